@@ -85,6 +85,22 @@ pub enum Turn {
     Came(u64),
 }
 
+/// Has a stopped thread do what is left of our code in which it is, without executing it. Returns its registers after
+/// that, at a place that is not [`Place::Between`]; or `None` if that cannot be done, and nothing has changed.
+///
+/// # Errors
+/// If the thread is gone, or its memory cannot be written.
+pub fn run_ahead(tid: i32, space: &mut Space, regs: &Regs) -> Result<Option<Regs>> {
+    // What announces libraries makes system calls.
+    if space.is_announcing(regs.pc()) {
+        return Ok(None);
+    }
+    let memory = Memory::open(tid)?;
+    ptrace::arch::run_ahead(tid, &memory, regs, |regs| {
+        place(space, regs) != Place::Between
+    })
+}
+
 /// The place of an instruction.
 pub fn place(space: &mut Space, regs: &Regs) -> Place {
     if Moved::ways_of(space).is_on_the_way(regs.pc()) {

@@ -26,7 +26,7 @@ use crate::ledger::Entry;
 use crate::limits;
 use crate::site_writer;
 use crate::space::{Moved, SharedSpace, Space};
-use crate::step_out::{stepping, steps_until};
+use crate::step_out::{run_ahead, stepping, steps_until};
 use returns::Process;
 use unwinders::Unwinders;
 
@@ -373,6 +373,16 @@ fn step_out(tid: i32, table: &Table, space: &SharedSpace, unwinding: Unwinding) 
     if let Some(original) = table.original(regs.pc()) {
         regs.set_pc(original);
         ptrace::set_regs(tid, &regs)?;
+        return Ok(true);
+    }
+    let ahead = run_ahead(tid, &regs, |regs| {
+        !holds(regs.pc()) || table.original(regs.pc()).is_some()
+    })?;
+    if let Some(mut regs) = ahead {
+        if let Some(original) = table.original(regs.pc()) {
+            regs.set_pc(original);
+            ptrace::set_regs(tid, &regs)?;
+        }
         return Ok(true);
     }
     let out = stepping(tid, || steps(tid, table, space))?;

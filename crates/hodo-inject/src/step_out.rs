@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use hodo_ptrace as ptrace;
-use hodo_ptrace::Regs;
 use hodo_ptrace::arch;
 use hodo_ptrace::stops;
 use hodo_ptrace::stops::{OWN, PATIENCE, bit};
+use hodo_ptrace::{Memory, Regs};
 
 use crate::space::SharedSpace;
 
@@ -22,12 +22,30 @@ pub fn stepping(tid: i32, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
     done
 }
 
+/// Has a stopped thread do what our instructions do, without executing them, until `is_done` says so of its registers.
+/// Returns them; or `None` if that cannot be done: then steps are needed.
+pub fn run_ahead(
+    tid: i32,
+    regs: &Regs,
+    is_done: impl FnMut(&Regs) -> bool,
+) -> Result<Option<Regs>> {
+    let memory = Memory::open(tid)?;
+    match arch::run_ahead(tid, &memory, regs, is_done) {
+        Err(error) if !ptrace::is_gone(&error) => Ok(None),
+        result => result,
+    }
+}
+
 /// Has a stopped thread leave code that leads from the program or back, by single steps. Returns whether it has.
 pub fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
     let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
     let result = ptrace::regs(tid).and_then(|regs| match is_off(regs)? {
         true => Ok(true),
         false => {
+            let ahead = run_ahead(tid, &regs, |regs| !space.borrow().is_on_the_way(regs.pc()))?;
+            if ahead.is_some() {
+                return Ok(true);
+            }
             let off = stepping(tid, || steps_until(tid, space, is_off))?;
             stops::rest(tid)?;
             Ok(off)

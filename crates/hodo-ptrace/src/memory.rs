@@ -92,11 +92,47 @@ impl Memory {
         done
     }
 
+    /// Reads as much of `buffer` as the target itself can read (`process_vm_readv(2)`). Returns how many bytes that is.
+    pub fn load(&self, at: TargetAddr, buffer: &mut [u8]) -> usize {
+        let here = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: the call writes at most the bytes of the buffer.
+        let got = unsafe {
+            let there = there(at, buffer.len());
+            libc::process_vm_readv(self.tid, &raw const here, 1, &raw const there, 1, 0)
+        };
+        usize::try_from(got).unwrap_or(0)
+    }
+
+    /// Writes as much of `bytes` as the target itself can write (`process_vm_writev(2)`). Returns how many that is.
+    pub fn store(&self, at: TargetAddr, bytes: &[u8]) -> usize {
+        let here = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: the call only reads the bytes.
+        let put = unsafe {
+            let there = there(at, bytes.len());
+            libc::process_vm_writev(self.tid, &raw const here, 1, &raw const there, 1, 0)
+        };
+        usize::try_from(put).unwrap_or(0)
+    }
+
     /// Reads a word.
     pub fn read_u64(&self, at: TargetAddr) -> Result<u64> {
         let mut word = [0; 8];
         self.read(at, &mut word)?;
         Ok(u64::from_le_bytes(word))
+    }
+}
+
+/// A range of the target's memory, as the kernel takes it. We never follow the pointer.
+fn there(at: TargetAddr, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(at.0 as usize),
+        iov_len: len,
     }
 }
 
@@ -168,5 +204,23 @@ mod tests {
         }
         let nowhere = memory.poke(TargetAddr(4096), &[1]);
         assert!(nowhere.is_err());
+    }
+
+    #[test]
+    fn loads_and_stores_respect_what_the_target_may_do() {
+        static PLACE: [u8; 4] = *b"code";
+        let mut own = *b"data";
+        let read_only = TargetAddr((&raw const PLACE).addr() as u64);
+        let writable = TargetAddr((&raw mut own).addr() as u64);
+        let child = Stopped::new();
+        let memory = Memory::open(child.0).expect("its memory");
+        assert_eq!(memory.store(read_only, b"else"), 0);
+        assert_eq!(memory.store(writable, b"else"), 4);
+        let mut seen = [0; 4];
+        assert_eq!(memory.load(read_only, &mut seen), 4);
+        assert_eq!(&seen, b"code");
+        assert_eq!(memory.load(writable, &mut seen), 4);
+        assert_eq!(&seen, b"else");
+        assert_eq!(memory.load(TargetAddr(4096), &mut seen), 0);
     }
 }

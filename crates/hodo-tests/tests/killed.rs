@@ -267,6 +267,30 @@ fn shells_outlive_hodo() {
     }
 }
 
+/// Kills hodo while signals come in its code in the target: so many times, `step` apart.
+fn in_storms(name: &str, times: u32, step: Duration) {
+    let program = build("killed_in_storms.c", Kind::Pie, &[]);
+    for number in 0..times {
+        let command = [RECORD, RECORD_ALL, PROBE][number as usize % 3];
+        let moment = Moment::Time(Duration::from_millis(120) + step * number);
+        let name = format!("{name}_{number}");
+        started(&name, command, &[path(&program)], moment, "wrong: 0\n");
+    }
+}
+
+/// hodo does not step threads that a signal has interrupted: the processor's step mode would outlive it.
+#[test]
+fn programs_in_a_storm_of_signals_outlive_hodo() {
+    in_storms("killed_in_storms", 12, Duration::from_micros(13_300));
+}
+
+/// By hand, as the next one.
+#[test]
+#[ignore = "it takes minutes"]
+fn programs_outlive_hodo_at_every_moment_of_a_storm() {
+    in_storms("killed_in_storms_long", 300, Duration::from_micros(1_370));
+}
+
 /// By hand: `cargo nextest run -p hodo-tests --test killed --run-ignored only`.
 #[test]
 #[ignore = "it takes minutes"]

@@ -178,7 +178,7 @@ const CRATES: [(&str, &[&str]); 23] = [
     ("hodo-probe", &["hodo-isa", "hodo-sys"]),
     ("hodo-probe-syntax", &[]),
     ("hodo-probe-capi", &["hodo-probe"]),
-    ("hodo-ptrace", &["hodo-isa"]),
+    ("hodo-ptrace", &["hodo-abi", "hodo-isa"]),
     ("hodo-view", &["hodo-abi", "hodo-symbols", "hodo-trace"]),
     (
         "hodo-patch",

@@ -1,12 +1,14 @@
 //! RISC-V with 64 bits, with Linux's conventions for it.
 
 mod regs;
+mod run_ahead;
 mod sigframe;
 mod step;
 mod syscall;
 mod thread_slot;
 
 pub use regs::*;
+pub use run_ahead::run_ahead;
 pub use sigframe::{frame, is_frame};
 pub use step::*;
 pub use syscall::*;

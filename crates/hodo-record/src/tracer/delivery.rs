@@ -9,6 +9,7 @@ use super::{SharedSpace, Tracer};
 use hodo_inject::context::{self, Place, STEPS, Turn, Waiting};
 use hodo_inject::space::Standing;
 use hodo_ptrace as ptrace;
+use hodo_ptrace::Regs;
 use hodo_ptrace::stops;
 
 /// Signals that instructions cause.
@@ -156,20 +157,47 @@ impl Tracer<'_> {
             {
                 self.go(tid, signal)
             }
-            _ => {
-                let mask = ptrace::signal_mask(tid)?;
-                let caused = CAUSED.iter().fold(0, |set, &signal| set | bit(signal));
-                ptrace::set_signal_mask(tid, !caused)?;
-                thread.contexts.waiting = Some(Waiting {
-                    signal,
-                    info,
-                    mask,
-                    steps: STEPS,
-                    announcing: space.borrow().is_announcing(regs.pc()),
-                });
-                self.go(tid, 0)
-            }
+            _ => self.deliver_after_our_code(tid, signal, info, &regs, space),
         }
+    }
+
+    /// Delivers a signal to a thread that is somewhere in our code: when it has done what is left of that.
+    fn deliver_after_our_code(
+        &mut self,
+        tid: i32,
+        signal: i32,
+        info: libc::siginfo_t,
+        regs: &Regs,
+        space: &SharedSpace,
+    ) -> Result<()> {
+        let ahead = context::run_ahead(tid, &mut space.borrow_mut(), regs);
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return ptrace::cont(tid, signal);
+        };
+        match ahead {
+            Ok(Some(regs)) => {
+                let place = context::place(&mut space.borrow_mut(), &regs);
+                let Place::At(standing) = place else {
+                    return self.go(tid, signal);
+                };
+                thread.contexts.delivering = Some((standing, regs.pc()));
+                return arch::enter_handler(tid, signal);
+            }
+            Err(error) if ptrace::is_gone(&error) => return Err(error),
+            // Steps find out what to do about memory that cannot be written.
+            Ok(None) | Err(_) => {}
+        }
+        let mask = ptrace::signal_mask(tid)?;
+        let caused = CAUSED.iter().fold(0, |set, &signal| set | bit(signal));
+        ptrace::set_signal_mask(tid, !caused)?;
+        thread.contexts.waiting = Some(Waiting {
+            signal,
+            info,
+            mask,
+            steps: STEPS,
+            announcing: space.borrow().is_announcing(regs.pc()),
+        });
+        self.go(tid, 0)
     }
 
     /// A thread has made a step for a signal that is on its way. Returns whether it was that.

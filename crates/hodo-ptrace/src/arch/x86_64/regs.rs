@@ -1,6 +1,7 @@
 //! General registers of stopped threads.
 
 use anyhow::Result;
+use hodo_isa::x86_64::interpret::State;
 
 use super::SYSTEM_CALL;
 use crate::memory::Memory;
@@ -253,6 +254,28 @@ impl Regs {
             regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi,
             regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
         ]
+    }
+
+    /// What an interpreter of instructions works on.
+    pub(super) fn state(&self) -> State {
+        State {
+            registers: self.all(),
+            pc: self.0.rip,
+            flags: self.0.eflags,
+            fs: self.0.fs_base,
+            gs: self.0.gs_base,
+        }
+    }
+
+    /// Takes over what an interpreter has made of it.
+    pub(super) fn set_state(&mut self, state: &State) {
+        let regs = &mut self.0;
+        [
+            regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi,
+            regs.r8, regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
+        ] = state.registers;
+        regs.rip = state.pc;
+        regs.eflags = state.flags;
     }
 
     /// Has all registers that lead to these bytes, or to their end, lead to the same distance elsewhere.

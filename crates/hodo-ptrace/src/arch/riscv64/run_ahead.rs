@@ -1,0 +1,19 @@
+//! Instructions are not interpreted: threads make single steps.
+
+use anyhow::Result;
+
+use super::regs::Regs;
+use crate::memory::Memory;
+
+/// Would have a stopped thread do what its next instructions do, without executing them. It never can.
+///
+/// # Errors
+/// Never, here.
+pub fn run_ahead(
+    _tid: i32,
+    _memory: &Memory,
+    _regs: &Regs,
+    _is_done: impl FnMut(&Regs) -> bool,
+) -> Result<Option<Regs>> {
+    Ok(None)
+}
