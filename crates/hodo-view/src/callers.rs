@@ -1,4 +1,4 @@
-//! Which functions addresses are in, and the chains of callers on recorded stacks.
+//! The functions that contain addresses, and the chains of callers on recorded stacks.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use crate::format::printable;
 use crate::source::Source;
 
-/// Callers that are shown at most.
+/// At most this many callers are shown.
 const MOST: usize = 512;
 
 /// A file that is mapped into processes.
 struct File {
-    /// Of its segments: offset in the file, bytes, link-time address.
+    /// Its segments: offset in the file, length in bytes, link-time address.
     segments: Vec<(u64, u64, u64)>,
-    /// Sorted by address: start, end, name.
+    /// Its functions, sorted by address: start, end, name.
     functions: Vec<(u64, u64, String)>,
     unwinder: Unwinder,
 }
@@ -48,7 +48,7 @@ impl File {
         })
     }
 
-    /// The link-time address of a byte of the file.
+    /// Returns the link-time address of the byte at this offset in the file.
     fn address(&self, offset: u64) -> Option<u64> {
         let inside = |segment: &&(u64, u64, u64)| {
             (segment.0..segment.0.saturating_add(segment.1)).contains(&offset)
@@ -57,7 +57,7 @@ impl File {
         Some(addr.wrapping_add(offset - start))
     }
 
-    /// The function at a link-time address, and the distance from its beginning.
+    /// Returns the function at a link-time address, and the offset within it.
     fn function(&self, addr: u64) -> Option<(&str, u64)> {
         let after = self
             .functions
@@ -72,23 +72,23 @@ impl File {
 pub(crate) struct Located {
     addr: u64,
     path: Option<String>,
-    /// In the file: link-time address.
+    /// The link-time address in the file.
     link: u64,
     function: Option<(String, u64)>,
 }
 
 impl Located {
-    /// As ftrace writes it.
+    /// Formats the address as ftrace does.
     pub fn text(&self) -> String {
         match (&self.function, &self.path) {
-            // What has no name is called by its address.
+            // An address without a name is shown as a number.
             (Some((name, _)), _) if !name.starts_with('<') => name.clone(),
             (_, Some(path)) => printable(format!("{path}[+{:#x}]", self.link)),
             (_, None) => format!("<{:x}>", self.addr),
         }
     }
 
-    /// Function and distance.
+    /// Formats the function and the offset.
     pub fn symbol(&self) -> Option<String> {
         let (name, distance) = self.function.as_ref()?;
         Some(format!("{name}+{distance:#x}"))
@@ -103,18 +103,19 @@ impl Located {
     }
 }
 
-/// What an event keeps of a stack, from the stack pointer upwards.
+/// What an event holds of a stack, from the stack pointer upwards.
 #[derive(Debug)]
 pub(crate) enum Stack {
-    /// All bytes, and those of its shadow, which has the return addresses of traced functions; or nothing of that.
+    /// A copy of the stack, and of its shadow, which holds the return addresses of traced functions. Either may be
+    /// empty.
     Copied(Vec<u8>, Vec<u8>),
-    /// The words by which callers are found. What traced functions return to stands in its place.
+    /// The words that are needed to find the callers. The return addresses of traced functions are the real ones.
     Packed(Vec<Option<u64>>),
 }
 
 impl Stack {
-    /// Unpacks a stack: the number of bytes that were looked at, a bit for each of at most this many words, and the
-    /// words of which the bit is set. What is missing counts as not kept.
+    /// Unpacks a stack: the number of bytes examined, a bit for each word, and the words whose bit is set. A word that
+    /// is missing counts as not recorded.
     pub fn unpack(words: &[u64]) -> Self {
         const GROUPS: usize = STACK_WORDS as usize / 64;
         let length = words.first().map_or(0, |&bytes| bytes / 8);
@@ -127,7 +128,7 @@ impl Stack {
         Self::Packed((0..length.min(STACK_WORDS)).map(word).collect())
     }
 
-    /// The word at a distance from the stack pointer.
+    /// Returns the word at a distance from the stack pointer.
     fn word(&self, distance: u64) -> Option<u64> {
         match self {
             Self::Copied(bytes, _) => word(bytes, distance),
@@ -138,7 +139,7 @@ impl Stack {
         }
     }
 
-    /// What the shadow has for that word.
+    /// Returns what the shadow holds for that word.
     fn real(&self, distance: u64) -> Option<u64> {
         match self {
             // `--check-frames` marks the highest bit.
@@ -159,16 +160,16 @@ fn word(memory: &[u8], at: u64) -> Option<u64> {
 /// A chain of callers.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
-    /// The innermost first.
+    /// The frames, innermost first.
     pub frames: Vec<Located>,
-    /// Whether the outermost was found.
+    /// Whether the outermost frame was found.
     pub complete: bool,
 }
 
 /// What is mapped where.
 #[derive(Default)]
 pub(crate) struct Addresses {
-    /// By process: what was mapped, in this order; and when, in nanoseconds.
+    /// By process: the mappings in the order in which they were made, each with its time in nanoseconds.
     maps: HashMap<i32, Vec<(u64, Map)>>,
     files: RefCell<HashMap<String, Option<Rc<File>>>>,
 }
@@ -186,7 +187,7 @@ impl Addresses {
         }
     }
 
-    /// Takes what was mapped since.
+    /// Takes over what has been mapped since the last call.
     pub fn update(&mut self, source: &Source) {
         self.maps = Self::new(source).maps;
     }
@@ -197,7 +198,8 @@ impl Addresses {
         files.entry(path.to_owned()).or_insert_with(read).clone()
     }
 
-    /// The mapping of an address at a time: that of the process, or one that it has from its parent.
+    /// Returns the mapping that contains an address at a time. A process also has the mappings that its parent had when
+    /// it began.
     fn map(&self, source: &Source, task: &Task, ns: u64, addr: u64) -> Option<&Map> {
         let (mut task, mut before) = (task, ns);
         loop {
@@ -214,13 +216,13 @@ impl Addresses {
         }
     }
 
-    /// Is it an address in our code?
+    /// Returns whether an address is in our own code.
     fn is_island(&self, source: &Source, (task, ns): (&Task, u64), addr: u64) -> bool {
         let map = self.map(source, task, ns, addr);
         map.is_some_and(|map| map.path == ISLAND)
     }
 
-    /// The file at an address, and the link-time address in it.
+    /// Returns the file that is mapped at an address, and the link-time address in it.
     fn find(
         &self,
         source: &Source,
@@ -233,7 +235,7 @@ impl Addresses {
         Some((map.path.clone(), file, link))
     }
 
-    /// What is at an address. `back`: it is after a call, and the call is meant.
+    /// Returns what is at an address. If `back` is set, the address follows a call, and the call is what is looked up.
     pub fn locate(&self, source: &Source, at: (&Task, u64), addr: u64, back: bool) -> Located {
         let found = self.find(source, at, addr - u64::from(back && addr > 0));
         let mut located = Located {
@@ -253,7 +255,7 @@ impl Addresses {
         located
     }
 
-    /// The callers on a stack. `words` are the registers of a stack trace, and the address of the instruction.
+    /// Returns the callers on a stack. `words` are the registers of a stack trace, then the address of the instruction.
     pub fn chain(&self, source: &Source, at: (&Task, u64), words: &[u64], stack: &Stack) -> Chain {
         let mut chain = Chain {
             frames: Vec::new(),
@@ -296,7 +298,7 @@ impl Addresses {
                 break;
             }
             let before = registers.stack_pointer();
-            // What was entered last may not have moved the stack pointer.
+            // The innermost function may not have moved the stack pointer yet.
             let moved = back;
             registers = caller.registers;
             back = !caller.interrupted;
@@ -307,7 +309,7 @@ impl Addresses {
             {
                 registers.set_instruction(Some(real));
             }
-            // Stacks grow downwards: who calls is above.
+            // Stacks grow downwards: the caller's frame is above.
             let after = registers.stack_pointer();
             if back && (after < before || moved && after == before) {
                 break;

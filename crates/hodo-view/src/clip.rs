@@ -1,10 +1,10 @@
-//! The range of time that is shown (`-r`): frames that reach beyond it are cut at its ends.
+//! The range of time that is shown (`-r`). Frames that reach beyond it are cut at its ends.
 
 use hodo_trace::{CallStep, Calls, Entered, Frame, Left, Record};
 
 use crate::source::Source;
 
-/// The steps of one task within the part of the time that is shown.
+/// The steps of one task within the shown range.
 #[derive(Debug)]
 pub struct Clipped {
     calls: Calls,
@@ -13,10 +13,10 @@ pub struct Clipped {
 
 #[derive(Debug)]
 struct Clip {
-    /// The first and the last time that are shown, in units of the counter.
+    /// The first and the last time shown, in units of the counter.
     from: u64,
     to: u64,
-    /// The open frames. Of those that the task began with, the first `inherited` are still open.
+    /// The open frames. The first `inherited` of them were already open when the task began.
     frames: Vec<Frame>,
     inherited: usize,
     begun: bool,
@@ -24,7 +24,7 @@ struct Clip {
 }
 
 impl Clipped {
-    /// The steps of the task at an index of the trace's tasks.
+    /// Creates the steps of the task with this index in the trace.
     pub fn new(source: &Source, index: usize) -> Self {
         let frames = &source.inherited[index];
         let clip = source.is_ranged().then(|| Clip {
@@ -49,7 +49,7 @@ impl Clipped {
         self.calls.frames()
     }
 
-    /// Takes the next record. Returns whether there may be more to see.
+    /// Takes the next record. Returns whether the range may contain more.
     #[inline]
     pub fn feed(&mut self, record: Record, mut step: impl FnMut(CallStep)) -> bool {
         match &mut self.clip {
@@ -62,7 +62,8 @@ impl Clipped {
         true
     }
 
-    /// The task has no more records; it ended at this time, in units of the counter. Returns when its open frames end.
+    /// The task has no more records. It ended at `ended`, in units of the counter. Returns the time at which its open
+    /// frames end.
     pub fn finish(&mut self, ended: u64, mut step: impl FnMut(CallStep)) -> u64 {
         let Some(clip) = &mut self.clip else {
             self.calls.finish(ended, step);
@@ -99,7 +100,7 @@ impl Clip {
             }
             CallStep::Instant { .. } | CallStep::Lost { .. } => {}
         }
-        // Views know of the frames that a task began with, so they have to know when these are left.
+        // Views know the frames that a task began with, so they must see these frames end, even outside the range.
         let of_before = self.frames.len() < self.inherited;
         self.inherited = self.inherited.min(self.frames.len());
         match step {
@@ -124,7 +125,7 @@ impl Clip {
         }
     }
 
-    /// What is open when the part begins is entered there.
+    /// Enters all frames that are open when the range begins.
     fn begin(&mut self, out: &mut impl FnMut(CallStep)) {
         if std::mem::replace(&mut self.begun, true) {
             return;
@@ -141,7 +142,7 @@ impl Clip {
         }
     }
 
-    /// What is open when the part ends is left there.
+    /// Leaves all frames that are open when the range ends.
     fn end(&mut self, out: &mut impl FnMut(CallStep)) {
         if std::mem::replace(&mut self.over, true) {
             return;

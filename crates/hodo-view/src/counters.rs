@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{EventFormat, EventOptions, symbol};
 
-/// An entry of `counts.json`: one place that is counted, or several of one function.
+/// An entry of `counts.json`: one counted place, or several of one function.
 #[derive(Debug, Deserialize)]
 struct Entry {
     group: String,
@@ -24,15 +24,15 @@ struct Entry {
     hits: Option<u64>,
     #[serde(default)]
     nmissed: Option<u64>,
-    /// Distances from the function's beginning, which is at `addr`, and hits.
+    /// For each place its offset from the beginning of the function (`addr`), and its hits.
     #[serde(default)]
     places: Vec<(u64, u64)>,
-    /// The distances of places are parts of their names.
+    /// Offsets are part of the names of places.
     #[serde(default)]
     by_offset: bool,
 }
 
-/// What tells the functions of counters apart, but for those of one name.
+/// Identifies a function, unless several functions have the same name.
 type Function<'c> = (&'c str, &'c str, &'c str);
 
 impl Entry {
@@ -68,12 +68,12 @@ struct Count<'c> {
 }
 
 impl<'c> Count<'c> {
-    /// Of a probe that only prints, there is something to tell if it has missed anything.
-    fn tells(&self) -> bool {
+    /// Returns whether there is anything to show. A probe that only prints is shown only if it missed hits.
+    fn is_reported(&self) -> bool {
         self.hits.is_some() || self.entry.nmissed != Some(0)
     }
 
-    /// It has no hit, and has missed none.
+    /// Returns whether the probe neither hit nor missed anything.
     fn is_idle(&self) -> bool {
         self.hits == Some(0) && matches!(self.entry.nmissed, None | Some(0))
     }
@@ -86,12 +86,12 @@ impl<'c> Count<'c> {
         }
     }
 
-    /// What it is called, and where it is as far as names tell.
+    /// Returns what distinguishes the place by its names.
     fn place(&self) -> (Function<'c>, Cow<'c, str>, u64) {
         (self.entry.function(), self.name(), self.offset)
     }
 
-    /// Adds name and place to a text, by the function's name as it is shown.
+    /// Appends name and place to a text. `symbol` is the displayed name of the function.
     fn title(&self, symbol: &str, out: &mut String) {
         out.push_str(&self.entry.name);
         if self.offset != 0 && self.entry.by_offset {
@@ -108,7 +108,8 @@ impl<'c> Count<'c> {
     }
 }
 
-/// Adds a number to a text. There may be millions, and the formatter takes several times as long.
+/// Appends a number to a text. There may be millions of numbers, and the standard formatter takes several times as
+/// long.
 fn number<const BASE: u64>(mut number: u64, width: usize, out: &mut String) {
     let mut digits = [b' '; 64];
     let mut at = digits.len();
@@ -141,7 +142,7 @@ pub(crate) struct Told<'c> {
 pub(crate) struct Counters(Vec<Entry>);
 
 impl Counters {
-    /// Those of the trace in a directory; none if nothing counts.
+    /// Reads the counts of the trace in a directory. There are none if no probe counts.
     pub fn read(data: &Path) -> Result<Self> {
         let path = data.join("counts.json");
         let counts = match std::fs::read(&path) {
@@ -157,14 +158,14 @@ impl Counters {
         self.0.iter().flat_map(Entry::counts)
     }
 
-    /// Has none something to tell?
+    /// Returns whether no counter has anything to show.
     pub fn is_empty(&self) -> bool {
-        !self.all().any(|count| count.tells())
+        !self.all().any(|count| count.is_reported())
     }
 
-    /// Those that have something to tell, as objects.
+    /// Returns the counters that have something to show, as objects.
     pub fn json(&self) -> impl Iterator<Item = Told<'_>> {
-        let told = self.all().filter(Count::tells);
+        let told = self.all().filter(Count::is_reported);
         told.map(|count| Told {
             addr: count.addr,
             group: &count.entry.group,
@@ -177,7 +178,8 @@ impl Counters {
         })
     }
 
-    /// The functions of which several places may have one name. There are few: places of others need not be compared.
+    /// Returns the functions in which several places may share a name. There are few, and only their places need to be
+    /// compared.
     fn ambiguous(&self) -> HashSet<Function<'_>> {
         let mut found = HashSet::new();
         let mut last: HashMap<Function<'_>, u64> = HashMap::new();
@@ -186,7 +188,7 @@ impl Counters {
             let (Some(first), Some(end)) = (offsets().next(), offsets().last()) else {
                 continue;
             };
-            // Most functions have all their places in one row.
+            // Most functions have all their places in one entry.
             let before = last.insert(entry.function(), end);
             if before.is_some_and(|before| first <= before) || !offsets().is_sorted_by(|a, b| a < b)
             {
@@ -196,9 +198,8 @@ impl Counters {
         found
     }
 
-    /// Writes those that have something to tell as a table, for readers: where one probe has several places of the same
-    /// name, as one on a function with several implementations, those without a hit are left out, but for one if none
-    /// has any.
+    /// Writes the counters as a table, for people to read. A probe on a function with several implementations has
+    /// several places of the same name. Those without a hit are left out; if none has a hit, one is shown.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
         if self.all().any(|count| count.hits.is_some()) {
             writeln!(out, "        HITS  PROBE")?;
@@ -207,14 +208,14 @@ impl Counters {
         let compared = |entry: &Entry| ambiguous.contains(&entry.function());
         let mut shown: HashSet<_> = (self.0.iter().filter(|entry| compared(entry)))
             .flat_map(Entry::counts)
-            .filter(|count| count.tells() && !count.is_idle())
+            .filter(|count| count.is_reported() && !count.is_idle())
             .map(|count| count.place())
             .collect();
         let mut line = String::new();
         for entry in &self.0 {
             let compared = compared(entry);
             let symbol = symbol(&entry.symbol);
-            for count in entry.counts().filter(Count::tells) {
+            for count in entry.counts().filter(Count::is_reported) {
                 if compared && count.is_idle() && !shown.insert(count.place()) {
                     continue;
                 }
@@ -236,7 +237,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Their names with their hits.
+    /// Returns the names of the counters with their hits.
     pub fn named(&self) -> impl Iterator<Item = (String, u64)> {
         self.0.iter().flat_map(|entry| {
             let symbol = symbol(&entry.symbol);
@@ -250,13 +251,13 @@ impl Counters {
     }
 }
 
-/// Shows what probes have counted. Nothing, if none does.
+/// Shows what probes have counted. Writes nothing if no probe counts.
 ///
 /// # Errors
 /// If the counts cannot be read or `out` cannot be written.
 pub fn counts(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
     if options.format == EventFormat::Perfetto {
-        // They are among the events.
+        // This format shows the counts among the events.
         return Ok(());
     }
     let counters = Counters::read(&options.source.data)?;

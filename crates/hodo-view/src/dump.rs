@@ -1,4 +1,4 @@
-//! `dump`: the trace in formats of other programs.
+//! `dump`: the trace in the formats of other programs.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::source::{Source, SourceOptions};
 use crate::stream::{Merged, TaskStream};
 use crate::tree::{Tree, sessions};
 
-/// The form of a dump.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DumpFormat {
     /// A line for each entry, exit and hit of a probe, task by task.
@@ -23,9 +23,9 @@ pub enum DumpFormat {
     Raw,
     /// Chrome's trace event format, for Perfetto and chrome://tracing.
     Chrome,
-    /// Perfetto's own trace format: binary.
+    /// Perfetto's own binary format.
     Perfetto,
-    /// Folded stacks with the time in each, in microseconds.
+    /// Folded stacks, each with its time in microseconds.
     FlameGraph,
     /// A flame graph.
     Svg,
@@ -34,15 +34,15 @@ pub enum DumpFormat {
 /// What `dump` writes.
 #[derive(Debug, Clone, Default)]
 pub struct DumpOptions {
-    /// Which trace, and what of it.
+    /// Which trace, and which part of it.
     pub source: SourceOptions,
     /// The form.
     pub format: DumpFormat,
-    /// `--sample-time`: nanoseconds that one count of a folded stack stands for; 0: a microsecond.
+    /// `--sample-time`: the nanoseconds that one count of a folded stack stands for. 0 means a microsecond.
     pub sample_time: u64,
 }
 
-/// Writes a trace in another form.
+/// Writes a trace in another format.
 ///
 /// # Errors
 /// If the trace cannot be read or `out` cannot be written.
@@ -134,14 +134,15 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// From this size on, a trace in Chrome's format is announced: who opens it needs several times as much memory.
+/// Above this size, the user is told how large a trace in Chrome's format will be: opening it takes several times as
+/// much memory.
 const LARGE: u64 = 500_000_000;
 
-/// About how many bytes a trace has in Chrome's format, if all of it is shown.
+/// Estimates the size in bytes of the whole trace in Chrome's format.
 fn chrome_size(source: &Source) -> u64 {
-    /// Records of each task that are looked at.
+    /// How many records of each task are examined.
     const SAMPLE: usize = 10_000;
-    /// What an event has beside its numbers and its name.
+    /// The text of an event, apart from its numbers and its name.
     const FRAME: usize = r#"{"ts":.000,"ph":"B","pid":,"tid":,"name":""},.."#.len();
     let digits = |number: u64| number.to_string().len();
     let ts = digits(source.first() / 1000);
@@ -161,7 +162,7 @@ fn chrome_size(source: &Source) -> u64 {
     size
 }
 
-/// Says how large the result will be, if it is large.
+/// Tells the user how large the result will be, if it is large.
 fn announce_size(source: &Source) {
     let size = chrome_size(source);
     if size > LARGE {
@@ -190,7 +191,7 @@ impl ChromeEvents<'_> {
         Ok(self.out.write_fmt(text)?)
     }
 
-    /// The names of processes and threads.
+    /// Writes the names of processes and threads.
     fn name_tasks(&mut self, source: &Source) -> Result<()> {
         for &index in &source.tasks {
             let task = source.task(index);
@@ -209,11 +210,11 @@ impl ChromeEvents<'_> {
         Ok(())
     }
 
-    /// What the tasks did. `names`: those of functions, as JSON.
+    /// Writes what the tasks did. `names` are the functions' names, as JSON.
     fn steps(&mut self, source: &Source, names: &[String]) -> Result<()> {
         // In a trace without time, steps are a microsecond apart.
         let timed = source.timed();
-        // By track: the task that made its last event, and which of its calls are open.
+        // By track: the task that made its last event, and its open calls.
         let mut open: HashMap<(i32, i32), (usize, Vec<u32>)> = HashMap::new();
         for (number, (at, step)) in Merged::new(source).enumerate() {
             let ns = if timed {
@@ -228,7 +229,7 @@ impl ChromeEvents<'_> {
             let (pid, tid, us, part) = (task.pid, task.tid, ns / 1000, ns % 1000);
             let (last, calls) = open.entry((pid, tid)).or_default();
             if std::mem::replace(last, at) != at {
-                // Another program, or another process with this number, has left them open.
+                // The previous program in this process, or a previous process with this pid, left these calls open.
                 for id in calls.drain(..).rev() {
                     let name = names.get(id as usize);
                     let name = name.map_or("\"<unknown>\"", String::as_str);
@@ -289,7 +290,8 @@ fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Stacks with the time spent in each, in units of `unit` nanoseconds; without time, with the number of calls.
+/// Returns stacks with the time spent in each, in units of `unit` nanoseconds. Without times, they have the number of
+/// calls.
 fn folded(source: &Source, unit: u64) -> Vec<String> {
     let mut lines = Vec::new();
     let mut whole = Tree::default();
@@ -314,7 +316,7 @@ fn folded(source: &Source, unit: u64) -> Vec<String> {
             }
         }
         for &child in node.children.iter().rev() {
-            // A semicolon separates frames: a name has none.
+            // Semicolons separate frames, so names must not contain any.
             let name = source
                 .label(whole.nodes[child as usize].id)
                 .replace(';', ":");
@@ -343,7 +345,7 @@ fn svg(source: &Source, out: &mut dyn Write) -> Result<()> {
     Ok(out.write_all(&drawn)?)
 }
 
-/// Writes on the bar of the whole what is in its title: it is left blank for want of a function.
+/// Labels the bar of the whole graph with its title. The bar has no function, so its label is blank.
 fn label_root(svg: &mut Vec<u8>) {
     let find = |text: &[u8], from: usize| {
         let mut places = svg[from..].windows(text.len());

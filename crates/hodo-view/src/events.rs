@@ -26,12 +26,12 @@ pub enum EventFormat {
     Perfetto,
 }
 
-/// What of a trace.
+/// What to show of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct EventOptions {
-    /// Which trace, and what of it: `tids` and `range` count.
+    /// Which trace, and which part of it. Only `tids` and `range` are used.
     pub source: SourceOptions,
-    /// The form.
+    /// The output format.
     pub format: EventFormat,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn lines(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
     })
 }
 
-/// Goes through the hits of all probes in the order of time, with the indices of the tasks that made them.
+/// Goes through the hits of all probes in the order of time, with the index of the task that made each.
 pub(crate) fn walk(
     source: &Source,
     mut each: impl FnMut(usize, &mut Line<'_>) -> Result<()>,
@@ -52,7 +52,7 @@ pub(crate) fn walk(
     let probes: HashMap<u32, &Probe> = source.trace.probes.iter().map(|p| (p.id, p)).collect();
     let addresses = Addresses::new(source);
     let mut streams: HashMap<usize, Records<'_>> = HashMap::new();
-    // Tasks by the time of their next event; those of which nothing was read yet, by that of their first record.
+    // Tasks by the time of their next event, or of their first record if nothing has been read of them yet.
     let mut heap: BinaryHeap<_> = source
         .tasks
         .iter()
@@ -111,8 +111,7 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// Writes one hit of a probe: that of a task (its index) at a time (nanoseconds), with the probe's id and what it
-/// tells.
+/// Writes one hit of a probe: the index of its task, its time in nanoseconds, the probe's id, and the payload.
 pub(crate) fn one(
     (source, addresses): (&Source, &Addresses),
     (task, ns): (usize, u64),
@@ -137,7 +136,7 @@ pub(crate) fn one(
     }
 }
 
-/// The name of a probe's function as it is shown.
+/// Returns the displayed name of a probe's function.
 pub(crate) fn symbol(name: &str) -> String {
     printable(hodo_symbols::demangle(name, hodo_symbols::Style::Simple))
 }
@@ -152,9 +151,9 @@ struct Event {
 pub(crate) struct Line<'a> {
     source: &'a Source,
     task: &'a Task,
-    /// When, in nanoseconds of the trace's clock.
+    /// The time, in nanoseconds of the trace's clock.
     pub ns: u64,
-    /// Which probe.
+    /// The probe.
     pub probe: &'a Probe,
     payload: &'a [u64],
     addresses: &'a Addresses,
@@ -168,7 +167,7 @@ impl Line<'_> {
         (upper != u32::MAX).then_some(upper & 0xFFF)
     }
 
-    /// Function and distance from its beginning; of a return, whence it came and whither it went.
+    /// Formats the function and the offset. A return shows where it came from and where it went.
     pub fn place(&self) -> String {
         let symbol = symbol(&self.probe.symbol);
         match self.caller() {
@@ -182,7 +181,7 @@ impl Line<'_> {
         }
     }
 
-    /// Where the function returns to, if this is its return.
+    /// Returns the address that the function returns to, if this is a return.
     fn caller(&self) -> Option<u64> {
         self.payload.get(1..)?.get(self.probe.caller?).copied()
     }
@@ -218,7 +217,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// The arguments, each after a space.
+    /// Writes the arguments, each after a space.
     fn arguments(&self, out: &mut dyn Write) -> Result<()> {
         for arg in &self.probe.args {
             write!(out, " {}=", arg.name)?;
@@ -254,7 +253,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// The value of one of the probe's arguments.
+    /// Returns the value of one of the probe's arguments.
     pub fn value(&self, arg: &Arg) -> Shown {
         if let Some(chain) = self.chain() {
             let names: Vec<_> = chain.frames.iter().map(Located::text).collect();
@@ -275,7 +274,7 @@ impl Line<'_> {
         })
     }
 
-    /// The chain of callers, if this is a stack trace.
+    /// Returns the chain of callers, if this is a stack trace.
     fn chain(&self) -> Option<Chain> {
         if self.probe.kind.as_deref() != Some("stacktrace") {
             return None;
@@ -289,7 +288,7 @@ impl Line<'_> {
         Some(self.addresses.chain(self.source, at, words, &stack))
     }
 
-    /// The stack and its shadow, of a stack trace that has copies.
+    /// Returns the stack and its shadow, if this is a stack trace with copies of them.
     fn copied_stack(&self) -> Option<Stack> {
         let arg = self.probe.args.first()?;
         let stack = values::bytes(arg, self.payload);
@@ -306,7 +305,7 @@ impl Line<'_> {
         Some(Stack::Copied(stack, shadow))
     }
 
-    /// The bytes of the stack, if this is a snapshot.
+    /// Returns the bytes of the stack, if this is a snapshot.
     fn snapshot(&self) -> Option<Vec<u8>> {
         let is = self.probe.kind.as_deref() == Some("snapshot");
         let arg = self.probe.args.first().filter(|_| is)?;
@@ -314,7 +313,7 @@ impl Line<'_> {
     }
 }
 
-/// Lines of sixteen bytes.
+/// Writes bytes in lines of sixteen.
 fn dump(bytes: &[u8], out: &mut dyn Write) -> Result<()> {
     for (line, bytes) in bytes.chunks(16).enumerate() {
         let hex: String = bytes.iter().map(|byte| format!(" {byte:02x}")).collect();
@@ -328,7 +327,7 @@ fn dump(bytes: &[u8], out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// A hit as it stands among calls: its name, and what it tells. `task` is an index into the tasks that are shown.
+/// Returns a hit as a comment among calls: its name and its values. `task` is an index into the tasks that are shown.
 pub(crate) fn comment(
     (source, addresses): (&Source, &Addresses),
     (task, id): (usize, u32),
@@ -360,6 +359,6 @@ pub(crate) fn comment(
         // Writing to memory does not fail.
         let _ = line.arguments(&mut text);
     }
-    // It must not end the comment.
+    // The text must not end the comment.
     String::from_utf8_lossy(&text).replace("*/", "* /")
 }

@@ -1,7 +1,7 @@
 //! Which calls are shown: filters by name, depth and duration, as in uftrace.
 //!
-//! A [`Table`] holds the decisions by function, made once; a [`Gate`] follows one task. New kinds of decisions
-//! (triggers) are bits of a [`Table`] and state of a [`Gate`].
+//! A [`Table`] holds the decisions for each function, made once; a [`Gate`] follows one task. A new kind of decision (a
+//! trigger) takes a bit in [`Table`] and state in [`Gate`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ const HIDDEN: u8 = 4;
 const SMALL: u8 = 8;
 const RESTART: u8 = 16;
 
-/// Filters as they are asked for.
+/// The filters that the user asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filters {
-    /// `-F` (true): only these functions, and what they call; `-N` (false): not these functions, nor what they call.
-    /// Each with how it is matched. Of those in one list that match a function, the last one counts. What one list
-    /// leaves out, no other brings back, and only the last list that has any `-F` says what is let in.
+    /// `-F` (true): only these functions, and what they call. `-N` (false): not these functions, nor what they call.
+    /// Each comes with how it is matched. If several filters of one list match a function, the last one decides. A list
+    /// cannot bring back what another one leaves out. Only the last list with a `-F` selects what is let in.
     pub lists: Vec<Vec<(bool, String, Match)>>,
-    /// `-H`: not these functions.
+    /// `-H`: hide these functions.
     pub hide: Vec<(String, Match)>,
-    /// `-D`: at most so deep, counted from the outermost function shown.
+    /// `-D`: at most this deep, counted from the outermost function shown.
     pub depth: Option<u32>,
-    /// `-t`: no shorter calls, in nanoseconds.
+    /// `-t`: only calls that take at least this long, in nanoseconds.
     pub time: Option<u64>,
-    /// `-Z`: no smaller functions, in bytes.
+    /// `-Z`: only functions of at least this size, in bytes.
     pub size: u64,
     /// `--no-libcall`: no calls into shared libraries.
     pub no_libcall: bool,
@@ -48,7 +48,7 @@ struct Rule {
 }
 
 /// # Errors
-/// If this is no pattern.
+/// If the pattern is malformed.
 pub fn check_pattern(text: &str, kind: Match) -> Result<()> {
     Rule::new(text, kind).map(drop)
 }
@@ -65,7 +65,7 @@ impl Rule {
         })
     }
 
-    /// `stub`: it is a call into a library.
+    /// Returns whether a function matches. `stub`: it is a call into a library.
     fn matches(&self, names: [&str; 2], module: &str, stub: bool) -> bool {
         let module = self.module.as_ref().is_none_or(|wanted| {
             stub && wanted == PLT
@@ -77,7 +77,7 @@ impl Rule {
     }
 }
 
-/// What the filters say of each function.
+/// What the filters decide for each function.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     bits: Vec<u8>,
@@ -86,12 +86,12 @@ pub struct Table {
     time: u64,
     /// Filters that match no function.
     pub useless: Vec<String>,
-    /// What is decided from certain times on, in units of the counter: the recording was changed while it ran.
+    /// Decisions that apply from a time on, in units of the counter: the filters were changed during the recording.
     later: Vec<(u64, Arc<Table>)>,
 }
 
 impl Table {
-    /// Makes the decisions. `names`: the functions' names as shown, by id.
+    /// Makes the decisions. `names` are the functions' displayed names, by id.
     ///
     /// # Errors
     /// If a pattern is malformed.
@@ -119,7 +119,7 @@ impl Table {
                     ("-N", NOTRACE)
                 };
                 let found = of(text, *kind)?;
-                // What a recording has left out need not be in it.
+                // A function that the recording left out need not be in the trace.
                 if found.is_empty() && (*filter || is_asked) {
                     useless.push(format!("{option} {text}"));
                 }
@@ -146,7 +146,7 @@ impl Table {
         for (bits, function) in bits.iter_mut().zip(&trace.functions) {
             let Some(function) = function else { continue };
             let is_library = function.kind.is_library();
-            // They have no size: these are calls of functions elsewhere, and single instructions.
+            // These have no size: they are calls of functions elsewhere, or single instructions.
             let is_unsized =
                 function.size == 0 && (is_library || function.kind == FunctionKind::Probe);
             if function.size < filters.size && !is_unsized {
@@ -166,7 +166,7 @@ impl Table {
         })
     }
 
-    /// From a time on, in units of the counter, these filters are in force. The times are in order.
+    /// Applies these filters from a time on, in units of the counter. Calls must be in the order of time.
     ///
     /// # Errors
     /// If a pattern is malformed.
@@ -182,13 +182,13 @@ impl Table {
         Ok(())
     }
 
-    /// From a time on, what has been in force from the change with this number on is in force again.
+    /// From a time on, applies the filters of the change with this number again.
     pub fn again_at(&mut self, at: u64, change: usize) {
         let table = Arc::clone(&self.later[change].1);
         self.later.push((at, table));
     }
 
-    /// The decisions after this many changes.
+    /// Returns the decisions after this many changes.
     fn after(&self, changes: usize) -> &Self {
         match changes.checked_sub(1).and_then(|last| self.later.get(last)) {
             Some((_, table)) => table,
@@ -196,7 +196,7 @@ impl Table {
         }
     }
 
-    /// Lets the depth (`-D`) count from these functions on.
+    /// Counts the depth (`-D`) from these functions on.
     pub fn restart_at(&mut self, is: impl Fn(u32) -> bool) {
         self.restart(&is);
         for (_, table) in &mut self.later {
@@ -212,7 +212,7 @@ impl Table {
         }
     }
 
-    /// `-t` in nanoseconds for a call from one time to another, in units of the counter; 0: none.
+    /// Returns the `-t`, in nanoseconds, for a call between two times in units of the counter. 0 means none.
     pub fn time(&self, start: u64, end: u64) -> u64 {
         let at = |time: u64| {
             let changes = self.later.partition_point(|change| change.0 <= time);
@@ -224,12 +224,12 @@ impl Table {
         }
     }
 
-    /// Is there a `-t` at any time?
+    /// Returns whether a `-t` applies at any time.
     pub fn has_time(&self) -> bool {
         self.time > 0 || self.later.iter().any(|(_, table)| table.time > 0)
     }
 
-    /// Does everything pass?
+    /// Returns whether everything passes.
     pub fn is_open(&self) -> bool {
         !self.filtered
             && self.depth == u32::MAX
@@ -239,14 +239,14 @@ impl Table {
     }
 }
 
-/// What the filters say of a call; `-t` is for those who know how long it took.
+/// What the filters decide for a call. They leave `-t` to code that knows how long the call took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is shown.
     Shown,
-    /// It is not shown; its time belongs to nobody.
+    /// It is not shown. Its time is attributed to no function.
     Hidden,
-    /// It is too small to be shown; its time belongs to its caller.
+    /// It is too small to be shown. Its time counts for its caller.
     Merged,
 }
 
@@ -257,18 +257,18 @@ struct State {
     left: u32,
 }
 
-/// The filters at work on one task.
+/// The filters applied to one task.
 #[derive(Debug)]
 pub struct Gate {
     state: State,
-    /// By frame: the state before it, what was decided, and its function.
+    /// By frame: the state before it, the decision, and its function.
     saved: Vec<(State, Verdict, u32)>,
     shown: usize,
-    /// Frames that are shown if they last long enough.
+    /// Frames that will be shown if they last long enough.
     pending: VecDeque<CallStep>,
-    /// Steps keep the depth they have among all calls.
+    /// Steps keep the depth that they have among all calls.
     keep_depth: bool,
-    /// Changes of the filters that are past, and when the next one is.
+    /// How many changes of the filters have passed, and the time of the next one.
     changes: usize,
     until: u64,
 }
@@ -282,7 +282,7 @@ impl State {
         }
     }
 
-    /// A function is entered. Returns the verdict on it.
+    /// Enters a function. Returns the verdict on it.
     #[inline]
     fn enter(&mut self, table: &Table, id: u32) -> Verdict {
         let bits = table.bits.get(id as usize).copied().unwrap_or(0);
@@ -305,7 +305,7 @@ impl State {
 }
 
 impl Gate {
-    /// The gate of a task in which `frames` are open.
+    /// Creates the gate of a task in which `frames` are open.
     pub fn new(table: &Table, frames: &[Frame]) -> Self {
         let mut gate = Self {
             state: State::first(table),
@@ -323,12 +323,12 @@ impl Gate {
         gate
     }
 
-    /// Steps that are shown keep the depth they have among all calls.
+    /// Lets the steps that are shown keep the depth that they have among all calls.
     pub fn keep_depth(&mut self) {
         self.keep_depth = true;
     }
 
-    /// A function is entered, at a time in units of the counter.
+    /// Enters a function, at a time in units of the counter.
     #[inline]
     pub fn enter(&mut self, table: &Table, id: u32, time: u64) -> Verdict {
         if time >= self.until {
@@ -340,8 +340,8 @@ impl Gate {
         verdict
     }
 
-    /// The filters have changed. What was decided of open frames stays; what is called from here on is looked at as if
-    /// the new filters had been in force when they were entered.
+    /// Applies changed filters. The decisions for open frames stay. Later calls are judged as if the new filters had
+    /// been in force when those frames were entered.
     #[cold]
     fn turn(&mut self, table: &Table, time: u64) {
         self.changes = table.later.partition_point(|change| change.0 <= time);
@@ -355,7 +355,7 @@ impl Gate {
         }
     }
 
-    /// The function that was entered last is left.
+    /// Leaves the innermost function.
     #[inline]
     pub fn leave(&mut self) -> Verdict {
         match self.saved.pop() {
@@ -367,7 +367,7 @@ impl Gate {
         }
     }
 
-    /// Takes a step, and gives those that are shown to `out`, with their depth among what is shown.
+    /// Takes a step. Passes the steps that are shown to `out`, with their depth among what is shown.
     pub fn pass(
         &mut self,
         table: &Table,
@@ -428,7 +428,7 @@ impl Gate {
                 if self.leave() == Verdict::Shown {
                     self.shown -= 1;
                     let depth = if self.keep_depth { depth } else { self.shown };
-                    // What is still pending was too short.
+                    // A call that is still pending was too short.
                     if self.pending.pop_back().is_none() {
                         out(CallStep::Leave {
                             depth,
@@ -443,12 +443,12 @@ impl Gate {
         }
     }
 
-    /// The task is over: nobody knows how long the frames would have lasted that are open. They are shown.
+    /// Ends the task. Frames that are still open are shown, because nobody knows how long they would have lasted.
     pub fn finish(&mut self, out: impl FnMut(CallStep)) {
         self.pending.drain(..).for_each(out);
     }
 
-    /// Whether the open frame at a depth is shown.
+    /// Returns whether the open frame at a depth is shown.
     pub fn is_shown(&self, depth: usize) -> bool {
         let frame = self.saved.get(depth);
         frame.is_some_and(|&(_, verdict, _)| verdict == Verdict::Shown)

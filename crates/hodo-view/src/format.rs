@@ -5,7 +5,7 @@
 pub struct Color(pub bool);
 
 impl Color {
-    /// What to write before and after text in gray, as comments are.
+    /// Returns what to write before and after gray text. Comments are gray.
     pub fn gray(self) -> (&'static str, &'static str) {
         if self.0 {
             ("\x1b[90m", "\x1b[0m")
@@ -14,7 +14,7 @@ impl Color {
         }
     }
 
-    /// `text` in red.
+    /// Returns `text` in red.
     pub fn red(self, text: &str) -> String {
         if self.0 {
             format!("\x1b[31m{text}\x1b[0m")
@@ -24,7 +24,7 @@ impl Color {
     }
 }
 
-/// A duration in ten columns: `  1.234 us`. Zero is blank.
+/// Formats a duration in ten columns: `  1.234 us`. Zero is blank.
 pub fn duration(ns: u64, color: Color) -> String {
     let mut text = Vec::with_capacity(20);
     push_duration(&mut text, ns, color);
@@ -76,7 +76,7 @@ pub fn push_duration(text: &mut Vec<u8>, ns: u64, color: Color) {
     }
 }
 
-/// Text of the program that was recorded, for a terminal or a document: without control characters.
+/// Returns text of the recorded program without control characters, for a terminal or a document.
 pub fn printable(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
@@ -91,12 +91,12 @@ pub fn printable(text: String) -> String {
     shown
 }
 
-/// A timestamp: seconds and nanoseconds.
+/// Formats a timestamp: seconds and nanoseconds.
 pub fn timestamp(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// Reads a time: a number with `ns` (or nothing), `us`, `ms`, `s` or `m` after it.
+/// Parses a time: a number followed by `ns` (or nothing), `us`, `ms`, `s` or `m`.
 pub fn parse_time(text: &str) -> Option<u64> {
     let at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

@@ -12,13 +12,13 @@ use crate::tree::{Session, Tree, sessions};
 /// What `graph` shows.
 #[derive(Debug, Clone, Default)]
 pub struct GraphOptions {
-    /// Which trace, and what of it.
+    /// Which trace, and which part of it.
     pub source: SourceOptions,
-    /// Only this function, who called it and what it calls.
+    /// Only this function, its callers and its callees.
     pub function: Option<String>,
-    /// `-f`: `total`, `self`, `addr`, separated by commas; `all`, `none`.
+    /// `-f`: `total`, `self`, `addr`, separated by commas, or `all` or `none`.
     pub fields: Option<String>,
-    /// `--task`: the tree of the tasks instead. Columns are `total`, `self` and `tid` then.
+    /// `--task`: the tree of tasks instead. Its columns are `total`, `self` and `tid`.
     pub task: bool,
 }
 
@@ -73,7 +73,7 @@ impl Printer<'_> {
         self.source.trace.function(id).map_or(0, |f| f.addr)
     }
 
-    /// The columns of a node, or blanks.
+    /// Writes the columns of a node, or blanks.
     fn columns(&self, out: &mut dyn Write, tree: &Tree, node: Option<u32>) -> Result<()> {
         for field in &self.fields {
             let scale = &self.source.scale;
@@ -96,7 +96,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// A tree; `name` stands for its root.
+    /// Writes a tree. `name` is shown as its root.
     fn tree(&self, out: &mut dyn Write, tree: &Tree, name: &str) -> Result<()> {
         if !self.fields.is_empty() {
             let titles: Vec<_> = self
@@ -106,7 +106,7 @@ impl Printer<'_> {
                 .collect();
             writeln!(out, "# {}   FUNCTION", titles.join("  "))?;
         }
-        // What is left to print: a node with the bars before it and whether it is one of several; or a bar.
+        // What is left to print: a node with the bars before it, and whether it has siblings; or a bar.
         enum Item {
             Node(u32, String, bool, bool),
             Bar(String),
@@ -152,7 +152,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Who called a function: a list of distinct stacks.
+    /// Writes who called a function: a list of distinct stacks.
     fn backtraces(&self, out: &mut dyn Write, tree: &Tree, nodes: &[u32]) -> Result<()> {
         writeln!(out, "=============== BACKTRACE ===============")?;
         for (number, &node) in nodes.iter().rev().enumerate() {
@@ -181,7 +181,7 @@ impl Printer<'_> {
 /// Writes the call graph.
 ///
 /// # Errors
-/// If the trace cannot be read, it has no such function, or `out` cannot be written.
+/// If the trace cannot be read, has no such function, or `out` cannot be written.
 pub fn graph(options: &GraphOptions, out: &mut dyn Write) -> Result<()> {
     if options.task {
         return tasks::graph(&options.source, options.fields.as_deref(), out);
@@ -240,7 +240,7 @@ fn one(
                 .source
                 .is_called(tree.nodes[node as usize].id, function)
     };
-    // A recursive call is inside the outermost one already.
+    // A recursive call is already counted in the outermost one.
     let outermost = |node: u32| {
         let path = tree.path(node);
         !path[..path.len() - 1].iter().any(|&above| is(above))

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::events::{EventFormat, EventOptions};
 
-/// A histogram as `hists.json` has it.
+/// A histogram in `hists.json`.
 #[derive(Debug, Deserialize)]
 struct Histogram {
     group: String,
@@ -44,17 +44,17 @@ struct Entry {
 pub(crate) struct Histograms(Vec<Histogram>);
 
 impl Histograms {
-    /// Those of the trace in a directory; none if there are none.
+    /// Reads the histograms of the trace in a directory. There may be none.
     pub fn read(data: &Path) -> Result<Self> {
         read(data).map(Self)
     }
 
-    /// Each as an object.
+    /// Returns each histogram as an object.
     pub fn json(&self) -> impl Iterator<Item = Value> {
         self.0.iter().map(Histogram::json)
     }
 
-    /// Writes them one below the other, as the kernel does.
+    /// Writes the histograms one below the other, as the kernel does.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
         self.0.iter().try_for_each(|histogram| histogram.text(out))
     }
@@ -71,10 +71,10 @@ fn read(data: &Path) -> Result<Vec<Histogram>> {
     }
 }
 
-/// Shows the histograms of a trace. Nothing, if there are none.
+/// Shows the histograms of a trace. Writes nothing if there are none.
 ///
 /// # Errors
-/// If they cannot be read or `out` cannot be written.
+/// If the histograms cannot be read or `out` cannot be written.
 pub fn histograms(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
     for histogram in read(&options.source.data)? {
         match options.format {
@@ -150,7 +150,7 @@ impl Column {
         }
     }
 
-    /// A key as the kernel writes it.
+    /// Formats a key as the kernel does.
     fn key(&self, value: &Value) -> String {
         match self.kind.as_str() {
             "text" => {

@@ -21,13 +21,13 @@ pub struct InfoOptions {
     pub source: SourceOptions,
     /// JSON instead of text.
     pub json: bool,
-    /// The tasks only.
+    /// Only the tasks.
     pub task: bool,
-    /// The functions only, as a table.
+    /// Only the functions, as a table.
     pub symbols: bool,
 }
 
-/// Numbers of what was recorded.
+/// Figures of what was recorded.
 #[derive(Debug, Default)]
 struct Counts {
     /// Entries and exits.
@@ -35,15 +35,15 @@ struct Counts {
     /// Entries.
     calls: u64,
     lost: u64,
-    /// What recording them has cost, in [`parts`] of a unit of the counter.
+    /// What recording them cost, in [`parts`] of a unit of the counter.
     cost: i64,
-    /// From the first to the last record of each task, in units of the counter.
+    /// The time from the first to the last record of each task, added up, in units of the counter.
     time: u64,
     costs: Costs,
 }
 
 impl Counts {
-    /// What recording has cost: seconds, and the share of the time of all tasks.
+    /// Returns what recording cost: seconds, and the share of the time of all tasks.
     fn cost(&self, trace: &Trace) -> (f64, f64) {
         let seconds = |counter: u64| trace.scale().duration(counter) as f64 / 1e9;
         let cost = seconds(whole(self.cost));
@@ -81,18 +81,18 @@ fn count(trace: &Trace) -> Counts {
         let (first, last) = times.unwrap_or_default();
         counts.time = counts.time.saturating_add(last.saturating_sub(first));
     }
-    // What was lost at the very end is known to the recorder only.
+    // Only the recorder knows what was lost at the very end.
     let told = trace.info.finished.as_ref().map_or(0, |f| f.lost);
     counts.lost = counts.lost.max(told);
     counts
 }
 
-/// A date as `Sat Nov 21 06:03:08 2026`, in UTC.
+/// Formats a date as `Sat Nov 21 06:03:08 2026`, in UTC.
 fn date(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000;
     let days = seconds / 86400;
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    // Days to civil date: the calendar repeats every 400 years of 146097 days; years begin in March here.
+    // Days to civil date. The calendar repeats every 400 years of 146097 days. Here, years begin in March.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day = shifted % 146_097;
@@ -121,7 +121,7 @@ fn exit_text(exit: Option<Exit>) -> String {
     }
 }
 
-/// Writes what is known of a recording.
+/// Shows what is known about a recording.
 ///
 /// # Errors
 /// If the trace cannot be read or `out` cannot be written.
@@ -175,7 +175,7 @@ pub fn info(options: &InfoOptions, out: &mut dyn Write) -> Result<()> {
     text(&trace, &options.source.data, out)
 }
 
-/// What probes have counted, and what could not be read of it.
+/// Returns what probes have counted, and a message for each file that could not be read.
 fn probes(data: &Path) -> (Option<Counters>, Option<Histograms>, Vec<String>) {
     let mut damage = Vec::new();
     let mut told = |error: anyhow::Error| damage.push(format!("{error:#}"));
@@ -215,7 +215,7 @@ fn text(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// The machine, and what runs on it.
+/// Describes the machine and its system.
 fn system(trace: &Trace) -> Rows {
     let info = &trace.info;
     let host = &info.host;
@@ -257,7 +257,7 @@ fn system(trace: &Trace) -> Rows {
     ]
 }
 
-/// The program, and what the kernel says of its run.
+/// Describes the program, and what the kernel reported about its run.
 fn process(trace: &Trace) -> Rows {
     let info = &trace.info;
     let finished = info.finished.as_ref();
@@ -304,7 +304,7 @@ fn process(trace: &Trace) -> Rows {
     ]
 }
 
-/// How much was recorded, and what that cost.
+/// Describes how much was recorded, and what that cost.
 fn recorded(trace: &Trace, counts: &Counts) -> Rows {
     let info = &trace.info;
     let lost = match counts.lost > 0 && !trace.probes.is_empty() {
@@ -338,7 +338,7 @@ fn recorded(trace: &Trace, counts: &Counts) -> Rows {
     rows
 }
 
-/// What was changed and remarked while the program ran, and what of the trace is damaged.
+/// Writes changes and remarks made while the program ran, and what is damaged in the trace.
 fn remarks(trace: &Trace, unread: Vec<String>, out: &mut dyn Write) -> Result<()> {
     let scale = trace.scale();
     let began = trace.tasks.first().map_or(0, |task| task.began);

@@ -1,7 +1,6 @@
-//! From a trace to what people look at. The text layouts are uftrace's, so that habits and scripts carry over.
+//! The views that turn a trace into text. The text layouts are uftrace's, so that habits and scripts carry over.
 //!
-//! Each view is a function of its options that writes to anything that can be written to; [`SourceOptions`] are common
-//! to all.
+//! Each view is a function of its options that writes to any writer. [`SourceOptions`] are common to all.
 #![forbid(unsafe_code)]
 
 mod callers;

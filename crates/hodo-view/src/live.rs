@@ -1,8 +1,8 @@
-//! Views of a trace that is still being written: what its tasks have done, in the order of time, as it comes.
+//! Views of a trace that is still being written: they show what its tasks do, in the order of time, as it happens.
 //!
-//! Each round reads what is new of all tasks. What another task may have done earlier and not written down yet waits:
-//! only what is older than the beginning of the round before is shown. An event that is being written holds back those
-//! that are newer.
+//! Each round reads what is new in all tasks. Another task may have done something earlier that it has not written down
+//! yet, so only what is older than the beginning of the previous round is shown. An event that is being written holds
+//! back all newer ones.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,10 +19,10 @@ use crate::format::printable;
 use crate::source::{Source, SourceOptions};
 use crate::syscalls::{SyscallsOptions, Writer};
 
-/// Chunks of a task that are read in one round: the memory that this takes has a bound.
+/// At most this many chunks of a task are read in one round. This bounds the memory.
 const CHUNKS: usize = 16;
 
-/// A moment: the value of the time counter, and of the trace's clock in nanoseconds.
+/// A moment, as the value of the time counter and in nanoseconds of the trace's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// The counter.
@@ -31,26 +31,26 @@ pub struct Now {
     pub ns: u64,
 }
 
-/// What is shown of a trace that is being written.
+/// What to show of a trace that is being written.
 #[derive(Debug)]
 pub enum LiveOptions {
     /// System calls.
     Syscalls(Box<SyscallsOptions>),
-    /// Events of probes; not for Perfetto.
+    /// Events of probes. Perfetto's format is not supported.
     Events(EventFormat),
 }
 
-/// What comes at a time.
+/// What happens at a time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Begin,
     Record(u32, Vec<u8>),
-    /// Which of the trace's signals.
+    /// A signal: the index into the trace's signals.
     Signal(usize),
     End,
 }
 
-/// Something at its time: the time, the index of the task, which comes first of those of one time, a running number,
+/// Something that happened: its time, the index of its task, its rank among things of the same time, a running number,
 /// and what it is.
 type Held = (u64, usize, u8, u64, What);
 
@@ -62,7 +62,7 @@ enum Kind {
 
 /// A view of a trace that is being written.
 pub struct Live {
-    /// Where it is.
+    /// The trace directory.
     data: PathBuf,
     source: Source,
     follow: Follow,
@@ -70,9 +70,9 @@ pub struct Live {
     /// What is not shown yet.
     held: BinaryHeap<Reverse<Held>>,
     count: u64,
-    /// When the last round began, in units of the counter.
+    /// When the previous round began, in units of the counter.
     round: u64,
-    /// By task: when the round began in which the last records were complete.
+    /// By task: the beginning of the last round in which all its records were complete.
     complete: Vec<u64>,
 }
 
@@ -83,14 +83,14 @@ impl std::fmt::Debug for Live {
 }
 
 impl Live {
-    /// Opens the trace in a directory. `None`: it is not there yet.
+    /// Opens the trace in a directory. Returns `None` if it is not there yet.
     ///
     /// # Errors
-    /// If it cannot be read, or is of an instruction set whose system calls are not known.
+    /// If the trace cannot be read, or if the system calls of its instruction set are not known.
     pub fn open(data: &Path, options: &LiveOptions) -> Result<Option<Self>> {
         let (trace, follow) = match Follow::open(data) {
             Ok(opened) => opened,
-            // Its files are made one after the other.
+            // The recorder creates the files one after the other.
             Err(TraceError::Missing(_) | TraceError::NotATrace(_)) => return Ok(None),
             Err(TraceError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
                 return Ok(None);
@@ -120,11 +120,11 @@ impl Live {
         }))
     }
 
-    /// Shows what has come. `now`: when this is asked; `None`: the recording is over, and all is shown. Returns whether
-    /// there was anything new, or is more at once.
+    /// Shows what has come. `now` is the present moment; with `None` the recording is over, and everything is shown.
+    /// Returns whether there was anything new, or more can be read at once.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If `out` cannot be written.
     pub fn round(&mut self, now: Option<Now>, out: &mut dyn Write) -> Result<bool> {
         if let (Some(now), Some(sample)) = (now, self.source.trace.info.clock.samples.get_mut(1)) {
             (sample.counter, sample.ns) = (now.counter, now.ns);
@@ -139,7 +139,8 @@ impl Live {
             let reached = self
                 .follow
                 .take(&self.source.trace, task, CHUNKS, |record, payload| {
-                    // Which are events is known when they are shown: the log tells it later than it was read, perhaps.
+                    // Which records are events is decided when they are shown: the log may announce a probe after its
+                    // first record is read.
                     if record.kind == RecordKind::Entry {
                         *count += 1;
                         let what = What::Record(record.id, payload.to_vec());
@@ -148,13 +149,14 @@ impl Live {
                 });
             match reached {
                 Reached::End => self.complete[task] = now.map_or(u64::MAX, |now| now.counter),
-                // One that was killed writes no more.
+                // A task that was killed writes no more.
                 Reached::Busy(_) if self.source.trace.tasks[task].ended.is_some() => {}
                 Reached::More(time) => {
                     more = true;
                     until = until.min(time);
                 }
-                // It is newer than the round in which nothing was being written, and than the last of its task.
+                // The unfinished record is newer than the last round in which the task's records were complete, and
+                // newer than its last record.
                 Reached::Busy(time) if now.is_some() => {
                     until = until.min(self.complete[task].max(time));
                 }
@@ -174,7 +176,7 @@ impl Live {
         Ok(shown || more || found || written)
     }
 
-    /// Reads what is new in the log. Returns whether anything is.
+    /// Reads what is new in the log. Returns whether there is anything.
     fn read_log(&mut self) -> bool {
         let news = self.follow.news(&mut self.source.trace);
         let any = !news.is_empty();
@@ -251,10 +253,10 @@ impl Live {
         Ok(any)
     }
 
-    /// The recording is over: shows the rest, and tells what the trace has to tell beside.
+    /// The recording is over: shows the rest, and whatever else the trace reports.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If `out` cannot be written.
     pub fn finish(mut self, out: &mut dyn Write) -> Result<()> {
         while self.round(None, out)? {}
         if let Kind::Syscalls(writer) = &mut self.kind {
@@ -262,7 +264,7 @@ impl Live {
         }
         out.flush()?;
         if matches!(self.kind, Kind::Syscalls(_)) {
-            // Says what is damaged, and what the recorder wants to be known. Of probes, the counts do that.
+            // Opening the trace reports damage and the recorder's remarks. In a view of events, the counts report them.
             Source::open(&SourceOptions {
                 data: self.data,
                 ..SourceOptions::default()

@@ -1,4 +1,4 @@
-//! The names of functions as they are shown.
+//! The displayed names of functions.
 
 use std::sync::OnceLock;
 
@@ -7,8 +7,8 @@ use hodo_trace::Trace;
 
 use crate::format::printable;
 
-/// Names of a trace's functions, by id. Each is made when it is first asked for: large programs have 100,000s, and few
-/// of them are shown.
+/// The names of a trace's functions, by id. A name is made when it is first asked for: large programs have hundreds of
+/// thousands of functions, and few of them are shown.
 #[derive(Debug, Default)]
 pub struct Names {
     style: Style,
@@ -16,13 +16,13 @@ pub struct Names {
 }
 
 impl Names {
-    /// Names of this style.
+    /// Creates names in this style.
     pub fn new(trace: &Trace, style: Style) -> Self {
         let known = trace.functions.iter().map(|_| OnceLock::new()).collect();
         Self { style, known }
     }
 
-    /// The name of a function of the same trace.
+    /// Returns the name of a function of the same trace.
     pub fn of(&self, trace: &Trace, id: u32) -> Option<&str> {
         let name =
             self.known

@@ -3,17 +3,17 @@
 use anyhow::{Context, Result};
 use regex::Regex;
 
-/// How patterns are read.
+/// How a pattern is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Match {
-    /// Regular expressions. A pattern without a special character is the whole name.
+    /// As a regular expression. A pattern without special characters must equal the whole name.
     #[default]
     Regex,
-    /// Shell globs.
+    /// As a shell glob.
     Glob,
 }
 
-/// Compiles a name pattern the way uftrace reads it.
+/// Compiles a name pattern as uftrace does.
 ///
 /// # Errors
 /// If the pattern is malformed.

@@ -1,8 +1,8 @@
 //! Perfetto's own trace format, which ui.perfetto.dev and its trace processor read: protocol buffers.
 //!
-//! A trace is a sequence of packets. Some describe tracks: one of each process and thread. The others are events on a
-//! track: the beginning and the end of a call, a probe's hit. Names of events are written once and have a number from
-//! then on.
+//! A trace is a sequence of packets. Some describe tracks: each process and each thread has one. The others are events
+//! on a track: the beginning and the end of a call, or a probe's hit. The name of an event is written once and referred
+//! to by a number from then on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -71,7 +71,7 @@ const END: u64 = 2;
 const INSTANT: u64 = 3;
 const VALUE: u64 = 4;
 
-/// A message of the encoding: fields with their numbers.
+/// A message of the encoding: numbered fields.
 #[derive(Debug, Default)]
 struct Message(Vec<u8>);
 
@@ -105,7 +105,7 @@ impl Message {
         self
     }
 
-    /// Strings of the format are UTF-8.
+    /// Strings in this format are UTF-8.
     fn string(&mut self, field: u32, text: &[u8]) -> &mut Self {
         self.bytes(field, String::from_utf8_lossy(text).as_bytes())
     }
@@ -114,17 +114,17 @@ impl Message {
 /// Writes packets.
 pub(crate) struct Packets<'a> {
     out: &'a mut dyn Write,
-    /// Numbers of the names of events.
+    /// The numbers given to the names of events.
     names: HashMap<String, u64>,
-    /// By index of a task: the first task of its thread, which stands for the track.
+    /// By index of a task: the first task of its thread, which identifies the track.
     threads: Vec<usize>,
-    /// By track: the task that made its last event, and how many of its calls are open.
+    /// By track: the task that made its last event, and the number of its open calls.
     open: HashMap<usize, (usize, usize)>,
     first: bool,
 }
 
 impl<'a> Packets<'a> {
-    /// Begins a trace: describes the processes and threads.
+    /// Begins a trace by describing the processes and threads.
     pub fn new(source: &Source, out: &'a mut dyn Write) -> Result<Self> {
         let mut packets = Self {
             out,
@@ -133,7 +133,7 @@ impl<'a> Packets<'a> {
             open: HashMap::new(),
             first: true,
         };
-        // Names are those of the program executed last.
+        // A process has the name of the program that it executed last.
         let mut processes = BTreeMap::new();
         let mut threads = BTreeMap::new();
         for &index in &source.tasks {
@@ -170,7 +170,7 @@ impl<'a> Packets<'a> {
         Ok(packets)
     }
 
-    /// Writes a packet with one field of data.
+    /// Writes a packet with one data field.
     fn packet(&mut self, time: Option<u64>, field: u32, data: &Message) -> Result<()> {
         self.packet_with(time, field, data, None)
     }
@@ -209,7 +209,7 @@ impl<'a> Packets<'a> {
         Ok(self.out.write_all(&whole.0)?)
     }
 
-    /// An event on a task's track. `ns` is its time.
+    /// Writes an event on a task's track, at a time in nanoseconds.
     fn event(
         &mut self,
         ns: u64,
@@ -243,8 +243,7 @@ impl<'a> Packets<'a> {
         self.packet_with(Some(ns), field::TRACK_EVENT, &event, new_name)
     }
 
-    /// Keeps account of the open calls of a track, and ends those that another program has left open by executing this
-    /// one.
+    /// Keeps count of a track's open calls. Ends those that the previous program left open when it executed this one.
     fn depth(&mut self, ns: u64, index: usize, change: isize) -> Result<()> {
         let track = self.threads[index];
         let (task, depth) = self.open.get(&track).copied().unwrap_or((index, 0));
@@ -260,7 +259,7 @@ impl<'a> Packets<'a> {
         Ok(())
     }
 
-    /// The hit of a probe.
+    /// Writes the hit of a probe.
     pub fn hit(&mut self, index: usize, line: &Line<'_>) -> Result<()> {
         let mut annotations = vec![annotation("place", &Shown::Text(line.place().into_bytes()))];
         if let Some(cpu) = line.cpu() {
@@ -273,7 +272,7 @@ impl<'a> Packets<'a> {
         self.event(line.ns, index, INSTANT, Some(name), &annotations)
     }
 
-    /// What was counted by the time `ns`: a track of its own for each counter.
+    /// Writes what was counted up to the time `ns`. Each counter has its own track.
     pub fn counters(&mut self, ns: u64, counters: &Counters) -> Result<()> {
         for (number, (name, hits)) in counters.named().enumerate() {
             let uuid = COUNTERS | number as u64;
@@ -294,19 +293,19 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// Tracks of counters have this bit.
+/// This bit marks the tracks of counters.
 const COUNTERS: u64 = 1 << 48;
 
 fn process_track(pid: i32) -> u64 {
     1 << 32 | u64::from(pid.cast_unsigned())
 }
 
-/// 0 is the track of what has none.
+/// Returns the id of a thread's track. 0 is the track of events that belong to none.
 fn thread_track(index: usize) -> u64 {
     index as u64 + 1
 }
 
-/// A name with a value.
+/// Returns a named value.
 fn annotation(name: &str, value: &Shown) -> Message {
     let mut message = Message::default();
     message.string(field::ANNOTATION_NAME, name.as_bytes());
@@ -334,7 +333,7 @@ fn annotation(name: &str, value: &Shown) -> Message {
     message
 }
 
-/// Writes the hits of probes, and what they have counted.
+/// Writes the hits of probes and their counts.
 ///
 /// # Errors
 /// If the trace cannot be read or `out` cannot be written.
@@ -393,7 +392,7 @@ pub(crate) fn calls(source: &Source, options: &SourceOptions, out: &mut dyn Writ
                 packets.event(ns, index, END, None, &[])?;
             }
             CallStep::Instant { id, .. } => {
-                // Hits of probes come with their values, below.
+                // Hits of probes are written below, with their values.
                 let is_probe = |kind| kind == FunctionKind::Probe;
                 if !source.trace.function(id).is_some_and(|f| is_probe(f.kind)) {
                     packets.depth(ns, index, 0)?;

@@ -1,4 +1,4 @@
-//! `replay`: the calls in the order of time, as a C program's text.
+//! `replay`: the calls in the order of time, written like a C program.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -17,17 +17,17 @@ use crate::stream::{Merged, open_at_first};
 /// What `replay` shows.
 #[derive(Debug, Clone)]
 pub struct ReplayOptions {
-    /// Which trace, and what of it.
+    /// Which trace, and which part of it.
     pub source: SourceOptions,
-    /// `-f`: names of columns, separated by commas; `none`, `all`; with a `+` in front: beside the usual ones.
+    /// `-f`: names of columns, separated by commas, or `none` or `all`. A `+` in front adds them to the usual columns.
     pub fields: Option<String>,
     /// `--flat`.
     pub flat: bool,
-    /// Names after closing braces.
+    /// Writes names after closing braces.
     pub comments: bool,
-    /// A call without calls in it is one line.
+    /// Writes a call that contains no other call in one line.
     pub merge: bool,
-    /// `--column-view`: tasks beside each other.
+    /// `--column-view`: shows tasks side by side.
     pub column_view: bool,
     /// `--column-offset`.
     pub column_offset: usize,
@@ -62,7 +62,7 @@ enum Field {
     Module,
 }
 
-/// Name, heading, of each field, in the order in which they are shown.
+/// The name and heading of each field, in the order in which they are shown.
 const FIELDS: [(Field, &str, &str); 8] = [
     (Field::Duration, "duration", " DURATION "),
     (Field::Tid, "tid", "   TID  "),
@@ -74,10 +74,10 @@ const FIELDS: [(Field, &str, &str); 8] = [
     (Field::Module, "module", "     MODULE NAME"),
 ];
 
-/// Looks at what is asked for before there is a recording to show, for `hodo live`: it would be lost.
+/// Checks the options before there is a recording to show. `hodo live` needs this, because the recording would be lost.
 ///
 /// # Errors
-/// If there is no such field, or a pattern to hide functions is none.
+/// If there is no such field, or a pattern of functions to hide is malformed.
 pub fn check_replay(options: &ReplayOptions) -> Result<()> {
     let kind = options.source.pattern.unwrap_or(Match::Regex);
     for pattern in &options.source.hide {
@@ -88,7 +88,7 @@ pub fn check_replay(options: &ReplayOptions) -> Result<()> {
 
 fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
     let usual = [Field::Duration, Field::Tid];
-    // With a part of the time comes the field that it is shown in.
+    // A time range adds the field that the range refers to.
     let range = options.source.range;
     let ranged = range.map(|range| match range.from.or(range.to) {
         Some(Moment::Elapsed(_)) => Field::Elapsed,
@@ -131,23 +131,24 @@ fn fields(options: &ReplayOptions) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
-/// Calls deeper than this are not indented further: the text of a recursion would grow with the square of its depth.
+/// Deeper calls are not indented further. Otherwise the text of a recursion would grow with the square of its depth.
 const DEEPEST: usize = 256;
 
-/// This many levels of calls lie between tasks beside each other at most: each line has the room of all before its own.
+/// Tasks shown side by side are at most this many levels of calls apart, because each line is padded up to its task's
+/// column.
 const WIDEST: usize = 256;
 
-/// Text is handed on in pieces of about this size.
+/// Text is written in pieces of about this size.
 const PIECE: usize = 1 << 16;
 
-/// What the columns of a line tell.
+/// What the columns of a line show.
 #[derive(Debug, Clone, Copy)]
 struct Line {
-    /// The task, as an index into the tasks that are shown.
+    /// The index of the task among the tasks that are shown.
     task: usize,
-    /// Nanoseconds that a call took.
+    /// How many nanoseconds the call took.
     took: Option<u64>,
-    /// Nanoseconds of the clock.
+    /// The time of the clock in nanoseconds.
     ns: u64,
     id: Option<u32>,
     depth: usize,
@@ -158,15 +159,15 @@ struct Printer<'a> {
     options: &'a ReplayOptions,
     fields: Vec<Field>,
     color: Color,
-    /// Nanoseconds at the trace's first record.
+    /// The time of the trace's first record, in nanoseconds.
     first: u64,
-    /// By thread: nanoseconds at its previous line.
+    /// By thread: the time of its previous line, in nanoseconds.
     previous: Vec<Option<u64>>,
     /// By index of a task in the trace: its thread.
     threads: Vec<usize>,
     /// By thread: its place in `--column-view`.
     places: HashMap<usize, usize>,
-    /// By task: its id as a column.
+    /// By task: its id, formatted as a column.
     tids: Vec<String>,
     last_thread: Option<usize>,
     text: Vec<u8>,
@@ -194,7 +195,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What comes before the first line.
+    /// Writes what comes before the first line.
     #[cold]
     fn begin(&mut self) {
         self.begun = true;
@@ -208,7 +209,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The line between those of different tasks.
+    /// Writes the line between lines of different tasks.
     #[cold]
     fn task_line(&mut self) {
         let titles = self.fields.iter();
@@ -227,7 +228,7 @@ impl<'a> Printer<'a> {
         self.text.resize(self.text.len() + count, b' ');
     }
 
-    /// All of a line but what is said in it.
+    /// Writes the columns in front of the text of a line.
     fn columns(&mut self, line: Line) {
         if !self.begun {
             self.begin();
@@ -261,7 +262,7 @@ impl<'a> Printer<'a> {
             self.text.extend_from_slice(b" | ");
         }
         if self.options.column_view {
-            // As in uftrace, an offset counts levels of calls.
+            // As in uftrace, an offset counts call levels.
             let place = self.place(line.task);
             self.spaces(place * self.options.column_offset * 2);
         }
@@ -272,7 +273,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The place of a task in `--column-view`: threads have theirs in the order in which they are seen first.
+    /// Returns the place of a task in `--column-view`. Threads get places in the order in which they first appear.
     fn place(&mut self, task: usize) -> usize {
         let index = self.source.tasks[task];
         let thread = self.threads[index];
@@ -280,7 +281,7 @@ impl<'a> Printer<'a> {
         *self.places.entry(thread).or_insert(next)
     }
 
-    /// One of the less usual columns.
+    /// Formats one of the less usual columns.
     fn column(&self, field: Field, line: Line) -> String {
         let function = line.id.and_then(|id| self.source.trace.function(id));
         let duration = |ns| {
@@ -311,7 +312,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A function's name with parentheses, which a name with arguments has already.
+    /// Writes a function's name with parentheses, unless the name has arguments already.
     fn call(&mut self, id: u32) {
         let name = self.source.label(id);
         self.text.extend_from_slice(name.as_bytes());
@@ -335,7 +336,7 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// What comes after the name of a function that is entered.
+    /// Writes what follows the name of a function that is entered.
     fn opening(&mut self, mark: &str, entered: Entered, out: &mut dyn Write) -> Result<()> {
         let how = match entered {
             Entered::Called => return self.end_line(mark, out),
@@ -392,20 +393,20 @@ pub fn replay(options: &ReplayOptions, out: &mut dyn Write) -> Result<()> {
     replay.printer.flush(out)?;
     let open = match source.is_ranged() {
         true => replay.open,
-        // Those that are not shown, too.
+        // This includes the tasks that are not shown.
         false => replay.merged.finish(),
     };
     remaining(&source, &open, out)
 }
 
-/// A trace on its way to lines.
+/// The state that turns the steps of a trace into lines.
 struct Replay<'s> {
     source: &'s Source,
     merge: bool,
     printer: Printer<'s>,
     merged: Merged<'s>,
     addresses: Addresses,
-    /// The functions that are open and shown, by task.
+    /// By task: the functions that are open and shown.
     open: Vec<Vec<u32>>,
 }
 
@@ -432,7 +433,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Writes the line of a step.
+    /// Writes the line for a step.
     fn line(&mut self, task: usize, ns: u64, step: CallStep, out: &mut dyn Write) -> Result<()> {
         let timed = self.source.timed();
         let line = |took, id, depth| Line {
@@ -491,7 +492,8 @@ impl Replay<'_> {
         }
     }
 
-    /// How long the function took that was entered at this time, if it is left next: then it is a line by itself.
+    /// If the function entered at this time is left next, returns how long it took. Its call is then written in one
+    /// line.
     fn leaf(&mut self, task: usize, ns: u64) -> Option<u64> {
         if !self.merge {
             return None;
@@ -511,9 +513,9 @@ impl Replay<'_> {
     }
 }
 
-/// The functions that were open at the end.
+/// Writes the functions that were open at the end.
 fn remaining(source: &Source, open: &[Vec<u32>], out: &mut dyn Write) -> Result<()> {
-    // A program that was replaced by another one has not stopped in its functions.
+    // A program that was replaced by another one did not end in its open functions.
     let tasks = source.trace.tasks.iter();
     let replaced: HashSet<u32> = tasks
         .filter(|t| t.kind == "exec")
@@ -539,7 +541,7 @@ fn remaining(source: &Source, open: &[Vec<u32>], out: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// `--flat`: a line for each entry and exit.
+/// `--flat`: writes a line for each entry and exit.
 fn flat(source: &Source, out: &mut dyn Write) -> Result<()> {
     let (from, to) = source.range;
     writeln!(out)?;

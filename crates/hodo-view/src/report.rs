@@ -1,4 +1,4 @@
-//! `report`: where the time went, by function or by task.
+//! `report`: where time was spent, by function or by task.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::format::{Color, duration};
 use crate::source::{Source, SourceOptions};
 use crate::tally::{self, Tally, Times};
 
-/// The form of a report.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReportFormat {
     /// A table.
@@ -25,7 +25,7 @@ pub enum ReportFormat {
 /// What `report` shows.
 #[derive(Debug, Clone, Default)]
 pub struct ReportOptions {
-    /// Which trace, and what of it.
+    /// Which trace, and which part of it.
     pub source: SourceOptions,
     /// `-s`: columns to sort by, separated by commas.
     pub sort: Option<String>,
@@ -35,7 +35,7 @@ pub struct ReportOptions {
     pub avg_total: bool,
     /// `--avg-self`.
     pub avg_self: bool,
-    /// `-f`: names of columns, separated by commas; `all`.
+    /// `-f`: names of columns, separated by commas, or `all`.
     pub fields: Option<String>,
     /// Text or JSON.
     pub format: ReportFormat,
@@ -52,7 +52,7 @@ struct Row {
     own: Spans,
 }
 
-/// Times in nanoseconds: see [`Times`].
+/// Times in nanoseconds; see [`Times`].
 #[derive(Debug, Clone, Copy)]
 struct Spans {
     sum: u64,
@@ -61,7 +61,7 @@ struct Spans {
     max: u64,
 }
 
-/// What is known of the functions of one line.
+/// The data of the functions in one line.
 #[derive(Debug, Default)]
 struct Line {
     size: u64,
@@ -71,14 +71,15 @@ struct Line {
 }
 
 impl Line {
-    /// A function takes no less time than its own code does, whatever was taken off both.
+    /// Ensures that a function takes at least as long as its own code, whatever was subtracted from both.
     fn heed_own(&mut self) {
         self.total.sum = self.total.sum.max(self.own.sum);
         self.total.all = self.total.all.max(self.own.all);
     }
 }
 
-/// The functions by name: those of the same name are one line, as in uftrace; with `apart`, those in one module.
+/// Returns the functions by name. Functions of the same name share a line, as in uftrace; with `apart`, only if they
+/// are in the same module.
 fn rows(source: &Source, tally: &Tally, apart: bool) -> Vec<Row> {
     let mut lines: HashMap<(&str, usize), Line> = HashMap::new();
     let mut modules: HashMap<(&str, usize), usize> = HashMap::new();
@@ -100,7 +101,7 @@ fn rows(source: &Source, tally: &Tally, apart: bool) -> Vec<Row> {
         line.total.join(&entry.total);
         line.own.join(&entry.own);
     }
-    // Durations of the counter, not points in time.
+    // These are durations of the counter, not points in time.
     let scaled = |parts: i64| source.scale.duration(whole(parts));
     let spans = |times: &Times| Spans {
         sum: scaled(times.sum),
@@ -124,7 +125,7 @@ fn rows(source: &Source, tally: &Tally, apart: bool) -> Vec<Row> {
     rows.collect()
 }
 
-/// A column: name, heading, width.
+/// A column: its name, heading and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Total,
@@ -202,7 +203,7 @@ fn columns(options: &ReportOptions) -> Result<Vec<Column>> {
         .collect())
 }
 
-/// The keys of `-s`; `None` stands for the name.
+/// Returns the keys of `-s`. `None` is the name.
 fn keys(options: &ReportOptions) -> Result<Vec<Option<Column>>> {
     let usual = if options.avg_total {
         "total-avg"
@@ -214,7 +215,7 @@ fn keys(options: &ReportOptions) -> Result<Vec<Option<Column>>> {
     let mut keys = Vec::new();
     for key in options.sort.as_deref().unwrap_or(usual).split(',') {
         let key = key.trim().replace('_', "-");
-        // As in uftrace, `avg`, `min` and `max` mean the columns that are shown.
+        // As in uftrace, `avg`, `min` and `max` refer to the columns that are shown.
         let key = match key.as_str() {
             "avg" | "min" | "max" if options.avg_self => format!("self-{key}"),
             "avg" | "min" | "max" => format!("total-{key}"),
@@ -384,7 +385,7 @@ fn by_task(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
     let source = Source::open(&options.source)?;
     let summaries = tally::by_task(&source);
     let mut rows: Vec<TaskRow<'_>> = Vec::new();
-    // A thread that executed another program is one line; it has the name that it had last.
+    // A thread that executed another program is one line, with the name that it had last.
     let threads = source.threads();
     let mut places: HashMap<usize, usize> = HashMap::new();
     for (summary, &index) in summaries.iter().zip(&source.tasks) {

@@ -1,4 +1,4 @@
-//! What is common to all views: which trace, which part of it, and how names are written.
+//! Options common to all views: which trace, which part of it, and how names are written.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::format::{self, printable};
 use crate::naming::Names;
 use crate::pattern::Match;
 
-/// Which trace, and what of it.
+/// Which trace, and which part of it.
 #[derive(Debug, Clone, Default)]
 pub struct SourceOptions {
     /// The trace directory.
@@ -25,7 +25,7 @@ pub struct SourceOptions {
     pub filter: Vec<String>,
     /// `-N`.
     pub notrace: Vec<String>,
-    /// The order of the two: see [`hodo_trace::meta::in_order`].
+    /// The order of these two; see [`hodo_trace::meta::in_order`].
     pub order: Vec<bool>,
     /// `-H`.
     pub hide: Vec<String>,
@@ -35,7 +35,7 @@ pub struct SourceOptions {
     pub time_filter: Option<u64>,
     /// `-Z`, in bytes.
     pub size_filter: u64,
-    /// `--match`; if it is absent, what the recording had.
+    /// `--match`. If absent, patterns are read as they were in the recording.
     pub pattern: Option<Match>,
     /// `--no-libcall`.
     pub no_libcall: bool,
@@ -43,26 +43,26 @@ pub struct SourceOptions {
     pub libname: bool,
     /// `--demangle`.
     pub demangle: Style,
-    /// `--sysroot`: where the files of the recorded machine are, if not in their places.
+    /// `--sysroot`: where the recorded machine's files are, if they are not at their original paths.
     pub sysroot: Option<PathBuf>,
-    /// `--tid`; empty: all.
+    /// `--tid`. If empty, all tasks are shown.
     pub tids: Vec<i32>,
     /// `-r`.
     pub range: Option<Range>,
     /// `--tail-calls`.
     pub tail_calls: TailCalls,
-    /// `--raw-times`: what recording has cost stays in the sums of times.
+    /// `--raw-times`: the cost of recording is not subtracted from sums of times.
     pub raw_times: bool,
     /// Escape sequences for colors.
     pub color: bool,
 }
 
-/// A part of the time: from, to. Times are nanoseconds since the trace's first event, or of its clock.
+/// A range of time: from, to. Times are nanoseconds since the trace's first event, or of its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// From here on.
+    /// The beginning of the range.
     pub from: Option<Moment>,
-    /// Up to here.
+    /// The end of the range.
     pub to: Option<Moment>,
 }
 
@@ -78,8 +78,8 @@ pub enum Moment {
 impl std::str::FromStr for Range {
     type Err = anyhow::Error;
 
-    /// `FROM~TO`, either may be left out. A number with a unit is time since the start, one without a unit is a
-    /// timestamp in seconds, as `replay` prints it.
+    /// Parses `FROM~TO`; either may be left out. A number with a unit is the time since the start. One without a unit
+    /// is a timestamp in seconds, as `replay` prints it.
     fn from_str(text: &str) -> Result<Self> {
         let (from, to) = text
             .split_once('~')
@@ -99,7 +99,7 @@ impl std::str::FromStr for Range {
             }
             let number = |text: &str| {
                 text.parse::<u64>()
-                    .with_context(|| format!("{text:?} is no number"))
+                    .with_context(|| format!("{text:?} is not a number"))
             };
             let part = number(&format!("{part:0<9}"))?;
             let seconds = number(seconds)?;
@@ -115,33 +115,33 @@ impl std::str::FromStr for Range {
     }
 }
 
-/// An open trace and what is shown of it.
+/// An open trace, and what of it is shown.
 #[derive(Debug)]
 pub struct Source {
     /// The trace.
     pub trace: Trace,
     names: Names,
-    /// Names with their library, by function id, if they were asked for.
+    /// Names with their library, by function id, if they were requested.
     labels: Option<Vec<String>>,
     /// The filters.
     pub table: Table,
-    /// From counter to time.
+    /// Converts the counter to time.
     pub scale: Scale,
-    /// Frames that tasks began with, by index.
+    /// By index of a task: the frames that it began with.
     pub inherited: Vec<Vec<Frame>>,
-    /// From and to, in nanoseconds of the trace's clock.
+    /// The shown range: from and to, in nanoseconds of the trace's clock.
     pub range: (u64, u64),
     /// Indices of the tasks that are shown.
     pub tasks: Vec<usize>,
-    /// What is taken off times, because recording has cost it; see [`Self::costs`].
+    /// What recording cost, which is subtracted from times; see [`Self::costs`].
     costs: OnceLock<Costs>,
     /// The trace is still being written.
     pub growing: bool,
-    /// Below it are the files of the recorded machine.
+    /// The directory that holds the recorded machine's files.
     sysroot: Option<PathBuf>,
 }
 
-/// Writes to stderr what is damaged, and what was remarked while recording.
+/// Reports damage, and the remarks made while recording, on stderr.
 fn report(trace: &Trace) {
     for damage in &trace.damage {
         eprintln!("hodo: {}", printable(damage.clone()));
@@ -151,7 +151,7 @@ fn report(trace: &Trace) {
     }
 }
 
-/// The filters that are asked for, together with those that the recording had.
+/// Combines the requested filters with those of the recording.
 fn together(
     trace: &Trace,
     recorded: &hodo_trace::meta::Filters,
@@ -182,18 +182,18 @@ fn together(
     let depths = options.depth.into_iter().chain(recorded.depth);
     let times = options.time_filter.into_iter().chain(recorded.time_ns);
     Filters {
-        // What was recorded is read as it was then, whatever is asked for now.
+        // The recording's filters keep the meaning that they had then, whatever `--match` says now.
         lists: vec![list(then, recorded_pattern), list(now, asked_pattern)],
         hide: hide.map(|pattern| (pattern, asked_pattern)).collect(),
         depth: depths.min(),
-        // Without times, nobody knows what is too short.
+        // Without times, nobody knows which calls are too short.
         time: times.max().filter(|_| trace.info.timed),
         size: options.size_filter,
         no_libcall: options.no_libcall,
     }
 }
 
-/// What the filters say of each function, also after they were changed while recording.
+/// Decides for each function, taking into account changes of the filters during the recording.
 fn table(trace: &Trace, names: &Names, options: &SourceOptions) -> Result<Table> {
     let filters = together(trace, &trace.info.filters, options);
     let mut table = Table::new(trace, names, &filters)?;
@@ -212,7 +212,7 @@ fn table(trace: &Trace, names: &Names, options: &SourceOptions) -> Result<Table>
     Ok(table)
 }
 
-/// The indices of the tasks with these ids; of all if there are no ids.
+/// Returns the indices of the tasks with these ids, or of all tasks if there are no ids.
 fn tasks(trace: &Trace, tids: &[i32]) -> Vec<usize> {
     for tid in tids {
         if !trace.tasks.iter().any(|task| task.tid == *tid) {
@@ -225,7 +225,7 @@ fn tasks(trace: &Trace, tids: &[i32]) -> Vec<usize> {
 }
 
 impl Source {
-    /// Opens the trace; damage, and filters that match nothing, are reported on stderr.
+    /// Opens the trace. Damage, and filters that match nothing, are reported on stderr.
     pub fn open(options: &SourceOptions) -> Result<Self> {
         let mut trace = Trace::open(&options.data)?;
         trace.set_tail_calls(options.tail_calls);
@@ -268,7 +268,8 @@ impl Source {
         Ok(source)
     }
 
-    /// A trace that is being written, of which nothing is shown yet. It has neither names nor filters.
+    /// Creates the source of a trace that is being written. Nothing of it is shown yet, and it has neither names nor
+    /// filters.
     pub(crate) fn growing(trace: Trace) -> Self {
         Self {
             scale: trace.scale(),
@@ -285,8 +286,8 @@ impl Source {
         }
     }
 
-    /// The content of a file that was mapped, if it is still the one that was recorded. Where it is another one, or one
-    /// of another machine, that is reported on stderr; and where it is missing, if it was to be found.
+    /// Returns the content of a file that was mapped, if the file has not changed since. If it has, this is reported on
+    /// stderr. So is a missing file, if a sysroot was given or the trace is of another instruction set.
     pub fn file(&self, path: &str) -> Option<Vec<u8>> {
         let place = placed(path, self.sysroot.as_deref());
         let info = &self.trace.info;
@@ -327,12 +328,12 @@ impl Source {
         }
     }
 
-    /// What is taken off times, because recording has cost it.
+    /// Returns what recording cost, which is subtracted from times.
     pub fn costs(&self) -> &Costs {
         self.costs.get_or_init(|| Costs::of(&self.trace))
     }
 
-    /// Nanoseconds of the trace's clock at its first record.
+    /// Returns the time of the trace's first record, in nanoseconds of its clock.
     pub fn first(&self) -> u64 {
         let times = self.trace.tasks.iter().filter_map(|task| {
             let record = self.trace.records(task).next()?;
@@ -350,50 +351,50 @@ impl Source {
         (resolve(range.from, 0), resolve(range.to, u64::MAX))
     }
 
-    /// Whether records have time.
+    /// Returns whether records have times.
     pub fn timed(&self) -> bool {
         self.trace.info.timed
     }
 
-    /// Whether a function has this name, as it is shown or as it is in its file.
+    /// Returns whether a function has this name, either as displayed or as in its file.
     pub fn is_called(&self, id: u32, name: &str) -> bool {
         self.name(id) == name || self.trace.function(id).is_some_and(|f| f.name == name)
     }
 
-    /// Lets the depth (`-D`) count from the functions of this name on.
+    /// Counts the depth (`-D`) from the functions of this name on.
     pub fn restart_at(&mut self, name: &str) {
         let mut table = std::mem::take(&mut self.table);
         table.restart_at(|id| self.is_called(id, name));
         self.table = table;
     }
 
-    /// Whether a part of the time is left out.
+    /// Returns whether a part of the time is left out.
     pub fn is_ranged(&self) -> bool {
         self.timed() && self.range != (0, u64::MAX)
     }
 
-    /// The name of a function as it is shown.
+    /// Returns the displayed name of a function.
     pub fn name(&self, id: u32) -> &str {
         self.names.of(&self.trace, id).unwrap_or("<unknown>")
     }
 
-    /// The probe whose hits have an id of a function.
+    /// Returns the probe whose hits have this function id.
     pub fn probe(&self, id: u32) -> Option<&Probe> {
         let function = self.trace.function(id)?;
         let probes = (function.kind == FunctionKind::Probe).then_some(&self.trace.probes)?;
-        // They are logged in the order of their ids.
+        // Probes are logged in the order of their ids.
         let index = probes.binary_search_by_key(&id, |probe| probe.id);
         index.ok().map(|index| &probes[index])
     }
 
-    /// Is it not a function, but the hits of a probe?
+    /// Returns whether this id stands for the hits of a probe, not for a function.
     pub fn is_probe(&self, id: u32) -> bool {
         self.trace
             .function(id)
             .is_some_and(|function| function.kind == FunctionKind::Probe)
     }
 
-    /// The name of a function with its library, if that was asked for.
+    /// Returns the name of a function, with its library if that was requested.
     pub fn label(&self, id: u32) -> &str {
         match &self.labels {
             Some(labels) => labels.get(id as usize).map_or("<unknown>", String::as_str),
@@ -401,8 +402,8 @@ impl Source {
         }
     }
 
-    /// By index of a task: the index of the first task of the same thread, which may have executed other programs
-    /// since.
+    /// By index of a task: the index of the first task of the same thread. A thread is several tasks if it executed
+    /// other programs.
     pub fn threads(&self) -> Vec<usize> {
         let mut threads: Vec<usize> = Vec::new();
         for (index, task) in self.trace.tasks.iter().enumerate() {
@@ -414,7 +415,7 @@ impl Source {
         threads
     }
 
-    /// When a task ended, in units of the counter, that had its last record at `last`.
+    /// Returns when a task ended, in units of the counter. Its last record is at `last`.
     pub fn ended(&self, index: usize, last: u64) -> u64 {
         match self.task(index).ended {
             Some(ended) if self.timed() => ended.max(last),
@@ -422,7 +423,7 @@ impl Source {
         }
     }
 
-    /// A task by index.
+    /// Returns the task with an index.
     pub fn task(&self, index: usize) -> &Task {
         &self.trace.tasks[index]
     }
@@ -436,7 +437,7 @@ impl Drop for Source {
     }
 }
 
-/// Where a file of the recorded machine is.
+/// Returns the path of a file of the recorded machine.
 fn placed(path: &str, sysroot: Option<&Path>) -> PathBuf {
     match sysroot {
         Some(root) => root.join(path.trim_start_matches('/')),
@@ -444,8 +445,8 @@ fn placed(path: &str, sysroot: Option<&Path>) -> PathBuf {
     }
 }
 
-/// Names with the library they are of, by function id: `getpid@libc.so.6`. Where calls into libraries go is known of
-/// the symbols that have a version, as long as the file is still there that was recorded.
+/// Returns names with their libraries, by function id: `getpid@libc.so.6`. The target of a call into a library is known
+/// if its symbol has a version and the recorded file still exists.
 fn with_library(trace: &Trace, names: &Names, sysroot: Option<&Path>) -> Vec<String> {
     let imports: Vec<_> = trace
         .modules

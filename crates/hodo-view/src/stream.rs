@@ -1,4 +1,4 @@
-//! The steps of one task or of all, in order of time, after the filters.
+//! The steps of one task or of all tasks, in the order of time, after the filters.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -20,15 +20,15 @@ pub struct TaskStream<'a> {
     last: u64,
     gate: Option<Gate>,
     queue: VecDeque<CallStep>,
-    /// What the last record tells, if it is the hit of a probe that is not taken yet.
+    /// The payload of the last record, if that is a probe's hit that was not taken yet.
     hit: Option<Vec<u64>>,
-    /// What the last hit tells.
+    /// The payload of the last hit.
     payload: Vec<u64>,
     over: bool,
 }
 
 impl<'a> TaskStream<'a> {
-    /// The task at an index of the trace's tasks.
+    /// Creates the stream of the task with this index in the trace.
     pub fn new(source: &'a Source, index: usize) -> Self {
         let task = source.task(index);
         let frames = &source.inherited[index];
@@ -47,7 +47,7 @@ impl<'a> TaskStream<'a> {
         }
     }
 
-    /// Lets the steps keep the depth they have among all calls.
+    /// Lets the steps keep the depth that they have among all calls.
     pub fn keep_depth(mut self) -> Self {
         if let Some(gate) = &mut self.gate {
             gate.keep_depth();
@@ -55,7 +55,7 @@ impl<'a> TaskStream<'a> {
         self
     }
 
-    /// What the hit of a probe tells that was the last step.
+    /// Returns the payload of the hit that was the last step.
     pub fn payload(&self) -> &[u64] {
         &self.payload
     }
@@ -74,7 +74,7 @@ impl<'a> TaskStream<'a> {
         while queue.is_empty() && !self.over {
             if let Some(record) = self.records.next() {
                 if probed {
-                    // No filter delays a hit: it is shown before the next record is read, or never.
+                    // No filter delays a hit. It is shown before the next record is read, or never.
                     let is_hit = record.kind == RecordKind::Entry && source.is_probe(record.id);
                     *hit = is_hit.then(|| words(self.records.payload()));
                 }
@@ -104,7 +104,7 @@ impl<'a> TaskStream<'a> {
         }
     }
 
-    /// The next step, left in place.
+    /// Returns the next step without taking it.
     #[inline]
     pub fn peek(&mut self) -> Option<&CallStep> {
         self.fill();
@@ -126,13 +126,13 @@ impl Iterator for TaskStream<'_> {
     }
 }
 
-/// The words of a payload.
+/// Returns the words of a payload.
 pub(crate) fn words(payload: &[u8]) -> Vec<u64> {
     let word = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap_or_default());
     payload.chunks_exact(8).map(word).collect()
 }
 
-/// The functions that were open when a task began, and are shown: outermost first.
+/// Returns the functions that were open when a task began and are shown, outermost first.
 pub fn open_at_first(source: &Source, index: usize) -> Vec<u32> {
     let frames = &source.inherited[index];
     if frames.is_empty() {
@@ -146,22 +146,23 @@ pub fn open_at_first(source: &Source, index: usize) -> Vec<u32> {
         .collect()
 }
 
-/// The steps of all tasks that are shown, in order of time.
+/// The steps of all tasks that are shown, in the order of time.
 #[derive(Debug)]
 pub struct Merged<'a> {
     source: &'a Source,
-    /// Those that have begun and are not over: a trace may have more tasks than their buffers fit into the memory.
+    /// The streams of tasks that have begun and are not over. A trace may have more tasks than there is memory for all
+    /// their buffers.
     streams: Vec<Option<Box<TaskStream<'a>>>>,
-    /// Tasks that have steps, by the time of their next. One that has not begun has its first record's.
+    /// Tasks with steps, by the time of their next step, or of their first record if they have not begun.
     heap: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The task whose steps come next, until this time.
+    /// The current task, and the time until which its steps come next.
     current: Option<(usize, u64)>,
-    /// By task that is over: the functions that were open then.
+    /// By task that is over: the functions that were still open.
     left_open: Vec<Vec<u32>>,
 }
 
 impl<'a> Merged<'a> {
-    /// All tasks that are shown.
+    /// Creates the stream of all tasks that are shown.
     pub fn new(source: &'a Source) -> Self {
         let heap = source
             .tasks
@@ -180,14 +181,14 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// The stream of a task, which begins now if it has not yet.
+    /// Returns the stream of a task, and begins it if necessary.
     #[inline]
     fn stream(&mut self, at: usize) -> &mut TaskStream<'a> {
         let source = self.source;
         self.streams[at].get_or_insert_with(|| Box::new(TaskStream::new(source, source.tasks[at])))
     }
 
-    /// Finds the task whose step is next.
+    /// Finds the task with the next step.
     #[inline]
     fn settle(&mut self) -> Option<usize> {
         if let Some((at, until)) = self.current {
@@ -199,7 +200,7 @@ impl<'a> Merged<'a> {
         self.choose()
     }
 
-    /// The current task's turn is over; its next step is at this time.
+    /// Ends the current task's turn. Its next step is at this time.
     fn change(&mut self, at: usize, next: Option<u64>) {
         self.current = None;
         match next {
@@ -212,7 +213,7 @@ impl<'a> Merged<'a> {
         loop {
             let Reverse((time, at)) = self.heap.pop()?;
             match self.stream(at).peek().map(CallStep::time) {
-                // What is not shown may come before what is.
+                // Its first records were not shown. Steps of other tasks may come before its first step.
                 Some(next) if next > time => self.heap.push(Reverse((next, at))),
                 Some(_) => {
                     let until = self
@@ -227,24 +228,24 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// What the hit of a probe tells that was the last step of a task.
+    /// Returns the payload of the hit that was the last step of a task.
     pub fn payload(&mut self, at: usize) -> &[u64] {
         self.stream(at).payload()
     }
 
-    /// The functions that were open at the end of each task: outermost first. All steps have been taken.
+    /// After all steps have been taken, returns the functions that were open at the end of each task, outermost first.
     pub fn finish(self) -> Vec<Vec<u32>> {
         self.left_open
     }
 
-    /// The task has no more steps.
+    /// Ends a task that has no more steps.
     fn end(&mut self, at: usize) {
         if let Some(stream) = self.streams[at].take() {
             self.left_open[at] = stream.calls.frames().iter().map(|f| f.id).collect();
         }
     }
 
-    /// The next step and the task it belongs to (an index into the source's tasks that are shown), left in place.
+    /// Returns the next step and its task (an index into the source's tasks that are shown), without taking the step.
     #[inline]
     pub fn peek(&mut self) -> Option<(usize, CallStep)> {
         let at = self.settle()?;

@@ -40,7 +40,7 @@ pub enum SyscallsFormat {
     Json,
 }
 
-/// A time in front of a line.
+/// A time at the beginning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
     /// The time of day, whole seconds.
@@ -51,45 +51,46 @@ pub enum Stamp {
     Unix,
 }
 
-/// Which times lines have.
+/// The times that a line has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// When the call began.
+    /// The time at which the call began.
     pub stamp: Option<Stamp>,
-    /// How long ago the line before began.
+    /// The time since the beginning of the call in the line before.
     pub relative: bool,
-    /// How long the call took.
+    /// The time that the call took.
     pub spent: bool,
-    /// What is added to the time of the world for the time of day, in seconds.
+    /// The difference in seconds between local time and UTC, for the time of day.
     pub utc_offset: i64,
 }
 
-/// What of a trace.
+/// What to show of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct SyscallsOptions {
-    /// Which trace, and what of it: `tids` counts.
+    /// Which trace, and which part of it. Only `tids` is used.
     pub source: SourceOptions,
-    /// The form.
+    /// The output format.
     pub format: SyscallsFormat,
     /// A table instead of the calls.
     pub summary: bool,
-    /// Each line begins with a thread id, and not only while there are more threads than one.
+    /// Begins each line with a thread id, even while there is only one thread.
     pub numbered: bool,
-    /// The numbers that are recorded; `None`: all. It says whether the program's own start is shown.
+    /// The numbers of the calls that are shown. `None` means all. This also decides whether the program's own start is
+    /// shown.
     pub only: Option<Vec<u64>>,
-    /// What descriptors stand for is shown; the calls of [`followed_syscalls`] are recorded, then, and shown only if
+    /// Shows what descriptors refer to. The calls of [`followed_syscalls`] are then recorded, too, but shown only if
     /// they are among `only`.
     pub names: bool,
-    /// Times.
+    /// The times that lines have.
     pub times: Times,
-    /// Bytes of a buffer that are shown, if not the usual number.
+    /// How many bytes of a buffer are shown, if not the usual number.
     pub limit: Option<usize>,
 }
 
 /// Shows the system calls of a trace.
 ///
 /// # Errors
-/// If the trace cannot be read, is of an instruction set whose system calls are not known, or `out` cannot be written.
+/// If the trace cannot be read, the system calls of its instruction set are not known, or `out` cannot be written.
 pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
     let source = Source::open(&options.source)?;
     let info = &source.trace.info;
@@ -110,7 +111,7 @@ pub fn syscalls(options: &SyscallsOptions, out: &mut dyn Write) -> Result<()> {
     writer.finish(&source, out)
 }
 
-/// Is the program's own start shown?
+/// Returns whether the program's own start is shown.
 fn first(options: &SyscallsOptions, machine: Isa) -> bool {
     let execve = hodo_trace::syscalls::number(machine, "execve");
     match (&options.only, execve) {
@@ -119,15 +120,15 @@ fn first(options: &SyscallsOptions, machine: Isa) -> bool {
     }
 }
 
-/// Writes calls as they come to be known.
+/// Writes calls as they become known.
 pub(crate) struct Writer {
     machine: Isa,
     form: Form,
-    /// The ids of the events before and after calls, once they are known.
+    /// The ids of the events before and after calls, as soon as they are known.
     ids: [Option<u32>; 2],
-    /// Bytes of a buffer that are shown.
+    /// How many bytes of a buffer are shown.
     limit: Option<usize>,
-    /// What descriptors stand for.
+    /// What descriptors refer to.
     descriptors: Option<Descriptors>,
 }
 
@@ -175,7 +176,7 @@ impl Writer {
         }
     }
 
-    /// A record of a task.
+    /// Takes a record of a task.
     pub fn record(
         &mut self,
         source: &Source,
@@ -197,17 +198,17 @@ impl Writer {
         }
     }
 
-    /// A task begins.
+    /// Takes the beginning of a task.
     pub fn begin(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
         self.event(source, Event::Begin(task), out)
     }
 
-    /// A task ends.
+    /// Takes the end of a task.
     pub fn end(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
         self.event(source, Event::End(task), out)
     }
 
-    /// A signal comes to a task.
+    /// Takes a signal that a task received.
     pub fn signal(
         &mut self,
         source: &Source,
@@ -218,7 +219,7 @@ impl Writer {
         self.event(source, Event::Signal(task, at), out)
     }
 
-    /// Nothing comes any more.
+    /// Nothing more will come.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         match &mut self.form {
             Form::Lines(lines) => lines.finish(source, out),
@@ -226,7 +227,7 @@ impl Writer {
         }
     }
 
-    /// All that was before a time is known: shows a call that has not ended for long.
+    /// Everything before this time is known: shows a call that has not ended for a long time.
     pub fn wait(&mut self, source: &Source, ns: u64, out: &mut dyn Write) -> Result<()> {
         match &mut self.form {
             Form::Lines(lines) => lines.wait(source, ns, out),

@@ -1,4 +1,4 @@
-//! `graph --task`: which task made which, and how long they lived.
+//! `graph --task`: which task created which, and how long they lived.
 
 use std::io::Write;
 
@@ -49,14 +49,14 @@ fn fields(text: Option<&str>) -> Result<Vec<Field>> {
 struct Thread<'a> {
     tid: i32,
     name: &'a str,
-    /// First and last record, in units of the counter.
+    /// The times of the first and last record, in units of the counter.
     span: Option<(u64, u64)>,
     is_process: bool,
-    /// Indices of the tasks that it made.
+    /// The indices of the threads that it created.
     children: Vec<usize>,
 }
 
-/// The threads, and those of them that none of them made.
+/// Returns the threads, and the indices of those that no other thread created.
 fn threads(source: &Source) -> (Vec<Thread<'_>>, Vec<usize>) {
     let mut threads: Vec<Thread<'_>> = Vec::new();
     let mut roots = Vec::new();
@@ -83,7 +83,7 @@ fn threads(source: &Source) -> (Vec<Thread<'_>>, Vec<usize>) {
         }
         let is_process = task.kind != "thread";
         if !is_process {
-            // As in uftrace, threads belong to their process, whichever of its threads made them.
+            // As in uftrace, threads belong to their process, whichever thread of it created them.
             above = above.map(|at| {
                 let process = threads
                     .iter()
@@ -147,7 +147,7 @@ pub fn graph(options: &SourceOptions, shown: Option<&str>, out: &mut dyn Write) 
         Ok(())
     };
     for root in roots {
-        // What is left to print: a thread with the bars before it, and whether a line of bars comes before it.
+        // What is left to print: a thread with the bars before it, and whether a line with only bars precedes it.
         let mut todo = vec![(root, String::new(), false, true)];
         while let Some((at, bars, spaced, last)) = todo.pop() {
             let thread = &threads[at];

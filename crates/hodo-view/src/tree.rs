@@ -1,4 +1,4 @@
-//! The call tree: what was called from where, how often and for how long.
+//! The call tree: what was called from where, how often, and how long it took.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,31 +12,32 @@ use crate::costs::{Cost, Costs, parts, whole};
 use crate::filter::{Gate, Verdict};
 use crate::source::Source;
 
-/// One place in the tree.
+/// A node of the tree.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Function id; the root's is 0.
+    /// The function's id; 0 for the root.
     pub id: u32,
-    /// How often it was called from here.
+    /// How often the function was called from here.
     pub calls: u64,
-    /// Time in it and in what it called, in [`parts`] of a unit of the counter.
+    /// The time in the function and its callees, in [`parts`] of a unit of the counter.
     total: i64,
-    /// Indices of the nodes below it, in the order of their first call.
+    /// The indices of the children, in the order of their first call.
     pub children: Vec<u32>,
-    /// Index of the node above it.
+    /// The index of the parent.
     pub parent: u32,
-    /// When it was first called, in units of the counter; [`NEVER`]: only its callees were, or are still to be.
+    /// When the function was first called, in units of the counter. [`NEVER`]: only calls below it have been seen so
+    /// far.
     first: u64,
-    /// How many of the calls were jumps.
+    /// How many of these calls were jumps.
     pub jumps: u64,
-    /// The callee that was asked for last, and its node: most calls are the same as the one before. (0, 0): none yet.
+    /// The callee that was looked up last, and its node: most calls repeat the previous one. (0, 0): none yet.
     last: (u32, u32),
 }
 
-/// No point in time.
+/// Stands for no point in time.
 const NEVER: u64 = u64::MAX;
 
-/// Node numbers and function ids need no better hash than this.
+/// A hash that is good enough for node numbers and function ids.
 #[derive(Debug, Default, Clone, Copy)]
 struct Quick(u64);
 
@@ -90,7 +91,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The node of function `id` below `parent`, made if there is none.
+    /// Returns the node of function `id` below `parent`, and creates it if necessary.
     #[inline]
     pub fn child(&mut self, parent: u32, id: u32) -> u32 {
         let (last, node) = self.nodes[parent as usize].last;
@@ -113,7 +114,7 @@ impl Tree {
         node
     }
 
-    /// Adds a tree, its root at `at`.
+    /// Adds another tree, with its root at `at`.
     pub fn join(&mut self, other: &Self, at: u32) {
         let mut places = vec![at; other.nodes.len()];
         for (index, node) in other.nodes.iter().enumerate() {
@@ -128,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// A copy of what is below `from`, as a tree of its own: its root stands for `from`.
+    /// Copies what is below `from` into a new tree, whose root stands for `from`.
     pub fn below(&self, from: u32) -> Self {
         let mut tree = Self::default();
         let mut todo = vec![(from, 0)];
@@ -149,12 +150,12 @@ impl Tree {
         tree
     }
 
-    /// Time in a node's function and in what it called, in units of the counter.
+    /// Returns the time in a node's function and its callees, in units of the counter.
     pub fn total(&self, node: u32) -> u64 {
         whole(self.nodes[node as usize].total)
     }
 
-    /// Time in a node's function itself, in units of the counter.
+    /// Returns the time in a node's function itself, in units of the counter.
     pub fn own(&self, node: u32) -> u64 {
         whole(
             self.nodes[node as usize]
@@ -163,14 +164,14 @@ impl Tree {
         )
     }
 
-    /// Time in all that a node's function called.
+    /// Returns the time in all callees of a node's function.
     fn below_total(&self, node: u32) -> i64 {
         let children = self.nodes[node as usize].children.iter();
         let totals = children.map(|&child| self.nodes[child as usize].total);
         totals.fold(0, i64::saturating_add)
     }
 
-    /// Function ids from the outermost call to this node.
+    /// Returns the function ids from the outermost call to this node.
     pub fn path(&self, mut node: u32) -> Vec<u32> {
         let mut path = Vec::new();
         while node != 0 {
@@ -181,12 +182,12 @@ impl Tree {
         path
     }
 
-    /// When a node's function was first called.
+    /// Returns when a node's function was first called.
     pub fn first(&self, node: u32) -> u64 {
         self.nodes[node as usize].first
     }
 
-    /// Puts the children in the order of their first call.
+    /// Sorts the children by their first call.
     pub fn sort(&mut self) {
         for index in 0..self.nodes.len() {
             let mut children = std::mem::take(&mut self.nodes[index].children);
@@ -195,8 +196,8 @@ impl Tree {
         }
     }
 
-    /// Completes the tree: gives the root the time of all that is below it, drops what was not called, and puts the
-    /// children in the order of their first call. `corrected`: the cost of recording was taken off.
+    /// Completes the tree: gives the root the time of everything below it, drops what was not called, and sorts the
+    /// children by their first call. `corrected`: the cost of recording was subtracted.
     fn close(&mut self, corrected: bool) {
         let mut called: Vec<bool> = self.nodes.iter().map(|n| n.first != NEVER).collect();
         for index in (1..self.nodes.len()).rev() {
@@ -204,7 +205,7 @@ impl Tree {
             let (parent, first) = (node.parent as usize, node.first);
             if called[index] {
                 called[parent] = true;
-                // What was entered before there was anything to see comes where it is seen first.
+                // A function entered before the shown range is placed where something below it first appears.
                 self.nodes[parent].first = self.nodes[parent].first.min(first);
             }
         }
@@ -213,8 +214,7 @@ impl Tree {
         }
         self.sort();
         if corrected {
-            // Whatever was taken off, a function takes no less time than what it called, and none takes less than no
-            // time.
+            // Whatever was subtracted, a function takes at least as long as its callees, and no time is negative.
             for index in (1..self.nodes.len()).rev() {
                 let below = self.below_total(index as u32).max(0);
                 let node = &mut self.nodes[index];
@@ -226,26 +226,26 @@ impl Tree {
     }
 }
 
-/// An open frame: its place in the tree, and when it was entered.
+/// An open frame: its node in the tree, and the time of its entry.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     /// The node of the innermost frame that is shown.
     node: u32,
     verdict: Verdict,
     start: u64,
-    /// What recording its callees cost, and all that they called.
+    /// What it cost to record its callees, and everything they called.
     spent: i64,
-    /// What recording its own call cost.
+    /// What it cost to record its own call.
     cost: Cost,
 }
 
-/// The tree of one task that is being made.
+/// The tree of one task while it is built.
 struct Growing<'a> {
     tree: Tree,
     stack: Vec<Open>,
     source: &'a Source,
     costs: Costs,
-    /// Whether every call is seen.
+    /// Whether every call is counted.
     all: bool,
 }
 
@@ -288,7 +288,7 @@ impl Growing<'_> {
             if start < from || start > to || end.saturating_sub(start) < least {
                 return;
             }
-            // It is seen that it was called, but not how long it took.
+            // The call was seen, but not how long it took.
             took = took.filter(|_| end <= to);
         }
         let node = &mut self.tree.nodes[open.node as usize];
@@ -297,7 +297,8 @@ impl Growing<'_> {
         node.first = node.first.min(open.start);
     }
 
-    /// `gate` gets the function that is entered and the one that is left, and says what of it is shown.
+    /// Takes a step. `gate` is called with the function that is entered, and whether one is left. It returns what the
+    /// filters decide.
     #[inline]
     fn step(&mut self, step: CallStep, mut gate: impl FnMut(Option<u32>, bool) -> Verdict) {
         match step {
@@ -330,7 +331,7 @@ impl Growing<'_> {
     }
 }
 
-/// The tree of one task.
+/// Builds the tree of one task.
 fn of_task(source: &Source, index: usize) -> Tree {
     let task = source.task(index);
     let frames = &source.inherited[index];
@@ -342,7 +343,7 @@ fn of_task(source: &Source, index: usize) -> Tree {
         costs: *source.costs(),
         all: !source.table.has_time() && !source.is_ranged(),
     };
-    // What was called in the parent is not called again here.
+    // The frames inherited from the parent are not counted again.
     for (depth, frame) in frames.iter().enumerate() {
         let verdict = match &gate {
             Some(gate) if !gate.is_shown(depth) => Verdict::Hidden,
@@ -379,16 +380,16 @@ fn of_task(source: &Source, index: usize) -> Tree {
     growing.tree
 }
 
-/// A program's run: the task that began it, and its tree.
+/// One run of a program: the task that began it, and its tree.
 #[derive(Debug)]
 pub struct Session {
-    /// Index of the task that began it.
+    /// The index of the task that began it.
     pub task: usize,
     /// All calls.
     pub tree: Tree,
 }
 
-/// The task that executed the program in which each task is: itself, or one before it.
+/// By task: the task that executed the program that it runs, either itself or an earlier one.
 pub fn programs(source: &Source) -> Vec<usize> {
     let mut first: Vec<usize> = Vec::new();
     for (index, task) in source.trace.tasks.iter().enumerate() {
@@ -402,7 +403,7 @@ pub fn programs(source: &Source) -> Vec<usize> {
     first
 }
 
-/// The call trees of a trace, one for each program that was executed.
+/// Returns the call trees of a trace, one for each program that was executed.
 pub fn sessions(source: &Source) -> Vec<Session> {
     let next = AtomicUsize::new(0);
     let trees = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! The values of events: from words to what is shown.
+//! The values of events: how words become what is shown.
 
 use std::io::Write;
 
@@ -6,28 +6,28 @@ use anyhow::Result;
 use hodo_trace::meta::Arg;
 use serde_json::Value;
 
-/// What an argument tells.
+/// The value of an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Shown {
     Number(u64),
     Signed(i64),
     Hex(u64),
     Char(u8),
-    /// A character of any script.
+    /// A Unicode character.
     Unicode(char),
     Bool(bool),
     /// The bits of an IEEE 754 number.
     Single(u32),
     Double(u64),
     Text(Vec<u8>),
-    /// An address, with function and distance if they are known.
+    /// An address, with function and offset if they are known.
     Symbol(u64, Option<String>),
     List(Vec<Shown>),
     Fault,
 }
 
 impl Shown {
-    /// As ftrace writes it.
+    /// Writes the value as ftrace does.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
         match self {
             Self::Number(number) => write!(out, "{number}")?,
@@ -55,7 +55,7 @@ impl Shown {
         Ok(())
     }
 
-    /// The number, if it is no integer. One of 32 bits is what has the same digits.
+    /// Returns the value of a floating-point number. One of 32 bits becomes the number with the same decimal digits.
     pub fn float(&self) -> Option<f64> {
         match self {
             Self::Single(bits) => f32::from_bits(*bits).to_string().parse().ok(),
@@ -83,11 +83,11 @@ impl Shown {
     }
 }
 
-/// Words of a text in a payload, and of a thread's name.
+/// The words that a text, or the name of a thread, takes in a payload.
 const TEXT_WORDS: usize = 16;
 const COMM_WORDS: usize = 2;
 
-/// The value of an argument in a payload. `symbol` names an address.
+/// Decodes the value of an argument from a payload. `symbol` names an address.
 pub(crate) fn value(
     arg: &Arg,
     payload: &[u64],
@@ -123,7 +123,7 @@ pub(crate) fn value(
     Some(typed(word, &arg.ty, symbol))
 }
 
-/// The bytes of an argument that has bytes: those that could be read.
+/// Returns the bytes of an argument that has bytes, as far as they could be read.
 pub(crate) fn bytes(arg: &Arg, payload: &[u64]) -> Vec<u8> {
     let words = arg.word.and_then(|word| payload.get(1..)?.get(word..));
     let Some((&length, words)) = words.and_then(<[u64]>::split_first) else {
@@ -133,7 +133,8 @@ pub(crate) fn bytes(arg: &Arg, payload: &[u64]) -> Vec<u8> {
     bytes.take(usize::try_from(length).unwrap_or(0)).collect()
 }
 
-/// Whether a value could not be read. The first 32 have their bits in the first word, the others in the words after it.
+/// Returns whether a value could not be read. The first word has a bit for each of the first 32 values; the words after
+/// it have the bits of the others.
 fn is_fault(payload: &[u64], value: u32) -> bool {
     let (word, bit) = match value.checked_sub(32) {
         None => (0, value),
@@ -147,7 +148,7 @@ fn text(words: &[u64], most: usize) -> Shown {
     Shown::Text(bytes.take_while(|&byte| byte != 0).collect())
 }
 
-/// `x8[4]`: the type of the elements, and how many there are.
+/// Splits `x8[4]` into the type of the elements and their number.
 fn array(ty: &str) -> Option<(&str, usize)> {
     let (scalar, count) = ty.strip_suffix(']')?.split_once('[')?;
     Some((scalar, count.parse().ok()?))
@@ -189,7 +190,7 @@ fn list(
     (0..count).map(one).collect()
 }
 
-/// A word as its type says: `u8`, `s32`, `x64`, `char`, `symbol`, `b4@0/32`.
+/// Interprets a word according to its type: `u8`, `s32`, `x64`, `char`, `symbol`, `b4@0/32`.
 fn typed(word: u64, ty: &str, symbol: &dyn Fn(u64) -> Option<String>) -> Shown {
     match ty {
         "char" => return Shown::Char(word as u8),
@@ -283,17 +284,17 @@ mod tests {
     #[test]
     fn arrays_have_what_could_be_read() {
         let shown = |arg: &Arg, payload: &[u64]| value(arg, payload, &|_| None);
-        // Five of six bytes.
+        // Only five of six bytes could be read.
         let payload = [0, 5, 0x0000_0605_0403_0201];
         let list = vec![Shown::Number(0x201), Shown::Number(0x403), Shown::Fault];
         assert_eq!(
             shown(&arg("u16[3]", 0, 0), &payload),
             Some(Shown::List(list))
         );
-        // A fault of a value with a number above 31.
+        // The fault of a value with a number above 31.
         assert_eq!(shown(&arg("x64", 1, 33), &[0, 2, 7]), Some(Shown::Fault));
         assert_eq!(shown(&arg("x64", 1, 32), &[0, 2, 7]), Some(Shown::Hex(7)));
-        // A payload that is too short, and a length that is a lie.
+        // A payload that is too short, and a wrong length.
         assert_eq!(shown(&arg("x64", 9, 0), &[0]), Some(Shown::Fault));
         assert_eq!(bytes(&arg("x8[8]", 0, 0), &[0, u64::MAX, 1]).len(), 8);
     }

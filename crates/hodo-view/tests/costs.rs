@@ -1,4 +1,4 @@
-//! What recording has cost is taken off the sums of times, exactly and everywhere the same.
+//! The cost of recording is subtracted from sums of times, exactly and in the same way by all views.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use hodo_view::{
 };
 use serde_json::{Value, json};
 
-/// 10 units in a call, 6 around it, 12 where only the entry is recorded.
+/// The cost of a call: 10 units inside it and 6 around it, or 12 if only the entry is recorded.
 const INSIDE: u64 = 10;
 const OUTSIDE: u64 = 6;
 const ENTRY_ONLY: u64 = 12;
@@ -38,7 +38,7 @@ fn text(view: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// Total and self time of each function.
+/// Returns the total and the self time of each function.
 fn times(source: SourceOptions) -> HashMap<String, (u64, u64)> {
     let options = ReportOptions {
         source,
@@ -56,7 +56,7 @@ fn times(source: SourceOptions) -> HashMap<String, (u64, u64)> {
     .collect()
 }
 
-/// The lines of a flame graph.
+/// Returns the lines of a flame graph.
 fn folded(source: SourceOptions) -> HashMap<String, u64> {
     let options = DumpOptions {
         source,
@@ -70,8 +70,8 @@ fn folded(source: SourceOptions) -> HashMap<String, u64> {
         .collect()
 }
 
-/// `outer` calls `leaf` so often, which takes 3, and works 5 before each call; it calls `entry` once, whose exit is not
-/// recorded.
+/// Writes a trace in which `outer` calls `leaf` `times` times. `leaf` takes 3, and `outer` works 5 before each call. It
+/// also calls `entry` once, whose exit is not recorded.
 fn calls(name: &str, times: u64) -> PathBuf {
     let (mut b, at) = builder(name);
     let [outer, leaf] = ["outer", "leaf"].map(|name| b.function(name, 'T'));
@@ -126,13 +126,13 @@ fn graphs_take_it_off() {
 #[test]
 fn what_is_left_out_is_taken_off_too() {
     let at = calls("filters", 1000);
-    // Too short to be shown: its time, without what recording it has cost, is its caller's.
+    // A call too short to be shown: its time, without the cost of recording it, counts for its caller.
     let short = SourceOptions {
         time_filter: Some(100),
         ..source(&at, false)
     };
     assert_eq!(times(short)["outer"], (8000, 8000));
-    // Nobody's.
+    // The time of a hidden function counts for no function.
     let hidden = SourceOptions {
         notrace: vec!["leaf".to_owned()],
         ..source(&at, false)
@@ -145,7 +145,7 @@ fn a_time_is_never_negative() {
     let (mut b, at) = builder("negative");
     let [outer, leaf] = ["outer", "leaf"].map(|name| b.function(name, 'T'));
     let task = b.task(100, "start", 0, 1);
-    // All faster than recording usually is.
+    // All of this is faster than recording usually is.
     b.record(task, ENTRY, outer, 9, 100);
     b.record(task, ENTRY, leaf, 8, 102);
     b.record(task, EXIT, leaf, 8, 103);
@@ -171,7 +171,7 @@ fn a_function_takes_no_less_than_what_it_calls() {
     b.finish();
     let graph = folded(source(&at, false));
     assert_eq!(graph["outer;inner;leaf"], 90);
-    // Both others have none of their own.
+    // The two other functions have no time of their own.
     assert_eq!(graph.values().sum::<u64>(), 90);
     let options = GraphOptions {
         source: source(&at, false),
@@ -193,7 +193,7 @@ fn jumps_from_function_to_function_have_one_exit() {
     let mut now = 100;
     for _ in 0..100 {
         b.record(task, ENTRY, top, 9, now);
-        // The record of a jump costs as much as one of an entry, together with what is inside the call that it
+        // The record of a jump costs as much as that of an entry, including what is inside the call that the jump
         // makes.
         now += INSIDE + 7 + (ENTRY_ONLY - INSIDE);
         b.record(task, TAIL, next, 9, now);
@@ -255,7 +255,8 @@ fn info_says_how_much_it_was() {
 
 #[test]
 fn the_trace_shows_whether_the_machine_was_slower_later() {
-    // Where nearly nothing is in between, two records were 10 apart when the costs were measured, and are 20 now, or 5.
+    // When the costs were measured, two records with almost nothing in between were 10 apart. Now they are 20 or 5
+    // apart.
     for (closest, ratio) in [(20, 2), (5, 1)] {
         let (mut b, at) = builder(&format!("slower-{closest}"));
         b.info["costs"]["closest"] = json!(10.0);
@@ -266,7 +267,7 @@ fn the_trace_shows_whether_the_machine_was_slower_later() {
         for call in 0..10_000 {
             now += 100;
             b.record(task, ENTRY, leaf, 8, now);
-            // Now and then it is as fast as it was.
+            // Now and then, recording is as fast as it was.
             now += if closest > 10 && call % 10 == 0 {
                 10
             } else {
@@ -277,7 +278,7 @@ fn the_trace_shows_whether_the_machine_was_slower_later() {
         b.record(task, EXIT, outer, 9, now + 100);
         b.finish();
         let report = times(source(&at, false));
-        // The mean of them is 19 or 5, so costs are 1.9 times or half as large.
+        // Their mean is 19 or 5, so the costs are 1.9 times or half as large.
         let raw = times(source(&at, true));
         let tenths = if ratio == 2 { 19 } else { 5 };
         let near = |a: u64, b: u64| a.abs_diff(b) <= 700;

@@ -1,4 +1,4 @@
-//! The text of every view, byte for byte, for traces made by hand. `HODO_BLESS=1` writes the expected files anew.
+//! The text of every view, byte for byte, for handmade traces. `HODO_BLESS=1` writes the expected files anew.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,8 @@ fn check(name: &str, text: &[u8]) {
     );
 }
 
-/// Two threads and a forked child; a tail call, a recursion, a library call, an entry without exit, an open frame.
+/// A trace with two threads and a forked child, a tail call, a recursion, a library call, an entry without an exit, and
+/// an open frame.
 fn sample(name: &str, timed: bool) -> PathBuf {
     let mut b = Builder::new(&directory(name), timed);
     let main = b.function("main", 'T');
@@ -268,7 +269,7 @@ fn circumstances() {
         ..InfoOptions::default()
     };
     let text = run(|out| hodo_view::info(&options, out));
-    // How much room a small file takes is the file system's business.
+    // How much space a small file takes depends on the file system.
     let text = String::from_utf8(text).unwrap();
     let lines: Vec<&str> = text
         .lines()

@@ -1,4 +1,4 @@
-//! Traces of other machines than the reader's.
+//! Traces of machines other than the reader's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn source(data: &Path) -> SourceOptions {
     }
 }
 
-/// An event with its payload after the first word.
+/// Writes an event. `words` are its payload after the first word.
 fn event(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
     b.record(task, record::ENTRY, id, 0, time);
     let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
@@ -32,7 +32,7 @@ fn event(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
     }
 }
 
-/// A piece of memory: argument, flags, bytes.
+/// Returns a piece of memory: argument, flags, bytes.
 fn piece(argument: u64, flags: u64, bytes: &[u8]) -> Vec<u64> {
     let mut words = vec![bytes.len() as u64 | argument << 16 | flags << 24];
     for chunk in bytes.chunks(8) {
@@ -43,7 +43,7 @@ fn piece(argument: u64, flags: u64, bytes: &[u8]) -> Vec<u64> {
     words
 }
 
-/// System calls: number, arguments, pieces before; result, pieces after.
+/// System calls: number, arguments, pieces before the call; result, pieces after it.
 type Calls<'c> = &'c [(u64, &'c [u64], Vec<u64>, u64, Vec<u64>)];
 
 fn shown(name: &str, arch: Option<&str>, calls: Calls<'_>) -> anyhow::Result<String> {
@@ -165,7 +165,7 @@ fn traces_that_tell_no_machine_are_of_x86_64() {
 
 #[test]
 fn system_calls_of_an_unknown_machine_are_not_guessed() {
-    // The last is known, but nothing of it is recorded.
+    // hodo knows the second, but records nothing on it.
     for arch in ["pdp-11", "aarch64"] {
         let error = shown(arch, Some(arch), &[]).expect_err("an error");
         assert_eq!(
@@ -183,8 +183,8 @@ fn system_calls_of_an_unknown_machine_are_not_guessed() {
     }
 }
 
-/// `report` writes the registers of a stack trace, the address of an instruction of its own, and the stack from the
-/// stack pointer on.
+/// `report` writes the registers of a stack trace, the address of one of its own instructions, and the stack from the
+/// stack pointer upwards.
 const PROGRAM: &str = r#"
 #include <signal.h>
 #include <unistd.h>
@@ -237,7 +237,7 @@ int main(int count, char **args) {
 }
 "#;
 
-/// A program and what it writes; `None`: there is no compiler, or nothing that runs it.
+/// Runs a program and returns what it writes, or `None` if there is no compiler or no emulator.
 fn ran(directory: &Path, args: &[&str]) -> Option<(PathBuf, Vec<u64>)> {
     std::fs::create_dir_all(directory).expect("a directory");
     let (file, code) = (directory.join("prog"), directory.join("prog.c"));
@@ -251,7 +251,7 @@ fn ran(directory: &Path, args: &[&str]) -> Option<(PathBuf, Vec<u64>)> {
     let text = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{text}");
     let mut qemu = Command::new("qemu-riscv64");
-    // So much stack is there above all frames.
+    // This leaves enough stack above all frames.
     qemu.env("MUCH", "x".repeat(8192));
     let output = qemu.arg(&file).args(args).output();
     let output = output
@@ -263,10 +263,10 @@ fn ran(directory: &Path, args: &[&str]) -> Option<(PathBuf, Vec<u64>)> {
 }
 
 const REGISTERS: usize = Isa::Riscv64.stack_trace_registers().len();
-/// An address in our code; that of the program is below.
+/// An address in our code. The program's addresses are below it.
 const OURS: u64 = 0x7_0000;
 
-/// A trace with one stack trace.
+/// Writes a trace with one stack trace.
 fn trace(name: &str, head: &[u64], stack: &[u64], shadow: &[u64]) -> PathBuf {
     let mut b = Builder::new(&directory(name), true);
     b.info["arch"] = "riscv64".into();
@@ -292,7 +292,7 @@ fn trace(name: &str, head: &[u64], stack: &[u64], shadow: &[u64]) -> PathBuf {
     b.finish()
 }
 
-/// The functions of its stack trace.
+/// Returns the functions of the stack trace.
 fn lines_of(options: &EventOptions) -> Vec<String> {
     let mut out = Vec::new();
     hodo_view::events(options, &mut out).expect("events");
@@ -322,7 +322,7 @@ fn stacks_of_another_machine_are_read() {
         function.addr..function.addr + function.size
     };
     assert!(named("report").contains(&pc));
-    // `inner` is traced: it returns to a stub, and its real return address is in the shadow, where its frame begins.
+    // `inner` is traced: it returns to a stub, and its real return address is in the shadow, at the place of its frame.
     let mut traced = stack.to_vec();
     let at = traced
         .iter()
@@ -336,7 +336,7 @@ fn stacks_of_another_machine_are_read() {
         source: source(&data),
         ..EventOptions::default()
     };
-    // Not in its place: there are only addresses.
+    // If the file is not in its place, only addresses are shown.
     let alone = [format!("=> <{pc:x}>"), "=> ...".to_owned()];
     assert_eq!(lines_of(&options), alone);
     options.source.sysroot = Some(root.clone());
@@ -347,7 +347,7 @@ fn stacks_of_another_machine_are_read() {
         ["report", "inner", "middle", "main"],
         "{lines:?}"
     );
-    // A file of another machine in its place is not taken for it.
+    // If a file of another machine is in its place, it is not used.
     let mut other = bytes;
     other[18..20].copy_from_slice(&Isa::X86_64.elf_machine().to_le_bytes());
     std::fs::write(root.join("opt/prog"), other).expect("a file");
@@ -370,7 +370,7 @@ fn stacks_lead_through_signal_handlers() {
     let lines = lines_of(&options);
     let found = names(&lines);
     assert_eq!(found[..2], ["report", "handler"], "{lines:?}");
-    // The handler returns to code of the kernel. What it has interrupted has its return address only in a register.
+    // The handler returns to code of the kernel. The interrupted function has its return address only in a register.
     assert!(found[2].starts_with('<'), "{lines:?}");
     assert_eq!(found[3..6], ["leaf", "outer", "main"], "{lines:?}");
 }

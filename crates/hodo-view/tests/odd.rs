@@ -1,4 +1,4 @@
-//! Views of traces that are out of the ordinary.
+//! Views of unusual traces.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn run(view: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// The hit of a probe with a payload.
+/// Writes the hit of a probe with a payload.
 fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
     b.record(task, ENTRY, id, 0, time);
     let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
@@ -72,7 +72,7 @@ fn times_beyond_all_measure_are_the_longest_there_are() {
     let f = b.function("f", 'T');
     let first = b.task(100, "start", 0, 0);
     let second = b.task(101, "thread", first, 0);
-    // It seems to have executed another program before it began.
+    // It appears to have executed another program before it began.
     let third = b.task(100, "exec", first, 0);
     for task in [first, second] {
         b.record(task, ENTRY, f, 9, 5);
@@ -268,7 +268,7 @@ fn places_of_one_function_are_counted_together_and_shown_one_by_one() {
         format,
     };
     let text = run(|out| hodo_view::counts(&options(EventFormat::Text), out));
-    // Of the two functions of one name, places without a hit are shown where the other has none of that name.
+    // Two functions have the same name. A place without a hit is shown if the other function has no place of that name.
     assert_eq!(
         text,
         "        HITS  PROBE

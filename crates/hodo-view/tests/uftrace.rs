@@ -22,14 +22,14 @@ fn fixture(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Makes a trace of what uftrace has recorded.
+/// Makes a trace from what uftrace recorded.
 fn build(program: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("uftrace-{program}"));
     let mut trace = Builder::new(&directory, true);
     trace.info["clock"]["samples"] =
         serde_json::json!([{"counter": 0, "ns": 0}, {"counter": 1u64 << 40, "ns": 1u64 << 40}]);
     let mut functions = HashMap::new();
-    // By thread: the tasks it was, with the time when each began.
+    // By thread: the tasks that it was, each with the time of its beginning.
     let mut tasks: HashMap<i32, Vec<(u64, u32)>> = HashMap::new();
     let mut first = true;
     for line in fixture(&format!("{program}.trace")).lines() {
@@ -73,7 +73,7 @@ fn build(program: &str) -> PathBuf {
     trace.finish()
 }
 
-/// What we show for a command line.
+/// Returns what hodo shows for a command line.
 fn show(data: &Path, line: &str) -> anyhow::Result<String> {
     let mut words = line.split(' ');
     let command = words.next().unwrap_or_default();
@@ -156,7 +156,7 @@ fn show(data: &Path, line: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-/// Writes `SESSION` in place of a session's number, and leaves out the header of dumps.
+/// Writes `SESSION` in place of a session's number, and removes the header of dumps.
 fn normal(text: &str) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -174,7 +174,7 @@ fn normal(text: &str) -> String {
     out
 }
 
-/// Command lines and what they show, as in the files; and what comes before the first.
+/// Returns what comes before the first case, then command lines and their output, as in the files.
 fn cases(text: &str) -> (&str, Vec<(&str, &str)>) {
     let (before, text) = text.split_at(text.find("$ ").unwrap_or(text.len()));
     let cases = text.strip_prefix("$ ").unwrap_or("").split("\n$ ");
@@ -187,7 +187,7 @@ fn cases(text: &str) -> (&str, Vec<(&str, &str)>) {
     )
 }
 
-/// The lines that differ.
+/// Returns the lines that differ.
 fn difference(expected: &str, actual: &str, most: usize) -> String {
     let mut text = String::new();
     let (mut a, mut b) = (expected.lines(), actual.lines());
@@ -224,7 +224,7 @@ fn compare(program: &str) {
             continue;
         }
         let actual = show(&data, line).unwrap_or_else(|error| format!("error: {error:#}"));
-        // Sessions are numbered differently. The last line break went to the next case.
+        // Sessions are numbered differently. The last line break belongs to the next case.
         let actual = normal(&actual);
         let (actual, expected) = (
             actual.trim_end_matches('\n'),

@@ -1,4 +1,4 @@
-//! What views make of rare traces, made by hand.
+//! What views make of rare, handmade traces.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ fn text(view: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
     String::from_utf8(out).expect("text")
 }
 
-/// The lines of a replay, without columns.
+/// Returns the lines of a replay, without columns.
 fn replay(data: &Path, change: impl FnOnce(&mut SourceOptions)) -> Vec<String> {
     let mut options = ReplayOptions {
         source: source(data),
@@ -42,7 +42,7 @@ fn replay(data: &Path, change: impl FnOnce(&mut SourceOptions)) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// A hit with its payload after the first word.
+/// Writes a hit. `words` are its payload after the first word.
 fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
     b.record(task, ENTRY, id, 0, time);
     let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
@@ -64,7 +64,7 @@ fn an_execve_that_has_replaced_its_program_has_a_result() {
     let (read, execve, getpid, exit_group) = (0, 59, 39, 231);
     let old = b.task(100, "start", 0, 1);
     hit(&mut b, old, enter, 5, &[read, 0, 0, 0]);
-    // A handler has interrupted it.
+    // A signal handler interrupted this call.
     hit(&mut b, old, enter, 10, &[execve, 0, 0, 0]);
     b.end(old, 50);
     let new = b.task(100, "exec", old, 60);
@@ -156,7 +156,7 @@ fn without_times_nothing_is_too_short_or_out_of_range() {
     let short = |o: &mut SourceOptions| o.time_filter = Some(1000);
     let late = |o: &mut SourceOptions| {
         o.range = Some("1ms~".parse().expect("a range"));
-        // With another filter it is looked at, too.
+        // Another filter is checked, too.
         o.depth = Some(9);
     };
     let changes: [&dyn Fn(&mut SourceOptions); 2] = [&short, &late];
@@ -182,7 +182,7 @@ fn chrome_is_told_of_the_ends_of_calls_that_another_program_replaces() {
     b.leaf(new, next, 90, 50, 60);
     b.record(new, ENTRY, next, 90, 65);
     b.end(new, 70);
-    // Another process under the same number.
+    // Another process with the same number.
     let reused = b.task(100, "fork", 0, 80);
     b.leaf(reused, next, 90, 90, 95);
     let options = DumpOptions {
@@ -245,7 +245,7 @@ fn patterns_of_the_recording_are_read_as_they_were_there() {
             });
             assert_eq!(lines, ["parse_one();"], "{name} {asked}");
         }
-        // Without --match, what is asked for is read as the recording's own.
+        // Without --match, patterns are read as in the recording.
         let lines = replay(&data, |o| {
             o.notrace = words(&filter.replace("parse_", "mem"))
         });
@@ -262,7 +262,7 @@ fn a_recursion_has_the_time_of_its_outermost_call_that_is_counted() {
     b.leaf(task, f, 80, 2_000_000, 3_000_000);
     b.record(task, EXIT, f, 90, 4_000_000);
     let data = b.finish();
-    // The outer call begins before the one, and ends after the other: it is cut.
+    // The outer call begins before the first and ends after the second, so it is cut.
     for (range, took) in [
         ("1ms~", "3.000"),
         ("~3500us", "3.500"),
@@ -330,7 +330,7 @@ fn a_part_of_the_time_has_both_ends_of_each_call() {
             assert!(open >= 0, "{range}: {text}");
         }
         assert!(open == 0 && seen >= 2, "{range}: {text}");
-        // main is there with the time of the part.
+        // main is shown, with the time within the range.
         let mut options = ReportOptions {
             source: source(&data),
             ..ReportOptions::default()

@@ -1,4 +1,4 @@
-//! What the arguments of each system call are, looked up by number: this is asked for each call.
+//! The kinds of each system call's arguments. They are looked up by number, because this is done for each call.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use super::text::{number, quoted, signals};
 /// How an argument is written.
 #[derive(Clone, Copy)]
 pub(super) enum ArgKind {
-    /// Not at all: programs give it, but it means nothing on this machine.
+    /// Not at all: programs pass it, but it means nothing on this machine.
     Skipped,
     /// A signed number of 32 bits.
     Int,
@@ -28,35 +28,35 @@ pub(super) enum ArgKind {
     Size,
     /// A signed number of 64 bits.
     Offset,
-    /// An address that says no more.
+    /// An address, with nothing more to show.
     Address,
     /// A number in hex.
     Hex,
-    /// Bytes that the program gives.
+    /// Bytes that the program passes.
     In,
-    /// Bytes that the kernel gives.
+    /// Bytes that the kernel returns.
     Out,
-    /// A number of 32 bits that has one of these names, and what it may be if it has none.
+    /// A 32-bit number that has one of these names, and a hint for numbers without a name.
     One(&'static Names, &'static str),
-    /// Bits that have these names, and what they may be if they have none.
+    /// Bits that have these names, and a hint for bits without names.
     Flags(&'static Names, &'static str),
-    /// A structure of this size that the program has filled.
+    /// A structure of this size that the program filled.
     Given(usize, Show),
-    /// A structure of this size that the kernel has filled.
+    /// A structure of this size that the kernel filled.
     Filled(usize, Show),
-    /// What is known before the call and needs more than its own value and bytes.
+    /// An argument that is known before the call, and depends on more than its own value and bytes.
     Before(Before),
-    /// What is only known after the call and needs more than its own bytes.
+    /// An argument that is known only after the call, and depends on more than its own bytes.
     After(After),
-    /// What a command of `fcntl` takes, or returns.
+    /// The argument, or the result, of an `fcntl` command.
     Fcntl,
-    /// What a command of `ioctl` takes, or returns.
+    /// The argument, or the result, of an `ioctl` command.
     Ioctl,
-    /// `struct clone_args`, and what is written by its flags.
+    /// `struct clone_args`, and what the kernel writes depending on its flags.
     Clone3,
 }
 
-/// Writes a structure's bytes.
+/// Formats a structure's bytes.
 type Show = fn(&[u8]) -> String;
 
 /// See [`ArgKind::Before`].
@@ -116,12 +116,12 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// Returns whether programs give it though it means nothing on this machine.
+    /// Returns whether programs pass this argument though it means nothing on this machine.
     pub fn is_skipped(&self) -> bool {
         matches!(self.kind, ArgKind::Skipped)
     }
 
-    /// Reads a word of `hodo_trace`'s tables.
+    /// Parses a word of `hodo_trace`'s tables.
     fn new(word: &str, sizes: &Sizes) -> Self {
         let (word, by) = match word.split_once('.') {
             Some((word, by)) => (word, by.parse().unwrap_or(0)),
@@ -138,7 +138,7 @@ impl Word {
     }
 }
 
-/// The kinds that nearly all calls have.
+/// The kinds of most arguments.
 fn plain(word: &str) -> Option<ArgKind> {
     Some(match word {
         "skip" => ArgKind::Skipped,
@@ -155,7 +155,7 @@ fn plain(word: &str) -> Option<ArgKind> {
     })
 }
 
-/// Numbers and bits that have names.
+/// Numbers and bits with names.
 fn named(word: &str) -> Option<ArgKind> {
     Some(match word {
         "af" => ArgKind::One(FAMILY, "AF_???"),
@@ -191,7 +191,7 @@ fn named(word: &str) -> Option<ArgKind> {
     })
 }
 
-/// Structures of which the bytes say all.
+/// Structures that are shown from their bytes alone.
 fn structure(word: &str, sizes: &Sizes) -> Option<ArgKind> {
     let all_bits: Show = |bytes| structs::bits(bytes, bytes.len() * 8);
     let nanoseconds: Show = |bytes| structs::time(bytes, "nsec");
@@ -296,7 +296,7 @@ fn of(machine: Isa) -> Words {
     (0..NUMBERS).map(words).collect()
 }
 
-/// The arguments of a system call; `None`: nothing is known of them.
+/// Returns the arguments of a system call, or `None` if they are not known.
 pub(super) fn words(machine: Isa, number: u64) -> Option<&'static [Word]> {
     let words = match machine {
         Isa::X86_64 => &X86_64,
@@ -306,7 +306,7 @@ pub(super) fn words(machine: Isa, number: u64) -> Option<&'static [Word]> {
     words.get(usize::try_from(number).ok()?)?.as_deref()
 }
 
-/// How many arguments an event has: six if nothing is known.
+/// Returns how many arguments an event has: six if nothing is known about them.
 pub(super) fn count(machine: Isa, number: u64) -> usize {
     words(machine, number).map_or(6, |words| words.len().min(6))
 }

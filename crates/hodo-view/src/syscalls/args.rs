@@ -16,27 +16,27 @@ use super::structs;
 use super::text::{address, flags, hex, name, number, octal, one, quoted, with_flags};
 use super::text::{put_hex, put_number, put_signed};
 
-/// Most elements of an array that are shown.
+/// At most this many elements of an array are shown.
 const ELEMENTS: usize = 32;
 
-/// Which arguments of a call are written. What is only known after the call ends what can be written before it.
+/// Which arguments of a call are written. The first argument that is known only after the call ends the first part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     All,
-    /// Those that are known before the call.
+    /// The arguments that are known before the call.
     Beginning,
-    /// The others.
+    /// The other arguments.
     Rest,
 }
 
-/// A call of which the end may not be known yet.
+/// A call whose end may not be known yet.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'c> {
     pub enter: &'c Enter,
     pub exit: Option<&'c Exit>,
 }
 
-/// Appends what a descriptor stands for.
+/// Appends what a descriptor refers to.
 pub(super) fn put_name(name: &str, out: &mut String) {
     out.push('<');
     *out += name;
@@ -44,7 +44,7 @@ pub(super) fn put_name(name: &str, out: &mut String) {
 }
 
 impl<'c> Call<'c> {
-    /// Appends what an argument stands for, if it is a descriptor of which that is known.
+    /// Appends what an argument refers to, if it is a descriptor and that is known.
     fn put_name(self, argument: usize, out: &mut String) {
         let mut names = self.enter.names.iter();
         if let Some((_, name)) = names.find(|(of, _)| usize::from(*of) == argument) {
@@ -52,12 +52,12 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// Does nothing come after it, for it ends its thread?
+    /// Returns whether the call ends its thread, so that it never returns.
     pub fn ends_thread(self) -> bool {
         matches!(&*self.name(), "exit" | "exit_group")
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(self) -> Cow<'static, str> {
         match self.known() {
             Some(call) => Cow::Borrowed(call.name),
@@ -85,7 +85,7 @@ impl<'c> Call<'c> {
         self.enter.args.get(argument).copied().unwrap_or(0)
     }
 
-    /// The result, if it is no error.
+    /// Returns the result, unless it is an error.
     pub fn success(self) -> Option<u64> {
         let value = self.exit?.value;
         (value.cast_signed() >= 0 || value < 4096u64.wrapping_neg()).then_some(value)
@@ -99,7 +99,7 @@ impl<'c> Call<'c> {
         find(&self.exit?.pieces, argument)
     }
 
-    /// All pieces of an argument.
+    /// Returns all pieces of an argument.
     pub(super) fn pieces(self, argument: usize, after: bool) -> impl Iterator<Item = Piece<'c>> {
         let all = match (after, self.exit) {
             (false, _) => Some(&self.enter.pieces),
@@ -110,26 +110,26 @@ impl<'c> Call<'c> {
             .filter(move |piece| usize::from(piece.argument) == argument)
     }
 
-    /// The bytes of a structure, if all of it could be read.
+    /// Returns the bytes of a structure, if all of it could be read.
     fn whole(piece: Option<Piece<'c>>, size: usize) -> Option<&'c [u8]> {
         piece
             .filter(|piece| piece.bytes.len() >= size)
             .map(|piece| piece.bytes)
     }
 
-    /// A structure that the program has filled, or its address.
+    /// Formats a structure that the program filled, or its address.
     fn given(self, argument: usize, size: usize, show: impl FnOnce(&[u8]) -> String) -> String {
         let bytes = Self::whole(self.before(argument), size);
         bytes.map_or_else(|| address(self.value(argument)), show)
     }
 
-    /// A structure that the kernel has filled, or its address.
+    /// Formats a structure that the kernel filled, or its address.
     fn filled(self, argument: usize, size: usize, show: impl FnOnce(&[u8]) -> String) -> String {
         let bytes = Self::whole(self.after(argument), size).filter(|_| self.success().is_some());
         bytes.map_or_else(|| address(self.value(argument)), show)
     }
 
-    /// How many of its arguments mean something.
+    /// Returns how many of its arguments have a meaning.
     fn count(self) -> usize {
         let all = self.enter.args.len();
         let Some(call) = self.known() else {
@@ -160,7 +160,7 @@ impl<'c> Call<'c> {
         shown.min(all)
     }
 
-    /// Appends arguments.
+    /// Appends the arguments of a part.
     pub fn arguments(self, part: Part, out: &mut String) {
         if self.is("clone") {
             if part != Part::Rest {
@@ -184,7 +184,7 @@ impl<'c> Call<'c> {
                     out.truncate(after);
                     return;
                 }
-                // Where the line was interrupted.
+                // The line was interrupted here.
                 Some(after) if !shown => {
                     out.drain(start..after);
                     shown = true;
@@ -195,7 +195,7 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// Each argument.
+    /// Formats each argument separately.
     pub fn each_argument(self) -> Vec<String> {
         if self.is("clone") {
             return vec![self.clone_arguments()];
@@ -211,7 +211,7 @@ impl<'c> Call<'c> {
         (0..self.count()).filter(is_shown).map(one).collect()
     }
 
-    /// Appends an argument. Out: where what is only known after the call begins, if anything is.
+    /// Appends an argument. Returns where the text begins that is known only after the call, if there is any.
     fn argument(self, at: usize, word: Option<&Word>, out: &mut String) -> Option<usize> {
         let value = self.value(at);
         let Some(&Word { kind, by }) = word else {
@@ -307,7 +307,7 @@ impl<'c> Call<'c> {
         asks.then_some(start)
     }
 
-    /// An argument that is known before the call.
+    /// Formats an argument that is known before the call.
     fn known_before(self, at: usize, what: Before, by: usize) -> String {
         let value = self.value(at);
         let int = value as u32;
@@ -372,7 +372,7 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// Bits of which some together mean something, or which mean something else in other calls.
+    /// Formats bits some of which have a meaning only together, or mean something else in other calls.
     fn named_parts(self, what: Before, value: u64) -> String {
         match what {
             Before::OpenFlags => self.open_flags(value),
@@ -455,7 +455,7 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// An argument that the kernel fills: what it points to is only known after the call.
+    /// Formats an argument that the kernel fills. What it points to is known only after the call.
     fn known_after(self, at: usize, what: After, by: usize) -> String {
         let value = self.value(at);
         match what {
@@ -517,7 +517,7 @@ impl<'c> Call<'c> {
 
     fn open_flags(self, value: u64) -> String {
         const MODES: [&str; 4] = ["O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"];
-        // O_SYNC has the bit of O_DSYNC, and O_TMPFILE that of O_DIRECTORY.
+        // O_SYNC includes the bit of O_DSYNC, and O_TMPFILE that of O_DIRECTORY.
         with_flags(MODES[(value & 3) as usize], value & !3, OPEN)
     }
 
@@ -567,7 +567,7 @@ fn find(pieces: &Pieces, argument: usize) -> Option<Piece<'_>> {
         .find(|piece| usize::from(piece.argument) == argument)
 }
 
-/// A request of `ioctl` that has no name here.
+/// Formats an `ioctl` request that has no name here.
 fn ioctl(request: u64) -> String {
     let direction = match request >> 30 {
         0 => "_IOC_NONE",

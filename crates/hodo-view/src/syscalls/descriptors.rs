@@ -1,9 +1,9 @@
-//! What the descriptors of a program stand for (`-y`), while it is recorded.
+//! What the descriptors of a program refer to (`-y`) while it is being recorded.
 //!
-//! Calls are shown some time after they were made, and the descriptor may be closed by then. So the calls that make,
-//! copy and close descriptors are followed: the name of a file comes from the call that has opened it, that of a pipe
-//! or a socket from `/proc/PID/fd` if it is still open. What a process had from its beginning, and what it was given
-//! otherwise, is looked up there when it is first used.
+//! Calls are shown some time after they were made, and by then the descriptor may be closed. So we follow the calls
+//! that create, copy and close descriptors. The name of a file comes from the call that opened it. The name of a pipe
+//! or a socket comes from `/proc/PID/fd` if it is still open. Descriptors that a process had from the beginning, or
+//! received in other ways, are looked up there when they are first used.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,16 +19,16 @@ use super::read::{Args, Enter, Exit, Pieces};
 use super::text::{number, quoted};
 use crate::source::Source;
 
-/// `O_CLOEXEC`, `SOCK_CLOEXEC` and their like.
+/// `O_CLOEXEC`, `SOCK_CLOEXEC` and the like.
 const CLOSE_ON_EXEC: u64 = 0o2_000_000;
 /// `O_TMPFILE`, without `O_DIRECTORY`.
 const WITHOUT_NAME: u64 = 0o20_000_000;
-/// In place of a descriptor: the directory in which the process works.
+/// Stands for the working directory where a descriptor is expected (`AT_FDCWD`).
 const DIRECTORY: i32 = -100;
-/// Calls of a task that have begun and are remembered.
+/// At most this many unfinished calls of a task are remembered.
 const DEEPEST: usize = 64;
 
-/// Calls without which it is not known what descriptors stand for.
+/// The calls that must be followed to know what descriptors refer to.
 const FOLLOWED: [&str; 37] = [
     "open",
     "openat",
@@ -69,7 +69,7 @@ const FOLLOWED: [&str; 37] = [
     "pidfd_getfd",
 ];
 
-/// The numbers of the calls that are recorded so that descriptors can be named.
+/// Returns the numbers of the calls that must be recorded so that descriptors can be named.
 #[must_use]
 pub fn followed_syscalls(machine: Isa) -> Vec<u64> {
     let numbers = FOLLOWED.iter().filter_map(|name| number_of(machine, name));
@@ -79,9 +79,9 @@ pub fn followed_syscalls(machine: Isa) -> Vec<u64> {
 /// A descriptor.
 #[derive(Debug, Clone)]
 struct Descriptor {
-    /// What it stands for.
+    /// What it refers to.
     text: Arc<str>,
-    /// It is closed when another program is executed, as far as is known.
+    /// Whether it is closed when another program is executed, as far as we know.
     closes: bool,
 }
 
@@ -90,7 +90,7 @@ struct Descriptor {
 struct Process {
     known: HashMap<i32, Descriptor>,
     directory: Option<Arc<str>>,
-    /// It sees the files that hodo sees, by the same names.
+    /// Whether it sees the same files by the same names as hodo.
     same_root: bool,
 }
 
@@ -99,7 +99,7 @@ struct Process {
 struct Begun {
     name: &'static str,
     args: Args,
-    /// The name that it is about.
+    /// The path that it is about.
     path: Option<Vec<u8>>,
     is_shown: bool,
 }
@@ -107,7 +107,7 @@ struct Begun {
 /// The descriptors of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
-    /// Which calls are shown, if not all.
+    /// The calls that are shown, if not all.
     only: Option<Vec<u64>>,
     processes: HashMap<i32, Process>,
     begun: HashMap<usize, Vec<Begun>>,
@@ -121,7 +121,7 @@ impl Descriptors {
         }
     }
 
-    /// A task begins.
+    /// Takes the beginning of a task.
     pub fn begin(&mut self, source: &Source, index: usize) {
         let task = source.task(index);
         let parent = (task.id != task.parent)
@@ -153,7 +153,7 @@ impl Descriptors {
         }
     }
 
-    /// A call begins: says what its descriptors stand for. Returns whether it is shown.
+    /// Takes the beginning of a call and adds what its descriptors refer to. Returns whether it is shown.
     pub fn enter(&mut self, source: &Source, enter: &mut Enter) -> bool {
         let is_shown = (self.only.as_ref()).is_none_or(|only| only.contains(&enter.number));
         let pid = source.task(enter.task).pid;
@@ -198,7 +198,7 @@ impl Descriptors {
         is_shown
     }
 
-    /// A call ends: says what its result stands for. Returns whether it is shown.
+    /// Takes the end of a call and adds what its result refers to. Returns whether it is shown.
     pub fn exit(&mut self, source: &Source, exit: &mut Exit) -> bool {
         let task = source.task(exit.task);
         let begun = self.begun.get_mut(&exit.task).and_then(Vec::pop);
@@ -215,7 +215,7 @@ impl Descriptors {
     }
 }
 
-/// The text of an argument, if all of it is known.
+/// Returns the text of an argument, if all of it is known.
 fn path(pieces: &Pieces, argument: u8) -> Option<Vec<u8>> {
     let mut pieces = pieces.iter();
     let found =
@@ -223,19 +223,19 @@ fn path(pieces: &Pieces, argument: u8) -> Option<Vec<u8>> {
     Some(found.bytes.to_vec())
 }
 
-/// What a descriptor stands for, as the kernel says it.
+/// Asks the kernel what a descriptor refers to.
 fn link(pid: &str, fd: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()
 }
 
-/// A name as lines have it.
+/// Formats a path for a line.
 fn shown(path: &Path) -> Arc<str> {
     let text = quoted(path.as_os_str().as_encoded_bytes(), usize::MAX, false);
     text[1..text.len() - 1].into()
 }
 
 impl Descriptor {
-    /// One that is open in a process now.
+    /// Looks up a descriptor that is open in a process now.
     fn open(pid: &str, fd: i32) -> Option<Self> {
         let text = shown(&link(pid, fd)?);
         let about = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
@@ -249,7 +249,8 @@ impl Descriptor {
 }
 
 impl Process {
-    /// One that hodo has just started: it has hodo's standard streams, and works where hodo does.
+    /// Creates the descriptors of a process that hodo has just started. It has hodo's standard streams and working
+    /// directory.
     fn started(pid: i32) -> Self {
         let streams = (0..3).filter_map(|fd| {
             let open = Descriptor::open("self", fd)?;
@@ -264,7 +265,7 @@ impl Process {
         }
     }
 
-    /// One that runs already.
+    /// Creates the descriptors of a process that already runs.
     fn running(pid: i32) -> Self {
         let of = pid.to_string();
         let open = fs::read_dir(format!("/proc/{pid}/fd"));
@@ -287,7 +288,7 @@ impl Process {
         self.directory.clone()
     }
 
-    /// What a descriptor stands for.
+    /// Returns what a descriptor refers to.
     fn text(&mut self, pid: i32, fd: i32) -> Option<Arc<str>> {
         if fd < 0 {
             return None;
@@ -299,7 +300,7 @@ impl Process {
         Some(Arc::clone(&known.text))
     }
 
-    /// What a call has done to the descriptors. Returns what its result stands for.
+    /// Applies what a call did to the descriptors. Returns what its result refers to.
     fn done(&mut self, pid: i32, call: &Begun, result: i32) -> Option<Arc<str>> {
         let arg = |index: usize| call.args.get(index).copied().unwrap_or(0);
         let of_kind = |kind: &str| {
@@ -315,7 +316,7 @@ impl Process {
                 arg(2),
             ),
             "openat2" => {
-                // Its flags are in memory: what is not known to stay is looked up again.
+                // The flags are in memory. We assume that execve closes the descriptor; it is then looked up again.
                 let text = self.opened(pid, call, arg(0) as i32, 0, result);
                 (text, CLOSE_ON_EXEC)
             }
@@ -374,7 +375,8 @@ impl Process {
         text
     }
 
-    /// The two ends that a call has made: what the kernel says of one, if that is still open, is so for both of a pipe.
+    /// Names the two ends that a call created. For a pipe, what the kernel says about one end that is still open is
+    /// true for both.
     fn paired(&mut self, pid: i32, call: &Begun, pieces: &Pieces) {
         let (argument, kind, flags) = match call.name {
             "pipe" => (0, "pipe", 0),
@@ -406,7 +408,7 @@ impl Process {
         }
     }
 
-    /// The file that a call has opened.
+    /// Returns the file that a call opened.
     fn opened(
         &mut self,
         pid: i32,
@@ -422,7 +424,7 @@ impl Process {
         };
         let path = match named {
             None => link()?,
-            // Names that lead to other descriptors.
+            // These paths lead to other descriptors.
             Some(path) if path.starts_with("/dev/fd") || path.starts_with("/dev/std") => link()?,
             Some(path) if path.starts_with("/proc") => link().unwrap_or(path),
             Some(path) => {
@@ -433,7 +435,7 @@ impl Process {
         Some(shown(&path))
     }
 
-    /// The absolute name that a call was given, without `.` and `..`.
+    /// Returns the absolute form, without `.` and `..`, of the path that a call was given.
     fn named(&mut self, pid: i32, call: &Begun, at: i32) -> Option<PathBuf> {
         let name = String::from_utf8(call.path.clone()?).ok()?;
         let base = match (name.starts_with('/'), at) {
@@ -455,7 +457,7 @@ impl Process {
     }
 }
 
-/// Does a process see the files that hodo sees, by the same names?
+/// Returns whether a process sees the same files by the same names as hodo.
 fn has_same_root(pid: i32) -> bool {
     let of = |pid: &str| {
         let root = fs::read_link(format!("/proc/{pid}/root")).ok()?;

@@ -1,6 +1,6 @@
-//! Errors of system calls: names and what glibc says of them.
+//! Errors of system calls: their names and glibc's descriptions.
 
-/// The name of an error, and its text.
+/// Returns the name of an error and its description.
 pub(super) fn error(number: u64) -> Option<(&'static str, &'static str)> {
     let at = ERRORS.binary_search_by_key(&number, |error| error.0).ok()?;
     Some((ERRORS[at].1, ERRORS[at].2))
@@ -163,14 +163,14 @@ const ERRORS: &[(u64, &str, &str)] = &[
     (516, "ERESTART_RESTARTBLOCK", "Interrupted by signal"),
 ];
 
-/// Names of signals without `SIG`, from 1 on.
+/// The names of signals from 1 on, without `SIG`.
 const SIGNALS: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
     "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
     "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
-/// The name of a signal without `SIG`.
+/// Returns the name of a signal without `SIG`.
 pub(super) fn signal(number: u64) -> String {
     match number {
         1..=31 => SIGNALS[number as usize - 1].to_owned(),
@@ -180,7 +180,7 @@ pub(super) fn signal(number: u64) -> String {
     }
 }
 
-/// The name of a signal as programs write it.
+/// Returns the full name of a signal.
 pub(super) fn sig(number: u64) -> String {
     match number {
         1..=64 => format!("SIG{}", signal(number)),

@@ -1,10 +1,10 @@
-//! Which system calls are meant: `openat,read`, `trace=file`, `!read`.
+//! Selecting system calls: `openat,read`, `trace=file`, `!read`.
 
 use anyhow::{Result, bail};
 use hodo_abi::Isa;
 use hodo_trace::syscalls::{all, by_number, number};
 
-/// Calls of a group beyond those that their arguments tell of.
+/// The calls of groups that cannot be recognised by their arguments alone.
 const NETWORK: &str = "socket connect accept accept4 sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown bind listen \
     getsockname getpeername socketpair setsockopt getsockopt sendfile";
 const PROCESS: &str = "clone clone3 fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill rt_sigqueueinfo \
@@ -14,7 +14,7 @@ const MEMORY: &str = "brk mmap munmap mremap mprotect msync mincore madvise mloc
 const SIGNAL: &str = "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend \
     sigaltstack kill tkill tgkill pause signalfd signalfd4 pidfd_send_signal";
 
-/// Has a system call an argument like one of these?
+/// Returns whether a system call has an argument of one of these kinds.
 fn has(machine: Isa, number: u64, words: &[&str]) -> bool {
     by_number(machine, number)
         .and_then(|call| call.args())
@@ -47,17 +47,17 @@ fn group(machine: Isa, name: &str) -> Option<Vec<u64>> {
     })
 }
 
-/// The numbers that filters choose, of programs of this process's instruction set; `None`: all. A filter is names and
-/// groups with commas between, after `trace=` or not, and after `!` or not. Those of several are joined; what a `!`
-/// names is taken away from them.
+/// Returns the numbers of the calls that filters select, for this process's instruction set; `None` means all. A filter
+/// is a list of names and groups, separated by commas. It may begin with `trace=` and with `!`. Filters are combined;
+/// what a filter with `!` names is removed.
 ///
 /// # Errors
-/// If a name is that of no system call.
+/// If there is no system call of one of the names.
 pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
     chosen(Isa::NATIVE, filters)
 }
 
-/// Is there a system call of this name on another machine?
+/// Returns whether another instruction set has a system call of this name.
 fn elsewhere(machine: Isa, name: &str) -> bool {
     let others = Isa::ALL.into_iter();
     others

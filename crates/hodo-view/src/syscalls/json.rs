@@ -1,4 +1,4 @@
-//! System calls as JSON: an object for each, when it ends.
+//! System calls as JSON: an object for each call, written when the call ends.
 
 use std::io::Write;
 
@@ -12,14 +12,14 @@ use super::read::{Event, Exit, Pieces};
 use super::result::result;
 use crate::source::Source;
 
-/// Calls as objects.
+/// Writes calls as objects.
 #[derive(Default)]
 pub(super) struct Objects {
     open: Open,
 }
 
 impl Objects {
-    /// Writes the calls that an event ends. Those that never return have no `result`.
+    /// Writes the calls that end with an event. A call that never returns has no `result`.
     pub fn event(&mut self, source: &Source, event: Event, out: &mut dyn Write) -> Result<()> {
         let open = &mut self.open;
         match event {
@@ -44,13 +44,13 @@ impl Objects {
                     };
                     object(source, &pending, Some(&exit), out)?;
                 }
-                // Calls that were interrupted by the handler that executed it.
+                // These calls were interrupted by the signal handler that executed the program.
                 while let Some(pending) = open.end(before) {
                     object(source, &pending, None, out)?;
                 }
             }
             Event::Signal(..) => {}
-            // Its call ends when the program begins that replaces it.
+            // Its call ends when the program that replaces this one begins.
             Event::End(task) if is_replaced(source, task) => {}
             Event::End(task) => {
                 while let Some(pending) = open.end(task) {
@@ -61,7 +61,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Nothing comes any more: writes the calls that have not ended.
+    /// Nothing more will come: writes the calls that have not ended.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         while let Some(pending) = self.open.any() {
             object(source, &pending, None, out)?;

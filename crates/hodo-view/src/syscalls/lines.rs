@@ -16,19 +16,19 @@ use crate::source::Source;
 
 /// The column of `=`.
 const COLUMN: usize = 40;
-/// Nanoseconds after which a call that does not end is shown without its end.
+/// A call that has not ended after this many nanoseconds is shown without its end.
 const HANGS: u64 = 100_000_000;
-/// Calls of a task that were interrupted by signal handlers and are remembered.
+/// At most this many interrupted calls of a task are remembered.
 const DEEPEST: usize = 64;
 
 /// A call that has begun.
 pub(super) struct Pending {
     pub enter: Enter,
-    /// Its beginning was written, and something else after it.
+    /// Whether its beginning was written, followed by something else.
     written: bool,
 }
 
-/// What is known of all calls that have begun, by task. The last one of a task is the first that ends.
+/// The unfinished calls, by task. The last call of a task ends first.
 #[derive(Default)]
 pub(super) struct Open {
     by_task: Vec<Vec<Pending>>,
@@ -41,7 +41,7 @@ impl Open {
         }
         let calls = &mut self.by_task[enter.task];
         if calls.len() == DEEPEST {
-            // Handlers that leave by longjmp leave their calls, too.
+            // Handlers that leave with longjmp never return to the calls they interrupted.
             calls.remove(0);
         }
         calls.push(Pending {
@@ -50,12 +50,12 @@ impl Open {
         });
     }
 
-    /// The call that ends.
+    /// Takes the call that ends.
     pub fn end(&mut self, task: usize) -> Option<Pending> {
         self.by_task.get_mut(task)?.pop()
     }
 
-    /// One that has not ended, of any task.
+    /// Takes an unfinished call of any task.
     pub fn any(&mut self) -> Option<Pending> {
         self.by_task.iter_mut().find_map(Vec::pop)
     }
@@ -71,7 +71,7 @@ impl Open {
     }
 }
 
-/// The task that a task came from by executing a program.
+/// Returns the task that became this one by executing a program.
 pub(super) fn executed_by(source: &Source, index: usize) -> Option<usize> {
     let task = source.task(index);
     if task.kind != "exec" {
@@ -84,10 +84,10 @@ pub(super) fn executed_by(source: &Source, index: usize) -> Option<usize> {
         .find(|&other| source.task(other).id == task.parent)
 }
 
-/// Whether a task goes on as another one, having executed a program.
+/// Returns whether a task continues as another one, because it executed a program.
 pub(super) fn is_replaced(source: &Source, index: usize) -> bool {
     let ended = source.task(index);
-    // While the trace is being written, the other one is not there yet.
+    // While the trace is being written, the other task may not be there yet.
     source.growing && ended.exit.is_none()
         || source.tasks.iter().any(|&other| {
             let other = source.task(other);
@@ -95,23 +95,24 @@ pub(super) fn is_replaced(source: &Source, index: usize) -> bool {
         })
 }
 
-/// Calls as lines.
+/// Writes calls as lines.
 pub(super) struct Lines {
     open: Open,
-    /// The task of which the last line is not complete.
+    /// The task whose line is not complete yet.
     current: Option<usize>,
-    /// Tasks that run.
+    /// How many tasks run.
     alive: usize,
-    /// Signals that came, by task. In a call, its end is what comes next, or the first call of a handler.
+    /// Signals that have arrived, each with its task. If one arrives in a call, the next event is the end of the call
+    /// or the first call of a handler.
     signals: Vec<(usize, usize)>,
-    /// Room for a line.
+    /// A buffer for a line.
     line: String,
-    /// Each line begins with a thread id; otherwise those do that are written while more than one thread runs.
+    /// Whether each line begins with a thread id. Otherwise only lines written while several threads run do.
     numbered: bool,
-    /// The program's own start is shown.
+    /// Whether the program's own start is shown.
     first: bool,
     times: Times,
-    /// When the last line with a relative time began, in nanoseconds.
+    /// When the previous line with a relative time began, in nanoseconds.
     before: Option<u64>,
 }
 
@@ -135,7 +136,7 @@ impl Lines {
         match event {
             Event::Begin(task) => self.begin(source, task, out),
             Event::Enter(enter) => {
-                self.told(source, Some(enter.task), out)?;
+                self.put_signals(source, Some(enter.task), out)?;
                 self.interrupt(source, out)?;
                 self.current = Some(enter.task);
                 self.open.begin(enter);
@@ -145,32 +146,32 @@ impl Lines {
                 if let Some(pending) = self.open.end(exit.task) {
                     self.call(source, &pending, Some(&exit), out)?;
                 }
-                self.told(source, Some(exit.task), out)
+                self.put_signals(source, Some(exit.task), out)
             }
             Event::Signal(task, signal) => {
                 self.signals.push((task, signal));
                 match self.open.is_in_call(task) {
                     true => Ok(()),
-                    false => self.told(source, Some(task), out),
+                    false => self.put_signals(source, Some(task), out),
                 }
             }
             Event::End(task) => {
-                self.told(source, Some(task), out)?;
+                self.put_signals(source, Some(task), out)?;
                 self.end(source, task, out)
             }
         }
     }
 
-    /// Nothing comes any more.
+    /// Nothing more will come.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
-        self.told(source, None, out)?;
+        self.put_signals(source, None, out)?;
         for task in 0..self.open.by_task.len() {
             self.unfinished(source, task, out)?;
         }
         Ok(())
     }
 
-    /// Writes the beginning of the last call, if it has not ended by a time that is longer after that.
+    /// Writes the beginning of the last call if it has not ended long before `ns`.
     pub fn wait(&mut self, source: &Source, ns: u64, out: &mut dyn Write) -> Result<()> {
         let last = self.current.and_then(|task| self.open.last(task));
         let hangs = last.is_some_and(|pending| pending.enter.ns.saturating_add(HANGS) < ns);
@@ -180,7 +181,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes the calls of a task that have not ended, and will not be seen to.
+    /// Writes the unfinished calls of a task whose ends will not be seen.
     fn unfinished(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
         while let Some(pending) = self.open.end(task) {
             self.call(source, &pending, None, out)?;
@@ -188,7 +189,7 @@ impl Lines {
         Ok(())
     }
 
-    /// What a line begins with: whose it is, and when.
+    /// Returns the beginning of a line: thread id and times.
     fn prefix(&mut self, source: &Source, task: usize, ns: u64) -> String {
         let mut text = String::new();
         self.put_prefix(source, task, ns, &mut text);
@@ -226,7 +227,7 @@ impl Lines {
         }
     }
 
-    /// Writes the beginning of the call that is not yet complete, for another line comes now.
+    /// Writes the beginning of the unfinished call, because another line follows.
     fn interrupt(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         let Some(task) = self.current.take() else {
             return Ok(());
@@ -252,8 +253,13 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes the signals that came to a task, or to all.
-    fn told(&mut self, source: &Source, task: Option<usize>, out: &mut dyn Write) -> Result<()> {
+    /// Writes the signals that one task received, or those of all tasks.
+    fn put_signals(
+        &mut self,
+        source: &Source,
+        task: Option<usize>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         if self.signals.is_empty() {
             return Ok(());
         }
@@ -272,7 +278,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes a call with its end, or what is missing of it.
+    /// Writes a call with its end, or the rest of a call whose beginning is written.
     fn call(
         &mut self,
         source: &Source,
@@ -349,7 +355,7 @@ impl Lines {
         let began = source.scale.nanoseconds(source.task(task).began);
         if let Some(before) = executed_by(source, task) {
             if let Some(mut pending) = self.open.end(before) {
-                // It goes on under the id that the process has.
+                // The call continues under the id of the process.
                 let exit = Exit {
                     task,
                     ns: began,
@@ -412,7 +418,7 @@ impl Lines {
     }
 }
 
-/// Appends the times of a line as strace does. `since`: nanoseconds since the line before.
+/// Appends the times of a line as strace does. `since` is the time since the previous line, in nanoseconds.
 fn put_times(source: &Source, times: Times, ns: u64, since: u64, out: &mut String) {
     let since = since / 1000;
     let relative = format!("{:6}.{:06}", since / 1_000_000, since % 1_000_000);
@@ -422,7 +428,7 @@ fn put_times(source: &Source, times: Times, ns: u64, since: u64, out: &mut Strin
         return;
     };
     let info = &source.trace.info;
-    // The clock may begin anywhere: the recording's beginning is known by both.
+    // The clock may start anywhere. For the beginning of the recording, both its time and the time of day are known.
     let first = info.clock.samples.first().map_or(0, |sample| sample.ns);
     let begun = info.started.unix_ns;
     let wall = begun.saturating_add_signed(ns.wrapping_sub(first).cast_signed());

@@ -1,5 +1,5 @@
 //! Names of the constants of system calls, with their numbers, in the order in which strace writes flags. x86-64 and
-//! RISC-V have the same; what only one of them has, the other does not use for anything else.
+//! RISC-V share them. Constants that only one of them has mean nothing else on the other.
 
 /// Constants with their names.
 pub(super) type Names = [(u64, &'static str)];

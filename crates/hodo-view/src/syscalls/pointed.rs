@@ -1,4 +1,4 @@
-//! What arguments point to, where that is more than one structure of a known size: strings, buffers, lists.
+//! What arguments point to, other than one structure of a known size: strings, buffers, lists.
 
 use hodo_trace::syscalls::piece;
 
@@ -37,7 +37,7 @@ impl Call<'_> {
         }
     }
 
-    /// Bytes that the program gives.
+    /// Appends bytes that the program passes.
     pub(super) fn buffer(self, at: usize, len: u64, out: &mut String) {
         match self.before(at) {
             Some(piece) if piece.flags & piece::FAULT == 0 => {
@@ -52,7 +52,7 @@ impl Call<'_> {
         }
     }
 
-    /// Bytes that the kernel gives.
+    /// Appends bytes that the kernel returns.
     pub(super) fn out(self, at: usize, out: &mut String) {
         match (self.success(), self.after(at)) {
             (Some(0), _) if self.value(at) != 0 => out.push_str("\"\""),
@@ -67,7 +67,7 @@ impl Call<'_> {
         }
     }
 
-    /// Pairs of address and length, and what they point to, of which `valid` bytes mean something.
+    /// Formats pairs of address and length, with the bytes that they point to, of which the first `valid` count.
     pub(super) fn vectors(self, at: usize, after: bool, count: u64, valid: u64) -> String {
         let mut pieces = self.pieces(at, after);
         match pieces.next() {
@@ -126,7 +126,7 @@ impl Call<'_> {
         format!("[{}{more}]", shown.join(", "))
     }
 
-    /// What `poll` has found.
+    /// Formats the result of `poll`.
     pub(super) fn poll_result(self, count: u64) -> Option<String> {
         let piece = self.after(0)?;
         let ready = piece
@@ -146,7 +146,7 @@ impl Call<'_> {
         Some(format!("[{}{more}]", shown.join(", ")))
     }
 
-    /// What `select` has found.
+    /// Formats the result of `select`.
     pub(super) fn select_result(self) -> String {
         let mut shown = Vec::new();
         for (at, set) in [(1, "in"), (2, "out"), (3, "except")] {
@@ -163,7 +163,7 @@ impl Call<'_> {
     }
 }
 
-/// The elements of a list of pairs.
+/// Returns the elements of a list of pairs.
 fn elements<'p>(
     list: Piece<'p>,
     mut pieces: impl Iterator<Item = Piece<'p>>,

@@ -1,4 +1,4 @@
-//! Events of system calls, of all tasks in the order of time.
+//! The system call events of all tasks, in the order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -64,21 +64,21 @@ impl Deref for Args {
 pub(super) struct Enter {
     /// Index of the task.
     pub task: usize,
-    /// Nanoseconds of the trace's clock.
+    /// The time in nanoseconds of the trace's clock.
     pub ns: u64,
     /// The instruction set, which says what the number means.
     pub machine: Isa,
-    /// Its number.
+    /// The number of the call.
     pub number: u64,
     /// Its arguments.
     pub args: Args,
-    /// What they point to.
+    /// What the arguments point to.
     pub pieces: Pieces,
-    /// Bytes of a buffer that are shown.
+    /// How many bytes of a buffer are shown.
     pub limit: usize,
-    /// What arguments stand for that are descriptors, by their numbers.
+    /// What arguments that are descriptors refer to, by their numbers.
     pub names: Vec<(u8, Arc<str>)>,
-    /// It began before hodo came: at which time is not known.
+    /// Whether it began before hodo attached, so that its time is not known.
     pub earlier: bool,
 }
 
@@ -87,11 +87,11 @@ pub(super) struct Enter {
 pub(super) struct Exit {
     /// Index of the task.
     pub task: usize,
-    /// Nanoseconds of the trace's clock.
+    /// The time in nanoseconds of the trace's clock.
     pub ns: u64,
     /// Its result.
     pub value: u64,
-    /// What the result stands for, if it is a descriptor.
+    /// What the result refers to, if it is a descriptor.
     pub name: Option<Arc<str>>,
     /// What the arguments point to.
     pub pieces: Pieces,
@@ -100,41 +100,41 @@ pub(super) struct Exit {
 /// One event.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// A task begins; its index.
+    /// A task begins: its index.
     Begin(usize),
     /// A system call begins.
     Enter(Enter),
     /// A system call ends.
     Exit(Exit),
-    /// A signal comes to a task: its index, and which of the trace's signals.
+    /// A task receives a signal: the task's index, and the signal's index in the trace.
     Signal(usize, usize),
-    /// A task ends; its index.
+    /// A task ends: its index.
     End(usize),
 }
 
-/// What comes next of a task, in the order in which it is taken if times are the same.
+/// What comes next of a task. If times are equal, the order of the variants decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
-    /// Nothing was read yet of its records.
+    /// None of its records has been read yet.
     Unread,
     Begin,
-    /// The event that is held.
+    /// The event that has been read ahead.
     Held,
-    /// Which of the trace's signals.
+    /// A signal: the index into the trace's signals.
     Signal(usize),
     End,
 }
 
-/// All events in the order of time.
+/// All events, in the order of time.
 pub(super) struct Events<'s> {
     source: &'s Source,
     machine: Isa,
     streams: Vec<Option<Records<'s>>>,
     /// The next event of each task.
     held: Vec<Option<Event>>,
-    /// Tasks by the time of their next event; those of which nothing was read yet, by that of their first record.
+    /// Tasks by the time of their next event, or of their first record if nothing has been read of them yet.
     heap: BinaryHeap<Reverse<(u64, usize, Next)>>,
-    /// What comes before all that is in the heap.
+    /// Something that comes before everything in the heap.
     first: Option<(u64, usize, Next)>,
     ids: [Option<u32>; 2],
 }
@@ -170,7 +170,7 @@ impl<'s> Events<'s> {
         }
     }
 
-    /// The next event of a task, and its time in the counter's units.
+    /// Returns the next event of a task, and its time in units of the counter.
     fn next_of(&mut self, index: usize) -> Option<(u64, Event)> {
         let source = self.source;
         let ids = self.ids;
@@ -227,7 +227,7 @@ impl Iterator for Events<'_> {
     }
 }
 
-/// The ids of the events before and after calls.
+/// Returns the ids of the events before and after calls.
 pub(super) fn ids(source: &Source) -> [Option<u32>; 2] {
     let probes = &source.trace.probes;
     NAMES.map(|name| {
@@ -238,7 +238,7 @@ pub(super) fn ids(source: &Source) -> [Option<u32>; 2] {
     })
 }
 
-/// An event from its payload. `None`: it is damaged.
+/// Decodes an event from its payload. Returns `None` if it is damaged.
 pub(super) fn decode(
     machine: Isa,
     payload: &[u8],

@@ -1,24 +1,24 @@
-//! What a system call has returned.
+//! The results of system calls.
 
 use super::args::Call;
 use super::errors::error;
 use super::names::OPEN;
 use super::text::{flags, hex, octal, put_signed, with_flags};
 
-/// Calls of which the result may be something else than a number.
+/// Calls whose results are not always plain numbers.
 const SPECIAL: [&str; 11] = [
     "mmap", "brk", "mremap", "shmat", "umask", "fcntl", "poll", "ppoll", "select", "pselect6",
     "prctl",
 ];
 
-/// The result as strace writes it, without `= `. `?`: it never returned.
+/// Formats the result as strace does, without `= `. `?` means that the call never returned.
 pub(super) fn result(call: Call<'_>) -> String {
     let mut text = String::new();
     put_result(call, &mut text);
     text
 }
 
-/// The same, appended.
+/// Appends the same text.
 pub(super) fn put_result(call: Call<'_>, out: &mut String) {
     match (call.exit, call.success()) {
         (Some(exit), Some(_)) if !SPECIAL.contains(&&*call.name()) => {
@@ -35,7 +35,7 @@ fn special(call: Call<'_>) -> String {
     let value = exit.value;
     if call.success().is_none() {
         let number = value.wrapping_neg();
-        // What the kernel tells itself: the signal that came decides whether the call is made again.
+        // These codes are internal to the kernel. The signal decides whether the call is restarted.
         let again = match number {
             512 => Some("? ERESTARTSYS (To be restarted if SA_RESTART is set)"),
             513 => Some("? ERESTARTNOINTR (To be restarted)"),

@@ -1,4 +1,4 @@
-//! What is known of a signal that came, as strace writes it.
+//! What is known of a signal that was received, as strace writes it.
 
 use hodo_trace::meta::Signal;
 
@@ -12,7 +12,7 @@ const SIGSEGV: i32 = 11;
 const SIGCHLD: i32 = 17;
 
 const COMMON: &Names = &[(0, "SI_USER"), (0x80, "SI_KERNEL")];
-/// Negative codes, without their sign.
+/// Negative codes, stored without their sign.
 const SENT: &Names = &[
     (1, "SI_QUEUE"),
     (2, "SI_TIMER"),

@@ -1,4 +1,4 @@
-//! What arguments point to: structures of the kernel. Where instruction sets differ, their sizes do, too
+//! Kernel structures that arguments point to. Their sizes depend on the instruction set
 //! ([`hodo_trace::syscalls::Sizes`]).
 
 use super::errors;
@@ -154,7 +154,7 @@ pub(super) fn limits(bytes: &[u8]) -> String {
     format!("{{rlim_cur={}, rlim_max={}}}", limit(0), limit(8))
 }
 
-/// The kernel's `struct sigaction`: 32 bytes, or 24 without the address that handlers return to.
+/// The kernel's `struct sigaction`: 32 bytes, or 24 on instruction sets without `sa_restorer`.
 pub(super) fn action(bytes: &[u8]) -> String {
     let word = |at| number(bytes, at, 8);
     let handler = match word(0) {
@@ -195,7 +195,7 @@ pub(super) fn alternate_stack(bytes: &[u8]) -> String {
     )
 }
 
-/// What `wait` says of a child's end.
+/// Formats the status of a child that `wait` returns.
 pub(super) fn wait_status(status: u64) -> String {
     let signal = |number| errors::sig(number);
     let low = status & 0x7F;
@@ -229,7 +229,7 @@ pub(super) fn wait_status(status: u64) -> String {
     }
 }
 
-/// `struct sockaddr`, of which this many bytes are valid.
+/// `struct sockaddr`, of which `len` bytes are valid.
 pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
     let bytes = &bytes[..bytes.len().min(len)];
     let family = number(bytes, 0, 2);
@@ -239,7 +239,7 @@ pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
         1 => {
             let path = &bytes[2..];
             let text = match path.split_first() {
-                // The name of an abstract socket has a zero in front and all of the rest.
+                // The name of an abstract socket begins with a zero byte and takes up all the rest.
                 Some((0, name)) => format!("@{}", quoted(name, 108, false)),
                 _ => {
                     let end = path.iter().position(|&b| b == 0).unwrap_or(path.len());
@@ -279,7 +279,7 @@ pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
     }
 }
 
-/// `struct flock`; `holder`: with the process that has the lock.
+/// `struct flock`. If `holder` is set, the process that holds the lock is shown.
 pub(super) fn lock(bytes: &[u8], holder: bool) -> String {
     const TYPES: &names::Names = &[(0, "F_RDLCK"), (1, "F_WRLCK"), (2, "F_UNLCK")];
     let part = |at| number(bytes, at, 8).cast_signed();
@@ -308,7 +308,7 @@ pub(super) fn window(bytes: &[u8]) -> String {
     )
 }
 
-/// An `int` that is pointed to.
+/// An `int` behind a pointer.
 pub(super) fn number_at(bytes: &[u8]) -> String {
     format!("[{}]", number(bytes, 0, 4) as i32)
 }
@@ -354,7 +354,7 @@ pub(super) fn clone_args(bytes: &[u8]) -> String {
     text + "}"
 }
 
-/// The bits of a set, as those of descriptors and processors.
+/// Formats the bits of a set, such as a set of descriptors or processors.
 pub(super) fn bits(bytes: &[u8], most: usize) -> String {
     let set = |bit: &usize| {
         bytes

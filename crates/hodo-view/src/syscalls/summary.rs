@@ -1,4 +1,4 @@
-//! How often each system call was made, how long it took, and how often it failed.
+//! How often each system call was made, how long the calls took, and how often they failed.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -13,19 +13,19 @@ use super::lines::{Open, executed_by};
 use super::read::{Event, Events};
 use crate::source::Source;
 
-/// The calls of one number.
+/// The sum of the calls with one number.
 #[derive(Debug, Default, Clone, Copy)]
 struct Sum {
     calls: u64,
     errors: u64,
-    /// Nanoseconds between the beginning and the end of calls.
+    /// The time between the beginning and the end of calls, in nanoseconds.
     ns: u64,
 }
 
 /// Sums by number.
 #[derive(Debug, Default)]
 struct Sums {
-    /// Those of numbers that the kernel knows.
+    /// The sums for numbers that the kernel knows.
     known: Vec<Sum>,
     others: HashMap<u64, Sum>,
 }
@@ -39,7 +39,7 @@ impl Sums {
         &mut self.known[number as usize]
     }
 
-    /// Those of which the calls took longest first.
+    /// Returns the sums, those with the longest time first.
     fn rows(self) -> Vec<(u64, Sum)> {
         let known = (0..).zip(self.known).filter(|(_, sum)| sum.calls > 0);
         let mut rows: Vec<(u64, Sum)> = known.chain(self.others).collect();
@@ -48,7 +48,7 @@ impl Sums {
     }
 }
 
-/// Writes the table. `first`: the program's own start counts.
+/// Writes the table. `first`: the program's own start is counted.
 pub(super) fn summary(
     (source, machine): (&Source, Isa),
     format: SyscallsFormat,
@@ -89,7 +89,7 @@ fn sums((source, machine): (&Source, Isa), first: bool) -> Sums {
                 let sum = sums.of(pending.enter.number);
                 sum.calls += 1;
                 sum.errors += u64::from(exit.value > 4096u64.wrapping_neg());
-                // Of one that began before hodo came, the time is not known.
+                // If a call began before hodo attached, its time is not known.
                 let took = match pending.enter.earlier {
                     true => 0,
                     false => exit.ns.saturating_sub(pending.enter.ns),
@@ -110,7 +110,7 @@ fn sums((source, machine): (&Source, Isa), first: bool) -> Sums {
     sums
 }
 
-/// The table that `strace -c` writes.
+/// Writes the table as `strace -c` does.
 fn table(rows: &[(u64, Sum)], name: impl Fn(u64) -> String, out: &mut dyn Write) -> Result<()> {
     let all = rows.iter().fold(Sum::default(), |all, (_, sum)| Sum {
         calls: all.calls + sum.calls,

@@ -1,4 +1,4 @@
-//! Pieces of text as strace writes them: strings, addresses, flags.
+//! Text elements as strace writes them: strings, addresses, flags.
 
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ pub(super) fn put_signed(text: &mut String, value: i64) {
     put_number(text, value.unsigned_abs());
 }
 
-/// Appends a number in hex, also 0 with `0x`.
+/// Appends a number in hex. Zero is `0x0`.
 pub(super) fn put_hex(text: &mut String, value: u64) {
     text.push_str("0x");
     let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
@@ -48,7 +48,7 @@ pub(super) fn put_hex(text: &mut String, value: u64) {
     }
 }
 
-/// A number in hex; 0 is `0`.
+/// Formats a number in hex. Zero is `0`.
 pub(super) fn hex(value: u64) -> String {
     match value {
         0 => "0".to_owned(),
@@ -56,19 +56,19 @@ pub(super) fn hex(value: u64) -> String {
     }
 }
 
-/// A number in octal, as modes are written: with a zero in front, and three digits at least.
+/// Formats a number in octal, as modes are written: with a leading zero and at least three digits.
 pub(super) fn octal(value: u64) -> String {
     format!("{:0>3}", format!("0{value:o}"))
 }
 
-/// A string in quotes, of at most `most` bytes; `more`: there are others after it.
+/// Quotes a string, of which at most `most` bytes are shown. `more`: the string continues.
 pub(super) fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
     let mut text = String::with_capacity(bytes.len().min(most) + 5);
     put_quoted(&mut text, bytes, most, more);
     text
 }
 
-/// The same, appended.
+/// Appends the same text.
 pub(super) fn put_quoted(text: &mut String, bytes: &[u8], most: usize, more: bool) {
     let cut = &bytes[..bytes.len().min(most)];
     text.push('"');
@@ -86,7 +86,7 @@ pub(super) fn put_quoted(text: &mut String, bytes: &[u8], most: usize, more: boo
                 let digit = cut.get(at + 1).is_some_and(u8::is_ascii_digit);
                 text.push('\\');
                 for shift in [6, 3, 0] {
-                    // Zeros in front are written only where a digit follows that is not the byte's.
+                    // Leading zeros are needed only before a character that is a digit.
                     if digit || shift == 0 || byte >> shift != 0 {
                         text.push(char::from(b'0' + (byte >> shift & 7)));
                     }
@@ -100,7 +100,7 @@ pub(super) fn put_quoted(text: &mut String, bytes: &[u8], most: usize, more: boo
     }
 }
 
-/// Bytes in quotes, each in hex.
+/// Quotes bytes in hex.
 pub(super) fn quoted_hex(bytes: &[u8], most: usize, more: bool) -> String {
     let mut text = String::from('"');
     for byte in bytes.iter().take(most) {
@@ -113,7 +113,8 @@ pub(super) fn quoted_hex(bytes: &[u8], most: usize, more: bool) -> String {
     text
 }
 
-/// Names of the bits of a number with `|` between; what has no name in hex. `None`: the number is 0.
+/// Formats the bits of a number by name, separated by `|`. Bits without names are in hex. Returns `None` if the number
+/// is 0.
 fn named_bits(value: u64, names: &Names) -> Option<String> {
     let mut rest = value;
     let mut text = String::new();
@@ -135,7 +136,7 @@ fn named_bits(value: u64, names: &Names) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Flags; `0` if there are none. What has no name at all is followed by what it might have been.
+/// Formats flags; `0` if none is set. If none of the bits has a name, a hint follows.
 pub(super) fn flags(value: u64, names: &Names, what: &str) -> String {
     match named_bits(value, names) {
         None => "0".to_owned(),
@@ -144,7 +145,7 @@ pub(super) fn flags(value: u64, names: &Names, what: &str) -> String {
     }
 }
 
-/// Flags after a name, for what is 0 has a name of its own.
+/// Formats flags after a name, for numbers whose zero has its own name.
 pub(super) fn with_flags(first: &str, value: u64, names: &Names) -> String {
     match named_bits(value, names) {
         None => first.to_owned(),
@@ -152,7 +153,7 @@ pub(super) fn with_flags(first: &str, value: u64, names: &Names) -> String {
     }
 }
 
-/// The name of a number.
+/// Returns the name of a number.
 pub(super) fn name(value: u64, names: &Names) -> Option<&'static str> {
     names
         .iter()
@@ -160,7 +161,7 @@ pub(super) fn name(value: u64, names: &Names) -> Option<&'static str> {
         .map(|found| found.1)
 }
 
-/// The name of a number, or the number and what it might have been.
+/// Formats a number by name, or as a number with a hint.
 pub(super) fn one(value: u64, names: &Names, what: &str) -> String {
     match name(value, names) {
         Some(name) => name.to_owned(),
@@ -168,7 +169,7 @@ pub(super) fn one(value: u64, names: &Names, what: &str) -> String {
     }
 }
 
-/// A set of signals, in which bit 0 is signal 1.
+/// Formats a set of signals, in which bit 0 is signal 1.
 pub(super) fn signals(set: u64) -> String {
     let inverted = set.count_ones() >= 64 * 2 / 3;
     let shown = if inverted { !set } else { set };
@@ -177,7 +178,7 @@ pub(super) fn signals(set: u64) -> String {
     format!("{}[{}]", if inverted { "~" } else { "" }, names.join(" "))
 }
 
-/// A little-endian number at an offset; 0 if it is not there.
+/// Returns the little-endian number at an offset, or 0 if it lies outside.
 pub(super) fn number(bytes: &[u8], at: usize, size: usize) -> u64 {
     let mut word = [0; 8];
     if let Some(part) = bytes.get(at..at + size) {
