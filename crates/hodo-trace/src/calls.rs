@@ -1,10 +1,10 @@
-//! From records to calls: which frames are open, and when each was entered and left.
+//! Makes calls of records: which frames are open, and when each was entered and left.
 
 use std::sync::Arc;
 
 use crate::records::{Record, RecordKind};
 
-/// What a function's records are, and what they say about the frames that are open.
+/// What is recorded of a function, and what its records say about open frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traits(u8);
 
@@ -13,19 +13,19 @@ impl Traits {
     pub const PLAIN: Self = Self(0);
     /// Exits are not recorded.
     pub const ENTRY_ONLY: Self = Self(1);
-    /// It leaves frames without their exits, as `throw` does.
+    /// It leaves frames without recording their exits, as `throw` does.
     pub const UNWINDS: Self = Self(2);
-    /// It does so at once, as `longjmp` does.
+    /// It does so immediately, as `longjmp` does.
     pub const JUMPS: Self = Self(4);
-    /// It is called where an exception has arrived.
+    /// It is called where an exception lands.
     pub const LANDS: Self = Self(8);
 
-    /// It is called where jumps may lead to.
+    /// It is called where jumps may land.
     pub const RETURNS_TWICE: Self = Self(32);
     /// It ends its thread.
     pub const ENDS: Self = Self(16);
 
-    /// What is known of a function by its name.
+    /// Returns what a function's name says about it.
     #[must_use]
     pub fn of(name: &str, entry_only: bool) -> Self {
         let bare = name.trim_start_matches('_');
@@ -45,7 +45,7 @@ impl Traits {
             }
             "cxa_begin_catch" | "cxa_get_exception_ptr" => Self::LANDS,
             "setjmp" | "sigsetjmp" | "xsetjmp" => Self::RETURNS_TWICE,
-            // std::rethrow_exception; std::__throw_length_error and its like; Rust's panics.
+            // std::rethrow_exception; functions such as std::__throw_length_error; Rust's panics.
             _ if bare.starts_with("ZSt17rethrow_exception")
                 || bare.starts_with("ZSt") && bare.contains("__throw_")
                 || bare.ends_with("rust_start_panic") =>
@@ -61,20 +61,20 @@ impl Traits {
         }
     }
 
-    /// All of both.
+    /// Returns the union of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of these are among them.
+    /// Returns whether all of `other` are among these.
     #[must_use]
     pub const fn has(self, traits: Self) -> bool {
         self.0 & traits.0 == traits.0
     }
 }
 
-/// How a function that was jumped to from another one is shown.
+/// How to show a function that another one jumped to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TailCalls {
     /// As a call: inside the function that jumped.
@@ -84,7 +84,7 @@ pub enum TailCalls {
     Flat,
 }
 
-/// Functions that jumped from one to the next are nested at most so deep. The next one takes the place of the last.
+/// At most this many functions that jumped from one to the next are nested. After that, each new one replaces the last.
 const MOST_JUMPS: u16 = 16;
 
 /// An open call.
@@ -92,24 +92,24 @@ const MOST_JUMPS: u16 = 16;
 pub struct Frame {
     /// Function id.
     pub id: u32,
-    /// The function whose exit closes this frame: itself, or the one whose frame it took over by a tail call.
+    /// The function whose exit closes this frame: this function, or the one whose frame it took over by a tail call.
     pub origin: u32,
     /// When it was entered, in units of the counter.
     pub start: u64,
-    /// Bits of the stack pointer at its entry.
+    /// The bits of the stack pointer at its entry that records have.
     pub sp: u16,
-    /// Open functions that jumped to the next one and then to this one. Their frame on the stack is the same.
+    /// How many open functions led to this one by jumps. They share its frame on the stack.
     pub jumps: u16,
-    /// It was jumped to, not called.
+    /// Whether it was jumped to, not called.
     pub jumped: bool,
-    /// It was entered in the parent, before the fork that made this task.
+    /// Whether it was entered in the parent, before the fork that created this task.
     pub inherited: bool,
-    /// The stack pointer at its entry, down to a multiple of 16; 0: not known.
+    /// The stack pointer at its entry, rounded down to a multiple of 16; 0 if not known.
     pub stack: u64,
 }
 
 impl Frame {
-    /// A frame of a function that was called.
+    /// Creates the frame of a function that was called.
     #[must_use]
     pub fn called(id: u32, sp: u16, start: u64) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Frame {
         }
     }
 
-    /// The same frame in a process that was copied at `now`.
+    /// Returns the same frame in a process that was forked at `now`.
     #[must_use]
     pub fn inherited(&self, now: u64) -> Self {
         Self {
@@ -142,7 +142,7 @@ pub enum Entered {
     Called,
     /// It was jumped to from another function.
     Jumped,
-    /// It was open already when the part of the time began that is shown.
+    /// It was already open when the shown range of time began.
     Before,
 }
 
@@ -153,9 +153,9 @@ pub enum Left {
     Returned,
     /// It jumped to another function, which took over its frame.
     Tail,
-    /// It was skipped: longjmp, an exception or a thread's end led to a frame below it.
+    /// It was skipped: longjmp, an exception or the end of the thread led to an outer frame.
     Unwound,
-    /// It was still open when the part of the time ended that is shown.
+    /// It was still open when the shown range of time ended.
     Later,
 }
 
@@ -164,7 +164,7 @@ pub enum Left {
 pub enum CallStep {
     /// A function was entered.
     Enter {
-        /// Frames below it.
+        /// How many frames are below it.
         depth: usize,
         /// Function id.
         id: u32,
@@ -175,7 +175,7 @@ pub enum CallStep {
     },
     /// A function was left.
     Leave {
-        /// Frames below it.
+        /// How many frames are below it.
         depth: usize,
         /// The frame.
         frame: Frame,
@@ -184,9 +184,9 @@ pub enum CallStep {
         /// How.
         left: Left,
     },
-    /// A function was entered whose exit is not recorded.
+    /// A function whose exit is not recorded was entered.
     Instant {
-        /// Frames below it.
+        /// How many frames are below it.
         depth: usize,
         /// Function id.
         id: u32,
@@ -203,7 +203,7 @@ pub enum CallStep {
 }
 
 impl CallStep {
-    /// When it happened, in units of the counter.
+    /// Returns when it happened, in units of the counter.
     #[must_use]
     pub fn time(&self) -> u64 {
         match *self {
@@ -215,39 +215,39 @@ impl CallStep {
     }
 }
 
-/// The open frames of a task while its records are read.
+/// The open frames of a task, as its records are read.
 #[derive(Debug, Clone)]
 pub struct Calls {
     traits: Arc<[Traits]>,
     frames: Vec<Frame>,
     tail_calls: TailCalls,
-    /// A function that leaves frames was entered, and what it has left is perhaps not closed yet.
+    /// A function that leaves frames was entered, and the frames that it left may not be closed yet.
     unwinding: bool,
-    /// The last such function has no exit: this many frames were open then.
+    /// If the last such function has no exit: the number of frames that were open then.
     since: Option<usize>,
-    /// The last function that was entered leaves frames at once: when.
+    /// If the last function entered leaves frames immediately: the time of its entry.
     jumped: Option<u64>,
-    /// A function was entered that ends the thread.
+    /// A function that ends the thread was entered.
     ending: bool,
 }
 
-/// An unwinding has arrived on the stack of a frame at most this far away, in bytes. What is farther is another stack,
-/// perhaps a coroutine's.
+/// An unwinding lands at most this many bytes away from a frame of the same stack. Anything farther away is another
+/// stack, perhaps a coroutine's.
 const NEAR: u64 = 8 << 20;
 
-/// What unwinds calls others at most this far below its own frame, in bytes. An entry farther below is elsewhere: it
-/// has ended there.
+/// A function that unwinds makes its own calls at most this many bytes below its frame. An entry farther below is
+/// somewhere else, so the unwinding has ended there.
 const OWN_CALLS: u64 = 16 << 10;
 
-/// Of the innermost frames, this many are searched.
+/// At most this many of the innermost frames are searched.
 const SEARCHED: usize = 1024;
 
-/// What is between two frames is a part of the outer one if they are at most this far apart. A frame that is larger may
-/// have a whole stack in it, for signal handlers.
+/// If two frames are at most this far apart, everything between them belongs to the outer one. A larger frame may
+/// contain a whole stack, for signal handlers.
 const ONE_FRAME: u64 = 4 << 10;
 
 impl Calls {
-    /// `traits`: by function id.
+    /// Creates the state. `traits` are indexed by function id.
     #[must_use]
     pub fn new(traits: Arc<[Traits]>, frames: Vec<Frame>) -> Self {
         Self {
@@ -261,27 +261,27 @@ impl Calls {
         }
     }
 
-    /// Shows tail calls in this way.
+    /// Selects how tail calls are shown.
     #[must_use]
     pub fn with_tail_calls(mut self, tail_calls: TailCalls) -> Self {
         self.tail_calls = tail_calls;
         self
     }
 
-    /// The open frames, outermost first.
+    /// Returns the open frames, outermost first.
     #[must_use]
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Takes the next record, and tells what it means.
+    /// Takes the next record, and passes what it means to `step`.
     #[inline]
     pub fn feed(&mut self, record: Record, mut step: impl FnMut(CallStep)) {
         let Record {
             time, id, sp, kind, ..
         } = record;
         match kind {
-            // An address that is not known is 0: nothing is above it, and all is below it.
+            // An unknown address is 0, so no frame is above it and every frame is below it.
             RecordKind::Entry
                 if !self.unwinding
                     && self.traits.get(id as usize) == Some(&Traits::PLAIN)
@@ -298,7 +298,8 @@ impl Calls {
                     && top.sp == sp
                     && top.jumps == 0 =>
             {
-                // Not a copy of the frame: a processor waits where what was just written in parts is read as a whole.
+                // Copying the whole frame would stall the processor: the frame was just written in parts and would be
+                // read as a whole.
                 let frame = Frame {
                     id: top.id,
                     origin: id,
@@ -321,8 +322,7 @@ impl Calls {
         }
     }
 
-    /// The task has no more records. If it has ended its thread, it has left all frames by that; else they are still
-    /// open.
+    /// The task has no more records. If it ended its own thread, that left all frames; otherwise they are still open.
     pub fn finish(&mut self, ended: u64, mut step: impl FnMut(CallStep)) {
         if self.ending {
             self.jumped = None;
@@ -358,7 +358,7 @@ impl Calls {
         });
     }
 
-    /// What is neither a usual entry nor the exit of the last entered.
+    /// Takes a record that is neither a plain entry nor the exit of the innermost frame.
     #[cold]
     fn feed_rare(&mut self, record: Record, mut step: &mut dyn FnMut(CallStep)) {
         let Record {
@@ -373,7 +373,7 @@ impl Calls {
                     return;
                 };
                 self.close(at + 1, time, step);
-                // The functions that jumped to the one that returned return with it.
+                // The functions that led here by jumps return together with this one.
                 let first = at - usize::from(self.frames[at].jumps).min(at);
                 while self.frames.len() > first {
                     self.leave(time, Left::Returned, step);
@@ -386,13 +386,13 @@ impl Calls {
         }
     }
 
-    /// What is known of a function.
+    /// Returns what is known about a function.
     fn traits(&self, id: u32) -> Traits {
         let traits = self.traits.get(id as usize).copied();
         traits.unwrap_or(Traits::ENTRY_ONLY)
     }
 
-    /// An entry that took over no frame. Its exit is perhaps not recorded, and perhaps it shows that frames were left.
+    /// Takes an entry that took over no frame. Its exit may not be recorded, and it may show that frames were left.
     fn rare_entry(&mut self, record: Record, mut step: &mut dyn FnMut(CallStep)) {
         let Record {
             time, id, stack, ..
@@ -411,7 +411,7 @@ impl Calls {
             if stack != 0 {
                 self.land(stack, time, traits.has(Traits::LANDS), step);
             } else {
-                // Perhaps this is where it ends, and what comes later would be taken for it.
+                // The unwinding may have ended here. Later entries must not be taken for its landing.
                 (self.unwinding, self.since) = (false, None);
             }
             self.unwinding |= traits.has(Traits::UNWINDS);
@@ -421,9 +421,9 @@ impl Calls {
         self.ending |= traits.has(Traits::ENDS);
     }
 
-    /// Closes the frames from this one on, which were left by an unwinding that is noticed now.
+    /// Closes this frame and all inside it. They were left by an unwinding that shows only now.
     fn close(&mut self, from: usize, now: u64, step: &mut dyn FnMut(CallStep)) {
-        // A jump takes no time. It is what happened last, if no frame has come or gone since.
+        // A jump takes no time. It was the last event if no frame has been added or removed since.
         let at_once = self.jumped.take().filter(|&jumped| {
             let top = self.frames.last();
             self.since == Some(self.frames.len())
@@ -436,7 +436,7 @@ impl Calls {
         }
     }
 
-    /// A function was entered at a stack address: closes the frames that this shows to be left.
+    /// A function was entered at this stack address. Closes the frames that must have been left by then.
     fn land(&mut self, stack: u64, time: u64, sure: bool, step: &mut dyn FnMut(CallStep)) {
         if !self.unwinding && !sure {
             if self.frames.last().is_some_and(|top| top.stack != stack)
@@ -456,42 +456,41 @@ impl Calls {
         if let Some(dead) = dead {
             self.close(dead, time, step);
         }
-        // What unwinds calls others meanwhile, too.
+        // A function that unwinds also makes calls of its own.
         self.unwinding &= by.is_some_and(|by| by.stack > stack && by.stack - stack <= OWN_CALLS);
         self.since = self.since.filter(|_| self.unwinding);
     }
 
-    /// The first frame that is certainly dead because a return address is at this place of the stack: it is between a
-    /// frame and the one that this one called. So the stack was left down to there, whatever has done that.
+    /// Returns the outermost frame that is certainly dead because a return address was written here: the address lies
+    /// between a frame and its caller's. So the stack was unwound at least that far, in whatever way.
     fn overwritten(&self, stack: u64) -> Option<usize> {
         let last = self.frames.len().checked_sub(1)?;
         let places = (last.saturating_sub(SEARCHED)..=last).rev();
-        // What was called after it, from a place that is not known, may be alive.
+        // A frame called from an unknown place after this one may be alive.
         let mut known = places.take_while(|&at| self.frames[at].stack > 0);
         let at = known.find(|&at| {
             let frame = self.frames[at].stack;
-            // Addresses are known down to 16 bytes: the same may be that of a function that it has called, if it is the
-            // last.
+            // Addresses are known only down to 16 bytes. The innermost frame may have called a function at the same
+            // rounded address.
             let same = frame == stack && (at < last || self.unwinding);
             let outer = at.checked_sub(1).map_or(0, |at| self.frames[at].stack);
             same || frame < stack && stack < outer && outer - frame <= ONE_FRAME
         })?;
-        // Functions that jumped to one another have one address.
+        // Functions that jumped to one another have the same address.
         let is_other = |frame: &Frame| frame.stack != self.frames[at].stack;
         let outer = self.frames[..at].iter().rposition(is_other);
         Some(outer.map_or(0, |outer| outer + 1))
     }
 
-    /// The first frame that is at or below this address of the stack, so that an unwinding that has arrived there has
-    /// left it.
+    /// Returns the outermost frame at or below this stack address. An unwinding that landed here has left it.
     ///
-    /// It never goes past a change of stacks: a frame that is lower than one that it called is on another stack, and
-    /// alive. Nor past a frame whose address is not known: it may have been called after those below it were left in a
-    /// way that nobody saw.
+    /// The search stops where the stack changes: a frame lower than one that it called is on another stack, and alive.
+    /// It also stops at a frame whose address is not known, because outer frames may have been left unseen before that
+    /// frame was entered.
     ///
-    /// Unless an unwinding has arrived for `sure`, what `began` it must be among them: else a signal handler has come
-    /// meanwhile, perhaps on a stack that is a part of some frame. Only one that comes between a jump and the next call
-    /// is taken for the landing then.
+    /// Unless an unwinding has landed for `sure`, the frame that `began` it must be among the dead frames. Otherwise a
+    /// signal handler has run in between, perhaps on a stack inside some frame. Then only a handler that runs between a
+    /// jump and the next call is mistaken for the landing.
     #[cold]
     fn unwound(&self, stack: u64, began: Option<usize>, sure: bool) -> Option<usize> {
         let mut dead = self.frames.len();
@@ -513,11 +512,11 @@ impl Calls {
         (is_landing && is_near).then_some(dead)
     }
 
-    /// A function has jumped to another one: the first of the frames that were left before that, if there are any.
+    /// A function jumped to another one. Returns the outermost of the frames that were left before that, if any.
     fn above_jumper(&self, sp: u16) -> Option<usize> {
         let top = self.frames.last().filter(|top| top.sp != sp)?;
         let frames = self.frames.iter().rev().take(SEARCHED);
-        // Those that were left are below it, and all on the same stack as far as is known.
+        // The frames that were left are below it, and all on the same stack as far as we know.
         let mut above = 0;
         let mut frames = frames.take_while(|frame| {
             let known = top.stack != 0 && frame.stack >= above;
@@ -528,7 +527,7 @@ impl Calls {
         Some(self.frames.len() - left)
     }
 
-    /// The place of the innermost open function that leaves frames.
+    /// Returns the index of the innermost open function that leaves frames.
     fn leaver(&self) -> Option<usize> {
         let frames = self.frames.iter().rev().take(SEARCHED);
         let mut frames = frames.map(|frame| self.traits(frame.id));
@@ -549,7 +548,7 @@ impl Calls {
         }
     }
 
-    /// A function was jumped to.
+    /// Takes a record of a function that was jumped to.
     fn tail(&mut self, record: Record, mut step: &mut dyn FnMut(CallStep)) {
         let Record { time, id, sp, .. } = record;
         if let Some(from) = self.above_jumper(sp) {
@@ -562,7 +561,8 @@ impl Calls {
         self.jumped = None;
         let first = self.frames.len() - 1 - usize::from(top.jumps).min(self.frames.len() - 1);
         let chain = &self.frames[first..];
-        // In a loop of jumps, a function that comes again takes the place that it had: so no loop nests without end.
+        // In a loop of jumps, a function that returns to the chain takes its old place, so that loops do not nest
+        // forever.
         let again = chain.iter().position(|frame| frame.id == id);
         let keep = match self.tail_calls {
             TailCalls::Flat => 0,
@@ -633,7 +633,7 @@ mod tests {
 
     #[test]
     fn a_tail_call_is_inside_of_the_function_that_jumped() {
-        // 1 calls 2, 2 jumps to 3, 3 to 4, 4 returns to 1: the exit is that of 2.
+        // 1 calls 2, 2 jumps to 3, 3 jumps to 4, and 4 returns to 1: the exit recorded is that of 2.
         let (out, open) = run(&[
             (E, 1, 9),
             (E, 2, 8),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a trace cannot be read at all. Damage in the middle is no error: see [`crate::Trace::damage`].
+/// Why a trace cannot be read at all. Damage in the middle is not an error; see [`crate::Trace::damage`].
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// There is no such directory.
@@ -10,7 +10,7 @@ pub enum TraceError {
         "there is no trace at {0}: record one with `hodo record PROGRAM`, or name another with --data"
     )]
     Missing(PathBuf),
-    /// The directory is something else.
+    /// The directory is not a trace.
     #[error("{0} is not a trace directory: it has no info.json")]
     NotATrace(PathBuf),
     /// A file of the trace cannot be read.
@@ -18,7 +18,7 @@ pub enum TraceError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
     /// A file of the trace is not what it should be.

@@ -1,8 +1,8 @@
 //! Reads a trace while it is being written.
 //!
-//! Targets write into the file that is read here. A record's first word is written last: as long as its upper half is
-//! zero, there is no record yet, but perhaps a hole. What comes after the end of what was found is read once more
-//! before it is taken, so that no word of it is older than the one that said that it is there.
+//! Targets write to the events file while we read it. The first word of a record is written last. While its upper half
+//! is zero, there is no record yet, though there may be a hole. New data is read twice: first to find out whether there
+//! is any, then to take it. So no word that is taken is older than the word that announced it.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,54 +18,54 @@ use crate::trace::Trace;
 
 const WORD: usize = 8;
 
-/// What the log has told since the last time.
+/// What is new in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     /// A task has begun: its index.
     Began(usize),
     /// A task has ended: its index.
     Ended(usize),
-    /// A signal has come: which of the trace's.
+    /// A signal was received: its index in the trace.
     Signal(usize),
     /// Code was mapped.
     Mapped,
 }
 
-/// How far a task's records were read.
+/// How far the records of a task have been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reached {
-    /// All that is there.
+    /// Everything was read.
     End,
-    /// As much as was asked for: there is more, not before this time of the counter.
+    /// As much was read as requested. There is more, none of it before this time of the counter.
     More(u64),
-    /// All but one that is being written, which is no older than this time of the counter.
+    /// Everything was read except a record that is being written. It is not older than this time of the counter.
     Busy(u64),
 }
 
-/// How far the records of a task were taken.
+/// The current position in the records of a task.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tail {
-    /// Which of its chunks.
+    /// The index of its current chunk.
     chunk: usize,
-    /// Bytes of its records that are done.
+    /// How many bytes of that chunk's records are done.
     at: usize,
     epoch: u32,
     last: u64,
-    /// Since when the record after these is being written.
+    /// The time since which the next record has been incomplete.
     busy: Option<Instant>,
 }
 
-/// A record takes no longer to be written. One that does was left by who wrote it: a signal handler has jumped out of
-/// it.
+/// Writing a record takes less than this. If it takes longer, the record was abandoned: a signal handler jumped out of
+/// the code that wrote it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A trace that grows.
+/// A trace that is still growing.
 #[derive(Debug)]
 pub struct Follow {
     log: File,
-    /// What is there of the next line.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
-    /// Chunks that were looked at, and those of them that belonged to no task yet.
+    /// How many chunks were examined, and which of them belonged to no task yet.
     chunks: u64,
     late: Vec<u64>,
     tails: Vec<Tail>,
@@ -77,7 +77,7 @@ impl Follow {
     /// Begins to read the trace in a directory.
     ///
     /// # Errors
-    /// If there is none yet, or it is one of another version.
+    /// If there is no trace yet, or it has another version.
     pub fn open(directory: &Path) -> Result<(Trace, Self), TraceError> {
         let trace = Trace::begin(directory)?;
         let path = directory.join("log.jsonl");
@@ -94,15 +94,15 @@ impl Follow {
         Ok((trace, follow))
     }
 
-    /// Waits so long for a record that is being written, then goes on after it.
+    /// Sets how long to wait for a record that is being written before it is skipped.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// Reads what is new in the log, and which chunks are new.
+    /// Reads what is new in the log, and finds new chunks.
     pub fn news(&mut self, trace: &mut Trace) -> Vec<News> {
         let mut news = Vec::new();
-        // What cannot be read now is read next time, or told by whoever reads the whole trace.
+        // What cannot be read now is read next time, or reported by whoever reads the whole trace.
         let _ = self.log.read_to_end(&mut self.rest);
         let whole = self.rest.iter().rposition(|&byte| byte == b'\n');
         let rest = self.rest.split_off(whole.map_or(0, |end| end + 1));
@@ -140,14 +140,13 @@ impl Follow {
         let mut late = std::mem::take(&mut self.late);
         late.extend(self.chunks..used);
         self.chunks = used.max(self.chunks);
-        // One that belongs to no task yet is looked at again.
+        // Chunks that belong to no task yet are examined again.
         late.retain(|&index| !trace.read_chunk(index));
         self.late = late;
         self.tails.resize(trace.tasks.len(), Tail::default());
     }
 
-    /// Takes the records of a task that have come since the last time, of at most this many chunks, each with its
-    /// payload.
+    /// Takes the new records of a task, each with its payload, from at most this many chunks.
     pub fn take(
         &mut self,
         trace: &Trace,
@@ -183,7 +182,7 @@ impl Follow {
                 is_last,
                 &mut self.buffer,
             );
-            // What is new shows that it is not the same record any more.
+            // New data means that a different record is incomplete now.
             let again = tail.busy.filter(|_| self.buffer.is_empty());
             tail.busy = busy.then(|| again.unwrap_or_else(Instant::now));
             tail.take(&self.buffer, &mut each);
@@ -210,8 +209,8 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 
 const PAYLOAD: u32 = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAYLOAD;
 
-/// Reads what is there of a chunk after what is done. Returns whether a record is being written after that. With
-/// `left`, the first of these is left out.
+/// Reads the new part of a chunk. Returns whether an incomplete record follows it. If `left` is set, the first
+/// incomplete record is skipped.
 fn read(
     events: &File,
     start: u64,
@@ -219,7 +218,7 @@ fn read(
     is_last: bool,
     buffer: &mut Vec<u8>,
 ) -> bool {
-    /// No hole has more bytes.
+    /// No hole is larger than this.
     const HOLE: usize = 4096;
     let room = (CHUNK_SIZE - CHUNK_HEADER_SIZE) as usize - tail.at;
     let from = start + tail.at as u64;
@@ -246,7 +245,7 @@ fn read(
     let mut busy = false;
     while at < buffer.len() {
         let high = (number(buffer, at) >> 32) as u32;
-        // What belongs to a record is there before the record is.
+        // A record's payload is written before the record itself.
         busy = high == PAYLOAD && !std::mem::take(&mut left);
         if busy {
             break;
@@ -314,7 +313,7 @@ impl Tail {
                 id,
                 sp: (high >> record::SP_SHIFT) as u16,
                 kind,
-                // Who follows a trace looks at events, not at frames.
+                // Whoever follows a trace wants events, not frames.
                 stack: 0,
             };
             let payload = payload(&mut at);

@@ -44,15 +44,15 @@ pub mod file_header {
     /// `u64`: chunks that the file has room for so far. It grows while the recording goes on; whoever finds no chunk
     /// below this number loses records. 0 once the recording has ended.
     pub const ROOM_CHUNKS: u64 = 48;
-    /// `u32`: the thread of the recorder that traces, or [`OWNER_DIED`]. The kernel sets that bit itself when that
-    /// thread ends in whatever way: the word is that of a robust futex.
+    /// `u32`: the tracing thread of the recorder, or [`OWNER_DIED`]. The word is part of a robust futex, so the kernel
+    /// sets that bit when the thread ends, however it ends.
     pub const OWNER: u64 = 56;
-    /// In that word: nobody traces any more. Nothing is recorded then, and no breakpoint must be reached.
+    /// In that word: nobody traces any more. Then nothing is recorded, and no breakpoint may be reached.
     pub const OWNER_DIED: u32 = 0x4000_0000;
-    /// `[u8]`: 1, or 0 for what actions of probes have switched off: first the recording of events and function
-    /// entries, then probes.
+    /// `[u8]`: 1, or 0 for what actions of probes have switched off. The first bytes stand for the recording of events
+    /// and of function entries, the others for probes.
     pub const SWITCHES: u64 = 1024;
-    /// After the last of them.
+    /// The end of the switches.
     pub const SWITCHES_END: u64 = 4096;
 }
 
@@ -70,64 +70,65 @@ pub mod chunk_header {
     pub const LOST: u64 = 16;
 }
 
-/// The `counters` file, in which probes count their hits: as long as the half of the address space that one instruction
-/// reaches, and mapped into targets so that it ends where the events file begins. Sparse.
+/// The `counters` file, in which probes count their hits. It is sparse, and as long as the half of the address space
+/// that one instruction can reach. It is mapped into targets so that it ends where the events file begins.
 ///
-/// Counters 0 to [`counters::PER_THREAD`] exist once for each thread: 128 of them make a row, in which the thread with
+/// Counters 0 to [`counters::PER_THREAD`] exist once for each thread. 128 of them make a row, in which the thread with
 /// TCB number `n` has the 1 KiB at `n * tcb::SIZE`. So a thread's counter is at a constant distance from its TCB. The
-/// others exist once.
+/// other counters exist only once.
 pub mod counters {
     use hodo_abi::tcb;
 
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub const SIZE: u64 = 1 << 31;
-    /// Bytes of it for the counters that exist once, at the end.
+    /// The size of the part at its end for the counters that exist only once, in bytes.
     pub const SHARED_SIZE: u64 = 64 << 20;
-    /// Bytes before that for the lists of threads in which return probes keep where a function returns to that was
-    /// jumped to: [`CHAIN_SIZE`] for each of [`THREADS`].
+    /// Before that part are lists, one of [`CHAIN_SIZE`] for each of [`THREADS`]. In them, return probes keep the
+    /// return addresses of functions that were jumped to. This is their size in bytes.
     pub const CHAINS_SIZE: u64 = THREADS * CHAIN_SIZE;
-    /// Bytes of such a list: entries of a stack address (0: free, 1: not in use any more) and a return address.
+    /// The size of such a list in bytes. Its entries are a stack address (0: free, 1: no longer used) and a return
+    /// address.
     pub const CHAIN_SIZE: u64 = 64 << 10;
-    /// TCB numbers below this one have counters of their own.
+    /// Threads with TCB numbers below this one have their own counters.
     pub const THREADS: u64 = 1024;
-    /// Bytes from one row to the next: a little more than a row has, so that a thread's rows do not all lie in the same
-    /// sets of the processor's cache.
+    /// The distance between rows in bytes. It is a little more than the size of a row, so that a thread's rows do not
+    /// all share the same sets of the processor's cache.
     pub const ROW: u64 = (THREADS + 1) * tcb::SIZE;
-    /// Counters of a thread in a row.
+    /// How many counters a thread has in a row.
     pub const IN_ROW: u64 = tcb::SIZE / 8;
-    /// Counters that exist once for each thread.
+    /// How many counters exist once for each thread.
     pub const PER_THREAD: u64 = (SIZE - SHARED_SIZE - CHAINS_SIZE) / ROW * IN_ROW;
-    /// Counters in all.
+    /// How many counters there are in all.
     pub const COUNT: u64 = PER_THREAD + SHARED_SIZE / 8;
 
-    /// Distance of a counter from a thread's TCB; `None`: it exists once.
+    /// Returns the distance of a counter from a thread's TCB, or `None` if the counter exists only once.
     #[must_use]
     pub fn of_thread(counter: u64) -> Option<i32> {
         let at = offset(counter, 0)?.cast_signed() - SIZE.cast_signed();
         i32::try_from(at).ok()
     }
 
-    /// Distance of a counter that exists once from the address of the events file.
+    /// Returns the distance of a counter that exists only once from the address of the events file.
     #[must_use]
     pub fn shared(counter: u64) -> i32 {
         let at = ((counter - PER_THREAD) * 8).cast_signed() - SHARED_SIZE.cast_signed();
         i32::try_from(at).unwrap_or_default()
     }
 
-    /// Offset in the file of a thread's counter; `None`: it exists once.
+    /// Returns the offset of a thread's counter in the file, or `None` if the counter exists only once.
     #[must_use]
     pub fn offset(counter: u64, tcb: u64) -> Option<u64> {
         let (row, column) = (counter / IN_ROW, counter % IN_ROW);
         (counter < PER_THREAD).then_some(row * ROW + tcb * tcb::SIZE + column * 8)
     }
 
-    /// Offset in the file of the list of a thread.
+    /// Returns the offset of a thread's list in the file.
     #[must_use]
     pub fn chain_offset(tcb: u64) -> u64 {
         SIZE - SHARED_SIZE - CHAINS_SIZE + tcb * CHAIN_SIZE
     }
 
-    /// Offset in the file of a counter that exists once.
+    /// Returns the offset in the file of a counter that exists only once.
     #[must_use]
     pub fn shared_offset(counter: u64) -> u64 {
         SIZE - SHARED_SIZE + (counter - PER_THREAD) * 8
@@ -160,10 +161,10 @@ pub mod record {
     pub const SPECIAL_PAYLOAD: u32 = 2;
     /// `SPECIAL` id: the lower half is the number of records lost here.
     pub const SPECIAL_LOST: u32 = 3;
-    /// `SPECIAL` id: the stack addresses of the entries that follow are in a window of [`super::WINDOW_SIZE`] bytes.
-    /// The lower half and the stack bits are bits 5–46 of where it begins ([`WINDOW_SHIFT`]).
+    /// `SPECIAL` id: the stack addresses of the entries that follow lie in a window of [`super::WINDOW_SIZE`] bytes.
+    /// The lower half and the stack bits are bits 5–46 of its start ([`WINDOW_SHIFT`]).
     pub const SPECIAL_WINDOW: u32 = 4;
-    /// `SPECIAL` id: the same, but only for the next entry. The window of those after it stays the same.
+    /// `SPECIAL` id: the same, but only for the next entry. The window of later entries does not change.
     pub const SPECIAL_STACK: u32 = 5;
     /// The lowest bit of an address in [`SPECIAL_WINDOW`] and [`SPECIAL_STACK`].
     pub const WINDOW_SHIFT: u32 = 5;
@@ -171,25 +172,25 @@ pub mod record {
     pub const MAX_FUNCTION_ID: u32 = ID_MASK;
 }
 
-/// Bytes of a window of stack addresses: as many as have different stack bits.
+/// The size of a window of stack addresses in bytes: all addresses in it have different stack bits.
 pub const WINDOW_SIZE: u64 = 1 << (record::SP_BITS + 4);
 
-/// The bucket is where records go once recording has stopped: the end of the control area. It has the bytes of a chunk,
-/// for what has begun in one is led to the same place in the bucket, however large it is, when there turns out to be no
-/// room for it.
+/// Records go to the bucket once recording has stopped. It is at the end of the control area, and as large as a chunk.
+/// If a record or an event of any size has begun in a chunk that turns out to have no room for it, it is redirected to
+/// the same offset in the bucket.
 pub const BUCKET_ROOM: u64 = CHUNK_SIZE;
-/// Bytes at the start of the bucket in which records go round.
+/// The size of the part of the bucket that records fill again and again, in bytes.
 pub const BUCKET_SIZE: u64 = 4096;
 /// Offset of the bucket in the `events` file.
 pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_ROOM;
 
-/// The numbers of thread control blocks below this one fit into the control area.
+/// Thread control blocks with numbers below this one fit into the control area.
 pub const TCBS: u64 = BUCKET / tcb::SIZE;
 
-/// Words of a stack that a packed stack is about, at most: a multiple of 64.
+/// A packed stack covers at most this many words: a multiple of 64.
 pub const STACK_WORDS: u64 = 1024;
-/// Addresses of the stack that are this many bytes above the stack pointer may be those of frames.
+/// Addresses up to this many bytes above the stack pointer may belong to frames.
 pub const STACK_SPAN: u64 = 8 << 20;
 
-/// The path of `map` lines about our code.
+/// The path in the `map` lines of our own code.
 pub const ISLAND: &str = "[hodo]";

@@ -1,7 +1,8 @@
 //! The trace on disk: its layout, its reader, and the calls that its records describe.
 //!
-//! `docs/trace-format.md` describes the directory. [`Trace::open`] reads all but the records; [`Trace::records`]
-//! streams the records of one task, and [`Calls`] makes calls of them. Memory does not grow with the length of a trace.
+//! `docs/trace-format.md` describes the directory. [`Trace::open`] reads everything but the records. [`Trace::records`]
+//! streams the records of one task, and [`Calls`] turns them into calls. Memory use does not grow with the length of a
+//! trace.
 #![forbid(unsafe_code)]
 
 pub mod calls;

@@ -39,16 +39,16 @@ pub struct Info {
     /// The machine.
     #[serde(default)]
     pub host: Host,
-    /// How patterns are read: `regex` or `glob`.
+    /// How patterns are interpreted: `regex` or `glob`.
     #[serde(default)]
     pub patterns: String,
-    /// What the recording was asked to leave out.
+    /// The recording's own filters.
     #[serde(default)]
     pub filters: Filters,
-    /// What recording calls has cost, if that was measured.
+    /// What it costs to record calls, if that was measured.
     #[serde(default)]
     pub costs: Option<Costs>,
-    /// How it ended; absent while it goes on.
+    /// How the recording ended; absent while it goes on.
     #[serde(default)]
     pub finished: Option<Finished>,
 }
@@ -57,13 +57,13 @@ pub struct Info {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Costs {
-    /// Of a call, from the time of its entry to that of its exit.
+    /// For a call, between the times of its entry and its exit.
     pub inside: f64,
-    /// The rest, which its caller's time has.
+    /// The rest, which is part of the caller's time.
     pub outside: f64,
-    /// Of a call of which only the entry is recorded.
+    /// For a call whose entry alone is recorded.
     pub entry: f64,
-    /// The mean time between two records that were as close to each other as they can be; 0: not known.
+    /// The mean time between two records that are as close together as possible; 0 if not known.
     pub closest: f64,
 }
 
@@ -71,8 +71,8 @@ fn x86_64() -> String {
     Isa::X86_64.name().to_owned()
 }
 
-/// What the time counter of an instruction set is called, `"source"` of the clock in `info.json`; nothing if its
-/// programs are not recorded.
+/// Returns the name of the time counter of an instruction set, which is the `"source"` of the clock in `info.json`. It
+/// is empty if programs of that instruction set are not recorded.
 #[must_use]
 pub const fn counter(isa: Isa) -> Option<&'static str> {
     match isa {
@@ -83,7 +83,7 @@ pub const fn counter(isa: Isa) -> Option<&'static str> {
 }
 
 impl Info {
-    /// The instruction set of the programs. `None`: one that this reader does not know.
+    /// Returns the instruction set of the programs, or `None` if this reader does not know it.
     #[must_use]
     pub fn isa(&self) -> Option<Isa> {
         Isa::named(&self.arch).filter(|&isa| counter(isa).is_some())
@@ -96,18 +96,18 @@ pub struct Clock {
     /// The counter in the records.
     #[serde(default)]
     pub source: String,
-    /// The clock that times are reported in.
+    /// The clock in which times are reported.
     #[serde(default)]
     pub name: String,
     /// Pairs of counter and clock.
     #[serde(default)]
     pub samples: Vec<Sample>,
-    /// Counts per second, where there is one sample only.
+    /// Counts per second, if there is only one sample.
     #[serde(default)]
     pub hz: Option<f64>,
 }
 
-/// A counter value and the clock at that time.
+/// A counter value, and the time of the clock at that moment.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub struct Sample {
     /// The counter.
@@ -134,15 +134,15 @@ pub struct Host {
     pub hostname: String,
     /// Its processor.
     pub cpu: Option<String>,
-    /// Processors that were there.
+    /// How many processors were online.
     pub cpus_online: u64,
-    /// Processors that could be there.
+    /// How many processors are possible.
     pub cpus_possible: u64,
-    /// The distribution.
+    /// The Linux distribution.
     pub distro: Option<String>,
     /// Bytes of memory.
     pub mem_total: u64,
-    /// Bytes of memory that were free.
+    /// Bytes of free memory.
     pub mem_free: u64,
     /// Load averages.
     pub load: Vec<f64>,
@@ -156,7 +156,7 @@ pub struct Filters {
     pub filter: Vec<String>,
     /// `-N`.
     pub notrace: Vec<String>,
-    /// The order of the two: see [`in_order`].
+    /// The order of these two; see [`in_order`].
     pub order: Vec<bool>,
     /// `-D`.
     pub depth: Option<u32>,
@@ -164,8 +164,9 @@ pub struct Filters {
     pub time_ns: Option<u64>,
 }
 
-/// The patterns of `-F` (true) and `-N` (false) in the order in which they were given: of those that match a function,
-/// the last one counts. `order` has a word for each of them; what it does not name comes last, `-N` after `-F`.
+/// Returns the patterns of `-F` (true) and `-N` (false) in the order in which they were given. The last one that
+/// matches a function decides. `order` has an element for each of them. Patterns beyond its end come last, `-N` after
+/// `-F`.
 #[must_use]
 pub fn in_order<'a, T>(filter: &'a [T], notrace: &'a [T], order: &[bool]) -> Vec<(bool, &'a T)> {
     let mut lists = [notrace.iter(), filter.iter()];
@@ -195,13 +196,13 @@ pub struct Finished {
     /// Chunks in use.
     #[serde(default)]
     pub chunks: u64,
-    /// Lines of the log for which there was no room on the disk.
+    /// How many lines of the log did not fit on the disk.
     #[serde(default)]
     pub unlogged: u64,
-    /// Records that were lost, as [`told_lost`](crate::told_lost) says it.
+    /// How many records were lost; see [`told_lost`](crate::told_lost) for the wording.
     #[serde(default)]
     pub lost: u64,
-    /// Resources that the program used.
+    /// The resources that the program used.
     #[serde(default)]
     pub usage: Usage,
 }
@@ -245,11 +246,11 @@ pub enum Line {
     Task(TaskLine),
     /// A thread ended.
     TaskEnd(TaskEnd),
-    /// A signal came to a thread.
+    /// A thread received a signal.
     Signal(Signal),
     /// Something the user should know.
     Remark(Remark),
-    /// A probe that makes events.
+    /// A probe that writes events.
     Probe(Probe),
     /// Code of a file was mapped.
     Map(Map),
@@ -257,15 +258,15 @@ pub enum Line {
     Change(Change),
 }
 
-/// What a recording was asked to do differently while it ran.
+/// A change of the recording while it ran.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Change {
-    /// When, in the clock's unit.
+    /// The time, in units of the counter.
     pub counter: u64,
-    /// The filters that are in force from then on.
+    /// The filters that apply from then on.
     #[serde(flatten)]
     pub filters: Filters,
-    /// All that is in force, as on a command line.
+    /// All options that apply, as on a command line.
     #[serde(default)]
     pub text: String,
 }
@@ -287,7 +288,7 @@ pub struct Map {
     pub counter: u64,
 }
 
-/// A probe that makes events.
+/// A probe that writes events.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Probe {
     /// Its id among the functions.
@@ -300,36 +301,35 @@ pub struct Probe {
     pub symbol: String,
     /// Bytes from that function's beginning.
     pub offset: u64,
-    /// Of a return probe: the word after the first of the payload that has where the function returns to.
+    /// For a return probe: the payload word, not counting the first, that holds the address the function returns to.
     #[serde(default)]
     pub caller: Option<usize>,
-    /// `snapshot` or `stacktrace`, if its events are that.
+    /// `snapshot` or `stacktrace`, if that is what its events are.
     #[serde(default)]
     pub kind: Option<String>,
-    /// Of a stack trace: the word after the first of the payload from which on it has the packed stack.
+    /// For a stack trace: the payload word, not counting the first, at which the packed stack begins.
     #[serde(default)]
     pub stack: Option<usize>,
-    /// Of a stack trace: the word after the first of the payload from which on it has the shadow of the stack.
+    /// For a stack trace: the payload word, not counting the first, at which the shadow of the stack begins.
     #[serde(default)]
     pub shadow: Option<usize>,
-    /// What its events tell.
+    /// The values of its events.
     #[serde(default)]
     pub args: Vec<Arg>,
 }
 
-/// A value of an event. It is in the payload (`word`), or always the same (`text`, `number`), or the task's name
-/// (`comm`).
+/// A value of an event. It is in the payload (`word`), or constant (`text`, `number`), or the task's name (`comm`).
 #[derive(Debug, Clone, Deserialize)]
 pub struct Arg {
     /// Its name.
     pub name: String,
-    /// Its type as in the probe's definition: `x64`, `s32`, `string`, …
+    /// Its type in the probe's definition: `x64`, `s32`, `string`, …
     #[serde(rename = "type")]
     pub ty: String,
     /// The first of its words among the values of the payload.
     #[serde(default)]
     pub word: Option<usize>,
-    /// Its number among the values of the payload: bit of the first word that says that it could not be read.
+    /// Its number among the values of the payload. That bit of the first word says that the value could not be read.
     #[serde(default)]
     pub value: u32,
     /// The lowest of its bits in the word.
@@ -338,13 +338,13 @@ pub struct Arg {
     /// How many bits it has in the word.
     #[serde(default)]
     pub bits: u32,
-    /// A text that is always the same.
+    /// A constant text.
     #[serde(default)]
     pub text: Option<String>,
-    /// A number that is always the same.
+    /// A constant number.
     #[serde(default)]
     pub number: Option<u64>,
-    /// It is the name of the task.
+    /// The value is the name of the task.
     #[serde(default)]
     pub comm: bool,
 }
@@ -354,7 +354,7 @@ pub struct Arg {
 pub struct ModuleLine {
     /// Its number.
     pub id: u32,
-    /// Where it was.
+    /// Its path.
     pub path: String,
     /// Its build id in hex.
     #[serde(default)]
@@ -384,10 +384,10 @@ pub struct TaskLine {
     pub comm: Option<String>,
     /// `start`, `thread`, `fork` or `exec`.
     pub kind: String,
-    /// The task it came from.
+    /// The task that created it.
     #[serde(default)]
     pub parent: u32,
-    /// When, in units of the counter.
+    /// The time, in units of the counter.
     pub counter: u64,
 }
 
@@ -396,28 +396,28 @@ pub struct TaskLine {
 pub struct TaskEnd {
     /// Its number.
     pub id: u32,
-    /// When, in units of the counter.
+    /// The time, in units of the counter.
     pub counter: u64,
-    /// How.
+    /// How it ended.
     #[serde(default)]
     pub exit: Option<Exit>,
 }
 
-/// A signal came to a thread, of which system calls are recorded.
+/// A signal that a thread received. Signals are recorded only together with system calls.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Signal {
     /// The thread's number.
     pub id: u32,
-    /// When, in units of the counter.
+    /// The time, in units of the counter.
     pub counter: u64,
-    /// Its number.
+    /// The number of the signal.
     pub signal: i32,
     /// `si_code`
     pub code: i32,
-    /// `si_pid`, `si_uid`, `si_status`, `si_utime`, `si_stime`; they mean something for some codes only.
+    /// `si_pid`, `si_uid`, `si_status`, `si_utime`, `si_stime`. They have a meaning only for some codes.
     #[serde(default)]
     pub sender: [i64; 5],
-    /// `si_addr`; means something for some codes only.
+    /// `si_addr`. It has a meaning only for some codes.
     #[serde(default)]
     pub addr: u64,
 }
@@ -428,6 +428,6 @@ pub struct Remark {
     /// The process.
     #[serde(default)]
     pub pid: i32,
-    /// What.
+    /// The message.
     pub text: String,
 }

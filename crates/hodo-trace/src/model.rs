@@ -32,13 +32,13 @@ impl FunctionKind {
         })
     }
 
-    /// Is it a call into a shared library?
+    /// Returns whether it is a call into a shared library.
     #[must_use]
     pub fn is_library(self) -> bool {
         matches!(self, Self::Library | Self::LibraryEntry)
     }
 
-    /// Has it no exit?
+    /// Returns whether its exit is not recorded.
     #[must_use]
     pub fn is_entry_only(self) -> bool {
         matches!(self, Self::Entry | Self::LibraryEntry | Self::Probe)
@@ -60,10 +60,10 @@ pub struct Function {
     pub module: usize,
 }
 
-/// A file of which functions were traced.
+/// A file whose functions were traced.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// Where it was.
+    /// Its path.
     pub path: String,
     /// Its build id in hex.
     pub build_id: Option<String>,
@@ -88,11 +88,11 @@ pub struct Chunk {
     pub epoch: u32,
     /// Records that the task had lost before it.
     pub lost: u64,
-    /// No record in it is earlier, in units of the counter.
+    /// The earliest possible time of its records, in units of the counter.
     pub begins: u64,
 }
 
-/// A thread; one that executes a new program begins a new task.
+/// A thread. When it executes a new program, it becomes a new task.
 #[derive(Debug, Clone)]
 pub struct Task {
     /// Its number, from 1.
@@ -107,7 +107,7 @@ pub struct Task {
     pub comm: String,
     /// `start`, `thread`, `fork` or `exec`.
     pub kind: String,
-    /// The task it came from; 0: none.
+    /// The task that created it; 0: none.
     pub parent: u32,
     /// When it began, in units of the counter.
     pub began: u64,

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, WINDOW_SIZE, record};
 use crate::model::Chunk;
 
-/// Says how many records were lost. They are counted by their room: where there are events of probes (`events`), whose
-/// sizes differ, nobody knows how many they were.
+/// Words a message about lost records. They are counted by their size. With events of probes (`events`), whose sizes
+/// differ, the number is only an estimate.
 #[must_use]
 pub fn told_lost(count: u64, events: bool) -> String {
     match events {
@@ -20,10 +20,10 @@ pub fn told_lost(count: u64, events: bool) -> String {
     }
 }
 
-/// Bytes of records read so far; see [`bytes_read`].
+/// How many bytes of records have been read so far; see [`bytes_read`].
 static BYTES_READ: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of records that this process has read so far, of all traces: what a long read shows its progress by.
+/// Returns how many bytes of records this process has read so far, in all traces. Progress displays use it.
 pub fn bytes_read() -> u64 {
     BYTES_READ.load(Ordering::Relaxed)
 }
@@ -48,16 +48,16 @@ pub struct Record {
     pub time: u64,
     /// Function id.
     pub id: u32,
-    /// Bits 4… of the stack pointer at the function's entry.
+    /// Bits 4 and up of the stack pointer at the function's entry.
     pub sp: u16,
     /// What happened.
     pub kind: RecordKind,
-    /// Of an entry: the stack pointer, down to a multiple of 16; 0: not known. Of functions without exits it is right
-    /// only if they return twice, as `setjmp` does.
+    /// For an entry, the stack pointer, rounded down to a multiple of 16; 0 if not known. For functions without exits,
+    /// it is right only if they return twice, as `setjmp` does.
     pub stack: u64,
 }
 
-/// An iterator over the records of one task; reads one chunk at a time.
+/// An iterator over the records of one task. It reads one chunk at a time.
 #[derive(Debug)]
 pub struct Records<'a> {
     events: &'a File,
@@ -69,11 +69,11 @@ pub struct Records<'a> {
     last: u64,
     lost: u64,
     skip: u32,
-    /// Where the window of stack addresses begins that the next entry is in; 0: not known.
+    /// Where the window of stack addresses of the next entry begins; 0 if not known.
     window: u64,
-    /// The same for the entries after it.
+    /// The same for later entries.
     windows: u64,
-    /// The first error, of all that read these events.
+    /// The first error of any reader of these events.
     unread: &'a OnceLock<String>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// A record of a window of stack addresses, or of the address of the next entry.
+    /// Takes a record with a window of stack addresses, or with the address of the next entry.
     #[cold]
     fn new_window(&mut self, special: u32, high: u32, low: u32) {
         self.window = (u64::from(high) << 32 | u64::from(low)) << record::WINDOW_SHIFT;
@@ -112,12 +112,12 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The stack pointer of an entry; 0: not known.
+    /// Returns the stack pointer of an entry, or 0 if not known.
     ///
-    /// A stub reads the clock, looks whether the stack pointer is in the window, and then takes the place of its
-    /// record. A signal handler in between may have got another window: then this time is before that of the handler's
-    /// records. (It comes in between only where hodo cannot have it wait: see "Handlers that look at what they
-    /// interrupted" in docs/internals/stubs.md.)
+    /// A stub reads the clock, checks whether the stack pointer is in the window, and then reserves the place of its
+    /// record. A signal handler in between may have changed the window. Then the time of this record is earlier than
+    /// those of the handler's records. (A handler runs there only where hodo cannot delay it: see "Handlers that look
+    /// at what they interrupted" in docs/internals/stubs.md.)
     #[inline]
     fn stack(&mut self, sp: u16, time: u64) -> u64 {
         let start = std::mem::replace(&mut self.window, self.windows);
@@ -127,7 +127,7 @@ impl<'a> Records<'a> {
         start + ((u64::from(sp) << 4).wrapping_sub(start) & (WINDOW_SIZE - 16))
     }
 
-    /// Reads the next chunk. `None`: there is none. `Some(n)`: `n` records were lost before it.
+    /// Reads the next chunk. Returns `None` if there is none, or `Some(n)` if `n` records were lost before it.
     #[cold]
     fn next_chunk(&mut self) -> Option<u64> {
         let chunk = self.chunks.next()?;
@@ -163,7 +163,7 @@ impl<'a> Records<'a> {
 }
 
 impl Records<'_> {
-    /// The payload of the record that was returned last: whole words of eight bytes, none if it has no payload.
+    /// Returns the payload of the last record returned: whole words of eight bytes. It may be empty.
     pub fn payload(&mut self) -> &[u8] {
         let word = |at: usize| {
             let bytes = self.buffer.get(at..at + RECORD)?;
@@ -210,8 +210,8 @@ impl Iterator for Records<'_> {
             }
             let low = word as u32;
             let high = (word >> 32) as u32;
-            // A hole; or only the time was written when the program ended, for where records are written in two parts,
-            // the other half comes last.
+            // This is a hole, or the program ended when only the time was written: records that are written in two
+            // parts get their other half last.
             if high == 0 {
                 continue;
             }
@@ -243,7 +243,7 @@ impl Iterator for Records<'_> {
                 RecordKind::Entry => self.stack(sp, time),
                 _ => 0,
             };
-            // A signal handler that comes between a stub's reading of the clock and its record is recorded first.
+            // A signal handler that runs between a stub's reading of the clock and its record is recorded first.
             self.last = self.last.max(time);
             return Some(Record {
                 time: self.last,

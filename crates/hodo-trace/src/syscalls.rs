@@ -1,13 +1,12 @@
-//! The contents of a system call's event: written by the code around instructions that call the kernel, and read by
-//! readers.
+//! The content of a system call's events. The code around instructions that call the kernel writes it.
 //!
-//! The event before the call has the number, as many arguments as there are, and pieces of memory; the one after it has
-//! the result and pieces. A piece is a word and its bytes, filled up to whole words: the lower 16 bits of the word are
-//! the number of bytes, bits 16 to 23 the number of the argument, bits 24 to 31 [`piece`].
+//! The event before the call has the number, the arguments, and pieces of memory. The event after it has the result and
+//! pieces. A piece is a word followed by its bytes, padded to whole words. The lower 16 bits of the word are the number
+//! of bytes, bits 16 to 23 the number of the argument, and bits 24 to 31 [`piece`].
 //!
-//! A table says to that code what to fetch: two words for each number, [`ENTRY_SIZE`] bytes. The first has four
-//! descriptors of 16 bits for before the call. The second has three for after it, the number of arguments from bit 48
-//! on, and in its top bit whether the call is left out.
+//! A table tells that code what to fetch: two words for each number, [`ENTRY_SIZE`] bytes. The first word has four
+//! descriptors of 16 bits for before the call. The second has three for after the call, the number of arguments from
+//! bit 48 up, and a top bit that says whether the call is left out.
 
 pub mod fetch;
 mod riscv64;
@@ -17,49 +16,51 @@ use std::sync::LazyLock;
 
 use hodo_abi::Isa;
 
-/// A bit of the first word of an event before a call: the call began before hodo came.
+/// A bit in the first word of an event before a call: the call began before hodo attached.
 pub const EARLIER: u64 = 1;
 
-/// Numbers that have an entry of their own, on all instruction sets. The next one is for all others, the one after that
-/// for results of which the call is not known.
+/// How many numbers have their own entry, on all instruction sets. The next entry is for all other numbers, and the one
+/// after that for results whose call is not known.
 pub const NUMBERS: u64 = x86_64::ALL.len() as u64;
 /// From here on, numbers mean the same on all instruction sets.
 const COMMON: u64 = 424;
-/// Bytes of an entry.
+/// The size of an entry in bytes.
 pub const ENTRY_SIZE: u64 = 16;
-/// Bytes before the first entry: addresses of the slow paths, upper halves of the two records, bits: timed, `rdpid`.
+/// Bytes before the first entry. They hold the addresses of the slow paths, the upper halves of the two records, and
+/// the bits: timed, `rdpid`.
 pub const HEADER: u64 = 32;
-/// Bytes that an event has at most, its records included.
+/// The largest size of an event in bytes, including its records.
 pub const MOST: u64 = 2560;
 /// The top bit of an entry's second word: no event.
 pub const LEFT_OUT: u64 = 1 << 63;
-/// What the events are called.
+/// The names of the two events.
 pub const NAMES: [&str; 2] = ["sys_enter", "sys_exit"];
-/// The group of both.
+/// The group of both events.
 pub const GROUP: &str = "syscalls";
-/// Bytes of a buffer that are kept if nothing else is asked for, and at most.
+/// How many bytes of a buffer are recorded by default.
 pub const BUFFER: usize = 32;
-/// See [`BUFFER`].
+/// At most this many bytes of a buffer can be recorded.
 pub const LARGEST_BUFFER: usize = 240;
 
-/// What is fetched: three bits of a descriptor. The next three are the number of the argument, the others a parameter.
+/// What is fetched: three bits of a descriptor. The next three are the number of the argument, the rest a parameter.
 pub mod kind {
     /// A string of at most this many bytes.
     pub const TEXT: u64 = 1;
     /// This many bytes.
     pub const FIXED: u64 = 2;
-    /// As many elements as an argument says (three bits), each of two to the power of three bits, 16 times four bits at
-    /// most in bytes.
+    /// An array. The parameter has three bits with the argument that says how many elements there are, three with the
+    /// logarithm of their size, and four with the largest size of the array in 16 bytes.
     pub const SIZED: u64 = 3;
-    /// The same, as many as the result says.
+    /// The same, but the result says how many elements there are.
     pub const RESULT: u64 = 4;
-    /// A list of addresses that ends with zero: this many strings, and how many others there are.
+    /// A list of addresses that ends with zero: this many strings, and the number of the others.
     pub const TEXTS: u64 = 5;
-    /// As many pairs of address and length as an argument says (three bits), and this many bytes of each at most.
+    /// Pairs of address and length. An argument (three bits) says how many there are. At most this many bytes of each
+    /// are fetched.
     pub const PARTS: u64 = 6;
-    /// In place of an argument: a `struct msghdr` has the pairs.
+    /// The same, but a `struct msghdr` has the pairs, not an argument.
     pub const MESSAGE: u64 = 7;
-    /// What the parameter says: 0, how many directory entries there are in the result.
+    /// Something the parameter names. 0: as many directory entries as the result has bytes for.
     pub const SPECIAL: u64 = 7;
     /// Parameter: 16 bytes if the futex operation waits.
     pub const WAIT: u64 = 1;
@@ -69,18 +70,17 @@ pub mod kind {
     pub const LOCK: u64 = 3;
     /// Parameter: 8 bytes if `ioctl` has a number or the size of a window there.
     pub const DEVICE: u64 = 4;
-    /// The operations of `fcntl` that are about a lock, as bits: `F_GETLK`, `F_SETLK`, `F_SETLKW`, and those with
-    /// `F_OFD_`.
+    /// The operations of `fcntl` on locks, as bits: `F_GETLK`, `F_SETLK`, `F_SETLKW`, and those with `F_OFD_`.
     pub const LOCKS: u64 = 0b111 << 5 | 0b111 << 36;
-    /// The first of the requests of `ioctl` in [`DEVICES`].
+    /// The first of the `ioctl` requests in [`DEVICES`].
     pub const DEVICE_FIRST: u64 = 0x540F;
     /// `TIOCGPGRP`, `TIOCSPGRP`, `TIOCGWINSZ`, `TIOCSWINSZ`, `FIONREAD`, `FIONBIO`.
     pub const DEVICES: u64 = 0b11 | 0b11 << 4 | 1 << 12 | 1 << 18;
-    /// The operations of `futex` that wait: `FUTEX_WAIT`, `LOCK_PI`, `WAIT_BITSET`, `WAIT_REQUEUE_PI`, `LOCK_PI2`.
+    /// The `futex` operations that wait: `FUTEX_WAIT`, `LOCK_PI`, `WAIT_BITSET`, `WAIT_REQUEUE_PI`, `LOCK_PI2`.
     pub const WAITING: u64 = 1 << 0 | 1 << 6 | 1 << 9 | 1 << 11 | 1 << 13;
 }
 
-/// What is known of a piece.
+/// Flags of a piece.
 pub mod piece {
     /// The rest could not be read.
     pub const FAULT: u8 = 1;
@@ -100,7 +100,7 @@ pub struct Syscall {
 }
 
 impl Syscall {
-    /// What its arguments are. `None`: nothing is known, and there may be six.
+    /// Returns the kinds of its arguments, or `None` if nothing is known about them; there may be six.
     pub fn args(self) -> Option<impl Iterator<Item = &'static str>> {
         (self.args != "...").then(|| self.args.split_whitespace())
     }
@@ -112,7 +112,7 @@ static RISCV64: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     all[..COMMON as usize].fill(("", "..."));
     for (first, names) in riscv64::NAMES {
         for (number, name) in (first..).zip(names.split_whitespace()) {
-            // Calls of one name have the same arguments.
+            // Calls with the same name have the same arguments.
             let mut known = riscv64::OWN.iter().chain(&x86_64::ALL);
             if let Some(call) = known.find(|call| call.0 == name) {
                 all[number as usize] = *call;
@@ -126,19 +126,19 @@ fn calls(isa: Isa) -> &'static [(&'static str, &'static str)] {
     match isa {
         Isa::X86_64 => &x86_64::ALL,
         Isa::Riscv64 => &RISCV64,
-        // None is recorded.
+        // System calls are not recorded here.
         Isa::Aarch64 => &[],
     }
 }
 
-/// The system call of a number.
+/// Returns the system call with this number.
 #[must_use]
 pub fn by_number(isa: Isa, number: u64) -> Option<Syscall> {
     let &(name, args) = calls(isa).get(usize::try_from(number).ok()?)?;
     (!name.is_empty()).then_some(Syscall { name, args })
 }
 
-/// The number of a system call.
+/// Returns the number of a system call.
 #[must_use]
 pub fn number(isa: Isa, name: &str) -> Option<u64> {
     let mut names = calls(isa).iter();
@@ -146,12 +146,12 @@ pub fn number(isa: Isa, name: &str) -> Option<u64> {
     Some(at as u64)
 }
 
-/// All numbers with their calls.
+/// Returns all numbers with their calls.
 pub fn all(isa: Isa) -> impl Iterator<Item = (u64, Syscall)> {
     (0..NUMBERS).filter_map(move |number| Some((number, by_number(isa, number)?)))
 }
 
-/// Sizes of the kernel's structures that are not the same on all instruction sets, in bytes.
+/// The sizes in bytes of the kernel's structures that differ between instruction sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// `struct epoll_event`
@@ -163,11 +163,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of an instruction set.
+    /// Returns the sizes on an instruction set.
     #[must_use]
     pub fn of(isa: Isa) -> Self {
         match isa {
-            // The first is packed; the second has where handlers return to.
+            // The first is packed. The second contains the return address of handlers.
             Isa::X86_64 => Self {
                 epoll_event: 12,
                 sigaction: 32,
@@ -191,14 +191,14 @@ fn descriptor(kind: u64, argument: usize, parameter: u64) -> u64 {
     kind | (argument as u64) << 3 | parameter << 6
 }
 
-/// A parameter of [`kind::SIZED`] and [`kind::RESULT`].
+/// Encodes a parameter of [`kind::SIZED`] and [`kind::RESULT`].
 const fn sized(by: u64, shift: u64, most: u64) -> u64 {
     by | shift << 3 | most.div_ceil(16) << 6
 }
 
-/// What is fetched for an argument, before the call and after it.
+/// Returns the descriptors of what is fetched for an argument, before and after the call.
 fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>; 2] {
-    /// Of the parts of a list there are several.
+    /// A list has several parts, so each one is smaller.
     const LARGEST_PART: u64 = 112;
     let (word, by) = match word.split_once('.') {
         Some((word, by)) => (word, by.parse().unwrap_or(0)),
@@ -263,14 +263,14 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
     [before, after]
 }
 
-/// The table for programs of this process's instruction set, without its header. `wanted` tells which numbers are
-/// recorded; `bare`: only numbers and results are.
+/// Returns the table for programs of this process's instruction set, without its header. `wanted` returns whether a
+/// number is recorded. `bare`: only numbers and results are recorded.
 #[must_use]
 pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
     table_with(wanted, bare, BUFFER)
 }
 
-/// The same, with another number of bytes of each buffer, up to [`LARGEST_BUFFER`].
+/// Returns the same table, with another number of bytes for each buffer, up to [`LARGEST_BUFFER`].
 #[must_use]
 pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Vec<u64> {
     let buffer = buffer.clamp(16, LARGEST_BUFFER) as u64;
@@ -349,7 +349,7 @@ mod tests {
         for number in [38, 244, 257, 295, 423] {
             assert_eq!(by_number(Isa::Riscv64, number), None, "{number}");
         }
-        // What is meant as a name is one.
+        // Every word that is meant as a name is one.
         let names = riscv64::NAMES.iter().flat_map(|list| list.1.split(' '));
         for name in names.filter(|name| *name != "-") {
             assert!(super::number(Isa::Riscv64, name).is_some(), "{name}");

@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 
 use crate::format::{self, chunk_header, file_header, record};
 
-/// The records of a task that have no full chunk yet.
+/// The records of a task that do not fill a chunk yet.
 #[derive(Debug, Default)]
 struct Open {
     words: Vec<u64>,
-    /// Upper half of the time of the last record.
+    /// The upper half of the time of the last record.
     epoch: Option<u32>,
-    /// The same where the chunk begins.
+    /// The same at the beginning of the chunk.
     start: u32,
     seq: u32,
     lost: u64,
 }
 
-/// A file of the trace with its functions.
+/// A file of the trace, with its functions.
 #[derive(Debug)]
 struct Module {
     path: String,
@@ -29,11 +29,11 @@ struct Module {
     symbols: Vec<String>,
 }
 
-/// A trace being made. It has one module, `/usr/bin/prog`, until [`Builder::module`] adds more.
+/// A trace under construction. It has one module, `/usr/bin/prog`, until [`Builder::module`] adds more.
 #[derive(Debug)]
 pub struct Builder {
     directory: PathBuf,
-    /// `info.json`, to be changed at will.
+    /// `info.json`, which tests may change as they like.
     pub info: Value,
     log: String,
     modules: Vec<Module>,
@@ -47,10 +47,10 @@ const CONTROL: u64 = 4096;
 const PER_CHUNK: usize = ((format::CHUNK_SIZE - format::CHUNK_HEADER_SIZE) / 8) as usize;
 
 impl Builder {
-    /// A trace in a new directory. Its counter runs in nanoseconds; `timed`: records have timestamps.
+    /// Creates a trace in a new directory. Its counter runs in nanoseconds. `timed`: records have timestamps.
     ///
     /// # Panics
-    /// If the directory cannot be made.
+    /// If the directory cannot be created.
     #[must_use]
     pub fn new(directory: &Path, timed: bool) -> Self {
         let _ = fs::remove_dir_all(directory);
@@ -71,7 +71,7 @@ impl Builder {
         });
         let events = File::create(directory.join("events")).expect("events");
         let mut events = BufWriter::with_capacity(1 << 20, events);
-        // The header comes last, when it is known.
+        // The header is written last, when it is known.
         events.write_all(&[0; CONTROL as usize]).expect("events");
         let mut builder = Self {
             directory: directory.to_owned(),
@@ -87,7 +87,7 @@ impl Builder {
         builder
     }
 
-    /// Another module; the functions that follow are its.
+    /// Adds a module. The functions added after this belong to it.
     pub fn module(&mut self, path: &str) {
         self.modules.push(Module {
             path: path.to_owned(),
@@ -96,18 +96,18 @@ impl Builder {
         });
     }
 
-    /// Where the last module was.
+    /// Changes the path of the last module.
     pub fn rename(&mut self, path: &str) {
         self.modules.last_mut().expect("there is a module").path = path.to_owned();
     }
 
-    /// A function of the last module; `kind` as in the symbol file. Returns its id.
+    /// Adds a function to the last module. `kind` is as in the symbol file. Returns its id.
     pub fn function(&mut self, name: &str, kind: char) -> u32 {
         let addr = 0x1000 + u64::from(self.next_id) * 0x10;
         self.function_at(name, kind, addr, 0x10)
     }
 
-    /// A function of the last module at an address. Returns its id.
+    /// Adds a function at an address to the last module. Returns its id.
     pub fn function_at(&mut self, name: &str, kind: char, addr: u64, size: u64) -> u32 {
         let module = self.modules.last_mut().expect("there is a module");
         module
@@ -117,18 +117,18 @@ impl Builder {
         self.next_id - 1
     }
 
-    /// A line of the log.
+    /// Adds a line to the log.
     pub fn log(&mut self, line: &Value) {
         writeln!(self.log, "{line}").expect("a string");
     }
 
-    /// A task of the program `prog`; `parent` 0: none. Returns its number.
+    /// Adds a task of the program `prog`. `parent` 0 means none. Returns its number.
     pub fn task(&mut self, tid: i32, kind: &str, parent: u32, counter: u64) -> u32 {
         let pid = if kind == "thread" { 100 } else { tid };
         self.task_named(tid, pid, "prog", kind, parent, counter)
     }
 
-    /// A task. Returns its number.
+    /// Adds a task. Returns its number.
     pub fn task_named(
         &mut self,
         tid: i32,
@@ -147,12 +147,12 @@ impl Builder {
         id
     }
 
-    /// The end of a task.
+    /// Ends a task.
     pub fn end(&mut self, task: u32, counter: u64) {
         self.log(&json!({"task_end": {"id": task, "counter": counter, "exit": {"code": 0}}}));
     }
 
-    /// One record, of a kind as in [`record`].
+    /// Adds a record. Its kind is as in [`record`].
     pub fn record(&mut self, task: u32, kind: u32, id: u32, sp: u32, time: u64) {
         let epoch = (time >> 32) as u32;
         let open = &mut self.tasks[task as usize - 1];
@@ -171,7 +171,7 @@ impl Builder {
         self.word(task, u64::from(high) << 32 | time & 0xFFFF_FFFF);
     }
 
-    /// Eight bytes as they are.
+    /// Adds eight raw bytes.
     pub fn word(&mut self, task: u32, word: u64) {
         let open = &mut self.tasks[task as usize - 1];
         open.words.push(word);
@@ -180,13 +180,13 @@ impl Builder {
         }
     }
 
-    /// This many records of the task were lost before its next chunk, which begins here.
+    /// Begins a chunk before which the task lost this many records.
     pub fn lose(&mut self, task: u32, count: u64) {
         self.flush(task);
         self.tasks[task as usize - 1].lost += count;
     }
 
-    /// A call of a function without anything in it.
+    /// Adds a call of a function that calls nothing.
     pub fn leaf(&mut self, task: u32, id: u32, sp: u32, from: u64, to: u64) {
         self.record(task, record::ENTRY, id, sp, from);
         self.record(task, record::EXIT, id, sp, to);
@@ -215,7 +215,7 @@ impl Builder {
         self.chunks += 1;
     }
 
-    /// Writes everything.
+    /// Writes all files.
     ///
     /// # Panics
     /// If the files cannot be written.

@@ -19,9 +19,9 @@ pub struct Trace {
     directory: PathBuf,
     pub(crate) events: File,
     pub(crate) control_size: u64,
-    /// Why records could not be read.
+    /// Why some records could not be read.
     unread: OnceLock<String>,
-    /// By function id.
+    /// Traits by function id.
     traits: Arc<[Traits]>,
     /// How tail calls are shown.
     tail_calls: TailCalls,
@@ -29,23 +29,23 @@ pub struct Trace {
     pub info: Info,
     /// The files.
     pub modules: Vec<Module>,
-    /// The functions by id; the first id is 1, so the first place is never used.
+    /// The functions by id. The first id is 1, so the first element is never used.
     pub functions: Vec<Option<Function>>,
-    /// The threads in the order of their beginning.
+    /// The threads, in the order in which they began.
     pub tasks: Vec<Task>,
-    /// The probes that make events.
+    /// The probes that write events.
     pub probes: Vec<Probe>,
     /// Code that was mapped, in the order in which it was found.
     pub maps: Vec<Map>,
-    /// Signals that came to threads, in the order of time; only if system calls are recorded.
+    /// Signals that threads received, in the order of time. They are recorded only together with system calls.
     pub signals: Vec<Signal>,
-    /// What the recorder wants to be known.
+    /// The recorder's messages to the user.
     pub remarks: Vec<Remark>,
-    /// What the recording was asked to do differently while it ran, in the order of time.
+    /// Changes of the recording while it ran, in the order of time.
     pub changes: Vec<Change>,
-    /// What is wrong with the trace, and what was left out for it.
+    /// What is wrong with the trace, and what was left out because of that.
     pub damage: Vec<String>,
-    /// Bytes of all files.
+    /// The size of all files in bytes.
     pub bytes: u64,
 }
 
@@ -67,8 +67,8 @@ impl Trace {
     /// Opens the trace in a directory.
     ///
     /// # Errors
-    /// If it is none, is of another version, or its `info.json` or `events` header cannot be read. What is damaged
-    /// beyond that is left out and told in [`Trace::damage`].
+    /// If the directory is not a trace, the version is another one, or `info.json` or the header of `events` cannot be
+    /// read. Anything else that is damaged is left out and reported in [`Trace::damage`].
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, TraceError> {
         let directory = directory.as_ref();
         let mut trace = Self::begin(directory)?;
@@ -85,7 +85,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A trace of which nothing but its header was read.
+    /// Opens a trace, and reads only its header.
     pub(crate) fn begin(directory: &Path) -> Result<Self, TraceError> {
         if !directory.exists() {
             return Err(TraceError::Missing(directory.to_owned()));
@@ -257,7 +257,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Looks at the header of the `events` file. Returns how many chunks were handed out.
+    /// Checks the header of the `events` file. Returns how many chunks were handed out.
     fn read_header(&mut self, path: &Path) -> Result<u64, TraceError> {
         let mut header = [0; 64];
         self.events
@@ -284,8 +284,8 @@ impl Trace {
         Ok(word(file_header::NEXT_CHUNK).min(word(file_header::MAX_CHUNKS)))
     }
 
-    /// Gives a chunk of a trace that is being written to its task. Returns whether that was possible: else it has not
-    /// begun yet.
+    /// Assigns a chunk of a trace that is being written to its task. Returns whether this was possible. If not, the
+    /// chunk has not been begun yet.
     pub(crate) fn read_chunk(&mut self, index: u64) -> bool {
         let mut header = [0; format::CHUNK_HEADER_SIZE as usize];
         let at = self.control_size + index * format::CHUNK_SIZE;
@@ -315,7 +315,7 @@ impl Trace {
         let len = self.events.metadata().map_err(io(path))?.len();
         let used = self.read_header(path)?;
         let room = len.saturating_sub(self.control_size);
-        // The last one may be there in part.
+        // The last chunk may be incomplete.
         let whole = room.div_ceil(format::CHUNK_SIZE);
         let missing = used.saturating_sub(room / format::CHUNK_SIZE);
         if missing > 0 {
@@ -324,7 +324,7 @@ impl Trace {
                 path.display(),
             ));
         }
-        // What it takes on the disk: it is sparse, and its end is only reserved while the recording goes on.
+        // The file's size on disk: it is sparse, and its end is only reserved while the recording goes on.
         let on_disk = self.events.metadata().map_err(io(path))?.blocks() * 512;
         self.bytes += on_disk.min(self.control_size + used.min(whole) * format::CHUNK_SIZE);
         let mut strays = 0u64;
@@ -332,7 +332,7 @@ impl Trace {
             let mut header = [0; (format::CHUNK_HEADER_SIZE + format::RECORD_SIZE) as usize];
             let at = self.control_size + index * format::CHUNK_SIZE;
             if let Err(error) = self.events.read_exact_at(&mut header, at) {
-                // Where the file ends is reported already.
+                // A file that ends too early has been reported already.
                 if error.kind() != std::io::ErrorKind::UnexpectedEof {
                     self.damage.push(io(path)(error).to_string());
                 }
@@ -341,13 +341,13 @@ impl Trace {
             let half =
                 |at: u64| u32::from_le_bytes(header[at as usize..][..4].try_into().expect("4"));
             if half(chunk_header::MAGIC) != format::CHUNK_MAGIC {
-                // Reserved and never begun, or overwritten.
+                // Reserved but never begun, or overwritten.
                 strays += u64::from(header.iter().any(|&b| b != 0));
                 continue;
             }
             let lost =
                 u64::from(half(chunk_header::LOST)) | u64::from(half(chunk_header::LOST + 4)) << 32;
-            // The first record, if it is one with a time.
+            // The time of the first record, if it has one.
             let (low, high) = (
                 half(format::CHUNK_HEADER_SIZE),
                 half(format::CHUNK_HEADER_SIZE + 4),
@@ -394,25 +394,25 @@ impl Trace {
         self.tasks.get_mut((id as usize).checked_sub(1)?)
     }
 
-    /// The task of this number.
+    /// Returns the task with this number.
     #[must_use]
     pub fn task(&self, id: u32) -> Option<&Task> {
         self.tasks.get((id as usize).checked_sub(1)?)
     }
 
-    /// Where the trace is.
+    /// Returns the trace directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The function of this id.
+    /// Returns the function with this id.
     #[must_use]
     pub fn function(&self, id: u32) -> Option<&Function> {
         self.functions.get(id as usize)?.as_ref()
     }
 
-    /// The records of a task, in order.
+    /// Returns the records of a task, in order.
     #[must_use]
     pub fn records(&self, task: &Task) -> Records<'_> {
         Records::new(
@@ -424,12 +424,12 @@ impl Trace {
         )
     }
 
-    /// Shows tail calls in this way.
+    /// Selects how tail calls are shown.
     pub fn set_tail_calls(&mut self, tail_calls: TailCalls) {
         self.tail_calls = tail_calls;
     }
 
-    /// What could not be read of the records that were asked for so far: views tell it at their end.
+    /// Returns why some records requested so far could not be read. Views report it at their end.
     #[must_use]
     pub fn unread(&self) -> Option<String> {
         let path = self.directory.join("events");
@@ -440,14 +440,14 @@ impl Trace {
         ))
     }
 
-    /// A time before which a task has no records, in units of the counter; near to its first one.
+    /// Returns a time shortly before the first record of a task, in units of the counter.
     #[must_use]
     pub fn begins(&self, task: &Task) -> Option<u64> {
-        // Time may run back within a task, by a signal's interruption, but not far.
+        // Times within a task may run backwards because of a signal's interruption, but not far.
         task.chunks.iter().take(2).map(|chunk| chunk.begins).min()
     }
 
-    /// The time of the first and of the last record of a task, in units of the counter.
+    /// Returns the times of the first and the last record of a task, in units of the counter.
     #[must_use]
     pub fn span(&self, task: &Task) -> Option<(u64, u64)> {
         let first = self.records(task).next()?;
@@ -460,19 +460,20 @@ impl Trace {
         ))
     }
 
-    /// The state from which to make calls of the records of a task. `frames`: those open at its beginning, see
-    /// [`Trace::inherited`].
+    /// Returns the initial state for turning the records of a task into calls. `frames` are those open at its
+    /// beginning; see [`Trace::inherited`].
     #[must_use]
     pub fn calls(&self, frames: Vec<Frame>) -> Calls {
         Calls::new(Arc::clone(&self.traits), frames).with_tail_calls(self.tail_calls)
     }
 
-    /// For each task (by index) that is the copy of another: the frames that were open when it was made.
+    /// Returns, for each task (by index) that was forked from another one, the frames that were open when it was
+    /// created.
     #[must_use]
     pub fn inherited(&self) -> Vec<Vec<Frame>> {
         let mut frames = vec![Vec::new(); self.tasks.len()];
         if !self.info.timed {
-            // When they were made is not known.
+            // Without times, nobody knows when the tasks were created.
             return frames;
         }
         let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
@@ -485,7 +486,7 @@ impl Trace {
             }
         }
         let mut parents: Vec<usize> = children.keys().copied().collect();
-        // The frames of a task are known before those of its children are asked for.
+        // The frames of a task must be known before those of its children.
         parents.sort_unstable();
         for parent in parents {
             let mut children = children.remove(&parent).unwrap_or_default();
@@ -514,13 +515,13 @@ impl Trace {
         frames
     }
 
-    /// Nanoseconds of the trace's clock at a value of the counter.
+    /// Converts a value of the counter to nanoseconds of the trace's clock.
     #[must_use]
     pub fn nanoseconds(&self, counter: u64) -> u64 {
         self.scale().nanoseconds(counter)
     }
 
-    /// The conversion of counter values.
+    /// Returns the conversion of counter values.
     #[must_use]
     pub fn scale(&self) -> Scale {
         let samples = &self.info.clock.samples;
@@ -540,7 +541,7 @@ impl Trace {
     }
 }
 
-/// From counter to nanoseconds.
+/// Converts the counter to nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scale {
     counter: u64,
@@ -549,13 +550,13 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Nanoseconds of a duration in units of the counter.
+    /// Converts a duration in units of the counter to nanoseconds.
     #[must_use]
     pub fn duration(&self, counter: u64) -> u64 {
         (counter as f64 * self.ratio).round() as u64
     }
 
-    /// The first value of the counter at which the trace's clock is not before these nanoseconds.
+    /// Returns the first value of the counter at which the trace's clock has reached this time, in nanoseconds.
     #[must_use]
     pub fn counter(&self, ns: u64) -> u64 {
         let (mut low, mut high) = (0, u64::MAX >> 1);
@@ -569,7 +570,7 @@ impl Scale {
         low
     }
 
-    /// Nanoseconds of the trace's clock at a value of the counter.
+    /// Converts a value of the counter to nanoseconds of the trace's clock.
     #[must_use]
     #[inline]
     pub fn nanoseconds(&self, counter: u64) -> u64 {

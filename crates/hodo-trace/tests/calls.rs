@@ -1,8 +1,8 @@
-//! The calls made of records: random ones, and those of random programs whose calls are known.
+//! Calls made from random records, and from the records of random programs whose calls are known.
 
 use hodo_trace::{CallStep, Calls, Frame, Left, Record, RecordKind, TailCalls, Traits};
 
-/// A small generator, so that every run tries the same.
+/// A small random number generator, so that every run tries the same.
 struct Random(u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
 const FUNCTIONS: u64 = 12;
 
 fn calls(frames: Vec<Frame>) -> Calls {
-    // The last of the functions have no exits.
+    // The last functions have no exits.
     let traits = |id| match id > FUNCTIONS - 3 {
         true => Traits::ENTRY_ONLY,
         false => Traits::PLAIN,
@@ -25,7 +25,7 @@ fn calls(frames: Vec<Frame>) -> Calls {
     Calls::new((0..=FUNCTIONS).map(traits).collect(), frames).with_tail_calls(TailCalls::Flat)
 }
 
-/// Feeds records, and checks that the steps fit the frames and each other. Returns the steps.
+/// Feeds records, and checks that the steps agree with the frames and with each other. Returns the steps.
 fn feed(calls: &mut Calls, records: &[Record]) -> Vec<CallStep> {
     let mut steps = Vec::new();
     let mut stack: Vec<Frame> = calls.frames().to_vec();
@@ -75,7 +75,7 @@ fn random_records_make_well_formed_calls() {
                 entries += usize::from(kind == RecordKind::Entry || kind == RecordKind::Tail);
                 Record {
                     time,
-                    // Also ids that no function has.
+                    // This includes ids that no function has.
                     id: random.below(FUNCTIONS + 5) as u32,
                     sp: random.below(6) as u16,
                     kind,
@@ -98,7 +98,7 @@ fn random_records_make_well_formed_calls() {
     }
 }
 
-/// A program that runs at random, what it records, and what the calls are.
+/// A program that runs at random, its records, and its real calls.
 struct Program {
     random: Random,
     time: u64,
@@ -123,7 +123,7 @@ impl Program {
             .push(format!("{} {depth} {what} {id}", self.time));
     }
 
-    /// Calls a function. `Some(n)`: it was left by a jump to the frame of depth `n`, which goes on.
+    /// Calls a function. `Some(n)`: it was left by a jump to the frame of depth `n`, which continues.
     fn call(&mut self, depth: usize, sp: u16) -> Option<usize> {
         let mut id = 1 + self.random.below(FUNCTIONS) as u32;
         self.record(RecordKind::Entry, id, sp);
@@ -140,7 +140,7 @@ impl Program {
                     if to < depth {
                         return Some(to);
                     }
-                    // The jump ends here; nothing tells so before this function returns.
+                    // The jump lands here. No record shows this before this function returns.
                     break;
                 }
             }
@@ -148,7 +148,7 @@ impl Program {
                 break;
             }
             let next = 1 + self.random.below(FUNCTIONS - 3) as u32;
-            // Frames that were jumped over are still open: a tail call is not seen as one then.
+            // Frames that were jumped over are still open. Then a tail call is not recognised.
             if self.open_above(depth) > 0 {
                 break;
             }
@@ -166,7 +166,7 @@ impl Program {
         None
     }
 
-    /// The functions open above `depth` as far as the records tell: outermost first.
+    /// Returns the functions open above `depth` according to the records, outermost first.
     fn open(&self) -> Vec<(usize, u32)> {
         let mut open: Vec<(usize, u32)> = Vec::new();
         for line in &self.expected {
@@ -256,24 +256,24 @@ fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
     assert_eq!((frame.start, left), (40, Left::Returned));
 }
 
-/// A frame that is really there: its function, when it was entered, the stack pointer then, and where it calls others.
+/// A frame that really exists: its function, the time of its entry, the stack pointer at its entry and at its calls.
 #[derive(Debug, Clone, Copy)]
 struct Alive {
     id: u32,
     start: u64,
     stack: u64,
     bottom: u64,
-    /// It is a handler on a stack above those of the frames that it interrupts.
+    /// Whether it is a handler on a stack above those of the frames that it interrupts.
     above: bool,
 }
 
 /// The function that leaves frames, as `longjmp` does.
 const LEAVER: u32 = 1;
-/// Frames of this many bytes have room for the stack of a handler.
+/// A frame of this many bytes has room for a handler's stack.
 const ROOM: u64 = 40 << 10;
 
-/// Where the next function is entered: on the stack of the last one, or a handler on one below it, above it, or inside
-/// of a frame.
+/// Returns where the next function is entered. It is on the stack of the last one, or it is a handler on a stack below
+/// or above it, or inside a frame.
 fn entered(random: &mut Random, alive: &[Alive], switches: bool) -> (u64, bool) {
     let Some(last) = alive.last() else {
         return (0x7000_0000_0000, false);
@@ -292,8 +292,8 @@ fn entered(random: &mut Random, alive: &[Alive], switches: bool) -> (u64, bool) 
     }
 }
 
-/// A program that calls, returns, leaves frames, and has handlers on other stacks. Returns how many frames were closed
-/// as left.
+/// Runs a program that calls, returns, leaves frames, and has handlers on other stacks. Returns how many frames were
+/// closed as left.
 fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) -> usize {
     let traits = |id| match id {
         LEAVER => how,
@@ -303,7 +303,7 @@ fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) ->
     let mut alive: Vec<Alive> = Vec::new();
     let mut closed = 0;
     let mut jumped = false;
-    // Exits have only bits of the stack pointer: with large frames, another one is sometimes closed, too.
+    // Exits have only bits of the stack pointer. With large frames, the wrong frame is sometimes closed.
     let exact = all_known && !switches;
     for time in 1..300 {
         let mut feed = |kind, id, stack: u64, known: bool| {
@@ -332,7 +332,7 @@ fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) ->
             continue;
         }
         let (stack, above) = entered(random, &alive, switches && !jumped);
-        // No handler is the function that jumps.
+        // A handler is never the function that jumps.
         let id = (1 + random.below(8) as u32).max(1 + u32::from(above));
         let known = all_known || random.below(8) > 0;
         feed(RecordKind::Entry, id, stack, known);
@@ -346,7 +346,7 @@ fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) ->
             bottom: stack - size,
             above,
         });
-        // If no name says so: a jump to the caller cannot be told from a call that has the caller's frame.
+        // Without a telling name, a jump to the caller looks like a call from the caller's frame.
         let named = how != Traits::PLAIN;
         jumped = id == LEAVER && (named || alive.len() > 2);
         let seen = calls.frames();
@@ -361,7 +361,7 @@ fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) ->
             assert_eq!(seen.len(), alive.len(), "{alive:?}\n{seen:?}");
         }
         if jumped {
-            // Not from a stack above to a deeper frame: that cannot be told from a call.
+            // A jump from a stack above to a deeper frame looks like a call, so there are none.
             alive.truncate(alive.len() - if named { 1 } else { 2 });
             let least = alive.iter().rposition(|frame| frame.above).unwrap_or(0);
             let keep = 1 + random.below(alive.len().max(1) as u64) as usize;

@@ -1,4 +1,4 @@
-//! Damaged traces: nothing panics, nothing takes long, and what comes before the damage is read.
+//! Damaged traces: nothing panics, nothing takes long, and everything before the damage is read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn place(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Two tasks, the first with three chunks.
+/// Writes two tasks, the first with three chunks.
 fn build(directory: &Path) {
     let mut trace = Builder::new(directory, true);
     let f = trace.function("f", 'T');
@@ -54,7 +54,7 @@ fn records_that_were_not_finished_are_none() {
     let f = trace.function("f", 'T');
     let task = trace.task(100, "start", 0, 10);
     trace.leaf(task, f, 1, 20, 30);
-    // Only the time of an entry, and nothing at all.
+    // An entry with only its time, and an empty word.
     trace.word(task, 40);
     trace.word(task, 0);
     trace.leaf(task, f, 1, 50, 60);
@@ -73,7 +73,7 @@ fn a_truncated_trace_is_read_up_to_its_end() {
     build(&directory);
     let events = directory.join("events");
     let file = fs::OpenOptions::new().write(true).open(&events).unwrap();
-    // One whole chunk and 100 records of the second.
+    // One whole chunk, and 100 records of the second.
     file.set_len(4096 + (64 << 10) + 64 + 800).unwrap();
     let trace = Trace::open(&directory).unwrap();
     assert!(
@@ -174,7 +174,7 @@ fn other_versions_and_formats_are_refused() {
 #[test]
 fn random_damage_does_no_harm() {
     let directory = place("random");
-    // A small one, so that many can be tried.
+    // A small trace, so that many changes can be tried.
     let mut trace = Builder::new(&directory, true);
     let f = trace.function("f", 'T');
     trace.function("g", 'E');
@@ -206,7 +206,7 @@ fn random_damage_does_no_harm() {
         let which = below(files.len());
         let mut bytes = whole[which].clone();
         for _ in 0..1 + below(4) {
-            // In the file of records, mostly where something is.
+            // In the file of records, most changes are made where there is data.
             let near = if which == 3 && below(4) > 0 {
                 [64, 4096, 4096 + 64 + 1700, 4096 + 65536][below(4)] + 64
             } else {

@@ -7,7 +7,7 @@ use hodo_trace::follow::{Follow, Reached};
 use hodo_trace::format::record::{self, ENTRY};
 use hodo_trace::testing::Builder;
 
-/// The head of a payload of this many words.
+/// Returns the head of a payload of this many words.
 fn head(words: u64) -> u64 {
     let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
     u64::from(special) << 32 | words
@@ -22,7 +22,7 @@ fn a_record_that_nobody_finishes_holds_up_no_other() {
     let task = b.task(100, "start", 0, 1);
     b.record(task, ENTRY, id, 0, 10);
     for time in [20, 30] {
-        // A handler has jumped out of what was to write the first word.
+        // A handler jumped out of the code that was about to write the first word.
         b.word(task, 0);
         b.word(task, head(2));
         b.word(task, 1);
@@ -38,12 +38,12 @@ fn a_record_that_nobody_finishes_holds_up_no_other() {
         let reached = follow.take(&trace, 0, 16, |record, _| times.push(record.time));
         (times, reached)
     };
-    // It may still come.
+    // The word may still come.
     follow.set_patience(Duration::MAX);
     assert_eq!(take(&mut follow), (vec![10], Reached::Busy(10)));
     assert_eq!(take(&mut follow), (vec![], Reached::Busy(10)));
     follow.set_patience(Duration::ZERO);
-    // Each is waited for by itself.
+    // Each incomplete record is waited for separately.
     assert_eq!(take(&mut follow), (vec![20], Reached::Busy(20)));
     assert_eq!(take(&mut follow), (vec![30], Reached::End));
     assert_eq!(take(&mut follow), (vec![], Reached::End));

@@ -1,4 +1,4 @@
-//! The tables of system calls, compared with the kernel's headers that compilers have.
+//! Compares the tables of system calls with the kernel's headers that compilers come with.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use hodo_abi::Isa;
 use hodo_trace::syscalls::{NUMBERS, all, number};
 
-/// Numbers by name, as the preprocessor evaluates them. `None`: there is no such compiler.
+/// Returns numbers by name, as the preprocessor evaluates them, or `None` if there is no such compiler.
 fn headers(gcc: &str) -> Option<HashMap<String, u64>> {
     let run = |input: &str, flags: &[&str]| {
         let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -65,13 +65,13 @@ fn numbers_are_those_of_the_headers() {
         };
         assert!(headers.len() > 300, "{gcc}: {}", headers.len());
         for (name, &value) in &headers {
-            // How many there are, and where those of one instruction set begin.
+            // These are counts, and the start of the range for one instruction set.
             if matches!(name.as_str(), "syscalls" | "arch_specific_syscall") || value >= NUMBERS {
                 continue;
             }
             assert_eq!(number(machine, name), Some(value), "{gcc}: {name}");
         }
-        // The others are newer than the headers, or were taken away, and none has a number that is another's.
+        // The others are newer than the headers, or were removed. None has a number that belongs to another one.
         let mut taken: HashMap<u64, &str> = HashMap::new();
         for (name, &value) in &headers {
             taken.insert(value, name);

@@ -1,31 +1,31 @@
-//! Puts together a system call's event from a stopped thread, as the code around instructions that call the kernel does
-//! in the thread itself.
+//! Builds a system call's events from a stopped thread. For running threads, the code around instructions that call the
+//! kernel does the same.
 
 use super::{ENTRY_SIZE, LEFT_OUT, MOST, NUMBERS, kind, piece};
 use crate::format::RECORD_SIZE;
 
-/// The processor is not known.
+/// Says that the processor is not known.
 const NO_PROCESSOR: u64 = 0xFFFF_FFFF_0000_0000;
-/// Bytes after the place where a piece may begin, at most: one piece.
+/// A piece that has begun takes at most this many more bytes.
 const MARGIN: usize = 512;
-/// Pairs of address and length, at most.
+/// At most this many pairs of address and length are fetched.
 const PAIRS: u64 = 8;
-/// Strings that are counted and not shown, at most.
+/// At most this many strings are counted without being fetched.
 const OTHERS: u64 = 65536;
-/// Bytes of a string in a list, at most.
+/// At most this many bytes of a string in a list are fetched.
 const SHORT: usize = 64;
 
 /// A system call of a stopped thread.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "it holds a function")]
 pub struct Stopped<'m> {
-    /// The table, as [`super::table`] makes it.
+    /// The table that [`super::table`] returns.
     pub table: &'m [u64],
     /// Its number.
     pub number: u64,
     /// Its arguments.
     pub args: [u64; 6],
-    /// Reads the thread's memory; returns how many bytes could be read.
+    /// Reads the thread's memory, and returns how many bytes could be read.
     pub read: &'m dyn Fn(u64, &mut [u8]) -> usize,
 }
 
@@ -36,7 +36,7 @@ impl Stopped<'_> {
         (words[1] & LEFT_OUT == 0).then(|| [words[0], words[1]])
     }
 
-    /// The payload of the event before the call. `None`: such calls are left out.
+    /// Returns the payload of the event before the call, or `None` if such calls are left out.
     #[must_use]
     pub fn enter(&self) -> Option<Vec<u64>> {
         let [before, after] = self.entry()?;
@@ -47,7 +47,7 @@ impl Stopped<'_> {
         Some(words)
     }
 
-    /// The payload of the event after the call.
+    /// Returns the payload of the event after the call.
     #[must_use]
     pub fn exit(&self, result: u64) -> Option<Vec<u64>> {
         let [_, after] = self.entry()?;
@@ -170,7 +170,7 @@ impl Stopped<'_> {
         }
     }
 
-    /// What depends on another argument.
+    /// Fetches a piece that depends on another argument.
     fn special(&self, parameter: u64, at: u64, result: u64, out: &mut Out<'_>) {
         let has = |set: u64, bit: u64| bit < 64 && set >> bit & 1 == 1;
         let second = u64::from(self.args[1] as u32);
@@ -199,10 +199,10 @@ impl Stopped<'_> {
     }
 }
 
-/// Where pieces go.
+/// The event that pieces are appended to.
 struct Out<'w> {
     argument: usize,
-    /// Bytes that are left.
+    /// How many bytes are left.
     room: usize,
     words: &'w mut Vec<u64>,
 }

@@ -1,7 +1,7 @@
-//! The system calls of RISC-V Linux: the numbers of `asm-generic/unistd.h`, as newer instruction sets have them.
+//! The system calls of RISC-V Linux: the numbers of `asm-generic/unistd.h`, as on all newer instruction sets.
 
-/// The first number, and the names from there on; `-`: there is none of this number. Those from [`super::COMMON`] on
-/// are the same on all instruction sets.
+/// The first number, and the names from there on; `-` if there is no call with this number. From [`super::COMMON`] on,
+/// numbers mean the same on all instruction sets.
 pub(super) const NAMES: [(u64, &str); 3] = [
     (
         0,
@@ -38,7 +38,7 @@ pub(super) const NAMES: [(u64, &str); 3] = [
     ),
 ];
 
-/// Calls that no other instruction set has: names and arguments.
+/// Calls that no other instruction set has: their names and arguments.
 pub(super) const OWN: [(&str, &str); 2] = [
     ("riscv_hwprobe", "ptr size size ptr hex"),
     ("riscv_flush_icache", "ptr ptr hex"),

@@ -1,8 +1,8 @@
-//! The system calls of x86-64 Linux: their names, what their arguments are, and what an event keeps of the memory that
-//! these point to.
+//! The system calls of x86-64 Linux: their names, the kinds of their arguments, and what an event holds of the memory
+//! that the arguments point to.
 
-/// By number. What there is none of has no name. Arguments are words that [`super::fetches`] and readers know; `...`
-/// are six of which nothing is known.
+/// By number. A number without a system call has no name. Arguments are words that [`super::fetches`] and readers know.
+/// `...` stands for six unknown arguments.
 pub(super) const ALL: [(&str, &str); 467] = [
     ("read", "fd out size"),
     ("write", "fd in.2 size"),
