@@ -1,28 +1,28 @@
-//! What ELF files say differently for each instruction set: register numbers, and where a frame is.
+//! What ELF files encode differently on each instruction set: register numbers, and where a frame is.
 
 use hodo_abi::Isa;
 use object::read::elf::{ElfFile64, FileHeader as _};
 
-/// What debugging information and unwind tables of an instruction set mean (its supplement of the System V ABI).
-/// "Number" is the processor's, "column" DWARF's.
+/// How to read an instruction set's debugging information and unwind tables, according to its supplement of the System
+/// V ABI. A "number" is the processor's, a "column" is DWARF's.
 pub(crate) struct Numbers {
-    /// Columns of the general registers, in the order of the processor's numbers.
+    /// The columns of the general registers, in the order of the processor's numbers.
     pub general: &'static [u16],
-    /// Columns of registers that are not general ones.
+    /// The columns of the vector registers.
     pub vectors: std::ops::Range<u16>,
-    /// Of the stack pointer.
+    /// The number of the stack pointer.
     pub stack: u8,
-    /// Of the register that is the frame pointer where there is one.
+    /// The number of the register used as frame pointer.
     pub frame: u8,
-    /// Of the registers that have the first integer arguments.
+    /// The numbers of the registers with the first integer arguments.
     pub arguments: &'static [u8],
-    /// The column of the address of the instruction.
+    /// The column of the instruction's address.
     pub instruction: u16,
-    /// Bytes between the stack pointer and the frame's address when a function is entered.
+    /// Bytes between the stack pointer and the frame's address at a function's entry.
     pub entry: i32,
 }
 
-/// Of both RISC-V and AArch64: the processor's own numbers.
+/// The columns of RISC-V and AArch64 are the processor's own numbers.
 const SAME: [u16; 32] = {
     let mut same = [0; 32];
     let mut at = 0;
@@ -49,7 +49,7 @@ const RISCV64: Numbers = Numbers {
     stack: 2,
     frame: 8,
     arguments: &[10, 11, 12, 13, 14, 15, 16, 17],
-    // "Alternate frame return column": it is no register.
+    // "Alternate frame return column": not a register.
     instruction: 64,
     entry: 0,
 };
@@ -64,13 +64,13 @@ const AARCH64: Numbers = Numbers {
     entry: 0,
 };
 
-/// The instruction set of an ELF file of 64 bits, if it is one that we know.
+/// Returns the instruction set of a 64-bit ELF file, if hodo knows it.
 #[must_use]
 pub fn isa_of(bytes: &[u8]) -> Option<Isa> {
     of_file(&ElfFile64::parse(bytes).ok()?)
 }
 
-/// The same of a file that has been opened.
+/// Returns the instruction set of an opened file.
 pub(crate) fn of_file(file: &ElfFile64<'_>) -> Option<Isa> {
     let endian = file.endian();
     if endian != object::Endianness::Little {
@@ -87,19 +87,19 @@ pub(crate) fn numbers(isa: Isa) -> &'static Numbers {
     }
 }
 
-/// Whether symbols without a type tell where code (`$x`) and data (`$d`) begin.
+/// Returns whether symbols without a type show where code (`$x`) and data (`$d`) begin.
 pub(crate) fn has_mapping_symbols(isa: Isa) -> bool {
     isa != Isa::X86_64
 }
 
 impl Numbers {
-    /// The processor's number of a general register.
+    /// Returns the processor's number of a general register.
     pub fn register(&self, column: u16) -> Option<u8> {
         let at = self.general.iter().position(|&own| own == column)?;
         Some(at as u8)
     }
 
-    /// The column of a general register.
+    /// Returns the column of a general register.
     pub fn column(&self, register: u8) -> Option<u16> {
         self.general.get(usize::from(register)).copied()
     }

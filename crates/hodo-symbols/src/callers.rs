@@ -1,4 +1,4 @@
-//! From a recorded stack to its callers, by the unwind tables of their files.
+//! Finds the callers on a recorded stack with the unwind tables of their files.
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, DebugFrame, DebugFrameOffset, EhFrame,
@@ -14,10 +14,10 @@ use crate::abi;
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The numbers that registers can have here. The others are those of vectors, which no rule for a frame needs.
+/// The numbers that registers can have here. Higher ones are vectors, which no rule for a frame needs.
 const COLUMNS: usize = 65;
 
-/// Registers in DWARF's numbering, as far as they are known, and the address of the instruction.
+/// The registers that are known, in DWARF's numbering, and the address of the instruction.
 #[derive(Debug, Clone, Copy)]
 pub struct Registers {
     isa: Isa,
@@ -25,38 +25,38 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Nothing is known.
+    /// Creates registers of which none is known.
     #[must_use]
     pub fn new(isa: Isa) -> Self {
         let known = [None; COLUMNS];
         Self { isa, known }
     }
 
-    /// Whose they are.
+    /// Returns the instruction set.
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// The value of a general register is known. `register` is the processor's number.
+    /// Sets the value of a general register. `register` is the processor's number.
     pub fn set(&mut self, register: u8, value: u64) {
         if let Some(column) = abi::numbers(self.isa).column(register) {
             self.put(column, Some(value));
         }
     }
 
-    /// The address of the instruction is known, or not.
+    /// Sets the address of the instruction, if it is known.
     pub fn set_instruction(&mut self, addr: Option<u64>) {
         self.put(abi::numbers(self.isa).instruction, addr);
     }
 
-    /// The address of the instruction.
+    /// Returns the address of the instruction.
     #[must_use]
     pub fn instruction(&self) -> Option<u64> {
         self.get(abi::numbers(self.isa).instruction)
     }
 
-    /// The stack pointer.
+    /// Returns the stack pointer.
     #[must_use]
     pub fn stack_pointer(&self) -> Option<u64> {
         self.get(self.stack_column())
@@ -83,7 +83,7 @@ impl Registers {
 pub struct Unwinder {
     /// `.eh_frame`
     loaded: Entries,
-    /// `.debug_frame`: programs that need no unwind tables have them only for debuggers.
+    /// `.debug_frame`. A program that needs no unwind tables may have this one for debuggers.
     debug: Entries,
     table_at: u64,
     text_at: u64,
@@ -95,7 +95,7 @@ pub struct Unwinder {
 #[derive(Debug, Clone, Default)]
 struct Entries {
     data: Vec<u8>,
-    /// Sorted by address: start, end, where the entry is.
+    /// The entries sorted by address: start, end, offset of the entry.
     all: Vec<(u64, u64, usize)>,
 }
 
@@ -106,14 +106,14 @@ impl Entries {
         (addr < end).then_some(offset)
     }
 
-    /// Of `.eh_frame`.
+    /// Returns the section as `.eh_frame`.
     fn loaded(&self) -> EhFrame<Reader<'_>> {
         let mut table = EhFrame::new(&self.data, LittleEndian);
         table.set_address_size(8);
         table
     }
 
-    /// Of `.debug_frame`.
+    /// Returns the section as `.debug_frame`.
     fn debug(&self) -> DebugFrame<Reader<'_>> {
         let mut table = DebugFrame::new(&self.data, LittleEndian);
         table.set_address_size(8);
@@ -121,7 +121,7 @@ impl Entries {
     }
 }
 
-/// Start, end and place of all entries of a table, sorted.
+/// Returns start, end and offset of all entries of a table, sorted.
 fn entries<'a, S>(table: &S, bases: &BaseAddresses) -> Vec<(u64, u64, usize)>
 where
     S: UnwindSection<Reader<'a>, Offset: UnwindOffset>,
@@ -145,19 +145,19 @@ where
 /// A caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
-    /// Its registers. The address is that to which the callee returns; none if it could not be read, or if there is no
-    /// caller.
+    /// Its registers. The instruction's address is the return address of the callee. It is missing if it could not be
+    /// read, or if there is no caller.
     pub registers: Registers,
-    /// Where on the stack the callee keeps that address. None where it is in a register.
+    /// Where on the stack the callee keeps that address; `None` if it is in a register.
     pub kept: Option<u64>,
-    /// There is none: the table says so.
+    /// Whether the table says that there is no caller.
     pub none: bool,
-    /// Whether it was interrupted there by a signal: the address is that of the next instruction, not after a call.
+    /// Whether a signal interrupted it. Then the address is that of the next instruction, and does not follow a call.
     pub interrupted: bool,
 }
 
 impl Unwinder {
-    /// Reads `.eh_frame` and `.debug_frame` of a file; nothing, if there is none.
+    /// Reads `.eh_frame` and `.debug_frame` of a file. The result is empty if there are none.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let Ok(elf) = ElfFile64::<object::LittleEndian>::parse(bytes) else {
@@ -196,9 +196,9 @@ impl Unwinder {
             .set_got(self.data_at)
     }
 
-    /// The caller of the function that has `registers` at the link-time address `addr` (of an instruction, or, in a
-    /// caller, inside its call). `read` reads words of memory. None, if that cannot be told: also if the registers
-    /// are another machine's.
+    /// Returns the caller of the function that has these `registers` at the link-time address `addr` (of an
+    /// instruction, or, in a caller, inside its call). `read` reads words of memory. Returns `None` if the caller
+    /// cannot be determined, also if the registers belong to another instruction set.
     #[must_use]
     pub fn caller(
         &self,
@@ -251,8 +251,8 @@ where
     let instruction = abi::numbers(registers.isa).instruction;
     let column = fde.cie().return_address_register().0;
     let interrupted = fde.cie().is_signal_trampoline();
-    // Where calls put the return address onto the stack, there is none without a rule: the outermost frame. Where it is
-    // in a register, it is still there.
+    // If calls push the return address, a frame without a rule for it is the outermost one. If calls leave the return
+    // address in a register, it is still there.
     if column == instruction {
         next.put(column, None);
     }
@@ -281,7 +281,7 @@ where
     if column != instruction {
         none = none && is_undefined(&fde, table, bases, addr);
         next.put(instruction, next.get(column));
-        // The call has changed it. A frame that does not tell where it was kept has no caller that can be told.
+        // The call changed the register. If no rule says where it was saved, the caller cannot be determined.
         if !interrupted {
             next.put(column, None);
         }
@@ -294,7 +294,8 @@ where
     })
 }
 
-/// Whether the table says that there is no return address at `addr`. To `gimli` that is the same as if it said nothing.
+/// Returns whether the table says that there is no return address at `addr`. `gimli` does not distinguish this from a
+/// missing rule.
 fn is_undefined<'a, S>(
     fde: &FrameDescriptionEntry<Reader<'a>>,
     table: &S,
@@ -340,7 +341,7 @@ where
     undefined
 }
 
-/// Steps of an expression, at most: those of real tables are short.
+/// Expressions are evaluated for at most this many steps. Those in real tables are short.
 const STEPS: u32 = 1000;
 
 fn evaluate(

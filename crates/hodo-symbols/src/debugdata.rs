@@ -1,12 +1,12 @@
-//! The compressed symbol table that some distributions put into stripped files.
+//! The compressed symbol table that some distributions put in stripped files.
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-/// No such table is near this size.
+/// Real tables are far smaller than this.
 const LIMIT: usize = 256 << 20;
 
-/// The ELF file in `.gnu_debugdata`, decompressed.
+/// Returns the decompressed ELF file in `.gnu_debugdata`.
 pub(crate) fn extract(file: &ElfFile64<'_>) -> Option<Vec<u8>> {
     let data = file.section_by_name(".gnu_debugdata")?.data().ok()?;
     let mut out = Bounded(Vec::new());

@@ -1,4 +1,4 @@
-//! Names as people write them.
+//! Demangles names.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,24 +8,24 @@ use cpp_demangle::{DemangleOptions, Symbol};
 /// How much of a name is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Style {
-    /// `ns::foo`: no arguments of functions or templates, no return type.
+    /// `ns::foo`: without arguments of functions or templates, and without a return type.
     #[default]
     Simple,
     /// `ns::foo<int>(char const*)`.
     Full,
-    /// As it is in the file.
+    /// As in the file.
     Raw,
 }
 
-/// Names that are remembered.
+/// At most this many names are cached.
 const REMEMBERED: usize = 1024;
 
 thread_local! {
-    /// To take names apart is slow, and who asks for one asks again, for each event or instruction of the function.
+    /// Demangling is slow, and the same name is often needed again, for each event or instruction of a function.
     static KNOWN: RefCell<HashMap<(String, Style), String>> = RefCell::default();
 }
 
-/// The readable form of a symbol's name; the name itself where it is not mangled.
+/// Returns the readable form of a symbol's name, or the name itself if it is not mangled.
 #[must_use]
 pub fn demangle(name: &str, style: Style) -> String {
     if style == Style::Raw || !name.starts_with('_') {
@@ -45,20 +45,20 @@ pub fn demangle(name: &str, style: Style) -> String {
     })
 }
 
-/// Returns quickly whether it is certain that a symbol's readable form cannot have a text in it: taking names apart is
-/// slow, and large programs have 100,000s.
+/// A quick check that rules out most symbols whose readable form does not contain a text. Demangling is slow, and large
+/// programs have hundreds of thousands of names.
 #[derive(Debug, Clone)]
 pub struct Sieve {
-    /// Letters that stand in a mangled name as they do in the readable one. `None`: there are none to look for.
+    /// A word that a mangled name spells like the readable one, or `None` if the texts have no such word.
     word: Option<String>,
 }
 
 impl Sieve {
-    /// For names that have all of these texts in them, as far as people write them.
+    /// Creates a check for names that contain all of these texts.
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let is_other = |c: char| !(c.is_ascii_alphabetic() || c == '_');
         let words = texts.into_iter().flat_map(|text| text.split(is_other));
-        // Rust's readable names have hexadecimal numbers.
+        // Readable names of Rust contain hexadecimal numbers.
         let is_number = |word: &str| word.bytes().all(|c| matches!(c, b'a'..=b'f'));
         let literal = words.filter(|word| !is_number(word) && !MADE.contains(word));
         Self {
@@ -66,15 +66,15 @@ impl Sieve {
         }
     }
 
-    /// Whether the readable form of `name` may have the texts in it.
+    /// Returns whether the readable form of `name` may contain the texts.
     #[must_use]
     pub fn lets_through(&self, name: &str) -> bool {
         (self.word.as_ref()).is_none_or(|word| name.contains(word.as_str()))
     }
 }
 
-/// Words that readable names have without their being spelt in mangled ones: abbreviations, types, operators, special
-/// names, by the Itanium C++ ABI, section 5.1, and by Rust's RFC 2603.
+/// Words that occur in readable names without being spelt in mangled ones: abbreviations, types, operators, special
+/// names. Sources: the Itanium C++ ABI, section 5.1, and Rust's RFC 2603.
 const MADE: &str = "std allocator basic_string string char_traits basic_istream basic_ostream basic_iostream istream ostream iostream \
     operator new delete co_await cast sizeof alignof typeid throw noexcept const volatile restrict complex imaginary \
     void wchar_t bool char signed unsigned short int long __int128 float double __float128 decimal16 decimal32 decimal64 decimal128 \
@@ -89,7 +89,7 @@ const MADE: &str = "std allocator basic_string string char_traits basic_istream 
 
 fn taken_apart(name: &str, style: Style) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        // `{:#}` leaves out the hash.
+        // `{:#}` omits the hash.
         return match style {
             Style::Full => rust.to_string(),
             _ => format!("{rust:#}"),
@@ -98,7 +98,7 @@ fn taken_apart(name: &str, style: Style) -> String {
     if !name.starts_with("_Z") && !name.starts_with("___Z") {
         return name.to_owned();
     }
-    // `foo.part.0` and the like: the suffix is kept as it is.
+    // The suffix of names such as `foo.part.0` is kept as it is.
     let (mangled, suffix) = name.find('.').map_or((name, ""), |at| name.split_at(at));
     let Ok(symbol) = Symbol::new(mangled) else {
         return name.to_owned();
@@ -118,7 +118,7 @@ fn taken_apart(name: &str, style: Style) -> String {
     }
 }
 
-/// The names that uftrace gives to lambdas (`$_0`) and conversions, and none of the qualifiers of methods.
+/// Writes lambdas (`$_0`) and conversions as uftrace does, and drops the qualifiers of methods.
 fn as_uftrace(text: &str) -> String {
     let mut text = text.to_owned();
     for qualifier in [" &&", " &", " volatile", " const"] {
@@ -146,7 +146,7 @@ fn as_uftrace(text: &str) -> String {
     text
 }
 
-/// Drops `<...>` but for operators and names such as `<lambda>`.
+/// Drops `<...>`, except in operators and names such as `<lambda>`.
 fn without_templates(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut depth = 0usize;
@@ -216,7 +216,7 @@ mod tests {
         let through = |text: &str, name: &str| Sieve::new([text]).lets_through(name);
         assert!(through("ns::foo", "_ZN2ns3fooEi"));
         assert!(!through("ns::bar", "_ZN2ns3fooEi"));
-        // What is not spelt in mangled names is not looked for.
+        // Words that mangled names do not spell are not searched for.
         assert!(through(
             "std::operator<<",
             "_ZStlsISt11char_traitsIcEERSt13basic_ostreamIcT_ES5_PKc"
@@ -224,7 +224,7 @@ mod tests {
         assert!(through("main::$_0::operator()", "_ZZ4mainENKUliE_clEi"));
         assert!(through("ring", "_ZNSsC1Ev"));
         assert!(through("", "_ZN2ns3fooEi"));
-        // Every word of a readable form.
+        // Every word of the readable form passes.
         for name in [
             "_ZNSt6vectorIiSaIiEE9push_backERKi",
             "_ZN12_GLOBAL__N_11fEv",
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// With the names of this test itself and of the C++ library, if that is here.
+    /// Uses the names of this test itself, and of the C++ library if it is installed.
     #[test]
     fn a_sieve_lets_all_words_of_real_names_through() {
         let own = std::env::current_exe().expect("the test has a path");

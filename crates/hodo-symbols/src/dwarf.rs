@@ -1,6 +1,6 @@
-//! Debugging information: the code of a source line, and where variables are.
+//! Debugging information: the code of a source line, and the locations of variables.
 //!
-//! It is in the file itself or in a separate one, which distributions keep below `/usr/lib/debug`.
+//! It is in the file itself, or in a separate file that distributions install below `/usr/lib/debug`.
 
 mod find;
 mod lines;
@@ -28,7 +28,7 @@ pub(crate) type Reader = EndianArcSlice<LittleEndian>;
 /// Why there is no debugging information.
 #[derive(Debug, thiserror::Error)]
 pub enum DebugError {
-    /// The file has none, and there is no other one that has it.
+    /// The file has none, and no separate file with it was found.
     #[error(
         "{} has no debugging information: compile it with -g, or install its debug package{}",
         .path.display(),
@@ -40,7 +40,7 @@ pub enum DebugError {
         /// Where a separate file would be, if the file has a build id.
         separate: Option<PathBuf>,
     },
-    /// It is there, but cannot be read.
+    /// There is some, but it cannot be read.
     #[error("the debugging information in {} cannot be read: {reason}", .path.display())]
     Damaged {
         /// The file that has it.
@@ -54,10 +54,10 @@ pub enum DebugError {
 pub struct Debug {
     pub(crate) dwarf: gimli::Dwarf<Reader>,
     pub(crate) isa: Option<Isa>,
-    /// The file that has it.
+    /// The file that contains it.
     path: PathBuf,
     units: Vec<LazyUnit>,
-    /// Those that it shares with other files.
+    /// The units that it shares with other files.
     shared: Vec<LazyUnit>,
 }
 
@@ -68,16 +68,15 @@ impl std::fmt::Debug for Debug {
     }
 }
 
-/// A unit that is parsed when it is needed.
+/// A unit that is parsed on first use.
 struct LazyUnit {
     header: UnitHeader<Reader>,
     unit: OnceLock<Option<Unit<Reader>>>,
 }
 
 impl Debug {
-    /// That of an ELF file with these contents. It is searched for in the file itself, by its build id below
-    /// `/usr/lib/debug` and among those that debuginfod has fetched, and by the name that the file tells
-    /// (`.gnu_debuglink`).
+    /// Opens the debugging information of an ELF file with these contents. It is searched for in the file itself; by
+    /// build id below `/usr/lib/debug` and in debuginfod's cache; and by the name in `.gnu_debuglink`.
     ///
     /// # Errors
     /// If there is none, or it is damaged.
@@ -120,13 +119,13 @@ impl Debug {
         })
     }
 
-    /// The file that has it: the one it was asked for, or a separate one.
+    /// Returns the file that contains it: the original file or a separate one.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A unit of the file's own.
+    /// Returns one of the file's own units.
     pub(crate) fn unit(&self, index: usize) -> Option<&Unit<Reader>> {
         self.unit_of(navigate::At {
             shared: false,
@@ -135,7 +134,7 @@ impl Debug {
         })
     }
 
-    /// All units of the file's own that can be read.
+    /// Returns all of the file's own units that can be read.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Unit<Reader>)> {
         (0..self.units.len()).filter_map(|index| Some((index, self.unit(index)?)))
     }
@@ -153,7 +152,7 @@ fn all_units(dwarf: &gimli::Dwarf<Reader>) -> gimli::Result<Vec<LazyUnit>> {
     Ok(units)
 }
 
-/// The sections of a file, decompressed.
+/// Loads the sections of a file, decompressed.
 fn load(bytes: &[u8]) -> object::read::Result<gimli::Dwarf<Reader>> {
     let file: ElfFile64<'_> = ElfFile64::parse(bytes)?;
     gimli::Dwarf::load(|id| {

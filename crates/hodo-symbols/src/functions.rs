@@ -14,7 +14,7 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
 /// Why a file's symbols cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SymbolError {
-    /// Not an ELF file, or a broken one.
+    /// It is not an ELF file, or a damaged one.
     #[error("not a readable ELF file: {0}")]
     Elf(#[from] object::read::Error),
 }
@@ -22,45 +22,45 @@ pub enum SymbolError {
 /// One function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Raw symbol name, the best of its aliases; `<1139>`, the address in hex, where there is none.
+    /// The raw symbol name, the best of its aliases. If there is none, the address in hex: `<1139>`.
     pub name: String,
     /// Link-time address.
     pub addr: u64,
-    /// Bytes; 0 where unknown.
+    /// Its size in bytes; 0 if unknown.
     pub size: u64,
-    /// It returns the address of an implementation (`STT_GNU_IFUNC`).
+    /// Whether it returns the address of an implementation (`STT_GNU_IFUNC`).
     pub ifunc: bool,
-    /// How much is known of it.
+    /// How it is known.
     pub nature: Nature,
-    /// The unwind table says that it is not entered by a call: the stack is laid out differently.
+    /// Whether it is not entered by a call, according to the unwind table: the stack is laid out differently.
     pub odd_entry: bool,
-    /// It is a signal handler's return code.
+    /// Whether it is the code that signal handlers return to.
     pub signal: bool,
-    /// Other names of the same address.
+    /// Other names for the same address.
     pub aliases: Vec<String>,
 }
 
-/// How it is known that there is a function.
+/// How a function is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
     /// It has a symbol.
     Named,
-    /// The unwind table alone knows it. It may be a piece of a function that lies apart from its entry.
+    /// Only the unwind table describes it. It may be a piece of a function, away from the function's entry.
     Anonymous,
-    /// Its symbol is that of a piece of a function (`foo.cold`), though some compilers make functions of these.
+    /// Its symbol names a piece of a function (`foo.cold`). Some compilers make functions of such pieces.
     Part,
 }
 
-/// A piece of a function that lies apart from its entry.
+/// A piece of a function, away from the function's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// Link-time address.
     pub addr: u64,
-    /// Bytes; 0 where unknown.
+    /// Its size in bytes; 0 if unknown.
     pub size: u64,
 }
 
-/// What a file tells about its code.
+/// What a file says about its code.
 #[derive(Debug, Clone, Default)]
 pub struct Symbols {
     /// The functions, sorted by address, one per address.
@@ -69,16 +69,16 @@ pub struct Symbols {
     pub fragments: Vec<Fragment>,
     /// Other addresses in the code that have a symbol or begin a range of the unwind table. Sorted.
     pub labels: Vec<u64>,
-    /// Global names without a type in the code, which assembly leaves without `.type`, outside all functions.
+    /// Global names in the code that have no type and are outside all functions. Assembly code may omit `.type`.
     /// Sorted.
     pub untyped: Vec<(u64, String)>,
-    /// Where functions go on after an exception. Sorted.
+    /// The addresses where functions continue after an exception. Sorted.
     pub landing_pads: Vec<u64>,
-    /// What the unwind tables tell.
+    /// What the unwind tables say.
     pub frames: Frames,
 }
 
-/// All functions of an image, sorted by address, one per address.
+/// Returns all functions of an image, sorted by address, one for each address.
 ///
 /// # Errors
 /// If the file is not a readable ELF file.
@@ -86,7 +86,7 @@ pub fn functions(bytes: &[u8]) -> Result<Vec<Function>, SymbolError> {
     symbols(bytes).map(|symbols| symbols.functions)
 }
 
-/// Gives `main` its name if no symbol did.
+/// Names `main` if no symbol did.
 fn name_main(file: &ElfFile64<'_>, symbols: &mut Symbols) {
     let find = |addr: u64| symbols.functions.binary_search_by_key(&addr, |f| f.addr);
     let main = startup::main(file, |addr| find(addr).is_ok());
@@ -106,7 +106,7 @@ struct Found<'a> {
     kind: u8,
 }
 
-/// All that an image tells about its code.
+/// Returns everything that an image says about its code.
 ///
 /// # Errors
 /// If the file is not a readable ELF file.
@@ -189,12 +189,12 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     Ok(symbols)
 }
 
-/// Joins the symbols with the unwind table: ranges without a symbol become functions or fragments.
+/// Merges the symbols with the unwind table. Ranges without a symbol become functions or fragments.
 fn merge(symbols: &mut Symbols, tables: &Tables, labels: &[(u64, String)]) {
     let named = std::mem::take(&mut symbols.functions);
     let mut named = named.into_iter().peekable();
     let mut ranges = tables.ranges.iter().peekable();
-    // The end of the last function with a symbol: ranges within it are its parts.
+    // The end of the last function with a symbol. Ranges inside it are its parts.
     let mut covered = 0;
     loop {
         let symbol = named.peek().map_or(u64::MAX, |f| f.addr);
@@ -259,8 +259,9 @@ fn is_linkage_table(section: &str) -> bool {
     section.starts_with(".plt") || section == ".iplt"
 }
 
-/// Where the code of a file's linkage tables is (`.plt` and its kin, by the names of sections), as link-time addresses.
-/// It belongs to no function and leads to those of other files. None if the file cannot be read.
+/// Returns the code of a file's linkage tables (`.plt` and related sections, found by name), as link-time addresses.
+/// This code belongs to no function and leads to functions in other files. The result is empty if the file cannot be
+/// read.
 #[must_use]
 pub fn linkage_tables(bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
     let Ok(file): Result<ElfFile64<'_>, _> = ElfFile64::parse(bytes) else {
@@ -272,7 +273,7 @@ pub fn linkage_tables(bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
         .collect()
 }
 
-/// Executable sections but for the PLT; executable segments where there are no sections.
+/// Returns the executable sections except the PLT, or the executable segments if there are no sections.
 fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
     let mut ranges = Vec::new();
     for section in file.sections() {
@@ -292,10 +293,10 @@ fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Of what mapping symbols tell (address, whether data begins there): where data begins and ends in code. That code
-/// begins where there is code already says only that the assembler's options change.
+/// Returns where data begins and ends in code, according to the mapping symbols (address, whether data begins there).
+/// A symbol that begins code inside code only says that the assembler's options change.
 fn bounds(mut mapping: Vec<(u64, bool)>) -> impl Iterator<Item = u64> {
-    // Data of no length comes before the code that begins there.
+    // Empty data comes before the code that begins at the same address.
     mapping.sort_unstable_by_key(|&(addr, data)| (addr, !data));
     let mut within = false;
     mapping.into_iter().filter_map(move |(addr, data)| {
@@ -305,13 +306,13 @@ fn bounds(mut mapping: Vec<(u64, bool)>) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Whether a name is that of a mapping symbol, and whether it is one of data.
+/// Returns `None` if a name is not that of a mapping symbol, and otherwise whether the symbol marks data.
 fn mapping_symbol(name: &str) -> Option<bool> {
     let rest = name.strip_prefix('$')?;
     if rest == "d" || rest.starts_with("d.") {
         return Some(true);
     }
-    // `$xrv64i2p1_m2p0`: with the extensions in use.
+    // `$xrv64i2p1_m2p0`: followed by the extensions in use.
     let code = rest == "x" || rest.starts_with("x.") || rest.starts_with("xrv");
     code.then_some(false)
 }
@@ -341,13 +342,13 @@ fn from_table<'a>(
                     mapping.push((addr, data));
                     continue;
                 }
-                // Labels that the assembler leaves where the linker may change distances are what addresses are
-                // computed from, or where tables of frames say something new. LLVM's have no names.
+                // If the linker may change distances, the assembler keeps the labels that addresses are computed from,
+                // or where unwind tables change. LLVM's labels have no names.
                 if mapping.is_some() && (name.is_empty() || name.starts_with(".L")) {
                     continue;
                 }
                 let local = name.starts_with(".L") || is_part(name);
-                // Those that only their own file knows are loops of a function, mostly.
+                // Local symbols are mostly labels of loops in a function.
                 if !local && !name.is_empty() && st_info >> 4 != elf::STB_LOCAL {
                     untyped.push((addr, base(name).to_owned()));
                 }
@@ -388,17 +389,17 @@ fn from_table<'a>(
     }
 }
 
-/// A name without its version.
+/// Returns a name without its version.
 fn base(name: &str) -> &str {
     name.split('@').next().unwrap_or_default()
 }
 
-/// Whether a name is that of a piece of a function which is never called.
+/// Returns whether a name is that of a piece of a function that is never called.
 fn is_part(name: &str) -> bool {
     name.ends_with(".cold") || name.contains(".cold.")
 }
 
-/// Reads all landing pads, and finds the ranges that begin with one or hold those of others: they are parts of
+/// Reads all landing pads. Ranges that begin with one, or contain those of other ranges, are marked as parts of
 /// functions.
 fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
     let mut tables: Vec<(u64, &[u8])> = Vec::new();
@@ -411,7 +412,7 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
             tables.push((section.address(), data));
         }
     }
-    // Bytes of such a nop.
+    // The possible sizes of the nop described below, in bytes.
     let nops: &[u64] = match abi::of_file(file) {
         Some(Isa::Riscv64) => &[2, 4],
         Some(Isa::Aarch64) => &[4],
@@ -433,8 +434,8 @@ fn landing_pads(file: &ElfFile64<'_>, ranges: &mut [Range]) -> Vec<u64> {
         }
         for pad in pads.drain(..) {
             all.push(pad);
-            // A part that begins with a landing pad has a nop before it, for an offset of zero means that there is
-            // none.
+            // A part that begins with a landing pad has a nop before it, because an offset of zero means that there is
+            // no landing pad.
             let from_start = pad.wrapping_sub(range.addr);
             if from_start >= range.size || nops.contains(&from_start) {
                 parts.push(pad);

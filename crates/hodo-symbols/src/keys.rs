@@ -1,10 +1,10 @@
-//! Static keys: branches that the program itself switches by changing their instruction, from a jump to a nop and back.
+//! Static keys: the program itself switches branches by changing their instructions between a jump and a nop.
 //!
-//! The section `hodo_keys` has 16 bytes for each branch: the distances to its instruction, to where its jump leads and
-//! to the word of the global offset table that holds the address of a symbol, each as 32 bits from its own place; then
-//! how far after that symbol its key is. Bit 0 of that says what the program takes the branch's condition for if it
-//! does not jump; the next two mean nothing. A key has 32 bytes: its state, flags, the address and length of its name,
-//! and its index if it is in an array.
+//! The section `hodo_keys` has 16 bytes for each branch. The first three fields are 32-bit distances from their own
+//! addresses: to the instruction, to the target of its jump, and to the word of the global offset table that holds the
+//! address of a symbol. The fourth is the distance of the key from that symbol. Its bit 0 is the value of the condition
+//! when the branch does not jump; the next two bits are unused. A key has 32 bytes: its state, flags, the address and
+//! length of its name, and its index if it is in an array.
 
 use std::collections::HashMap;
 
@@ -32,14 +32,14 @@ const INITIALLY: u32 = 1;
 const TRACEPOINT: u32 = 2;
 const ELEMENT: u32 = 4;
 
-/// What branches on static keys a file has, and which keys of its own they ask. All addresses are link-time addresses.
+/// A file's branches on static keys, and the keys that they depend on. All addresses are link-time addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// Sorted by address of the instruction, no two of which overlap.
+    /// Sorted by the address of the instruction. No two overlap.
     pub branches: Vec<Branch>,
     /// Sorted by address.
     pub keys: Vec<Key>,
-    /// Address of the word that is not 0 while a thread switches keys, if the file tells it (a note in
+    /// The address of the word that is not 0 while a thread switches keys, if the file has a note with it (in
     /// `.note.hodo.keys`, owner `hodo`, type 2). Its upper half is the id of the thread's process.
     pub lock: Option<u64>,
 }
@@ -47,30 +47,30 @@ pub struct Keys {
 /// A branch on a static key: one instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Branch {
-    /// Address of the instruction.
+    /// The address of the instruction.
     pub code: u64,
-    /// Where its jump leads, when it is one.
+    /// The target of its jump.
     pub target: u64,
     /// Its key.
     pub key: KeyPlace,
     /// Whether the key is on when the instruction is a nop.
     pub likely: bool,
-    /// Bytes of the instruction.
+    /// The size of the instruction in bytes.
     pub size: u8,
     /// Whether it is a jump in the file.
     pub jumps: bool,
-    /// Of which instruction set it is.
+    /// The forms of its instruction set.
     forms: Forms,
 }
 
 impl Branch {
-    /// Where the next instruction begins.
+    /// Returns the address of the next instruction.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.code.wrapping_add(self.size.into())
     }
 
-    /// What the instruction is while its key is in a state, at the same distances from each other as in the file.
+    /// Returns the instruction for a state of the key. Distances are those in the file.
     #[must_use]
     pub fn bytes(&self, enabled: bool) -> Vec<u8> {
         match enabled != self.likely {
@@ -80,23 +80,23 @@ impl Branch {
     }
 }
 
-/// Where a key is.
+/// The place of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyPlace {
-    /// In the file itself, unless another one has a symbol of the same name and comes first.
+    /// In the file itself, unless another file that comes first has a symbol of the same name.
     Here {
         /// Its link-time address.
         addr: u64,
-        /// The name of the symbol by which the dynamic linker finds it, if it is to look for one.
+        /// The name of the symbol, if the dynamic linker looks the key up.
         symbol: Option<String>,
-        /// How far after the symbol it is, in bytes.
+        /// The offset from the symbol in bytes.
         offset: u64,
     },
-    /// In another file, which the dynamic linker finds.
+    /// In another file that the dynamic linker finds.
     Elsewhere {
         /// The name of the symbol.
         symbol: String,
-        /// How far after it the key is, in bytes.
+        /// The offset from the symbol in bytes.
         offset: u64,
     },
 }
@@ -104,13 +104,13 @@ pub enum KeyPlace {
 /// A static key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Address of its 32 bytes, the first four of which are its state.
+    /// The address of its 32 bytes. The first four are its state.
     pub addr: u64,
-    /// Its name, that of its array if it is an element of one; empty if the file does not have it.
+    /// Its name, or that of its array. Empty if the file does not have it.
     pub name: String,
-    /// Which element of an array it is.
+    /// Its index, if it is in an array.
     pub index: Option<u64>,
-    /// Whether it is on in the beginning.
+    /// Whether it is on when the program starts.
     pub initial: bool,
     /// Whether it switches a tracepoint.
     pub tracepoint: bool,
@@ -119,43 +119,43 @@ pub struct Key {
 /// What is wrong with a file's table of static branches.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
-    /// Its size is not that of whole entries.
+    /// Its size is not a multiple of an entry's size.
     #[error("its size of {0} bytes is not a multiple of 16")]
     Size(usize),
     /// The section cannot be read.
     #[error("it cannot be read: {0}")]
     Section(String),
-    /// The entry of this number has an address that is not in the code.
+    /// The address in this entry is not code.
     #[error("entry {0} is about {1:#x}, where there is no code")]
     NoCode(usize, u64),
-    /// There is another instruction.
+    /// The instruction is neither a nop nor a jump.
     #[error("at {1:#x}, which entry {0} is about, there is neither a nop nor a jump")]
     NoBranch(usize, u64),
-    /// The instruction leads elsewhere.
+    /// The jump leads somewhere else.
     #[error("the jump at {1:#x} leads to {2:#x}, but to {3:#x} by entry {0}")]
     Target(usize, u64, u64, u64),
-    /// The jump does not reach so far.
+    /// The jump does not reach that far.
     #[error("the jump at {1:#x} does not reach {2:#x}, where entry {0} has it lead")]
     Far(usize, u64, u64),
     /// There is no address of a key.
     #[error("entry {0} takes the address of its key from {1:#x}, where there is none")]
     NoSlot(usize, u64),
-    /// There is no room for a key.
+    /// A key does not fit there.
     #[error("the key of entry {0} is at {1:#x}, which is not in the data")]
     NoKey(usize, u64),
     /// The key's name is not in the file.
     #[error("the name of the key at {0:#x} is not in the file")]
     NoName(u64),
-    /// Two branches have bytes in common.
+    /// Two branches overlap.
     #[error("the branches at {0:#x} and {1:#x} overlap")]
     Overlap(u64, u64),
 }
 
-/// The branches on static keys of an ELF file, and its keys. A file without that section, or for an instruction set
-/// that the keys are not made for, has none.
+/// Returns the branches on static keys of an ELF file, and its keys. There are none if the file lacks the section, or
+/// if static keys do not exist for its instruction set.
 ///
 /// # Errors
-/// What is wrong with the table.
+/// If the table is damaged.
 pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
     let Ok(file) = ElfFile64::<Endianness>::parse(bytes) else {
         return Ok(Keys::default());
@@ -187,7 +187,7 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
         }
     }
     found.branches.sort_by_key(|branch| branch.code);
-    // Code that linkers have found to be the same is listed once for each of its origins.
+    // If linkers merge identical code, it is listed once for each of its origins.
     found.branches.dedup();
     for pair in found.branches.windows(2) {
         if pair[0].end() > pair[1].code {
@@ -204,7 +204,7 @@ pub fn keys(bytes: &[u8]) -> Result<Keys, KeysError> {
     Ok(found)
 }
 
-/// The key at an address of a file: one that only other files have branches on.
+/// Returns the key at an address of a file, for keys on which only other files have branches.
 #[must_use]
 pub fn key_at(bytes: &[u8], addr: u64) -> Option<Key> {
     let file = ElfFile64::<Endianness>::parse(bytes).ok()?;
@@ -212,7 +212,7 @@ pub fn key_at(bytes: &[u8], addr: u64) -> Option<Key> {
     Memory::new(&file, forms).key(addr).ok()
 }
 
-/// The address of the lock.
+/// Returns the address of the lock.
 fn lock(file: &ElfFile64<'_, Endianness>) -> Option<u64> {
     const LOCK: (&[u8], u32) = (b"hodo\0", 2);
     let section = file.section_by_name(".note.hodo.keys")?;
@@ -222,7 +222,7 @@ fn lock(file: &ElfFile64<'_, Endianness>) -> Option<u64> {
     (addr != 0).then_some(addr)
 }
 
-/// Address of the key of a branch, if it is here.
+/// Returns the address of a branch's key, if it is in this file.
 fn own_key(branch: &Branch) -> Option<u64> {
     match branch.key {
         KeyPlace::Here { addr, .. } => Some(addr),
@@ -230,18 +230,18 @@ fn own_key(branch: &Branch) -> Option<u64> {
     }
 }
 
-/// What a word of the data will be.
+/// The value that a word of the data will have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Word {
     Address(u64),
-    /// By the symbol's name; where it is in the file itself.
+    /// A symbol by name, its address if it is in the file itself, and an addend.
     Symbol(String, Option<u64>, i64),
 }
 
-/// A loaded part of the file.
+/// A loaded segment of the file.
 struct Segment<'a> {
     addr: u64,
-    /// Bytes in memory; those that are not in the file are 0.
+    /// The size in memory in bytes. Bytes beyond those in the file are 0.
     size: u64,
     bytes: &'a [u8],
     executable: bool,
@@ -320,7 +320,7 @@ impl<'a> Memory<'a> {
         segments.find(|segment| addr.wrapping_sub(segment.addr) < segment.size)
     }
 
-    /// This many bytes of the file.
+    /// Returns this many bytes of the file.
     fn bytes(&self, addr: u64, len: u64) -> Option<&'a [u8]> {
         let segment = self.segment(addr)?;
         let start = usize::try_from(addr - segment.addr).ok()?;
@@ -328,19 +328,19 @@ impl<'a> Memory<'a> {
         segment.bytes.get(start..end)
     }
 
-    /// A word as it is in the file.
+    /// Returns a word as it is in the file.
     fn plain(&self, addr: u64) -> Option<u64> {
         let word = self.bytes(addr, 8)?;
         Some(u64::from_le_bytes(word.try_into().ok()?))
     }
 
-    /// A word as it will be.
+    /// Returns a word as it will be after relocation.
     fn word(&self, addr: u64) -> Option<Word> {
         let relocated = self.relocated.get(&addr).cloned();
         relocated.or_else(|| self.plain(addr).map(Word::Address))
     }
 
-    /// The branch of the entry at an address.
+    /// Decodes the branch of the entry at an address.
     fn branch(&self, index: usize, at: u64, entry: &[u8; ENTRY]) -> Result<Branch, KeysError> {
         let number = |field: usize| {
             let bytes = &entry[field..field + 4];
@@ -382,12 +382,12 @@ impl<'a> Memory<'a> {
         })
     }
 
-    /// The length of the instruction at an address, and where it leads if it is a jump.
+    /// Returns the length of the instruction at an address, and its target if it is a jump.
     fn instruction(&self, addr: u64) -> Option<(u8, Option<u64>)> {
         self.forms.read(addr, |len| self.bytes(addr, len))
     }
 
-    /// The key that is this many bytes after the symbol whose address is in a word.
+    /// Returns the key that is this many bytes after the symbol whose address is in a word.
     fn place(&self, index: usize, slot: u64, offset: u64) -> Result<KeyPlace, KeysError> {
         let no_slot = KeysError::NoSlot(index, slot);
         let (base, symbol) = match self.word(slot) {
@@ -418,7 +418,7 @@ impl<'a> Memory<'a> {
         })
     }
 
-    /// Where the name of a key is, and its length.
+    /// Returns the address and the length of a key's name.
     fn name_of(&self, key: u64) -> Option<(u64, u64)> {
         let at = match self.word(key.checked_add(8)?)? {
             Word::Address(at) => at,
@@ -427,10 +427,10 @@ impl<'a> Memory<'a> {
         Some((at, self.plain(key.checked_add(16)?)?))
     }
 
-    /// The key at an address.
+    /// Returns the key at an address.
     fn key(&self, addr: u64) -> Result<Key, KeysError> {
         let Some(content) = self.bytes(addr, KEY) else {
-            // A copy of a library's, which the dynamic linker makes.
+            // This is a copy of a library's key, made by the dynamic linker.
             return Ok(Key {
                 addr,
                 name: String::new(),

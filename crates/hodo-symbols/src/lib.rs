@@ -1,6 +1,6 @@
 //! Function names and addresses of ELF files, their unwind tables, and demangling.
 //!
-//! A stripped file has functions, too: [`symbols`] takes those that the unwind tables know.
+//! Stripped files have functions, too: [`symbols`] takes those that the unwind tables describe.
 #![forbid(unsafe_code)]
 
 mod abi;

@@ -1,8 +1,8 @@
-//! Landing pads: where a function goes on after an exception.
+//! Landing pads: where a function continues after an exception.
 
 use gimli::{EndianSlice, LittleEndian, Reader};
 
-/// The landing pads of the function at `start`, whose table is at the beginning of `data`.
+/// Returns the landing pads of the function at `start`, whose table is at the beginning of `data`.
 pub(crate) fn landing_pads(data: &[u8], addr: u64, start: u64, pads: &mut Vec<u64>) -> Option<()> {
     let mut reader = EndianSlice::new(data, LittleEndian);
     let total = data.len();

@@ -1,24 +1,24 @@
-//! Signal frames made by the kernel, where no unwind table describes them.
+//! Signal frames made by the kernel, for code that no unwind table describes.
 
 use hodo_abi::Isa;
 
 use crate::{Caller, Registers};
 
-/// RISC-V: `struct rt_sigframe` has a `siginfo_t` and a `ucontext_t`, in which these are (bytes from the beginning).
+/// RISC-V: `struct rt_sigframe` consists of a `siginfo_t` and a `ucontext_t`. These are offsets in it, in bytes.
 mod riscv64 {
     pub const NUMBER: u64 = 0;
     pub const FLAGS: u64 = 128;
     pub const LINK: u64 = 136;
-    /// The address of the instruction, and then x1 to x31.
+    /// The address of the instruction, followed by x1 to x31.
     pub const REGISTERS: u64 = 128 + 176;
 }
 
-/// Numbers of signals.
+/// The numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<u64> = 1..=64;
 
-/// What was interrupted, if the code that has `registers` is that to which a signal handler returns, and no table has
-/// it: the kernel's own code (vDSO) is in no file. It is known by the frame that the stack pointer leads to; whether
-/// the address that was interrupted is one of code is to be looked at by the caller. `read` reads words of memory.
+/// Returns what was interrupted, if `registers` belong to the code that signal handlers return to and no table
+/// describes it. The kernel's own code (vDSO) is in no file. It is recognised by the frame that the stack pointer
+/// points to. The caller must check whether the interrupted address is code. `read` reads words of memory.
 #[must_use]
 pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> Option<Caller> {
     if registers.isa() != Isa::Riscv64 {
@@ -38,7 +38,7 @@ pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> 
             word(riscv64::REGISTERS + 8 * u64::from(register))?,
         );
     }
-    // A stack that is another one than the handler's may be anywhere, but it is one.
+    // If the handler ran on another stack, the interrupted stack may be anywhere, but its pointer is aligned.
     if registers.stack_pointer()? % 16 != 0 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Finds a stripped program's `main`: the C library's startup code says where it is.
+//! Finds `main` in a stripped program with the help of the C library's startup code.
 
 mod riscv64;
 mod x86_64;
@@ -13,10 +13,11 @@ use object::{
 
 use crate::abi;
 
-/// Bytes of `_start` that are looked at on x86-64: glibc's and musl's are shorter.
+/// How many bytes of `_start` are examined on x86-64. Those of glibc and musl are shorter.
 const LENGTH: usize = 64;
 
-/// The address of `main`, where the startup code says it. `is_function`: whether a function begins at an address.
+/// Returns the address of `main`, if the startup code shows it. `is_function` returns whether a function begins at an
+/// address.
 pub(crate) fn main(
     file: &ElfFile64<'_, Endianness>,
     is_function: impl Fn(u64) -> bool,
@@ -39,7 +40,7 @@ pub(crate) fn main(
         Some(Isa::Riscv64) => {
             let word = |addr| word(file, addr);
             let start = riscv64::Code::new(code, entry, &word);
-            // It may be a jump to it, which is no function of its own (glibc: `__wrap_main`).
+            // The address may be that of a jump to main, which is not a function itself (glibc: `__wrap_main`).
             start.main().and_then(|main| {
                 let jump = || start.jump_at(main).filter(|jump| is_function(*jump));
                 Some(main).filter(|main| is_function(*main)).or_else(jump)
@@ -49,7 +50,8 @@ pub(crate) fn main(
     }
 }
 
-/// The word that is at an address when the program starts: what the dynamic linker writes there, or what the file has.
+/// Returns the word that is at an address when the program starts: the one that the dynamic linker writes, or the one
+/// in the file.
 fn word(file: &ElfFile64<'_, Endianness>, addr: u64) -> Option<u64> {
     let mut relocations = file.dynamic_relocations().into_iter().flatten();
     if let Some((_, relocation)) = relocations.find(|(at, _)| *at == addr) {

@@ -1,4 +1,4 @@
-//! Ranges of code, from the unwind tables.
+//! Ranges of code in the unwind tables.
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice,
@@ -17,67 +17,68 @@ type Reader<'a> = EndianSlice<'a, LittleEndian>;
 pub(crate) struct Range {
     pub addr: u64,
     pub size: u64,
-    /// It is a signal handler's return code.
+    /// Whether it is the code that signal handlers return to.
     pub signal: bool,
     pub lsda: Option<u64>,
-    /// Functions go on here after an exception that begin elsewhere.
+    /// Whether a function that begins elsewhere continues here after an exception.
     pub part: bool,
-    /// How far below the frame's address the return address is kept, if it is anywhere.
+    /// How far below the frame's address the return address is kept, if it is on the stack.
     kept: Option<i32>,
-    /// Where in `Tables::rows` its rows are.
+    /// Its rows in `Tables::rows`.
     rows: std::ops::Range<u32>,
 }
 
-/// Where the frame of a function is (the CFA): what the stack pointer was before the call. On x86-64 that is the
-/// address above the return address, so at a function's entry it is `Stack(8)`; where the return address is in a
-/// register, `Stack(0)`.
+/// Where the frame of a function is (the CFA, the stack pointer before the call). On x86-64 that is the address above
+/// the return address, so at a function's entry it is `Stack(8)`. Where calls leave the return address in a register,
+/// it is `Stack(0)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cfa {
     /// This far above the stack pointer.
     Stack(i32),
-    /// This far above the register that is the frame pointer where there is one: `rbp`, `s0`.
+    /// This far above the register used as frame pointer: `rbp` or `s0`.
     Frame(i32),
-    /// Not told in these terms, or there is no return address.
+    /// It cannot be expressed in these terms, or there is no return address.
     Other,
 }
 
-/// From an address on, the frame is found so.
+/// Where the frame is, from an address on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Link-time address of the first instruction that it is true for.
+    /// The link-time address of the first instruction that this applies to.
     pub addr: u64,
     /// Where the frame is.
     pub cfa: Cfa,
 }
 
-/// What the unwind tables tell about frames.
+/// What the unwind tables say about frames.
 #[derive(Debug, Clone, Default)]
 pub struct Frames {
-    /// Sorted by address, without overlap.
+    /// Sorted by address, without overlaps.
     ranges: Vec<FrameRange>,
     rows: Vec<Row>,
 }
 
-/// What is known of a range of addresses.
+/// What is known about a range of addresses.
 #[derive(Debug, Clone)]
 struct FrameRange {
     start: u64,
     end: u64,
-    /// Which of the rows are its own.
+    /// Its own rows.
     rows: std::ops::Range<u32>,
     /// See [`Frames::return_address`].
     kept: Option<i32>,
 }
 
 impl Frames {
-    /// Whether a range begins at an address, as one does for each function that was compiled.
+    /// Returns whether a range begins at an address. One begins at each compiled function.
     #[must_use]
     pub fn starts_at(&self, addr: u64) -> bool {
         let found = self.ranges.binary_search_by_key(&addr, |range| range.start);
         found.is_ok()
     }
 
-    /// The rows of the range that holds an address: the first is for its start. None where no range does.
+    /// Returns the rows of the range that contains an address. The first row is for its start. There are none if no
+    /// range contains it.
     #[must_use]
     pub fn rows(&self, addr: u64) -> &[Row] {
         self.range(addr).map_or(&[], |range| {
@@ -91,14 +92,14 @@ impl Frames {
         (addr < range.end).then_some(range)
     }
 
-    /// How far below the frame's address the function that holds `addr` keeps its return address on the stack: always
-    /// in the same place, if it does. On x86-64 calls put it there.
+    /// Returns how far below the frame's address the function at `addr` keeps its return address, if it always keeps it
+    /// in the same place on the stack. On x86-64, calls put it there.
     #[must_use]
     pub fn return_address(&self, addr: u64) -> Option<i32> {
         self.range(addr)?.kept
     }
 
-    /// Where the frame is at an instruction.
+    /// Returns where the frame is at an instruction.
     #[must_use]
     pub fn at(&self, addr: u64) -> Option<Cfa> {
         let rows = self.rows(addr);
@@ -106,7 +107,7 @@ impl Frames {
         Some(rows.get(at.checked_sub(1)?)?.cfa)
     }
 
-    /// For questions about many instructions near an address.
+    /// Returns what is needed to answer questions about many instructions near an address.
     #[must_use]
     pub fn near(&self, addr: u64) -> Near<'_> {
         Near {
@@ -119,17 +120,17 @@ impl Frames {
     }
 }
 
-/// What the unwind tables tell about frames near an address.
+/// What the unwind tables say about frames near an address.
 #[derive(Debug, Clone)]
 pub struct Near<'f> {
     frames: &'f Frames,
     range: std::ops::Range<u64>,
-    /// Those of that range.
+    /// The rows of that range.
     pub rows: &'f [Row],
 }
 
 impl Near<'_> {
-    /// Where the frame is at an instruction.
+    /// Returns where the frame is at an instruction.
     #[must_use]
     pub fn at(&self, addr: u64) -> Option<Cfa> {
         if !self.range.contains(&addr) {
@@ -144,19 +145,19 @@ impl Near<'_> {
 pub(crate) struct Tables {
     pub ranges: Vec<Range>,
     rows: Vec<Row>,
-    /// Where the frame is when a function is entered.
+    /// Where the frame is at a function's entry.
     entry: Cfa,
 }
 
 impl Tables {
-    /// At its start the stack holds nothing of its own, but for the return address if calls put it there.
+    /// Returns whether the stack is empty at the start of the range, except for a return address that a call pushed.
     pub fn is_entry_like(&self, range: &Range) -> bool {
         self.rows
             .get(range.rows.start as usize)
             .is_some_and(|row| row.cfa == self.entry)
     }
 
-    /// The frames alone.
+    /// Returns only the frames.
     pub fn into_frames(self) -> Frames {
         let mut ranges: Vec<_> = Vec::with_capacity(self.ranges.len());
         for range in self.ranges {
@@ -197,7 +198,7 @@ pub(crate) fn tables(file: &ElfFile64<'_>) -> Tables {
         rows: Vec::new(),
         entry: Cfa::Other,
     };
-    // Of another machine it is not known what the numbers of registers mean.
+    // Column numbers of unknown instruction sets cannot be interpreted.
     let Some(numbers) = abi::of_file(file).map(abi::numbers) else {
         return found;
     };
@@ -292,19 +293,19 @@ where
     }
 }
 
-/// What holds at one instruction.
+/// The state at one instruction.
 #[derive(Clone, Copy)]
 struct State {
     numbers: &'static Numbers,
     return_column: Register,
-    /// It was said where the frame is.
+    /// Whether the place of the frame was defined.
     told: bool,
     cfa: Cfa,
-    /// There is a return address.
+    /// Whether there is a return address.
     returns: bool,
-    /// What offsets from the frame's address are multiplied by.
+    /// The factor by which offsets from the frame's address are multiplied.
     factor: i64,
-    /// How far below that address the return address is or was kept.
+    /// How far below that address the return address is, or was, kept.
     kept: Option<i32>,
 }
 
@@ -344,7 +345,7 @@ impl State {
                     Cfa::Stack(offset) | Cfa::Frame(offset) => {
                         plain(register, u64::try_from(offset).unwrap_or(u64::MAX))
                     }
-                    // GNU's assembler for RISC-V begins with the register alone.
+                    // GNU's assembler for RISC-V first defines the register alone.
                     Cfa::Other if !self.told => plain(register, 0),
                     Cfa::Other => Cfa::Other,
                 };
@@ -376,8 +377,8 @@ impl State {
     }
 }
 
-/// The rows of one range: one for its start, and one for each place where something changes. Returns how far below the
-/// frame's address the return address is kept.
+/// Appends the rows of one range: one for its start, and one for each change. Returns how far below the frame's address
+/// the return address is kept.
 fn rows(
     mut state: State,
     mut instructions: gimli::CallFrameInstructionIter<'_, Reader<'_>>,

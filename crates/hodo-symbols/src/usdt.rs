@@ -1,36 +1,35 @@
-//! USDT probes, which programmers have put into a program (`sys/sdt.h`): the notes in `.note.stapsdt`.
+//! USDT probes that programmers put in a program (`sys/sdt.h`): the notes in `.note.stapsdt`.
 //!
-//! Those that are tracepoints have another note in `.note.hodo.tracepoint` (owner `hodo`, type 1): the address of the
-//! same instruction, then three texts: group, name, and the arguments as `NAME:TYPE NAME:TYPE`. The static key that
-//! switches it on is called `GROUP:NAME`.
+//! A probe that is a tracepoint also has a note in `.note.hodo.tracepoint` (owner `hodo`, type 1). It contains the
+//! address of the same instruction, then three texts: the group, the name, and the arguments as `NAME:TYPE NAME:TYPE`.
+//! The static key that switches it on is named `GROUP:NAME`.
 
 use std::collections::HashMap;
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-/// A probe that is in the source of a program.
+/// A probe in the source of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usdt {
-    /// Who made it.
+    /// The name of its provider.
     pub provider: String,
-    /// Its name. Several places can have the same.
+    /// Its name. Several probes may have the same name.
     pub name: String,
     /// Link-time address of its instruction, a `nop`.
     pub addr: u64,
-    /// Link-time address of the two bytes that tell the program by another value than 0 that it is wanted; if it has
-    /// some.
+    /// The link-time address of its semaphore, if it has one: two bytes that are not 0 while the probe is in use.
     pub semaphore: Option<u64>,
-    /// Its arguments, as the assembler had them: `-4@%edi 8@-16(%rbp)`.
+    /// Its arguments, as the assembler wrote them: `-4@%edi 8@-16(%rbp)`.
     pub arguments: String,
-    /// What is known beside, if it is a tracepoint.
+    /// More about it, if it is a tracepoint.
     pub tracepoint: Option<Tracepoint>,
 }
 
-/// A tracepoint: code that comes to its probe only while a static key is on.
+/// A tracepoint: a probe that is reached only while a static key is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracepoint {
-    /// Its arguments, in the order of those of the probe.
+    /// Its arguments, in the order of the probe's.
     pub arguments: Vec<Argument>,
 }
 
@@ -39,12 +38,12 @@ pub struct Tracepoint {
 pub struct Argument {
     /// Its name.
     pub name: String,
-    /// `u8` … `u64`, `i8` … `i64`, `bool`, `char`, `f32`, `f64`, `ptr`, or `str`: the address of a text that ends with
-    /// a byte 0.
+    /// `u8` … `u64`, `i8` … `i64`, `bool`, `char`, `f32`, `f64`, `ptr`, or `str` for the address of a null-terminated
+    /// string.
     pub ty: String,
 }
 
-/// The probes of an ELF file in the order of its notes. A damaged note ends them.
+/// Returns the probes of an ELF file in the order of its notes. A damaged note ends the list.
 #[must_use]
 pub fn usdt(bytes: &[u8]) -> Vec<Usdt> {
     let mut found = Vec::new();
@@ -94,11 +93,11 @@ pub fn usdt(bytes: &[u8]) -> Vec<Usdt> {
     found
 }
 
-/// Owners and types of notes.
+/// The owners and types of notes.
 const STAPSDT: (&[u8], u32) = (b"stapsdt\0", 3);
 const TRACEPOINT: (&[u8], u32) = (b"hodo\0", 1);
 
-/// The first note's description, if it is one of these, and what is after it.
+/// Returns the description of the first note if it is of this kind, and what follows the note.
 pub(crate) fn note<'n>(
     bytes: &'n [u8],
     wanted: (&[u8], u32),
@@ -115,7 +114,8 @@ pub(crate) fn note<'n>(
     Some(((wanted == (owner, kind)).then_some(content), after))
 }
 
-/// `base`: where the section is that the addresses count from; it may have been moved since.
+/// Decodes a note. `base` is the address of the section that the note's addresses refer to; it may have been moved
+/// since.
 fn read(description: &[u8], base: Option<u64>) -> Option<Usdt> {
     let word = |at: usize| {
         Some(u64::from_le_bytes(

@@ -1,4 +1,4 @@
-//! Static keys of programs as compilers and linkers make them, and of damaged ones.
+//! Static keys of programs as compilers and linkers make them, and in damaged files.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,7 +30,7 @@ fn compiled(name: &str, flags: &[&str]) -> Vec<u8> {
     std::fs::read(compile(name, flags)).expect("a program")
 }
 
-/// The branches of a function.
+/// Returns the branches of a function.
 fn of<'k>(bytes: &[u8], keys: &'k Keys, name: &str) -> Vec<&'k Branch> {
     let functions = functions(bytes).expect("functions");
     let function = functions.iter().find(|f| f.name == name).expect(name);
@@ -51,7 +51,7 @@ fn told(key: &Key) -> (&str, Option<u64>, bool, bool) {
     (&key.name, key.index, key.initial, key.tracepoint)
 }
 
-/// What is the same in all programs that have their own keys.
+/// Checks what is the same in all programs that have their own keys.
 fn check(bytes: &[u8], keys: &Keys) {
     let told: Vec<_> = keys.keys.iter().map(told).collect();
     for expected in [
@@ -78,7 +78,7 @@ fn check(bytes: &[u8], keys: &Keys) {
     let asked: Vec<_> = jumps.iter().map(|b| (b.likely, b.jumps)).collect();
     assert_eq!(asked, [(true, true), (false, true)]);
     for branch in &keys.branches {
-        // What is in the file is what the state in the beginning says.
+        // The instruction in the file matches the initial state.
         let file = ElfFile64::<object::Endianness>::parse(bytes).expect("an ELF file");
         let size = u64::from(branch.size);
         let section = file
@@ -127,7 +127,7 @@ fn a_library_has_keys_that_others_can_take_the_place_of() {
         "libhidden.so",
         &["-shared", "-fPIC", "-DLIBRARY", "-fvisibility=hidden"],
     );
-    // Hidden functions are hidden, too, but their names are in the symbol table.
+    // Hidden functions have no dynamic symbols, but the symbol table has their names.
     check(&hidden, &hodo_symbols::keys(&hidden).expect("its keys"));
 }
 
@@ -151,7 +151,7 @@ fn keys_of_another_file_are_told_by_their_symbol() {
     assert_eq!((distant.size, distant.jumps), (5, false));
 }
 
-/// Where an address is in the file.
+/// Returns the offset of an address in the file.
 fn offset(bytes: &[u8], addr: u64) -> usize {
     let file = ElfFile64::<object::Endianness>::parse(bytes).expect("an ELF file");
     let mut segments = file.segments();
@@ -220,7 +220,7 @@ fn a_damaged_table_is_told_and_nothing_panics() {
     );
     let error = damaged(code, &[0xCC]).to_string();
     assert!(error.ends_with("is neither a nop nor a jump"), "{error}");
-    // A second entry about other bytes of the same instruction.
+    // Adds a second entry for other bytes of the same instruction.
     let twice: Vec<u8> = {
         let first = &good[table..table + 16];
         let mut entry = first.to_vec();
@@ -279,7 +279,7 @@ fn files_without_static_keys_have_none() {
     assert_eq!(start.map(|s| s.address()), Some(section(&bytes)));
 }
 
-/// A library with one branch on a key of its own, whose relocations say where the key and its name are.
+/// A library with one branch on its own key. Relocations contain the addresses of the key and its name.
 const ONE_BRANCH: &str = r#"
     .text
     .globl asked

@@ -9,8 +9,8 @@ use hodo_symbols::{Cfa, Debug, Registers, Shown, Unwinder, Word, symbols};
 const GCC: &str = "riscv64-linux-gnu-gcc";
 const QEMU: &str = "qemu-riscv64";
 
-/// `report` writes the registers x1 to x31, the address of an instruction of its own, and the stack from the stack
-/// pointer on.
+/// `report` writes the registers x1 to x31, the address of one of its own instructions, and the stack from the stack
+/// pointer upwards.
 const PROGRAM: &str = r#"
 #include <unistd.h>
 
@@ -61,7 +61,7 @@ int main(void) {
 }
 
 #ifdef WRAPPED
-// As newer C libraries begin programs that are in fixed places.
+// Newer C libraries begin programs at fixed addresses like this.
 __asm__(
     ".globl _start\n"
     ".type _start, @function\n"
@@ -80,12 +80,12 @@ __asm__(
 #endif
 "#;
 
-/// A program, if there is a compiler.
+/// Compiles a program, if there is a compiler.
 fn compiled(name: &str, flags: &[&str]) -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("riscv64");
     std::fs::create_dir_all(&directory).expect("a directory for programs");
     let (source, file) = (directory.join("program.c"), directory.join(name));
-    // Tests run at the same time.
+    // Tests run at the same time, so each has its own file.
     let own = directory.join(format!("{name}.c"));
     std::fs::write(&own, PROGRAM).expect("a source");
     std::fs::rename(&own, &source).expect("a source");
@@ -165,10 +165,10 @@ fn frames_are_told_in_terms_of_both_registers() {
     let kept = |name| symbols.frames.return_address(function(name).addr + 2);
     assert_eq!(kept("leaf"), None);
     assert!(kept("listed").is_some_and(|below| below >= 64));
-    // One that moves its stack pointer by a number that is not known.
+    // This function moves its stack pointer by a number that is not known statically.
     let rows = symbols.frames.rows(function("sized").addr);
     assert!(rows.iter().any(|row| matches!(row.cfa, Cfa::Frame(_))));
-    // Where execution begins is entered by no call: the table says that there is no return address.
+    // Execution begins here without a call, so the table says that there is no return address.
     assert!(function("_start").odd_entry);
 }
 
@@ -178,7 +178,7 @@ fn callers_are_found_on_real_stacks() {
         ("O2", &["-static", "-O2"][..]),
         ("O0", &["-static", "-O0"]),
         ("small", &["-static", "-Os", "-msave-restore"]),
-        // Only tables for debuggers.
+        // This has only tables for debuggers.
         (
             "debug",
             &["-static", "-O2", "-g", "-fno-asynchronous-unwind-tables"],
@@ -233,7 +233,7 @@ fn callers_are_found_on_real_stacks() {
         assert_eq!(&found[..4], ["report", "inner", "sized", "main"], "{name}");
         assert_eq!(found.last(), Some(&"_start"), "{name}: {found:?}");
         assert!(ended, "{name}");
-        // Of another machine it has nothing to tell.
+        // Registers of another instruction set yield nothing.
         let other = Registers::new(Isa::X86_64);
         assert!(unwinder.caller(head[31], &other, &read).is_none());
     }
@@ -256,7 +256,7 @@ fn what_is_not_kept_has_no_caller() {
     let caller = caller.expect("a caller");
     assert_eq!(caller.registers.instruction(), Some(0x1234));
     assert_eq!(caller.registers.stack_pointer(), Some(0x8000));
-    // The register is the caller's no more.
+    // The register no longer has the caller's value.
     let next = unwinder.caller(main.addr, &caller.registers, &|_| None);
     let next = next.expect("a frame");
     assert_eq!((next.registers.instruction(), next.none), (None, false));
@@ -276,7 +276,7 @@ fn variables_are_in_registers_of_their_own_numbers() {
         let found = debug.variable(name, pc, &symbols.frames);
         found.map(|variable| (variable.word, variable.shown))
     };
-    // When it is entered: a0 and a1.
+    // At its entry: in a0 and a1.
     let (count, shown) = word("count", inner.addr).expect("count");
     assert_eq!(count, Word::Register(10));
     assert!(matches!(shown, Shown::Signed(_)), "{shown:?}");
@@ -284,7 +284,7 @@ fn variables_are_in_registers_of_their_own_numbers() {
         word("text", inner.addr).expect("text").0,
         Word::Register(11)
     );
-    // Later: on the stack, by s0.
+    // Later: on the stack, relative to s0.
     let (count, _) = word("count", inner.addr + inner.size - 8).expect("count");
     let Word::Memory(base, _) = count else {
         panic!("{count:?}");
@@ -292,8 +292,8 @@ fn variables_are_in_registers_of_their_own_numbers() {
     assert_eq!(*base, Word::Register(8));
 }
 
-/// A function with a part elsewhere that begins with the nop before a landing pad, and a function that has a landing
-/// pad, too.
+/// A function with a part elsewhere that begins with the nop before a landing pad, and a function that contains a
+/// landing pad itself.
 const PARTED: &str = r#"
     .text
     .globl whole

@@ -1,4 +1,4 @@
-//! Finds the file that has another file's debugging information.
+//! Finds the file that contains another file's debugging information.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-/// Where separate files are.
+/// The directory of separate files.
 pub const ROOT: &str = "/usr/lib/debug";
 
-/// The directories in which separate files are, and are cached.
+/// Returns the directories that contain separate files, including the cache.
 pub fn roots() -> Vec<PathBuf> {
     vec![PathBuf::from(ROOT)]
 }
 
-/// Below such a directory: where the separate file of an ELF file is.
+/// Returns the path of an ELF file's separate file, below such a directory.
 pub fn by_build_id(bytes: &[u8]) -> Option<PathBuf> {
     Some(by_id(&crate::build_id(bytes)?))
 }
@@ -25,7 +25,7 @@ fn by_id(id: &str) -> PathBuf {
     PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
 }
 
-/// Where debuginfod's client keeps what it has fetched.
+/// Returns where debuginfod's client stores what it has downloaded.
 fn fetched(id: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from);
     let cache = cache.or_else(|| {
@@ -47,7 +47,7 @@ fn has_information(bytes: &[u8]) -> bool {
     })
 }
 
-/// The file that has the debugging information; its contents, if it is another one.
+/// Returns the file with the debugging information, and its contents if it is a different file.
 pub fn debug_file(
     path: &Path,
     bytes: &[u8],
@@ -84,10 +84,10 @@ pub fn debug_file(
     })
 }
 
-/// The contents of the file that holds what several separate files have in common (`.gnu_debugaltlink`, made by dwz).
+/// Returns the contents of the file with what several separate files have in common (`.gnu_debugaltlink`, made by dwz).
 ///
 /// # Errors
-/// If it is not there: tells which one.
+/// If the file is missing; the error names it.
 pub fn shared_file(
     path: &Path,
     bytes: &[u8],
@@ -118,7 +118,7 @@ pub fn shared_file(
     ))
 }
 
-/// The checksum that `.gnu_debuglink` has: CRC-32 (IEEE 802.3).
+/// Computes the checksum in `.gnu_debuglink`: CRC-32 (IEEE 802.3).
 fn checksum(bytes: &[u8]) -> u32 {
     let mut table = [0u32; 256];
     for (value, entry) in (0u32..).zip(&mut table) {

@@ -7,7 +7,7 @@ use gimli::{AttributeValue, Unit};
 
 use super::{Debug, Reader};
 
-/// Why a line has no place.
+/// Why a line has no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
     /// No source file has this name.
@@ -15,7 +15,7 @@ pub enum LineError {
     File {
         /// The name.
         file: String,
-        /// Some that there are.
+        /// Some similar names that exist.
         similar: Vec<String>,
     },
     /// The line has no code.
@@ -46,19 +46,18 @@ fn others(nearest: &[u32]) -> String {
     }
 }
 
-/// One line's beginning in the code.
+/// Where the code of one line begins.
 struct Row {
     addr: u64,
     line: u32,
 }
 
-/// Names of source files that are listed if one is not found.
+/// At most this many source files are listed if one is not found.
 const SIMILAR: usize = 5;
 
 impl Debug {
-    /// Where the code of a line begins: in the function that has the line, in each part of it that lies apart, and in
-    /// each place where a function with that line was inlined. `file` is the name of a source file, or the last parts
-    /// of its path.
+    /// Returns where the code of a line begins: in the function with the line, in each part of it that lies elsewhere,
+    /// and in each place where it was inlined. `file` is the name of a source file, or the last components of its path.
     ///
     /// # Errors
     /// If there is no such file, or the line has no code.
@@ -105,7 +104,7 @@ impl Debug {
         Ok(found.into_iter().collect())
     }
 
-    /// The source files and lines of these addresses, where rows of the line table begin at them.
+    /// Returns the source files and lines of those addresses at which rows of the line table begin.
     #[must_use]
     pub fn lines_at(&self, addrs: &BTreeSet<u64>) -> HashMap<u64, (String, u32)> {
         let mut found = HashMap::new();
@@ -129,7 +128,8 @@ impl Debug {
         found
     }
 
-    /// Where the second line of a function begins: after its prologue. The end of the function if there is none.
+    /// Returns the address of a function's second line, which follows its prologue, or the end of the function if there
+    /// is none.
     pub(crate) fn body(&self, unit: &Unit<Reader>, function: Range<u64>) -> u64 {
         let mut second = function.end;
         self.rows(unit, |_, _, row| {
@@ -140,7 +140,7 @@ impl Debug {
         second
     }
 
-    /// The source files of a unit that are wanted, by their numbers.
+    /// Returns the matching source files of a unit, by their numbers.
     fn files(
         &self,
         unit: &Unit<Reader>,
@@ -155,7 +155,7 @@ impl Debug {
             let bytes = self.dwarf.attr_string(unit, value).ok()?;
             Some(String::from_utf8_lossy(&bytes).into_owned())
         };
-        // Before version 5, files are counted from 1.
+        // Before DWARF 5, files were numbered from 1.
         let count = header.file_names().len() as u64;
         for index in 0..=count {
             let Some(file) = header.file(index) else {
@@ -177,7 +177,7 @@ impl Debug {
         files
     }
 
-    /// Calls `each` with the places in a unit where a statement begins: the sequence, the file's number, the place.
+    /// Calls `each` for the statements in a unit: the sequence, the file's number, and the place.
     fn rows(&self, unit: &Unit<Reader>, mut each: impl FnMut(u32, u64, Row)) {
         let Some(program) = unit.line_program.clone() else {
             return;
@@ -188,7 +188,7 @@ impl Debug {
         let mut kept = true;
         while let Ok(Some((_, row))) = rows.next_row() {
             if begins {
-                // Code that the linker has left out has lines at the beginning of memory, or at its end.
+                // Code that the linker dropped has lines at the beginning or the end of the address space.
                 kept = row.address() != 0 && row.address() < u64::MAX >> 1;
                 begins = false;
             }
@@ -208,7 +208,7 @@ impl Debug {
         }
     }
 
-    /// Of the places of one line: the first one in each part of a function, and in each copy that is inlined.
+    /// Returns the first of a line's addresses in each part of a function, and in each inlined copy.
     fn beginnings(&self, unit: &Unit<Reader>, mut places: Vec<u64>) -> Vec<u64> {
         places.sort_unstable();
         places.dedup();
@@ -221,7 +221,8 @@ impl Debug {
         places
     }
 
-    /// For each address: the innermost function, inlined or not, and the part of the outermost one that it is in.
+    /// Returns for each address the innermost function, inlined or not, and the part of the outermost one that contains
+    /// the address.
     fn scopes(&self, unit: &Unit<Reader>, addrs: &[u64]) -> HashMap<u64, (usize, u64)> {
         let mut scopes: HashMap<u64, (usize, u64)> = HashMap::new();
         if addrs.is_empty() {
@@ -240,7 +241,7 @@ impl Debug {
                         Some(&(_, part)) if !outer => part,
                         _ => range.start,
                     };
-                    // Those inside come after those outside.
+                    // Inner functions come after outer ones.
                     scopes.insert(*addr, (entry.offset().0, part));
                 }
             }
@@ -248,7 +249,7 @@ impl Debug {
         scopes
     }
 
-    /// The code of a function, inlined function or block.
+    /// Returns the code ranges of a function, inlined function or block.
     pub(crate) fn ranges(
         &self,
         unit: &Unit<Reader>,
@@ -266,7 +267,7 @@ impl Debug {
     }
 }
 
-/// A path without `.` and `..`.
+/// Removes `.` and `..` from a path.
 fn plain(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -284,14 +285,15 @@ fn plain(path: &str) -> String {
     parts.join("/")
 }
 
-/// Is it the file, or do its last parts say so?
+/// Returns whether `wanted` is the path, or its last components.
 fn is_path(path: &str, wanted: &str) -> bool {
     let wanted = plain(wanted);
     let rest = path.strip_suffix(wanted.as_str());
     rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/') || wanted.starts_with('/'))
 }
 
-/// Some source files for one that is not there: those of its name with another ending or case, or else the first ones.
+/// Returns some source files similar to a missing one: the same name with another extension or case, or else the first
+/// files.
 fn similar(files: &BTreeSet<String>, wanted: &str) -> Vec<String> {
     let stem = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -302,7 +304,7 @@ fn similar(files: &BTreeSet<String>, wanted: &str) -> Vec<String> {
     let names = |paths: Vec<&String>| paths.into_iter().take(SIMILAR).cloned().collect();
     let alike: Vec<&String> = files.iter().filter(alike).collect();
     match alike.is_empty() {
-        // Not those of the system's headers.
+        // Skips the system's headers.
         true => names(
             files
                 .iter()

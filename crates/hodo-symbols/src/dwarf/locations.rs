@@ -10,16 +10,16 @@ use super::{Debug, Reader};
 use crate::abi;
 use crate::{Cfa, Frames};
 
-/// A word of eight bytes that can be had when an instruction is executed.
+/// An eight-byte word that is available when an instruction is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
     /// A general register, in the processor's numbering. On x86-64: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
     Register(u8),
-    /// A number.
+    /// A constant.
     Number(u64),
-    /// Where this link-time address is in the process.
+    /// The address in the process of this link-time address.
     Address(u64),
-    /// The eight bytes in memory at a word plus this many bytes.
+    /// The eight bytes of memory at a word plus this offset.
     Memory(Box<Word>, i64),
 }
 
@@ -30,22 +30,22 @@ pub(crate) enum Nowhere {
     Computed,
     ThreadLocal,
     Vector,
-    /// The function has not yet put it where it will be.
+    /// The function has not put it in its place yet.
     NotYet,
 }
 
-/// Where something is.
+/// The place of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spot {
-    /// It is the word itself: a register, or a number.
+    /// The value is the word itself: a register or a constant.
     Word(Word),
-    /// In memory at a word plus this many bytes.
+    /// In memory, at a word plus this offset.
     Memory(Word, i64),
-    /// In parts, each with its bits.
+    /// In parts, each with its size in bits.
     Pieces(Vec<(u64, Result<Spot, Nowhere>)>),
 }
 
-/// From DWARF's numbering to the processor's.
+/// Converts DWARF's register number to the processor's.
 fn register(isa: Option<Isa>, number: gimli::Register) -> Result<u8, Nowhere> {
     let numbers = abi::numbers(isa.ok_or(Nowhere::Computed)?);
     match numbers.register(number.0) {
@@ -55,11 +55,11 @@ fn register(isa: Option<Isa>, number: gimli::Register) -> Result<u8, Nowhere> {
     }
 }
 
-/// A value while an expression is evaluated: a word plus a number.
+/// A value during the evaluation of an expression: a word plus a number.
 #[derive(Clone)]
 struct Sum(Option<Word>, i64);
 
-/// What an expression's operations have left so far.
+/// The state of an expression's evaluation.
 #[derive(Default)]
 struct Evaluation {
     stack: Vec<Sum>,
@@ -107,7 +107,7 @@ impl Evaluation {
         Ok(())
     }
 
-    /// Applies an operation that says where the value is, or that it is nowhere.
+    /// Applies an operation that says where the value is, or that it does not exist.
     fn describe(&mut self, isa: Option<Isa>, operation: Operation<Reader>) -> Result<(), Nowhere> {
         match operation {
             Operation::Register { register: number } => match register(isa, number) {
@@ -149,7 +149,7 @@ impl Evaluation {
         Ok(())
     }
 
-    /// Takes what was found since the last piece.
+    /// Takes the place described since the last piece.
     fn spot(&mut self) -> Result<Spot, Nowhere> {
         match (self.failure.take(), self.direct.take(), self.stack.pop()) {
             (Some(nowhere), ..) => Err(nowhere),
@@ -162,7 +162,7 @@ impl Evaluation {
         }
     }
 
-    /// Where the variable is.
+    /// Returns where the variable is.
     fn result(mut self) -> Result<Spot, Nowhere> {
         match self.pieces.is_empty() {
             true => self.spot(),
@@ -171,7 +171,7 @@ impl Evaluation {
     }
 }
 
-/// At which instruction.
+/// The instruction at which a variable is located.
 pub(crate) struct Here<'a> {
     pub pc: u64,
     pub scope: Option<&'a Scope>,
@@ -179,9 +179,9 @@ pub(crate) struct Here<'a> {
 }
 
 impl Debug {
-    /// Where a variable is.
+    /// Returns where a variable is.
     pub(crate) fn locate(&self, variable: At, here: &Here<'_>) -> Result<Spot, Nowhere> {
-        // Of a function's copy, the copy's place counts.
+        // If a function was copied, the copy's location applies.
         let unit = self.unit_of(variable).ok_or(Nowhere::OptimizedOut)?;
         let expression = match self.attr(variable, gimli::DW_AT_location) {
             Some(AttributeValue::Exprloc(expression)) => {
@@ -211,8 +211,8 @@ impl Debug {
         self.evaluate(variable, expression, here)
     }
 
-    /// A location that holds for the whole function. In its frame, that is only true when the function has made the
-    /// frame and put its arguments there.
+    /// Evaluates a location that holds for the whole function. A location in its frame is valid only after the function
+    /// has set up the frame and stored its arguments there.
     fn locate_throughout(
         &self,
         variable: At,
@@ -240,7 +240,7 @@ impl Debug {
         self.evaluate(variable, expression, here)
     }
 
-    /// Is it an instruction before the function's second line?
+    /// Returns whether an instruction precedes the function's second line.
     fn is_prologue(&self, function: At, pc: u64) -> bool {
         let Some((unit, entry)) = self.unit_of(function).zip(self.entry(function)) else {
             return false;
@@ -250,9 +250,9 @@ impl Debug {
         range.is_some_and(|range| pc < self.body(unit, range.clone()))
     }
 
-    /// Which of the function's integer arguments a parameter is, from 0; none if it is no parameter.
+    /// Returns a parameter's index among the function's integer arguments, or `None` if it is not a parameter.
     fn argument(&self, function: At, variable: At) -> Result<Option<usize>, Nowhere> {
-        // As many have registers of their own, on x86-64 as on RISC-V. Those after them may take integer registers.
+        // This many have their own registers on x86-64 and on RISC-V. Later ones may use integer registers.
         const FLOATS: usize = 8;
         let (mut number, mut floats) = (0, 0);
         for child in self.children(function) {
@@ -275,7 +275,7 @@ impl Debug {
                     | gimli::DW_TAG_rvalue_reference_type
                     | gimli::DW_TAG_enumeration_type,
                 ) => true,
-                // How structures are passed depends on what is in them.
+                // Structures are passed depending on their members.
                 _ => return Err(Nowhere::NotYet),
             };
             if child == variable {
@@ -312,7 +312,7 @@ impl Debug {
         evaluation.result()
     }
 
-    /// What an operation that needs the frame or the file pushes; none if it needs only the stack.
+    /// Returns what an operation that needs the frame or the file pushes, or `None` if it needs only the stack.
     fn pushed(
         &self,
         unit: &Unit<Reader>,
@@ -345,7 +345,7 @@ impl Debug {
             }
             Operation::UnsignedConstant { value } => Sum(None, value.cast_signed()),
             Operation::SignedConstant { value } => Sum(None, value),
-            // What the caller had, or what the pointer points to, is nowhere.
+            // The caller's values, and objects behind optimized-out pointers, do not exist.
             Operation::EntryValue { .. }
             | Operation::ParameterRef { .. }
             | Operation::ImplicitPointer { .. } => {
@@ -356,7 +356,7 @@ impl Debug {
         }))
     }
 
-    /// What distances in the frame are counted from.
+    /// Returns the base of distances in the frame.
     fn frame_base(&self, here: &Here<'_>) -> Result<Sum, Nowhere> {
         let function = here.scope.and_then(|scope| scope.chain.first().copied());
         let function = function.ok_or(Nowhere::Computed)?;
@@ -383,7 +383,7 @@ impl Debug {
         }
     }
 
-    /// The frame's address, as the unwind table tells it.
+    /// Returns the frame's address, according to the unwind table.
     fn frame(&self, here: &Here<'_>) -> Result<Sum, Nowhere> {
         let numbers = abi::numbers(self.isa.ok_or(Nowhere::Computed)?);
         let (register, offset) = match here.frames.at(here.pc) {
@@ -395,7 +395,7 @@ impl Debug {
     }
 }
 
-/// A base and an offset: an absolute address has only an offset.
+/// Returns a base and an offset. An absolute address has only an offset.
 fn based(base: Option<Word>, offset: i64) -> (Word, i64) {
     match base {
         Some(base) => (base, offset),

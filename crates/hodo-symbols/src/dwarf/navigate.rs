@@ -1,10 +1,10 @@
-//! From one debugging information entry to another.
+//! Navigates between debugging information entries.
 
 use gimli::{AttributeValue, DebuggingInformationEntry, DwAt, Unit, UnitOffset, UnitSectionOffset};
 
 use super::{Debug, LazyUnit, Reader};
 
-/// An entry: of the file's own information, or of that which it shares with other files.
+/// An entry in the file's own information, or in information that it shares with other files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct At {
     pub shared: bool,
@@ -14,7 +14,7 @@ pub(crate) struct At {
 
 pub(crate) type Entry<'a> = DebuggingInformationEntry<'a, 'a, Reader>;
 
-/// Entries that refer to each other in a circle are damaged.
+/// Longer chains of references are circular, and thus damaged.
 const LONGEST: usize = 64;
 
 impl Debug {
@@ -43,7 +43,7 @@ impl Debug {
         self.entry(at)?.attr_value(name).ok()?
     }
 
-    /// The entry that an attribute refers to.
+    /// Returns the entry that an attribute refers to.
     pub(crate) fn link(&self, at: At, name: DwAt) -> Option<At> {
         let find = |units: &[LazyUnit], shared, offset: gimli::DebugInfoOffset| {
             let start = |lazy: &LazyUnit| match lazy.header.offset() {
@@ -68,7 +68,7 @@ impl Debug {
         }
     }
 
-    /// An entry, those that it is a copy of, and the declaration that it completes.
+    /// Returns an entry, the entries that it is a copy of, and the declaration that it completes.
     pub(crate) fn origins(&self, at: At) -> impl Iterator<Item = At> {
         let next = |at: &At| {
             let origin = self.link(*at, gimli::DW_AT_abstract_origin);
@@ -97,7 +97,7 @@ impl Debug {
             .or_else(|| Some(value.sdata_value()?.cast_unsigned()))
     }
 
-    /// What kind of number a base type is.
+    /// Returns the encoding of a base type.
     pub(crate) fn encoding(&self, ty: At) -> gimli::DwAte {
         match self.attr(ty, gimli::DW_AT_encoding) {
             Some(AttributeValue::Encoding(encoding)) => encoding,
@@ -105,7 +105,7 @@ impl Debug {
         }
     }
 
-    /// The entries directly inside another one.
+    /// Returns the entries directly inside another one.
     pub(crate) fn children(&self, at: At) -> Vec<At> {
         let mut children = Vec::new();
         let Some(unit) = self.unit_of(at) else {
@@ -125,7 +125,7 @@ impl Debug {
         children
     }
 
-    /// The type of a variable, member, pointer or array, without the names and qualifiers that it has; none for `void`.
+    /// Returns the type of a variable, member, pointer or array, without typedefs and qualifiers. `None` means `void`.
     pub(crate) fn type_of(&self, at: At) -> Option<At> {
         let mut at = self
             .origins(at)
@@ -143,7 +143,7 @@ impl Debug {
         None
     }
 
-    /// Elements in each dimension of an array; 0 where it is not told.
+    /// Returns the number of elements in each dimension of an array, or 0 where it is unknown.
     pub(crate) fn dimensions(&self, array: At) -> Vec<u64> {
         let children = self.children(array).into_iter();
         let of = |at: At| {
@@ -156,7 +156,7 @@ impl Debug {
             .collect()
     }
 
-    /// Bytes of a type.
+    /// Returns the size of a type in bytes.
     pub(crate) fn size(&self, ty: At) -> Option<u64> {
         if let Some(size) = self.number(ty, gimli::DW_AT_byte_size) {
             return Some(size);

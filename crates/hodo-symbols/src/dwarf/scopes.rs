@@ -7,17 +7,17 @@ use gimli::UnitOffset;
 use super::Debug;
 use super::navigate::At;
 
-/// What is around an instruction.
+/// The scopes around an instruction.
 pub(crate) struct Scope {
     /// The function, with the blocks and inlined functions in it that contain the instruction; the innermost is last.
     pub chain: Vec<At>,
 }
 
-/// A global variable is in a namespace, or in none.
+/// The namespaces that contain a global variable. There may be none.
 type Path = Vec<String>;
 
 impl Debug {
-    /// The blocks around an instruction; none if no function is known there.
+    /// Returns the scopes around an instruction, or `None` if no function is known there.
     pub(crate) fn scope(&self, pc: u64) -> Option<Scope> {
         for (index, unit) in self.all() {
             let mut inside = false;
@@ -55,8 +55,8 @@ impl Debug {
         None
     }
 
-    /// What the function around an instruction returns, if that is not one number in the register for integers: the
-    /// name of the type.
+    /// Returns the name of the return type of the function around an instruction, unless it returns one number in the
+    /// register for integers.
     #[must_use]
     pub fn returned_elsewhere(&self, pc: u64) -> Option<String> {
         let chain = self.scope(pc)?.chain;
@@ -81,12 +81,12 @@ impl Debug {
         }
     }
 
-    /// The variables and parameters of the innermost function around an instruction, the innermost first; with their
-    /// names.
+    /// Returns the variables and parameters of the innermost function around an instruction, with their names, the
+    /// innermost first.
     pub(crate) fn locals(&self, scope: &Scope) -> Vec<(String, At)> {
         let mut found: Vec<(String, At)> = Vec::new();
         for block in scope.chain.iter().rev() {
-            // What a copy of a function does not mention at all is in the function itself.
+            // What a copy of a function does not mention is in the function itself.
             for origin in self.origins(*block) {
                 for child in self.children(origin) {
                     let is_variable = matches!(
@@ -108,8 +108,8 @@ impl Debug {
         found
     }
 
-    /// A variable outside functions by its name: the one of the unit, or else of another one. A name of a namespace
-    /// may be left out.
+    /// Finds a variable outside functions by its name, first in this unit, then in the others. Namespaces may be left
+    /// out.
     pub(crate) fn global(&self, name: &str, unit: Option<usize>) -> Option<At> {
         let wanted: Vec<&str> = name.split("::").collect();
         let others = (0..self.units.len()).filter(|index| Some(*index) != unit);
@@ -130,11 +130,11 @@ impl Debug {
         None
     }
 
-    /// Calls `each` with the variables of a unit that are outside functions.
+    /// Calls `each` with a unit's variables outside functions.
     pub(crate) fn globals(&self, index: usize, each: &mut impl FnMut(&Path, At)) {
         let Some(unit) = self.unit(index) else { return };
         let mut declared: HashMap<UnitOffset, Path> = HashMap::new();
-        // The namespaces and types around, with their depths.
+        // The enclosing namespaces and types, with their depths.
         let mut around: Vec<(isize, String)> = Vec::new();
         let mut depth = 0;
         let mut hidden: Option<isize> = None;

@@ -12,7 +12,7 @@ pub enum Shown {
     Signed(u8),
     /// An unsigned number of this many bits.
     Unsigned(u8),
-    /// Bits of something that is no integer.
+    /// The bits of something that is not an integer.
     Raw(u8),
     /// A character.
     Char,
@@ -20,15 +20,15 @@ pub enum Shown {
     CharPointer,
     /// A pointer to something else.
     Pointer,
-    /// Characters, one after the other.
+    /// An array of characters.
     Chars,
-    /// Some bits of a number of `container` bits.
+    /// Some bits of a number with `container` bits.
     Bits {
-        /// The highest of them is a sign.
+        /// Whether the highest of them is a sign.
         signed: bool,
-        /// How many.
+        /// How many bits there are.
         width: u8,
-        /// The lowest of them.
+        /// The position of the lowest one.
         offset: u8,
         /// 8, 16, 32 or 64.
         container: u8,
@@ -38,37 +38,37 @@ pub enum Shown {
 /// A value of the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variable {
-    /// Where it is. If it is shorter than a word in memory, it is the beginning of that word.
+    /// Where it is. A value in memory that is shorter than a word is the beginning of that word.
     pub word: Word,
-    /// What it is.
+    /// How it is shown.
     pub shown: Shown,
 }
 
 /// Why a variable cannot be fetched. All are reported with the variable's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
-    /// There is none of this name.
+    /// There is no variable of this name.
     #[error("there is no variable {name} here{}", .others.as_ref().map(|names| format!("; there are {names}")).unwrap_or_default())]
     Unknown {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The variables that exist.
         others: Option<String>,
     },
     /// A structure has no such member.
     #[error("{of} has no member {name}; it has {members}")]
     Member {
-        /// What should have it.
+        /// The structure.
         of: String,
         /// The member's name.
         name: String,
-        /// Those that there are.
+        /// The members that exist.
         members: String,
     },
-    /// It cannot be used like that.
+    /// It cannot be used in this way.
     #[error("{0}")]
     Kind(String),
-    /// It has no place at this instruction.
+    /// It is not available at this instruction.
     #[error("{name} is {reason}")]
     Nowhere {
         /// The variable.
@@ -86,26 +86,26 @@ enum Step {
     Index(i64),
 }
 
-/// Where a walk has come to.
+/// The current position on the way from a variable to a part of it.
 struct Walk {
-    /// The text so far, for messages.
+    /// The text that led here, for messages.
     text: String,
     spot: Spot,
     ty: Option<At>,
-    /// Dimensions of an array that have an index already.
+    /// How many dimensions of an array have been indexed.
     indexed: usize,
-    /// Where bits of a bitfield begin, and how many they are.
+    /// The first bit of a bitfield, and its number of bits.
     bits: Option<(u64, u64)>,
 }
 
-/// Names that are listed at most if one is not found.
+/// At most this many names are listed if one is not found.
 const NAMES: usize = 20;
 
 impl Debug {
-    /// The variable or member that a text names, at an instruction.
+    /// Returns the variable or member that a text names, at an instruction.
     ///
     /// # Errors
-    /// If there is none, or it cannot be fetched.
+    /// If there is no such variable, or it cannot be fetched.
     pub fn variable(
         &self,
         text: &str,
@@ -184,7 +184,8 @@ impl Debug {
         })
     }
 
-    /// The names of the function's parameters, and of the variables that are visible at an instruction if `all`.
+    /// Returns the names of the function's parameters. With `all`, also those of the variables visible at an
+    /// instruction.
     #[must_use]
     pub fn names(&self, pc: u64, all: bool) -> Vec<String> {
         let Some(scope) = self.scope(pc) else {
@@ -202,7 +203,7 @@ impl Debug {
         walk.ty.and_then(|ty| self.tag(ty)) == Some(gimli::DW_TAG_pointer_type)
     }
 
-    /// Goes where a reference leads, which stands for that.
+    /// Follows a reference, because it stands for what it refers to.
     fn dereferenced(
         &self,
         walk: &mut Walk,
@@ -219,7 +220,7 @@ impl Debug {
         }
     }
 
-    /// Goes where a pointer leads, and this many bytes further.
+    /// Follows a pointer, then moves on by this many bytes.
     fn follow(
         &self,
         walk: &mut Walk,
@@ -264,7 +265,7 @@ impl Debug {
         if let Some(width) = width {
             let size = walk.ty.and_then(|ty| self.size(ty)).unwrap_or(8);
             let first = self.number(*at, gimli::DW_AT_data_bit_offset).or_else(|| {
-                // Until DWARF 3, bits were counted from the highest one of the number that has them.
+                // Until DWARF 3, bits were counted from the highest one of the containing number.
                 let high = self.number(*at, gimli::DW_AT_bit_offset)?;
                 (size * 8).checked_sub(high)?.checked_sub(width)
             });
@@ -281,7 +282,7 @@ impl Debug {
         Ok(())
     }
 
-    /// Goes this many bytes further inside something.
+    /// Moves on by this many bytes inside something.
     fn advance(&self, walk: &mut Walk, bytes: u64) {
         match &mut walk.spot {
             Spot::Memory(_, offset) => *offset = offset.wrapping_add(bytes.cast_signed()),
@@ -317,8 +318,7 @@ impl Debug {
         }
     }
 
-    /// The members of a structure with their places in it, also those of structures in it that have no name, and of
-    /// bases.
+    /// Returns the members of a structure with their offsets, including those of unnamed structures in it and of bases.
     fn members(&self, ty: At, offset: u64, depth: usize) -> Vec<(String, At, u64)> {
         let mut members = Vec::new();
         const DEEPEST: usize = 16;
@@ -394,7 +394,7 @@ impl Debug {
         Ok(())
     }
 
-    /// How what was found is shown.
+    /// Returns how to show the value.
     fn shown(&self, walk: &Walk) -> Result<Shown, VariableError> {
         let text = &walk.text;
         let Some(ty) = walk.ty else {
@@ -419,7 +419,7 @@ impl Debug {
                 let encoding = self.encoding(ty);
                 let name = self.name(ty);
                 Ok(match encoding {
-                    // On RISC-V and AArch64 it has no sign.
+                    // On RISC-V and AArch64, plain `char` is unsigned.
                     gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char
                         if name.as_deref() == Some("char") =>
                     {
@@ -470,7 +470,7 @@ impl Debug {
     }
 }
 
-/// The word that has a value, and how to show it in there.
+/// Returns the word that contains a value, and how to show the value in it.
 fn word(
     walk: &Walk,
     shown: Shown,
@@ -526,7 +526,7 @@ fn listed(names: &[String]) -> String {
     text
 }
 
-/// A variable's name, and the steps to a part of it.
+/// Parses a variable's name and the steps to a part of it.
 fn parse(text: &str) -> Result<(String, Vec<Step>), VariableError> {
     let wrong = || VariableError::Kind(format!("{text} is not the name of a variable"));
     let is_name = |c: char| c.is_alphanumeric() || c == '_';

@@ -1,4 +1,4 @@
-//! What a branch on a static key can be in each instruction set: nops and jumps.
+//! The nops and jumps that a branch on a static key can be, for each instruction set.
 
 use hodo_abi::Isa;
 use object::Endianness;
@@ -7,17 +7,17 @@ use object::read::elf::ElfFile64;
 
 use crate::abi;
 
-/// Those of an instruction set.
+/// The forms of an instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Forms(Isa);
 
-/// Kinds of relocations.
+/// The relocation types used.
 pub(super) struct Relocations {
-    /// The file's own address.
+    /// An address in the file itself.
     pub relative: u32,
     /// A symbol's address, for the global offset table.
     pub slot: u32,
-    /// A symbol's address and a distance.
+    /// A symbol's address plus an addend.
     pub address: u32,
 }
 
@@ -36,7 +36,7 @@ const AARCH64_NOP: [u8; 4] = 0xD503_201F_u32.to_le_bytes();
 const AARCH64_B: u32 = 0x1400_0000;
 
 impl Forms {
-    /// That of a file, if static keys are made for it.
+    /// Returns the forms for a file, if static keys exist for its instruction set.
     pub fn of(file: &ElfFile64<'_, Endianness>) -> Option<Self> {
         abi::of_file(file).map(Self)
     }
@@ -48,7 +48,7 @@ impl Forms {
                 elf::R_X86_64_GLOB_DAT,
                 elf::R_X86_64_64,
             ),
-            // It has no kind of its own for the table.
+            // RISC-V has no separate type for the table.
             Isa::Riscv64 => (elf::R_RISCV_RELATIVE, elf::R_RISCV_64, elf::R_RISCV_64),
             Isa::Aarch64 => (
                 elf::R_AARCH64_RELATIVE,
@@ -63,7 +63,7 @@ impl Forms {
         }
     }
 
-    /// The nop of this many bytes.
+    /// Returns the nop of this many bytes.
     pub fn nop(self, size: u8) -> &'static [u8] {
         match (self.0, size) {
             (Isa::X86_64, 2) => &X86_NOP2,
@@ -74,7 +74,7 @@ impl Forms {
         }
     }
 
-    /// The jump of this many bytes, between addresses that it reaches.
+    /// Returns the jump of this many bytes. The target must be in reach.
     pub fn jump(self, size: u8, from: u64, to: u64) -> Vec<u8> {
         let distance = to.wrapping_sub(from);
         let field = |low: u32, bits: u32| distance as u32 >> low & ((1 << bits) - 1);
@@ -108,7 +108,7 @@ impl Forms {
         }
     }
 
-    /// Does the jump of this many bytes reach from one address to another?
+    /// Returns whether the jump of this many bytes reaches from one address to another.
     pub fn reaches(self, size: u8, from: u64, to: u64) -> bool {
         let (base, bits, unit) = match (self.0, size) {
             (Isa::X86_64, 2) => (2, 8, 1),
@@ -121,8 +121,8 @@ impl Forms {
         distance % unit == 0 && (-(1 << (bits - 1))..1 << (bits - 1)).contains(&distance)
     }
 
-    /// The length of the instruction at an address and where it leads if it is a jump; none, if it is neither nop nor
-    /// jump. `bytes` has this many bytes of the code, if they are there.
+    /// Returns the length of the instruction at an address, and its target if it is a jump. Returns `None` if it is
+    /// neither a nop nor a jump. `bytes` returns this many bytes of the code, if they exist.
     pub fn read<'b>(
         self,
         at: u64,
@@ -139,12 +139,12 @@ impl Forms {
                 return Some((size, None));
             }
             let to = self.target(bytes, at)?;
-            // Nothing else in the instruction than what its distance says.
+            // Every bit of the instruction must be as we would encode it.
             (self.jump(size, at, to) == bytes).then_some((size, Some(to)))
         })
     }
 
-    /// Where a jump leads, if this is one.
+    /// Returns the target of a jump, if this is one.
     fn target(self, bytes: &[u8], at: u64) -> Option<u64> {
         let signed =
             |value: u32, bits: u32| i64::from((value << (32 - bits)).cast_signed() >> (32 - bits));
@@ -228,7 +228,7 @@ mod tests {
             assert_eq!(read(forms, &[0xFF; 5]), None, "{forms:?}");
             assert_eq!(read(forms, &[]), None);
         }
-        // By binutils: `j .+0x7fe`, `j .-0x800`, `jal x0, .+0xffffe`, `b .-8`.
+        // Encodings by binutils: `j .+0x7fe`, `j .-0x800`, `jal x0, .+0xffffe`, `b .-8`.
         for (forms, bytes, to) in [
             (Forms(Isa::Riscv64), &[0xFD, 0xAF][..], 0x17FE),
             (Forms(Isa::Riscv64), &[0x01, 0xB0][..], 0x800),

@@ -1,6 +1,6 @@
 //! RISC-V.
 
-/// Instructions that are followed: glibc's and musl's startup code has fewer.
+/// At most this many instructions are followed. The startup code of glibc and musl is shorter.
 const MOST: usize = 64;
 const RA: usize = 1;
 const A0: usize = 10;
@@ -15,13 +15,13 @@ pub(super) struct Code<'c> {
 }
 
 impl<'c> Code<'c> {
-    /// That at `start`, with what follows. `word` reads memory.
+    /// Creates the code at `start`. `word` reads memory.
     pub fn new(bytes: &'c [u8], start: u64, word: &'c dyn Fn(u64) -> Option<u64>) -> Self {
         Self { bytes, start, word }
     }
 
-    /// What it has as its first argument, in `a0`, when it calls or jumps to `__libc_start_main`. That is the first
-    /// call with a number there that is known.
+    /// Returns the first argument, in `a0`, at the call of or jump to `__libc_start_main`. That is the first call at
+    /// which `a0` is known.
     pub fn main(&self) -> Option<u64> {
         let mut registers = [None; 32];
         let mut pc = self.start;
@@ -34,7 +34,7 @@ impl<'c> Code<'c> {
                     pc = next;
                 }
                 Step::Jump(link, target) => {
-                    // `ret` leads back from what was called before.
+                    // `ret` returns from the previous call.
                     let returns = link == 0 && registers[RA].is_some() && registers[RA] == target;
                     if let (Some(main), false) = (registers[A0], returns) {
                         return Some(main);
@@ -47,12 +47,12 @@ impl<'c> Code<'c> {
         None
     }
 
-    /// Whither the code at an address does nothing but jump.
+    /// Returns where the code at an address jumps to, if it does nothing else.
     pub fn jump_at(&self, addr: u64) -> Option<u64> {
         let mut registers = [None; 32];
         registers[0] = Some(0);
         let mut pc = addr;
-        // A long jump first puts the address into a register.
+        // A long jump first puts the address in a register.
         for _ in 0..2 {
             match self.step(pc, &registers)? {
                 (Step::Jump(0, target), _) => return target,
@@ -66,7 +66,7 @@ impl<'c> Code<'c> {
         None
     }
 
-    /// What an instruction does, and where the next one is.
+    /// Returns what an instruction does, and the address of the next one.
     fn step(&self, pc: u64, registers: &Registers) -> Option<(Step, u64)> {
         let at = usize::try_from(pc.checked_sub(self.start)?).ok()?;
         let bytes = self.bytes.get(at..)?;
@@ -83,11 +83,11 @@ impl<'c> Code<'c> {
 enum Step {
     /// It writes a register; the value may not be known.
     Write(usize, Option<u64>),
-    /// It goes on elsewhere, and leaves the address after it in a register.
+    /// It continues elsewhere, and leaves the address after itself in a register.
     Jump(usize, Option<u64>),
 }
 
-/// The lower bits of a number, with their sign.
+/// Sign-extends the lower bits of a number.
 fn signed(value: u32, bits: u32) -> i64 {
     i64::from((value << (32 - bits)).cast_signed() >> (32 - bits))
 }
@@ -96,7 +96,7 @@ fn plus(base: Option<u64>, offset: i64) -> Option<u64> {
     base.map(|base| base.wrapping_add_signed(offset))
 }
 
-/// Instructions of four bytes. `None`: none that startup code has before that call.
+/// Decodes a four-byte instruction. Returns `None` for instructions that startup code does not use before that call.
 fn long(
     code: u32,
     pc: u64,
@@ -135,12 +135,12 @@ fn long(
     })
 }
 
-/// Instructions of two bytes.
+/// Decodes a two-byte instruction.
 fn short(code: u16, pc: u64, registers: &Registers) -> Option<Step> {
     let code = u32::from(code);
     let to = (code >> 7 & 31) as usize;
     let from = (code >> 2 & 31) as usize;
-    // One of x8 to x15.
+    // A register from x8 to x15.
     let few = (8 + (code >> 2 & 7)) as usize;
     let immediate = signed((code >> 12 & 1) << 5 | code >> 2 & 31, 6);
     Some(match (code & 3, code >> 13) {
@@ -196,7 +196,7 @@ mod tests {
     const START: u64 = 0x1_0570;
 
     fn bytes_of(code: &[u32]) -> Vec<u8> {
-        // Instructions of two bytes have nothing above these.
+        // Two-byte instructions have no upper bits.
         let bytes = code.iter().flat_map(|code| {
             let size = if code & 3 == 3 { 4 } else { 2 };
             code.to_le_bytes().into_iter().take(size)
@@ -208,8 +208,8 @@ mod tests {
         Code::new(&bytes_of(code), START, word).main()
     }
 
-    // As glibc has it, after the call of `load_gp`: mv a5, a0; …; ld a1, 0(sp); addi a2, sp, 8; andi sp, sp, -16; li
-    // a3, 0; mv a6, sp
+    // glibc's code, after the call of `load_gp`: mv a5, a0; …; ld a1, 0(sp); addi a2, sp, 8; andi sp, sp, -16; li a3,
+    // 0; mv a6, sp
     const REST: [u32; 5] = [0x6582, 0x0030, 0xff01_7113, 0x4681, 0x880a];
     // jal __libc_start_main; ebreak; auipc gp, 2; addi gp, gp, -200; ret
     const END: [u32; 5] = [0xf95f_f0ef, 0x9002, 0x0000_2197, 0xf381_8193, 0x8082];
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn jumps_are_followed() {
-        // As musl has it. auipc a0, 0 is not yet in `_start`: mv a0, sp; j +4; (ebreak); auipc a0, 1; addi a0, a0, 4;
+        // musl's code. auipc a0, 0 is not in `_start` itself: mv a0, sp; j +4; (ebreak); auipc a0, 1; addi a0, a0, 4;
         // jr t1
         let code = [0x850a, 0xa011, 0x9002, 0x0000_1517, 0x0045_0513, 0x8302];
         assert_eq!(found(&code, &|_| None), Some(0x1_0576 + 0x1004));

@@ -1,6 +1,6 @@
 //! x86-64.
 
-/// What startup code at `entry` hands over as its first argument before it calls `__libc_start_main`: in `rdi`.
+/// Returns the first argument (`rdi`) at the call of `__libc_start_main` in the startup code at `entry`.
 pub(super) fn main_of(code: &[u8], entry: u64) -> Option<u64> {
     (0..code.len().saturating_sub(9)).find_map(|at| {
         let number = i32::from_le_bytes(code[at + 3..at + 7].try_into().ok()?);
