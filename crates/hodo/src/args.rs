@@ -1,4 +1,4 @@
-//! The command line. Names, letters and meanings are uftrace's where it has the same option.
+//! The command line. Names, letters and meanings of options are uftrace's where uftrace has the same option.
 
 mod control;
 mod events;
@@ -51,7 +51,7 @@ A plan says how to change the functions of a file in order to trace them. Plans 
 ~/.cache/hodo until the file or hodo changes, up to 512 MiB in all. HODO_CACHE=DIRECTORY keeps them elsewhere, \
 HODO_CACHE=off keeps none.";
 
-/// What `detach` is for.
+/// The help of `detach`.
 const DETACH: &str = "\
 When a recording ends, hodo restores all that it has changed. Only if hodo is killed (kill -9) it cannot: the process \
 runs on with the changed code, unrecorded. So do the children that it has forked since then; each has a PID of its \
@@ -138,7 +138,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Where messages go, if not to stderr.
+    /// Returns the file for messages, if they do not go to stderr.
     pub fn logfile(&self) -> Option<&Path> {
         match self {
             Self::Record(args) => args.common.logfile.as_deref(),
@@ -153,7 +153,7 @@ impl Command {
     }
 }
 
-/// Where a trace is by default.
+/// The default trace directory.
 pub const DEFAULT_DATA: &str = "hodo.data";
 
 /// The syntax of patterns.
@@ -165,7 +165,7 @@ pub enum MatchArg {
     Glob,
 }
 
-/// When to color.
+/// When to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ColorArg {
     /// Always
@@ -179,7 +179,7 @@ pub enum ColorArg {
     Auto,
 }
 
-/// Which clock.
+/// Which clock to use.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum ClockArg {
     /// CLOCK_MONOTONIC
@@ -226,7 +226,7 @@ fn size(text: &str) -> Result<u64, String> {
     number.and_then(|n| n.checked_mul(scale)).ok_or_else(wrong)
 }
 
-/// Parses the path of a trace directory. `dir/` is `dir`: an older trace is kept beside it, as `dir.old`.
+/// Parses the path of a trace directory. `dir/` means `dir`, because an older trace is kept next to it as `dir.old`.
 fn directory(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("the name of the directory is empty".to_owned()),
@@ -290,7 +290,7 @@ fn span(text: &str) -> Result<std::time::Duration, String> {
     time.filter(|time| !time.is_zero()).ok_or_else(wrong)
 }
 
-/// Parses the number of a process.
+/// Parses a process ID.
 fn process(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(pid) if pid > 0 => Ok(pid),
@@ -362,7 +362,7 @@ pub struct Common {
     /// Accepted for scripts written for uftrace; hodo records no kernel events
     #[arg(long, hide = true)]
     pub no_event: bool,
-    /// As `no_event`.
+    /// See `no_event`.
     #[arg(long, hide = true)]
     pub no_sched: bool,
     /// Write hodo's own messages to this file instead of stderr

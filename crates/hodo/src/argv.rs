@@ -1,4 +1,4 @@
-//! The words of the command line, before they are parsed: finding the command.
+//! Finds the command among the words of the command line, before they are parsed.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use clap::{ArgAction, Command, CommandFactory};
 use crate::args::Cli;
 use crate::uftrace;
 
-/// Does the option want a value? `None` if no command has it.
+/// Returns whether an option takes a value, or `None` if no command has the option.
 fn wants_value(cli: &Command, is: impl Fn(&clap::Arg) -> bool) -> Option<bool> {
     cli.get_subcommands()
         .flat_map(Command::get_arguments)
@@ -16,7 +16,7 @@ fn wants_value(cli: &Command, is: impl Fn(&clap::Arg) -> bool) -> Option<bool> {
         .map(|arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append))
 }
 
-/// How many words an option takes, itself counted.
+/// Returns how many words an option takes, including itself.
 fn length(cli: &Command, word: &[u8]) -> usize {
     if let Some(name) = word.strip_prefix(b"--") {
         let is = |arg: &clap::Arg| {
@@ -25,7 +25,7 @@ fn length(cli: &Command, word: &[u8]) -> usize {
         };
         return 1 + usize::from(wants_value(cli, is) == Some(true));
     }
-    // `-vD3`: the first letter that wants a value takes the rest of the word, or the next word.
+    // `-vD3`: the first letter that takes a value takes the rest of the word, or the next word.
     for (at, &letter) in word.iter().enumerate().skip(1) {
         let is = |arg: &clap::Arg| arg.get_short() == Some(letter.into());
         if wants_value(cli, is) == Some(true) {
@@ -35,11 +35,11 @@ fn length(cli: &Command, word: &[u8]) -> usize {
     1
 }
 
-/// Puts the command first. The first word that is neither an option nor an option's value is the command; if it is
-/// none, it is a program: `hodo PROGRAM` is `hodo live PROGRAM`.
+/// Moves the command to the front. The first word that is neither an option nor an option's value is the command. If
+/// there is no such command, it is a program: `hodo PROGRAM` means `hodo live PROGRAM`.
 ///
 /// # Errors
-/// If it is a command that only uftrace has.
+/// If it is a command of uftrace that hodo does not have.
 pub fn with_command(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let mut cli = uftrace::extended(Cli::command());
     cli.build();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_uftrace_are_no_programs() {
+    fn commands_of_uftrace_are_not_taken_for_programs() {
         for text in ["hodo tui", "hodo -d x script -S y", "hodo recv", "hodo map"] {
             let words = text.split(' ').map(OsString::from).collect();
             let error = with_command(words).expect_err(text);
@@ -102,7 +102,7 @@ mod tests {
         check("hodo -- tui", "hodo live -- tui");
         check("hodo record tui", "hodo record tui");
         check("hodo ./tui", "hodo live ./tui");
-        // A value of an option that only sisters have.
+        // The value of an option that only other commands have.
         check("hodo -s tui report", "hodo report -s tui");
     }
 
@@ -112,7 +112,7 @@ mod tests {
         check("hodo -D 3 record ls", "hodo record -D 3 ls");
         check("hodo -d x -s self report", "hodo report -d x -s self");
         check("hodo --data=x report", "hodo report --data=x");
-        // A value is no command.
+        // The value of an option is not a command.
         check("hodo -F report ls", "hodo live -F report ls");
         check("hodo -d report replay", "hodo replay -d report");
     }

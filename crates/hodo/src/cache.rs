@@ -1,4 +1,4 @@
-//! `hodo cache`: the plans that are kept.
+//! `hodo cache`: the plans that are kept between recordings.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use hodo_module::cache;
 
 use crate::args::CacheAction;
 
-/// Lists or removes them.
+/// Lists or removes plans.
 pub fn cache(action: CacheAction) -> Result<ExitCode> {
     let Some(directory) = cache::wanted() else {
         let off = std::env::var_os(cache::VARIABLE).is_some_and(|value| value == "off");

@@ -1,4 +1,4 @@
-//! `hodo detach`: takes back what a hodo that was killed has left in processes.
+//! `hodo detach`: restores processes that a killed hodo left changed.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::output;
 use crate::run::{command_line, divide};
 use crate::temporary::Temporary;
 
-/// Does it, or lists where something is left.
+/// Restores processes, or lists those that need it.
 pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     let pids: Vec<i32> = args.pids.iter().chain(&args.pid).copied().collect();
     let Some(&first) = pids.first() else {

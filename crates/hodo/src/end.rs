@@ -1,4 +1,4 @@
-//! Ending as the program did: with its status, or by its signal.
+//! Ends hodo as the program ended: with its status, or by its signal.
 
 use std::ffi::CString;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use hodo_record::Exit;
 
-/// The least limit on core files with which the kernel still writes one, and so says in the wait status that it did.
+/// With a lower limit on core files, the kernel writes none, and does not set the bit in the wait status either.
 const SMALLEST_CORE: u64 = 4096;
 
 /// Ends as the program did: with its status, or by its signal.
@@ -18,12 +18,12 @@ pub fn end(exit: Exit) -> ExitCode {
         Exit::Signal(signal) => (signal, false),
         Exit::Core(signal) => (signal, true),
     };
-    // A core file of this process would only overwrite the program's own. A pipe in core_pattern heeds no limit,
-    // therefore prctl.
+    // A core file of this process would overwrite the program's own. If core_pattern is a pipe, limits do not apply, so
+    // prctl is needed.
     let limit = if core && leaves_core_elsewhere() {
         SMALLEST_CORE
     } else {
-        // SAFETY: these arguments are no addresses.
+        // SAFETY: none of these arguments is an address.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
         0
     };
@@ -41,13 +41,13 @@ pub fn end(exit: Exit) -> ExitCode {
         libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
         libc::raise(signal);
     }
-    // A signal that does not end a process.
+    // The signal does not end a process.
     ExitCode::from(128 + signal as u8)
 }
 
-/// Lets a core file of this process come to a directory of its own, which goes when this process has ended. Returns
-/// whether that can be: the kernel must put core files into the working directory. The bit in the wait status that says
-/// "core dumped" is set by writing one.
+/// Makes the kernel write a core file of this process into a temporary directory, which is removed after this process
+/// has ended. Returns whether this is possible: core files must go to the working directory. The kernel sets the bit
+/// for "core dumped" in the wait status only if it writes a core file.
 fn leaves_core_elsewhere() -> bool {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let pattern = pattern.trim_end();
@@ -65,14 +65,14 @@ fn leaves_core_elsewhere() -> bool {
     ready
 }
 
-/// Starts a process that removes the directory, with the files in it, when this one has ended.
+/// Starts a process that removes the directory and its files when this process has ended.
 fn remove_after_us(directory: &Path) -> bool {
     let Ok(name) = CString::new(directory.as_os_str().as_bytes()) else {
         return false;
     };
     let mut ends = [0; 2];
-    // SAFETY: `ends` is filled by pipe. There may be other threads, so the child only makes system calls until it ends:
-    // it waits for the end of the pipe, whose other end only this process has.
+    // SAFETY: `ends` is filled by pipe. There may be other threads, so the child makes only system calls until it ends.
+    // It waits for the end of the pipe; only this process has the other end.
     unsafe {
         if libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return false;
@@ -83,7 +83,7 @@ fn remove_after_us(directory: &Path) -> bool {
                 let mut all = std::mem::zeroed();
                 libc::sigfillset(&raw mut all);
                 libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
-                // Nobody must wait for this process to close what it has from its maker.
+                // The child closes inherited descriptors, so that nobody waits for it to do so.
                 libc::dup2(ends[0], 0);
                 libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0);
                 libc::read(0, ends.as_mut_ptr().cast(), 1);
@@ -99,13 +99,13 @@ fn remove_after_us(directory: &Path) -> bool {
     }
 }
 
-/// Removes the files in the working directory, by system calls alone.
+/// Removes the files in the working directory with system calls only.
 fn empty() {
-    /// Where an entry has its length, and its name (`struct linux_dirent64`).
+    /// The offsets of an entry's length and name (`struct linux_dirent64`).
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     let mut entries = [0u64; 256];
-    // SAFETY: the kernel fills `entries` with entries that lie in it as a whole, and whose names end with a zero.
+    // SAFETY: the kernel fills `entries` with complete entries, whose names end with a zero byte.
     unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         let directory = libc::open(c".".as_ptr(), flags);

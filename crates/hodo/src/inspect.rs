@@ -1,4 +1,4 @@
-//! `hodo probe --dry-run` and `--list`: what probes would do, and what can be probed, without running anything.
+//! `hodo probe --dry-run` and `--list`: what probes would do and what can be probed, without running anything.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::args::ProbeArgs;
 use crate::output::with_output;
 use crate::plan::tactic_name;
 
-/// `hodo probe --dry-run`. The exit status is 1 if a definition has no place.
+/// `hodo probe --dry-run`. The exit status is 1 if a definition matches no place.
 pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     let file = args.command.first().map(std::ffi::OsString::as_os_str);
     let DryRun { examined, warnings } = hodo_probe_compile::dry_run(&args.probes, file)?;
@@ -39,7 +39,7 @@ pub fn dry_run(args: &ProbeArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// How `--list` is used.
+/// The usage of `--list`.
 const LIST: &str = "\
 hodo probe --list FILE [FUNCTION…] lists the functions of a program or library that can be probed.
   FILE      a path, or the name of a program in PATH
@@ -93,7 +93,7 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
                 demangle(&function.name, Style::Simple),
             )?;
             if let Some((file, line)) = &function.source {
-                // As a definition names it.
+                // The file's name, as in a definition.
                 let name = file.rsplit('/').next().unwrap_or(file);
                 write!(out, "  {name}:{line}")?;
             }
@@ -190,7 +190,7 @@ fn as_json(one: &Examined) -> Value {
     json!({"definition": one.definition, "places": places, "failure": one.failure})
 }
 
-/// What a tactic writes.
+/// Describes what a tactic writes.
 fn what(changed: &Changed) -> String {
     let (at, bytes) = &changed.writes[0];
     let original = hex(bytes);
@@ -261,7 +261,7 @@ fn as_text(one: &Examined, verbose: bool, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// How many places have which tactic.
+/// Counts the places by tactic.
 fn summary(one: &Examined, out: &mut dyn Write) -> Result<()> {
     let mut tactics = std::collections::BTreeMap::new();
     let mut reasons = std::collections::BTreeMap::new();
@@ -269,7 +269,7 @@ fn summary(one: &Examined, out: &mut dyn Write) -> Result<()> {
         match &place.outcome {
             Ok(changed) => *tactics.entry(changed.tactic).or_insert(0usize) += 1,
             Err(reason) => {
-                // After the reason stands the instruction.
+                // The reason is followed by the instruction in parentheses.
                 let reason = reason.split(" (").next().unwrap_or(reason);
                 *reasons.entry(reason).or_insert(0usize) += 1;
             }

@@ -1,4 +1,4 @@
-//! Signals that end the viewing part of a command: `live` has a directory to remove first, and a pager must have the
+//! Signals that end the viewing part of a command. `live` first has to remove a directory, and a pager must have the
 //! terminal to itself until the user leaves it.
 
 use std::os::fd::AsRawFd;
@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 static WATCHED: AtomicBool = AtomicBool::new(false);
-/// The pager that the shell must not compete with for the terminal, and the descriptor that feeds it; 0 and -1: none.
+/// The pager, which must not share the terminal with the shell, and the descriptor that feeds it. 0 and -1: there is
+/// none.
 static PAGER: AtomicI32 = AtomicI32::new(0);
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Until then, in milliseconds of the kernel's clock, a signal belongs to one that has come before.
+/// Until this time, in milliseconds of the kernel's clock, a signal counts as a repetition of an earlier one.
 static UNTIL: AtomicI64 = AtomicI64::new(0);
-/// Signals that come within this time mean one end: those for a process group, `timeout`, Ctrl-C twice.
+/// Signals within this time mean a single request: those to a process group, those of `timeout`, Ctrl-C twice.
 const TOGETHER: i64 = 1000;
 
-/// Signals that would end a viewing for no reason.
+/// Other signals that would end the viewing by default, without a good reason.
 const OTHERS: [i32; 9] = [
     libc::SIGUSR1,
     libc::SIGUSR2,
@@ -48,10 +49,10 @@ extern "C" fn remember(signal: i32) {
 
 extern "C" fn nothing(_: i32) {}
 
-/// Lets the pager show what it has, and ends this process after it.
+/// Lets the user read the pager's text, and ends this process after the pager.
 extern "C" fn after_the_pager(signal: i32) {
-    // SAFETY: close, waitpid, signal and raise are async-signal-safe. Nothing is written to the descriptor afterwards,
-    // as the handler does not return while the signal ends processes.
+    // SAFETY: close, waitpid, signal and raise are async-signal-safe. The descriptor is not written to afterwards,
+    // because the handler does not return as long as the signal ends processes.
     unsafe {
         libc::close(PIPE.load(Ordering::Relaxed));
         libc::waitpid(PAGER.load(Ordering::Relaxed), std::ptr::null_mut(), 0);
@@ -76,8 +77,8 @@ fn handle(signals: &[i32], action: libc::sighandler_t) {
     }
 }
 
-/// Remembers signals that ask this process to end, instead of ending at once. `attached`: what was attached to has been
-/// let go, perhaps because of a signal, which may come once more.
+/// Remembers signals that ask this process to end, instead of ending immediately. `attached`: hodo has detached from a
+/// process, perhaps because of a signal that may come once more.
 pub fn watch(attached: bool) {
     WATCHED.store(true, Ordering::Relaxed);
     if attached {
@@ -88,8 +89,8 @@ pub fn watch(attached: bool) {
         remember as extern "C" fn(i32) as libc::sighandler_t,
     );
     handle(&OTHERS, nothing as extern "C" fn(i32) as libc::sighandler_t);
-    // A recording leaves all signals blocked, and a pager would inherit that.
-    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the old mask is not asked for.
+    // A recording leaves all signals blocked, and a pager would inherit this.
+    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the old mask is not requested.
     unsafe {
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -97,7 +98,7 @@ pub fn watch(attached: bool) {
     }
 }
 
-/// The signal that asked this process to end, if one did.
+/// Returns the signal that asked this process to end, if there was one.
 pub fn signal() -> Option<i32> {
     match SIGNAL.load(Ordering::Relaxed) {
         0 => None,
@@ -105,7 +106,7 @@ pub fn signal() -> Option<i32> {
     }
 }
 
-/// From here on, a signal that asks this process to end has to wait for the pager. With [`watch`] it does so anyway.
+/// From here on, a signal that asks this process to end waits for the pager. With [`watch`], it does so anyway.
 pub fn before_pager(pager: &Child, pipe: &ChildStdin) {
     if !WATCHED.load(Ordering::Relaxed) {
         PAGER.store(pager.id().cast_signed(), Ordering::Relaxed);
@@ -117,7 +118,7 @@ pub fn before_pager(pager: &Child, pipe: &ChildStdin) {
     }
 }
 
-/// The pager is gone.
+/// The pager has ended.
 pub fn after_pager() {
     if !WATCHED.load(Ordering::Relaxed) {
         handle(&SIGNALS, libc::SIG_DFL);

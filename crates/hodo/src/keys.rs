@@ -1,4 +1,4 @@
-//! `hodo keys`: the static keys of a file, or of a process, which are switched there.
+//! `hodo keys`: lists the static keys of a file or a process, and switches those of a process.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -104,7 +104,7 @@ fn switched(keys: &[ListedKey], out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Says which keys stay on though they were switched off.
+/// Reports keys that stay on although they were switched off.
 fn tell_of_users(keys: &[ListedKey]) {
     for key in keys {
         match key.state {

@@ -1,4 +1,4 @@
-//! Shows a recording while it goes on, from a thread of its own: what is slow to take the output slows nothing else.
+//! Shows a recording while it runs, in a separate thread, so that a slow reader of the output slows down nothing else.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -16,11 +16,11 @@ use hodo_view::{Live, LiveOptions, Now};
 
 use crate::interrupt;
 
-/// How long it waits for more where there was something, and where there was nothing.
+/// How long to wait for more: after something new has come, and after nothing has.
 const SOON: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(40);
 
-/// Where lines go, and what it is called. One that is interrupted ends.
+/// A file for output, and its name. Writing stops when hodo is interrupted.
 struct Output(File, String);
 
 impl Write for Output {
@@ -43,16 +43,16 @@ impl Write for Output {
     }
 }
 
-/// Standard output or standard error as a file of its own: nobody waits for its lock.
+/// Duplicates standard output or standard error as a file, so that writing does not wait for its lock.
 ///
 /// # Errors
-/// If there is no descriptor left.
+/// If there are no descriptors left.
 pub fn stream(stream: &impl AsFd) -> Result<File> {
     let copy = stream.as_fd().try_clone_to_owned();
     Ok(copy.context("copying a descriptor")?.into())
 }
 
-/// What messages call an output: the file that was named, or one of the standard streams.
+/// Returns the name of an output for messages: the name of the file, or that of a standard stream.
 pub fn named_output(path: Option<&Path>) -> String {
     path.map_or_else(
         || "the output".to_owned(),
@@ -60,7 +60,7 @@ pub fn named_output(path: Option<&Path>) -> String {
     )
 }
 
-/// What shows a recording, until a thread takes it.
+/// The function that shows a recording, until a thread takes it.
 type Job = Arc<Mutex<Option<Box<dyn FnOnce() -> Result<()> + Send>>>>;
 
 fn run_job(job: &Job) -> Result<()> {
@@ -68,20 +68,20 @@ fn run_job(job: &Job) -> Result<()> {
     job.map_or(Ok(()), |job| job())
 }
 
-/// Shows a recording while it goes on.
+/// Shows a recording while it runs.
 pub struct Printer {
     stop: Sender<()>,
     /// Closed when the thread ends.
     ended: Receiver<()>,
-    /// None: there can be no more threads (`ulimit -u`), and all is shown at the end.
+    /// `None` if no thread could be started (`ulimit -u`). Then everything is shown at the end.
     thread: Option<JoinHandle<Result<()>>>,
     job: Job,
-    /// Where it writes, for what comes after all of it.
+    /// The output, for what is written after the events.
     pub output: Option<File>,
 }
 
 impl Printer {
-    /// Begins to show the recording that is about to be made in a directory. The output has a name for messages.
+    /// Starts to show the recording that is about to be made in a directory. The output has a name for messages.
     pub fn start(
         data: &Path,
         options: LiveOptions,
@@ -121,7 +121,7 @@ impl Printer {
         };
         let job: Job = Arc::new(Mutex::new(Some(Box::new(run))));
         let theirs = Arc::clone(&job);
-        // Signals are for the other threads: what is sent to a recorder is for its program.
+        // Signals are for the other threads: signals sent to a recorder are meant for its program.
         // SAFETY: sigfillset and pthread_sigmask write the sets that they are given.
         let thread = unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
@@ -140,17 +140,17 @@ impl Printer {
         }
     }
 
-    /// Shows the rest, once the recording is over.
+    /// Shows the rest when the recording is over.
     ///
     /// # Errors
-    /// If the recording cannot be read, or the output cannot be written; one that nobody reads any more is no matter
-    /// for the program.
+    /// If the recording cannot be read, or the output cannot be written. It is not an error if nobody reads the output
+    /// any more.
     pub fn finish(self) -> Result<()> {
         drop(self.stop);
         let Some(thread) = self.thread else {
             return run_job(&self.job);
         };
-        // Whoever reads the output may do so slowly, or never: then a signal ends this.
+        // The reader of the output may be slow, or may never read. Then a signal ends the wait.
         while self.ended.recv_timeout(IDLE) == Err(RecvTimeoutError::Timeout) {
             if interrupt::signal().is_some() {
                 bail!("interrupted");
@@ -165,14 +165,14 @@ impl Printer {
     }
 }
 
-/// Which file this is, whatever its name.
+/// Identifies a file, whatever its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
     inode: u64,
 }
 
-/// Which `events` file is in a directory.
+/// Identifies the `events` file in a directory.
 fn events(data: &Path) -> Option<Identity> {
     let path: PathBuf = data.join("events");
     let meta = path.metadata().ok()?;
@@ -182,7 +182,7 @@ fn events(data: &Path) -> Option<Identity> {
     })
 }
 
-/// Is there another recording than the one that was there before?
+/// Returns whether there is a recording other than the `older` one.
 fn is_new(data: &Path, older: Option<Identity>) -> bool {
     events(data).is_some_and(|now| Some(now) != older)
 }

@@ -36,17 +36,17 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 #[global_allocator]
 static MEMORY: hodo_record::WithReserve<memory::Memory> = hodo_record::WithReserve(memory::Memory);
 
-/// Bytes of stack that are enough.
+/// A stack of this many bytes is large enough.
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
     if !hodo_record::has_small_stack() {
         return run_all();
     }
-    // Signals are for the thread that does the work, and waits for them where they must not end it: they would end this
-    // one.
+    // Signals are meant for the thread that does the work. It waits for them where they must not end it. This thread
+    // would be ended by them.
     let before = block_signals();
-    // A thread's stack is as large as is asked for.
+    // A new thread gets a stack of the size we ask for.
     let thread = std::thread::Builder::new()
         .stack_size(STACK)
         .spawn(move || {
@@ -67,9 +67,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Blocks all signals in this thread. Returns which were blocked before.
+/// Blocks all signals in this thread. Returns the signals that were blocked before.
 fn block_signals() -> libc::sigset_t {
-    // SAFETY: a set of signals is plain bits; the calls write the sets that they are given.
+    // SAFETY: a set of signals is plain data, and the calls write only the sets that they are given.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -91,7 +91,7 @@ fn run_all() -> ExitCode {
     });
     match dispatch(cli, &order.unwrap_or_default(), named) {
         Ok(code) => code,
-        // Whoever reads our output has seen enough.
+        // The reader of our output has seen enough.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&error);
@@ -110,19 +110,19 @@ fn parse(words: Vec<OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
     Ok((cli, matches))
 }
 
-/// Prints help, the version, or what is wrong with the command line.
+/// Prints help, the version, or an error in the command line.
 fn usage(error: &clap::Error) -> ExitCode {
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
     ) {
-        // A reader that went away needs no help.
+        // The error does not matter if nobody reads the text.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
     if let Some(tip) = uftrace::tip(&Cli::command(), error) {
-        // The first line names the option; what clap would add is not about it.
+        // The first line names the option. The rest of clap's text does not apply.
         let line = text.lines().next().unwrap_or_default();
         let line = line.strip_prefix("error: ").unwrap_or(line);
         warn_user!("hodo: {line}\n\n  tip: {tip}\n\nFor more information, try '--help'.");
@@ -135,7 +135,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// `named`: the trace directory is given on the command line.
+/// Runs the command. `named`: the command line names the trace directory.
 fn dispatch(cli: Cli, order: &Order, named: bool) -> Result<ExitCode> {
     if let Some(path) = cli.command.logfile() {
         hodo_record::messages_to(path)?;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailing_slash_is_no_part_of_the_trace_directory() {
+    fn a_trailing_slash_is_not_part_of_the_trace_directory() {
         let args = record("hodo record -d some/where/ ls");
         assert_eq!(args.common.place.data.as_os_str(), "some/where");
     }

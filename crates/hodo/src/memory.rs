@@ -1,34 +1,35 @@
-//! Where hodo's memory comes from.
+//! hodo's memory allocator.
 //!
-//! The plan of a large library and the stubs for it take hundreds of megabytes for a moment. Page by page, the kernel
-//! needs longer to hand them out than hodo needs to fill them, so what is large is mapped in large pages, where the
-//! system allows that.
+//! The plan of a large library and its stubs take hundreds of megabytes for a moment. The kernel needs longer to hand
+//! these out page by page than hodo needs to fill them. So large blocks are mapped in huge pages where the system
+//! allows it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Blocks of this many bytes and more are large.
+/// Blocks of at least this many bytes are large.
 const LARGE: usize = 4 << 20;
-/// Bytes of a large page.
+/// The size of a huge page in bytes.
 const PAGE: usize = 2 << 20;
-/// The system has no other alignment for mappings.
+/// The system aligns mappings to this and no more.
 const ALIGNMENT: usize = 4096;
 
-/// The system's memory, in large pages where it is for something large.
+/// The system's memory, in huge pages for large blocks.
 pub struct Memory;
 
-/// Bytes that are kept when they are given back: the kernel clears all that it hands out.
+/// Freed blocks of up to this many bytes are kept for reuse, because the kernel clears all the memory that it hands
+/// out.
 const KEPT: usize = 64 << 20;
 
-/// Mappings that were given back: address and bytes; 0 bytes: none.
+/// Freed mappings that were kept: address and size in bytes. A size of 0 means none.
 struct Spare {
     busy: AtomicBool,
     blocks: UnsafeCell<[(usize, usize); 8]>,
 }
 
-// SAFETY: only who has set `busy` touches the blocks.
+// SAFETY: only the thread that has set `busy` accesses the blocks.
 unsafe impl Sync for Spare {}
 
 static SPARE: Spare = Spare {
@@ -37,19 +38,18 @@ static SPARE: Spare = Spare {
 };
 
 impl Spare {
-    /// Does something with the blocks, unless somebody else does.
+    /// Calls `act` with the blocks, unless another thread uses them.
     fn with<T>(&self, act: impl FnOnce(&mut [(usize, usize); 8]) -> Option<T>) -> Option<T> {
         if self.busy.swap(true, Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `busy` was not set, so nobody else is here; what is done with the blocks takes no memory and does not
-        // panic.
+        // SAFETY: `busy` was not set, so no other thread is here. `act` does not allocate and does not panic.
         let done = act(unsafe { &mut *self.blocks.get() });
         self.busy.store(false, Ordering::Release);
         done
     }
 
-    /// A block of this size, in bytes, if there is one that is not much larger.
+    /// Takes a kept block of this size in bytes, or one that is not much larger.
     fn take(&self, size: usize) -> Option<*mut u8> {
         let (at, found) = self.with(|blocks| {
             let fits = |block: &&mut (usize, usize)| block.1 >= size && block.1 / 4 <= size;
@@ -58,7 +58,7 @@ impl Spare {
         })?;
         let start = ptr::with_exposed_provenance_mut::<u8>(at);
         if found > size {
-            // SAFETY: the end of a mapping that nobody uses.
+            // SAFETY: this is the end of a mapping that nobody uses.
             unsafe { libc::munmap(start.add(size).cast(), found - size) };
         }
         Some(start)
@@ -74,17 +74,18 @@ impl Spare {
     }
 }
 
-/// Does this have a mapping of its own?
+/// Returns whether a block has its own mapping.
 fn is_large(size: usize, align: usize) -> bool {
     size >= LARGE && align <= ALIGNMENT && size <= isize::MAX as usize - PAGE
 }
 
-/// What the kernel says of memory, or nothing.
+/// Asks for huge pages in a new mapping. Returns null if the mapping failed.
 fn mapped(at: *mut libc::c_void, size: usize) -> *mut u8 {
     if at == libc::MAP_FAILED {
         return ptr::null_mut();
     }
-    // SAFETY: the range was just mapped, and the advice changes no contents. What is refused is as right without.
+    // SAFETY: the range was just mapped, and the advice changes no contents. If it is refused, the memory works all the
+    // same.
     unsafe { libc::madvise(at, size, libc::MADV_HUGEPAGE) };
     at.cast()
 }
@@ -93,13 +94,13 @@ fn map(size: usize) -> *mut u8 {
     let size = size.next_multiple_of(PAGE);
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping at a place that the kernel chooses concerns nothing else.
+    // SAFETY: a new mapping at an address that the kernel chooses affects nothing else.
     let at = unsafe { libc::mmap(ptr::null_mut(), size, rights, flags, -1, 0) };
     mapped(at, size)
 }
 
-// SAFETY: small and large blocks are told apart by their layout, which is the same when they are given back; each kind
-// is dealt with by those who have made it. Mappings are aligned to their pages, and no two overlap.
+// SAFETY: large and small blocks are distinguished by their layout, which is the same when they are freed. Each kind is
+// freed by the allocator that made it. Mappings are page-aligned and do not overlap.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_large(layout.size(), layout.align()) {
@@ -107,14 +108,14 @@ unsafe impl GlobalAlloc for Memory {
                 let spare = SPARE.take(layout.size().next_multiple_of(PAGE));
                 spare.unwrap_or_else(|| map(layout.size()))
             }
-            // SAFETY: the caller's promises are those that the system asks for.
+            // SAFETY: the caller promises what the system's allocator requires.
             false => unsafe { System.alloc(layout) },
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match is_large(layout.size(), layout.align()) {
-            // New mappings are zero.
+            // New mappings contain zeros.
             true => map(layout.size()),
             // SAFETY: as above.
             false => unsafe { System.alloc_zeroed(layout) },
@@ -146,18 +147,19 @@ unsafe impl GlobalAlloc for Memory {
                 if before == after {
                     return block;
                 }
-                // SAFETY: the block is a mapping of this size, which belongs to the caller; if the call fails, it stays
+                // SAFETY: the block is a mapping of this size that belongs to the caller. If the call fails, it remains
                 // as it is.
                 let at = unsafe { libc::mremap(block.cast(), before, after, libc::MREMAP_MAYMOVE) };
                 mapped(at, after)
             }
             _ => {
-                // SAFETY: the size is not 0, and no larger than the caller may ask for with this alignment.
+                // SAFETY: the size is not 0, and within what this alignment allows.
                 let layout_after = unsafe { Layout::from_size_align_unchecked(size, align) };
-                // SAFETY: the layout has a size that is not 0.
+                // SAFETY: the size of the layout is not 0.
                 let other = unsafe { self.alloc(layout_after) };
                 if !other.is_null() {
-                    // SAFETY: both blocks have that many bytes, they do not overlap, and the first is given back once.
+                    // SAFETY: both blocks have at least that many bytes and do not overlap, and the first is freed
+                    // once.
                     unsafe {
                         ptr::copy_nonoverlapping(block, other, size.min(layout.size()));
                         self.dealloc(block, layout);
@@ -173,7 +175,7 @@ unsafe impl GlobalAlloc for Memory {
 mod tests {
     use super::*;
 
-    /// A vector grows and shrinks over all sizes, and has its content at each; `hodo`'s tests run with this memory.
+    /// A vector keeps its content while it grows and shrinks through all sizes. `hodo`'s tests run with this allocator.
     #[test]
     fn contents_survive_growing_and_shrinking() {
         let mut words: Vec<u64> = Vec::new();
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn large_zeroed_memory_is_zero_also_where_it_was_in_use() {
+    fn large_zeroed_memory_is_zero_when_reused() {
         for size in [100, LARGE, 3 * LARGE] {
             for _ in 0..2 {
                 let mut bytes = vec![0u8; size];

@@ -1,4 +1,4 @@
-//! Where output goes: through a pager on a terminal.
+//! Where output goes. On a terminal, it goes through a pager.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,11 +9,11 @@ use crate::args::ColorArg;
 use crate::interrupt;
 use crate::progress::Progress;
 
-/// An error with its causes, none of them told twice.
+/// Formats an error with its causes, without repeating any.
 fn with_causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        // Some errors have their cause in their own text.
+        // Some errors already include their cause.
         if !text.ends_with(&cause) {
             if !text.is_empty() {
                 text.push_str(": ");
@@ -24,12 +24,12 @@ fn with_causes(error: &anyhow::Error) -> String {
     text
 }
 
-/// Says on stderr what went wrong.
+/// Reports an error on stderr.
 pub fn complain(error: &anyhow::Error) {
     warn_user!("hodo: {}", with_causes(error));
 }
 
-/// Is this the error of a reader that went away?
+/// Returns whether the error only says that the reader of our output has gone.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -40,7 +40,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Whether to write escape sequences.
+/// Returns whether to write escape sequences for colors.
 pub fn colors(choice: ColorArg) -> bool {
     match choice {
         ColorArg::Yes => true,
@@ -56,14 +56,14 @@ fn pager() -> Option<Child> {
     let mut pager = Command::new(program);
     pager.args(words).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
-        // End if it fits on one screen; keep colors; leave the screen as it is.
+        // Exit if the text fits on one screen; keep colors; do not clear the screen.
         pager.env("LESS", "FRX");
     }
-    // Without a pager, the output comes as it is.
+    // Without a pager, the output goes directly to the terminal.
     pager.spawn().ok()
 }
 
-/// Standard output, or a pager in front of it, from the first byte on.
+/// Standard output, or a pager that is started with the first byte.
 struct Output {
     wants_pager: bool,
     pager: Option<(Child, ChildStdin)>,
@@ -124,11 +124,11 @@ impl Write for Output {
     }
 }
 
-/// Runs `write` with stdout, or a pager in front of it.
+/// Runs `write` with stdout, or with a pager.
 pub fn with_output(no_pager: bool, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, Output::new(no_pager));
     let written = write(&mut out).and_then(|()| out.flush().context("writing the output"));
-    // What could not be written is not tried again.
+    // Output that could not be written is not tried again.
     let (output, _) = out.into_parts();
     let finished = output.finish();
     written.and(finished)
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let error = anyhow::anyhow!("no such page")
             .context("the book: no such page")
             .context("cannot read");

@@ -1,4 +1,4 @@
-//! `hodo plan`: what could be traced or probed of a file.
+//! `hodo plan`: what can be traced or probed in a file.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,7 +22,7 @@ const TACTICS: [(Tactic, &str); 6] = [
     (Tactic::Trap, "trap"),
 ];
 
-/// What a tactic is called.
+/// Returns the displayed name of a tactic.
 pub fn tactic_name(tactic: Tactic) -> &'static str {
     let named = TACTICS.iter().find(|named| named.0 == tactic);
     named.map_or("", |named| named.1)
@@ -113,7 +113,7 @@ fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Each function with its tactic, or with the reason why it is refused.
+/// Writes each function with its tactic, or with the reason why it is refused.
 fn function_table(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "#      ADDRESS    SIZE  TACTIC   RECORDED    FUNCTION")?;
     for function in &plan.functions {
@@ -146,7 +146,7 @@ fn function_table(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// How many functions are traced, by tactic, and how many are not, by reason.
+/// Writes how many functions are traced, by tactic, and how many are not, by reason.
 fn coverage(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let total = plan.functions.len();
     let percent = |n: usize| 100.0 * n as f64 / total.max(1) as f64;
@@ -183,7 +183,7 @@ fn coverage(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// How often each reason is given.
+/// Counts the reasons.
 fn counted<'r>(reasons: impl Iterator<Item = &'r str>) -> BTreeMap<&'r str, usize> {
     let mut counts = BTreeMap::new();
     for reason in reasons {
@@ -192,14 +192,14 @@ fn counted<'r>(reasons: impl Iterator<Item = &'r str>) -> BTreeMap<&'r str, usiz
     counts
 }
 
-/// The tactics of probes: no compiler makes sites in the middle of functions.
+/// Returns the tactics of probes. Compilers leave no sites in the middle of functions.
 fn probe_tactics() -> impl Iterator<Item = (Tactic, &'static str)> {
     TACTICS
         .into_iter()
         .filter(|(tactic, _)| *tactic != Tactic::Site)
 }
 
-/// How many instructions are probed by a tactic.
+/// Returns how many instructions a tactic probes.
 fn probed_by(plan: &ProbePlan, tactic: Tactic) -> usize {
     let sites = plan.sites.iter().filter(|site| site.tactic == tactic);
     sites.map(|site| site.probes.len()).sum()
@@ -223,7 +223,7 @@ fn instructions_json(plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
 }
 
 fn instructions_text(args: &PlanArgs, plan: &ProbePlan, out: &mut dyn Write) -> Result<()> {
-    // Where registers are looked for, there are no flags.
+    // On instruction sets without flags, free registers are reported instead.
     let mut probes = plan.sites.iter().flat_map(|site| &site.probes);
     let registers = probes.any(|probe| probe.free != 0);
     let is_dead = |probe: &&ProbedInsn| match registers {

@@ -1,4 +1,4 @@
-//! What long records and reads show on a terminal, and nowhere else.
+//! The progress of long recordings and reads, shown only on a terminal.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, RECORD_SIZE, file_header};
 
-/// What takes no longer than this shows nothing.
+/// Anything that takes less time shows no progress.
 const PATIENCE: Duration = Duration::from_millis(1500);
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Shows progress while it lives.
+/// Shows progress until it is dropped.
 #[derive(Debug)]
 pub struct Progress {
     stop: Option<Sender<()>>,
@@ -25,9 +25,9 @@ pub struct Progress {
 /// Where it is shown.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// On a line of its own, which is cleared in the end.
+    /// On a separate line, which is cleared at the end.
     Line,
-    /// In the title of the terminal's window: the screen belongs to the program.
+    /// In the title of the terminal's window, because the screen belongs to the program.
     Title,
 }
 
@@ -37,13 +37,13 @@ impl Place {
             Self::Line => format!("\r\x1b[K{text}"),
             Self::Title => format!("\x1b]0;{text}\x07"),
         };
-        // Who cannot be told needs no progress.
+        // If stderr cannot be written, progress does not matter.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
     fn begin(self) {
         if matches!(self, Self::Title) {
-            // Keep the title that was there.
+            // Save the current title.
             let _ = io::stderr().write_all(b"\x1b[22;0t");
         }
     }
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// `bytes` of records, since `seconds`.
+/// Formats the progress: `bytes` of records in `seconds`.
 fn text(what: &str, bytes: u64, seconds: u64) -> String {
     let events = bytes / RECORD_SIZE;
     let events = match events {
@@ -80,7 +80,7 @@ fn is_pipe(stream: &impl AsRawFd) -> bool {
     }
 }
 
-/// Whether there is a terminal for it. In a pipe, what comes after it may use the terminal.
+/// Returns whether there is a terminal to show progress on. The command after us in a pipe may use the terminal.
 fn has_terminal() -> bool {
     let terminal = std::env::var("TERM").unwrap_or_default();
     io::stderr().is_terminal()
@@ -88,7 +88,7 @@ fn has_terminal() -> bool {
         && !["", "dumb", "linux"].contains(&terminal.as_str())
 }
 
-/// Bytes of records in a trace that is being written.
+/// Returns how many bytes of records a trace has that is being written.
 fn recorded(events: &Path) -> u64 {
     let mut chunks = [0; 8];
     let read = File::open(events)
@@ -100,14 +100,14 @@ fn recorded(events: &Path) -> u64 {
 }
 
 impl Progress {
-    /// The progress of a recording into `data`.
+    /// Starts to show the progress of a recording into `data`.
     pub fn recording(data: &Path) -> Option<Self> {
         let events = data.join("events");
         let bytes = move || recorded(&events);
         has_terminal().then(|| Self::start("recording up to", Place::Title, bytes))
     }
 
-    /// The progress of reading.
+    /// Starts to show the progress of reading.
     pub fn reading() -> Option<Self> {
         has_terminal().then(|| Self::start("reading", Place::Line, hodo_trace::bytes_read))
     }
@@ -130,7 +130,7 @@ impl Progress {
                 place.end();
             }
         };
-        // Signals are for the other threads: what is sent to a recorder is for its program.
+        // Signals are for the other threads: signals sent to a recorder are meant for its program.
         // SAFETY: sigfillset and pthread_sigmask write the sets that they are given.
         let thread = unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
@@ -142,7 +142,7 @@ impl Progress {
         };
         Self {
             stop: Some(stop),
-            // Without a thread there is no progress to see.
+            // If no thread can be started, no progress is shown.
             thread: thread.ok(),
         }
     }
@@ -152,7 +152,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has ended or it has panicked: nothing is shown any more.
+            // The thread has ended or panicked, so it shows nothing any more.
             let _ = thread.join();
         }
     }

@@ -51,8 +51,8 @@ fn options(common: &Common, recording: &Recording, order: &Order) -> RecordOptio
     }
 }
 
-/// Changes the recording in which the process is that is named on the command line. `None`: there is none, or no
-/// process.
+/// Changes the recording of the process named on the command line. Returns `None` if no process is named, or no hodo
+/// records it.
 fn change(common: &Common, recording: &Recording, order: &Order) -> Option<ExitCode> {
     let pid = recording.attach.pid?;
     let changes = Changes {
@@ -100,7 +100,7 @@ pub fn command_line() -> Vec<String> {
         .collect()
 }
 
-/// The limit on resources because of which there was no recording, if it was one. The program has not run then.
+/// Returns the resource limit that prevented the recording, if that was the cause. The program has not run then.
 fn limit_of(error: &anyhow::Error) -> Option<&'static str> {
     let causes = error.chain();
     let codes = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()?.raw_os_error());
@@ -113,7 +113,7 @@ fn limit_of(error: &anyhow::Error) -> Option<&'static str> {
     })
 }
 
-/// The end of a program of which nothing else is wrong, but that a probe was never placed: 1.
+/// Returns how the program ended. If all is well except that a probe was never placed, the status is 1.
 fn unless_unplaced(ended: &Ended) -> Exit {
     match ended.exit {
         Exit::Code(0) if !ended.unplaced.is_empty() => Exit::Code(1),
@@ -121,7 +121,7 @@ fn unless_unplaced(ended: &Ended) -> Exit {
     }
 }
 
-/// Why there was no recording: an error, and the status to exit with, as of `env` and `timeout`.
+/// Reports why there was no recording. Returns the exit status, as `env` and `timeout` do.
 pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     let limit = limit_of(error);
     match (limit, command.first()) {
@@ -135,7 +135,7 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
         _ => output::complain(error),
     }
     let Some(program) = command.first() else {
-        // A process to attach to.
+        // The command line names a process to attach to.
         return ExitCode::from(125);
     };
     let program: &OsStr = program;
@@ -161,18 +161,18 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     })
 }
 
-/// Records, and shows the progress. The options have the trace's directory afterwards.
+/// Records, and shows the progress. Afterwards the options name the trace directory.
 pub fn run(options: &mut RecordOptions, front: Option<i32>) -> anyhow::Result<Ended> {
     let place = claim(options)?;
     run_in(options, place, front)
 }
 
-/// Chooses the trace's directory, which the options have afterwards.
+/// Chooses the trace directory. Afterwards the options name it.
 pub fn claim(options: &mut RecordOptions) -> anyhow::Result<TraceDir> {
     TraceDir::create(&mut options.data)
 }
 
-/// Records into a directory that was chosen, and shows the progress.
+/// Records into the chosen directory, and shows the progress.
 pub fn run_in(
     options: &RecordOptions,
     place: TraceDir,
@@ -185,7 +185,8 @@ pub fn run_in(
     }
 }
 
-/// Where a process is attached to, divides hodo in two. `Err`: this is the one that only waited, and ends like this.
+/// When attaching, divides hodo into two processes. `Err` is returned in the front, which only waits, with its exit
+/// status.
 pub fn divide(pid: Option<i32>) -> Result<Option<i32>, ExitCode> {
     if pid.is_none() {
         return Ok(None);
@@ -217,7 +218,7 @@ pub fn record(common: &Common, recording: &Recording, order: &Order) -> ExitCode
     }
 }
 
-/// `hodo live`: a recording that is kept only if there is a place `named` for it.
+/// `hodo live`: a recording that is kept only if the command line names (`named`) a directory for it.
 pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
     if let Some(code) = change(&args.reading.common, &args.recording, order) {
         return code;
@@ -248,7 +249,7 @@ pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
     })
 }
 
-/// Gives a recording a temporary directory, unless there is a place `named` for it.
+/// Gives a recording a temporary directory, unless the command line names one (`named`).
 pub fn place(options: &mut RecordOptions, named: bool) -> Result<Option<Temporary>, ExitCode> {
     if named {
         return Ok(None);
@@ -269,17 +270,17 @@ pub fn place(options: &mut RecordOptions, named: bool) -> Result<Option<Temporar
     }
 }
 
-/// Shows a recording, and ends as the program did.
+/// Shows a recording, then ends as the program did.
 pub fn show(
     ended: &Ended,
     attached: bool,
     temporary: Option<Temporary>,
     view: impl FnOnce() -> anyhow::Result<()>,
 ) -> ExitCode {
-    // From here on Ctrl-C is for us. It must not leave a temporary directory behind.
+    // From here on, Ctrl-C is for hodo. It must not leave a temporary directory.
     interrupt::watch(attached);
     let shown = view();
-    // The program's end is what counts, and the directory must be gone before a signal ends this process.
+    // The exit status is the program's. The directory must be removed before a signal ends this process.
     if let Some(Err(error)) = temporary.map(Temporary::close) {
         warn_user!("hodo: removing the temporary directory: {error}");
     }
@@ -303,7 +304,7 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
         Ok(front) => front,
         Err(code) => return code,
     };
-    // Said before the program runs, not when all is lost.
+    // Report this before the program runs, not when its events are lost.
     if let Some(path) = &args.written.output
         && let Err(error) = std::fs::File::create(path)
     {

@@ -1,4 +1,4 @@
-//! `syscalls`.
+//! `hodo syscalls`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,7 +16,7 @@ use crate::live::{Printer, named_output, stream};
 use crate::output::complain;
 use crate::run;
 
-/// `hodo syscalls`: a recording of system calls only. `named`: there is a place for it.
+/// `hodo syscalls`: records system calls only. `named`: the command line names the trace directory.
 pub fn syscalls(args: &SyscallsArgs, named: bool) -> ExitCode {
     record(args, named).unwrap_or_else(|error| {
         complain(&error);
@@ -25,7 +25,7 @@ pub fn syscalls(args: &SyscallsArgs, named: bool) -> ExitCode {
 }
 
 /// # Errors
-/// If the arguments are wrong, or the output file cannot be made.
+/// If the arguments are wrong, or the output file cannot be created.
 fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
     let front = match run::divide(args.attach.pid) {
         Ok(front) => front,
@@ -101,7 +101,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
     ))
 }
 
-/// The calls that are recorded: those that are shown, and those by which descriptors are known. `None`: all.
+/// Returns the calls to record: those that are shown, and those needed to follow descriptors. `None` means all.
 fn recorded(only: Option<&[u64]>, names: bool) -> Option<Vec<u64>> {
     let mut numbers = only?.to_vec();
     if names {
@@ -110,7 +110,7 @@ fn recorded(only: Option<&[u64]>, names: bool) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// What is shown of the recording in `data`. `to_file`: in a file, where each line names its thread.
+/// Shows the recording in `data`. `to_file`: the output goes to a file, where each line names its thread.
 fn shown(
     args: &SyscallsArgs,
     data: PathBuf,
@@ -145,9 +145,9 @@ fn shown(
     }
 }
 
-/// Seconds that are added to the time of the world for that of this place.
+/// Returns the difference in seconds between local time and UTC.
 fn utc_offset() -> i64 {
-    // SAFETY: all-zero is a valid tm; time and localtime_r only write what they are given. No other thread changes the
+    // SAFETY: all-zero is a valid tm; time and localtime_r write only what they are given. No other thread changes the
     // environment.
     unsafe {
         let now = libc::time(std::ptr::null_mut());

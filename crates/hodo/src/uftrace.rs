@@ -1,6 +1,6 @@
-//! What users of uftrace type. Its commands share one set of options, so that each accepts those of all others; here,
-//! too, a command accepts the options of its sisters, without effect. What hodo does not have is refused, and the
-//! message names what to use instead.
+//! Compatibility with uftrace's command line. uftrace's commands share one set of options, so each accepts the options
+//! of all others. hodo's commands do the same; such options have no effect. Options that hodo does not have are refused
+//! with a message that says what to use instead.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -10,7 +10,7 @@ const COMMANDS: [&str; 7] = [
     "record", "live", "replay", "report", "graph", "dump", "info",
 ];
 
-/// Commands of uftrace that hodo does not have, and what to do instead.
+/// Commands of uftrace that hodo does not have, and what to use instead.
 const MISSING_COMMANDS: [(&str, &str); 4] = [
     (
         "script",
@@ -24,14 +24,14 @@ const MISSING_COMMANDS: [(&str, &str); 4] = [
     ("map", "hodo info --symbols lists the functions of a trace"),
 ];
 
-/// What becomes of an option of uftrace.
+/// What happens to an option of uftrace.
 #[derive(Clone, Copy)]
 enum Fate {
-    /// A command of hodo has it. All sisters accept it.
+    /// A command of hodo has it, so all commands accept it.
     Known,
-    /// It chooses how uftrace works inside, or switches off what hodo does not do: accepted.
+    /// Accepted: it chooses how uftrace works internally, or switches off something that hodo does not do.
     NoEffect,
-    /// What to do instead.
+    /// Refused, with what to use instead.
     Refused(&'static str),
 }
 
@@ -47,7 +47,7 @@ const NO_TRIGGERS: &str =
 const NO_DIFF: &str =
     "hodo has no such option; hodo report --format=json of both traces gives two files to compare";
 
-/// An option of uftrace: its letter or 0, its name, whether it takes a value, and what becomes of it.
+/// An option of uftrace: its letter or 0, its name, whether it takes a value, and what happens to it.
 type Row = (char, &'static str, bool, Fate);
 
 /// All options of uftrace 0.13, and some of later versions.
@@ -233,7 +233,7 @@ const OPTIONS: &[Row] = &[
     ),
 ];
 
-/// What to do in place of a command that only uftrace has.
+/// Returns an error that says what to use instead of a command that only uftrace has.
 pub fn missing_command(word: &str) -> Option<clap::Error> {
     let (_, instead) = MISSING_COMMANDS.iter().find(|(name, _)| *name == word)?;
     Some(clap::Error::raw(
@@ -245,7 +245,7 @@ pub fn missing_command(word: &str) -> Option<clap::Error> {
     ))
 }
 
-/// Actions that uftrace lets follow the name of a function, after an `@`.
+/// The actions that uftrace allows after a function's name and an `@`.
 const ACTIONS: [&str; 22] = [
     "arg",
     "fparg",
@@ -271,10 +271,10 @@ const ACTIONS: [&str; 22] = [
     "loc",
 ];
 
-/// Refuses patterns of `-F`, `-N`, `-H`, `-P` and `-U` with an action: they would be taken for the name of a module.
+/// Refuses patterns of `-F`, `-N`, `-H`, `-P` and `-U` that have an action. It would be taken for the name of a module.
 ///
 /// # Errors
-/// If there is one, with what to do instead.
+/// If there is one; the error says what to use instead.
 pub fn check_patterns(matches: &ArgMatches) -> Result<(), clap::Error> {
     for (id, option) in [
         ("filter", "-F"),
@@ -307,7 +307,7 @@ pub fn check_patterns(matches: &ArgMatches) -> Result<(), clap::Error> {
     Ok(())
 }
 
-/// The action in a pattern.
+/// Returns the action in a pattern.
 fn action_of(text: &str) -> Option<&str> {
     let (_, actions) = text.split_once('@')?;
     actions.split(['@', ',']).find(|action| {
@@ -318,7 +318,7 @@ fn action_of(text: &str) -> Option<&str> {
     })
 }
 
-/// Whether one of the arguments has this name or letter.
+/// Returns whether one of the arguments has this name or letter.
 fn has(command: &Command, long: &str) -> bool {
     command.get_arguments().any(|arg| {
         arg.get_long() == Some(long) || arg.get_all_aliases().is_some_and(|all| all.contains(&long))
@@ -329,7 +329,7 @@ fn has_letter(command: &Command, letter: char) -> bool {
     (command.get_arguments()).any(|arg| arg.get_short() == Some(letter))
 }
 
-/// Adds to a command the options that it accepts only for the sake of its sisters.
+/// Adds the options that a command accepts only because other commands have them.
 fn accepting(mut command: Command) -> Command {
     for &(letter, long, value, fate) in OPTIONS {
         if matches!(fate, Refused(_)) || has(&command, long) {
@@ -341,7 +341,7 @@ fn accepting(mut command: Command) -> Command {
         };
         let mut arg = Arg::new(long).long(long).action(action).hide(true);
         if long == "format" {
-            // Another form than text would be something else than what was asked for.
+            // Any format other than text would not be what the user asked for.
             arg = arg.value_parser(["normal", "text"]);
         }
         if letter != '\0' && !has_letter(&command, letter) {
@@ -352,7 +352,7 @@ fn accepting(mut command: Command) -> Command {
     command
 }
 
-/// The command line with all options that are accepted.
+/// Returns the command line with all options that are accepted.
 pub fn extended(mut cli: Command) -> Command {
     for name in COMMANDS {
         cli = cli.mut_subcommand(name, accepting);
@@ -360,7 +360,7 @@ pub fn extended(mut cli: Command) -> Command {
     cli
 }
 
-/// The option of uftrace that is written like this, and whether it is the whole word.
+/// Returns the uftrace option that is written like this, if the word is one.
 fn row(word: &str) -> Option<&'static Row> {
     let name = word.split('=').next().unwrap_or(word);
     OPTIONS.iter().find(|(letter, long, ..)| {
@@ -371,7 +371,7 @@ fn row(word: &str) -> Option<&'static Row> {
     })
 }
 
-/// What to say of an option that is not known: what replaces it, or that nothing does.
+/// Returns what to say about an unknown option: what replaces it, or that nothing does.
 pub fn tip(cli: &Command, error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_an_option_of_hodo() {
+    fn options_marked_as_known_are_options_of_hodo() {
         let cli = Cli::command();
         for (_, long, _, fate) in OPTIONS {
             if matches!(fate, Known) {

@@ -20,7 +20,7 @@ use crate::args::{
 use crate::live::{Printer, named_output, stream};
 use crate::output::{colors, with_output};
 
-/// The trace directory that is meant: without `--data` inside a trace directory, this one.
+/// Returns the trace directory to read. Inside a trace directory, `--data` may be left out.
 fn found(place: &Data) -> PathBuf {
     let here = Path::new(".");
     let is_trace = |dir: &Path| dir.join("info.json").is_file() && dir.join("events").is_file();
@@ -78,7 +78,7 @@ fn replay_options(reading: &Reading, style: &ReplayStyle, order: &Order) -> Repl
     }
 }
 
-/// Says so if a trace is not of the program that is named on the command line.
+/// Warns if a trace is not of the program named on the command line.
 fn compare(recorded: &Recorded, data: &Path) {
     let Some(program) = recorded.program.first().map(Path::new) else {
         return;
@@ -105,16 +105,16 @@ pub fn replay(args: &ReplayArgs, order: &Order) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether `hodo live` can show what it is asked for: said before the program runs.
+/// Checks that `hodo live` can show what was requested, before the program runs.
 pub fn check_live(args: &LiveArgs, order: &Order) -> Result<()> {
     hodo_view::check_replay(&replay_options(&args.reading, &args.style, order))
 }
 
-/// What `hodo live` shows of the recording in `data`.
+/// Shows the recording in `data` for `hodo live`.
 pub fn after_recording(args: &LiveArgs, order: &Order, data: PathBuf) -> Result<()> {
     let mut replay = replay_options(&args.reading, &args.style, order);
     replay.source.data = data;
-    // The recording's own filters, which the trace has, are not applied twice.
+    // The trace has the recording's own filters, which must not be applied twice.
     replay.source.filter.clear();
     replay.source.notrace.clear();
     replay.source.order.clear();
@@ -131,8 +131,9 @@ pub fn after_recording(args: &LiveArgs, order: &Order, data: PathBuf) -> Result<
     })
 }
 
-/// Shows the events of probes while they come. `None`: after the end, in a form that needs the whole recording, or
-/// where lines would come in between those of a program that writes into the same pipe or file.
+/// Starts showing the events of probes as they come. Returns `None` if they are shown after the end: because the format
+/// needs the whole recording, or because lines would mix with those of a program that writes into the same pipe or
+/// file.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -157,7 +158,8 @@ pub fn live_probes(args: &ProbeArgs, options: &RecordOptions) -> Result<Option<P
     )))
 }
 
-/// What `hodo probe` shows of the recording in `data`: events, unless that is done already, and then counts.
+/// Shows the recording in `data` for `hodo probe`: its events, unless they have been shown already, and then its
+/// counts.
 pub fn after_probes(args: &ProbeArgs, data: PathBuf, printer: Option<Printer>) -> Result<()> {
     let is_live = printer.is_some();
     let mut output = None;
@@ -185,11 +187,11 @@ pub fn after_probes(args: &ProbeArgs, data: PathBuf, printer: Option<Printer>) -
         hodo_view::histograms(&options, out)
     };
     match &args.written.output {
-        // A pager has no business after lines that are on the screen.
+        // When lines are on the screen already, a pager makes no sense.
         None => with_output(args.screen.no_pager || is_live, write),
         Some(path) => {
             let writing = || format!("writing {}", path.display());
-            // What is there already is in the same file.
+            // The file already contains what was shown so far.
             let file = output.map_or_else(|| File::create(path), Ok);
             let mut out = BufWriter::with_capacity(1 << 16, file.with_context(writing)?);
             write(&mut out)

@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// `hodo` with arguments, in a directory of its own.
+/// Returns a `hodo` command with arguments, to run in its own directory.
 fn hodo(place: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hodo"));
     command
@@ -29,7 +29,7 @@ fn place() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// Our own program: what it does must be the same with and without hodo.
+/// Runs a script alone and under hodo. Both must do the same.
 fn shell(place: &Path, script: &str) -> (Output, Output) {
     let alone = Command::new("/bin/sh")
         .args(["-c", script])
@@ -54,7 +54,7 @@ fn a_missing_program_is_named_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn a_file_that_is_no_program_is_refused() {
+fn a_file_that_is_not_a_program_is_refused() {
     let place = place();
     std::fs::write(place.path().join("text"), "some text\n").unwrap();
     let output = run(place.path(), &["record", "./text"]);
@@ -74,7 +74,7 @@ fn an_unknown_option_runs_nothing() {
 }
 
 #[test]
-fn a_directory_that_is_no_trace_is_not_overwritten() {
+fn a_directory_that_is_not_a_trace_is_not_overwritten() {
     let place = place();
     std::fs::create_dir(place.path().join("mine")).unwrap();
     std::fs::write(place.path().join("mine/file"), "precious").unwrap();
@@ -120,7 +120,7 @@ fn hodo_ends_by_the_signal_that_ended_the_program() {
     }
 }
 
-/// What a program tells about its signals and descriptors, started by `sh -c` with `around` put before it.
+/// Returns what a program reports about its signals and descriptors, when `sh -c` starts it after `around`.
 fn circumstances(place: &Path, around: &str, traced: bool) -> (String, Option<i32>) {
     const TELL: &str = "grep Sig[PBIC] /proc/self/status >&3; ls /proc/self/fd >&3; read x; echo $? >&3; echo x; exit $?";
     let hodo = if traced {
@@ -161,7 +161,7 @@ fn the_program_inherits_signals_and_descriptors() {
 }
 
 #[test]
-fn a_filter_that_matches_nothing_is_told_before_the_program_runs() {
+fn a_filter_that_matches_nothing_is_reported_before_the_program_runs() {
     let place = place();
     let output = run(
         place.path(),
@@ -247,7 +247,7 @@ fn readers_show_what_was_recorded() {
     assert!(info["events"].as_u64().unwrap() > 10, "{info}");
     let svg = run(place.path(), &["dump", "--svg"]);
     assert!(text(&svg.stdout).contains("</svg>"));
-    // Inside the trace directory it needs no name.
+    // Inside the trace directory, no name is needed.
     let inside = run(&place.path().join("hodo.data"), &["replay"]);
     assert_eq!(inside.stdout, replay.stdout);
 }
@@ -255,7 +255,7 @@ fn readers_show_what_was_recorded() {
 #[test]
 fn an_older_trace_is_kept() {
     let place = place();
-    // With and without the slash that shells complete.
+    // With and without the slash that shells append.
     for (data, program) in [("trace", "true"), ("trace/", "false")] {
         run(place.path(), &["record", "-d", data, program]);
     }
@@ -268,12 +268,12 @@ fn an_older_trace_is_kept() {
 }
 
 #[test]
-fn what_cannot_be_recorded_costs_no_older_trace() {
+fn a_failed_recording_keeps_older_traces() {
     let place = place();
     for program in ["true", "false"] {
         run(place.path(), &["record", program]);
     }
-    // A mistake, and again; no such place; a process that there is not.
+    // A wrong definition, twice; a place that does not exist; a process that does not exist.
     let refused: [&[&str]; 4] = [
         &["record", "-e", "nonsense(", "true"],
         &["record", "-e", "nonsense(", "true"],
@@ -298,7 +298,7 @@ fn what_cannot_be_recorded_costs_no_older_trace() {
 }
 
 #[test]
-fn what_cannot_be_said_or_shown_breaks_nothing() {
+fn output_that_cannot_be_written_breaks_nothing() {
     let place = place();
     let full = || std::fs::File::create("/dev/full").unwrap();
     let record = hodo(
@@ -319,7 +319,7 @@ fn what_cannot_be_said_or_shown_breaks_nothing() {
     };
     assert_eq!(live("true"), Some(125));
     assert_eq!(live("false"), Some(125));
-    // This much is known before the program runs.
+    // These errors are found before the program runs.
     for words in [["-f", "nonsense"], ["-H", "("]] {
         let output = run(
             place.path(),
@@ -351,7 +351,7 @@ fn a_program_alone_is_live_and_leaves_nothing() {
 }
 
 #[test]
-fn live_keeps_its_trace_where_it_is_told_to() {
+fn live_keeps_its_trace_in_the_named_directory() {
     let place = place();
     let words = ["live", "-d", "kept", "--c-runtime", "/bin/true"];
     let live = run(place.path(), &words);
@@ -362,9 +362,9 @@ fn live_keeps_its_trace_where_it_is_told_to() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_reader_that_goes_away_is_not_an_error() {
     let place = place();
-    // More than a pipe holds.
+    // More output than fits in a pipe.
     run(
         place.path(),
         &[
@@ -586,7 +586,7 @@ fn every_command_has_help_and_a_version() {
     );
 }
 
-/// A program whose `main` calls `a` and `b`, and whose `a` calls `b`, and that calls `puts`.
+/// Builds a program whose `main` calls `a` and `b`, and whose `a` calls `b`. It also calls `puts`.
 fn calls(place: &Path) {
     let source = r#"
         #include <stdio.h>
@@ -601,11 +601,11 @@ fn calls(place: &Path) {
 }
 
 #[test]
-fn what_users_of_uftrace_type_works() {
+fn command_lines_of_uftrace_work() {
     let place = place();
     let place = place.path();
     calls(place);
-    // A program in the current directory; options that choose how uftrace works inside.
+    // A program in the current directory, with options that choose how uftrace works internally.
     let words = [
         "--no-pager",
         "--no-event",
@@ -638,7 +638,7 @@ fn what_users_of_uftrace_type_works() {
     let words: Vec<&str> = tasks.split_whitespace().collect();
     assert_eq!((words[0], words[5]), ("SESS", "TASK"), "{tasks}");
     assert_eq!(words[4], format!("exename=\"{}\"", exe.display()));
-    // The C runtime's own functions, for those who ask.
+    // The C runtime's own functions, on request.
     let output = run(place, &["record", "--c-runtime", "t-calls"]);
     assert!(output.status.success());
     let output = run(place, &["replay", "-f", "none", "-D1"]);
@@ -669,7 +669,7 @@ fn what_users_of_uftrace_type_works() {
 }
 
 #[test]
-fn of_filters_that_match_a_function_the_last_one_counts() {
+fn the_last_filter_that_matches_a_function_counts() {
     let place = place();
     let place = place.path();
     calls(place);
@@ -694,7 +694,7 @@ fn of_filters_that_match_a_function_the_last_one_counts() {
 }
 
 #[test]
-fn what_only_uftrace_has_is_refused_with_a_tip() {
+fn options_that_only_uftrace_has_are_refused_with_a_tip() {
     let place = place();
     for (words, tip) in [
         (

@@ -1,4 +1,4 @@
-//! What `hodo` tells of files for other machines than this one.
+//! What `hodo` shows of files for machines other than this one.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -39,7 +39,7 @@ fn hodo(arguments: &[&str], file: &Path) -> Output {
     command.output().expect("hodo starts")
 }
 
-/// A library for RISC-V, if there is a compiler.
+/// Builds a library for RISC-V, if there is a compiler.
 fn library(directory: &Path) -> Option<std::path::PathBuf> {
     let (source, file) = (directory.join("probes.s"), directory.join("probes.so"));
     std::fs::write(&source, PROBES).expect("a source");
@@ -57,7 +57,7 @@ fn library(directory: &Path) -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn probes_of_programmers_are_listed() {
+fn usdt_probes_are_listed() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let Some(file) = library(directory.path()) else {
         return;
@@ -80,8 +80,8 @@ fn probes_of_programmers_are_listed() {
     );
 }
 
-/// Functions as planners meet them on AArch64: a frame, a leaf, a loop at the start, a jump table, a tail call, one
-/// that reads its return address, and an exclusive pair.
+/// Functions that planners meet on AArch64: a frame, a leaf, a loop at the start, a jump table, a tail call, one that
+/// reads its return address, and an exclusive pair.
 const FUNCTIONS: &str = r#"
     extern int elsewhere(int);
     int leaf(int a) { return a * 3 + 1; }
@@ -103,7 +103,7 @@ const FUNCTIONS: &str = r#"
     int counted(int *p) { return __atomic_fetch_add(p, 1, __ATOMIC_SEQ_CST); }
 "#;
 
-/// A library for AArch64 of [`FUNCTIONS`], if there is a compiler.
+/// Builds an AArch64 library from [`FUNCTIONS`], if there is a compiler.
 fn functions(directory: &Path, flags: &[&str]) -> Option<std::path::PathBuf> {
     let (source, file) = (directory.join("f.c"), directory.join("f.so"));
     std::fs::write(&source, FUNCTIONS).expect("a source");
@@ -129,7 +129,7 @@ fn functions(directory: &Path, flags: &[&str]) -> Option<std::path::PathBuf> {
     Some(file)
 }
 
-/// What `hodo plan` says of a file, as text.
+/// Returns what `hodo plan` shows of a file, as text.
 fn planned(options: &[&str], file: &Path) -> String {
     let mut arguments = vec!["plan"];
     arguments.extend(options);
@@ -165,9 +165,9 @@ fn plans_for_aarch64() {
             line("returns_to").contains("it reads its return address"),
             "{text}"
         );
-        // Other libraries may have another `leaf`.
+        // Other libraries may define another `leaf`.
         assert!(text.contains("library calls    2"), "{text}");
-        // Each instruction, but for the exclusive pair and what is between.
+        // Every instruction, except for the exclusive pair and what is between.
         let probes = planned(&["--every-instruction", "--json"], &file);
         let probes: serde_json::Value = serde_json::from_str(&probes).expect("JSON");
         let refused = probes["instructions"]["refused"]

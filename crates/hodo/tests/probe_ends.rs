@@ -1,4 +1,4 @@
-//! What `hodo probe` says of definitions that cannot be, and how it ends then.
+//! What `hodo probe` reports about impossible definitions, and how it then ends.
 #![cfg(target_arch = "x86_64")]
 
 use std::path::Path;
@@ -26,7 +26,7 @@ const SOURCE: &str = r#"
     }
 "#;
 
-/// A program in a directory of its own.
+/// Creates a directory with a program.
 fn place() -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("p.c"), SOURCE).unwrap();
@@ -64,7 +64,7 @@ fn bits_have_the_sign_of_their_type() {
 }
 
 #[test]
-fn a_name_without_a_type_is_a_place() {
+fn a_symbol_without_a_type_can_be_probed() {
     let place = place();
     let words = [
         "probe",
@@ -79,7 +79,7 @@ fn a_name_without_a_type_is_a_place() {
         let mut words = line.split_whitespace();
         words.next() == Some("2") && words.next().is_some_and(|name| name.starts_with("untyped"))
     });
-    // The name has a probe, and so has each of its three instructions; a label in it is no function.
+    // The function has a probe, and so has each of its three instructions. A label inside it is not a function.
     assert_eq!(counted.count(), 4, "{output:?}");
     let words = ["probe", "-e", "prog:inner count", "./prog"];
     let output = hodo(place.path(), &words);
@@ -120,7 +120,7 @@ fn a_barrier_moves_no_return_address() {
 }
 
 #[test]
-fn a_probe_that_was_never_placed_is_told_by_the_status() {
+fn the_exit_status_shows_that_a_probe_was_never_placed() {
     let place = place();
     let place = place.path();
     for command in ["probe", "record"] {
@@ -137,7 +137,7 @@ fn a_probe_that_was_never_placed_is_told_by_the_status() {
         let told = "hodo: the probe 'libnever.so:f count' was never placed\n";
         assert!(text(&output.stderr).contains(told), "{output:?}");
     }
-    // A library of data only ends nothing.
+    // A library that contains only data is no reason to end.
     let words = [
         "probe",
         "-e",
@@ -150,7 +150,7 @@ fn a_probe_that_was_never_placed_is_told_by_the_status() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains("libdata.so"), "{output:?}");
     assert!(text(&output.stdout).contains("1  main:"), "{output:?}");
-    // What cannot be written is said by the status, too, however the program ends.
+    // If the output cannot be written, the exit status says so, too, however the program ends.
     let words = ["probe", "-o", "/dev/full", "-e", "prog:bits p->b", "./prog"];
     assert_eq!(hodo(place, &words).status.code(), Some(125));
 }
@@ -164,13 +164,13 @@ fn a_probe_on_a_chosen_function_is_on_its_implementations() {
             "is on the implementation that ",
             "           1  selected: (selected+0x0)\n",
         ),
-        // A library without symbols for its own functions; the processor decides which of them is called.
+        // A library without symbols for its own functions. The processor decides which of them is called.
         (
             "libc.so.6:strcspn count",
             "",
             "           7  strcspn: (strcspn+0x0)\n",
         ),
-        // Where a place in it is named, it is what chooses.
+        // A definition that names an offset is placed in the function that chooses.
         (
             "prog:selected+* count",
             "is on what chooses an implementation",
@@ -184,17 +184,16 @@ fn a_probe_on_a_chosen_function_is_on_its_implementations() {
         let lines = text(&output.stdout);
         assert_eq!(lines.matches(line).count(), 1, "{output:?}");
     }
-    // An implementation's own name counts the same calls.
+    // The implementation's own name counts the same calls.
     let probe = ["probe", "-e", "prog:chosen count", "./prog"];
     let output = hodo(place.path(), &probe);
     assert!(!text(&output.stderr).contains("IFUNC"), "{output:?}");
     assert!(text(&output.stdout).contains("1  chosen:"), "{output:?}");
 }
 
-/// The compiler moves what is rarely executed out of its function; without symbols, only the unwind table knows that
-/// part.
+/// The compiler moves rarely executed code out of its function. Without symbols, only the unwind table shows that part.
 #[test]
-fn every_instruction_is_also_of_code_that_was_moved_out_of_its_function() {
+fn every_instruction_includes_code_moved_out_of_its_function() {
     let place = tempfile::tempdir().unwrap();
     let source = r#"
         #include <stdio.h>
