@@ -1,4 +1,4 @@
-//! Actions: what is done at a hit.
+//! Actions: what happens at a hit.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,7 +12,7 @@ use super::model::{
 };
 use super::{HIST_SIZE, MAX_HIST_SIZE, MAX_KEYS, MAX_SNAPSHOT_SIZE, SNAPSHOT_SIZE};
 
-/// The words that begin actions, and whether a colon may follow.
+/// The words that begin actions, and whether a colon may follow each.
 const ACTIONS: [(&str, bool); 10] = [
     ("print", false),
     ("count", false),
@@ -26,7 +26,7 @@ const ACTIONS: [(&str, bool); 10] = [
     ("return", true),
 ];
 
-/// Whether an action begins here, not an argument.
+/// Returns whether an action begins here, and not an argument.
 pub(super) fn begins(cursor: &Cursor) -> bool {
     let word = cursor.peek_word();
     let Some((_, parameter)) = ACTIONS.iter().find(|(action, _)| *action == word) else {
@@ -39,12 +39,12 @@ pub(super) fn begins(cursor: &Cursor) -> bool {
     }
 }
 
-/// If an action was meant by this word, how it is written.
+/// Returns the action whose name is nearest to this word, if one is near.
 pub(super) fn meant(word: &str) -> Option<&'static str> {
     super::error::nearest(word, ACTIONS.map(|(action, _)| action))
 }
 
-/// All actions, to the end of the text. What is between them and that which comes before has been read.
+/// Parses all actions, up to the end of the text. The separator before them has been read.
 pub(super) fn actions(
     cursor: &mut Cursor,
     at: At,
@@ -70,7 +70,7 @@ pub(super) fn actions(
     Ok(actions)
 }
 
-/// Spaces, or a comma with or without spaces, if more follows.
+/// Skips spaces, or a comma with or without spaces, if more follows.
 pub(super) fn separator(cursor: &mut Cursor) -> Result<()> {
     cursor.spaces();
     if cursor.eat(",") {
@@ -126,7 +126,7 @@ fn all() -> String {
     all
 }
 
-/// What is between an action and its parameter: a colon, or spaces.
+/// Skips what separates an action from its parameter: a colon, or spaces.
 fn parameter(cursor: &mut Cursor, expected: &str) -> Result<()> {
     if cursor.eat(":") || cursor.spaces() {
         return Ok(());
@@ -147,7 +147,7 @@ fn probe_name(cursor: &mut Cursor) -> Result<ProbeName> {
 fn snapshot(cursor: &mut Cursor) -> Result<Action> {
     let what = "the bytes of a snapshot";
     let most = u64::from(MAX_SNAPSHOT_SIZE);
-    // Not more than MAX_SNAPSHOT_SIZE.
+    // The limit was MAX_SNAPSHOT_SIZE.
     let bytes = |cursor: &mut Cursor| {
         let bytes = cursor.limited("a number of bytes", what, 1, most)?;
         Ok(Action::Snapshot(bytes as u32))
@@ -189,7 +189,7 @@ fn returned(cursor: &mut Cursor, start: usize, at: At) -> Result<Action> {
     Ok(Action::Return(value))
 }
 
-/// The fields that a histogram can have, and their other names.
+/// The fields of a histogram, and their other names.
 const FIELDS: [(&str, &str); 7] = [
     ("keys", "keys"),
     ("key", "keys"),
@@ -206,7 +206,7 @@ fn histogram(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result<Action> {
     let mut keys: Vec<HistKey> = Vec::new();
     let mut values: Vec<usize> = Vec::new();
     let mut size = HIST_SIZE;
-    // Where the orders are: what they refer to may come later.
+    // The positions of the sort orders. They may refer to fields that come later.
     let mut sort_at = None;
     while cursor.eat(":") {
         let at = cursor.at;
@@ -233,7 +233,7 @@ fn histogram(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result<Action> {
             _ => {
                 let most = u64::from(MAX_HIST_SIZE);
                 let what = "the size of a histogram";
-                // Not more than MAX_HIST_SIZE.
+                // The limit was MAX_HIST_SIZE.
                 size = cursor.limited("a number of entries", what, 1, most)? as u32;
             }
         }
@@ -256,7 +256,7 @@ fn histogram(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result<Action> {
     }))
 }
 
-/// What `one` reads, once or more with commas between. A comma before a space is the end of the action.
+/// Calls `one` for one or more items separated by commas. A comma followed by a space ends the action.
 fn list(cursor: &mut Cursor, mut one: impl FnMut(&mut Cursor) -> Result<()>) -> Result<()> {
     loop {
         one(cursor)?;
@@ -310,7 +310,7 @@ fn value(cursor: &mut Cursor, args: &mut Vec<FetchArg>, values: &mut Vec<usize>)
     let at = cursor.at;
     let word = cursor.identifier("the name of an argument")?;
     if word == "hitcount" && args.iter().all(|arg| arg.name != word) {
-        // It is counted always.
+        // Hits are always counted.
         return Ok(());
     }
     let index = match named_or_brought(word, args) {

@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Why a text is no definition. `Display` shows the text with a mark below the place:
+/// Why a text is not a definition. `Display` shows the text with a mark below the position:
 ///
 /// ```text
 /// in probe definition:
@@ -18,20 +18,20 @@ use core::fmt;
 pub struct ParseError {
     /// The text.
     pub text: Box<str>,
-    /// Where in it: bytes from the beginning.
+    /// The position in it, in bytes from the beginning.
     pub position: usize,
-    /// What is there, as far as it belongs together; empty at the end of the text.
+    /// The word or character there; empty at the end of the text.
     pub found: Box<str>,
-    /// What may be there instead; empty if `message` tells all.
+    /// What was expected there; empty if `message` says everything.
     pub expected: Box<str>,
     /// What is wrong, in words.
     pub message: Box<str>,
-    /// How to do it right.
+    /// How to write it correctly.
     pub hint: Option<Box<str>>,
 }
 
 impl ParseError {
-    /// Something else must be at `position`.
+    /// Something else was expected at `position`.
     pub(super) fn expected(text: &str, position: usize, expected: &str) -> Self {
         let found = word(text, position);
         let message = match found {
@@ -44,7 +44,7 @@ impl ParseError {
         }
     }
 
-    /// What is at `position` cannot be.
+    /// What is at `position` is wrong.
     pub(super) fn wrong(text: &str, position: usize, message: impl Into<Box<str>>) -> Self {
         ParseError {
             text: text.into(),
@@ -61,7 +61,7 @@ impl ParseError {
         self
     }
 
-    /// Asks whether the nearest of `known` was meant, if one is near.
+    /// Suggests the nearest of the `known` names, if one is near.
     pub(super) fn suggest<'a>(self, name: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         match nearest(name, known) {
             Some(near) => self.hint(format!("did you mean {near}?")),
@@ -69,7 +69,7 @@ impl ParseError {
         }
     }
 
-    /// Characters before the position.
+    /// Returns the number of characters before the position.
     #[must_use]
     pub fn column(&self) -> usize {
         let before = self.text.get(..self.position).unwrap_or(&self.text);
@@ -79,7 +79,7 @@ impl ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A line break or tab would put the mark below something else.
+        // With a line break or tab, the mark would be in the wrong column.
         let text = (self.text.chars()).map(|c| if c.is_control() { ' ' } else { c });
         let text: String = text.collect();
         write!(
@@ -98,11 +98,11 @@ impl fmt::Display for ParseError {
 
 impl core::error::Error for ParseError {}
 
-/// What belongs together from `position` on: a word, or one other character.
+/// Returns the word at `position`, or another single character.
 fn word(text: &str, position: usize) -> &str {
     let rest = text.get(position..).unwrap_or_default();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    // With what tells its kind, or alone.
+    // The word may begin with a character that shows its kind.
     let first = rest.chars().next().map_or(0, char::len_utf8);
     let prefixed = rest.starts_with(['%', '$', '@', '\\']) || rest.starts_with(is_word);
     let more = rest[first..]
@@ -119,7 +119,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The first of those of `known` that need the fewest changes to become `name`, if these are few.
+/// Returns the name in `known` that is nearest to `name`, if it takes only few changes.
 pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = name.chars().count();
     if length > 32 {
@@ -134,7 +134,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, known)| known)
 }
 
-/// Insertions, deletions, replacements, and swaps of neighbours that make `b` of `a`.
+/// Returns how many insertions, deletions, replacements and swaps of neighbours turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();

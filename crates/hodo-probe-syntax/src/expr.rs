@@ -9,7 +9,7 @@ use super::lexer::{Cursor, Result, is_identifier};
 use super::model::{BinaryOp, Expr, FetchArg, Scalar, Source, Type, UnaryOp};
 use super::{MAX_ARGS, MAX_HEIGHT, MAX_NESTING};
 
-/// The names that are known beside those of the arguments.
+/// The names that are known in addition to those of the arguments.
 pub(super) const BUILT_IN: [(&str, Expr); 4] = [
     ("pid", Expr::Pid),
     ("tid", Expr::Tid),
@@ -17,7 +17,7 @@ pub(super) const BUILT_IN: [(&str, Expr); 4] = [
     ("comm", Expr::Comm),
 ];
 
-/// Operators, those first whose beginning is another one, and how strongly they bind.
+/// The operators and how tightly they bind. An operator comes before those that are prefixes of it.
 pub(super) const OPERATORS: [(&str, BinaryOp, u8); 19] = [
     ("||", BinaryOp::Or, 1),
     ("&&", BinaryOp::And, 2),
@@ -51,7 +51,7 @@ pub(super) const UNARY: [(&str, UnaryOp); 3] = [
 pub(super) enum Class {
     Number,
     Text,
-    /// A variable whose type the debugging information will tell.
+    /// A variable whose type only the debugging information knows.
     Unknown,
     Array,
 }
@@ -65,7 +65,7 @@ pub(super) fn class_of(arg: &FetchArg) -> Class {
     }
 }
 
-/// What `word` names: an argument, or one of [`BUILT_IN`].
+/// Returns what `word` names: an argument, or one of [`BUILT_IN`].
 pub(super) fn named(word: &str, args: &[FetchArg]) -> Option<(Expr, Class)> {
     if let Some(index) = args.iter().position(|arg| arg.name == word) {
         return Some((Expr::Arg(index), class_of(&args[index])));
@@ -79,7 +79,7 @@ pub(super) fn named(word: &str, args: &[FetchArg]) -> Option<(Expr, Class)> {
     Some((value.clone(), class))
 }
 
-/// The same; beside `$vars` and `$params`, any other word is a variable, which becomes an argument of its own.
+/// The same, but if there is `$vars` or `$params`, any other word is a variable and becomes an argument itself.
 pub(super) fn named_or_brought(word: &str, args: &mut Vec<FetchArg>) -> Option<(Expr, Class)> {
     if let Some(found) = named(word, args) {
         return Some(found);
@@ -102,11 +102,11 @@ struct Node {
     expr: Expr,
     class: Class,
     height: usize,
-    /// Where it begins.
+    /// The position of its beginning.
     at: usize,
 }
 
-/// The condition that begins here.
+/// Parses the condition that begins here.
 pub(super) fn condition(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result<Expr> {
     let mut parser = Parser {
         cursor,
@@ -133,7 +133,7 @@ struct Parser<'c, 't, 'a> {
 }
 
 impl Parser<'_, '_, '_> {
-    /// Operators that bind at least so strongly, and their operands.
+    /// Parses operators that bind at least this tightly, and their operands.
     fn binary(&mut self, least: u8) -> Result<Node> {
         let mut left = self.unary()?;
         loop {
@@ -169,7 +169,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Whether the operator can be between these.
+    /// Checks whether the operator can have these operands.
     fn check(&self, op: BinaryOp, at: usize, left: &Node, right: &Node) -> Result<()> {
         match op {
             BinaryOp::Equal | BinaryOp::NotEqual => {
@@ -218,7 +218,7 @@ impl Parser<'_, '_, '_> {
         Ok(())
     }
 
-    /// Whether it can be used as a number.
+    /// Checks whether a node can be used as a number.
     fn number(&self, node: &Node) -> Result<()> {
         self.no_array(node)?;
         if node.class == Class::Text {
@@ -298,7 +298,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// `'c'`: the number of one character of one byte.
+    /// Parses `'c'`, the number of a one-byte character.
     fn character(&mut self) -> Result<u64> {
         let at = self.cursor.at;
         let text = self.cursor.quoted()?;
@@ -313,7 +313,7 @@ impl Parser<'_, '_, '_> {
     }
 }
 
-/// No argument has this name.
+/// Returns the error for a name that no argument has.
 pub(super) fn unknown(
     cursor: &Cursor,
     at: usize,

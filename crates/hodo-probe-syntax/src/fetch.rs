@@ -29,20 +29,20 @@ const SCALARS: [(&str, Scalar); 16] = [
     ("symbol", Scalar::Symbol),
 ];
 
-/// The name of a type.
+/// Returns the name of a type.
 pub(super) fn scalar_name(scalar: Scalar) -> &'static str {
     let known = SCALARS.iter().find(|(_, known)| *known == scalar);
     known.map_or("x64", |(name, _)| name)
 }
 
-/// What arguments may refer to.
+/// What arguments can refer to.
 #[derive(Clone, Copy)]
 pub(super) struct At<'a> {
     pub kind: ProbeKind,
     pub place: &'a Location,
 }
 
-/// The argument that begins here; `index` is its number from 0.
+/// Parses the argument that begins here; `index` is its number, counted from 0.
 pub(super) fn fetch_arg(cursor: &mut Cursor, at: At, index: usize) -> Result<FetchArg> {
     let mut name = None;
     let mut ahead = *cursor;
@@ -73,7 +73,7 @@ pub(super) fn fetch_arg(cursor: &mut Cursor, at: At, index: usize) -> Result<Fet
     Ok(FetchArg { name, source, ty })
 }
 
-/// `y` for `p->x[3].y`, `arg1` for the first of those that have no name of their own.
+/// Returns the default name: `y` for `p->x[3].y`, or `arg1` for the first argument, and so on.
 fn default_name(source: &Source, index: usize) -> String {
     if let Source::Variable(text) = source {
         let mut parts = text.split(['.', '>', '-', ':', '[']);
@@ -215,7 +215,7 @@ fn special(cursor: &mut Cursor, start: usize, at: At) -> Result<Source> {
     Err(error.suggest(&format!("${word}"), SPECIAL))
 }
 
-/// Arguments are where the calling convention has them only until the function's first instruction.
+/// Checks the place: arguments are in the places of the calling convention only at the function's first instruction.
 fn at_entry(cursor: &Cursor, start: usize, at: At) -> Result<()> {
     let hint = "name the register or the variable that has it";
     if at.kind == ProbeKind::Return {
@@ -298,7 +298,7 @@ fn type_of(cursor: &mut Cursor) -> Result<Type> {
     let most = u64::from(MAX_ELEMENTS);
     let count = cursor.limited("the number of elements", "the number of elements", 1, most)?;
     cursor.need("]", "] after the number of elements")?;
-    // Not more than MAX_ELEMENTS.
+    // The limit was MAX_ELEMENTS.
     Ok(Type::Array(scalar, count as u16))
 }
 

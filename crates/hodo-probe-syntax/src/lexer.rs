@@ -1,4 +1,4 @@
-//! A position in the text of a definition, and the small pieces that are read from there.
+//! A position in the text of a definition, and the small pieces that can be read there.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -8,12 +8,12 @@ use super::error::ParseError;
 
 pub(super) type Result<T> = core::result::Result<T, ParseError>;
 
-/// What can be in a name.
+/// Returns whether a name can contain a character.
 pub(super) fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether it is a name: letters, digits and `_`, and no digit first.
+/// Returns whether a text is a name: letters, digits and `_`, not beginning with a digit.
 pub(super) fn is_identifier(text: &str) -> bool {
     text.chars().all(is_name) && text.starts_with(|c: char| !c.is_ascii_digit())
 }
@@ -21,7 +21,7 @@ pub(super) fn is_identifier(text: &str) -> bool {
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     pub text: &'a str,
-    /// In bytes, always at the beginning of a character or at the end.
+    /// In bytes. Always at the beginning of a character or at the end of the text.
     pub at: usize,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Cursor<'a> {
         self.at == self.text.len()
     }
 
-    /// Whether a word or argument ends here.
+    /// Returns whether a word or argument ends here.
     pub fn is_gap(&self) -> bool {
         self.peek().is_none_or(|c| c.is_ascii_whitespace())
     }
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
         Some(c)
     }
 
-    /// Skips `what` if that is next.
+    /// Skips `what` if it comes next. Returns whether it did.
     pub fn eat(&mut self, what: &str) -> bool {
         let eaten = self.rest().starts_with(what);
         if eaten {
@@ -70,12 +70,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Skips spaces; whether there were any.
+    /// Skips spaces. Returns whether there were any.
     pub fn spaces(&mut self) -> bool {
         !self.take(|c| c.is_ascii_whitespace()).is_empty()
     }
 
-    /// The characters from here on that fit.
+    /// Takes the characters from here on that fit.
     pub fn take(&mut self, fits: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let length = rest.find(|c| !fits(c)).unwrap_or(rest.len());
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
         &rest[..length]
     }
 
-    /// Letters, digits and `_`.
+    /// Takes letters, digits and `_`.
     pub fn word(&mut self) -> &'a str {
         self.take(is_name)
     }
@@ -92,7 +92,7 @@ impl<'a> Cursor<'a> {
         Cursor { ..*self }.word()
     }
 
-    /// A name; `expected` says whose.
+    /// Takes a name. `expected` says what it names, for the error.
     pub fn identifier(&mut self, expected: &str) -> Result<&'a str> {
         let start = self.at;
         let word = self.word();
@@ -114,7 +114,7 @@ impl<'a> Cursor<'a> {
         ParseError::wrong(self.text, position, message)
     }
 
-    /// An unsigned number: decimal, `0x…`, or octal with a leading 0.
+    /// Takes an unsigned number: decimal, `0x…`, or octal with a leading 0.
     pub fn number(&mut self, expected: &str) -> Result<u64> {
         let start = self.at;
         let word = self.word();
@@ -141,7 +141,7 @@ impl<'a> Cursor<'a> {
             .map_err(|_| self.wrong(start, "the number does not fit into 64 bits"))
     }
 
-    /// A number that may be negative: from -2^63 to 2^64 - 1, of which those above 2^63 - 1 become negative.
+    /// Takes a number that may be negative, from -2^63 to 2^64 - 1. Those above 2^63 - 1 become negative.
     pub fn signed(&mut self, expected: &str) -> Result<i64> {
         let start = self.at;
         let negative = self.eat("-");
@@ -153,7 +153,7 @@ impl<'a> Cursor<'a> {
             .ok_or_else(|| self.wrong(start, "the number does not fit into 64 bits"))
     }
 
-    /// A number of at least `least` and at most `most`, of `what`.
+    /// Takes a number of `what`, from `least` to `most`.
     pub fn limited(&mut self, expected: &str, what: &str, least: u64, most: u64) -> Result<u64> {
         let start = self.at;
         let number = self.number(expected)?;
@@ -168,8 +168,8 @@ impl<'a> Cursor<'a> {
         matches!(self.peek(), Some('"' | '\''))
     }
 
-    /// A text in the quotes that begin here. `\n`, `\t`, `\0` and `\xHH` are what they are in C; before any other
-    /// character, `\` takes away its meaning.
+    /// Takes a text in quotes. `\n`, `\t`, `\0` and `\xHH` have their meanings in C. Any other character after a `\`
+    /// stands for itself.
     pub fn quoted(&mut self) -> Result<String> {
         let start = self.at;
         let quote = self.next();
@@ -187,7 +187,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// What is meant by the characters after a `\` at `at`.
+    /// Returns the character that an escape sequence stands for; the `\` is at `at`.
     pub fn escaped(&mut self, at: usize) -> Result<char> {
         match self.next() {
             None => Err(self.wrong(at, "nothing follows the \\")),
@@ -198,7 +198,7 @@ impl<'a> Cursor<'a> {
             Some('x') => {
                 let hex = self.rest().get(..2).unwrap_or_default();
                 match u8::from_str_radix(hex, 16) {
-                    // Above, it would be a part of a character.
+                    // A larger value would be part of a multi-byte character.
                     Ok(byte) if byte.is_ascii() && !hex.starts_with('+') => {
                         self.at += 2;
                         Ok(char::from(byte))
@@ -215,7 +215,7 @@ fn strip_hex(word: &str) -> Option<&str> {
     word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"))
 }
 
-/// Puts `text` in quotes so that it is read as it is.
+/// Quotes `text` so that it is read back unchanged.
 pub(super) fn quote(text: &str, quote: char) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push(quote);

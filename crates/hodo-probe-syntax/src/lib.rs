@@ -1,4 +1,5 @@
-//! The language of probe definitions: [`parse`] makes a [`Definition`] of a text, `Display` a text of a [`Definition`].
+//! The language of probe definitions. [`parse`] converts a text to a [`Definition`], and `Display` a [`Definition`] to
+//! a text.
 //!
 //! ```
 //! let probe = hodo_probe_syntax::parse("p:io/open /bin/cat:open_file+4 path=+0(%di):string if pid > 1 count")?;
@@ -14,7 +15,7 @@
 //! # Ok::<(), hodo_probe_syntax::ParseError>(())
 //! ```
 //!
-//! Nothing here knows a program: whether a symbol, a line or a variable exists is found out by those who have the file.
+//! This crate knows no programs. Whether a symbol, a line or a variable exists is checked by those who have the file.
 //!
 //! ```text
 //! DEF      := ("p"|"r") [":" [GROUP "/"] [NAME]] SPACE PATH ":" PLACE {FETCHARG} ["if" EXPR] {ACTION}
@@ -39,7 +40,7 @@
 //!           | hist:keys=KEY,…[:vals=NAME,…][:sort=NAME[.descending],…][:size=N]
 //! ```
 //!
-//! A word that could be an action is one: the variable `count` is fetched by `count=count`.
+//! A word that can be an action is one. To fetch a variable named `count`, write `count=count`.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -67,27 +68,27 @@ pub use model::{
 pub use parse::parse;
 pub use registers::Register;
 
-/// Bytes of a definition, at most.
+/// The maximum size of a definition in bytes.
 pub const MAX_TEXT: usize = 16384;
-/// Fetch arguments of a probe, at most: as many as the kernel has.
+/// The maximum number of fetch arguments of a probe. It is the kernel's limit.
 pub const MAX_ARGS: usize = 128;
-/// Elements of an array, at most.
+/// The maximum number of elements of an array.
 pub const MAX_ELEMENTS: u16 = 64;
-/// Parentheses, dereferences and unary operators inside each other, at most.
+/// The maximum nesting of parentheses, dereferences and unary operators.
 pub const MAX_NESTING: usize = 64;
-/// Operators on the way from the root of an expression to a leaf, at most.
+/// The maximum number of operators between the root of an expression and a leaf.
 pub const MAX_HEIGHT: usize = 256;
 /// The last `$arg`.
 pub const MAX_ARGUMENT: u16 = 128;
 /// The last `$stack` entry.
 pub const MAX_STACK: u16 = 2047;
-/// Keys of a histogram, at most.
+/// The maximum number of keys of a histogram.
 pub const MAX_KEYS: usize = 3;
-/// Entries of a histogram whose definition tells no size.
+/// The default number of entries of a histogram.
 pub const HIST_SIZE: u32 = 2048;
-/// Entries of a histogram, at most.
+/// The maximum number of entries of a histogram.
 pub const MAX_HIST_SIZE: u32 = 1 << 20;
-/// Bytes of a snapshot whose definition tells no size.
+/// The default size of a snapshot in bytes.
 pub const SNAPSHOT_SIZE: u32 = 256;
-/// Bytes of a snapshot, at most.
+/// The maximum size of a snapshot in bytes.
 pub const MAX_SNAPSHOT_SIZE: u32 = 1 << 16;

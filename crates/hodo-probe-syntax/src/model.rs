@@ -6,34 +6,34 @@ use alloc::vec::Vec;
 
 use crate::registers::Register;
 
-/// A probe as the user defined it. [`parse`](super::parse) makes only those that make sense without knowing the
-/// program; `Display` gives a text that parses to the same value.
+/// A probe as the user defined it. [`parse`](super::parse) returns only definitions that make sense without knowing the
+/// program. `Display` writes a text that parses to the same value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Definition {
     /// Whether it is hit at its place, or when the function there returns.
     pub kind: ProbeKind,
-    /// The group of its name: letters, digits and `_`. `probe_` and the file's name up to the first of `.-_` if none
-    /// was given.
+    /// The group of its name: letters, digits and `_`. If none was given, it is `probe_` and the file's name up to the
+    /// first of `.-_`.
     pub group: String,
-    /// Its name: letters, digits and `_`. Made of the place if none was given.
+    /// Its name: letters, digits and `_`. If none was given, it is made from the place.
     pub name: String,
     /// Whether the user gave the name.
     pub named: bool,
-    /// The program or library, as it was written: a path, or a name without slash to look for.
+    /// The program or library, as it was written: a path, or a name without a slash that is searched for.
     pub path: String,
-    /// Where in that file.
+    /// The place in that file.
     pub place: Location,
-    /// What is fetched at a hit. Their names differ.
+    /// The values that are fetched at a hit. All have different names.
     pub args: Vec<FetchArg>,
-    /// What must be true (other than 0) for the actions to be done.
+    /// The actions run only if this is true (not 0).
     pub condition: Option<Expr>,
-    /// What is done at a hit. None means [`Action::Print`].
+    /// What happens at a hit. An empty list means [`Action::Print`].
     pub actions: Vec<Action>,
 }
 
 impl Definition {
-    /// Whether the place must be the first instruction of a function. [`parse`](super::parse) refuses places
-    /// that cannot be; at a [`Location::FileOffset`] it is left to those who have the file.
+    /// Returns whether the place must be the first instruction of a function. [`parse`](super::parse) refuses places
+    /// that cannot be. Whether a [`Location::FileOffset`] is one can be checked only with the file.
     #[must_use]
     pub fn needs_function(&self) -> bool {
         self.kind == ProbeKind::Return
@@ -41,7 +41,7 @@ impl Definition {
             || (self.actions.iter()).any(|action| matches!(action, Action::Return(_)))
     }
 
-    /// Whether the flags are fetched.
+    /// Returns whether the flags are fetched.
     #[must_use]
     pub fn reads_flags(&self) -> bool {
         let flags = |arg: &FetchArg| match &arg.source {
@@ -59,40 +59,40 @@ impl Definition {
 pub enum ProbeKind {
     /// Before the instruction at its place is executed.
     Entry,
-    /// When the function returns that begins at its place.
+    /// When the function that begins at its place returns.
     Return,
 }
 
 /// Where a probe is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// In a function, or in all that a pattern fits.
+    /// In a function, or in all functions that match a pattern.
     Symbol {
-        /// Which ones.
+        /// The functions.
         symbol: Symbol,
-        /// Where in each of them.
+        /// The place in each of them.
         offset: Offset,
     },
-    /// At this many bytes from the file's beginning (not at an address).
+    /// At this offset in the file (not at an address).
     FileOffset(u64),
-    /// At the code of a line of the source, as the line table has it.
+    /// At the code of a source line, according to the line table.
     Line {
-        /// The source file: its name, or the last parts of its path.
+        /// The source file: its name, or the last components of its path.
         file: String,
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: u32,
     },
-    /// At all places of a USDT probe, which the file's notes tell.
+    /// At all places of a USDT probe, as listed in the file's notes.
     Usdt {
-        /// Who made it: letters, digits and `_`.
+        /// Its provider: letters, digits and `_`.
         provider: String,
-        /// Its name: the same.
+        /// Its name: letters, digits and `_`.
         name: String,
     },
 }
 
 impl Location {
-    /// Whether the first instruction of a function can be here.
+    /// Returns whether this can be the first instruction of a function.
     #[must_use]
     pub fn may_begin_function(&self) -> bool {
         match self {
@@ -108,13 +108,13 @@ impl Location {
 pub enum Symbol {
     /// This function.
     Name(String),
-    /// All functions whose names fit as a whole: `*` any text, `?` any character, `[…]` one of these (`[!…]` none of
-    /// them).
+    /// All functions whose whole names match: `*` is any text, `?` any character, `[…]` one of these characters, `[!…]`
+    /// any other character.
     Pattern(String),
 }
 
 impl Symbol {
-    /// The name or pattern.
+    /// Returns the name or pattern.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -123,30 +123,30 @@ impl Symbol {
     }
 }
 
-/// Which instructions of a function.
+/// The instructions of a function that are probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Offset {
-    /// The one at this many bytes from the function's beginning.
+    /// The instruction at this offset from the function's beginning, in bytes.
     Bytes(u64),
-    /// Each of them (`+*`).
+    /// Every instruction (`+*`).
     EveryInstruction,
 }
 
 /// A value to fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FetchArg {
-    /// Its name: letters, digits and `_`. If none was given: the variable's or member's name, else `arg1` for the first
-    /// argument, `arg2` for the second, ….
+    /// Its name: letters, digits and `_`. If none was given, the variable's or member's name, or else `arg1` for the
+    /// first argument, `arg2` for the second, ….
     pub name: String,
     /// Where the value is.
     pub source: Source,
-    /// How it is read and shown, if the user said so. See [`FetchArg::effective_type`].
+    /// How the value is read and shown, if the user specified it. See [`FetchArg::effective_type`].
     pub ty: Option<Type>,
 }
 
 impl FetchArg {
-    /// The type that was given, or the one that is meant: `string` for `$comm` and strings, `x64` for all others;
-    /// none for a variable, whose type the debugging information tells (`x64` if that has nothing better).
+    /// Returns the type that was given, or the default: `string` for `$comm` and strings, `x64` for all others. For a
+    /// variable it is `None`: its type comes from the debugging information (`x64` if there is nothing better).
     #[must_use]
     pub fn effective_type(&self) -> Option<Type> {
         self.ty.or(match self.source {
@@ -160,41 +160,42 @@ impl FetchArg {
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// `%di`: a register, as it was before the probed instruction; zero-extended if it is a part of one.
+    /// `%di`: a register, as it was before the probed instruction. A part of a register is zero-extended.
     Register(Register),
-    /// `$arg1`: an argument of the function by the calling convention for integers and pointers, from 1.
+    /// `$arg1`: an argument of the function, counted from 1, according to the calling convention for integers and
+    /// pointers.
     Argument(u16),
-    /// `$retval`: what the function returned, in the register for integers and pointers.
+    /// `$retval`: the function's return value, from the register for integers and pointers.
     ReturnValue,
     /// `$stack`: the stack pointer.
     StackPointer,
-    /// `$stack0`: the 8-byte entry of this number from the stack pointer upwards.
+    /// `$stack0`: the 8-byte entry with this number, counted from the stack pointer upwards.
     Stack(u16),
-    /// `+8(SOURCE)`: the memory at the address that the source gives plus this many bytes. `+u8(…)` means the same: all
-    /// of a program's memory is the user's.
+    /// `+8(SOURCE)`: the memory at the address in the source plus this offset. `+u8(…)` means the same, because all of
+    /// a program's memory is user memory.
     Memory {
-        /// Bytes to add to the address.
+        /// The offset in bytes.
         offset: i64,
-        /// What gives the address.
+        /// The source of the address.
         address: Box<Source>,
     },
     /// `@0x1234`: the memory at this address of the process.
     Address(u64),
-    /// `@+0x1234`: the memory to which the byte at this offset of the probed file is mapped.
+    /// `@+0x1234`: the memory at which this offset of the probed file is mapped.
     FileOffset(u64),
     /// `$comm`: the name of the thread.
     Comm,
-    /// `\5`: this number. Those above `i64::MAX` are their two's complement.
+    /// `\5`: this number. Numbers above `i64::MAX` are stored in two's complement.
     Immediate(i64),
     /// `\"text"`: this text.
     Text(String),
-    /// `count`, `p->x[3].y`, `ns::total`: a variable or a member, as the debugging information names it. `$params`: all
-    /// parameters of the function, `$vars`: all variables that are visible.
+    /// `count`, `p->x[3].y`, `ns::total`: a variable or a member, named as in the debugging information. `$params`
+    /// means all parameters of the function, `$vars` all visible variables.
     Variable(String),
 }
 
 impl Source {
-    /// Whether it is something in memory, so that arrays and strings can be read from there.
+    /// Returns whether the value is in memory, so that arrays and strings can be read there.
     #[must_use]
     pub fn is_memory(&self) -> bool {
         matches!(
@@ -206,7 +207,7 @@ impl Source {
         )
     }
 
-    /// Whether it is or contains an argument by number.
+    /// Returns whether it is, or contains, an argument by number.
     fn needs_function(&self) -> bool {
         let mut source = self;
         while let Source::Memory { address, .. } = source {
@@ -221,18 +222,18 @@ impl Source {
 pub enum Type {
     /// One value.
     Scalar(Scalar),
-    /// This many values, from 1 to [`MAX_ELEMENTS`](super::MAX_ELEMENTS), one after the other. Of strings: pointers to
-    /// them.
+    /// This many consecutive values, from 1 to [`MAX_ELEMENTS`](super::MAX_ELEMENTS). An array of strings consists of
+    /// pointers to them.
     Array(Scalar, u16),
     /// Some bits of a number.
     Bitfield {
-        /// The highest of them is a sign.
+        /// Whether the highest bit is a sign.
         signed: bool,
-        /// How many bits, from 1 to those of the container.
+        /// The number of bits, at least 1 and at most those of the container.
         width: u8,
-        /// The lowest of them.
+        /// The lowest bit.
         offset: u8,
-        /// The number that they are in.
+        /// The number that contains them.
         container: Container,
     },
 }
@@ -248,14 +249,14 @@ pub enum Scalar {
     X(u8),
     /// A character of one byte.
     Char,
-    /// A text that ends with a byte 0. `ustring` means the same.
+    /// A text that ends with a zero byte. `ustring` means the same.
     String,
-    /// An address of 64 bits, shown as symbol and offset.
+    /// A 64-bit address, shown as symbol and offset.
     Symbol,
 }
 
 impl Scalar {
-    /// Its bits in memory; none for a string.
+    /// Returns its size in memory in bits, or `None` for a string.
     #[must_use]
     pub fn bits(self) -> Option<u8> {
         match self {
@@ -267,7 +268,7 @@ impl Scalar {
     }
 }
 
-/// What a bitfield is in: this many bits.
+/// The size of the number that contains a bitfield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Container {
@@ -278,29 +279,29 @@ pub enum Container {
 }
 
 impl Container {
-    /// 8, 16, 32 or 64.
+    /// Returns the size in bits: 8, 16, 32 or 64.
     #[must_use]
     pub fn bits(self) -> u8 {
         self as u8
     }
 }
 
-/// A condition. Numbers have 64 bits; a comparison or a logical operator gives 0 or 1.
+/// A condition. Numbers have 64 bits. Comparisons and logical operators yield 0 or 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Expr {
-    /// An integer or a character. Those above `i64::MAX` are unsigned.
+    /// An integer or a character. Numbers above `i64::MAX` are unsigned.
     Number(u64),
-    /// A text, to compare with.
+    /// A text to compare with.
     Text(String),
     /// The value of the fetch argument with this index in [`Definition::args`].
     Arg(usize),
-    /// The number of the process.
+    /// The process ID.
     Pid,
-    /// The number of the thread.
+    /// The thread ID.
     Tid,
-    /// The number of the processor.
+    /// The processor's number.
     Cpu,
-    /// The name of the thread, a text.
+    /// The thread's name, which is a text.
     Comm,
     /// An operator with one operand.
     Unary(UnaryOp, Box<Expr>),
@@ -322,9 +323,9 @@ pub enum UnaryOp {
 /// An operator with two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
-    /// `||`, which looks at the second operand only if the first is 0.
+    /// `||`, which evaluates the second operand only if the first is 0.
     Or,
-    /// `&&`, which looks at the second operand only if the first is not 0.
+    /// `&&`, which evaluates the second operand only if the first is not 0.
     And,
     /// `|`
     BitOr,
@@ -332,11 +333,11 @@ pub enum BinaryOp {
     BitXor,
     /// `&`
     BitAnd,
-    /// `==`, also of texts
+    /// `==`, also for texts
     Equal,
-    /// `!=`, also of texts
+    /// `!=`, also for texts
     NotEqual,
-    /// `~`: whether the text on the left fits the pattern on the right as a whole (`*`, `?`, `[…]`)
+    /// `~`: whether the whole text on the left matches the pattern on the right (`*`, `?`, `[…]`)
     Matches,
     /// `<`
     Less,
@@ -362,12 +363,12 @@ pub enum BinaryOp {
     Remainder,
 }
 
-/// What is done at a hit.
+/// What happens at a hit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// `print`: an event with the fetched values.
     Print,
-    /// `count`: count the hit, and nothing else.
+    /// `count`: only count the hit.
     Count,
     /// `hist:keys=…`: count hits by values.
     Hist(Histogram),
@@ -376,13 +377,13 @@ pub enum Action {
     /// `snapshot`, `snapshot:64`, `snapshot of 64 bytes`: an event with this many bytes of the stack from the stack
     /// pointer upwards.
     Snapshot(u32),
-    /// `enable:NAME`, `enable NAME`: switch another probe on.
+    /// `enable:NAME`, `enable NAME`: enable another probe.
     Enable(ProbeName),
-    /// `disable:NAME`, `disable NAME`: switch another probe, or this one, off.
+    /// `disable:NAME`, `disable NAME`: disable another probe, or this one.
     Disable(ProbeName),
     /// `traceon`: record function calls from here on.
     TraceOn,
-    /// `traceoff`: record no more function calls.
+    /// `traceoff`: stop recording function calls.
     TraceOff,
     /// `return:VALUE`, `return VALUE`: return this to the caller without running the function.
     Return(i64),
@@ -391,7 +392,7 @@ pub enum Action {
 /// The name of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeName {
-    /// Its group; without, probes with that name in any group.
+    /// Its group. Without one, all probes with the name are meant, whatever their group.
     pub group: Option<String>,
     /// Its name.
     pub name: String,
@@ -400,20 +401,21 @@ pub struct ProbeName {
 /// Hits counted by values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Histogram {
-    /// One entry for each combination of these; from 1 to [`MAX_KEYS`](super::MAX_KEYS).
+    /// Each combination of these values has an entry. There are 1 to [`MAX_KEYS`](super::MAX_KEYS) keys.
     pub keys: Vec<HistKey>,
-    /// What is summed up in each entry beside the number of hits: indices in [`Definition::args`].
+    /// The values that are summed up in each entry, in addition to the number of hits: indices in [`Definition::args`].
     pub values: Vec<usize>,
-    /// The order in which the entries are shown; by number of hits if empty.
+    /// The order in which entries are shown. If empty, they are sorted by number of hits.
     pub sort: Vec<HistSort>,
-    /// Entries, at most; hits that find no room are counted as lost. 1 to [`MAX_HIST_SIZE`](super::MAX_HIST_SIZE).
+    /// The maximum number of entries, from 1 to [`MAX_HIST_SIZE`](super::MAX_HIST_SIZE). Hits that find no room are
+    /// counted as lost.
     pub size: u32,
 }
 
 /// A key of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HistKey {
-    /// What: [`Expr::Arg`], [`Expr::Pid`], [`Expr::Tid`], [`Expr::Cpu`] or [`Expr::Comm`].
+    /// The value: [`Expr::Arg`], [`Expr::Pid`], [`Expr::Tid`], [`Expr::Cpu`] or [`Expr::Comm`].
     pub value: Expr,
     /// Which values are counted together.
     pub bucket: Bucket,
@@ -422,24 +424,24 @@ pub struct HistKey {
 /// Which values are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bucket {
-    /// Each is counted alone.
+    /// Each value has its own entry.
     Each,
-    /// `.log2`: those with the same highest bit.
+    /// `.log2`: values with the same highest bit.
     Log2,
-    /// `.buckets=N`: N values that follow each other; from 1.
+    /// `.buckets=N`: ranges of N values; N is at least 1.
     Linear(u64),
 }
 
-/// An order of the entries of a histogram.
+/// A sort order for the entries of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HistSort {
-    /// By what.
+    /// What to sort by.
     pub by: SortBy,
-    /// Largest first.
+    /// Whether the largest comes first.
     pub descending: bool,
 }
 
-/// What the entries of a histogram are ordered by.
+/// What the entries of a histogram are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SortBy {
     /// The number of hits, `hitcount`.

@@ -13,8 +13,8 @@ use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 ///
 /// # Errors
 ///
-/// If the text does not follow the [grammar](super), or if what it says makes no sense whatever the program is: an
-/// argument of a function in the middle of it, a text compared with a number.
+/// If the text does not follow the [grammar](super), or if it makes no sense for any program: a function's argument
+/// fetched in the middle of the function, a text compared with a number.
 pub fn parse(text: &str) -> Result<Definition> {
     let mut cursor = Cursor::new(text);
     if text.len() > MAX_TEXT {
@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> Result<Definition> {
     })
 }
 
-/// What is before the path.
+/// What precedes the path.
 struct Head {
     kind: ProbeKind,
     group: Option<String>,
@@ -83,7 +83,7 @@ fn head(cursor: &mut Cursor) -> Result<Head> {
                 .hint("write a file name that begins with - as ./-…"));
         }
         None => return Err(cursor.expected("a probe: p PATH:FUNCTION or r PATH:FUNCTION")),
-        // It begins with the path.
+        // The definition begins with the path.
         Some(_) => return Ok(head),
     };
     let mut ahead = *cursor;
@@ -156,8 +156,8 @@ fn args(cursor: &mut Cursor, at: At) -> Result<Vec<FetchArg>> {
     Ok(args)
 }
 
-/// Without a condition before it, an action that is not written as it should be looks like a variable: says so if
-/// `word`, with which the argument at `start` begins, may be one, or the variable before.
+/// Without a condition before it, a misspelt action looks like a variable. Says so in the error if the word at the
+/// beginning of the argument at `start`, or the variable before it, may be one.
 fn with_action(
     error: ParseError,
     start: usize,

@@ -1,4 +1,4 @@
-//! Parses the file of a probe and the place in it.
+//! Parses the file of a probe, and the place in it.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,7 +10,7 @@ use super::model::{Location, Offset, ProbeKind, Symbol};
 const PLACE: &str = "a function, a file offset (0x…) or FILE:LINE";
 const RETURN: &str = "%return";
 
-/// A path and the colon after it.
+/// Parses a path and the colon after it.
 pub(super) fn path(cursor: &mut Cursor) -> Result<String> {
     let start = cursor.at;
     let path = if cursor.is_quote() {
@@ -45,7 +45,7 @@ pub(super) fn path(cursor: &mut Cursor) -> Result<String> {
     Ok(path)
 }
 
-/// A place. `kind` is what the definition began with; `%return` makes it a return probe.
+/// Parses a place. `kind` comes from the beginning of the definition. `%return` makes it a return probe.
 pub(super) fn place(cursor: &mut Cursor, kind: ProbeKind) -> Result<(Location, ProbeKind)> {
     let start = cursor.at;
     if cursor.peek().is_some_and(|c| c.is_ascii_digit()) {
@@ -83,7 +83,7 @@ pub(super) fn place(cursor: &mut Cursor, kind: ProbeKind) -> Result<(Location, P
     symbol(cursor, start, name, kind)
 }
 
-/// The USDT probe after `%`.
+/// Parses the USDT probe after `%`.
 fn usdt(cursor: &mut Cursor, start: usize, kind: ProbeKind) -> Result<(Location, ProbeKind)> {
     let provider = cursor
         .identifier("the provider of a USDT probe")?
@@ -128,13 +128,13 @@ fn file_offset(cursor: &mut Cursor, kind: ProbeKind) -> Result<(Location, ProbeK
     Ok((Location::FileOffset(offset), kind))
 }
 
-/// Where the last colon is, if it is not one of two.
+/// Returns the position of the last colon that is not part of `::`.
 fn single_colon(word: &str) -> Option<usize> {
     let colon = word.rfind(':')?;
     (!word[..colon].ends_with(':')).then_some(colon)
 }
 
-/// The line after `FILE:`.
+/// Parses the line after `FILE:`.
 fn line(
     cursor: &mut Cursor,
     start: usize,
@@ -164,8 +164,8 @@ fn line(
     Ok((Location::Line { file, line }, kind))
 }
 
-/// How much of the word is the symbol: it may be followed by an offset and `%return`. C++ operators have + and % in
-/// their names.
+/// Returns the length of the symbol in a word. An offset and `%return` may follow it. The names of C++ operators
+/// contain + and %.
 fn symbol_length(cursor: &Cursor, start: usize, word: &str) -> Result<usize> {
     let operator = word.contains("operator");
     let mut length = word.len();
@@ -209,13 +209,13 @@ fn symbol_length(cursor: &Cursor, start: usize, word: &str) -> Result<usize> {
     ))
 }
 
-/// Whether it is a pattern; an error if it is none that can be understood.
+/// Returns whether a text is a pattern. A malformed pattern is an error.
 fn is_pattern(cursor: &Cursor, start: usize, text: &str) -> Result<bool> {
     let mut rest = text;
     while let Some(open) = rest.find('[') {
         let class = &rest[open + 1..];
         let class = class.strip_prefix(['!', '^']).unwrap_or(class);
-        // A ] that is the first one is one of the characters.
+        // A ] in the first position is one of the characters.
         let first = class.chars().next().map_or(0, char::len_utf8);
         let Some(close) = class[first..].find(']') else {
             let at = start + (text.len() - rest.len()) + open;
@@ -228,7 +228,7 @@ fn is_pattern(cursor: &Cursor, start: usize, text: &str) -> Result<bool> {
     Ok(text.contains(['*', '?', '[']))
 }
 
-/// What may follow a symbol.
+/// Parses what may follow a symbol.
 fn symbol(
     cursor: &mut Cursor,
     start: usize,
@@ -267,13 +267,13 @@ fn symbol(
     }
 }
 
-/// The last part of a path.
+/// Returns the last component of a path.
 fn basename(path: &str) -> &str {
     let path = path.trim_end_matches('/');
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A name of letters, digits and `_`, with `_` for all others; `otherwise` if nothing is left.
+/// Makes a name: replaces all characters but letters, digits and `_` by `_`. Returns `otherwise` if nothing is left.
 fn sanitized(text: &str, otherwise: &str) -> String {
     if !text.contains(|c: char| c.is_ascii_alphanumeric()) {
         return otherwise.to_string();
@@ -283,7 +283,7 @@ fn sanitized(text: &str, otherwise: &str) -> String {
     digit.then_some('_').into_iter().chain(clean).collect()
 }
 
-/// The group of probes in a file whose definitions name none: `probe_libc` for `libc.so.6`.
+/// Returns the group of probes whose definitions name none: `probe_libc` for `libc.so.6`.
 pub(super) fn default_group(path: &str) -> String {
     let file = basename(path);
     let short = file.split(['.', '-', '_']).next().unwrap_or_default();
@@ -294,7 +294,7 @@ pub(super) fn default_group(path: &str) -> String {
     format!("probe_{name}")
 }
 
-/// The name of a probe whose definition has none.
+/// Returns the name of a probe whose definition has none.
 pub(super) fn default_name(path: &str, place: &Location, kind: ProbeKind) -> String {
     let name = match place {
         Location::Symbol { symbol, offset } => match (sanitized(symbol.text(), "all"), offset) {
@@ -302,7 +302,7 @@ pub(super) fn default_name(path: &str, place: &Location, kind: ProbeKind) -> Str
             (name, _) => name,
         },
         Location::FileOffset(offset) => {
-            // As the kernel names them.
+            // The kernel uses the same names.
             format!("p_{}_{offset:#x}", sanitized(basename(path), "file"))
         }
         Location::Usdt { provider, name } => format!("{provider}_{name}"),

@@ -61,7 +61,7 @@ impl Display for Location {
                 write!(f, "{symbol}")?;
                 match offset {
                     Offset::EveryInstruction => f.write_str("+*"),
-                    // In a pattern, the last + is the one before the offset.
+                    // A pattern is parsed up to the last +, so the offset must be written.
                     Offset::Bytes(0) => match symbol {
                         Symbol::Pattern(text) if text.contains('+') => f.write_str("+0"),
                         _ => Ok(()),
@@ -86,7 +86,7 @@ impl Display for Location {
     }
 }
 
-/// Whether it is a name that needs no quotes.
+/// Returns whether a name needs no quotes.
 fn is_plain(symbol: &Symbol) -> bool {
     let Symbol::Name(name) = symbol else {
         return false;
@@ -152,7 +152,7 @@ impl Display for Type {
     }
 }
 
-/// `expr`, in parentheses if it binds less strongly than `least`.
+/// Writes `expr`, in parentheses if it binds less tightly than `least`.
 fn expr(f: &mut Formatter<'_>, value: &Expr, args: &[FetchArg], least: u8) -> fmt::Result {
     match value {
         Expr::Number(number) => write!(f, "{number}"),

@@ -1,6 +1,6 @@
 //! The registers that can be fetched. Each instruction set has a module and a variant of [`Register`].
 //!
-//! A program probes code of its own instruction set, so names are those of the one that this is built for.
+//! hodo probes only code of the instruction set that it is built for, so the names are those of that one.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub enum Register {
 }
 
 impl Register {
-    /// The register with this name (without `%`), if this instruction set has one.
+    /// Returns the register with this name (without `%`), if this instruction set has one.
     #[must_use]
     pub fn named(name: &str) -> Option<Register> {
         if cfg!(target_arch = "riscv64") {
@@ -28,7 +28,7 @@ impl Register {
         }
     }
 
-    /// All names, the usual ones first.
+    /// Returns all names, the usual ones first.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let riscv64 = cfg!(target_arch = "riscv64");
         let others = x86_64::names().filter(move |_| !riscv64);

@@ -1,4 +1,4 @@
-//! Definitions and what is made of them, and texts that are none with what is said about them.
+//! Definitions and how they are parsed, and invalid texts with their error messages.
 
 use hodo_probe_syntax::registers::{riscv64, x86_64};
 use hodo_probe_syntax::{
@@ -9,7 +9,8 @@ use hodo_probe_syntax::{
 
 const RISCV64: bool = cfg!(target_arch = "riscv64");
 
-/// The same text with registers of the processor that this is built for. Nothing if the text is about those of x86-64.
+/// Returns the same text with registers of the processor that this is built for, or `None` if the text is about
+/// x86-64's.
 fn here(text: &str) -> Option<String> {
     if !RISCV64 {
         return Some(text.to_owned());
@@ -20,7 +21,7 @@ fn here(text: &str) -> Option<String> {
     if own.iter().any(|name| text.contains(name)) {
         return None;
     }
-    // The names are as long, so what is marked below a text is at the same place.
+    // These names have the same lengths, so the marks are in the same columns.
     let names = [
         ("di", "a0"),
         ("si", "a1"),
@@ -49,7 +50,7 @@ fn bad(text: &str) -> ParseError {
     parse(&here(text).expect("registers of all processors")).expect_err(text)
 }
 
-/// `good.txt` has pairs of lines: a definition, and the same as it is printed.
+/// `good.txt` has pairs of lines: a definition, and its printed form.
 #[test]
 fn definitions_are_printed_in_one_form() {
     let lines: Vec<&str> = include_str!("good.txt").lines().collect();
@@ -66,7 +67,7 @@ fn definitions_are_printed_in_one_form() {
     }
 }
 
-/// `bad.txt` has pairs of lines: a text, and what is shown below it.
+/// `bad.txt` has pairs of lines: a text, and the message shown below it.
 #[test]
 fn errors_show_where_and_what() {
     let text = include_str!("bad.txt");
@@ -83,7 +84,7 @@ fn errors_show_where_and_what() {
 }
 
 #[test]
-fn an_empty_text_is_no_definition() {
+fn an_empty_text_is_not_a_definition() {
     for text in ["", "  ", "\n"] {
         let error = bad(text);
         assert_eq!(error.position, text.len());
@@ -111,13 +112,13 @@ fn an_error_has_its_parts() {
     let error = parse(&format!("p x:f\t{wrong}")).expect_err(wrong);
     assert_eq!((&*error.found, &*error.expected), (wrong, ""));
     assert_eq!(error.hint.as_deref(), Some(hint));
-    // A tab is as wide as the mark takes it for.
+    // A tab is shown as wide as the mark assumes.
     let shown = format!("\n  p x:f {wrong}\n        ^ ");
     assert!(error.to_string().contains(&shown));
 }
 
 #[test]
-fn groups_and_names_are_made_of_file_and_place() {
+fn default_groups_and_names_come_from_file_and_place() {
     let names = [
         ("p /bin/bash:main", "probe_bash", "main"),
         ("p /lib/libc.so.6:malloc", "probe_libc", "malloc"),
@@ -332,7 +333,7 @@ fn conditions_bind_as_in_c() {
 }
 
 #[test]
-fn an_argument_hides_what_has_the_same_name() {
+fn an_argument_hides_a_built_in_of_the_same_name() {
     let definition = good("p x:f pid=%di if pid == tid hist:keys=pid");
     let Some(Expr::Binary(_, left, right)) = definition.condition else {
         panic!("{:?}", definition.condition);
@@ -386,7 +387,7 @@ fn actions() {
 }
 
 #[test]
-fn what_needs_a_function_says_so() {
+fn errors_say_what_needs_a_function() {
     let cases = [
         ("p x:f", false),
         ("p x:16 %di", false),
@@ -419,7 +420,7 @@ fn there_are_limits() {
     let row = |n: usize| format!("p x:f if pid{}", " + 1".repeat(n));
     good(&row(255));
     assert_eq!(&*bad(&row(256)).message, "more than 256 operators in a row");
-    // All operators of each strength, in as many parentheses as there may be: the stack is large enough to refuse it.
+    // All operators of each precedence, nested as deeply as possible. The stack must be large enough to refuse this.
     let level = "1 || 1 && 1 | 1 ^ 1 & 1 == 1 < 1 << 1 + 1 * !(";
     let deep = |n: usize| format!("p x:f if {}1{}", level.repeat(n), ")".repeat(n));
     good(&deep(20));

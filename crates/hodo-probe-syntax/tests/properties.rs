@@ -1,4 +1,4 @@
-//! Random definitions are printed and read back; random texts are read, or refused, without a panic.
+//! Random definitions are printed and read back. Random texts are read or refused without a panic.
 
 use hodo_probe_syntax::registers::{riscv64, x86_64};
 use hodo_probe_syntax::{
@@ -7,7 +7,7 @@ use hodo_probe_syntax::{
     UnaryOp, parse,
 };
 
-/// Random numbers, the same in each run.
+/// Random numbers that are the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -30,13 +30,13 @@ impl Random {
         from[self.below(from.len())].clone()
     }
 
-    /// Of any size.
+    /// Returns a number of any size.
     fn number(&mut self) -> u64 {
         let bits = self.below(64);
         self.next() >> bits
     }
 
-    /// From 1 to 8 characters of these.
+    /// Returns 1 to 8 of these characters.
     fn text(&mut self, characters: &str) -> String {
         let characters: Vec<char> = characters.chars().collect();
         (0..=self.below(8))
@@ -187,7 +187,7 @@ fn is_number(arg: &FetchArg) -> bool {
     )
 }
 
-/// The indices of the arguments that fit, as expressions.
+/// Returns the indices of the arguments that fit, as expressions.
 fn those(args: &[FetchArg], fits: impl Fn(&FetchArg) -> bool) -> impl Iterator<Item = Expr> {
     let indices = args.iter().enumerate().filter(move |(_, arg)| fits(arg));
     indices.map(|(index, _)| Expr::Arg(index))
@@ -274,7 +274,7 @@ fn histogram(random: &mut Random, args: &[FetchArg]) -> Histogram {
     }
     let mut orders = vec![SortBy::Hits];
     orders.extend((0..keys.len()).map(SortBy::Key));
-    // What is a key, too, is named as that.
+    // If a sum is also a key, its name means the key.
     let only_sum = |sum: usize| keys.iter().all(|key| key.value != Expr::Arg(sum));
     orders.extend(
         (0..sums.len())
@@ -314,7 +314,7 @@ fn action(random: &mut Random, args: &[FetchArg], leaves: bool) -> Action {
     }
 }
 
-/// The group and name are those that are given to a definition without, unless it has some.
+/// Returns a definition. It has the default group and name, unless it is given others.
 fn definition(random: &mut Random) -> Definition {
     let mut place = place(random);
     let mut kind = random.pick(&[ProbeKind::Entry, ProbeKind::Return]);
@@ -348,7 +348,7 @@ fn definition(random: &mut Random) -> Definition {
     if random.one_in(2) {
         path = format!("/{path}");
     }
-    // What it is without a name, from a text that has only file and place.
+    // The defaults come from a text with only file and place.
     let mut plain = Definition {
         kind,
         group: "g".to_owned(),
@@ -379,7 +379,7 @@ fn definition(random: &mut Random) -> Definition {
 }
 
 #[test]
-fn what_is_printed_is_read_as_the_same() {
+fn printed_definitions_are_read_back_unchanged() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for _ in 0..20_000 {
         let definition = definition(&mut random);
@@ -389,7 +389,7 @@ fn what_is_printed_is_read_as_the_same() {
     }
 }
 
-/// Whatever the text is: an error that can be shown, or a definition that is read again.
+/// Parses any text. It must yield a printable error, or a definition that can be read back.
 fn survives(text: &str) -> bool {
     match parse(text) {
         Ok(definition) => {
@@ -483,6 +483,6 @@ fn damaged_definitions_are_read_or_refused() {
         }
         read += usize::from(survives(&text.into_iter().collect::<String>()));
     }
-    // Some are still definitions.
+    // Some are still valid definitions.
     assert!(read > 1000, "{read}");
 }

@@ -8,20 +8,20 @@
 //! | `x0` … `x31` | by their numbers |
 //! | `pc` | the address of the instruction; in return probes where the function returns to |
 //!
-//! All have 64 bits; a type says if there are fewer: `%a0:s32`.
+//! All have 64 bits. A type selects fewer: `%a0:s32`.
 
 use core::fmt;
 
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Register {
-    /// A general one by its number, from 0 to 31.
+    /// A general register by its number, from 0 to 31.
     X(u8),
     /// The address of the instruction.
     Pc,
 }
 
-/// By their numbers.
+/// The names by number.
 const NAMES: [&str; 32] = [
     "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",
     "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
@@ -38,7 +38,7 @@ const PC: &str = "pc";
 const FP: &str = "fp";
 
 impl Register {
-    /// The register with this name (without `%`), if there is one.
+    /// Returns the register with this name (without `%`), if there is one.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -51,14 +51,14 @@ impl Register {
         Some(Self::X(number as u8))
     }
 
-    /// All registers, each once.
+    /// Returns all registers, each once.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..32).map(Self::X).chain([Self::Pc])
     }
 }
 
 impl fmt::Display for Register {
-    /// Its name, without `%`.
+    /// Writes its name, without `%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::X(number) => NAMES.get(usize::from(*number)).copied().unwrap_or_default(),

@@ -39,7 +39,7 @@ pub enum Whole {
     Ss = 19,
 }
 
-/// Which bits of it.
+/// A part of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// All 64.
@@ -55,7 +55,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// How many bits.
+    /// Returns the number of bits.
     #[must_use]
     pub fn bits(self) -> u32 {
         match self {
@@ -66,13 +66,13 @@ impl Part {
         }
     }
 
-    /// The lowest of them.
+    /// Returns the lowest bit.
     #[must_use]
     pub fn shift(self) -> u32 {
         if self == Part::High8 { 8 } else { 0 }
     }
 
-    /// This part of `whole`, zero-extended.
+    /// Returns this part of `whole`, zero-extended.
     #[must_use]
     pub fn of(self, whole: u64) -> u64 {
         whole >> self.shift() & u64::MAX >> (64 - self.bits())
@@ -82,9 +82,9 @@ impl Part {
 /// A register, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Register {
-    /// Of which register.
+    /// The register.
     pub whole: Whole,
-    /// Which bits.
+    /// The part.
     pub part: Part,
 }
 
@@ -94,7 +94,7 @@ use Whole::{
     Ss,
 };
 
-/// Names and what they mean. The first name of a register is the one that is printed.
+/// Names and their meanings. A register is printed by its first name.
 #[rustfmt::skip]
 const NAMES: [(&str, Whole, Part); 76] = [
     ("rax", Rax, All), ("rbx", Rbx, All), ("rcx", Rcx, All), ("rdx", Rdx, All),
@@ -126,7 +126,7 @@ impl Register {
         Some(Register { whole, part })
     }
 
-    /// All registers and parts that have a name, each once.
+    /// Returns all registers and parts that have names, each once.
     pub fn all() -> impl Iterator<Item = Register> {
         NAMES
             .iter()
@@ -139,7 +139,7 @@ impl Register {
 }
 
 impl fmt::Display for Register {
-    /// Its name, without `%`. A part without a name (16 bits of `rax`) has that of the whole.
+    /// Writes its name, without `%`. A part without a name (16 bits of `rax`) is written as the whole register.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |part| {
             let known = NAMES
