@@ -1,14 +1,14 @@
-//! Instruction sets, and what their ABIs say that several crates need.
+//! Instruction sets, and those parts of their ABIs that several crates need.
 
 /// An instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isa {
     /// x86-64.
     X86_64,
-    /// RISC-V of 64 bits.
+    /// 64-bit RISC-V.
     Riscv64,
-    /// AArch64. Its static keys are known, its symbols and unwind tables, and its instructions: files can be planned.
-    /// Nothing is recorded yet.
+    /// AArch64. hodo knows its instructions, static keys, symbols and unwind tables, so files can be planned. Programs
+    /// cannot be recorded yet.
     Aarch64,
 }
 
@@ -16,7 +16,7 @@ impl Isa {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::X86_64, Self::Riscv64, Self::Aarch64];
 
-    /// That of this process, and of the processes that it can record.
+    /// The instruction set of this process, and of the processes that it can record.
     pub const NATIVE: Self = if cfg!(target_arch = "riscv64") {
         Self::Riscv64
     } else if cfg!(target_arch = "aarch64") {
@@ -25,7 +25,7 @@ impl Isa {
         Self::X86_64
     };
 
-    /// By the number in the header of an ELF file of 64 bits (`e_machine`).
+    /// Returns the instruction set with this number in the header of a 64-bit ELF file (`e_machine`).
     #[must_use]
     pub fn of_elf(machine: u16) -> Option<Self> {
         Self::ALL
@@ -33,7 +33,7 @@ impl Isa {
             .find(|isa| isa.elf_machine() == machine)
     }
 
-    /// That number.
+    /// Returns its `e_machine` number.
     #[must_use]
     pub const fn elf_machine(self) -> u16 {
         match self {
@@ -43,13 +43,13 @@ impl Isa {
         }
     }
 
-    /// By its name in traces.
+    /// Returns the instruction set with this name in traces.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|isa| isa.name() == name)
     }
 
-    /// Its name in traces.
+    /// Returns its name in traces.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,25 +59,25 @@ impl Isa {
         }
     }
 
-    /// The general registers, in the processor's numbering, with the values of which the words of a stack trace begin.
-    /// The address of the instruction follows. None where nothing is recorded.
+    /// Returns the general registers at the beginning of a stack trace, by the processor's numbers. The address of the
+    /// instruction follows them. There are none if nothing is recorded on this instruction set.
     #[must_use]
     pub const fn stack_trace_registers(self) -> &'static [u8] {
         match self {
             Self::X86_64 => &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
-            // By which callers are found: those that functions keep, and t0, in which functions that save registers
-            // have where they return to.
+            // These are needed to find callers: ra, sp, the callee-saved registers, and t0, which has the return
+            // address in the helper functions that save registers.
             Self::Riscv64 => &[1, 2, 5, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27],
             Self::Aarch64 => &[],
         }
     }
 
-    /// The address that a frame goes by in records and in the shadow of the stack: what the stack pointer is when its
-    /// function is entered. `outside`: what it was before the call.
+    /// Returns the address that identifies a frame in records and in the shadow: the stack pointer at the function's
+    /// entry. `outside` is the stack pointer before the call.
     #[must_use]
     pub const fn frame_name(self, outside: u64) -> u64 {
         match self {
-            // The call has put the return address there.
+            // The call pushed the return address.
             Self::X86_64 => outside.wrapping_sub(8),
             Self::Riscv64 | Self::Aarch64 => outside,
         }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_of_a_known_one() {
+    fn this_process_has_a_known_instruction_set() {
         let header = std::fs::read("/proc/self/exe").expect("this program");
         assert_eq!(header[18..20], Isa::NATIVE.elf_machine().to_le_bytes());
     }

@@ -29,7 +29,7 @@ pub const ISLAND1_LEN: u64 = 64;
 pub const SEQ: u64 = 72;
 /// `u32`: thread id, as the controller sees it.
 pub const TID: u64 = 76;
-/// `u64`: records lost because no chunk was to be had.
+/// `u64`: records lost because no chunk was available.
 pub const LOST: u64 = 80;
 /// `u64`: target address of the file header.
 pub const BASE: u64 = 88;
@@ -37,22 +37,22 @@ pub const BASE: u64 = 88;
 pub const BUCKET: u64 = 96;
 /// `u64`: [`NO_CALLS`], [`VECTORS`].
 pub const FLAGS: u64 = 104;
-/// The agent must make no system call in this thread: a seccomp filter is in place, or the kernel would forget
-/// registers that the agent cannot keep.
+/// The agent must not make system calls in this thread: a seccomp filter is in place, or system calls would clear
+/// registers that the agent cannot save.
 pub const NO_CALLS: u64 = 1;
-/// The kernel forgets vector registers at system calls, so the agent keeps them. Only on RISC-V.
+/// System calls clear vector registers, so the agent saves them. Only on RISC-V.
 pub const VECTORS: u64 = 2;
 /// `u64`: function entries recorded without an exit because their stack cannot have a shadow.
 pub const UNSHADOWED: u64 = 112;
 /// `u64`: frame-test failures (`--check-frames`).
 pub const BAD_FRAMES: u64 = 120;
-/// `u64`: chunks that this thread may reach; zero stops its recording.
+/// `u64`: the number of chunks that this thread may use; zero stops its recording.
 pub const MAX_CHUNKS: u64 = 128;
 /// `u64`: nonzero while this thread maps a part of the shadow.
 pub const SHADOW_BUSY: u64 = 136;
 /// `u64`: start of the first stack range whose shadow the controller has mapped.
 pub const REGION0_LO: u64 = 144;
-/// `u64`: bytes of that range; 0: there is none.
+/// `u64`: bytes of that range; 0 if there is none.
 pub const REGION0_LEN: u64 = 152;
 /// `u64`: start of the second such range.
 pub const REGION1_LO: u64 = 160;
@@ -62,31 +62,31 @@ pub const REGION1_LEN: u64 = 168;
 pub const INSIDE: u64 = 176;
 /// `u64`: bytes of [`FRAMES`] in use.
 pub const DEPTH: u64 = 184;
-/// `u64`: function id of the first frame-test failure; 0: there was none.
+/// `u64`: function id of the first frame-test failure; 0 if there was none.
 pub const BAD_ID: u64 = 192;
-/// `u64`: its stack address at entry; 0: not found.
+/// `u64`: its stack address at entry; 0 if not found.
 pub const BAD_ENTRY: u64 = 200;
 /// `u64`: its stack address at exit.
 pub const BAD_EXIT: u64 = 208;
 /// `u32`: process id, as the controller sees it.
 pub const PID: u64 = 216;
-/// `[u8; 16]`: the thread's name, with a byte 0 at its end.
+/// `[u8; 16]`: the thread's name, terminated by a zero byte.
 pub const COMM: u64 = 224;
 /// `u64`: target address after the entries in use of the list of return probes (see `counters::CHAIN_SIZE`).
 pub const CHAIN_TOP: u64 = 240;
-/// `u64`: target address of that list; more than its size below [`CHAIN_TOP`]: there is none.
+/// `u64`: target address of that list. There is no list if this is more than the list's size below [`CHAIN_TOP`].
 pub const CHAIN_LO: u64 = 248;
-/// `[(u64, u64); 4]`: the stack pointers of system calls that the thread is in, and their numbers as the table of
-/// what is fetched has them. A call is kept in the pair that two bits of its stack pointer (4 and 5) name.
+/// `[(u64, u64); 4]`: the stack pointers of the system calls that the thread is in, and their numbers in the table of
+/// what is fetched. Two bits of a call's stack pointer (4 and 5) select its pair.
 pub const SYSCALLS: u64 = 256;
 /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
 pub const FRAMES: u64 = 320;
-/// Largest `-D` that is applied while recording; readers apply any.
+/// Largest `-D` that is applied while recording; readers can apply larger ones.
 pub const MAX_DEPTH: u64 = (LOWERED_WINDOWS - FRAMES) / 8;
-/// `[u64; 2]`: [`WINDOW`] less 16 and less 32, for stubs that compare a stack pointer with it that they have lowered by
-/// so much. Only on RISC-V.
+/// `[u64; 2]`: [`WINDOW`] minus 16 and minus 32, for stubs that have lowered the stack pointer by that much before they
+/// compare it. Only on RISC-V.
 pub const LOWERED_WINDOWS: u64 = CODE0_LO - 16;
-/// `u64`: start of the first range in which words of a stack count as addresses of code.
+/// `u64`: start of the first range whose addresses count as code when they are found on a stack.
 pub const CODE0_LO: u64 = SIZE - 64;
 /// `u64`: bytes of that range.
 pub const CODE0_LEN: u64 = SIZE - 56;
@@ -94,15 +94,15 @@ pub const CODE0_LEN: u64 = SIZE - 56;
 pub const CODE1_LO: u64 = SIZE - 48;
 /// `u64`: bytes of the second such range.
 pub const CODE1_LEN: u64 = SIZE - 40;
-/// `u64`: the address after the thread's stack, as far as it is known; 0: it is not.
+/// `u64`: the address after the thread's stack; 0 if not known.
 pub const STACK_TOP: u64 = SIZE - 32;
-/// `u64`: where the window of stack addresses begins that the next entries are in (`WINDOW_SIZE` of the trace format):
-/// no two of its addresses have the same stack bits. 0, or no address: there is none.
+/// `u64`: the start of the current window of stack addresses (`WINDOW_SIZE` in the trace format). All addresses in it
+/// have different stack bits. 0, or an invalid address, if there is none.
 pub const WINDOW: u64 = SIZE - 24;
-/// `u64`: the first time whose upper half is not [`EPOCH`] any more.
+/// `u64`: the first time whose upper half is no longer [`EPOCH`].
 pub const EPOCH_END: u64 = SIZE - 16;
-/// `u32`: the lower half of the time for the records of a thread that may not read the time counter. Only on x86-64,
+/// `u32`: the lower half of the time for the records of a thread that must not read the time counter. Only on x86-64,
 /// which has no [`EPOCH_END`].
 pub const NOW: u64 = EPOCH_END;
-/// `u64`: [`super::SHADOW_DISTANCE`] subtracted from zero.
+/// `u64`: the negative of [`super::SHADOW_DISTANCE`].
 pub const TO_SHADOW: u64 = SIZE - 8;

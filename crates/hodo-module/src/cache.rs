@@ -1,10 +1,10 @@
-//! The user's cache directory: plans that were made once, and the stubs that were built for them.
+//! The user's cache directory: plans and stubs of earlier recordings.
 //!
-//! A plan depends on a file's content, on the file's name, on what is asked for, and on the hodo that makes it. All of
-//! this is the key, and stands in the cache's file as a whole. A content is known by its hash, not by the times of the
-//! file: images of whole systems have the same ones in all their versions. Nothing in the cache is trusted that is not
-//! the user's own, whole by its checksum, and inside the code that it is about: everything else is planned anew. The
-//! cache is never needed: what cannot be read or written is as if it were not there.
+//! A plan depends on a file's content and name, on the request, and on the hodo that makes it. All of this is the key,
+//! which is stored in full in the cache's file. The content is identified by its hash, not by the times of the file,
+//! because images of whole systems give all their versions the same times. A cached plan is used only if its file
+//! belongs to the user, its checksum is right, and all its places are inside the code of the file. Everything else is
+//! planned anew. The cache is never required: if something cannot be read or written, hodo works as without a cache.
 
 use std::cell::{OnceCell, RefCell};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -27,20 +27,21 @@ use twox_hash::XxHash3_64;
 
 use crate::image::{Image, Version};
 
-/// What names the directory, or is "off".
+/// The environment variable that names the directory, or is "off".
 pub const VARIABLE: &str = "HODO_CACHE";
-/// How files begin. The number changes with their form.
+/// The first bytes of each file. The number changes with the format.
 const MAGIC: [u8; 8] = *b"hodopln1";
-/// How their names end.
+/// The extension of the files.
 const SUFFIX: &str = ".plan";
-/// How many bytes all files together may have. When they have more, the oldest go, until three quarters of it are left.
+/// The largest total size in bytes. If it is exceeded, the oldest files are removed until three quarters of it are
+/// left.
 const LIMIT: u64 = 512 << 20;
-/// One that is larger is not kept, and not read.
+/// Larger files are neither written nor read.
 const LARGEST: u64 = 128 << 20;
-/// A use is noted no more often.
+/// A use is noted at most once in this time.
 const NOTED: Duration = Duration::from_secs(3600);
 
-/// What a plan is for.
+/// The key of a plan.
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
 struct Key {
     hodo: Own,
@@ -49,7 +50,7 @@ struct Key {
     asked: Asked,
 }
 
-/// Which hodo makes plans.
+/// The hodo that makes the plan.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Clone)]
 struct Own {
     version: String,
@@ -57,7 +58,7 @@ struct Own {
     build_id: Option<Vec<u8>>,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
 enum Asked {
     Functions {
@@ -69,12 +70,12 @@ enum Asked {
         keep: u32,
         at: Vec<u64>,
     },
-    /// Of what the stubs are made beside the file: a hash.
+    /// Stubs. This is a hash of everything else that they are made from.
     Stubs(u128),
 }
 
-/// Whether a file's code is what processors run here: other files, too, can be planned and mapped, but what is emitted
-/// for this machine has no place in them.
+/// Checks that a file's code is for this processor. Other files can be planned and mapped, too, but code emitted for
+/// this machine must not get into them.
 fn can_run(image: &Image) -> Result<(), PlanError> {
     match hodo_symbols::isa_of(&image.bytes) {
         Some(isa) if isa != Isa::NATIVE => Err(PlanError::Foreign(isa)),
@@ -82,8 +83,8 @@ fn can_run(image: &Image) -> Result<(), PlanError> {
     }
 }
 
-/// The plans of a file: for its functions, and for probes, as often as wanted. What was kept is read; for all others the
-/// file is surveyed once.
+/// The plans of a file, for its functions and for probes. Cached plans are read. For all others, the file is surveyed
+/// only once.
 pub struct Planning<'i> {
     /// The file.
     pub image: &'i Image,
@@ -91,7 +92,7 @@ pub struct Planning<'i> {
 }
 
 impl<'i> Planning<'i> {
-    /// Reads nothing yet.
+    /// Creates the planning of a file. Reads nothing yet.
     #[must_use]
     pub const fn new(image: &'i Image) -> Self {
         Self {
@@ -100,13 +101,13 @@ impl<'i> Planning<'i> {
         }
     }
 
-    /// Whether the code had to be read.
+    /// Returns whether the code had to be surveyed.
     #[cfg(test)]
     fn is_surveyed(&self) -> bool {
         self.survey.get().is_some()
     }
 
-    /// What is known of the code.
+    /// Returns the survey of the code, made on first use.
     fn survey(&self, options: &PlanOptions) -> Result<&Survey<'i>, PlanError> {
         if let Some(survey) = self.survey.get() {
             return Ok(survey);
@@ -116,10 +117,10 @@ impl<'i> Planning<'i> {
         Ok(self.survey.get_or_init(|| survey))
     }
 
-    /// Plans the functions, or reads the plan that was made earlier.
+    /// Plans the functions, or reads a cached plan.
     ///
     /// # Errors
-    /// As those of [`hodo_plan::plan`]; and if the file is for another kind of processor.
+    /// Those of [`hodo_plan::plan`]; and if the file is for another kind of processor.
     pub fn plan(&self, options: &PlanOptions) -> Result<Plan> {
         let context = || format!("planning {}", self.image.path.display());
         can_run(self.image).with_context(context)?;
@@ -132,15 +133,15 @@ impl<'i> Planning<'i> {
         kept(self.image, asked, make).with_context(context)
     }
 
-    /// Plans probes, or reads the plan that was made earlier. Of the options, `threads` and `keep` count.
+    /// Plans probes, or reads a cached plan. Only the options `threads` and `keep` are used.
     ///
     /// # Errors
-    /// As those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
+    /// Those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
     pub fn plan_probes(&self, wanted: Wanted<'_>, options: &PlanOptions) -> Result<ProbePlan> {
         let context = || format!("planning probes on {}", self.image.path.display());
         can_run(self.image).with_context(context)?;
         let make = || Ok::<_, PlanError>(self.survey(options)?.plan_probes(wanted, options));
-        // One for every instruction is larger than the code, and as quickly made as read.
+        // A plan for every instruction is larger than the code, and reading it takes as long as making it.
         let Wanted::At(at) = wanted else {
             return make().with_context(context);
         };
@@ -152,9 +153,9 @@ impl<'i> Planning<'i> {
     }
 }
 
-/// A plan whose places can be compared with the code of a file.
+/// A plan whose places can be checked against the code of a file.
 trait Fits: Serialize + DeserializeOwned {
-    /// Whether all that would be changed, or be displaced, is in code.
+    /// Returns whether everything that would be changed or displaced is in code.
     fn fits(&self, is_code: &dyn Fn(Range<u64>) -> bool) -> bool;
 }
 
@@ -182,7 +183,7 @@ impl Fits for ProbePlan {
     }
 }
 
-/// What was kept, or what is made now and then kept.
+/// Returns the cached plan, or makes one and caches it.
 fn kept<T: Fits, E: std::error::Error + Send + Sync + 'static>(
     image: &Image,
     asked: Asked,
@@ -208,15 +209,15 @@ fn kept<T: Fits, E: std::error::Error + Send + Sync + 'static>(
         return Ok(plan);
     }
     let plan = make()?;
-    // Somebody may write to the file while it is planned.
+    // Somebody may have written to the file while it was planned.
     if image.is_as_it_was() {
-        // A cache that cannot be written is none.
+        // If the cache cannot be written, the plan is just not cached.
         let _ = write(directory, &path, &key, &plan);
     }
     Ok(plan)
 }
 
-/// Where something is kept, and its key.
+/// The path of something in the cache, and its key.
 struct Slot {
     directory: &'static Path,
     path: PathBuf,
@@ -224,7 +225,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Nothing, if there is no cache.
+    /// Returns `None` if there is no cache.
     fn new(image: &Image, asked: Asked) -> Option<Self> {
         let directory = directory()?;
         let key = Key::new(image, asked)?;
@@ -238,16 +239,17 @@ impl Slot {
     }
 }
 
-/// A place for the stubs of a file.
+/// The place in the cache for the stubs of a file.
 pub struct Stubs(Slot);
 
 impl Stubs {
-    /// That of stubs that are made of the file and of what has this hash. Nothing, if there is no cache.
+    /// Returns the place for stubs that are made from the file and from data with this hash, or `None` if there is no
+    /// cache.
     pub fn new(image: &Image, made_of: u128) -> Option<Self> {
         Slot::new(image, Asked::Stubs(made_of)).map(Self)
     }
 
-    /// Does something with those that are there, if they can be trusted.
+    /// Calls `act` with the cached stubs, if they can be trusted.
     pub fn read<T>(&self, act: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let Slot { path, key, .. } = &self.0;
         let mut file = open(path)?;
@@ -257,16 +259,16 @@ impl Stubs {
         Some(done)
     }
 
-    /// Keeps stubs, which were made of the file.
+    /// Caches stubs that were made for the file.
     pub fn write(&self, image: &Image, stubs: Vec<u8>) {
         let Slot {
             directory,
             path,
             key,
         } = &self.0;
-        // Somebody may write to the file while they are made.
+        // Somebody may have written to the file in the meantime.
         if image.is_as_it_was() {
-            // A cache that cannot be written is none.
+            // If the cache cannot be written, the stubs are just not cached.
             let _ = put(directory, path, &with_header(key, &stubs));
         }
     }
@@ -283,12 +285,12 @@ impl Key {
     }
 }
 
-/// What tells this build of hodo from others, if it has one.
+/// Returns what identifies this build of hodo, if it has a build id.
 pub fn build_id() -> Option<Vec<u8>> {
     own()?.build_id
 }
 
-/// This hodo.
+/// Identifies this hodo.
 fn own() -> Option<Own> {
     static OWN: OnceLock<Option<Own>> = OnceLock::new();
     OWN.get_or_init(Own::new).clone()
@@ -297,7 +299,7 @@ fn own() -> Option<Own> {
 impl Own {
     fn new() -> Option<Self> {
         let exe = File::open("/proc/self/exe").ok()?;
-        // SAFETY: the kernel lets nobody write to a file that is executed.
+        // SAFETY: the kernel lets nobody write to a file while it is being executed.
         let bytes = unsafe { Mmap::map(&exe) }.ok()?;
         let object = ObjectFile::parse(&*bytes).ok()?;
         Some(Self {
@@ -308,7 +310,7 @@ impl Own {
     }
 }
 
-/// The name of a cache's file: the one that people know, and what tells it from others.
+/// Returns the name of a file in the cache: a readable part, and a part that makes it unique.
 fn name(image: &Image, key: &[u8]) -> String {
     let known = image.path.file_name().unwrap_or_default().to_string_lossy();
     let known: String = (known.chars().take(40))
@@ -321,18 +323,18 @@ fn name(image: &Image, key: &[u8]) -> String {
     format!("{known}-{:016x}{SUFFIX}", XxHash3_64::oneshot(key))
 }
 
-/// The magic, the bytes of the key and of the plan, the checksum of both.
+/// The magic number, the sizes of the key and of the plan in bytes, and the checksum of both.
 const HEADER: usize = 8 + 8 + 8 + 8;
 
 thread_local! {
-    /// Memory for what is read: most of the time that it takes to read many files goes into new memory for each.
+    /// The buffer for reading. Reading many files into new memory each time would take most of the time.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory of more bytes is given back.
+/// A larger buffer is freed after use.
 const BUFFERED: usize = 32 << 20;
 
-/// What is in a file of the cache.
+/// An open file of the cache.
 struct Opened {
     file: File,
     bytes: Vec<u8>,
@@ -348,7 +350,7 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// It is used: what is not goes first.
+    /// Notes a use. The files that are not used are removed first.
     fn note_use(&mut self) {
         let used = self.used.and_then(|used| used.elapsed().ok());
         if used.is_some_and(|age| age > NOTED) {
@@ -357,7 +359,7 @@ impl Opened {
     }
 }
 
-/// Reads a file of the cache, if it is the user's own.
+/// Opens a file of the cache, if it belongs to the user.
 fn open(path: &Path) -> Option<Opened> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -376,7 +378,7 @@ fn open(path: &Path) -> Option<Opened> {
     Some(Opened { file, bytes, used })
 }
 
-/// Reads a plan. Nothing, if there is none of this key that can be trusted.
+/// Reads a plan. Returns `None` if there is none with this key that can be trusted.
 fn read<T: DeserializeOwned>(path: &Path, key: &[u8]) -> Option<T> {
     let mut file = open(path)?;
     let plan = decode(&file.bytes, key)?;
@@ -384,7 +386,7 @@ fn read<T: DeserializeOwned>(path: &Path, key: &[u8]) -> Option<T> {
     Some(plan)
 }
 
-/// What is kept in the content of a file of the cache, if it is of this key, and whole.
+/// Returns the cached data in a file's content, if the key matches and the checksum is right.
 fn body<'b>(bytes: &'b [u8], key: &[u8]) -> Option<&'b [u8]> {
     let (header, rest) = bytes.split_at_checked(HEADER)?;
     let (magic, words) = header.split_at_checked(8)?;
@@ -400,7 +402,7 @@ fn body<'b>(bytes: &'b [u8], key: &[u8]) -> Option<&'b [u8]> {
     whole.then_some(body)
 }
 
-/// The plan in the content of a file of the cache, if it is one of this key, and whole.
+/// Decodes the plan in a file's content, if the key matches and the checksum is right.
 fn decode<T: DeserializeOwned>(bytes: &[u8], key: &[u8]) -> Option<T> {
     let (plan, left) = postcard::take_from_bytes(body(bytes, key)?).ok()?;
     left.is_empty().then_some(plan)
@@ -429,7 +431,7 @@ fn write<T: Serialize>(directory: &Path, path: &Path, key: &[u8], plan: &T) -> R
     put(directory, path, &encode(key, plan).context("no room")?)
 }
 
-/// Writes a file of the cache: beside its place, and then there, so that who reads it meanwhile sees all or nothing.
+/// Writes a file of the cache: first under another name, then renamed, so that a reader sees all of it or nothing.
 fn put(directory: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
     if bytes.len() as u64 > LARGEST.min(hodo_ptrace::limits::file_size()) {
         return Ok(());
@@ -443,19 +445,20 @@ fn put(directory: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Is it a file of this user, which nobody else can write?
+/// Returns whether only this user, who owns the file, can write to it.
 fn is_own(meta: &fs::Metadata) -> bool {
     // SAFETY: geteuid only returns a number.
     let own = unsafe { libc::geteuid() };
     meta.uid() == own && meta.permissions().mode() & 0o022 == 0
 }
 
-/// The directory, made if it is not there. Nothing, if there is to be no cache, or it is not the user's alone.
+/// Returns the directory, and creates it if necessary. Returns `None` if the cache is off, or if the directory is not
+/// the user's alone.
 fn directory() -> Option<&'static Path> {
     static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = DIRECTORY.get_or_init(|| {
         let path = wanted()?;
-        // Root with another user's HOME must not make that user's directories its own.
+        // If root runs with another user's HOME, it must not take over directories of that user.
         let named = std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty());
         let there = path.ancestors().find_map(|path| fs::metadata(path).ok());
         if !named && !there.is_some_and(|meta| is_own(&meta)) {
@@ -472,7 +475,7 @@ fn directory() -> Option<&'static Path> {
     found.as_deref()
 }
 
-/// Where the cache is to be, if there is to be one.
+/// Returns where the cache should be, or `None` if it is off.
 pub fn wanted() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(named) = variable(VARIABLE) {
@@ -490,18 +493,18 @@ pub fn wanted() -> Option<PathBuf> {
 /// A file of the cache.
 #[derive(Debug)]
 pub struct Entry {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
-    /// When it was used last, to an hour.
+    /// The time of its last use, accurate to an hour.
     pub used: SystemTime,
 }
 
-/// The files of a cache, the one that was used last first.
+/// Lists the files of a cache, the last used first.
 ///
 /// # Errors
-/// If the directory is there and cannot be read.
+/// If the directory exists and cannot be read.
 pub fn entries(directory: &Path) -> std::io::Result<Vec<Entry>> {
     let all = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -512,7 +515,7 @@ pub fn entries(directory: &Path) -> std::io::Result<Vec<Entry>> {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.as_encoded_bytes();
-        // What a hodo that was killed has left is among them.
+        // This includes files that a killed hodo left.
         if !name.ends_with(SUFFIX.as_bytes()) && !name.starts_with(b".new-") {
             continue;
         }
@@ -530,7 +533,7 @@ pub fn entries(directory: &Path) -> std::io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Removes the files that were not used for the longest time, if there are more than `limit` bytes.
+/// If there are more than `limit` bytes, removes the files that were not used for the longest time.
 fn trim(directory: &Path, limit: u64) {
     let Ok(entries) = entries(directory) else {
         return;
@@ -548,10 +551,10 @@ fn trim(directory: &Path, limit: u64) {
     }
 }
 
-/// Removes all files of a cache. Returns how many bytes they had.
+/// Removes all files of a cache. Returns their total size in bytes.
 ///
 /// # Errors
-/// If one cannot be removed.
+/// If a file cannot be removed.
 pub fn clear(directory: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in entries(directory).with_context(|| directory.display().to_string())? {

@@ -1,9 +1,9 @@
-//! Shell globs, as patterns of names.
+//! Shell globs as patterns for names.
 
 use anyhow::{Context, Result};
 use regex::Regex;
 
-/// The regular expression of a shell glob, which must match a whole name.
+/// Converts a shell glob to a regular expression. It must match a whole name.
 pub fn to_regex(glob: &str) -> String {
     let mut out = String::from("^");
     for c in glob.chars() {
@@ -18,7 +18,7 @@ pub fn to_regex(glob: &str) -> String {
     out
 }
 
-/// A shell glob, which must match a whole name.
+/// Compiles a shell glob, which must match a whole name.
 ///
 /// # Errors
 /// If it is malformed.

@@ -1,4 +1,4 @@
-//! Files that are mapped into processes: their contents, and which file is which.
+//! Files that are mapped into processes: their contents, and how files are identified.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::{File, Metadata};
@@ -17,46 +17,46 @@ use object::{File as ObjectFile, Object, ObjectSection};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
-/// One loadable segment: link-time addresses and place in the file.
+/// A loadable segment: its link-time address and its place in the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
     /// Link-time address.
     pub addr: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// Bytes in the file.
+    /// Its size in the file in bytes.
     pub size: u64,
     /// Whether it is code.
     pub executable: bool,
 }
 
-/// A file, mapped and parsed as far as loading goes.
+/// A mapped file, parsed as far as loading requires.
 #[derive(Debug)]
 pub struct Image {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its contents.
     pub bytes: Mmap,
     /// Its loadable segments.
     pub segments: Vec<Segment>,
-    /// Highest link-time address in memory.
+    /// The highest link-time address in memory.
     pub end: u64,
-    /// Its debugging information, once it was asked for.
+    /// Its debugging information, loaded on first use.
     debug: OnceCell<Result<Debug, DebugError>>,
-    /// Its unwind tables, once they were asked for.
+    /// Its unwind tables, read on first use.
     frames: OnceCell<Frames>,
-    /// The same, for whoever goes from frame to frame.
+    /// Its unwind tables in the form for walking stacks, read on first use.
     unwinder: OnceCell<Unwinder>,
-    /// Whether it saves contexts, once that was asked.
+    /// Whether it saves contexts, determined on first use.
     contexts: OnceCell<bool>,
-    /// What distinguishes its content from others, once that was asked.
+    /// What identifies its content, computed on first use.
     content: OnceCell<Vec<u128>>,
-    /// Whether a plan of it was kept by an earlier recording.
+    /// Whether an earlier recording cached a plan of it.
     pub planned_before: Cell<bool>,
 }
 
 impl Image {
-    /// Opens a program or library for this machine. `real` is where to read it, `path` what it is called.
+    /// Opens a program or library for this machine. `real` is where to read it, `path` is its name.
     pub fn open(real: &Path, path: PathBuf) -> Result<Self> {
         let image = Self::read(real, path)?;
         if image.bytes[18..20] != Isa::NATIVE.elf_machine().to_le_bytes() {
@@ -69,11 +69,11 @@ impl Image {
         Ok(image)
     }
 
-    /// Opens an ELF file of 64 bits, for whatever machine.
+    /// Opens a 64-bit ELF file for any machine.
     pub fn read(real: &Path, path: PathBuf) -> Result<Self> {
         let file = File::open(real).with_context(|| format!("opening {}", path.display()))?;
-        // SAFETY: the file may be changed by others while it is mapped; all that is read from it is checked or is code
-        // bytes that are compared with the target's memory before they are used.
+        // SAFETY: others may change the file while it is mapped. Everything that is read from it is checked, or is code
+        // that is compared with the target's memory before it is used.
         let bytes =
             unsafe { Mmap::map(&file) }.with_context(|| format!("reading {}", path.display()))?;
         if bytes.len() < 20 || bytes[..4] != *b"\x7fELF" {
@@ -116,17 +116,17 @@ impl Image {
         })
     }
 
-    /// What distinguishes its content from others, as far as plans depend on it.
+    /// Returns what identifies its content, as far as plans depend on it.
     pub fn content(&self) -> &[u128] {
         self.content.get_or_init(|| hashes(&self.bytes))
     }
 
-    /// Does it have the same content still?
+    /// Returns whether its content has not changed.
     pub fn is_as_it_was(&self) -> bool {
         hashes(&self.bytes) == self.content()
     }
 
-    /// Its debugging information.
+    /// Returns its debugging information.
     ///
     /// # Errors
     /// If there is none, or it is damaged.
@@ -137,18 +137,18 @@ impl Image {
         debug.as_ref()
     }
 
-    /// What its unwind tables tell.
+    /// Returns what its unwind tables say.
     pub fn frames(&self) -> &Frames {
         let read = || hodo_symbols::symbols(&self.bytes).map(|symbols| symbols.frames);
         self.frames.get_or_init(|| read().unwrap_or_default())
     }
 
-    /// What leads from frame to frame.
+    /// Returns the unwinder for walking stacks.
     pub fn unwinder(&self) -> &Unwinder {
         self.unwinder.get_or_init(|| Unwinder::new(&self.bytes))
     }
 
-    /// Does it call `getcontext` or `swapcontext`, as far as symbols tell?
+    /// Returns whether it calls `getcontext` or `swapcontext`, as far as its symbols show.
     pub fn saves_contexts(&self) -> bool {
         const NAMES: [&str; 2] = ["getcontext", "swapcontext"];
         *self.contexts.get_or_init(|| {
@@ -160,7 +160,7 @@ impl Image {
         })
     }
 
-    /// The bytes at link-time addresses.
+    /// Returns the bytes at link-time addresses.
     pub fn at(&self, range: Range<u64>) -> Option<&[u8]> {
         let segment = self
             .segments
@@ -171,7 +171,7 @@ impl Image {
         self.bytes.get(start..start.checked_add(len)?)
     }
 
-    /// Runtime minus link-time address, when file offset `offset` is mapped at `start`.
+    /// Returns the difference between runtime and link-time addresses, if file offset `offset` is mapped at `start`.
     pub fn bias(&self, offset: u64, start: u64) -> Option<u64> {
         let page = |a: u64| a & !4095;
         self.segments
@@ -180,7 +180,7 @@ impl Image {
             .map(|s| start.wrapping_sub(page(s.addr) + (offset - page(s.offset))))
     }
 
-    /// Link-time address and size of symbols, dynamic or static.
+    /// Returns the link-time addresses and sizes of symbols, dynamic or static.
     pub fn symbols<const N: usize>(&self, names: &[&str; N]) -> [Option<(u64, u64)>; N] {
         use object::read::elf::Sym;
         use object::{Object, ObjectSection};
@@ -194,7 +194,8 @@ impl Image {
             let Ok(strings) = strings.and_then(|section| section.data()) else {
                 continue;
             };
-            // There are many symbols, and most names differ from these in a few bytes: no other's end is looked for.
+            // There are many symbols. Most names differ from these in the first bytes, so their ends are not searched
+            // for.
             for symbol in table.iter() {
                 let name = strings.get(symbol.st_name(endian) as usize..);
                 let name = name.unwrap_or_default();
@@ -212,7 +213,7 @@ impl Image {
         found
     }
 
-    /// Does the dynamic linker call functions of this file while it loads it, to ask for addresses?
+    /// Returns whether the dynamic linker calls functions of this file while loading it, to resolve addresses.
     pub fn has_resolvers(&self) -> bool {
         use object::{Object, RelocationFlags, elf};
         let Ok(file) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
@@ -227,7 +228,7 @@ impl Image {
         })
     }
 
-    /// Link-time address of the symbol with a name, if all that have this name are in one place.
+    /// Returns the link-time address of the symbol with this name, if all symbols with the name have the same address.
     pub fn only_symbol(&self, name: &str) -> Option<u64> {
         use object::{Object, ObjectSymbol};
         let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
@@ -243,7 +244,7 @@ impl Image {
         }
     }
 
-    /// Link-time address of a dynamic symbol that it defines.
+    /// Returns the link-time address of a dynamic symbol that the file defines.
     pub fn dynamic_symbol(&self, name: &str) -> Option<u64> {
         use object::{Object, ObjectSymbol};
         let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
@@ -253,7 +254,7 @@ impl Image {
         Some(found.address())
     }
 
-    /// Names of the dynamic symbols that it has from elsewhere.
+    /// Returns the names of the dynamic symbols that it imports.
     pub fn imports(&self) -> Vec<String> {
         use object::{Object, ObjectSymbol};
         let Ok(elf) = ElfFile64::<object::Endianness>::parse(&*self.bytes) else {
@@ -265,7 +266,7 @@ impl Image {
             .collect()
     }
 
-    /// Link-time address and size of the dynamic section.
+    /// Returns the link-time address and size of the dynamic section.
     pub fn dynamic(&self) -> Option<(u64, u64)> {
         let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
         let endian = elf.endian();
@@ -276,14 +277,14 @@ impl Image {
         Some((header.p_vaddr(endian), header.p_memsz(endian)))
     }
 
-    /// Link-time address of the entry point.
+    /// Returns the link-time address of the entry point.
     pub fn entry(&self) -> u64 {
         use object::Object;
         ElfFile64::<object::Endianness>::parse(&*self.bytes).map_or(0, |elf| elf.entry())
     }
 }
 
-/// One content of a file: numbers of files are used again, and files are written again, several times in a second.
+/// Identifies one content of a file. Inode numbers are reused, and files rewritten, several times in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Version {
     file: (u64, u64),
@@ -304,14 +305,13 @@ impl From<&Metadata> for Version {
 }
 
 impl Version {
-    /// That of the file as it is now.
+    /// Returns the identity of the file as it is now.
     pub fn of(path: &Path) -> std::io::Result<Self> {
         std::fs::metadata(path).map(|meta| Self::from(&meta))
     }
 }
 
-/// What tells the contents of files apart, as far as plans depend on them: all but the large sections that are for
-/// debuggers.
+/// Hashes what plans depend on in a file: everything except the large sections for debuggers.
 pub fn hashes(bytes: &[u8]) -> Vec<u128> {
     let mut left_out = Vec::new();
     if let Ok(object) = ObjectFile::parse(bytes) {
@@ -338,7 +338,7 @@ pub fn hashes(bytes: &[u8]) -> Vec<u128> {
     hashes
 }
 
-/// A file's code in memory.
+/// A file's code in the memory of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// First address.
@@ -359,23 +359,23 @@ impl From<&Mapping> for Seen {
     }
 }
 
-/// A file whose code was changed.
+/// A file whose code has been changed.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// Its addresses.
+    /// The addresses of its code.
     pub range: std::ops::Range<u64>,
-    /// Runtime minus link-time address.
+    /// The difference between runtime and link-time addresses.
     pub bias: u64,
-    /// Which.
+    /// The file.
     pub image: Rc<Image>,
 }
 
-/// A file's path as the kernel tells it.
+/// Returns a file's path as the kernel reports it.
 pub fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Where to read a mapped file: under the target's own root.
+/// Returns where to read a mapped file: below the target's own root.
 pub fn real_path(pid: i32, path: &Path) -> PathBuf {
     let rooted = PathBuf::from(format!("/proc/{pid}/root{}", path.display()));
     if rooted.exists() {
@@ -385,7 +385,7 @@ pub fn real_path(pid: i32, path: &Path) -> PathBuf {
     }
 }
 
-/// The file of a mapping, if it is the one that is mapped.
+/// Opens the file of a mapping, if it is still the file that is mapped.
 pub fn of_mapping(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
     let by_path = real_path(pid, &mapping.path);
     let is_it = std::fs::metadata(&by_path).is_ok_and(|meta| meta.ino() == mapping.inode);
@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_content_is_known_by_all_that_plans_depend_on() {
+    fn everything_that_plans_depend_on_identifies_a_content() {
         let bytes = std::fs::read("/proc/self/exe").expect("this test");
         let object = ObjectFile::parse(&*bytes).expect("an ELF file");
         let first = |name: &str| {
@@ -427,7 +427,7 @@ mod tests {
         if let Some(debug) = first(".debug_info") {
             assert!(!changed(debug + 1));
         }
-        // What is no ELF file has a content as well.
+        // Files other than ELF files have a content, too.
         assert_ne!(hashes(b"one"), hashes(b"two"));
         for len in (1..bytes.len()).step_by(bytes.len() / 4) {
             assert_ne!(hashes(&bytes[..len]), known, "{len} bytes");

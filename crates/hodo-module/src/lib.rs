@@ -1,7 +1,7 @@
-//! The files that are mapped into programs: what is in them ([`Image`]), their plans, which are kept from one recording
-//! to the next ([`cache`]), and what a recording wants of them ([`Module`]).
+//! The files that are mapped into programs: their contents ([`Image`]), their plans, which are kept between recordings
+//! ([`cache`]), and what a recording does with them ([`Module`]).
 //!
-//! This knows nothing of probes' definitions and changes no process.
+//! This crate knows nothing of probe definitions and changes no process.
 
 pub mod cache;
 pub mod glob;

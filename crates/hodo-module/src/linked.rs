@@ -5,7 +5,7 @@ use std::process::Command;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 
-/// The libraries that the dynamic linker would load.
+/// Returns the libraries that the dynamic linker would load.
 pub fn libraries(bytes: &[u8], program: &Path) -> Vec<PathBuf> {
     let Some(linker) = interpreter(bytes) else {
         return Vec::new();
@@ -13,7 +13,7 @@ pub fn libraries(bytes: &[u8], program: &Path) -> Vec<PathBuf> {
     let Ok(output) = Command::new(linker).arg("--list").arg(program).output() else {
         return Vec::new();
     };
-    // `libc.so.6 => /lib/libc.so.6 (0x7f…)`, or the path alone.
+    // `libc.so.6 => /lib/libc.so.6 (0x7f…)`, or only the path.
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
@@ -21,7 +21,7 @@ pub fn libraries(bytes: &[u8], program: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The dynamic linker that a program asks for.
+/// Returns the dynamic linker that a program requests.
 fn interpreter(bytes: &[u8]) -> Option<PathBuf> {
     let elf: ElfFile64 = ElfFile64::parse(bytes).ok()?;
     let endian = elf.endian();

@@ -1,4 +1,4 @@
-//! What a recording knows of a file: its plan, what it traces of it, and its probes.
+//! What a recording knows about a file: its plan, what it traces in the file, and the probes there.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use hodo_plan::model::{Plan, SitePlan};
 
 use crate::image::Image;
 
-/// Functions that are not traced because they are hooked, whatever other names they have.
+/// Functions that are hooked, and therefore not traced under any of their names.
 pub const HOOKED: [&str; 8] = [
     "_dl_find_object",
     "dl_iterate_phdr",
@@ -21,7 +21,7 @@ pub const HOOKED: [&str; 8] = [
     "prlimit",
 ];
 
-/// A function that is to be traced.
+/// A function to trace.
 #[derive(Debug, Clone, Copy)]
 pub struct Chosen {
     /// Index in the plan.
@@ -39,36 +39,36 @@ pub struct Module {
     pub image: Rc<Image>,
     /// Its plan.
     pub plan: Rc<Plan>,
-    /// The functions that are to be traced.
+    /// The functions to trace.
     pub functions: Vec<Chosen>,
-    /// The libcalls that are to be traced.
+    /// The libcalls to trace.
     pub libcalls: Vec<Chosen>,
     /// Its probes.
     pub probed: Probed,
-    /// How it is numbered.
+    /// Its numbers.
     pub number: Number,
 }
 
-/// How a module is numbered.
+/// The numbers of a module.
 #[derive(Debug, Clone)]
 pub struct Number {
-    /// In the trace.
+    /// Its id in the trace.
     pub id: u32,
     /// Its first function id.
     pub first: u32,
     /// Whether it is a program.
     pub main: bool,
-    /// Of each id, what the file of symbols says.
+    /// By id: the kind that the symbol file states.
     pub kinds: Vec<char>,
 }
 
 impl Module {
-    /// Whether it is a program, not a library.
+    /// Returns whether it is a program, not a library.
     pub fn is_main(&self) -> bool {
         self.number.main
     }
 
-    /// Its first id.
+    /// Returns its first function id.
     pub fn first_id(&self) -> u32 {
         self.number.first
     }
@@ -77,22 +77,23 @@ impl Module {
 /// A module's probes.
 #[derive(Debug, Default)]
 pub struct Probed {
-    /// Regions that are moved, with their probes.
+    /// Regions that are displaced, with their probes.
     pub sites: Vec<(SitePlan, Vec<Probe>)>,
-    /// Others, in functions that are hooked where limits on memory are raised: only for where they are not.
+    /// Other regions, in functions that are hooked when limits on memory are raised. They are used only if limits are
+    /// not raised.
     pub without_limits: Vec<(SitePlan, Vec<Probe>)>,
     /// The traced functions that begin with one of these regions, by address.
     pub functions: HashMap<u64, Chosen>,
-    /// Link-time addresses of the counters by which USDT probes know that they are wanted.
+    /// Link-time addresses of the semaphores that tell USDT probes that they are in use.
     pub semaphores: Vec<u64>,
     /// How system calls are recorded, if they are.
     pub syscalls: Option<Rc<SyscallEvents>>,
-    /// There are instructions that call the kernel and have no probe.
+    /// Whether some instructions that call the kernel have no probe.
     pub unwatched: bool,
 }
 
 impl Probed {
-    /// The regions that are moved. `raised`: limits on memory are.
+    /// Returns the regions that are displaced. `raised`: limits on memory are raised.
     pub fn regions(&self, raised: bool) -> Vec<Region<'_>> {
         let more = match raised {
             true => &[],
@@ -108,7 +109,7 @@ impl Probed {
             .collect()
     }
 
-    /// Bytes of an island that the detours take, at most.
+    /// Returns an upper bound for the room that the detours take in an island, in bytes.
     pub fn room(&self) -> u64 {
         let probe = |probe: &Probe| match &probe.action {
             Action::Count(_) => 64,
@@ -119,14 +120,14 @@ impl Probed {
             }
         };
         let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
-            // A moved instruction grows by thirteen bytes at most.
+            // A displaced instruction grows by at most thirteen bytes.
             let moved = 64 + 8 * (site.displaced.end - site.displaced.start);
             moved + probes.iter().map(probe).sum::<u64>()
         };
-        // What a return probe needs beside.
+        // A return probe needs more.
         let returns = |(_, probes): &(SitePlan, Vec<Probe>)| {
             let first = |probe: &&Probe| probe.when == When::Return;
-            // It returns in two ways, each of which does all that is to be done.
+            // The function returns in two ways. Each runs all actions.
             let again = probes.iter().filter(first).map(probe).sum::<u64>();
             again + 768 * probes.iter().filter(first).count() as u64
         };

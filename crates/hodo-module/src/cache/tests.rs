@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A plan of a program that is there, with its key.
+/// Plans an existing program. Returns the plan with its key.
 fn planned() -> (Plan, Vec<u8>) {
     let exe = Path::new("/proc/self/exe");
     let image = Image::read(exe, "/usr/bin/some".into()).expect("this test");
@@ -32,7 +32,7 @@ fn a_plan_is_read_as_it_was_written() {
     assert_eq!(read::<Plan>(&path, &key), None);
     write(directory.path(), &path, &key, &plan).expect("room");
     assert_eq!(read(&path, &key).as_ref(), Some(&plan));
-    // Nothing else was left there.
+    // Nothing else is left in the directory.
     let left = entries(directory.path()).expect("a directory");
     assert_eq!(left.len(), 1);
 }
@@ -76,7 +76,7 @@ fn whole_files_with_nonsense_are_ignored_or_do_not_fit() {
         }
         let sum = XxHash3_64::oneshot(&bytes[HEADER..]).to_le_bytes();
         bytes[HEADER - 8..HEADER].copy_from_slice(&sum);
-        // It must come to an end.
+        // Decoding must end.
         if let Some(plan) = decode::<Plan>(&bytes, &key) {
             let _ = plan.fits(&|range| range.end < 1 << 30);
         }
@@ -106,12 +106,12 @@ fn other_keys_and_other_peoples_files_are_not_read() {
     assert!(!mode(0o666));
     assert!(!mode(0o620));
     assert!(mode(0o600));
-    // The directory may be one where a file is to be.
+    // There may be a directory in the place of a file.
     assert_eq!(read::<Plan>(directory.path(), &key), None);
 }
 
 #[test]
-fn what_was_not_used_for_the_longest_time_goes_first() {
+fn the_least_recently_used_files_are_removed_first() {
     let directory = tempfile::tempdir().expect("a directory");
     for number in 0..8u64 {
         let path = directory.path().join(format!("{number}.plan"));
