@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn files_tell_their_machine() {
+    fn files_name_their_instruction_set() {
         let bytes = std::fs::read("/proc/self/exe").expect("this program");
         assert_eq!(isa_of(&bytes), Some(Isa::NATIVE));
         assert_eq!(isa_of(b"\x7fELF"), None);

@@ -25,7 +25,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Creates registers of which none is known.
+    /// Creates a set of registers whose values are all unknown.
     #[must_use]
     pub fn new(isa: Isa) -> Self {
         let known = [None; COLUMNS];

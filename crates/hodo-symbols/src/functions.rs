@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mapping_symbols_are_no_names() {
+    fn mapping_symbols_are_not_names() {
         for (name, kind) in [
             ("$x", Some(false)),
             ("$xrv64i2p1_m2p0_c2p0", Some(false)),

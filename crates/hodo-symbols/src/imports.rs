@@ -1,4 +1,4 @@
-//! In which library a program expects its imported functions.
+//! The libraries from which a program imports functions.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use object::elf::FileHeader64;
 use object::read::elf::{ElfFile64, FileHeader as _, Sym as _};
 use object::{Endianness, Object};
 
-/// The functions that an ELF file takes from libraries, by name, with the file name of the library (`libc.so.6`). Only
-/// symbols with a version tell theirs (`.gnu.version_r`; Drepper, "ELF Symbol Versioning").
+/// Returns the functions that an ELF file imports, by name, with the file name of the library (`libc.so.6`). The
+/// library is known only for symbols with a version (`.gnu.version_r`; Drepper, "ELF Symbol Versioning").
 ///
-/// What is no ELF file of this kind, or is damaged, imports nothing.
+/// The result is empty if this is not such an ELF file, or if it is damaged.
 #[must_use]
 pub fn imports(bytes: &[u8]) -> HashMap<String, String> {
     read(bytes).unwrap_or_default()
@@ -41,7 +41,7 @@ fn read(bytes: &[u8]) -> Option<HashMap<String, String>> {
     Some(imports)
 }
 
-/// The build id of an ELF file, in hex.
+/// Returns the build id of an ELF file, in hex.
 #[must_use]
 pub fn build_id(bytes: &[u8]) -> Option<String> {
     let file = ElfFile64::<Endianness>::parse(bytes).ok()?;

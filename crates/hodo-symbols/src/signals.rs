@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_such_a_frame_is_one() {
+    fn only_signal_frames_are_recognised() {
         let frame = |number: u64, flags: u64| {
             let mut words = [0; 80];
             words[0] = number;

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_tells_of_a_probe() {
+    fn a_note_describes_a_probe() {
         let mut description = Vec::new();
         for word in [0x1000u64, 0x2000, 0x3000] {
             description.extend(word.to_le_bytes());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_tells_of_a_tracepoint() {
+    fn a_note_describes_a_tracepoint() {
         let mut description = 0x1000u64.to_le_bytes().to_vec();
         description.extend(b"net\0request\0id:u64 path:str\0");
         let mut bytes = Vec::new();

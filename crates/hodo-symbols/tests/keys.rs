@@ -92,7 +92,7 @@ fn check(bytes: &[u8], keys: &Keys) {
 }
 
 #[test]
-fn programs_of_each_kind_tell_their_branches_and_keys() {
+fn programs_of_each_kind_list_their_branches_and_keys() {
     for (name, flags) in [
         ("pie", &["-fPIE", "-pie"][..]),
         ("fixed", &["-fno-pie", "-no-pie"]),
@@ -114,7 +114,7 @@ fn programs_of_each_kind_tell_their_branches_and_keys() {
 }
 
 #[test]
-fn a_library_has_keys_that_others_can_take_the_place_of() {
+fn keys_of_a_library_can_be_preempted() {
     let bytes = compiled("libkeys.so", &["-shared", "-fPIC", "-DLIBRARY"]);
     let keys = keys(&bytes).expect("its keys");
     check(&bytes, &keys);
@@ -132,7 +132,7 @@ fn a_library_has_keys_that_others_can_take_the_place_of() {
 }
 
 #[test]
-fn keys_of_another_file_are_told_by_their_symbol() {
+fn keys_of_another_file_are_identified_by_their_symbol() {
     let library = compile("libother.so", &["-shared", "-fPIC", "-DLIBRARY"]);
     let library = library.to_str().expect("a path");
     let copies = keys(&compiled("copies", &["-DUSER", library])).expect("its branches");
@@ -168,7 +168,7 @@ fn section(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_damaged_table_is_told_and_nothing_panics() {
+fn a_damaged_table_is_reported_and_nothing_panics() {
     let good = compiled("damaged", &[]);
     let whole = keys(&good).expect("its keys");
     let at = section(&good);
@@ -241,7 +241,7 @@ fn a_damaged_table_is_told_and_nothing_panics() {
 }
 
 #[test]
-fn any_damage_is_an_error_or_none() {
+fn any_damage_is_an_error_or_harmless() {
     let good = compiled("noise", &[]);
     let table = offset(&good, section(&good));
     let mut state = 0x9E37_79B9_7F4A_7C15u64;

@@ -141,7 +141,7 @@ fn a_stripped_program_has_a_main() {
 }
 
 #[test]
-fn frames_are_told_in_terms_of_both_registers() {
+fn frames_are_relative_to_both_registers() {
     let Some(file) = compiled("frames", &["-O1"]) else {
         return;
     };
@@ -240,7 +240,7 @@ fn callers_are_found_on_real_stacks() {
 }
 
 #[test]
-fn what_is_not_kept_has_no_caller() {
+fn unrecorded_stack_words_yield_no_caller() {
     let Some(file) = compiled("lost", &["-static", "-O2"]) else {
         return;
     };

@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_call_is_inside_of_the_function_that_jumped() {
+    fn a_tail_call_is_inside_the_function_that_jumped() {
         // 1 calls 2, 2 jumps to 3, 3 jumps to 4, and 4 returns to 1: the exit recorded is that of 2.
         let (out, open) = run(&[
             (E, 1, 9),

@@ -70,7 +70,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// The file's name without its directories.
+    /// Returns the file's name without its directories.
     #[must_use]
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)

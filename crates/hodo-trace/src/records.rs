@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn unreadable_files_are_reported() {
         // Reading a directory is an error.
         let events = File::open("/").expect("a directory");
         let chunk = Chunk {

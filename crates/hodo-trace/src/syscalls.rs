@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_marked() {
+    fn left_out_calls_are_marked() {
         let table = table(&|number| number == 1, true);
         assert_eq!(table.len() as u64, 2 * (NUMBERS + 2));
         assert_eq!(table[1], LEFT_OUT);

@@ -238,7 +238,7 @@ fn random_programs_are_understood() {
 }
 
 #[test]
-fn a_copied_process_goes_on_in_the_frames_of_its_parent() {
+fn a_forked_process_continues_in_its_parents_frames() {
     let frame = Frame::called(1, 9, 5);
     let mut calls = calls(vec![frame.inherited(40)]);
     let exit = Record {
@@ -382,7 +382,7 @@ fn frames_that_are_left_are_closed_and_no_others() {
 }
 
 #[test]
-fn frames_are_closed_where_others_are_in_their_place_whoever_has_jumped() {
+fn frames_are_closed_when_others_take_their_place() {
     let mut random = Random(0x0123_4567_89AB_CDEF);
     let mut closed = 0;
     for _ in 0..300 {

@@ -48,7 +48,7 @@ fn a_whole_trace_is_read() {
 }
 
 #[test]
-fn records_that_were_not_finished_are_none() {
+fn unfinished_records_are_skipped() {
     let directory = place("unfinished");
     let mut trace = Builder::new(&directory, true);
     let f = trace.function("f", 'T');
@@ -87,7 +87,7 @@ fn a_truncated_trace_is_read_up_to_its_end() {
 }
 
 #[test]
-fn a_trace_that_ends_in_its_last_chunk_is_told_to_end_early() {
+fn a_trace_that_ends_in_its_last_chunk_is_reported_to_end_early() {
     let directory = place("last");
     build(&directory);
     let file = fs::OpenOptions::new()

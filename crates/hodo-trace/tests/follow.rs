@@ -14,7 +14,7 @@ fn head(words: u64) -> u64 {
 }
 
 #[test]
-fn a_record_that_nobody_finishes_holds_up_no_other() {
+fn an_unfinished_record_does_not_block_others() {
     let at = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let at = at.join(format!("follow-{}", std::process::id()));
     let mut b = Builder::new(&at, true);

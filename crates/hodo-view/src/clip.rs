@@ -44,7 +44,7 @@ impl Clipped {
         }
     }
 
-    /// The open frames, outermost first.
+    /// Returns the open frames, outermost first.
     pub fn frames(&self) -> &[Frame] {
         self.calls.frames()
     }

@@ -160,7 +160,7 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The processor, if it was recorded.
+    /// Returns the processor, if it was recorded.
     pub fn cpu(&self) -> Option<u32> {
         let upper = (self.payload.first()? >> 32) as u32;
         // The lower bits of TSC_AUX, as Linux sets it; the others are the node.

@@ -377,7 +377,7 @@ fn sort_tasks(rows: &mut [TaskRow<'_>], keys: &str) -> Result<()> {
     Ok(())
 }
 
-/// `--task`: a line for each task.
+/// `--task`: writes a line for each task.
 fn by_task(options: &ReportOptions, out: &mut dyn Write) -> Result<()> {
     let columns = task_columns(options.fields.as_deref())?;
     let keys = options.sort.as_deref().unwrap_or("total");

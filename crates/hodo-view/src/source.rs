@@ -402,8 +402,8 @@ impl Source {
         }
     }
 
-    /// By index of a task: the index of the first task of the same thread. A thread is several tasks if it executed
-    /// other programs.
+    /// Returns, by index of a task, the index of the first task of the same thread. A thread is several tasks if it
+    /// executed other programs.
     pub fn threads(&self) -> Vec<usize> {
         let mut threads: Vec<usize> = Vec::new();
         for (index, task) in self.trace.tasks.iter().enumerate() {

@@ -219,7 +219,7 @@ impl Writer {
         self.event(source, Event::Signal(task, at), out)
     }
 
-    /// Nothing more will come.
+    /// Writes what is left, when nothing more will come.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         match &mut self.form {
             Form::Lines(lines) => lines.finish(source, out),
@@ -227,7 +227,7 @@ impl Writer {
         }
     }
 
-    /// Everything before this time is known: shows a call that has not ended for a long time.
+    /// Shows a call that has not ended for a long time. Everything before `ns` is known.
     pub fn wait(&mut self, source: &Source, ns: u64, out: &mut dyn Write) -> Result<()> {
         match &mut self.form {
             Form::Lines(lines) => lines.wait(source, ns, out),

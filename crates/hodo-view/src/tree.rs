@@ -389,7 +389,7 @@ pub struct Session {
     pub tree: Tree,
 }
 
-/// By task: the task that executed the program that it runs, either itself or an earlier one.
+/// Returns, by task, the task that executed the program that it runs: itself or an earlier one.
 pub fn programs(source: &Source) -> Vec<usize> {
     let mut first: Vec<usize> = Vec::new();
     for (index, task) in source.trace.tasks.iter().enumerate() {

@@ -93,7 +93,7 @@ fn calls(name: &str, times: u64) -> PathBuf {
 }
 
 #[test]
-fn reports_and_flame_graphs_take_it_off() {
+fn reports_and_flame_graphs_subtract_the_cost() {
     let at = calls("loop", 1000);
     let report = times(source(&at, false));
     assert_eq!(report["leaf"], (3000, 3000));
@@ -124,7 +124,7 @@ fn graphs_take_it_off() {
 }
 
 #[test]
-fn what_is_left_out_is_taken_off_too() {
+fn costs_of_left_out_calls_are_subtracted_too() {
     let at = calls("filters", 1000);
     // A call too short to be shown: its time, without the cost of recording it, counts for its caller.
     let short = SourceOptions {
@@ -233,7 +233,7 @@ fn recursion_is_counted_once() {
 }
 
 #[test]
-fn info_says_how_much_it_was() {
+fn info_shows_the_cost_of_recording() {
     let at = calls("info", 1000);
     let info = |json| {
         let options = InfoOptions {
@@ -315,7 +315,7 @@ fn slow_functions_do_not_make_recording_look_slow() {
 }
 
 #[test]
-fn a_function_that_sometimes_returns_at_once_does_not_make_it_look_slow_either() {
+fn a_function_that_sometimes_returns_immediately_does_not_make_recording_look_slow() {
     let (mut b, at) = builder("sometimes");
     b.info["costs"]["closest"] = json!(10.0);
     let leaf = b.function("leaf", 'T');
@@ -332,7 +332,7 @@ fn a_function_that_sometimes_returns_at_once_does_not_make_it_look_slow_either()
 }
 
 #[test]
-fn traces_that_do_not_say_it_stay_as_they_are() {
+fn traces_without_costs_are_not_corrected() {
     let at = calls("none", 10);
     let info = at.join("info.json");
     let mut value: Value =

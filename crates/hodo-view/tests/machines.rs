@@ -148,7 +148,7 @@ fn system_calls_are_read_as_their_machine_has_them() {
 }
 
 #[test]
-fn traces_that_tell_no_machine_are_of_x86_64() {
+fn traces_without_an_instruction_set_are_of_x86_64() {
     let calls: Calls<'_> = &[(39, &[], vec![], 100, vec![])];
     let text = shown("untold", None, calls).expect("system calls");
     assert!(text.starts_with("getpid()"), "{text}");

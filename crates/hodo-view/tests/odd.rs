@@ -39,7 +39,7 @@ fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
 }
 
 #[test]
-fn hits_that_are_not_shown_leave_their_values_to_no_other() {
+fn values_of_hidden_hits_are_not_shown_with_others() {
     let mut b = Builder::new(&directory("hits"), false);
     let f = b.function("f", 'T');
     let probe = b.function("probe", 'B');
@@ -67,7 +67,7 @@ fn hits_that_are_not_shown_leave_their_values_to_no_other() {
 }
 
 #[test]
-fn times_beyond_all_measure_are_the_longest_there_are() {
+fn huge_times_are_clamped() {
     let mut b = Builder::new(&directory("long"), true);
     let f = b.function("f", 'T');
     let first = b.task(100, "start", 0, 0);
@@ -135,7 +135,7 @@ fn system_calls_may_seem_to_take_for_ever() {
 }
 
 #[test]
-fn values_that_are_nowhere_are_faults() {
+fn values_outside_the_payload_are_faults() {
     let mut b = Builder::new(&directory("nowhere"), true);
     let probe = b.function("probe", 'B');
     b.log(
@@ -159,7 +159,7 @@ fn values_that_are_nowhere_are_faults() {
 }
 
 #[test]
-fn tasks_are_beside_each_other_in_reach() {
+fn tasks_are_side_by_side_within_limits() {
     let mut b = Builder::new(&directory("beside"), true);
     let f = b.function("f", 'T');
     for tid in [100, 101] {

@@ -54,7 +54,7 @@ fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
 }
 
 #[test]
-fn an_execve_that_has_replaced_its_program_has_a_result() {
+fn a_successful_execve_has_a_result() {
     let mut b = Builder::new(&directory("execve"), true);
     let [enter, exit] = NAMES.map(|name| {
         let id = b.function(name, 'B');
@@ -97,7 +97,7 @@ fn an_execve_that_has_replaced_its_program_has_a_result() {
 }
 
 #[test]
-fn what_has_no_known_size_is_not_too_small() {
+fn functions_of_unknown_size_are_not_too_small() {
     let mut b = Builder::new(&directory("sizes"), true);
     let main = b.function_at("main", 'T', 0x1000, 100);
     let small = b.function_at("small", 'T', 0x1100, 10);
@@ -169,7 +169,7 @@ fn without_times_nothing_is_too_short_or_out_of_range() {
 }
 
 #[test]
-fn chrome_is_told_of_the_ends_of_calls_that_another_program_replaces() {
+fn calls_end_in_chromes_format_when_another_program_is_executed() {
     let mut b = Builder::new(&directory("replaced"), true);
     let main = b.function("main", 'T');
     let run = b.function("run", 'T');
@@ -295,7 +295,7 @@ fn dump(data: &Path, format: DumpFormat, range: Option<&str>) -> String {
 }
 
 #[test]
-fn a_part_of_the_time_has_both_ends_of_each_call() {
+fn a_range_of_time_has_both_ends_of_each_call() {
     let mut b = Builder::new(&directory("cut"), true);
     let main = b.function("main", 'T');
     let f = b.function("f", 'T');
@@ -348,7 +348,7 @@ fn a_part_of_the_time_has_both_ends_of_each_call() {
 }
 
 #[test]
-fn the_bar_of_the_whole_has_a_label() {
+fn the_bar_of_the_whole_graph_has_a_label() {
     let mut b = Builder::new(&directory("svg"), true);
     let main = b.function("main", 'T');
     let task = b.task(100, "start", 0, 1);

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_what_there_is() {
+    fn errors_list_what_exists() {
         let line = |nearest: &[u32]| LineError::Line {
             file: "a.c".to_owned(),
             line: 5,

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_branch_is_not_read() {
+    fn other_instructions_are_not_read_as_branches() {
         let read = |forms: Forms, bytes: &[u8]| forms.read(0x1000, |len| bytes.get(..len as usize));
         for (forms, size) in ALL {
             assert_eq!(read(forms, forms.nop(size)), Some((size, None)));

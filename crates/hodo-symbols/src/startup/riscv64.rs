@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn startup_code_tells_where_main_is() {
+    fn startup_code_shows_where_main_is() {
         // auipc a0, 0; addi a0, a0, -36
         let code = glibc([0x0000_0517, 0xfdc5_0513]);
         assert_eq!(found(&code, &|_| None), Some(0x1_0552));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_jumps_leads_on() {
+    fn code_that_only_jumps_is_followed() {
         let jump = |code: &[u32]| Code::new(&bytes_of(code), START, &|_| None).jump_at(START);
         // j -0x432
         assert_eq!(jump(&[0xb6f9]), Some(START - 0x432));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn other_code_tells_nothing() {
+    fn other_code_yields_nothing() {
         assert_eq!(found(&[0; 16], &|_| None), None);
         assert_eq!(found(&[], &|_| None), None);
         // j to itself

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn startup_code_tells_where_main_is() {
+    fn startup_code_shows_where_main_is() {
         // xor ebp, ebp; lea rdi, [rip + 0x100]; call [rip + 5]
         let code = [
             0x31, 0xED, 0x48, 0x8D, 0x3D, 0, 1, 0, 0, 0xFF, 0x15, 5, 0, 0, 0, 0xF4,

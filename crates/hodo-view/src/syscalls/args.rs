@@ -372,7 +372,7 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// Formats bits some of which have a meaning only together, or mean something else in other calls.
+    /// Formats bits that have a meaning only together, or that mean something else in other calls.
     fn named_parts(self, what: Before, value: u64) -> String {
         match what {
             Before::OpenFlags => self.open_flags(value),

@@ -61,7 +61,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Nothing more will come: writes the calls that have not ended.
+    /// Writes the calls that have not ended, when nothing more will come.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         while let Some(pending) = self.open.any() {
             object(source, &pending, None, out)?;

@@ -162,7 +162,7 @@ impl Lines {
         }
     }
 
-    /// Nothing more will come.
+    /// Writes what is left, when nothing more will come.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         self.put_signals(source, None, out)?;
         for task in 0..self.open.by_task.len() {

@@ -67,7 +67,7 @@ impl Call<'_> {
         }
     }
 
-    /// Formats pairs of address and length, with the bytes that they point to, of which the first `valid` count.
+    /// Formats pairs of address and length, and the bytes that they point to. Only the first `valid` bytes count.
     pub(super) fn vectors(self, at: usize, after: bool, count: u64, valid: u64) -> String {
         let mut pieces = self.pieces(at, after);
         match pieces.next() {
@@ -76,7 +76,7 @@ impl Call<'_> {
         }
     }
 
-    /// `struct msghdr`
+    /// Formats `struct msghdr`.
     pub(super) fn message(self, at: usize, after: bool) -> String {
         let mut pieces = self.pieces(at, after);
         let Some(header) = pieces.next().filter(|piece| piece.bytes.len() == 56) else {

@@ -37,7 +37,7 @@ const SEGV: &Names = &[
 ];
 const BUS: &Names = &[(1, "BUS_ADRALN"), (2, "BUS_ADRERR"), (3, "BUS_OBJERR")];
 
-/// `siginfo_t`
+/// Formats `siginfo_t`.
 pub(super) fn information(signal: &Signal) -> String {
     let number = signal.signal;
     let names = match number {

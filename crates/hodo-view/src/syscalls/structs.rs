@@ -5,7 +5,7 @@ use super::errors;
 use super::names::{self, CLONE, EPOLL, FAMILY, MAGIC, SA, STATX, STFLAGS};
 use super::text::{address, flags, hex, name, number, octal, one, quoted, signals};
 
-/// The type and the permissions of a file.
+/// Formats the type and the permissions of a file.
 pub(super) fn mode(mode: u64) -> String {
     const TYPES: &names::Names = &[
         (0o010_000, "S_IFIFO"),
@@ -34,7 +34,7 @@ fn device(major: u64, minor: u64) -> String {
     format!("makedev({}, {})", hex(major), hex(minor))
 }
 
-/// `struct stat`: 144 bytes on x86-64, 128 on newer instruction sets.
+/// Formats `struct stat`: 144 bytes on x86-64, 128 on newer instruction sets.
 pub(super) fn stat(bytes: &[u8]) -> String {
     let (mode_at, device_at) = match bytes.len() {
         144.. => (24, 40),
@@ -65,7 +65,7 @@ const ATTRIBUTES: &names::Names = &[
     (0x20_0000, "STATX_ATTR_DAX"),
 ];
 
-/// `struct statx`
+/// Formats `struct statx`.
 pub(super) fn statx(bytes: &[u8]) -> String {
     let mask = number(bytes, 0, 4);
     let shown = match mask & 0x7FF {
@@ -90,7 +90,7 @@ pub(super) fn statx(bytes: &[u8]) -> String {
     )
 }
 
-/// `struct statfs`
+/// Formats `struct statfs`.
 pub(super) fn statfs(bytes: &[u8]) -> String {
     let word = |at| number(bytes, at, 8);
     let kind = name(word(0), MAGIC).map_or_else(|| hex(word(0)), str::to_owned);
@@ -111,7 +111,7 @@ pub(super) fn statfs(bytes: &[u8]) -> String {
     text + &format!(", f_flags={}}}", flags(word(80), STFLAGS, "ST_???"))
 }
 
-/// `struct utsname`
+/// Formats `struct utsname`.
 pub(super) fn uname(bytes: &[u8]) -> String {
     let field = |at: usize| {
         let text: Vec<u8> = bytes
@@ -126,25 +126,25 @@ pub(super) fn uname(bytes: &[u8]) -> String {
     format!("{{sysname={}, nodename={}, ...}}", field(0), field(65))
 }
 
-/// `struct timespec` (`nsec`) or `struct timeval` (`usec`).
+/// Formats `struct timespec` (`nsec`) or `struct timeval` (`usec`).
 pub(super) fn time(bytes: &[u8], unit: &str) -> String {
     let part = |at| number(bytes, at, 8).cast_signed();
     format!("{{tv_sec={}, tv_{unit}={}}}", part(0), part(8))
 }
 
-/// `struct itimerval`
+/// Formats `struct itimerval`.
 pub(super) fn interval(bytes: &[u8]) -> String {
     let part = |at: usize| time(bytes.get(at..).unwrap_or_default(), "usec");
     format!("{{it_interval={}, it_value={}}}", part(0), part(16))
 }
 
-/// `struct rusage`
+/// Formats `struct rusage`.
 pub(super) fn usage(bytes: &[u8]) -> String {
     let part = |at: usize| time(bytes.get(at..).unwrap_or_default(), "usec");
     format!("{{ru_utime={}, ru_stime={}, ...}}", part(0), part(16))
 }
 
-/// `struct rlimit64`
+/// Formats `struct rlimit64`.
 pub(super) fn limits(bytes: &[u8]) -> String {
     let limit = |at| match number(bytes, at, 8) {
         u64::MAX => "RLIM64_INFINITY".to_owned(),
@@ -154,7 +154,7 @@ pub(super) fn limits(bytes: &[u8]) -> String {
     format!("{{rlim_cur={}, rlim_max={}}}", limit(0), limit(8))
 }
 
-/// The kernel's `struct sigaction`: 32 bytes, or 24 on instruction sets without `sa_restorer`.
+/// Formats the kernel's `struct sigaction`: 32 bytes, or 24 on instruction sets without `sa_restorer`.
 pub(super) fn action(bytes: &[u8]) -> String {
     let word = |at| number(bytes, at, 8);
     let handler = match word(0) {
@@ -180,7 +180,7 @@ pub(super) fn action(bytes: &[u8]) -> String {
     )
 }
 
-/// `stack_t`
+/// Formats `stack_t`.
 pub(super) fn alternate_stack(bytes: &[u8]) -> String {
     let names: &names::Names = &[
         (1, "SS_ONSTACK"),
@@ -229,7 +229,7 @@ pub(super) fn wait_status(status: u64) -> String {
     }
 }
 
-/// `struct sockaddr`, of which `len` bytes are valid.
+/// Formats `struct sockaddr`. Only `len` bytes of it are valid.
 pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
     let bytes = &bytes[..bytes.len().min(len)];
     let family = number(bytes, 0, 2);
@@ -279,7 +279,7 @@ pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
     }
 }
 
-/// `struct flock`. If `holder` is set, the process that holds the lock is shown.
+/// Formats `struct flock`. If `holder` is set, the process that holds the lock is shown.
 pub(super) fn lock(bytes: &[u8], holder: bool) -> String {
     const TYPES: &names::Names = &[(0, "F_RDLCK"), (1, "F_WRLCK"), (2, "F_UNLCK")];
     let part = |at| number(bytes, at, 8).cast_signed();
@@ -296,7 +296,7 @@ pub(super) fn lock(bytes: &[u8], holder: bool) -> String {
     )
 }
 
-/// `struct winsize`
+/// Formats `struct winsize`.
 pub(super) fn window(bytes: &[u8]) -> String {
     let part = |at| number(bytes, at, 2);
     format!(
@@ -308,12 +308,12 @@ pub(super) fn window(bytes: &[u8]) -> String {
     )
 }
 
-/// An `int` behind a pointer.
+/// Formats an `int` that an argument points to.
 pub(super) fn number_at(bytes: &[u8]) -> String {
     format!("[{}]", number(bytes, 0, 4) as i32)
 }
 
-/// `struct epoll_event`: 12 bytes where it is packed, otherwise 16.
+/// Formats `struct epoll_event`: 12 bytes where it is packed, otherwise 16.
 pub(super) fn epoll_event(bytes: &[u8]) -> String {
     let data = if bytes.len() >= 16 { 8 } else { 4 };
     format!(
@@ -324,7 +324,7 @@ pub(super) fn epoll_event(bytes: &[u8]) -> String {
     )
 }
 
-/// `struct clone_args`
+/// Formats `struct clone_args`.
 pub(super) fn clone_args(bytes: &[u8]) -> String {
     let word = |at| number(bytes, at, 8);
     let given = word(0);

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::names::Names;
 
-/// An address.
+/// Formats an address.
 pub(super) fn address(value: u64) -> String {
     match value {
         0 => "NULL".to_owned(),
@@ -61,7 +61,7 @@ pub(super) fn octal(value: u64) -> String {
     format!("{:0>3}", format!("0{value:o}"))
 }
 
-/// Quotes a string, of which at most `most` bytes are shown. `more`: the string continues.
+/// Quotes at most `most` bytes of a string. `more`: the string continues after `bytes`.
 pub(super) fn quoted(bytes: &[u8], most: usize, more: bool) -> String {
     let mut text = String::with_capacity(bytes.len().min(most) + 5);
     put_quoted(&mut text, bytes, most, more);
