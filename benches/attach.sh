@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Attaches to a redis-server under redis-benchmark with 200 counting probes: how long that takes, for how long the server stops,
-# what memory and threads it adds, and what it does to the throughput. Prints figures; asserts nothing.
+# Attaches to a redis-server under redis-benchmark with 200 counting probes. Measures how long that takes, how long the
+# server is stopped, how much memory and how many threads it adds, and how the throughput changes. Prints figures;
+# asserts nothing.
 #
 #   benches/attach.sh [REQUESTS]      REQUESTS of each run of the benchmark (300,000)
 set -euo pipefail
@@ -22,10 +23,10 @@ server=$!
 trap tidy EXIT
 until [ -S socket ]; do sleep 0.05; done
 
-# The first 200 functions that can have a probe.
+# The first 200 functions that can be probed.
 mapfile -t functions < <("$hodo" probe --list "$redis" --no-pager 2>/dev/null | grep -oE '[A-Za-z_][A-Za-z_0-9]*$' | sort -u | head -200)
 if [ "${#functions[@]}" -lt 200 ]; then
-    # Without symbols: 200 instructions at addresses of the unwind tables.
+    # There are no symbols, so use 200 instructions at addresses in the unwind tables.
     mapfile -t functions < <("$hodo" plan -v "$redis" 2>/dev/null | grep -oE '<[0-9a-f]+>' | sort -u | head -200)
 fi
 probes=()
@@ -39,7 +40,7 @@ done
 echo "${#probes[@]} probes are $((${#probes[@]} / 2)) definitions" >&2
 
 status() { awk -v key="$1:" '$1 == key { print $2 }' "/proc/$server/status"; }
-# Requests a second, and what failed.
+# Prints requests per second, and errors.
 load() { redis-benchmark -s socket -q -t get -n "$requests" -P 1 -c 20 2>errors.txt | tr '\r' '\n' | awk '/requests per second/ { print $2 }' | tail -1; }
 row() { printf '%-44s %14s\n' "$@"; }
 

@@ -1,12 +1,12 @@
-// Calls a tiny function as often as the argument says, and prints the CPU time of one call in nanoseconds. With a second
-// argument it waits for a line first.
+// Calls a tiny function as often as the argument says, and prints the CPU time per call in nanoseconds. With a second
+// argument, it first waits for a line of input.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 __attribute__((noipa)) long tiny(long n) { return n + 1; }
 
-// What filters of other functions name.
+// For filters that select other functions.
 __attribute__((noipa)) long other(long n) { return n + 2; }
 
 __attribute__((noipa)) long calls(long count) {

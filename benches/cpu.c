@@ -1,5 +1,5 @@
-// Runs a command so often, and prints the least CPU time (user and system, children included) of one run, and the least
-// wall time, in milliseconds: cpu TIMES COMMAND…
+// Runs a command TIMES times. Prints the minimum CPU time (user and system, including children) and the minimum wall
+// time of a run, in milliseconds: cpu TIMES COMMAND…
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What probes in one's own process cost: the engine of hodo-probe, used by a program of its own.
+# The cost of probes in one's own process, with a program that uses hodo-probe's engine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cargo run --quiet --release --package hodo-probe --example engine-speed

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Probes of hodo, of the kernel (uprobes by tracefs, as root), of Frida (from PyPI) and no probe side by side, in one run on
-# this machine. Prints ratios; asserts nothing.
+# Compares probes of hodo, of the kernel (uprobes through tracefs, as root) and of Frida (from PyPI) with no probe, side
+# by side in one run on this machine. Prints ratios; asserts nothing.
 #
 #   benches/probe.sh [CALLS]      CALLS of a tiny function (10,000,000; the kernel gets a hundredth)
 set -euo pipefail
@@ -25,7 +25,7 @@ cd "$place"
 row() { printf '%-52s %12s   %s\n' "$@"; }
 minus() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a - b }'; }
 divide() { awk -v a="$1" -v b="$2" 'BEGIN { if (b == 0) print "-"; else printf "%.1f", a / b }'; }
-# The first line is what the program says: CPU nanoseconds of a call.
+# The first line is the program's output: CPU nanoseconds per call.
 least() { for _ in 1 2 3; do "$@" 2>/dev/null | head -1; done | sort -g | head -1; }
 cpu() { ./cpu "$@" | cut -d' ' -f1; }
 
@@ -46,7 +46,7 @@ row "histogram of a register's highest bits, with a sum" \
 row "event with two registers and the time" \
     "$(minus "$(least "$hodo" probe -d trace -e "$file:tiny %di %si" -- ./calls "$((calls / 10))")" "$bare")" "goal rdtsc + 6"
 gcc -O1 -fno-optimize-sibling-calls -o stacks "$OLDPWD/benches/stacks.c"
-# Nothing is read back: the time is that of recording.
+# The results are not read, so this is the time of recording only.
 traced() {
     { time -p "$hodo" record -d stacks.data -P '^nothing$' -e "$PWD/stacks:leaf stacktrace" ./stacks "$1" >/dev/null 2>&1; } 2>&1 |
         awk '/^(user|sys)/ { sum += $2 } END { printf "%.0f", sum * 1e9 }'
@@ -55,7 +55,7 @@ hits=$((calls / 50))
 row "event with a stack trace of 20 frames, user and system" "$(minus "$(traced "$hits")" "$(traced 1)" | awk -v n="$hits" '{ printf "%.0f", $1 / n }')" "goal 1000"
 if [ -w "$tracing/uprobe_events" ]; then
     offset=$(nm "$file" | awk '$3 == "tiny" { print "0x" $1 }')
-    # The program's code is at the same offset in its file as in memory.
+    # The program's code has the same offset in its file as in memory.
     if echo "p:hodo_bench/tiny $file:$offset" >>"$tracing/uprobe_events" 2>/dev/null; then
         echo 1 >"$tracing/events/hodo_bench/enable"
         kernel=$(minus "$(least ./calls "$((calls / 100))")" "$bare")

@@ -1,7 +1,7 @@
-// A plugin for qemu that prints how many instructions a program has executed: qemu-riscv64 -plugin libcount.so PROGRAM.
+// A qemu plugin that prints how many instructions a program has executed: qemu-riscv64 -plugin libcount.so PROGRAM.
 //
-// The few declarations are those of qemu's plugin interface that all its versions have; no header of it is needed, which
-// Debian does not have. VERSION is that of the interface, which grows: benches/riscv64.sh tries some.
+// The declarations are those that all versions of qemu's plugin interface have. Debian does not package its header, so
+// none is used. VERSION is the interface's version, which increases; benches/riscv64.sh tries several.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

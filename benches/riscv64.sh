@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How many RISC-V instructions each event takes: static keys, probes in one's own process, and calls of functions that are traced in each
-# form that a site can have, under qemu's user mode emulator with a plugin that counts. An emulator is no clock, but it counts
-# exactly. Prints tables; asserts nothing.
+# Counts RISC-V instructions per event: static keys, probes in one's own process, and calls of traced functions for each
+# form of a site. It uses qemu's user mode emulator with a plugin that counts. An emulator does not measure time, but it
+# counts exactly. Prints tables; asserts nothing.
 #
 #   benches/riscv64.sh
 set -euo pipefail
@@ -17,7 +17,7 @@ plugin="$target/riscv64-linux/libcount.so"
 mkdir -p "${plugin%/*}"
 emulate=(qemu-riscv64 -L /usr/riscv64-linux-gnu -plugin "$plugin")
 
-# The interface's version is that of this qemu.
+# The version of the plugin interface of this qemu.
 for version in 1 2 3 4 5 none; do
     [ "$version" != none ] || { echo "this qemu takes no plugin: $("${emulate[@]}" "$events" plain 0 2>&1)" >&2; exit 1; }
     gcc -O2 -shared -fPIC "-DVERSION=$version" benches/riscv64-count.c -o "$plugin"
@@ -25,12 +25,12 @@ for version in 1 2 3 4 5 none; do
 done
 
 calls=1000
-# The last argument is how many calls there are.
+# The last argument is the number of calls.
 executed() { "${emulate[@]}" "$@" 2>&1 >"$target/riscv64-linux/way" | sed -n 's/ instructions$//p' | tail -n1; }
-# Instructions of one call: what starting and ending takes is in both.
+# Instructions per call. Subtracting two runs removes the cost of starting and ending.
 per_call() { echo $((($(executed "$@" $((2 * calls))) - $(executed "$@" "$calls")) / calls)); }
 each() { per_call "$events" "$1"; }
-row() { # name, kind, what is to be taken off, goal
+row() { # name, kind, what to subtract, goal
     local instructions way=
     instructions=$(($(each "$2") - $3))
     [ "$2" = key ] || way="$(cat "$target/riscv64-linux/way")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# hodo, uftrace and the untraced program side by side, in one run on this machine. Prints ratios; asserts nothing.
-# All times are CPU time, user and system together, and the least of some runs.
+# Compares hodo, uftrace and the untraced program, side by side in one run on this machine. Prints ratios; asserts
+# nothing. All times are CPU time, user and system together. Each is the minimum of several runs.
 #
 #   benches/run.sh [CALLS]      CALLS of a tiny function (10,000,000); the readers see twice as many records
 set -euo pipefail
@@ -23,7 +23,7 @@ has() { command -v "$1" >/dev/null; }
 row() { printf '%-46s %12s %12s %12s   %s\n' "$@"; }
 divide() { awk -v a="$1" -v b="$2" 'BEGIN { if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f", a / b }'; }
 minus() { awk -v a="$1" -v b="$2" 'BEGIN { if (a == "-") print "-"; else printf "%.2f", a - b }'; }
-# The least of three.
+# The minimum of three runs.
 least() { for _ in 1 2 3; do "$@" 2>/dev/null; done | sort -g | head -1; }
 cpu() { ./cpu "$@" | cut -d' ' -f1; }
 wall() { ./cpu "$@" | cut -d' ' -f2; }
@@ -103,7 +103,7 @@ if has gdb; then plan "$(command -v gdb)"; fi
 
 echo
 echo "== slowdown of interpreters with every function traced (CPU of all, the recorder's included)"
-# uftrace needs them built for it; hodo takes them as they are.
+# For uftrace, programs must be built specially; hodo takes them unchanged.
 row "" hodo uftrace ratio goal
 source_of() { # crate
     cargo metadata --quiet --format-version 1 --manifest-path "$root/benches/interpreters/Cargo.toml" |
@@ -129,10 +129,10 @@ interpreter sqlite "$sql" -DSQLITE_THREADSAFE=0 -DSQLITE_OMIT_LOAD_EXTENSION -I"
 echo
 echo "== slowdown of programs that nobody has prepared; uftrace -P . patches what it can"
 row "" hodo "uftrace -P ." "calls seen" "by uftrace"
-calls_of() { # what shows them
+calls_of() { # command that shows them
     "$@" 2>/dev/null | awk 'NR > 2 { n += $(NF - 1) } END { printf "%d", n }'
 }
-program() { # name, library to trace inside of or nothing, command…
+program() { # name, library to trace inside (may be empty), command…
     local name=$1 inside=() bare ours theirs seen
     if [ -n "$2" ]; then
         inside=(-P ".@$2")

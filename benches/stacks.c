@@ -1,4 +1,4 @@
-/* leaf() is called as often as the argument says, twenty frames deep. */
+/* Calls leaf() as often as the argument says, twenty frames deep. */
 #include <stdlib.h>
 
 static volatile long sum;

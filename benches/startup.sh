@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What hodo costs before a program does anything: CPU time (user and system, of hodo and the program together) of short programs, alone,
-# with no plan kept, and with plans kept by the run before. Then what else is paid once: counting every instruction of a compiler, the
-# pages of a long trace, the stop of a process that probes are added to. Side by side in one run on this machine; asserts nothing.
+# Measures what hodo costs before a program does anything: the CPU time (user and system, of hodo and the program
+# together) of short programs, alone, without a cached plan, and with plans that the previous run cached. Then it
+# measures other costs that arise once: counting every instruction of a compiler, the pages of a long trace, and the
+# time for which a process stops when probes are added. Side by side in one run on this machine; asserts nothing.
 #
-#   benches/startup.sh [RUNS]     how often each is run; the least counts (5)
+#   benches/startup.sh [RUNS]     how often each runs; the minimum counts (5)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs="${1:-5}"
@@ -16,7 +17,7 @@ trap 'rm -rf "$place"' EXIT
 cd "$place"
 export HODO_CACHE="$place/cache"
 
-# Milliseconds of CPU time that the words take, and what they have started.
+# Milliseconds of CPU time of a command and its children.
 cpu() {
     local TIMEFORMAT='%U %S'
     { time "$@" >/dev/null 2>&1 </dev/null || true; } 2>&1 | awk '{ printf "%.0f\n", ($1 + $2) * 1000 }'
@@ -25,7 +26,7 @@ least() {
     for ((i = 0; i < runs; i++)); do cpu "$@"; done | sort -n | head -1
 }
 row() { printf '%-44s %8s %8s %8s %8s   %s\n' "$@"; }
-# Name, goal in ms, hodo's words, the program's words.
+# Name, goal in ms, hodo's arguments, the program's arguments.
 measure() {
     local name=$1 goal=$2 how=$3
     shift 3
@@ -46,7 +47,7 @@ measure() {
 row "ms of CPU" alone "no plan" "kept" "beyond" "goal, kept"
 measure "record true" 6 "record -d trace" /bin/true
 measure "record git --version" 30 "record -d trace" git --version
-# The interpreter itself: the word may lead to a script that looks for one.
+# The interpreter itself, because the name may lead to a script that searches for one.
 python=$(python3 -c 'import sys; print(sys.executable)' 2>/dev/null || echo python3)
 measure "record python3 -c pass" 50 "record -d trace" "$python" -c pass
 measure "record -l git --version" 60 "record -l -d trace" git --version
@@ -55,7 +56,7 @@ measure "record -l ffmpeg -version" 600 "record -l -d trace" ffmpeg -version
 measure "syscalls git --version" "30 beyond alone" "syscalls -o lines" git --version
 measure "probe -e node:main, node -e 1" "300 beyond alone" "probe -o lines -e node:main" node -e 1
 
-# The rest needs a compiler, and programs that are made here.
+# The rest needs a compiler, and programs that are built here.
 if ! command -v gcc >/dev/null; then
     echo "gcc is not installed: no more is measured"
     exit
@@ -64,7 +65,8 @@ echo
 printf '%-44s %12s   %s\n' "" figure goal
 figure() { printf '%-44s %12s   %s\n' "$@"; }
 
-# A compiler, all of whose instructions are counted: from the start to the end of an empty file, and hodo's memory.
+# Counts all instructions of a compiler that compiles an empty file. Measures the time from start to end, and hodo's
+# memory.
 cc1=$(gcc -print-prog-name=cc1)
 : >empty.c
 counted() {
@@ -79,7 +81,7 @@ else
     figure "count every instruction of cc1" - "needs cc1 and /usr/bin/time"
 fi
 
-# System time of a program that makes 51 million records, and of hodo: mostly page faults of the trace.
+# System time of a program that writes 51 million records, and of hodo. Most of it is page faults in the trace.
 gcc -O2 -o calls "$benches/calls.c"
 system() {
     local TIMEFORMAT='%S'
@@ -88,7 +90,7 @@ system() {
 for i in 1 2 3; do system "$hodo" record -d trace ./calls 25500000; done | sort -g | head -1 >took
 figure "system time of 51 M records, s" "$(cat took)" 0.15
 
-# How long a program stops that gets 1,000 probes.
+# How long a program stops when it gets 1,000 probes.
 {
     for ((i = 0; i < 1000; i++)); do
         echo "__attribute__((noipa)) int f$i(int n) { int s = n; for (int i = 0; i < n; i++) s = s * 31 + i; return s + $i; }"

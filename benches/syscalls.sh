@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# System calls of dd: alone, under hodo syscalls and under strace -f, side by side in one run on this machine. Prints ratios;
-# asserts nothing.
+# Compares the system calls of dd alone, under hodo syscalls and under strace -f, side by side in one run on this
+# machine. Prints ratios; asserts nothing.
 #
 #   benches/syscalls.sh [CALLS]   pairs of a read and a write (1,000,000; strace gets a tenth)
 set -euo pipefail
@@ -16,7 +16,7 @@ cd "$place"
 row() { printf '%-52s %12s   %s\n' "$@"; }
 calc() { awk "BEGIN { printf \"%.$1f\", $2 }"; }
 copy() { dd if=/dev/zero of=/dev/null bs=1 count="$1" status=none; }
-# Seconds from start to end, the least of three.
+# Seconds from start to end, the minimum of three runs.
 least() {
     for _ in 1 2 3; do
         local from=$EPOCHREALTIME
@@ -31,7 +31,7 @@ pairs=$calls
 alone=$(least copy "$calls")
 row "dd, $calls pairs, alone" "$alone s" ""
 cost() { calc 1 "($1 - $alone) * 1e9 / 2 / $calls"; }
-# What dd itself says is the time while it runs; the rest is hodo's start and the writing of lines.
+# dd itself reports the time while it runs. The rest is hodo's start and the writing of lines.
 recorded() { under "$hodo" syscalls -d trace -o /dev/null "$@" --; }
 full=$(least recorded)
 row "hodo syscalls, with all lines written" "$full s" "$(cost "$full") ns a call"

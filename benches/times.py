@@ -9,7 +9,7 @@ import sys
 
 program, rows = sys.argv[1], int(sys.argv[2])
 
-# Where code of the program's file is in its address space.
+# Where the code of the program's file is in its address space.
 segments = []
 for line in subprocess.run(["readelf", "-lW", program], capture_output=True, text=True, check=True).stdout.splitlines():
     load = re.match(r"\s+LOAD\s+(0x\w+) (0x\w+) 0x\w+ (0x\w+)", line)

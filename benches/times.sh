@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Shares of self time: those that `perf record` samples in the untraced program, beside those of `hodo report`, with the cost of
-# recording taken off and with it (--raw-times). Only functions of the program itself, in percent of all of these. Asserts nothing.
+# Compares shares of self time: those that `perf record` samples in the untraced program, and those of `hodo report`,
+# without the cost of recording and with it (--raw-times). Only functions of the program itself count; shares are in
+# percent of these. Asserts nothing.
 #
 #   benches/times.sh [ROWS]      ROWS of each program (12)
 #
-# The machine should have nothing else to do: the clock of a recording goes on while the program waits for a processor.
+# The machine should be idle: the clock of a recording runs on while the program waits for a processor.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
@@ -16,7 +17,7 @@ if [ -z "${HODO:-}" ]; then
     cargo build --release --quiet --package hodo
 fi
 hodo="${HODO:-${CARGO_TARGET_DIR:-$PWD/target}/release/hodo}"
-# In memory, where nobody waits for a disk.
+# In memory, so that nothing waits for a disk.
 place="$(mktemp -d -p /dev/shm hodo-times.XXXXXX)"
 trap 'rm -rf "$place"' EXIT
 cd "$place"

@@ -1,32 +1,35 @@
 #!/usr/bin/env bash
-# Runs tests for RISC-V and AArch64 under qemu's user mode emulator: those of static keys (hodo-keys), of what they stand on (hodo-sys), and of
-# instructions (hodo-isa),
-# for RISC-V also those of all other crates that can run there; then those that need a real kernel for RISC-V in qemu's system emulator, by
-# scripts/riscv64-linux.sh. Installs what is missing, where it may; what cannot be had is told, with the reason, and is no failure.
-# Where rustup cannot add a target, or HODO_RUST=debian is set, Rust is Debian's (scripts/debian-rust.sh).
+# Runs tests for RISC-V and AArch64 in qemu's user mode emulator: those of static keys (hodo-keys), of the crate below
+# them (hodo-sys), and of instructions (hodo-isa). For RISC-V, it also runs those of all other crates that work there.
+# Then scripts/riscv64-linux.sh runs, in qemu's system emulator, those that need a real kernel for RISC-V. Installs what
+# is missing, if it may. Whatever cannot be installed is reported with the reason, and does not count as a failure. If
+# rustup cannot add a target, or HODO_RUST=debian is set, Debian's Rust is used (scripts/debian-rust.sh).
 #
 #   scripts/cross.sh                      both
-#   scripts/cross.sh riscv64 [WORD…]      one of them, or only tests with one of these words in their names
-#   scripts/cross.sh machine [WORD…]      only what runs in the machine for RISC-V
+#   scripts/cross.sh riscv64 [WORD…]      one of them; with words, only tests with one of the words in their names
+#   scripts/cross.sh machine [WORD…]      only tests that run in the machine for RISC-V
 #   scripts/cross.sh install              only installs what both need
 #
-# A group of tests that fails does not keep the others from running. It is run once more, for an emulator on a busy machine stretches
-# every race of a test. In the end those are named that have failed twice, and those that passed at the second attempt.
+# If a group of tests fails, the others still run. The failed group runs a second time, because an emulator on a busy
+# machine stretches every race in a test. At the end, the script names the groups that failed twice, and those that
+# passed at the second attempt.
 #
-# Of the files in crates/hodo-keys/tests those are run that have `mod emulator;`: qemu does not see by itself that code was changed.
+# Of the files in crates/hodo-keys/tests, those with `mod emulator;` run: qemu does not notice by itself that code has
+# changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
 target="${CARGO_TARGET_DIR:-$PWD/target}"
 skipped="$target/tmp/skipped.txt"
 
-# Crates whose tests all run under the user mode emulator for RISC-V.
+# Crates whose tests all run in the user mode emulator for RISC-V.
 emulated=(hodo-probe-syntax hodo-symbols hodo-trace hodo-view)
 
-# Test programs of hodo-plan that run there.
+# Test files of hodo-plan that run there.
 planned=(compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics)
 
-# Of the other crates' tests, what does not run for RISC-V, and why. (Files that are about the other instruction set say so themselves.)
+# Tests of the other crates that do not run for RISC-V, and why. (Files about the other instruction set say so
+# themselves.)
 left_out=(
     "hodo-isa, riscv64_decode, riscv64_liveness, riscv64_registers: they only read, as they do on x86-64, and take minutes in the emulator"
     "hodo-plan, probes, properties: they compare with a decoder of x86-64; riscv64_properties is about RISC-V's programs"
@@ -35,7 +38,8 @@ left_out=(
     "hodo-tests, all but those named in scripts/cross.sh: minutes each in the emulated machine"
 )
 
-# Whole-program tests that run in a real Linux for RISC-V: the file in crates/hodo-tests/tests, and names of its tests; without names, all.
+# Whole-program tests that run in a real Linux for RISC-V: the file in crates/hodo-tests/tests, and the names of its
+# tests. Without names, all of them run.
 whole_programs=(
     "filters calls_of_a_limited_depth everything_without_options"
     "processes cancelled_threads"
@@ -48,11 +52,11 @@ whole_programs=(
     "syscalls errors_are_told"
 )
 
-# The groups that have failed twice, and those that have failed once.
+# The groups that failed twice, and those that failed once.
 failed=()
 unsteady=()
 
-# Runs a command as the group of this name.
+# Runs a command as the group with this name.
 group() {
     local what="$1"
     shift
@@ -70,7 +74,7 @@ not_run() {
     echo "the tests for $1: $2" >>"$skipped"
 }
 
-# Returns what the tests for $1, whose triple is $2, have left out themselves since this was called last.
+# Prints which tests for $1, whose triple is $2, were skipped since the last call.
 tell_skipped() {
     local own="$target/$2/tmp/skipped.txt" line
     [ -s "$own" ] || return 0
@@ -80,7 +84,7 @@ tell_skipped() {
     rm -f "$own"
 }
 
-# What both need, and the tests of static keys as `files`. Arguments: see run.
+# Installs what both need, and sets `files` to the tests of static keys. Arguments: see run.
 prepare() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
     local missing=()
@@ -91,7 +95,7 @@ prepare() {
         not_run "$arch" "the packages ${missing[*]} cannot be installed"
         return 1
     fi
-    # Some programs of a test are C++, some are made by clang; without it they are left out.
+    # Some programs of the tests are written in C++, and some are compiled by clang. Without clang they are left out.
     if [ "$arch" = riscv64 ]; then
         command -v "$gnu-g++" >/dev/null || install_packages "g++-$gnu" || not_run riscv64 "programs in C++: the package g++-$gnu cannot be installed"
         command -v clang >/dev/null || install_packages clang || true
@@ -107,7 +111,7 @@ prepare() {
         fi
         export RUSTC
     fi
-    # What a child of fork takes over from qemu's threads may be locked in GLib's own allocator (2.74): the child then waits for ever.
+    # GLib's own allocator (2.74) may be locked by one of qemu's threads at a fork. The child would then wait forever.
     export G_SLICE=always-malloc
     local file
     files=()
@@ -120,7 +124,7 @@ prepare() {
     export "${name}_LINKER=$gnu-gcc"
 }
 
-# Names: Rust's, Debian's package of the C library, and that of both for everything else.
+# Three names: Rust's, that of Debian's package of the C library, and the one that both use for everything else.
 run() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
     shift 3
@@ -128,7 +132,7 @@ run() {
     local test=("${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast)
     local emulated_test=(env HODO_EMULATED=1 "${test[@]}")
     test=(env "${test[@]}")
-    # What an emulator has of its own is tested by a run of its own.
+    # Another run tests what is specific to an emulator.
     local words=("$@")
     [ $# -gt 0 ] || words=(--skip vectors)
     if [ -n "${RUSTC:-}" ]; then
@@ -148,12 +152,12 @@ run() {
         group "$arch, mcount" "${test[@]}" -p hodo-mcount -- "$@"
         group "$arch, plans" "${test[@]}" -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
         group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
-        # Larger programs have no free memory within reach of one jump.
+        # Larger programs have no free memory within reach of a jump.
         group "$arch, probes in one's own process" "${emulated_test[@]}" -p hodo-probe \
             --lib --test engine --test riscv64_differential --test beside_keys -- "${words[@]}"
         group "$arch, probes of C programs" "${emulated_test[@]}" -p hodo-probe-capi --test c -- "$@"
         if [ $# = 0 ]; then
-            # The emulator's usual processor does not have these.
+            # The emulator's default processor does not have these.
             group "$arch, stubs and vector registers" \
                 env QEMU_CPU=rv64,v=true "${emulated_test[@]}" -p hodo-patch --test stubs -- vectors
             group "$arch, probes and vector registers" \
@@ -170,7 +174,7 @@ run() {
     tell_skipped "$arch" "$triple"
 }
 
-# Everything has to compile for RISC-V, without warnings. For AArch64 there are static keys and instructions only.
+# All crates must compile for RISC-V without warnings. For AArch64, there are only static keys and instructions.
 lint() {
     case "$1" in
     riscv64) cargo clippy --quiet --workspace --all-targets --features hodo-sys/alloc --target "$2" -- -D warnings ;;
@@ -181,7 +185,7 @@ lint() {
     esac
 }
 
-# Runs what needs a kernel in the machine for RISC-V.
+# Runs the tests that need a kernel in the machine for RISC-V.
 machine() {
     local triple=riscv64gc-unknown-linux-gnu linux="$PWD/scripts/riscv64-linux.sh"
     prepare riscv64 riscv64gc libc6-dev-riscv64-cross || return 0
@@ -194,8 +198,9 @@ machine() {
     local test=(env "${name}_RUNNER=$linux run" HODO_VM_TIMEOUT=900 cargo test --quiet --target "$triple" --no-fail-fast)
     rm -f "$target/$triple/tmp/skipped.txt"
     trap 'scripts/riscv64-linux.sh stop' EXIT
-    # One processor: with two, each waits for the other at every change of code, for very long where this machine is busy; and
-    # qemu with a thread for each may keep a translation of what was written at the same moment.
+    # Use one processor. With two, each waits for the other at every change of code, for a very long time if this
+    # machine is busy. And if qemu has a thread for each, it may keep an old translation of code that is written at the
+    # same moment.
     HODO_VM_SMP=1 "$linux" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
     group "riscv64, in a real Linux: static keys" \
         "${test[@]}" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- "$@"
@@ -209,12 +214,12 @@ machine() {
     trap - EXIT
 }
 
-# Runs whole-program tests in the machine that has been started, for `machine`, whose names these are.
+# Runs the whole-program tests with these names in the machine that was started for `machine`.
 whole() {
     group "riscv64, hodo is built" cargo build --quiet --target "$triple" -p hodo
     local built="$target/$triple/debug/hodo"
     local tests=() names=() line words tool tools=target/riscv64-linux/tools
-    # Compilers are slow there: the programs are built here.
+    # Compilers are slow there, so the programs are built here.
     mkdir -p "$tools"
     for tool in gcc g++; do
         ! command -v "riscv64-linux-gnu-$tool" >/dev/null || ln -sf "$(command -v "riscv64-linux-gnu-$tool")" "$tools/$tool"
@@ -225,7 +230,7 @@ whole() {
         names=("${words[@]:1}")
         [ ${#names[@]} = 0 ] || names+=(--exact)
         tell_skipped "riscv64, in a real Linux" "$triple"
-        # Says that each test has failed, since nothing is run.
+        # Reports each test as failed, since none can run.
         HODO_TEST_BUILDS=1 env "${name}_RUNNER=env PATH=$PWD/$tools:$PATH qemu-riscv64 -L /usr/riscv64-linux-gnu" \
             cargo test "${tests[@]}" -- "${names[@]}" >/dev/null 2>&1 || true
         rm -f "$target/$triple/tmp/skipped.txt"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Debian's Rust compiler with the standard library for another machine, for where rustup cannot add a target. Fetches it (some 200 MB) and
-# prints the path of the compiler, which is to be RUSTC: it runs here whatever release of Debian this is, since it brings its own C library.
-# cargo and everything else stay what they are. What hinders it is said on standard error, with exit status 1.
+# Debian's Rust compiler with the standard library for another machine, in case rustup cannot add a target. Downloads it
+# (some 200 MB) and prints the path of the compiler, to be used as RUSTC. The compiler brings its own C library, so it
+# runs here whatever the release of Debian. cargo and everything else stay the same. If it cannot be had, the reason is
+# on standard error, and the exit status is 1.
 #
 #   scripts/debian-rust.sh riscv64|aarch64
 #
-#   HODO_DEBIAN_MIRROR=…  the one that apt has here, else deb.debian.org
+#   HODO_DEBIAN_MIRROR=…  default: this machine's mirror, or else deb.debian.org
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh

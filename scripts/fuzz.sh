@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets. Needs no nightly compiler and no cargo-fuzz: the coverage that libFuzzer steers by comes from
-# options that the stable compiler has.
+# Runs the fuzz targets. This needs neither a nightly compiler nor cargo-fuzz, because the stable compiler has the
+# options for the coverage that guides libFuzzer.
 #
-#   scripts/fuzz.sh [SECONDS [TARGET…]]      each for 60 seconds; all targets
+#   scripts/fuzz.sh [SECONDS [TARGET…]]      SECONDS for each target (60); default: all targets
 #   scripts/fuzz.sh --fixed                  a fixed seed and number of inputs: the same inputs each time (for CI)
 #
 # Findings are in fuzz/artifacts/TARGET/; `target/fuzz/…/TARGET FILE` repeats one. The corpus is in target/fuzz-corpus/.
@@ -30,7 +30,7 @@ triple="$(rustc -vV | sed -n 's/^host: //p')"
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks --cfg fuzzing"
-# With a target triple the flags do not reach build scripts.
+# With a target triple, the flags do not apply to build scripts.
 cargo build --quiet --release --target "$triple" --target-dir "$target_dir/fuzz"
 
 for target in "${targets[@]}"; do
@@ -45,7 +45,7 @@ for target in "${targets[@]}"; do
         esac
     fi
     mkdir -p "$corpus" "artifacts/$target"
-    # Real files to begin with.
+    # Start with real files.
     case "$target" in
         definition*) grep '^  ' ../crates/hodo-probe-syntax/tests/good.txt | split -l 1 -a 3 - "$corpus/good-" ;;
         plan* | probes*)

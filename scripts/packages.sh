@@ -1,6 +1,6 @@
-# For scripts that need Debian's packages: to be sourced.
+# Functions for scripts that need Debian's packages. Source this file.
 
-# Installs packages, if this may be done here. Says why not, as far as apt-get does.
+# Installs packages, if this is allowed here. If it fails, apt-get prints the reason.
 install_packages() {
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
     command -v apt-get >/dev/null || return 1
@@ -8,15 +8,16 @@ install_packages() {
         command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 1
         apt=(sudo -n "${apt[@]}")
     fi
-    # Only where it does not know them already is it asked what there is.
+    # The list of packages is updated only if they are not known yet.
     "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 ||
         { "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@"; } >/dev/null
 }
 
-# Packages of another release or for other machines, which are only unpacked, in the directory `cache`: `suite` is the release, `machines` are
-# the names that Debian has for these; the first is for whom dependencies are looked up. What fails leaves the reason in `why`.
+# Packages of another release or for other machines. They are only unpacked, in the directory `cache`. `suite` is the
+# release; `machines` are Debian's names for the machines, and dependencies are resolved for the first. After a failure,
+# `why` has the reason.
 
-# apt-get for these: it knows nothing of this machine and changes nothing there.
+# apt-get for these packages. It does not use or change this machine's packages.
 private_apt() {
     APT_CONFIG="$cache/apt/apt.conf" "$@" 2>>"$cache/apt/log"
 }
@@ -47,7 +48,7 @@ END
     private_apt timeout 300 apt-get update -qq || { why="$suite for $machines cannot be fetched from ${mirror:-deb.debian.org}"; return 1; }
 }
 
-# Unpacks packages and, unless they are told to be alone, those they depend on, into a directory.
+# Unpacks packages into a directory, with their dependencies unless told otherwise.
 unpack() {
     local into="$1" deb
     shift

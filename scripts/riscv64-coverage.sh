@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# How much of Debian's programs for RISC-V can be traced and probed, and by which tactics: bash, python3, libc.so.6, or those files
-# that are named, relative to Debian's root (as usr/bin/perl) or not. Boots nothing.
+# Shows how much of Debian's programs for RISC-V can be traced and probed, and by which tactics. The files are bash,
+# python3 and libc.so.6, or those named on the command line, with paths relative to Debian's root (usr/bin/perl) or
+# absolute. Boots no machine.
 #
 #   scripts/riscv64-coverage.sh [FILE…]
 set -euo pipefail

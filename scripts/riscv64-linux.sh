@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
-# A real Linux for RISC-V (Debian's kernel and programs, in qemu-system-riscv64), for what qemu's user mode has not: ptrace,
-# performance counters, a vector unit whose state is in the signal frames.
+# A real Linux for RISC-V (Debian's kernel and programs, in qemu-system-riscv64), for what qemu's user mode does not
+# have: ptrace, performance counters, a vector unit with its state in signal frames.
 #
-#   scripts/riscv64-linux.sh run COMMAND [ARG…]   runs a command: in the machine that was started, else in one of its own
-#   scripts/riscv64-linux.sh start                starts a machine that stays, for many commands; ten seconds
-#   scripts/riscv64-linux.sh stop                 ends it
-#   scripts/riscv64-linux.sh root                 prints where Debian's programs for RISC-V lie; fetches them, boots nothing
-#   scripts/riscv64-linux.sh missing              prints what hinders all this, if anything; fetches what is needed otherwise
+#   scripts/riscv64-linux.sh run COMMAND [ARG…]   runs a command in the machine that was started, or else in a new one
+#   scripts/riscv64-linux.sh start                starts a machine for many commands; takes ten seconds
+#   scripts/riscv64-linux.sh stop                 stops it
+#   scripts/riscv64-linux.sh root                 downloads Debian's programs for RISC-V and prints where they are; boots nothing
+#   scripts/riscv64-linux.sh missing              prints what makes this impossible, if anything; otherwise downloads what is needed
 #
-# A command has the standard output, error output and exit status that it has there (128 + N for signal N, 124 past its time),
-# and no input. It runs as root, in the directory where the script was called: this source tree and the directories in
-# HODO_VM_SHARE (with spaces between) have the same paths there as here; everything else is Debian's. /tmp is its own. Variables
-# whose names begin with HODO_, CARGO, RUST or GLIBC_ go along. Commands given at the same time run at the same time.
+# A command's standard output, standard error and exit status are passed on (128 + N for signal N, 124 after a timeout).
+# It has no input. It runs as root, in the directory where the script was called. This source tree and the directories
+# in HODO_VM_SHARE (separated by spaces) have the same paths there as here; everything else is Debian's. /tmp is
+# separate. Variables whose names begin with HODO_, CARGO, RUST or GLIBC_ are passed on. Commands started at the same
+# time run at the same time.
 #
-#   HODO_VM_TIMEOUT=600   seconds that one command may take
-#   HODO_VM_APPEND=…      more of the kernel's command line, at the start: no4lvl is an address space of 39 bits
+#   HODO_VM_TIMEOUT=600   the timeout of a command in seconds
+#   HODO_VM_APPEND=…      added to the kernel's command line at start; no4lvl means an address space of 39 bits
 #   HODO_VM_CPU=rv64,v=true, HODO_VM_SMP=2, HODO_VM_MEMORY=2G, HODO_VM_ACCEL=tcg,thread=multi
-#                         of qemu, at the start. For tests that change running code: HODO_VM_SMP=1. Else
-#                         qemu (7.2, seldom 10.0) may keep a translation of what was written at the same moment, whatever fences
-#                         are executed. tcg,thread=single is right too, but a membarrier takes 100 ms
-#   HODO_VM_DIR=…         the machine's directory, target/riscv64-linux/vm; a second machine needs another one
-#   HODO_VM_CACHE=…       for what was fetched, target/riscv64-linux: source trees may share it
+#                         options of qemu at start. Tests that change running code need HODO_VM_SMP=1. Otherwise
+#                         qemu (7.2, rarely 10.0) may keep an old translation of code that is written at the same moment,
+#                         whatever fences are executed. tcg,thread=single works, too, but a membarrier takes 100 ms
+#   HODO_VM_DIR=…         the machine's directory (target/riscv64-linux/vm); a second machine needs another one
+#   HODO_VM_CACHE=…       the directory for downloads (target/riscv64-linux); source trees may share it
 #   HODO_VM_SUITE=trixie  Debian's release. Use another HODO_VM_CACHE for another one
-#   HODO_DEBIAN_MIRROR=…  the one that apt has here, else deb.debian.org
+#   HODO_DEBIAN_MIRROR=…  default: this machine's mirror, or else deb.debian.org
 set -euo pipefail
 tree="$(cd "$(dirname "$0")/.." && pwd -P)"
 . "$tree/scripts/packages.sh"
@@ -31,10 +32,10 @@ machine="${HODO_VM_DIR:-$cache/vm}"
 limit="${HODO_VM_TIMEOUT:-600}"
 suite="${HODO_VM_SUITE:-trixie}"
 machines=riscv64
-# Programs to be traced, and what the tests use. What these need comes along.
+# The programs to trace, and what the tests use. Their dependencies are installed, too.
 programs=(base-files bash binutils coreutils debianutils diffutils findutils gawk gcc-14 g++-14 git grep gzip libc-bin libc6
     libc6-dev lua5.4 mount openssl perl procps python3 redis-server redis-tools sed sqlite3 strace tar util-linux)
-# Parts of the kernel that are not built in.
+# Modules of the kernel, which are not built in.
 modules=(9p 9pnet_virtio virtio_blk ext4 crc32c_generic virtio_rng)
 
 fail() {
@@ -42,7 +43,7 @@ fail() {
     exit 125
 }
 
-# Programs that the script itself needs. Sets `why` where they are not to be had.
+# Programs that this script itself needs. If they are not available, `why` has the reason.
 need_tools() {
     local missing=()
     command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || { why="this is no Debian"; return 1; }
@@ -55,7 +56,7 @@ need_tools() {
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}" || { why="the packages ${missing[*]} cannot be installed"; return 1; }
 }
 
-# Prints the module's file and, before it, those of the modules that it needs.
+# Prints the files of the modules that a module needs, then its own.
 module_files() {
     local name file other
     for name in "$@"; do
@@ -73,7 +74,7 @@ make_kernel() {
     local new="$cache/kernel.new" image parts file number=0
     prepare_apt || return 1
     image="$(private_apt apt-cache depends linux-image-riscv64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n1)"
-    # Newer releases have kernel and modules in packages of their own.
+    # Newer releases have the kernel and its modules in separate packages.
     mapfile -t parts < <(private_apt apt-cache depends "$image" | sed -n 's/^ *Depends: \(linux-\(binary\|modules\)-.*\)/\1/p')
     unpack "$new" --alone "$image" "${parts[@]}" busybox-static || return 1
     mv "$(find "$new" -name 'vmlinu[xz]*' -type f | head -n1)" "$new/vmlinux" || { why="$image has no kernel"; return 1; }
@@ -104,7 +105,7 @@ make_root() {
     done
     [ -e "$cache/apt/sources.list" ] || prepare_apt || return 1
     unpack "$new" "${programs[@]}" || return 1
-    # What the packages' own scripts would have done.
+    # This is what the packages' own scripts would do.
     mkdir -p "$new"/{dev,proc,sys,tmp,run,root,jobs,etc}
     [ -e "$new/bin/sh" ] || ln -s bash "$new/bin/sh"
     for dir in gcc g++ cpp; do
@@ -123,7 +124,7 @@ make_root() {
     echo "${programs[*]}" >"$cache/root.list"
 }
 
-# The first thing that runs in the machine.
+# The first process in the machine.
 guest_boot() {
     cat <<'END'
 /bin/busybox mkdir -p /bin /jobs /debian
@@ -152,7 +153,7 @@ ulimit -c 0
 END
 }
 
-# Runs the commands that come in by a serial port, by their numbers.
+# Runs the commands that arrive by their numbers on a serial port.
 guest_jobs() {
     cat <<'END'
 export PATH=/bin
@@ -178,7 +179,7 @@ poweroff -f
 END
 }
 
-# Boots: $1 is the machine's directory, $2 for how many seconds it may live.
+# Boots a machine. $1 is its directory, $2 its lifetime in seconds.
 boot() {
     local dir="$1" life="$2" share shares=() number=0
     rm -rf "$dir"
@@ -186,7 +187,7 @@ boot() {
     mkfifo "$dir/serial.in" "$dir/serial.out"
     : >"$dir/jobs/shares"
     for share in "$tree" "$cache" ${CARGO_TARGET_DIR:-} ${HODO_VM_SHARE:-}; do
-        # What is within another one is there already.
+        # A directory inside another one is already shared.
         share="$(realpath "$share")"
         case "$share/" in "$tree"/?*) continue ;; esac
         number=$((number + 1))
@@ -230,11 +231,11 @@ end() {
     kill "$(cat "$1/pid")" 2>/dev/null || true
 }
 
-# Runs one command in the machine of the directory $1.
+# Runs a command in the machine in directory $1.
 command_in() {
     local dir="$1" job name number
     shift
-    # A number that no other command has.
+    # A number that no other command uses.
     for ((number = $$; ; number++)); do
         job="$dir/jobs/$number"
         mkdir "$job" 2>/dev/null && break
@@ -253,7 +254,7 @@ command_in() {
     : >"$job/err"
     trap 'echo "kill $number" >"$dir/serial.in"; echo 130 >"$job/late"; exit 130' INT TERM HUP
     echo "run $number" >"$dir/serial.in"
-    # Ends with the command; then what was written is shown to its end.
+    # Ends with the command. Its output is then shown up to the end.
     (
         end=$((SECONDS + limit))
         while ((SECONDS < end)); do
@@ -269,7 +270,7 @@ command_in() {
     tails+=($!)
     tail -q -c +1 -s 0.1 -f --pid=$waiter "$job/err" >&2 &
     tails+=($!)
-    # In the background, so that a signal is seen at once.
+    # Run in the background, so that signals are handled immediately.
     wait $waiter "${tails[@]}"
     local status
     if [ -e "$job/late" ]; then
@@ -285,7 +286,7 @@ command_in() {
 
 ready() {
     mkdir -p "$cache"
-    # One at a time: another call may be fetching.
+    # One at a time, because another call may be downloading.
     exec 9>"$cache/lock"
     flock 9
     why=

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Runs everything that has to hold before a change lands: format, lints, tests, documentation.
-# Installs what is missing by apt-get, where it may. A step that fails ends the script.
+# Runs everything that must pass before a change lands: format, lints, tests, documentation. Installs what is missing
+# with apt-get, if it may. The script ends at the first step that fails.
 #
 #   scripts/test.sh                              everything
 #   scripts/test.sh WORD…                        only tests of this machine whose names contain one of these words
-#   scripts/test.sh --target riscv64 [WORD…]     only what is tested for RISC-V, in qemu; or only tests with one of these words
+#   scripts/test.sh --target riscv64 [WORD…]     only the tests for RISC-V, in qemu; with words, as above
 #   scripts/test.sh --target aarch64 [WORD…]     the same for AArch64 (static keys)
-#   scripts/test.sh --target x86-64              everything but these
+#   scripts/test.sh --target x86-64              everything except these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
 
 step() { printf '\n== %s\n' "$*"; }
 
-# Tests for other machines than this one are run by scripts/cross.sh.
+# scripts/cross.sh runs the tests for other machines.
 with_cross=yes
 case "${1:-}" in
 -h | --help)
@@ -44,7 +44,7 @@ case "${1:-}" in
 -*) echo "$1 is no switch: see $0 --help" >&2; exit 2 ;;
 esac
 
-# Tools of the tests, and the package that has each. What is optional is said to be missing by the tests that need it.
+# Tools that the tests need, each with its package. Tests report missing optional tools themselves.
 missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 need gcc gcc
@@ -63,35 +63,35 @@ need node nodejs
 need strace strace
 need valgrind valgrind
 need gdb gdb
-# Some tests of RISC-V only read its files.
+# Some tests for RISC-V only read files from its packages.
 need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
-# Compilers only recommend what their programs are made of.
+# The compilers' packages only recommend what their output needs.
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 [ -e /usr/riscv64-linux-gnu/include/stdio.h ] || missing+=(libc6-dev-riscv64-cross)
 
 if [ ${#missing[@]} -gt 0 ]; then
     step "install ${missing[*]}"
-    # Together, or each alone where one of them is not to be had.
+    # All together, or each alone if one of them is not available.
     install_packages "${missing[@]}" ||
         for package in "${missing[@]}"; do
             install_packages "$package" || echo "$package cannot be installed"
         done
     command -v gcc >/dev/null || { echo "there is no gcc: the tests cannot run" >&2; exit 1; }
 fi
-# What clang adds to instrumented programs is in a package of its own.
+# The runtime for programs that clang instruments is in a separate package.
 if command -v clang >/dev/null && [ ! -e "$(clang -print-file-name=libclang_rt.xray-x86_64.a)" ]; then
     package="libclang-rt-$(clang -dumpversion | cut -d . -f 1)-dev"
     install_packages "$package" || echo "$package cannot be installed"
 fi
 
-# Some programs with static keys are built for these; without them they are left out.
+# Some programs with static keys are built for these targets. Without them, they are left out.
 for target in x86_64-unknown-linux-musl x86_64-unknown-none; do
     [ -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ] ||
         timeout 120 rustup target add "$target" >/dev/null 2>&1 ||
         echo "rustup cannot add the target $target"
 done
 
-# Tests keep their files here; the trace directories of failed ones stay for a look.
+# Tests store files here. The trace directories of failed tests remain for inspection.
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
 if [ $# -eq 0 ]; then
@@ -115,7 +115,7 @@ fi
 
 step "build"
 cargo build --quiet --package hodo
-# The tests run this hodo, and do not look themselves whether it is new.
+# The tests run this hodo. They do not check whether it is up to date.
 HODO_BIN="$(pwd)/target/debug/hodo"
 if [ -n "${CARGO_TARGET_DIR:-}" ]; then
     HODO_BIN="$CARGO_TARGET_DIR/debug/hodo"
@@ -125,7 +125,7 @@ export HODO_BIN
 step "tests"
 skipped="$(dirname "$(dirname "$HODO_BIN")")/tmp/skipped.txt"
 rm -f "$skipped"
-# Said in any case, and before the tests' own last lines.
+# This is printed in any case, before the tests' own last lines.
 say_skipped() {
     if [ -s "$skipped" ]; then
         step "not run"
@@ -135,7 +135,7 @@ say_skipped() {
 trap say_skipped EXIT
 run() {
     if command -v cargo-nextest >/dev/null; then
-        # A test that passes at the second attempt only is named at the end as flaky.
+        # A test that passes only at the second attempt is listed at the end as flaky.
         cargo nextest run --workspace --no-fail-fast --retries 1 --failure-output immediate-final --status-level retry --final-status-level flaky "$@"
     else
         cargo test --workspace --no-fail-fast --lib --bins --tests --examples -- "$@"
@@ -146,7 +146,7 @@ if [ $# -gt 0 ]; then
     exit
 fi
 
-# Beside each other: the emulators leave a processor to the others for most of the time.
+# These run in parallel, because the emulators leave one processor free most of the time.
 cargo test --quiet --workspace --no-run --lib --bins --tests --examples
 logs="$(dirname "$skipped")"
 mkdir -p "$logs"
@@ -154,11 +154,11 @@ if [ -z "$with_cross" ]; then
     run
     exit
 fi
-# Before the tests, for these look at what there is, too.
+# Before the tests, because they also examine what exists.
 scripts/cross.sh install
 scripts/cross.sh >"$logs/cross.log" 2>&1 &
 cross=$!
-# It runs riscv64_reference and riscv64_programs, too, or tells why not.
+# This runs riscv64_reference and riscv64_programs, too, or reports why not.
 export HODO_RISCV64=
 native=0
 run 2>&1 | tee "$logs/tests.log" || native=$?
@@ -166,13 +166,13 @@ step "RISC-V and AArch64"
 emulated=0
 wait "$cross" || emulated=$?
 if [ "$emulated" != 0 ]; then
-    # Which groups of tests have failed comes last.
+    # The failed groups of tests are printed last.
     cat "$logs/cross.log"
 else
     awk '/^test result: ok/ { passed += $4 } / / && !/^(test result|running|test )|has been running|^not run for / { print } END { print passed " tests passed" }' "$logs/cross.log"
 fi
 step "x86-64"
-# What the run has said at last.
+# The last lines of the run.
 if grep -q '^ *Summary \[' "$logs/tests.log"; then
     sed -n '/^ *Summary \[/,$p' "$logs/tests.log"
 else
