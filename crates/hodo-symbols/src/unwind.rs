@@ -150,7 +150,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Returns whether the stack is empty at the start of the range, except for a return address that a call pushed.
+    /// Returns whether the frame is empty at the start of the range, except for a return address that a call pushed.
     pub fn is_entry_like(&self, range: &Range) -> bool {
         self.rows
             .get(range.rows.start as usize)

@@ -49,7 +49,7 @@ pub mod kind {
     /// This many bytes.
     pub const FIXED: u64 = 2;
     /// An array. The parameter has three bits with the argument that says how many elements there are, three with the
-    /// logarithm of their size, and four with the largest size of the array in 16 bytes.
+    /// logarithm of their size, and four with the largest size of the array in units of 16 bytes.
     pub const SIZED: u64 = 3;
     /// The same, but the result says how many elements there are.
     pub const RESULT: u64 = 4;
@@ -58,9 +58,9 @@ pub mod kind {
     /// Pairs of address and length. An argument (three bits) says how many there are. At most this many bytes of each
     /// are fetched.
     pub const PARTS: u64 = 6;
-    /// The same, but a `struct msghdr` has the pairs, not an argument.
+    /// In [`PARTS`], in place of the argument: a `struct msghdr` contains the pairs.
     pub const MESSAGE: u64 = 7;
-    /// Something the parameter names. 0: as many directory entries as the result has bytes for.
+    /// Something that the parameter selects. 0: the number of directory entries in the bytes that the call returned.
     pub const SPECIAL: u64 = 7;
     /// Parameter: 16 bytes if the futex operation waits.
     pub const WAIT: u64 = 1;

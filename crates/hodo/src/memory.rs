@@ -19,8 +19,7 @@ const ALIGNMENT: usize = 4096;
 /// The system's memory, in huge pages for large blocks.
 pub struct Memory;
 
-/// Freed blocks of up to this many bytes are kept for reuse, because the kernel clears all the memory that it hands
-/// out.
+/// Freed blocks are kept for reuse, up to this many bytes in total: the kernel clears all the memory that it hands out.
 const KEPT: usize = 64 << 20;
 
 /// Freed mappings that were kept: address and size in bytes. A size of 0 means none.
