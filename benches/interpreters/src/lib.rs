@@ -1,1 +1,1 @@
-//! Nothing: the dependencies are what is needed.
+//! This crate is empty. Only its dependencies are needed.

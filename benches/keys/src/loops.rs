@@ -1,4 +1,4 @@
-//! Loops with a check in them, of all kinds, and without.
+//! Loops that contain a check of some kind, and loops without one.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ hodo_keys::define_static_key_false!(OFF; ON);
 hodo_keys::define_static_key_true!(USUAL);
 static_keys::define_static_key_false!(THEIR_OFF);
 
-/// What is checked without keys.
+/// The conditions of the checks that use no keys.
 static FLAG: AtomicBool = AtomicBool::new(false);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
@@ -25,7 +25,7 @@ static DATA: [u64; 1024] = {
 
 macro_rules! loops {
     ($slow:ident, $fast:ident, |$x:ident| $check:expr) => {
-        /// Each round waits for the one before.
+        /// Each round waits for the previous one.
         #[inline(never)]
         fn $slow(rounds: u64) {
             let mut $x = black_box(1_u64);
@@ -38,7 +38,7 @@ macro_rules! loops {
             black_box($x);
         }
 
-        /// Rounds overlap: all that counts is how many instructions there are.
+        /// Rounds overlap, so only the number of instructions counts.
         #[inline(never)]
         fn $fast(rounds: u64) {
             let (mut $x, mut other) = (0_u64, 0_u64);
@@ -81,7 +81,7 @@ loops!(slow_theirs, fast_theirs, |x| {
 loops!(slow_tracing, fast_tracing, |x| {
     tracing::trace!(x);
 });
-// The same work, in code that is out of the way, and in a loop that always does it.
+// The same work in code that is out of line, and in a loop that always does it.
 loops!(slow_on, fast_on, |x| {
     if hodo_keys::static_branch_unlikely!(ON) {
         see(x);
@@ -89,8 +89,8 @@ loops!(slow_on, fast_on, |x| {
 });
 loops!(slow_always, fast_always, |x| see(x));
 
-/// A subscriber that wants something, but nothing of this program: with none at all, callsites are off by one global
-/// number.
+/// A subscriber that is interested in something, but in nothing of this program. With no subscriber at all, one global
+/// number switches all callsites off.
 struct Picky;
 
 impl tracing::Subscriber for Picky {

@@ -1,5 +1,5 @@
-//! What branches on static keys cost, and what it costs to switch them, beside their peers. Prints tables; asserts
-//! nothing about times.
+//! Compares the cost of branches on static keys, and of switching them, with that of alternatives. Prints tables;
+//! asserts nothing about times.
 //!
 //!     hodo-keys-bench [ROUNDS]
 

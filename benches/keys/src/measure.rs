@@ -13,25 +13,25 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Processor time of this thread, in nanoseconds: other programs do not count.
+/// Returns the CPU time of this thread in nanoseconds, which other programs do not affect.
 pub fn processor_time() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: it is written there.
+    // SAFETY: the call only writes to `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Median and the quartiles.
+/// Returns the median and the quartiles.
 pub fn quartiles(mut times: Vec<f64>) -> [f64; 3] {
     times.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| times[(times.len() - 1) * quarter / 4])
 }
 
-/// Prints times of all rows, for one of `units`, and ratios to the first row. In each round each row is measured once,
-/// so what disturbs the machine disturbs all of them.
+/// Prints the times of all rows, divided by `units`, and their ratios to the first row. Each round measures each row
+/// once, so a disturbance of the machine affects all rows.
 pub fn compare(title: &str, rows: &[Row], rounds: usize, units: u64) {
     let mut times = vec![Vec::new(); rows.len()];
     for round in 0..=rounds {
@@ -45,7 +45,7 @@ pub fn compare(title: &str, rows: &[Row], rounds: usize, units: u64) {
             }
         }
     }
-    // The ratio is that of the same round.
+    // The ratio of times in the same round.
     let first = times[0].clone();
     println!("\n{title}");
     println!("{:<58} {:>9} {:>8} {:>17}", "", "ns", "ratio", "quartiles");

@@ -1,4 +1,4 @@
-//! What single instructions cost, many in a row: the table that the idea of static keys came from.
+//! The cost of single instructions, many in a row. The idea of static keys came from this table.
 
 use std::arch::asm;
 use std::hint;
@@ -7,10 +7,10 @@ use std::thread;
 
 use crate::measure::{Row, compare};
 
-/// So many of them are in one round of a loop.
+/// A round of a loop contains this many instructions.
 const UNITS: u64 = 16;
 
-/// A flag, and beside it in the same line of cache what another thread writes.
+/// A flag, and in the same cache line a word that another thread writes.
 #[repr(align(128))]
 struct Shared {
     flag: AtomicU64,
@@ -30,7 +30,7 @@ macro_rules! units {
     ($name:ident, $place:expr, $($unit:literal),+) => {
         #[inline(never)]
         fn $name(rounds: u64) {
-            // SAFETY: it jumps to the next instruction, or reads a flag.
+            // SAFETY: the code jumps to the next instruction, or reads a flag.
             unsafe {
                 asm!(
                     "clc",
@@ -51,7 +51,7 @@ macro_rules! units {
     };
 }
 
-// `dec` leaves the carry flag alone.
+// `dec` does not change the carry flag.
 units!(nop, ALONE, ".byte 0x66, 0x90");
 units!(long_nop, ALONE, ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00");
 units!(jump, ALONE, "jmp 3f", "3:");

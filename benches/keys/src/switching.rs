@@ -1,4 +1,4 @@
-//! What switching costs.
+//! The cost of switching.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ macro_rules! ten {
     };
 }
 
-/// Some code between branches, as programs have it: about one branch in 64 bytes.
+/// Code between branches, as in real programs: about one branch in 64 bytes.
 macro_rules! work {
     ($sum:ident, $number:expr) => {
         $sum = black_box($sum).wrapping_mul($number as u64 | 1) ^ $sum >> 7;
@@ -94,7 +94,7 @@ blocks!(large, ours_large);
 blocks!(many, ours_many);
 blocks!(their_large, theirs_large);
 
-/// The functions of the blocks 0 to 99, or 0 to 9.
+/// Returns the functions of the blocks 0 to 99, or 0 to 9.
 macro_rules! all {
     ($name:ident, $($ten:literal)*) => {
         [$(
@@ -122,7 +122,7 @@ fn sum(blocks: &[fn() -> u64]) -> u64 {
         .fold(0, u64::wrapping_add)
 }
 
-/// What one switch takes, in microseconds: the quartiles of the time until it has returned, and of the processor's.
+/// Measures one switch in microseconds: the quartiles of the time until it returns, and of its CPU time.
 struct Times {
     wall: [f64; 3],
     processor: [f64; 3],
@@ -207,7 +207,7 @@ pub fn table(rounds: usize) {
         ours(rounds);
         stop.store(true, Ordering::Relaxed);
     });
-    println!("the crate static-keys, which wants that there is no other thread:");
+    println!("the crate static-keys, which requires that there is no other thread:");
     let single = time(rounds, |on| {
         // SAFETY: there is no other thread.
         unsafe {
