@@ -204,7 +204,7 @@ fn nothing_is_changed_in_a_file_whose_table_is_damaged() {
     let [remark] = &plan.remarks[..] else {
         panic!("{:?}", plan.remarks);
     };
-    let begin = format!("nothing is traced: {DAMAGED}: entry 0 is about 0x4");
+    let begin = format!("nothing is traced: {DAMAGED}: entry 0 refers to 0x4");
     assert!(remark.starts_with(&begin), "{remark}");
     let probes = plan_probes(&program.path, &bytes, Wanted::Every, 0).expect("a plan");
     assert_eq!(probes.sites, []);
@@ -214,7 +214,7 @@ fn nothing_is_changed_in_a_file_whose_table_is_damaged() {
             .iter()
             .all(|refused| refused.reason == DAMAGED)
     );
-    let begin = format!("nothing is probed: {DAMAGED}: entry 0 is about 0x4");
+    let begin = format!("nothing is probed: {DAMAGED}: entry 0 refers to 0x4");
     assert!(
         probes.remarks[0].starts_with(&begin),
         "{:?}",

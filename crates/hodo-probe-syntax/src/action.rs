@@ -169,7 +169,7 @@ fn snapshot(cursor: &mut Cursor) -> Result<Action> {
             cursor.word();
             Ok(action)
         }
-        _ => Err(cursor.expected("bytes after their number")),
+        _ => Err(cursor.expected("the word bytes after the number")),
     }
 }
 
@@ -219,7 +219,7 @@ fn histogram(cursor: &mut Cursor, args: &mut Vec<FetchArg>) -> Result<Action> {
             return Err(error.suggest(word, FIELDS.map(|(_, field)| field)));
         };
         if seen.contains(&field) {
-            return Err(cursor.wrong(at, format!("{field} is there twice")));
+            return Err(cursor.wrong(at, format!("{field} is given twice")));
         }
         seen.push(field);
         cursor.need("=", &format!("= after {word}"))?;
@@ -297,7 +297,7 @@ fn key(cursor: &mut Cursor, args: &mut Vec<FetchArg>, keys: &mut Vec<HistKey>) -
         }
     }
     if keys.iter().any(|key| key.value == value) {
-        return Err(cursor.wrong(at, format!("{word} is there twice")));
+        return Err(cursor.wrong(at, format!("{word} is given twice")));
     }
     if keys.len() == MAX_KEYS {
         return Err(cursor.wrong(at, format!("a histogram has at most {MAX_KEYS} keys")));
@@ -327,7 +327,7 @@ fn value(cursor: &mut Cursor, args: &mut Vec<FetchArg>, values: &mut Vec<usize>)
         ));
     }
     if values.contains(&index) {
-        return Err(cursor.wrong(at, format!("{word} is there twice")));
+        return Err(cursor.wrong(at, format!("{word} is given twice")));
     }
     values.push(index);
     Ok(())
@@ -368,7 +368,7 @@ fn order(
         }
     };
     if sort.iter().any(|other| other.by == by) {
-        return Err(cursor.wrong(at, format!("{word} is there twice")));
+        return Err(cursor.wrong(at, format!("{word} is given twice")));
     }
     let descending = cursor.eat(".descending");
     if !descending {

@@ -241,7 +241,7 @@ fn memory(cursor: &mut Cursor, at: At, nesting: usize) -> Result<Source> {
         i64::try_from(number).ok()
     };
     let offset = offset.ok_or_else(|| cursor.wrong(start, "the offset is too large"))?;
-    cursor.need("(", "( and what gives the address")?;
+    cursor.need("(", "( and an address")?;
     let inner = cursor.at;
     let address = source(cursor, at, nesting + 1)?;
     if matches!(address, Source::Comm | Source::Text(_)) {
@@ -335,7 +335,7 @@ fn bitfield(cursor: &mut Cursor, signed: bool) -> Result<Type> {
         return Err(cursor.wrong(start, message));
     }
     if offset > bits - width {
-        let message = format!("{width} bits from bit {offset} on are not inside {bits} bits");
+        let message = format!("{width} bits from bit {offset} on do not fit in {bits} bits");
         return Err(cursor.wrong(offset_at, message));
     }
     // Both are at most 64.

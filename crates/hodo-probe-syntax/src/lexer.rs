@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
         let (digits, radix, kind) = if let Some(hex) = strip_hex(word) {
             (hex, 16, "a hexadecimal number")
         } else if word.len() > 1 && word.starts_with('0') {
-            (&word[1..], 8, "an octal number (which the 0 makes it)")
+            (&word[1..], 8, "an octal number (it begins with 0)")
         } else {
             (word, 10, "a decimal number")
         };

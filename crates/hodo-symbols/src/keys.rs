@@ -126,16 +126,16 @@ pub enum KeysError {
     #[error("it cannot be read: {0}")]
     Section(String),
     /// The address in this entry is not code.
-    #[error("entry {0} is about {1:#x}, where there is no code")]
+    #[error("entry {0} refers to {1:#x}, which is not code")]
     NoCode(usize, u64),
     /// The instruction is neither a nop nor a jump.
-    #[error("at {1:#x}, which entry {0} is about, there is neither a nop nor a jump")]
+    #[error("entry {0} refers to {1:#x}, where there is neither a nop nor a jump")]
     NoBranch(usize, u64),
     /// The jump leads somewhere else.
-    #[error("the jump at {1:#x} leads to {2:#x}, but to {3:#x} by entry {0}")]
+    #[error("the jump at {1:#x} leads to {2:#x}, but entry {0} says {3:#x}")]
     Target(usize, u64, u64, u64),
     /// The jump does not reach that far.
-    #[error("the jump at {1:#x} does not reach {2:#x}, where entry {0} has it lead")]
+    #[error("the jump at {1:#x} does not reach {2:#x}, its target in entry {0}")]
     Far(usize, u64, u64),
     /// There is no address of a key.
     #[error("entry {0} takes the address of its key from {1:#x}, where there is none")]

@@ -1,4 +1,4 @@
-//! Makes calls of records: which frames are open, and when each was entered and left.
+//! Turns records into calls: which frames are open, and when each was entered and left.
 
 use std::sync::Arc;
 

@@ -298,7 +298,7 @@ pub fn check_patterns(matches: &ArgMatches) -> Result<(), clap::Error> {
                 return Err(clap::Error::raw(
                     ErrorKind::InvalidValue,
                     format!(
-                        "{option} '{text}': hodo has no action '{action}' at functions; {instead}\n"
+                        "{option} '{text}': hodo has no action '{action}' for functions; {instead}\n"
                     ),
                 ));
             }
