@@ -1,4 +1,4 @@
-//! What probes of the engine cost: nanoseconds of CPU time for each hit, microseconds for each change of code.
+//! What the engine's probes cost: nanoseconds of CPU time per hit, microseconds per change of code.
 //! `benches/engine.sh` runs it.
 
 use std::arch::global_asm;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use hodo_probe::{Engine, Execution, Probe, Registers, Request};
 
-/// Functions for the batch.
+/// Functions of the batch.
 const SITES: u64 = 1000;
 
 #[cfg(target_arch = "x86_64")]
@@ -132,7 +132,7 @@ extern "C" fn with_all(registers: &mut Registers, _: *mut c_void) {
     unsafe {
         std::arch::asm!("vmovq xmm0, {}", "vzeroupper", in(reg) registers.rdi, out("ymm0") _)
     };
-    // Not executed: there may be no vector registers, but the engine has to keep them.
+    // Not executed: there may be no vector registers, but the engine has to save them.
     #[cfg(target_arch = "riscv64")]
     if registers.a0 == u64::MAX {
         // SAFETY: vector registers are nobody's across a call.
@@ -158,7 +158,7 @@ fn cpu() -> u64 {
     }
 }
 
-/// Nanoseconds for one call: the best of some runs.
+/// Nanoseconds per call: the best of several runs.
 fn calls(count: u64) -> f64 {
     calls_of(speed_leaf, count)
 }
@@ -290,7 +290,7 @@ fn main() {
     black_box(HITS.load(Ordering::Relaxed));
 }
 
-/// A count for which nothing is kept: the next instructions write what it changes.
+/// A count that needs to save nothing: the next instructions overwrite what it changes.
 fn counted_before_a_write(engine: Engine) {
     let written = speed_written as *const () as u64;
     let calls = || calls_of(speed_written, 5_000_000);
@@ -306,7 +306,7 @@ fn counted_before_a_write(engine: Engine) {
     );
 }
 
-/// Return handlers, and each way to go on after a breakpoint.
+/// Return handlers, and each way to continue after a breakpoint.
 fn returns_and_breakpoints(engine: Engine, leaf: u64) {
     hits(
         engine,

@@ -1,5 +1,5 @@
-//! Calls a function many times with something in it, so that an emulator can count the instructions that this takes:
-//! `events KIND CALLS`, where KIND is one of those in `KINDS`. `benches/riscv64.sh` runs it.
+//! Calls a function many times, with something in it, so that an emulator can count the instructions that this takes:
+//! `events KIND CALLS`, where KIND is one of `KINDS`. `benches/riscv64.sh` runs it.
 
 use std::error::Error;
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ fn plain(n: u64) -> u64 {
     n + 1
 }
 
-/// As `plain`, with a branch on a key that is disabled.
+/// Like `plain`, with a branch on a disabled key.
 #[inline(never)]
 fn with_key(n: u64) -> u64 {
     if static_branch_unlikely!(KEY) {
@@ -26,7 +26,7 @@ fn with_key(n: u64) -> u64 {
     n + 1
 }
 
-/// Has some instructions to be probed.
+/// Has some instructions to probe.
 #[inline(never)]
 extern "C" fn probed(n: u64) -> u64 {
     black_box(n) + 1

@@ -19,14 +19,14 @@ use super::site::{SITES, Site};
 use super::{functions, maps};
 use hodo_sys::{Memory, branches};
 
-/// Bytes that are kept of each site.
+/// Bytes that are kept per site.
 const KNOWN: usize = 24;
-/// No function is decoded further than this.
+/// The longest function that is decoded.
 const FARTHEST: u64 = 1 << 22;
 
 struct Empty([*const Node; 1]);
 
-// SAFETY: it has no pointer to anything.
+// SAFETY: it holds no pointer.
 unsafe impl Sync for Empty {}
 
 static EMPTY: Empty = Empty([core::ptr::null()]);
@@ -36,7 +36,7 @@ pub(super) fn empty() -> *mut *const Node {
     EMPTY.0.as_ptr().cast_mut()
 }
 
-/// The code as the program has it, without what the engine has put there.
+/// The program's code, without what the engine has written into it.
 pub(super) fn code(memory: &Memory, range: Range<u64>) -> Vec<u8> {
     let mut code = memory.read(range.start, (range.end - range.start) as usize);
     let first = range.start.saturating_sub(LONGEST as u64 - 1);
@@ -55,7 +55,7 @@ pub(super) fn code(memory: &Memory, range: Range<u64>) -> Vec<u8> {
     code
 }
 
-/// The site at an address: the one that is there, or a new one.
+/// The site at an address: the existing one, or a new one.
 pub(super) fn site(
     memory: &Memory,
     maps: &[Mapping],
@@ -140,7 +140,7 @@ fn new(
         after: AtomicU32::new(0),
         forced: AtomicU32::new(0),
     }));
-    // A copy that branches to itself would be hit once.
+    // A copy of a branch to itself would be hit only once.
     let own = matches!(step.flow, Flow::Branch(to) | Flow::Jump(to) if to == step.addr);
     if is_movable(step) && !own {
         let piece = alone(memory, site, false);
@@ -148,7 +148,7 @@ fn new(
             Ok(piece) => site
                 .boosted
                 .store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release),
-            // Too far from what it refers to, or for a jump back.
+            // It is too far from what it refers to, or for a jump back.
             Err(_) if site.simulation.is_none() && step.flow == Flow::Next => {
                 let piece = alone(memory, site, true)?;
                 let piece = core::ptr::from_ref(piece).cast_mut();

@@ -1,5 +1,5 @@
-//! Which vector registers a handler may change, judged by its code and that of its callees, so that no others are saved
-//! around it.
+//! Which vector registers a handler may change, judged by its code and that of its callees, so that only those are
+//! saved around it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -11,12 +11,12 @@ use super::layout::{Handler, KEEP_ALL, KEEP_NONE};
 use super::maps::{self, Mapping};
 use hodo_sys::Memory;
 
-/// Instructions that are looked at before a handler is taken to change anything.
+/// Instructions that are examined before a handler is assumed to change everything.
 const MOST: usize = 4000;
-/// Bytes that are read at once.
+/// Bytes that are read at a time.
 const CHUNK: usize = 128;
 
-/// What is known of handlers: by their address, with their first bytes, for another module may be there later.
+/// What is known of handlers: by address, with their first bytes, because another module may be there later.
 #[derive(Default)]
 pub(super) struct Known(BTreeMap<u64, (Vec<u8>, u32)>);
 
@@ -90,7 +90,7 @@ fn walk(memory: &Memory, maps: &[Mapping], start: u64) -> u32 {
     found
 }
 
-/// The address in a word of memory that is never written.
+/// The address held by a word of memory that is never written.
 fn constant(memory: &Memory, maps: &[Mapping], word: Option<u64>) -> Option<u64> {
     let word = word?;
     maps::find(maps, word).filter(|map| !map.write)?;

@@ -1,4 +1,4 @@
-//! The program's own dispositions of the signals that the engine handles, and acting as they say.
+//! The program's own dispositions of the signals that the engine handles, and how to act on them.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -20,7 +20,7 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// Of a fault that our handler had in the program's stead.
+    /// Describes a fault that our handler took in the program's place.
     pub(super) fn new(signal: i32, code: i32, addr: u64) -> Self {
         Self {
             signal,
@@ -33,14 +33,14 @@ impl Info {
     }
 }
 
-/// What the program wants of a signal.
+/// What the program wants done with a signal.
 struct Earlier {
     action: UnsafeCell<Action>,
-    /// It was to be called once, and was.
+    /// Whether a handler that should be called only once has been called.
     used: AtomicBool,
 }
 
-// SAFETY: it is written before the engine's handler is installed, and read by that only.
+// SAFETY: it is written before the engine's handler is installed, and then read only by that handler.
 unsafe impl Sync for Earlier {}
 
 static EARLIER: [Earlier; 32] = [const {
@@ -55,40 +55,41 @@ static EARLIER: [Earlier; 32] = [const {
 }; 32];
 /// Remembers what the program has set for a signal.
 ///
+///
 /// # Safety
-/// The engine's handler of this signal must not be installed yet, and only the thread that has the engine's lock may
+/// The engine's handler for this signal must not be installed yet, and only the thread that holds the engine's lock may
 /// call this.
 pub(super) unsafe fn keep(signal: i32, action: Action) {
-    // SAFETY: as the caller says, nobody reads it yet and nobody else writes it.
+    // SAFETY: by the caller's promise, nobody reads it yet and nobody else writes it.
     unsafe { *EARLIER[signal as usize].action.get() = action };
 }
 
-/// Whether the program has no handler for a signal.
+/// Returns whether the program has no handler for a signal.
 pub(super) fn is_default(signal: i32) -> bool {
     let earlier = &EARLIER[signal as usize];
-    // SAFETY: it is not written any more.
+    // SAFETY: it is no longer written.
     let handler = unsafe { (*earlier.action.get()).handler };
     handler <= 1 || earlier.used.load(Ordering::Relaxed)
 }
 
 /// Gives a signal its default action.
 pub(super) fn reset(signal: i32) {
-    // SAFETY: the default is no handler.
+    // SAFETY: the default action has no handler.
     let _ = unsafe { sys::sigaction(signal, Some(&Action::default())) };
 }
 
-/// Does with a signal what the program would have done with it.
+/// Does with a signal what the program would have had done with it.
 pub(super) fn chain(signal: i32, info: &mut Info, context: &mut Context) {
     let earlier = &EARLIER[signal as usize];
     if is_default(signal) {
         reset(signal);
-        // A fault happens again. What was sent by somebody, or comes after an instruction, does not.
+        // A fault happens again by itself. A signal that somebody sent, or one after an instruction, does not.
         if info.code <= 0 || signal == sys::SIGTRAP {
             let _ = sys::signal_thread(sys::thread(), signal);
         }
         return;
     }
-    // SAFETY: it is not written any more.
+    // SAFETY: it is no longer written.
     let action = unsafe { *earlier.action.get() };
     if action.flags & sys::SA_RESETHAND != 0 {
         earlier.used.store(true, Ordering::Relaxed);
@@ -98,8 +99,7 @@ pub(super) fn chain(signal: i32, info: &mut Info, context: &mut Context) {
         _ => 0,
     };
     sys::set_mask(context.mask() | action.mask | own);
-    // SAFETY: (1) this is the handler that the program has given to the kernel; (2) the arguments are those of the
-    // kernel.
+    // SAFETY: (1) this is the handler that the program has given to the kernel; (2) the arguments are the kernel's.
     unsafe {
         if action.flags & sys::SA_SIGINFO != 0 {
             let handler: extern "C" fn(i32, *mut Info, *mut c_void) =

@@ -1,5 +1,5 @@
-//! Which function an address is in, by the unwind tables that are mapped with the code (LSB 5.0, section 10.6). No file
-//! is read and no library called.
+//! Which function contains an address, according to the unwind tables that are mapped with the code (LSB 5.0, section
+//! 10.6). No file is read and no library is called.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -27,7 +27,7 @@ impl Reader<'_> {
         self.bytes(at).map(u64::from_le_bytes)
     }
 
-    /// A pointer, and the bytes it takes. Only the encodings that compilers use.
+    /// A pointer and its length in bytes. Only the encodings that compilers use.
     fn pointer(&self, at: u64, encoding: u8, data: u64) -> Option<(u64, u64)> {
         let base = match encoding & 0x70 {
             0 => 0,
@@ -45,12 +45,12 @@ impl Reader<'_> {
     }
 }
 
-/// The range of the function that has an address in it, if a table tells.
+/// The range of the function that contains an address, if a table has one.
 pub(super) fn around(memory: &Memory, maps: &[Mapping], addr: u64) -> Option<Range<u64>> {
     let reader = Reader(memory);
     let header = header(&reader, maps, addr)?;
     let [version, pointer, count, table] = reader.bytes(header)?;
-    // A table of pairs of 32-bit distances is the only one that is made.
+    // Linkers only make tables of pairs of 32-bit distances.
     if version != 1 || table != DATAREL | 0x0B {
         return None;
     }
@@ -82,7 +82,7 @@ fn len(reader: &Reader<'_>, fde: u64) -> Option<u64> {
     let text = reader.0.read(cie + 9, 64);
     let end = text.iter().position(|&byte| byte == 0)?;
     let (letters, rest) = text.split_at(end);
-    // Code alignment, data alignment, return register, length of what follows: numbers of seven bits a byte.
+    // Code alignment, data alignment, return register, length of what follows: LEB128 numbers.
     let mut rest = rest[1..].iter().copied();
     for _ in 0..4 {
         rest.by_ref().find(|byte| byte & 0x80 == 0)?;
@@ -114,7 +114,7 @@ fn len(reader: &Reader<'_>, fde: u64) -> Option<u64> {
         .map(|(len, _)| len)
 }
 
-/// Where the search table of the module with this address is.
+/// Where the search table of the module that contains this address is.
 fn header(reader: &Reader<'_>, maps: &[Mapping], addr: u64) -> Option<u64> {
     let at = maps.partition_point(|map| map.range.end <= addr);
     let image = maps[..=at.min(maps.len().checked_sub(1)?)]

@@ -1,4 +1,4 @@
-//! From addresses to what the engine knows of them, for signal handlers: without locks, and nothing is ever removed.
+//! Maps addresses to what the engine knows of them, for signal handlers: without locks, and nothing is ever removed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ pub(super) struct Index {
 }
 
 struct Table {
-    /// A power of two of pairs, at most half of them used.
+    /// A power of two of pairs, at most half of which are used.
     pairs: Vec<[AtomicU64; 2]>,
     used: AtomicU64,
 }
@@ -26,7 +26,7 @@ impl Table {
         }
     }
 
-    /// The pair of a key, or the free one where it would be.
+    /// The pair of a key, or the free pair where it belongs.
     fn place(&self, key: u64) -> &[AtomicU64; 2] {
         let mask = self.pairs.len() - 1;
         let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -54,13 +54,13 @@ impl Index {
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }
 
-    /// What was put under an address.
+    /// The word stored under an address.
     pub(super) fn get(&self, key: u64) -> Option<u64> {
         let pair = self.table()?.place(key);
         (pair[0].load(Ordering::Acquire) == key).then(|| pair[1].load(Ordering::Acquire))
     }
 
-    /// Puts a word under an address. One thread at a time may do that.
+    /// Stores a word under an address. Only one thread at a time may do so.
     pub(super) fn set(&self, key: u64, value: u64) {
         let full = self
             .table()
@@ -74,7 +74,7 @@ impl Index {
                     Self::put(&bigger, key, value);
                 }
             }
-            // A handler may still look into the old one: it stays, and is smaller than the new one.
+            // A handler may still be reading the old one: it stays, and is smaller than the new one.
             self.table
                 .store(Box::into_raw(Box::new(bigger)), Ordering::Release);
         }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_is_found() {
+    fn stored_words_are_found() {
         let index = Index::new();
         assert_eq!(index.get(5), None);
         for key in 1..5000 {

@@ -10,9 +10,9 @@ use super::maps::{self, Mapping};
 use super::site::SiteCode;
 use super::{sys, threads};
 
-/// Bytes of a counter: no two share a line of the cache.
+/// Bytes of a counter: no two counters share a cache line.
 const COUNTER: usize = 64;
-/// Where in its line it begins: the address is a multiple of 8 and of no larger power of two (`arch::hits`).
+/// Where a counter begins in its line: the address is a multiple of 8 and of no larger power of two (`arch::hits`).
 const BEGIN: usize = 8;
 /// Pieces begin at multiples of this.
 const UNIT: u64 = 16;
@@ -33,7 +33,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn islands() -> impl Iterator<Item = &'static Island> {
     let count = COUNT.load(Ordering::Acquire);
-    // SAFETY: those below the count are set, and islands stay.
+    // SAFETY: entries below the count are set, and islands stay.
     ISLANDS[..count]
         .iter()
         .filter_map(|island| unsafe { island.load(Ordering::Acquire).as_ref() })
@@ -44,13 +44,13 @@ pub(super) fn contains(addr: u64) -> bool {
     start(addr).is_some()
 }
 
-/// Where the island begins that an address is in.
+/// The start of the island that contains an address.
 pub(super) fn start(addr: u64) -> Option<u64> {
     let island = islands().find(|island| island.range.contains(&addr));
     island.map(|island| island.range.start)
 }
 
-/// The piece that an address is in.
+/// The piece that contains an address.
 pub(super) fn piece(addr: u64) -> Option<&'static SiteCode> {
     let island = islands().find(|island| island.range.contains(&addr))?;
     let unit = ((addr - island.range.start) / UNIT) as usize;
@@ -67,7 +67,7 @@ pub(super) struct Room {
     pub common: u64,
 }
 
-/// Finds room of `size` bytes near an address, no further than `reach` bytes away.
+/// Finds room for `size` bytes near an address, at most `reach` bytes away.
 pub(super) fn room(
     memory: &hodo_sys::Memory,
     near: u64,
@@ -127,7 +127,7 @@ fn add(memory: &hodo_sys::Memory, near: u64, reach: u64) -> Result<&'static Isla
     Ok(island)
 }
 
-/// The start of the mappings without a gap that an address is in: a module's data is close to its code.
+/// The start of the gapless run of mappings that contains an address: a module's data is close to its code.
 fn module(maps: &[Mapping], addr: u64) -> u64 {
     let at = maps.partition_point(|map| map.range.end <= addr);
     let mut start = maps.get(at).map_or(addr, |map| map.range.start);
@@ -141,7 +141,7 @@ fn module(maps: &[Mapping], addr: u64) -> u64 {
 }
 
 impl Room {
-    /// A counter near it, which is zero and stays. Nothing if all are in use.
+    /// A nearby counter, which is zero and stays. `None` if all are in use.
     pub(super) fn counter(&self) -> Option<&'static AtomicU64> {
         let used = self.island.counters.load(Ordering::Relaxed);
         let at = used * COUNTER;
@@ -150,23 +150,23 @@ impl Room {
         }
         self.island.counters.store(used + 1, Ordering::Relaxed);
         let place = self.island.range.end as usize + at + BEGIN;
-        // SAFETY: (1) it is in memory that was mapped for this, and stays; (2) nobody uses it otherwise.
+        // SAFETY: (1) it lies in memory that was mapped for this, and stays; (2) nobody else uses it.
         Some(unsafe { &*(place as *const AtomicU64) })
     }
 
-    /// Puts a piece there. `code` is not longer than what `room` was asked for.
+    /// Puts a piece there. `code` is not longer than what was asked of `room`.
     pub(super) fn put(
         self,
         memory: &hodo_sys::Memory,
         code: &[u8],
         piece: SiteCode,
     ) -> Result<&'static SiteCode, sys::Errno> {
-        // SAFETY: room that is not used yet.
+        // SAFETY: the room is not used yet.
         unsafe { memory.write(self.at, code) }?;
         Ok(self.reserve(code.len(), piece))
     }
 
-    /// Says that a piece of `len` bytes is there, which somebody writes.
+    /// Reserves the room for a piece of `len` bytes, which the caller writes.
     pub(super) fn reserve(self, len: usize, piece: SiteCode) -> &'static SiteCode {
         let piece: &'static SiteCode = Box::leak(Box::new(piece));
         let first = ((self.at - self.island.range.start) / UNIT) as usize;

@@ -1,7 +1,7 @@
-//! Probes in one's own process: handlers of Rust or C that are called at any instruction, while the program runs.
+//! Probes in one's own process: Rust or C handlers that are called at any instruction while the program runs.
 //!
-//! A probe has the life of the kernel's kprobes: it is registered (or refused, with a reason), armed, hit, disarmed,
-//! unregistered; any number of them may stand at one instruction.
+//! A probe has the same life as one of the kernel's kprobes: it is registered (or refused, with a reason), armed, hit,
+//! disarmed and unregistered. One instruction can have any number of probes.
 //!
 //! ```
 //! use core::ffi::c_void;
@@ -29,19 +29,19 @@
 //! # Ok::<(), hodo_probe::Refusal>(())
 //! ```
 //!
-//! Nothing here asks a C library for anything, and memory is allocated at registration only. Handlers run without
-//! locks; a hit in a handler is not answered but counted ([`Probe::missed`]), a fault in one is caught, counted
+//! Nothing here depends on a C library, and memory is allocated only at registration. Handlers run without locks. A hit
+//! inside a handler is not answered but counted ([`Probe::missed`]). A fault in a handler is caught and counted
 //! ([`Probe::faults`]), and disables its probe.
 //!
 //! # What to know
 //!
-//! * Breakpoints are signals: a thread that blocks SIGTRAP dies at one. C libraries block all signals in `posix_spawn`,
-//!   `pthread_create` and `abort` for some instructions of their own.
-//! * A program that sets a handler of its own for SIGTRAP, SIGSEGV, SIGBUS, SIGILL or SIGFPE after the engine takes it
-//!   over
-//!   ([`Engine::is_intact`]); one that did so before keeps its own, which sees what it would see without the engine.
-//! * After `fork`, the child has all probes, and may change them. A child of `vfork` shares them with its parent.
-//! * A module must not be unmapped while there are probes in it.
+//! * Breakpoints are signals: a thread that blocks SIGTRAP dies at one. C libraries block all signals for a few of
+//!   their own instructions in `posix_spawn`, `pthread_create` and `abort`.
+//! * A program that installs its own handler for SIGTRAP, SIGSEGV, SIGBUS, SIGILL or SIGFPE after the engine has
+//!   started takes the signal away from the engine ([`Engine::is_intact`]). A handler that was installed before stays,
+//!   and sees what it would see without the engine.
+//! * After `fork`, the child has all probes and may change them. A child of `vfork` shares them with its parent.
+//! * A module must not be unmapped while it contains probes.
 
 #![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #![no_std]
@@ -89,20 +89,20 @@ use site::Site;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Execution {
-    /// In a slot that ends in a breakpoint: two signals for each hit.
+    /// In a slot that ends in a breakpoint: two signals per hit.
     OutOfLine = 1,
-    /// On the saved registers, without running it.
+    /// On the saved registers, without running the instruction.
     Simulated = 2,
     /// In a slot that ends in a jump back.
     Boosted = 3,
-    /// In a detour to which a jump at the site leads, together with its neighbours: no signal.
+    /// In a detour that a jump at the site leads to, together with its neighbours: no signal.
     Optimized = 4,
 }
 
-/// When the breakpoints of probes become jumps, where these are possible.
+/// When the breakpoints of probes become jumps, where a jump is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Optimization {
-    /// Whenever probes are registered, enabled or taken away: all that one call names together.
+    /// Whenever probes are registered, enabled or removed: all probes of one call together.
     #[default]
     Automatic,
     /// When [`Engine::optimize`] is called, and for probes that ask for [`Execution::Optimized`].
@@ -158,47 +158,48 @@ impl Request {
         self
     }
 
-    /// Called after it was executed. Where it goes on is in the registers then.
+    /// Called after the instruction was executed. The registers then say where execution continues.
     #[must_use]
     pub fn after(mut self, handler: Handler) -> Self {
         self.after = Some(handler);
         self
     }
 
-    /// Called when the function returns that begins at the address. The result is in the registers; the stack pointer
-    /// is as at the function's entry, and `pc` the function's address. A return that is not seen, because the function
-    /// was left by an exception or `longjmp`, has no call.
+    /// Called when the function that begins at this address returns. The registers hold the result; the stack pointer
+    /// is as at the function's entry, and `pc` is the function's address. If an exception or `longjmp` leaves the
+    /// function, its return is not seen and the handler is not called.
     ///
-    /// The function must return to where it was called from, once: not `setjmp`, `vfork` or `getcontext`.
+    /// The function must return once, to where it was called from: not `setjmp`, `vfork` or `getcontext`.
     #[must_use]
     pub fn returning(mut self, handler: Handler) -> Self {
         self.returning = Some(handler);
         self
     }
 
-    /// The word that handlers are given.
+    /// The word that is passed to the handlers.
     #[must_use]
     pub fn data(mut self, data: *mut c_void) -> Self {
         self.data = data;
         self
     }
 
-    /// Counts hits, without a handler: [`Probe::count`].
+    /// Counts hits without a handler: [`Probe::count`].
     #[must_use]
     pub fn count(mut self) -> Self {
         self.counts = true;
         self
     }
 
-    /// The range of the function that the address is in, where instructions begin at its first byte. Without it, unwind
-    /// tables are asked.
+    /// The range of the function that contains the address. An instruction must begin at its first byte. Without a
+    /// range, the unwind tables are asked.
     #[must_use]
     pub fn function(mut self, range: Range<u64>) -> Self {
         self.function = Some(range);
         self
     }
 
-    /// Has the instruction executed in this way, or else be refused. Without it, the fastest way is taken.
+    /// Demands that the instruction be executed in this way, or the probe be refused. Without it, the fastest way is
+    /// taken.
     #[must_use]
     pub fn execution(mut self, execution: Execution) -> Self {
         self.execution = Some(execution);
@@ -218,11 +219,11 @@ impl Request {
 pub struct Engine(());
 
 impl Engine {
-    /// Starts the engine: installs handlers of signals, opens the process's memory. Later calls give handles to the
-    /// same one.
+    /// Starts the engine: installs signal handlers and opens the process's memory. Later calls return handles to the
+    /// same engine.
     ///
     /// # Errors
-    /// If the kernel refuses something that is needed: `membarrier`, `/proc/self/mem`, memory.
+    /// If the kernel refuses something the engine needs: `membarrier`, `/proc/self/mem`, memory.
     pub fn new() -> Result<Self, Refusal> {
         registry::start()?;
         Ok(Self(()))
@@ -235,15 +236,15 @@ impl Engine {
     ///
     /// # Safety
     /// (1) Handlers must be sound wherever the instruction is executed, as [`Handler`] says, and what they do to the
-    /// registers sound for the program. (2) The data must be good until the probe is unregistered. (3) If the
-    /// function's range is given, it must be that of a function.
+    /// registers must be sound for the program. (2) The data must be valid until the probe is unregistered. (3) The
+    /// function's range, if given, must be that of a function.
     pub unsafe fn register(self, request: &Request) -> Result<Probe, Refusal> {
-        // SAFETY: the caller's.
+        // SAFETY: as the caller promises.
         let mut results = unsafe { self.register_all(core::slice::from_ref(request)) };
         results.pop().unwrap_or(Err(Refusal::Nothing))
     }
 
-    /// Registers many probes, which are armed together: that is much faster for each.
+    /// Registers many probes and arms them together, which is much faster per probe.
     ///
     /// # Safety
     /// As [`register`](Self::register).
@@ -251,31 +252,32 @@ impl Engine {
         registry::register(requests)
     }
 
-    /// Unregisters many probes together. When it returns, no handler of theirs runs or will run.
+    /// Unregisters many probes together. Once it has returned, none of their handlers runs or will run.
     ///
     /// # Errors
-    /// If it is called by a handler, or code cannot be written; the probes then stay, disabled, and are never freed.
+    /// If it is called from a handler, or code cannot be written; the probes then stay, disabled, and are never freed.
     pub fn unregister_all(self, probes: Vec<Probe>) -> Result<(), Refusal> {
         registry::unregister(probes)
     }
 
-    /// Enables or disables many probes together. A probe that was disabled for a fault of its handler is enabled again.
+    /// Enables or disables many probes together. A probe that was disabled because its handler faulted is enabled
+    /// again.
     ///
     /// # Errors
-    /// If it is called by a handler, or code cannot be written.
+    /// If it is called from a handler, or code cannot be written.
     pub fn set_enabled(self, probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
         registry::enable(probes, enabled)
     }
 
-    /// Names the function that takes unwind tables: `__register_frame`, which comes with the compiler's unwinder.
-    /// Without it, exceptions and backtraces end at functions with return probes. It is called at registration, with
-    /// tables that stay.
+    /// Sets the function that takes unwind tables: `__register_frame`, which comes with the compiler's unwinder.
+    /// Without it, exceptions and backtraces end at functions that have return probes. It is called at registration,
+    /// with tables that stay.
     ///
     /// # Errors
-    /// If it is called by a handler.
+    /// If it is called from a handler.
     ///
     /// # Safety
-    /// The function must be that one, or do the same.
+    /// The function must be `__register_frame`, or do the same.
     pub unsafe fn register_frames(
         self,
         register: unsafe extern "C" fn(*const u8),
@@ -283,31 +285,29 @@ impl Engine {
         registry::register_frames(register)
     }
 
-    /// Says when breakpoints become jumps, from now on. Jumps that are there stay until a change of their probes undoes
-    /// them.
+    /// Sets when breakpoints become jumps from now on. Existing jumps stay until a change of their probes undoes them.
     ///
     /// # Errors
-    /// If it is called by a handler.
+    /// If it is called from a handler.
     pub fn set_optimization(self, optimization: Optimization) -> Result<(), Refusal> {
         registry::set_optimization(optimization)
     }
 
-    /// Makes jumps of the breakpoints of all probes where that is possible, in one batch. Returns of how many.
+    /// Turns the breakpoints of all probes into jumps where that is possible, in one batch. Returns how many it turned.
     ///
     /// # Errors
-    /// If it is called by a handler, or code cannot be written.
+    /// If it is called from a handler, or code cannot be written.
     pub fn optimize(self) -> Result<usize, Refusal> {
         registry::optimize()
     }
 
-    /// Whether signals still come to the engine first.
+    /// Returns whether signals still reach the engine first.
     #[must_use]
     pub fn is_intact(self) -> bool {
         signals::intact()
     }
 
-    /// Hits of threads for which there was no entry in the engine's table of threads (16,384 at once). No probe
-    /// counts them.
+    /// Hits of threads that had no entry in the engine's table of threads (16,384 at once). No probe counts them.
     #[must_use]
     pub fn unknown(self) -> u64 {
         threads::UNKNOWN.load(Ordering::Relaxed)
@@ -319,19 +319,19 @@ impl Engine {
 pub struct Probe {
     site: &'static Site,
     node: NonNull<Node>,
-    /// The return handler, and the calls whose exit was not seen before it was registered.
+    /// The return handler, and the number of calls whose exit had been missed before it was registered.
     returns: Option<(NonNull<Node>, u64)>,
 }
 
-// SAFETY: (1) what changes is atomic, or changed under the engine's lock; (2) the data belongs to the handlers, which
-// run in any thread by the contract of registration.
+// SAFETY: (1) what changes is atomic, or is changed under the engine's lock; (2) the data belongs to the handlers,
+// which may run in any thread by the contract of registration.
 unsafe impl Send for Probe {}
 // SAFETY: as above.
 unsafe impl Sync for Probe {}
 
 impl Probe {
     fn node(&self) -> &Node {
-        // SAFETY: the node is freed when the probe is unregistered, which takes it.
+        // SAFETY: the node is freed only when the probe is unregistered, which consumes the probe.
         unsafe { self.node.as_ref() }
     }
 
@@ -341,7 +341,7 @@ impl Probe {
             .map(|(node, before)| (unsafe { node.as_ref() }, before))
     }
 
-    /// The address of its instruction.
+    /// The address of the probed instruction.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.site.addr()
@@ -353,7 +353,7 @@ impl Probe {
         registry::execution(self.site)
     }
 
-    /// Whether its handlers are called.
+    /// Returns whether its handlers are called.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         let node = match self.return_node() {
@@ -363,15 +363,15 @@ impl Probe {
         node.enabled.load(Ordering::Acquire) != 0
     }
 
-    /// Hits that were not answered, because a handler of any probe was running in the same thread.
+    /// Hits that were not answered because a handler of some probe was running in the same thread.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.node().missed.load(Ordering::Relaxed)
     }
 
-    /// Returns of the function for which the return handler was not called: because a handler of any probe was running
-    /// in the thread, because the function was jumped to by one that is probed in this way, too, or because its stack
-    /// is one that the engine does not know.
+    /// Returns of the function for which the return handler was not called: because a handler of some probe was running
+    /// in the thread, because another function with a return probe had jumped to this one, or because the engine does
+    /// not know the stack.
     #[must_use]
     pub fn missed_returns(&self) -> u64 {
         self.return_node().map_or(0, |(node, before)| {
@@ -380,7 +380,7 @@ impl Probe {
         })
     }
 
-    /// Faults of its handlers. The first one has disabled it.
+    /// Faults in its handlers. The first one disabled it.
     #[must_use]
     pub fn faults(&self) -> u64 {
         let returns = self
@@ -389,24 +389,24 @@ impl Probe {
         self.node().faults.load(Ordering::Relaxed) + returns
     }
 
-    /// Hits of a probe that only counts.
+    /// Hits, if the probe counts them.
     #[must_use]
     pub fn count(&self) -> u64 {
         registry::count(self)
     }
 
-    /// Enables or disables it.
+    /// Enables or disables the probe.
     ///
     /// # Errors
-    /// If it is called by a handler, or code cannot be written.
+    /// If it is called from a handler, or code cannot be written.
     pub fn set_enabled(&self, enabled: bool) -> Result<(), Refusal> {
         registry::enable(&[self], enabled)
     }
 
-    /// Unregisters it. When this returns, its handlers do not run and will not.
+    /// Unregisters the probe. Once this has returned, its handlers neither run nor will run.
     ///
     /// # Errors
-    /// If it is called by a handler, or code cannot be written; the probe then stays, disabled, and is never freed.
+    /// If it is called from a handler, or code cannot be written; the probe then stays, disabled, and is never freed.
     pub fn unregister(self) -> Result<(), Refusal> {
         registry::unregister(vec![self])
     }
@@ -414,12 +414,12 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // Where that is not possible, it stays, disabled.
+        // If that is not possible, it stays, disabled.
         let _ = registry::forget(self);
     }
 }
 
-// The examples of the page are tested with those of the documentation.
+// The examples on that page are tested with those in the rustdoc.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/probe-library.md")]
 struct ProbeLibraryPage;

@@ -8,7 +8,7 @@ use super::analyze;
 use super::layout::{Head, KEEP_NONE, Node};
 use super::site::Site;
 
-/// Puts a list of probes at a head. Returns the one that was there; it is freed when nobody reads it any more.
+/// Sets the list of probes at a head. Returns the previous list, which is freed once nobody reads it any more.
 fn publish(head: &Head, nodes: &[*const Node]) -> *mut *const Node {
     let new = match nodes {
         [] => analyze::empty(),
@@ -18,20 +18,20 @@ fn publish(head: &Head, nodes: &[*const Node]) -> *mut *const Node {
             Box::into_raw(list).cast()
         }
     };
-    // SAFETY: nodes of a list live.
+    // SAFETY: the nodes of a list are alive.
     let keeps = nodes.iter().map(|node| unsafe { &**node }.keep);
     let keep = keeps.max().unwrap_or(KEEP_NONE);
-    // While the list changes, what either needs.
+    // While the list changes, hits keep what either list needs.
     head.keep.fetch_max(keep, Ordering::AcqRel);
     head.list.swap(new, Ordering::AcqRel)
 }
 
-/// Adds a probe to a head, or takes one away.
+/// Adds a probe to a head, or removes one.
 pub(super) fn relist(head: &Head, nodes: Vec<*const Node>, old: &mut Vec<*mut *const Node>) {
     old.push(publish(head, &nodes));
 }
 
-/// What the probes of a site want of its instruction.
+/// Works out what the probes of a site demand of its instruction.
 pub(super) fn settle(site: &Site) {
     let after = site.nodes().filter(|node| node.after != 0).count();
     site.after.store(after as u32, Ordering::Release);
@@ -39,7 +39,7 @@ pub(super) fn settle(site: &Site) {
     site.forced.store(forced, Ordering::Release);
 }
 
-/// Has hits keep no more than what the lists need now, when nobody has older ones.
+/// Makes hits keep no more than the current lists need, once nobody has older ones.
 pub(super) fn narrow(site: &Site) {
     for (head, keep) in [
         (&site.head, site.nodes().map(|node| node.keep).max()),
@@ -57,7 +57,7 @@ pub(super) fn narrow(site: &Site) {
 pub(super) fn free(lists: Vec<*mut *const Node>) {
     for list in lists.into_iter().filter(|list| *list != analyze::empty()) {
         let mut len = 1;
-        // SAFETY: (1) it is a list that `publish` made, as long as its null says; (2) nobody has it any more.
+        // SAFETY: (1) `publish` made this list, which ends with null; (2) nobody has it any more.
         unsafe {
             while !(*list.add(len - 1)).is_null() {
                 len += 1;

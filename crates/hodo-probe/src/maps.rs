@@ -13,7 +13,7 @@ pub(super) struct Mapping {
     pub write: bool,
     pub execute: bool,
     pub shared: bool,
-    /// Where in its file it begins.
+    /// The offset in its file.
     pub offset: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn read() -> Result<Vec<Mapping>, sys::Errno> {
             Err(error) => break Err(error),
         }
     };
-    // SAFETY: it is ours.
+    // SAFETY: the file is ours.
     unsafe { sys::close(file) };
     result?;
     Ok(text.split(|&byte| byte == b'\n').filter_map(line).collect())
@@ -59,20 +59,20 @@ fn number(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The mapping that an address is in.
+/// The mapping that contains an address.
 pub(super) fn find(maps: &[Mapping], addr: u64) -> Option<&Mapping> {
     let at = maps.partition_point(|map| map.range.end <= addr);
     maps.get(at).filter(|map| map.range.start <= addr)
 }
 
-/// The free place of `size` bytes nearest to `near` within `reach`. So much below and above it is free, too: the stack
-/// grows into what is below it.
+/// The nearest free range of `size` bytes within `reach` of `near`. `guard` bytes below and above it are free, too,
+/// because a stack above grows down towards it.
 pub(super) fn free(maps: &[Mapping], near: u64, size: u64, reach: u64, guard: u64) -> Option<u64> {
     const LOWEST: u64 = 0x1_0000;
     const HIGHEST: u64 = 0x7FFF_FFFE_0000;
     let mut best: Option<u64> = None;
     let mut start = LOWEST;
-    // Above the stack the kernel may show a page of its own.
+    // The kernel may map a page of its own above the stack.
     let ends = maps.iter().map(|map| (map.range.start, map.range.end));
     for (begin, end) in ends.chain([(HIGHEST, HIGHEST)]) {
         let (low, high) = (start + guard, begin.min(HIGHEST).saturating_sub(guard));
@@ -95,9 +95,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_function_is_in_a_mapping_that_runs() {
+    fn this_function_is_in_an_executable_mapping() {
         let maps = read().expect("there are mappings");
-        let here = this_function_is_in_a_mapping_that_runs as *const () as u64;
+        let here = this_function_is_in_an_executable_mapping as *const () as u64;
         let map = find(&maps, here).expect("one has this function");
         assert!(map.execute && !map.write && !map.shared);
         let place = free(&maps, here, 1 << 16, 1 << 30, 1 << 20).expect("there is room nearby");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read() {
+    fn lines_are_parsed() {
         let map = line(b"7f00-8f00 r-xp 00012000 fe:00 123   /lib/x").expect("a line");
         assert_eq!(map.range, 0x7F00..0x8F00);
         assert!(map.read && !map.write && map.execute && !map.shared);

@@ -1,9 +1,9 @@
 //! Detours: code for sites where a jump fits, so that a hit needs no signal.
 //!
-//! Where instructions begin in the bytes of a jump, but for the first, there is what makes a signal: a thread that is
-//! about to execute one of them, or a branch that nobody knows of, comes to the moved copy by it. So a jump is never
-//! wrong, however little is known of the code. How that is done, the files of each instruction set tell
-//! (`arch/*/detour.rs`).
+//! Where an instruction begins inside a jump's bytes (other than the first), those bytes raise a signal. A thread that
+//! is about to execute such an instruction, or a branch that nobody knows of, reaches the moved copy through that
+//! signal. So a jump is never wrong, however little is known of the code. The files of each instruction set
+//! (`arch/*/detour.rs`) say how this is done.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use super::arch::trampolines::Trampolines;
 use super::site::{Detour, Site, Variant};
 use hodo_sys::{Change, Memory};
 
-/// Makes a detour of a site, if it is possible. Returns what is to be written for it;
-/// the site's own jump is written later.
+/// Makes a detour for a site, if that is possible. Returns what must be written for it; the site's own jump is written
+/// later.
 pub(super) fn prepare(
     memory: &Memory,
     spots: &mut Trampolines,

@@ -1,9 +1,9 @@
-//! Changes running code: breakpoints and jumps, by the protocol under which no processor executes half an instruction.
+//! Changes running code: breakpoints and jumps, by a protocol under which no processor executes half an instruction.
 //!
-//! The first instruction becomes a breakpoint; then the rest is written, those places first at which an instruction of
-//! the program begins, as breakpoints; then what is in the breakpoint's place. Between these steps each processor
-//! executes a serializing instruction. So a thread that stands in the middle of what is overwritten comes to a
-//! breakpoint, however late, for the bytes at those places stay breakpoints as long as the jump is there.
+//! The first instruction becomes a breakpoint. Then the rest is written; places at which an instruction of the program
+//! begins are written first, as breakpoints. Then the breakpoint is replaced. Between these steps each processor
+//! executes a serializing instruction. So a thread that stands in the middle of the overwritten bytes reaches a
+//! breakpoint, however late: those places stay breakpoints as long as the jump is there.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use hodo_sys::{Change, Memory};
 /// Bytes of a breakpoint.
 const HEAD: usize = BREAKPOINT.len();
 
-/// What is to be at a site.
+/// What a site should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     /// The program's bytes.
@@ -26,8 +26,8 @@ pub(super) enum Want {
     Jump,
 }
 
-/// Makes sites what they should be. All are changed together, in two goes: jumps are taken away before what they
-/// overlap with is written.
+/// Brings sites into the wanted state. All are changed together, in two rounds: jumps are removed before anything that
+/// overlaps them is written.
 pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno> {
     let (away, other): (Vec<_>, Vec<_>) =
         wanted.iter().partition(|(site, _)| was(site) == Want::Jump);
@@ -35,7 +35,7 @@ pub(super) fn apply(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result
     change(memory, &other)
 }
 
-/// Makes changes that do not overlap.
+/// Applies changes that do not overlap.
 fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno> {
     let mut work: Vec<_> = wanted
         .iter()
@@ -72,7 +72,7 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
         };
         match (was, *want) {
             (Want::Jump, _) => {
-                // The starts of instructions come last.
+                // The starts of instructions are written last.
                 firsts.push((addr + HEAD as u64, stopped()));
                 seconds.push((addr + HEAD as u64, original()));
             }
@@ -86,7 +86,7 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
             }
             _ => {}
         }
-        // A jump may be written over it in the same go.
+        // A jump may be written over it in the same round.
         if *want == Want::Nothing && addr >= covered {
             lasts.push((addr, site.original[..HEAD].to_vec()));
         }
@@ -99,7 +99,7 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
     }
     for changes in &steps {
         if !changes.is_empty() {
-            // SAFETY: in this order, as said above, no thread executes half an instruction.
+            // SAFETY: in this order, as described above, no thread executes half an instruction.
             unsafe { memory.change(changes) }?;
             sys::sync_core();
         }
@@ -115,7 +115,7 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
     Ok(())
 }
 
-/// What is at a site.
+/// What is at a site now.
 fn was(site: &Site) -> Want {
     if site.jumped.load(Ordering::Acquire) != 0 {
         Want::Jump

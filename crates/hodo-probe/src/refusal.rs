@@ -1,4 +1,4 @@
-//! Why the engine does not do something.
+//! Why the engine refuses to do something.
 
 use alloc::string::String;
 use core::fmt;
@@ -9,9 +9,9 @@ use core::fmt;
 pub enum Refusal {
     /// Nothing that runs is mapped at the address.
     NotCode,
-    /// The code is memory that is shared with others, who would run into the breakpoint.
+    /// The code is in shared memory; other processes would run into the breakpoint.
     Shared,
-    /// No unwind table tells in which function the address is, so nothing tells where instructions begin.
+    /// No unwind table says which function the address is in, so it is not known where instructions begin.
     NoFunction,
     /// The address is not in the function that was given.
     OutsideFunction,
@@ -29,19 +29,19 @@ pub enum Refusal {
         /// Why.
         reason: &'static str,
     },
-    /// The code belongs to the engine.
+    /// The code is the engine's own.
     Engine,
-    /// The instruction cannot be executed in the way that was asked for.
+    /// The instruction cannot be executed in the way that was demanded.
     Execution(super::Execution),
-    /// A return probe is not at a function's first instruction.
+    /// The return probe is not at a function's first instruction.
     NotEntry,
-    /// The function's first instructions cannot be moved, as a return probe needs it.
+    /// The function's first instructions cannot be moved, which a return probe requires.
     NoReturn,
-    /// There is no handler, and it is not to be counted.
+    /// There is no handler, and the probe does not count.
     Nothing,
-    /// A handler is the place to register a probe from: it would wait for itself.
+    /// A probe was to be changed from within a handler, which would wait for itself.
     InHandler,
-    /// The kernel refused something: what, and the number of `errno.h`.
+    /// The kernel refused something: what, and its `errno`.
     Kernel(&'static str, i32),
 }
 

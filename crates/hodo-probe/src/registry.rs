@@ -21,17 +21,17 @@ use super::{
 };
 use hodo_sys::{Change, Memory};
 
-/// What the engine has while it works.
+/// The engine's working state.
 struct Inner {
     memory: Memory,
     spots: Trampolines,
-    /// The mappings, as they are when probes are registered.
+    /// The process's mappings, as of the last registration.
     maps: Vec<Mapping>,
     known: clobbers::Known,
-    /// What takes unwind tables, and the tables so far.
+    /// The function that takes unwind tables, and the tables so far.
     registrar: Option<unsafe extern "C" fn(*const u8)>,
     frames: Vec<&'static [u8]>,
-    /// A word that is 1 in the process that wrote it, and 0 in a child that `fork` made of it.
+    /// A word that is 1 in the process that wrote it, and 0 in a child that `fork` made.
     marker: u64,
     /// When breakpoints become jumps.
     optimization: Optimization,
@@ -40,12 +40,12 @@ struct Inner {
 }
 
 struct Registry {
-    /// The process that holds it, or 0: a child of `fork` does not wait for a thread that it does not have.
+    /// The process that holds the lock, or 0: a child of `fork` does not wait for a thread that it does not have.
     holder: AtomicUsize,
     inner: UnsafeCell<Option<Inner>>,
 }
 
-// SAFETY: `inner` is used by the holder only.
+// SAFETY: only the holder uses `inner`.
 unsafe impl Sync for Registry {}
 
 static REGISTRY: Registry = Registry {
@@ -53,7 +53,7 @@ static REGISTRY: Registry = Registry {
     inner: UnsafeCell::new(None),
 };
 
-/// The engine is there.
+/// Whether the engine has started.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 struct Guard;
@@ -94,7 +94,7 @@ fn kernel(what: &'static str) -> impl Fn(sys::Errno) -> Refusal {
 
 const WRITE: &str = "code cannot be written";
 
-/// Starts the engine, if it is not.
+/// Starts the engine if it has not started.
 pub(super) fn start() -> Result<(), Refusal> {
     if STARTED.load(Ordering::Acquire) {
         return Ok(());
@@ -128,16 +128,16 @@ pub(super) fn start() -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The engine's memory, in this process.
+/// The engine's state, refreshed if this process is a child of `fork`.
 fn inner(_: &mut Guard) -> Result<&mut Inner, Refusal> {
     // SAFETY: the lock is held.
     let inner = unsafe { (*REGISTRY.inner.get()).as_mut() };
     let inner = inner.ok_or(Refusal::Nothing)?;
     let marker = inner.marker as *mut u64;
-    // SAFETY: it is a page of our own.
+    // SAFETY: it is our own page.
     unsafe {
         if marker.read_volatile() == 0 {
-            // The file that is open is the parent's memory.
+            // The open file is the parent's memory.
             inner.memory = Memory::open().map_err(kernel("/proc/self/mem cannot be opened"))?;
             threads::forked();
             marker.write_volatile(1);
@@ -149,13 +149,13 @@ fn inner(_: &mut Guard) -> Result<&mut Inner, Refusal> {
     Ok(inner)
 }
 
-/// Whether a site is to be armed.
+/// Returns whether a site should be armed.
 fn is_wanted(site: &Site) -> bool {
     let mut nodes = site.nodes().chain(site.return_nodes());
     nodes.any(|node| node.enabled.load(Ordering::Relaxed) != 0)
 }
 
-/// Whether the probes of a site leave the way of execution open to a detour.
+/// Returns whether no probe of a site demands another way of execution than a detour.
 fn may_jump(site: &Site) -> bool {
     let forced = site.forced.load(Ordering::Acquire);
     site.after.load(Ordering::Acquire) == 0
@@ -175,7 +175,8 @@ fn hand_over(site: &Site) {
     }
 }
 
-/// Makes sites what their probes want: with their neighbours, for a jump may not overwrite another site.
+/// Brings sites into the state that their probes want. Their neighbours come along, because a jump must not overwrite
+/// another site.
 fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     let mut all: Vec<&'static Site> = Vec::with_capacity(sites.len());
     for site in sites {
@@ -186,7 +187,7 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     all.sort_by_key(|site| site.addr());
     all.dedup_by_key(|site| site.addr());
     let mut wanted = Vec::with_capacity(all.len());
-    // Jumps that lead to another detour than they should.
+    // Jumps that lead to a detour other than the one they should.
     let mut changed = Vec::new();
     let mut code = Vec::new();
     for site in all {
@@ -234,7 +235,7 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         wanted.push((site, want));
     }
     code.sort();
-    // SAFETY: into islands, where nothing executes this yet.
+    // SAFETY: it writes into islands, where nothing executes this code yet.
     unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE))?;
     let stops: Vec<_> = changed
         .iter()
@@ -248,14 +249,14 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
 }
 
 impl Inner {
-    /// Whether a site may have a jump now, or has one.
+    /// Returns whether a site may have a jump now, or has one already.
     fn is_time(&self, site: &Site) -> bool {
         self.optimization == Optimization::Automatic
             || site.jumped.load(Ordering::Acquire) != 0
             || site.forced.load(Ordering::Acquire) == Execution::Optimized as u32
     }
 
-    /// The detour of a site, made if need be. Its code is added to what is to be written.
+    /// The detour of a site; makes it if needed, and adds its code to what will be written.
     fn detour(
         &mut self,
         site: &'static Site,
@@ -268,7 +269,7 @@ impl Inner {
         if let Some(frames) = detour.frames.filter(|_| is_new) {
             self.frames.push(frames);
             if let Some(register) = self.registrar {
-                // SAFETY: it is what takes such tables.
+                // SAFETY: `register` takes such tables.
                 unsafe { register(frames.as_ptr()) };
             }
         }
@@ -276,14 +277,14 @@ impl Inner {
     }
 }
 
-/// Says when breakpoints become jumps.
+/// Sets when breakpoints become jumps.
 pub(super) fn set_optimization(optimization: Optimization) -> Result<(), Refusal> {
     let mut guard = lock()?;
     inner(&mut guard)?.optimization = optimization;
     Ok(())
 }
 
-/// Makes jumps of breakpoints, all together. Returns of how many.
+/// Turns breakpoints into jumps, all together. Returns how many it turned.
 pub(super) fn optimize() -> Result<usize, Refusal> {
     let mut guard = lock()?;
     let inner = inner(&mut guard)?;
@@ -303,13 +304,13 @@ pub(super) fn optimize() -> Result<usize, Refusal> {
     Ok(jumps.count())
 }
 
-/// Names what takes unwind tables.
+/// Sets the function that takes unwind tables.
 pub(super) fn register_frames(register: unsafe extern "C" fn(*const u8)) -> Result<(), Refusal> {
     let mut guard = lock()?;
     let inner = inner(&mut guard)?;
     if inner.registrar.replace(register).is_none() {
         for frames in &inner.frames {
-            // SAFETY: it is what takes such tables.
+            // SAFETY: `register` takes such tables.
             unsafe { register(frames.as_ptr()) };
         }
     }
@@ -345,7 +346,7 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         .sites
         .extend(sites.iter().map(|site| (site.addr(), *site)));
     code.sort();
-    // SAFETY: into islands, where nothing executes this yet.
+    // SAFETY: it writes into islands, where nothing executes this code yet.
     let written = unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE));
     let result = written.and_then(|()| arm(inner, &sites));
     if old.iter().any(|list| *list != analyze::empty()) {
@@ -451,19 +452,19 @@ fn node(
     NonNull::from(Box::leak(node))
 }
 
-/// A probe that is to be taken away.
+/// A probe that is being removed.
 type Parts = (&'static Site, NonNull<Node>, Option<NonNull<Node>>);
 
 fn parts(probe: &Probe) -> Parts {
     (probe.site, probe.node, probe.returns.map(|(node, _)| node))
 }
 
-/// Takes a probe away, which is not used after this.
+/// Removes a probe, which is not used afterwards.
 pub(super) fn forget(probe: &Probe) -> Result<(), Refusal> {
     remove(&[parts(probe)])
 }
 
-/// Takes probes away.
+/// Removes probes.
 pub(super) fn unregister(probes: Vec<Probe>) -> Result<(), Refusal> {
     let probes: Vec<_> = probes
         .into_iter()
@@ -502,14 +503,15 @@ fn remove(probes: &[Parts]) -> Result<(), Refusal> {
         }
         settle(site);
     }
-    // What is left at a site may now be done in another way.
+    // The remaining probes of a site may now allow another way of execution.
     arm(inner, &sites)?;
     threads::wait();
     free(old);
     sites.iter().for_each(|site| narrow(site));
     for (_, node, returns) in probes {
         for node in returns.iter().chain([node]) {
-            // SAFETY: (1) it was made by a box; (2) no list has it, and no handler runs that was called by one.
+            // SAFETY: (1) a box made it; (2) no list contains it any more, and no handler that was called from it still
+            // runs.
             unsafe { drop(Box::from_raw(node.as_ptr())) };
         }
     }

@@ -1,12 +1,12 @@
 //! Return probes. The detour calls the function's body, so the body's `ret` comes back to the detour, which then
 //! returns itself. Both returns match a call, so the processor predicts them.
 //!
-//! Meanwhile the real return address is in the shadow: at a constant distance from its place on the stack. There is no
-//! pointer that had to be kept: recursion, `longjmp`, signal handlers, coroutines and `fork` need no care. A function
-//! whose return address leads to a detour already was jumped to by a probed one, whose place in the shadow is in use:
-//! it, and one on a stack that has no shadow, runs without its exit, which is counted.
+//! Meanwhile the real return address is in the shadow, at a constant distance from its place on the stack. No pointer
+//! has to be maintained, so recursion, `longjmp`, signal handlers, coroutines and `fork` need no special care. If a
+//! function's return address already leads to a detour, a probed function has jumped to it, and its place in the shadow
+//! is in use. Such a function, and one on a stack without a shadow, runs without its exit, which is counted.
 //!
-//! Unwinders find the caller by tables that [`register_frames`](super::Engine::register_frames) hands to them.
+//! Unwinders find the caller through tables that [`register_frames`](super::Engine::register_frames) passes to them.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::arch;
 use super::sys::{self, Errno};
 
-/// Where return addresses have a shadow, and how far that is below them.
+/// Where return addresses have a shadow, and how far below them it is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub low: u64,
@@ -22,12 +22,12 @@ pub(super) struct Window {
     pub distance: u64,
 }
 
-/// The lowest place of a return address that has a shadow; 0 while there is none. The place above the highest.
+/// The lowest place of a return address that has a shadow, or 0 before there is one; and the end of the highest.
 static LOW: AtomicU64 = AtomicU64::new(0);
 static TOP: AtomicU64 = AtomicU64::new(0);
 static DISTANCE: AtomicU64 = AtomicU64::new(0);
 
-/// Reserves the shadow. It takes memory only where it is used.
+/// Reserves the shadow, which takes memory only where it is used.
 pub(super) fn start() -> Result<(), Errno> {
     if LOW.load(Ordering::Acquire) != 0 {
         return Ok(());
@@ -58,9 +58,9 @@ pub(super) fn window() -> Window {
     }
 }
 
-/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the end. Where the
-/// stack pointer is moved, an unwinder that looks from a signal would be wrong; from a callee it looks at the first
-/// byte only.
+/// Unwind tables (DWARF 5, section 6.4) for the code from the point of return on: a CIE, an FDE and the terminator.
+/// They are wrong for an unwinder that starts from a signal where the stack pointer has moved; one that starts from a
+/// callee looks only at the first byte.
 pub(super) fn unwind_tables([start, end]: [u64; 2]) -> Vec<u8> {
     fn entry(out: &mut Vec<u8>, mut body: Vec<u8>) {
         body.resize(body.len().next_multiple_of(8) + 4, 0);
@@ -69,7 +69,7 @@ pub(super) fn unwind_tables([start, end]: [u64; 2]) -> Vec<u8> {
     }
     let [back, stack] = arch::returns::COLUMNS;
     let mut cie = vec![0, 0, 0, 0, 1, 0, 1, 0x78, back];
-    // The frame's address is 8 below the stack pointer; it must differ from the caller's.
+    // The frame's address is 8 below the stack pointer, so that it differs from the caller's.
     cie.extend([0x12, stack, 1]); // def_cfa_sf sp, 1 (times -8)
     let mut address = vec![0x0E]; // const8u
     address.extend(window().distance.to_le_bytes());

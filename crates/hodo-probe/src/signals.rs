@@ -1,5 +1,5 @@
-//! The engine's handlers of the signals that breakpoints and faults raise. They come before the program's, which see
-//! what they would see without the engine.
+//! The engine's handlers for the signals that breakpoints and faults raise. They run before the program's handlers,
+//! which see what they would see without the engine.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +17,7 @@ const FAULTS: [i32; 4] = [sys::SIGSEGV, sys::SIGBUS, sys::SIGILL, sys::SIGFPE];
 
 static INSTALLED: AtomicU32 = AtomicU32::new(0);
 
-/// All signals but those of faults and breakpoints: they wait while a breakpoint is dealt with.
+/// All signals except those of faults and breakpoints: they wait while a breakpoint is being handled.
 fn others() -> u64 {
     FAULTS
         .iter()
@@ -28,7 +28,7 @@ fn others() -> u64 {
 /// Installs the handlers, once.
 ///
 /// # Errors
-/// The kernel's number.
+/// The kernel's error number.
 pub(super) fn install() -> Result<(), sys::Errno> {
     for signal in [sys::SIGTRAP].into_iter().chain(FAULTS) {
         let bit = 1 << signal;
@@ -39,11 +39,11 @@ pub(super) fn install() -> Result<(), sys::Errno> {
         let handler = if trap { on_trap } else { on_fault };
         let action = Action {
             handler: handler as *const () as usize,
-            // Handlers of probes may need more than an alternate stack has. Stacks that overflow need one.
+            // Probe handlers may need more room than an alternate stack has, but stacks that overflow need one.
             flags: sys::SA_SIGINFO | sys::SA_NODEFER | if trap { 0 } else { sys::SA_ONSTACK },
             mask: if trap { others() } else { 0 },
         };
-        // SAFETY: (1) the handlers are ours; (2) the earlier action is stored before, and by the engine's lock alone.
+        // SAFETY: (1) the handlers are ours; (2) the earlier action is stored first, and only under the engine's lock.
         unsafe {
             let earlier = sys::sigaction(signal, None)?;
             keep(signal, earlier);
@@ -54,7 +54,7 @@ pub(super) fn install() -> Result<(), sys::Errno> {
     Ok(())
 }
 
-/// Whether all the handlers are still those of the engine: programs that set their own later take them away.
+/// Returns whether all handlers are still the engine's: a program that sets its own later replaces them.
 pub(super) fn intact() -> bool {
     [sys::SIGTRAP].into_iter().chain(FAULTS).all(|signal| {
         let ours = if signal == sys::SIGTRAP {
@@ -62,17 +62,17 @@ pub(super) fn intact() -> bool {
         } else {
             on_fault
         };
-        // SAFETY: nothing is set.
+        // SAFETY: it only queries.
         let found = unsafe { sys::sigaction(signal, None) };
         found.is_ok_and(|action| action.handler == ours as *const () as usize)
     })
 }
 
 extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: the kernel's pointers are good while the handler runs.
+    // SAFETY: the kernel's pointers are valid while the handler runs.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
     let thread = threads::current();
-    // A breakpoint in what deals with breakpoints (`memcpy`, perhaps), or in a handler of a probe.
+    // A breakpoint in what handles breakpoints (`memcpy`, perhaps), or in a probe's handler.
     if thread.is_some_and(|thread| thread.trapping.load(Ordering::Relaxed) != 0)
         && trap::pass(context)
     {
@@ -93,9 +93,9 @@ extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
 }
 
 extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
-    // SAFETY: the kernel's pointers are good while the handler runs.
+    // SAFETY: the kernel's pointers are valid while the handler runs.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
-    // Others come from a process, and not from what the thread did.
+    // Other signals come from a process, not from what the thread did.
     let made_here = info.code > 0;
     let ours = |context: &mut Context| {
         arch::faulted(signal, info.code, info.addr, context) || recovered(context)
@@ -120,9 +120,9 @@ extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
     }
 }
 
-/// Leaves a handler of a probe that faulted.
+/// Leaves a probe's handler that has faulted. Returns whether there was one.
 fn recovered(context: &mut Context) -> bool {
-    // SAFETY: the pointer is null or leads into the table.
+    // SAFETY: the pointer is null or points into the table.
     let thread: Option<&Thread> = unsafe { arch::common::thread_pointer().as_ref() };
     let Some(thread) = thread.filter(|thread| thread.busy.load(Ordering::Relaxed) != 0) else {
         return false;
@@ -131,7 +131,7 @@ fn recovered(context: &mut Context) -> bool {
     if to == 0 {
         return false;
     }
-    // SAFETY: the probe whose handler runs is there.
+    // SAFETY: a probe whose handler is running is alive.
     if let Some(node) = unsafe { thread.probe.load(Ordering::Relaxed).as_ref() } {
         node.faults.fetch_add(1, Ordering::Relaxed);
         node.faulted.store(1, Ordering::Relaxed);
@@ -141,7 +141,7 @@ fn recovered(context: &mut Context) -> bool {
     true
 }
 
-/// A fault of a moved instruction: the program's handler sees it where the program has it.
+/// Handles a fault of a moved instruction: the program's handler sees it at the original instruction.
 fn moved(signal: i32, info: &mut Info, context: &mut Context) {
     let here = context.pc();
     let Some(place) = trap::original(here) else {
@@ -149,11 +149,11 @@ fn moved(signal: i32, info: &mut Info, context: &mut Context) {
         return;
     };
     if is_default(signal) {
-        // Nobody looks. It faults again, and ends the process.
+        // The program has no handler. The instruction faults again, and that ends the process.
         reset(signal);
         return;
     }
-    // Of some faults the kernel tells where the instruction is, not what it has accessed.
+    // For some faults the kernel reports the address of the instruction instead of the one accessed.
     if info.addr == here {
         info.addr = place.addr;
     }
@@ -161,7 +161,7 @@ fn moved(signal: i32, info: &mut Info, context: &mut Context) {
     context.pop(place.pushed);
     chain(signal, info, context);
     if context.pc() == place.addr {
-        // To be tried again, which is no further hit.
+        // The instruction will be tried again, which does not count as another hit.
         context.set_pc(here);
         context.pop(-place.pushed);
     } else if let Some(copy) = INSIDE.get(context.pc()) {

@@ -1,4 +1,4 @@
-//! A place in the code that has, or had, a probe. Sites stay: signals may come late.
+//! A place in the code that has, or had, a probe. Sites are never freed, because signals may come late.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -12,33 +12,33 @@ use super::layout::{Head, Node};
 
 /// Sites by their addresses.
 pub(super) static SITES: Index = Index::new();
-/// For instructions that a jump has overwritten in part: the address of the moved copy.
+/// For instructions that a jump has partly overwritten: the address of the moved copy.
 pub(super) static INSIDE: Index = Index::new();
 
 /// Our code for one site.
 pub(super) struct SiteCode {
     pub site: &'static Site,
     pub range: Range<u64>,
-    /// Addresses of moved instructions: in the program, and here.
+    /// Addresses of moved instructions: in the program, and in the copy.
     pub map: Vec<(u64, u64)>,
-    /// The last instruction, if it is a call: its copy pushes first.
+    /// The last instruction, if it is a call: its copy pushes the return address first.
     pub calls: Option<u64>,
     /// The breakpoint at its end, if it has one.
     pub trap: Option<u64>,
-    /// An instruction of the engine's own that may fault, and where to go on then.
+    /// An engine instruction that may fault, and where execution then continues.
     pub guard: Option<(u64, u64)>,
 }
 
 /// What a detour does before the moved instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Variant {
-    /// It calls handlers.
+    /// Calls handlers.
     Plain,
-    /// It calls handlers, and those of the return.
+    /// Calls handlers, and those of the return.
     Returning,
-    /// It counts.
+    /// Counts.
     Counting,
-    /// It calls handlers of the return only.
+    /// Calls only the return's handlers.
     ReturnsOnly,
 }
 
@@ -46,49 +46,49 @@ pub(super) enum Variant {
 pub(super) struct Detour {
     /// The jump, if there is room for one.
     pub jump: Option<Vec<u8>>,
-    /// Offsets of instructions that it overwrites, but for the first.
+    /// Offsets of the instructions it overwrites, except the first.
     pub inside: Vec<u8>,
-    /// Where one goes on after the handlers of the entry.
+    /// Where execution continues after the entry's handlers.
     pub after: u64,
     /// Its unwind tables, if it has return handlers.
     pub frames: Option<&'static [u8]>,
 }
 
-/// A site. [`Head`] is first: detours know it by the same address.
+/// A site. [`Head`] comes first, so that detours know the site by the same address.
 #[repr(C)]
 pub(super) struct Site {
     pub head: Head,
-    /// The bytes of the instruction, and some after it, as the program has them.
+    /// The bytes of the instruction and some that follow it, as the program has them.
     pub original: [u8; 24],
-    /// How many bytes of it are known.
+    /// How many of these bytes are known.
     pub known: u8,
     /// Length of the instruction.
     pub len: u8,
-    /// How it is done on the saved registers, if it can be.
+    /// How to execute it on the saved registers, if that is possible.
     pub simulation: Option<Simulation>,
-    /// The instruction moved, with a jump after it; or null.
+    /// The moved instruction with a jump after it; or null.
     pub boosted: AtomicPtr<SiteCode>,
-    /// The instruction moved, with a breakpoint after it; or null.
+    /// The moved instruction with a breakpoint after it; or null.
     pub stepped: AtomicPtr<SiteCode>,
-    /// What a jump at the site leads to, once that was made; or null.
+    /// What a jump at the site leads to, once that has been made; or null.
     pub detour: AtomicPtr<Detour>,
-    /// The detours that were made, by [`Variant`].
+    /// The detours that have been made, by [`Variant`].
     pub variants: [AtomicPtr<Detour>; 4],
-    /// Where the detour counts that does no more; or null.
+    /// The counter of the detour that only counts; or null.
     pub counter: AtomicPtr<AtomicU64>,
     /// Return handlers.
     pub returns: Head,
-    /// Calls whose exit was not seen.
+    /// Calls whose exit was missed.
     pub unreturned: AtomicU64,
     /// 1 while a jump is at the site, or is being written.
     pub jumped: AtomicU32,
-    /// The function that it is in.
+    /// The function that contains the site.
     pub function: Range<u64>,
-    /// For each variant, 1 if none is possible.
+    /// For each variant, 1 if it cannot be made.
     pub hopeless: [AtomicU32; 4],
-    /// Probes of the list that have a handler after the instruction.
+    /// How many probes of the list have a handler after the instruction.
     pub after: AtomicU32,
-    /// Probes of the list that ask for a certain way of executing it, one of `Execution` as a number.
+    /// The greatest `Execution`, as a number, that a probe of the list demands, or 0.
     pub forced: AtomicU32,
 }
 
@@ -117,7 +117,7 @@ impl Site {
         self.head.addr + u64::from(self.len)
     }
 
-    /// How many bytes of the program are overwritten while the site is armed.
+    /// How many of the program's bytes are overwritten while the site is armed.
     pub(super) fn patched(&self) -> usize {
         if self.jumped.load(Ordering::Acquire) == 0 {
             return BREAKPOINT.len();
@@ -125,7 +125,7 @@ impl Site {
         self.jump().map_or(BREAKPOINT.len(), |jump| jump.len())
     }
 
-    /// The jump that is there, or is to be.
+    /// The jump that is there, or will be.
     pub(super) fn jump(&self) -> Option<&'static [u8]> {
         // SAFETY: detours stay.
         let detour = unsafe { self.detour.load(Ordering::Acquire).as_ref() };
@@ -137,12 +137,12 @@ impl Site {
         &self.original[..usize::from(self.len)]
     }
 
-    /// The probes. They are there as long as the thread is marked as busy, or the engine's lock is held.
+    /// The probes. They are valid as long as the thread is marked as busy, or the engine's lock is held.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
         nodes(&self.head)
     }
 
-    /// The return handlers, which are there as long as the probes.
+    /// The return handlers, valid as long as the probes.
     pub(super) fn return_nodes(&self) -> impl Iterator<Item = &Node> {
         nodes(&self.returns)
     }
@@ -165,7 +165,7 @@ impl Site {
         (counts && self.return_nodes().next().is_none()).then_some(node)
     }
 
-    /// Whether it may be executed elsewhere.
+    /// Returns whether the instruction may be executed elsewhere.
     pub(super) fn has_copy(&self) -> bool {
         self.boosted().is_some() || self.stepped().is_some()
     }
@@ -184,7 +184,8 @@ impl Site {
 fn nodes(head: &Head) -> impl Iterator<Item = &Node> {
     let mut at = head.list.load(Ordering::Acquire);
     core::iter::from_fn(move || {
-        // SAFETY: (1) lists end with null, so that this is within one; (2) they and their nodes live as callers say.
+        // SAFETY: (1) lists end with null, so this stays within one; (2) lists and nodes live as long as the callers
+        // say.
         unsafe {
             let node = (*at).as_ref()?;
             at = at.add(1);

@@ -1,4 +1,4 @@
-//! Other requests of the engine to the kernel: mappings and signals.
+//! The engine's other system calls: mappings and signals.
 
 use hodo_sys::sys::call;
 
@@ -25,31 +25,31 @@ pub(super) const SIGBUS: i32 = 7;
 pub(super) const SIGFPE: i32 = 8;
 pub(super) const SIGSEGV: i32 = 11;
 
-/// Maps fresh memory; at an address only if nothing is there.
+/// Maps fresh memory; at the given address only if nothing is there.
 pub(super) fn map(at: u64, size: usize, protection: usize, flags: usize) -> Result<u64, Errno> {
     let fixed = if at == 0 { 0 } else { MAP_FIXED_NOREPLACE };
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | fixed | flags;
-    // SAFETY: nothing that is mapped already is replaced.
+    // SAFETY: no existing mapping is replaced.
     let place =
         unsafe { call(MMAP, [at as usize, size, protection, flags, usize::MAX, 0]) }? as u64;
     if at != 0 && place != at {
-        // A kernel that does not know the flag takes the address for a hint.
-        // SAFETY: it was mapped just now, and nobody knows it.
+        // A kernel that does not know the flag takes the address as a hint.
+        // SAFETY: it was just mapped, and nobody else knows of it.
         let _ = unsafe { call(MUNMAP, [place as usize, size, 0, 0, 0, 0]) };
         return Err(17);
     }
     Ok(place)
 }
 
-/// Has a page be zeros in children that `fork` makes.
+/// Makes a page read as zeros in children of `fork`.
 pub(super) fn wipe_on_fork(at: u64, size: usize) -> Result<(), Errno> {
-    // SAFETY: a mapping of our own.
+    // SAFETY: it is our own mapping.
     unsafe { call(MADVISE, [at as usize, size, MADV_WIPEONFORK, 0, 0, 0]) }.map(|_| ())
 }
 
 /// Leaves a mapping out of core dumps.
 pub(super) fn leave_out_of_dumps(at: u64, size: usize) {
-    // SAFETY: a mapping of our own.
+    // SAFETY: it is our own mapping.
     let _ = unsafe { call(MADVISE, [at as usize, size, MADV_DONTDUMP, 0, 0, 0]) };
 }
 
@@ -60,7 +60,7 @@ pub(super) const SA_RESETHAND: u64 = 0x8000_0000;
 /// Sets the thread's signal mask.
 pub(super) fn set_mask(mask: u64) {
     const SIG_SETMASK: usize = 2;
-    // SAFETY: the mask is of the kernel's form.
+    // SAFETY: the mask has the kernel's form.
     let _ = unsafe {
         call(
             RT_SIGPROCMASK,

@@ -1,5 +1,5 @@
-//! The table of threads: who runs a handler. It needs no libc: a thread finds its entry by eight bytes of thread-local
-//! memory, which begin as zeros.
+//! The table of threads, which says who is running a handler. It needs no libc: a thread finds its entry through eight
+//! bytes of thread-local memory that start as zeros.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use super::arch::common;
 use super::layout::Thread;
 use super::sys;
 
-/// Threads at once that can have an entry. Further ones miss all hits, which are counted together.
+/// How many threads can have an entry at once. Further threads miss all hits, which are counted together.
 pub(super) const THREADS: usize = 16384;
 
 static TABLE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
@@ -29,7 +29,7 @@ pub(super) fn start() -> Result<(), sys::Errno> {
     Ok(())
 }
 
-/// Entries that have been used are below this.
+/// All entries that have been used are below this.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 fn used() -> &'static [Thread] {
@@ -41,13 +41,13 @@ fn table(entries: usize) -> &'static [Thread] {
     if table.is_null() {
         return &[];
     }
-    // SAFETY: the mapping has that many entries, of which all zeros are valid, and stays.
+    // SAFETY: the mapping has that many entries and stays; all zeros is a valid entry.
     unsafe { core::slice::from_raw_parts(table, entries) }
 }
 
-/// The running thread's entry, made if need be; nothing if there is no room.
+/// The running thread's entry, claimed if needed; `None` if there is no room.
 pub(super) fn current() -> Option<&'static Thread> {
-    // SAFETY: the pointer is null or leads into the table.
+    // SAFETY: the pointer is null or points into the table.
     unsafe { claim().as_ref() }
 }
 
@@ -66,7 +66,7 @@ pub(super) extern "C" fn claim() -> *const Thread {
                 .is_ok();
         if free {
             HIGHEST.fetch_max(index + 1, Ordering::AcqRel);
-            // A signal handler that interrupted this may have been faster.
+            // A signal handler that interrupted this may have claimed one first.
             let known = common::thread_pointer();
             if !known.is_null() {
                 thread.tid.store(0, Ordering::Release);
@@ -80,14 +80,14 @@ pub(super) extern "C" fn claim() -> *const Thread {
     core::ptr::null()
 }
 
-/// Whether the running thread is in a handler.
+/// Returns whether the running thread is in a handler.
 pub(super) fn in_handler() -> bool {
     current().is_some_and(|thread| thread.busy.load(Ordering::Relaxed) != 0)
 }
 
-/// Waits until all handlers that run now have ended: what was taken away from the lists before is then unused.
+/// Waits until all handlers that are running now have ended: then nobody uses what was removed from the lists before.
 pub(super) fn wait() {
-    // After this a thread that is not seen to be busy will see the lists as they are now.
+    // From here on, a thread that does not show as busy sees the lists as they are now.
     sys::barrier();
     let mine = common::thread_pointer();
     for thread in used() {
@@ -101,7 +101,7 @@ pub(super) fn wait() {
         {
             tries += 1;
             if tries > 100 {
-                // A thread that was ended in a handler never comes back.
+                // A thread that ended inside a handler never comes back.
                 let tid = thread.tid.load(Ordering::Relaxed);
                 if tries.is_multiple_of(1000) && sys::signal_thread(tid, 0).is_err() {
                     thread.busy.store(0, Ordering::Release);
@@ -113,7 +113,7 @@ pub(super) fn wait() {
     }
 }
 
-/// Takes entries back from threads that have ended. Costs a system call for each entry in use.
+/// Takes back the entries of threads that have ended. Costs a system call per entry in use.
 pub(super) fn sweep() {
     let mine = common::thread_pointer();
     for thread in used() {
@@ -124,7 +124,7 @@ pub(super) fn sweep() {
     }
 }
 
-/// In a child of `fork`, which has one thread: the entries of all others are free.
+/// Called in a child of `fork`, which has one thread: frees the entries of all others.
 pub(super) fn forked() {
     let mine = common::thread_pointer();
     for thread in used() {

@@ -9,7 +9,7 @@ use super::layout::{Handler, Node, Thread};
 use super::site::{INSIDE, Site};
 use super::{Execution, sys, threads};
 
-/// Deals with a breakpoint if it is one of the engine's.
+/// Handles a breakpoint if it is one of the engine's. Returns whether it was.
 pub(super) fn trapped(context: &mut Context) -> bool {
     if context.switched() {
         return true;
@@ -25,7 +25,7 @@ pub(super) fn trapped(context: &mut Context) -> bool {
         return true;
     }
     if site.is_some() {
-        // It was taken away meanwhile.
+        // It was removed in the meantime.
         context.set_pc(addr);
         return true;
     }
@@ -36,7 +36,7 @@ pub(super) fn trapped(context: &mut Context) -> bool {
     true
 }
 
-/// Deals with a breakpoint of the engine's without calling a handler, or any function outside the engine: goes to a
+/// Passes one of the engine's breakpoints without calling a handler, or any function outside the engine: continues at a
 /// copy of the instruction. Returns false if that is not possible.
 pub(super) fn pass(context: &mut Context) -> bool {
     let addr = context.breakpoint();
@@ -54,7 +54,8 @@ pub(super) fn pass(context: &mut Context) -> bool {
         if !done {
             return false;
         }
-        // The list stays: what made the thread busy keeps it. Else nobody waits for a thread that is not seen to be.
+        // The list stays valid: whatever made the thread busy keeps it. If the thread is not known to be busy, nobody
+        // waits for it.
         site.nodes().for_each(miss);
         site.return_nodes().for_each(miss);
         return true;
@@ -86,7 +87,8 @@ fn call(thread: &Thread, site: &Site, registers: &mut Registers, after: bool) {
         thread
             .probe
             .store(core::ptr::from_ref(node).cast_mut(), Ordering::Relaxed);
-        // SAFETY: (1) it is a handler, whose registration says that it is sound here; (2) the thread is busy.
+        // SAFETY: (1) it is a handler, which is sound here by the contract of registration; (2) the thread is marked as
+        // busy.
         unsafe {
             let handler: Handler = core::mem::transmute(handler);
             arch::guarded(thread, handler, registers, node.data);
@@ -122,7 +124,7 @@ fn hit(site: &Site, context: &mut Context) {
         return;
     };
     if thread.busy.load(Ordering::Relaxed) != 0 {
-        // The list stays: what made the thread busy keeps it.
+        // The list stays valid: whatever made the thread busy keeps it.
         site.nodes().for_each(miss);
         site.return_nodes().for_each(miss);
         go_on(site, None, registers, context);
@@ -147,8 +149,7 @@ fn hit(site: &Site, context: &mut Context) {
     end(thread);
 }
 
-/// Executes the instruction: on the registers, or by going to a copy of it. With a thread, handlers are called after
-/// it.
+/// Executes the instruction: on the registers, or at a copy of it. If a thread is given, handlers are called after it.
 fn go_on(site: &Site, thread: Option<&Thread>, mut registers: Registers, context: &mut Context) {
     let after = thread.is_some() && site.after.load(Ordering::Acquire) != 0;
     let forced = site.forced.load(Ordering::Acquire);
@@ -181,7 +182,7 @@ fn go_on(site: &Site, thread: Option<&Thread>, mut registers: Registers, context
     context.set(&registers);
 }
 
-/// A simulated instruction has faulted: the program's handler sees that at the instruction.
+/// A simulated instruction has faulted: the program's handler sees the fault at the instruction itself.
 fn fault(registers: &Registers, context: &mut Context) {
     context.set(registers);
     let Some(thread) = threads::current() else {
@@ -214,21 +215,21 @@ fn stepped(site: &Site, context: &mut Context) {
     end(thread);
 }
 
-/// Where to go on after an instruction of an island that may fault.
+/// Where execution continues after a guarded instruction of an island has faulted.
 pub(super) fn guarded(addr: u64) -> Option<u64> {
     let (at, to) = islands::piece(addr)?.guard?;
     (at == addr).then_some(to)
 }
 
-/// What a place in an island stands for.
+/// What an address in an island corresponds to.
 pub(super) struct Origin {
     /// The program's instruction.
     pub addr: u64,
-    /// Bytes that the copy has pushed already when it faults, and the original would not have.
+    /// Bytes that the copy has already pushed when it faults, and that the original would not have pushed.
     pub pushed: i64,
 }
 
-/// The program's instruction that an instruction of an island was moved from.
+/// The program's instruction from which an instruction of an island was copied.
 pub(super) fn original(addr: u64) -> Option<Origin> {
     let piece = islands::piece(addr)?;
     let at = piece.map.partition_point(|(_, new)| *new <= addr);

@@ -1,4 +1,4 @@
-//! Probes of the engine and static keys in one process: both change code, one between the places of the other.
+//! Engine probes and static keys in one process: both change code, one right next to the other.
 
 #[path = "engine/emulator.rs"]
 #[allow(dead_code)]
@@ -32,7 +32,7 @@ macro_rules! functions {
 
 functions!(one 3, two 5, three 7, four 9, five 11, six 13);
 
-/// The tests of one process take turns: they probe the same functions.
+/// The tests of one process take turns, because they probe the same functions.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn engine() -> Engine {
@@ -67,7 +67,7 @@ fn switching_keys_beside_probes_loses_nothing() {
         });
         let begin = Instant::now();
         let mut rounds = 0_u64;
-        // Longer on a busy machine.
+        // It takes longer on a busy machine.
         let time = |seconds| begin.elapsed() < Duration::from_secs(seconds);
         while time(2) || rounds <= 10 && time(60) {
             KEY.enable().expect("switched");

@@ -1,4 +1,4 @@
-//! Runs instructions of real programs alone and under a probe, each way of executing them, on the same random state,
+//! Runs instructions of real programs alone and under a probe, in each way of executing them, on the same random state,
 //! and compares everything: registers, flags, vector registers, memory, where control went, and faults.
 #![cfg(target_arch = "x86_64")]
 
@@ -16,7 +16,7 @@ use iced_x86::{Code, FlowControl, Instruction};
 use machine::samples::{Random, adapt, forms, state};
 use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, Outcome, State};
 
-/// Random states on which each sample runs in each way.
+/// Random states per sample and way of execution.
 const STATES: u64 = 2;
 /// Where the code is: a private mapping in reach of the arena.
 const CODE: u64 = 0x2_3000_0000;
@@ -54,7 +54,7 @@ fn map() -> File {
     memory
 }
 
-/// Runs, and forgets what is below the red zone, where signals and probes leave traces.
+/// Runs, and ignores what is below the red zone, where signals and probes leave traces.
 fn run(machine: &mut Machine, at: u64, state: &State) -> Outcome {
     let mut outcome = machine.run(at, state);
     // The instruction may raise the stack pointer.
@@ -77,28 +77,28 @@ struct Probed<'a> {
     end: u64,
     instruction: &'a Instruction,
     way: Execution,
-    /// It has a handler; otherwise, hits are only counted.
+    /// Whether it has a handler; otherwise, hits are only counted.
     handler: bool,
 }
 
 impl Probed<'_> {
-    /// Compares what it did with what it does alone.
+    /// Compares what the instruction did under the probe with what it does alone.
     fn compare(&self, state: &State, alone: &Outcome, mut got: Outcome) {
         let (code, way) = (self.code, self.way);
         let undefined = self.instruction.rflags_undefined() != 0;
         if !self.handler && (alone.signal != libc::SIGTRAP || undefined) {
-            // It writes the flags, but faults before it does, or leaves some to chance: a count may have changed them.
+            // It writes the flags, but either faults first or leaves some undefined: a count may have changed them.
             got.flags = alone.flags;
         }
         if alone.signal == libc::SIGSEGV && alone.rip == self.end + 1 {
-            // There is no stack any more on which the signal of the last breakpoint could be taken.
+            // No stack is left on which the last breakpoint's signal could be delivered.
             assert_eq!(got.signal, libc::SIGSEGV, "{code:02x?}");
             return;
         }
         let flow = self.instruction.flow_control();
         let call = matches!(flow, FlowControl::IndirectCall | FlowControl::Call);
         if call && alone.signal != libc::SIGTRAP {
-            // A call that faults has pushed first, or not.
+            // A call that faults may have pushed already, or not.
             assert_eq!(
                 (alone.signal, alone.rip),
                 (got.signal, got.rip),
@@ -137,12 +137,12 @@ fn probed_instructions_do_what_they_do_alone() {
         let Some(instructions) = adapt(&mut code, at, &mut random) else {
             continue;
         };
-        // The machine's own breakpoint ends the run; control elsewhere ends at one, too.
+        // The machine's own breakpoint ends the run; wherever else control goes, it reaches a breakpoint, too.
         memory.write_all_at(&code, at).expect("it can be written");
         let states: Vec<State> = (0..STATES)
             .map(|_| {
                 let mut state = state(&instructions, &mut random);
-                // What instructions use is above the stack pointer.
+                // Memory that instructions use is above the stack pointer.
                 state.registers[4] = ARENA + ARENA_SIZE / 2;
                 state
             })

@@ -1,7 +1,7 @@
-//! Runs RISC-V instructions alone and under a probe, each way of executing them, on the same random state, and compares
-//! everything: general and floating-point registers, memory, where control went, and faults.
+//! Runs RISC-V instructions alone and under a probe, in each way of executing them, on the same random state, and
+//! compares everything: general and floating-point registers, memory, where control went, and faults.
 //!
-//! For RISC-V only: `scripts/cross.sh` runs it under an emulator.
+//! Only for RISC-V: `scripts/cross.sh` runs it under an emulator.
 #![cfg(target_arch = "riscv64")]
 
 #[path = "engine/emulator.rs"]
@@ -21,12 +21,12 @@ use hodo_isa::riscv64::{Kind, text};
 use hodo_probe::{Engine, Execution, Refusal, Registers, Request};
 use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, Outcome, State};
 
-/// Random states on which each sample runs in each way.
+/// Random states per sample and way of execution.
 const STATES: u64 = 2;
-/// Free memory near the code, for what the engine puts there.
+/// Free memory near the code, for the engine's own code.
 const HOLE: u64 = HOME - 0xE_0000;
 const HOLE_SIZE: u64 = 0xA_0000;
-/// A stack that is large enough for signals, and what is above the stack pointer in it.
+/// A stack that is large enough for signals, and the memory above its stack pointer.
 const STACK: u64 = 0x22_0000_0000;
 const STACK_SIZE: u64 = 1 << 20;
 const ABOVE: usize = 2048;
@@ -38,7 +38,7 @@ extern "C" fn count(_: &mut Registers, _: *mut c_void) {
     HITS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -55,7 +55,7 @@ impl Random {
     }
 }
 
-/// Has the emulator see what was written; pages here stay writable, for the test writes code itself.
+/// Makes the emulator notice what was written. Pages stay writable, because the test writes code itself.
 fn written(at: u64, len: usize) {
     let first = at & !4095;
     let size = (at + len as u64).next_multiple_of(4096) - first;
@@ -91,7 +91,7 @@ fn state(random: &mut Random, insn: &Insn) -> State {
         Kind::Jalr => state.x[a] = HOME + 0x1_0000 + random.below(0x4000) * 2,
         _ => {}
     }
-    // A thread has its own memory, and a stack; of what is there, only what the instruction does is told.
+    // A thread has its own memory and a stack; only what the instruction does to them is compared.
     let (gp, tp): (u64, u64);
     // SAFETY: reads two registers.
     unsafe { std::arch::asm!("mv {}, gp", "mv {}, tp", out(reg) gp, out(reg) tp) };
@@ -99,14 +99,14 @@ fn state(random: &mut Random, insn: &Insn) -> State {
     state
 }
 
-/// Whether an instruction leaves alone what threads and signals need, and what else is not random here.
+/// Whether an instruction leaves alone what threads and signals need, and everything else that is not random here.
 fn is_good(insn: &Insn) -> bool {
     const FIXED: u32 = 1 << 2 | 1 << 3 | 1 << 4;
     let moves_stack = insn.writes().x & FIXED != 0;
     let through = insn
         .memory()
         .is_some_and(|memory| memory.base == 3 || memory.base == 4);
-    // Results that differ each time.
+    // Results that differ from run to run.
     let time = insn.kind == Kind::Csr;
     let target = match insn.flow() {
         Flow::Jump(to) | Flow::Call(to) | Flow::Branch(to) => to.abs_diff(HOME) < 0x3_0000,
@@ -153,9 +153,9 @@ fn samples(random: &mut Random) -> Vec<Vec<u8>> {
     all
 }
 
-/// Runs, with what is above the stack pointer set before and shown after.
+/// Runs it, with the memory above the stack pointer set before, and returned after.
 fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
-    // SAFETY: memory of the test's own.
+    // SAFETY: memory of the test.
     unsafe {
         let above = SP as *mut u8;
         for index in 0..ABOVE {
@@ -174,7 +174,7 @@ fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
 )]
 fn probed_instructions_do_what_they_do_alone() {
     let mut machine = Machine::new();
-    // SAFETY: a stack of the test's own.
+    // SAFETY: a stack of the test.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let stack = libc::mmap(STACK as *mut c_void, STACK_SIZE as usize, 3, flags, -1, 0);
@@ -184,13 +184,13 @@ fn probed_instructions_do_what_they_do_alone() {
     if emulator::is_here() {
         hodo_sys::set_written(written);
     }
-    // After the machine: it is what the engine gives foreign signals to.
+    // It starts after the machine, which gets the signals that are not the engine's.
     let engine = Engine::new().expect("the engine starts");
     let mut random = Random(3);
     let samples = samples(&mut random);
     let mut ran = [0u32; 5];
     let mut refused: BTreeMap<String, u32> = BTreeMap::new();
-    // At first there is no room for the engine near the code.
+    // At first the engine has no room near the code.
     let far = samples.len() / 4;
     for (number, sample) in samples.iter().enumerate() {
         if number == far {
@@ -252,14 +252,13 @@ fn probed_instructions_do_what_they_do_alone() {
                 let before = hits();
                 let mut got = run(&mut machine, at, state);
                 if !emulator::is_here() && insn.writes().f == 0 {
-                    // The system emulator (7.2) may forget exceptions of those that write no floating-point register:
-                    // it does not say that there is something to be kept.
+                    // The system emulator (7.2) may lose exception flags of instructions that write no floating-point
+                    // register: it does not report that there is state to be saved.
                     got.0.state.fcsr = alone.0.state.fcsr;
                 }
                 assert_ne!(hits(), before, "{}", text(&code, at));
                 if !handler && alone.0.signal == libc::SIGILL {
-                    // An instruction that this processor does not have: a register that it overwrites was free for the
-                    // count.
+                    // An instruction that this processor does not have: the count used a register that it overwrites.
                     continue;
                 }
                 assert!(
@@ -281,7 +280,7 @@ fn probed_instructions_do_what_they_do_alone() {
         ran[0] > 400 && ran[1] > 30 && ran[2] > 400 && ran[3] > 300 && ran[4] > 300,
         "{ran:?} {refused:#?}"
     );
-    // Only what is to be refused.
+    // Only these may be refused.
     for text in refused.keys() {
         let known = ["only faults", "lr and sc", "changed code"];
         assert!(known.iter().any(|known| text.contains(known)), "{text}");

@@ -1,9 +1,9 @@
-//! Calls handlers: what is the same for all instruction sets.
+//! Calls handlers: the part that all instruction sets share.
 
 use super::Registers;
 use crate::layout::{Handler, Thread};
 
-/// `global_asm!` that knows where things are in [`Head`](crate::layout::Head), [`Thread`] and
+/// `global_asm!` with the offsets of fields in [`Head`](crate::layout::Head), [`Thread`] and
 /// [`Node`](crate::layout::Node).
 macro_rules! calling_asm {
     ($text:literal, $($operands:tt)*) => {
@@ -29,7 +29,7 @@ macro_rules! calling_asm {
 pub(super) use calling_asm;
 
 unsafe extern "C" {
-    /// Calls the handler. The result is 0, or 1 where it was left because it faulted.
+    /// Calls the handler. Returns 0, or 1 if the handler faulted and was left.
     pub(super) fn hodo_engine_guarded(
         thread: *const Thread,
         handler: Handler,
@@ -38,16 +38,16 @@ unsafe extern "C" {
     ) -> u32;
 }
 
-/// Calls a handler. Returns whether it came back by itself.
+/// Calls a handler. Returns whether it returned by itself.
 ///
 /// # Safety
-/// The thread must be the running one, and marked as busy; the handler must be sound here.
+/// The thread must be the running one and marked as busy; the handler must be sound here.
 pub(crate) unsafe fn guarded(
     thread: &Thread,
     handler: Handler,
     registers: &mut Registers,
     data: *mut core::ffi::c_void,
 ) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     unsafe { hodo_engine_guarded(thread, handler, registers, data) == 0 }
 }

@@ -1,5 +1,5 @@
-//! What depends on the instruction set: registers, signal contexts, the code that is emitted and changed. All have the
-//! same names; the rest of the engine uses no others.
+//! What depends on the instruction set: registers, signal contexts, and the code that is emitted and changed. Each
+//! folder defines the same names; the rest of the engine uses no others.
 
 mod calling;
 #[cfg(target_arch = "riscv64")]

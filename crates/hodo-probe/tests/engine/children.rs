@@ -47,7 +47,7 @@ fn a_probe_in_a_signal_handler() {
 
 #[test]
 fn fork_keeps_probes_and_the_child_may_change_them() {
-    // The emulator does not know MADV_WIPEONFORK, by which a child knows that it is one.
+    // The emulator does not know MADV_WIPEONFORK, by which a child recognizes that it is one.
     if crate::emulator::is_here() {
         return;
     }

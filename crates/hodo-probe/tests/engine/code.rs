@@ -17,8 +17,7 @@ macro_rules! function {
         $crate::function!($name: $($riscv)*);
     };
     ($name:ident: $($line:literal)*) => {
-        // The compiler's options for assembly at the top level do not have the target's extensions when it is
-        // optimized.
+        // When optimizing, the compiler does not pass the target's extensions to top-level assembly.
         #[cfg(target_arch = "riscv64")]
         core::arch::global_asm!(".option push", ".option arch, +m, +a, +f, +d, +c");
         core::arch::global_asm!(
@@ -38,7 +37,7 @@ macro_rules! function {
     };
 }
 
-/// The tests of one process take turns: they probe the same functions.
+/// The tests of one process take turns, because they probe the same functions.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,7 +52,7 @@ pub fn request(addr: u64) -> Request {
     Request::at(addr)
 }
 
-/// Registers a probe of the test's own.
+/// Registers a probe of the test.
 pub fn register(request: &Request) -> Result<Probe, Refusal> {
     // SAFETY: the handlers of the tests are sound where the tests put them, and their data are statics.
     unsafe { engine().register(request) }
@@ -61,7 +60,7 @@ pub fn register(request: &Request) -> Result<Probe, Refusal> {
 
 /// A handler that counts.
 pub extern "C" fn count(_: &mut Registers, data: *mut c_void) {
-    // SAFETY: the tests give counters.
+    // SAFETY: the tests pass counters.
     unsafe { (*data.cast::<AtomicU64>()).fetch_add(1, Ordering::Relaxed) };
 }
 
@@ -97,13 +96,13 @@ pub fn result(registers: &mut Registers) -> &mut u64 {
     return &mut registers.a0;
 }
 
-/// Bytes of the test's own code.
+/// Bytes of the test code.
 pub fn bytes(at: u64, len: usize) -> Vec<u8> {
     // SAFETY: code of the test.
     unsafe { std::slice::from_raw_parts(at as *const u8, len) }.to_vec()
 }
 
-/// The instructions of a function to its end, as they are without probes.
+/// The instructions of a function up to its end, as they are without probes.
 pub fn steps(start: u64, len: usize) -> Vec<Step> {
     let code = bytes(start, len);
     #[cfg(target_arch = "x86_64")]

@@ -37,7 +37,7 @@ fn a_count_goes_on_whatever_else_is_probed() {
     let handler = register(&counting(at, hits)).expect("it can be probed");
     call();
     assert_eq!((first.count(), second.count(), of(hits)), (3, 2, 1));
-    // A second site in the jump makes it a breakpoint.
+    // A second site inside the jump turns it into a breakpoint.
     let near = register(&request(after).count()).expect("it can be probed");
     assert_ne!(first.execution(), Execution::Optimized);
     call();
@@ -53,7 +53,7 @@ fn a_count_goes_on_whatever_else_is_probed() {
     call();
     assert_eq!(second.count(), 5);
     drop(second);
-    // The counter is used again, from nothing on.
+    // The counter is used again, from zero.
     let last = register(&request(at).count()).expect("it can be probed");
     assert_eq!(last.count(), 0);
     call();

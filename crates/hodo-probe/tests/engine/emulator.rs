@@ -1,6 +1,6 @@
-//! qemu's user mode emulator does not see that code was changed through `/proc/self/mem`: it goes on executing what it
-//! has translated. It looks again where a page of code becomes writable, so that is done to the page here, for a moment
-//! and after each write. Where `HODO_EMULATED` is set (by `scripts/cross.sh`).
+//! qemu's user mode emulator does not notice that code was changed through `/proc/self/mem`: it keeps executing what it
+//! has translated. It translates again when a page of code becomes writable, so the page is made writable here, for a
+//! moment, after each write. This is done if `HODO_EMULATED` is set (by `scripts/cross.sh`).
 
 use std::ffi::{c_int, c_void};
 
@@ -17,13 +17,13 @@ fn written(at: u64, len: usize) {
     let first = at & !(PAGE - 1);
     let size = (at + len as u64).next_multiple_of(PAGE) - first;
     for protection in [READ | WRITE | EXECUTE, READ | EXECUTE] {
-        // SAFETY: pages of code, which can be executed all the time.
+        // SAFETY: these are pages of code, which stay executable all the time.
         let result = unsafe { mprotect(first as *mut c_void, size as usize, protection) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
     }
 }
 
-/// Whether this is run by the emulator.
+/// Returns whether the emulator runs this.
 pub fn is_here() -> bool {
     std::env::var_os("HODO_EMULATED").is_some()
 }

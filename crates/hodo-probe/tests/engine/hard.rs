@@ -1,4 +1,4 @@
-//! Places and circumstances in which probes of others fail.
+//! Places and circumstances that other probing tools fail at.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -146,7 +146,7 @@ fn recursion() {
         seen += 1;
     }
     assert!(seen >= 3);
-    // All instructions, the calls among them.
+    // All instructions, including the calls.
     for step in steps(start, 96) {
         for way in [None, Some(Execution::Boosted), Some(Execution::Simulated)] {
             let hits = counter();
@@ -242,7 +242,7 @@ fn sites_that_overlap() {
 fn a_handler_that_faults_is_left_and_disabled() {
     extern "C" fn wild(registers: &mut Registers, _: *mut c_void) {
         *argument(registers) += 1;
-        // Otherwise compilers may put it off until after the fault.
+        // Otherwise the compiler may move it to after the fault.
         std::hint::black_box(&mut *registers);
         // SAFETY: none; this is the fault that the test wants.
         #[cfg(target_arch = "x86_64")]
@@ -317,7 +317,7 @@ fn hits_in_a_handler_are_counted_exactly() {
 
 static SEEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-/// The program's own handler: notes where and makes the pointer good.
+/// The program's own handler: notes the address, and makes the pointer valid.
 #[allow(clippy::unnecessary_cast)] // Not for x86-64.
 extern "C" fn mend(_: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel's pointers.
@@ -345,7 +345,7 @@ extern "C" fn mend(_: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
 static GOOD: [AtomicU64; 1] = [AtomicU64::new(0)];
 
 #[test]
-fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
+fn a_fault_of_the_program_is_reported_at_the_original_instruction() {
     let _alone = alone();
     // SAFETY: the handler is one.
     let set = |signal| unsafe {
@@ -357,7 +357,8 @@ fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
             0
         );
     };
-    // Before the engine begins: the program's handler is the earlier one. Only where each test is a process of its own.
+    // This precedes the engine's start, so the program's handler is the earlier one. It works only where each test is
+    // its own process.
     if std::env::var_os("NEXTEST").is_none() {
         return;
     }
@@ -383,7 +384,7 @@ fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
                 wish = wish.execution(way);
             }
             let Ok(_probe) = register(&wish) else {
-                // A load is simulated on x86-64 only.
+                // Loads are simulated only on x86-64.
                 assert!(
                     is_call || cfg!(target_arch = "riscv64") && way == Some(Execution::Simulated)
                 );
@@ -391,7 +392,7 @@ fn a_fault_of_the_program_is_seen_where_the_program_has_it() {
             };
             GOOD[0].store(if is_call { target } else { 41 }, Ordering::Relaxed);
             let stack = SEEN[1].swap(0, Ordering::Relaxed);
-            // SAFETY: the handler above mends the pointer.
+            // SAFETY: the handler above repairs the pointer.
             let result = unsafe {
                 if is_call {
                     test_via(address)
@@ -461,7 +462,7 @@ fn refusals_say_why() {
 }
 
 #[test]
-fn what_the_engine_itself_calls_may_be_probed() {
+fn functions_that_the_engine_calls_may_be_probed() {
     extern "C" fn copies(_: &mut Registers, data: *mut c_void) {
         let from = std::hint::black_box([7u8; 400]);
         let mut to = [0u8; 400];
@@ -477,7 +478,7 @@ fn what_the_engine_itself_calls_may_be_probed() {
         }
     }
     let _alone = alone();
-    // The function that the name stands for on this processor.
+    // The function that the name resolves to on this processor.
     // SAFETY: the names are strings; the file is loaded already.
     let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"memcpy".as_ptr()) } as u64;
     for way in [
@@ -491,8 +492,7 @@ fn what_the_engine_itself_calls_may_be_probed() {
             .data(std::ptr::from_ref(hits).cast_mut().cast())
             .execution(way);
         if cfg!(target_arch = "riscv64") {
-            // There compilers make unwind tables for C only if they are asked to, and libraries may have no free memory
-            // near.
+            // There, compilers make unwind tables for C only on request, and libraries may have no free memory nearby.
             wish = wish.function(at..at + 16);
         }
         let Ok(probe) = register(&wish) else {

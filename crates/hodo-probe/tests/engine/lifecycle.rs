@@ -65,13 +65,13 @@ fn a_probe_lives_from_registration_to_the_end() {
 }
 
 extern "C" fn after(registers: &mut Registers, data: *mut c_void) {
-    // SAFETY: the test gives a number.
+    // SAFETY: the test passes a number.
     unsafe { *data.cast::<u64>() = *result(registers) };
     *result(registers) += 100;
 }
 
 #[test]
-fn a_handler_behind_the_instruction_sees_what_it_did() {
+fn a_handler_after_the_instruction_sees_its_effects() {
     let _alone = alone();
     let seen = Box::leak(Box::new(0u64));
     let probe = register(
@@ -120,7 +120,7 @@ fn a_handler_may_return_for_the_function() {
 }
 
 #[test]
-fn jumps_are_made_when_they_are_asked_for() {
+fn explicit_optimization_makes_jumps_on_request() {
     let _alone = alone();
     let at = test_sum as *const () as u64;
     let set = |optimization| {
@@ -137,7 +137,7 @@ fn jumps_are_made_when_they_are_asked_for() {
     assert_eq!(probe.execution(), Execution::Optimized);
     assert_eq!((sum(3, 4), of(hits)), (8, 2));
     assert_eq!(engine().optimize(), Ok(0));
-    // Another probe of the site leaves the jump where it is; one that wants a stop undoes it.
+    // Another probe at the site leaves the jump in place; one that demands a stop undoes it.
     let more = register(&request(at).count()).expect("it can be probed");
     assert_eq!(probe.execution(), Execution::Optimized);
     let stop = register(&request(at).count().execution(Execution::Boosted));

@@ -1,4 +1,4 @@
-//! The engine in this process: the tests' own functions are probed.
+//! The engine in this process: the tests probe their own functions.
 
 #[macro_use]
 mod code;

@@ -1,4 +1,4 @@
-//! The texts of refusals that need a place of their own.
+//! The messages of refusals that need special memory.
 
 use hodo_probe::{Execution, Refusal};
 
@@ -18,7 +18,7 @@ unsafe extern "C" {
 
 /// A page of `mov eax, 5; ret` or `li a0, 5; ret`.
 fn page(sharing: i32) -> u64 {
-    // SAFETY: memory of the test's own, which stays.
+    // SAFETY: the test's own memory, which stays.
     unsafe {
         let write = libc::PROT_READ | libc::PROT_WRITE;
         let flags = sharing | libc::MAP_ANONYMOUS;
@@ -39,7 +39,7 @@ fn page(sharing: i32) -> u64 {
 }
 
 #[test]
-fn code_that_others_share_is_refused() {
+fn code_in_shared_memory_is_refused() {
     let _alone = alone();
     let at = page(libc::MAP_SHARED);
     let wish = request(at).count().function(at..at + 6);
@@ -68,7 +68,7 @@ fn code_without_tables_needs_a_range() {
     assert_eq!((function() & 0xFF, probe.count()), (5, 1));
 }
 
-/// Where the jump leads that the code of the test begins with.
+/// The target of the jump that the test's code begins with.
 #[cfg(target_arch = "x86_64")]
 fn target(at: u64) -> u64 {
     let jump = bytes(at, 5);
@@ -107,7 +107,7 @@ fn the_engine_is_not_probed() {
 }
 
 #[test]
-fn what_the_kernel_refuses_has_its_number() {
+fn kernel_refusals_show_the_error_number() {
     assert_eq!(
         Refusal::Kernel("code cannot be written", 13).to_string(),
         "code cannot be written: error 13"

@@ -103,7 +103,7 @@ fn entries_and_returns_are_balanced_at_any_depth() {
 }
 
 #[test]
-fn handlers_of_the_entry_come_to_those_of_the_return_and_go() {
+fn entry_handlers_come_and_go_beside_return_handlers() {
     let _alone = alone();
     let at = test_rfib as *const () as u64;
     // SAFETY: a function of a number.
@@ -199,7 +199,7 @@ unsafe extern "C" {
 }
 
 #[test]
-fn a_longjmp_leaves_probed_functions_without_their_returns() {
+fn a_longjmp_skips_return_handlers() {
     let _alone = alone();
     let at = test_deep as *const () as u64;
     let (entries, returns) = (counter(), counter());
@@ -207,13 +207,13 @@ fn a_longjmp_leaves_probed_functions_without_their_returns() {
     let entry = register(&wish).expect("it can be probed");
     let probe = register(&request(at).returning(count).data(data(returns)));
     let probe = probe.expect("it can be probed");
-    // What the C library keeps of a place; more than it needs.
+    // What the C library saves in a `jmp_buf`; more than it needs.
     let place: *mut c_void = Box::leak(Box::new([0u64; 64])).as_mut_ptr().cast();
     for round in 1..4u64 {
         // SAFETY: the place is large enough.
         assert_eq!(unsafe { test_jumps(20, place) }, 7);
         assert_eq!((of(entries), of(returns)), (20 * round, 0));
-        // Calls after that are seen whole.
+        // Later calls are seen in full.
         // SAFETY: a function of a number.
         assert_eq!(unsafe { test_target(4) }, 5);
     }
@@ -280,7 +280,7 @@ fn other_threads_and_stacks() {
         }
     });
     assert_eq!(of(returns) + probe.missed_returns(), 4 * 20 * 465);
-    // qemu's user mode emulator has been seen to map a stack far away from all else, where it has no shadow.
+    // qemu's user mode emulator has been seen to map a stack far away from everything else, where it has no shadow.
     if std::env::var_os("HODO_EMULATED").is_none() {
         assert_eq!(probe.missed_returns(), 0);
     }
@@ -304,7 +304,7 @@ extern "C-unwind" fn throwing(depth: u64) -> u64 {
 }
 
 #[test]
-fn exceptions_pass_and_backtraces_are_whole() {
+fn exceptions_pass_and_backtraces_are_complete() {
     let _alone = alone();
     // SAFETY: it is the function that is asked for.
     unsafe { engine().register_frames(__register_frame) }.expect("it is taken");

@@ -34,7 +34,7 @@ unsafe extern "C" {
     fn test_work(a: u64, b: u64) -> u64;
 }
 
-/// Runs threads through the function while something is done. Returns how often they called it.
+/// Runs threads through the function while `work` is done. Returns how often they called it.
 fn meanwhile(threads: usize, work: impl FnOnce()) -> u64 {
     let stop = AtomicBool::new(false);
     let calls = AtomicU64::new(0);
@@ -124,7 +124,7 @@ fn toggled_while_four_threads_run() {
     let engine: Engine = engine();
     let calls = meanwhile(4, || {
         for round in 0..rounds(300) as usize {
-            // One after the other, each second one, and all.
+            // One after the other, every second one, and all.
             let some: Vec<&Probe> = match round % 3 {
                 0 => vec![all[round % all.len()]],
                 1 => all.iter().step_by(2).copied().collect(),

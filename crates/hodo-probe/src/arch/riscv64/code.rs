@@ -55,17 +55,17 @@ pub(crate) fn refused(_: &[u8], step: &Step, _: bool) -> Option<&'static str> {
     })
 }
 
-/// Whether a copy of it does the same.
+/// Returns whether a copy of it does the same.
 pub(crate) fn is_movable(step: &Step) -> bool {
     step.immovable.is_none()
 }
 
-/// What an instruction does with control.
+/// How an instruction transfers control.
 pub(crate) fn flow(code: &[u8], addr: u64) -> Flow {
     Insn::new(code, addr).flow()
 }
 
-/// The code of a function, to find registers that are free.
+/// The code of a function, used to find free registers.
 pub(super) struct Function {
     code: alloc::vec::Vec<u8>,
     range: Range<u64>,
@@ -83,10 +83,10 @@ impl Function {
         steps(&self.code, self.range.start)
     }
 
-    /// The general registers that are free at an instruction: the code there and what follows in a row overwrites them
-    /// before anybody sees them, also who handles a fault of the program and has it go on elsewhere, so only up to the
-    /// next access to memory. Nothing is supposed of calls: compilers keep values in any register across those of
-    /// functions that they know.
+    /// The general registers that are free at an instruction. The straight-line code from there on overwrites them
+    /// before anybody sees them. A handler of a program fault sees registers too, and may continue elsewhere, so the
+    /// search ends at the next memory access. Nothing is assumed about calls: compilers keep values in any register
+    /// across calls of functions that they know.
     pub fn free(&self, addr: u64) -> u32 {
         let (mut read, mut written) = (0, 0);
         let code = addr
@@ -105,7 +105,7 @@ impl Function {
         written & !FIXED
     }
 
-    /// One of them for a jump: not one by which returns are predicted, if there is another.
+    /// One of the free registers for a jump; if possible, not one that return prediction uses.
     pub fn jump_register(&self, addr: u64) -> Option<u8> {
         let free = self.free(addr);
         let from = match free & !(1 << 1 | 1 << 5) {

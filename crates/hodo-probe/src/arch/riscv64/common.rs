@@ -1,15 +1,15 @@
-//! The code shared by all detours of an island, which calls handlers; and the call of a handler from elsewhere.
+//! The code shared by all detours of an island, which calls handlers; and a way to call a handler from elsewhere.
 //!
-//! A detour lowers the stack pointer by the size of [`Registers`], stores `ra` and `t0` there, has the address of its
-//! site's [`Head`] in `t0`, and calls `enter`. That stores the others, so that the stack is [`Registers`], marks the
-//! thread as busy, calls the handlers of the site's list, and takes the registers back but for `ra` and the stack
-//! pointer, which the detour has.
+//! A detour lowers the stack pointer by the size of [`Registers`], stores `ra` and `t0` there, loads the address of its
+//! site's [`Head`] into `t0`, and calls `enter`. `enter` stores the other registers, so that the stack holds
+//! [`Registers`], marks the thread as busy, calls the handlers of the site's list, and restores all registers except
+//! `ra` and the stack pointer, which the detour restores.
 //!
-//! While a thread is busy, its hits of probes are missed ones, which are counted. A handler that faults is left through
-//! `recover`. The list that a thread read after it was marked is not freed before it is done (see `threads.rs`).
+//! While a thread is busy, it misses all hits, which are counted. A handler that faults is left through `recover`. The
+//! list that a thread reads after it was marked is not freed before the thread is done (see `threads.rs`).
 //!
-//! A program that is to go on elsewhere than after the detour needs all its registers: a function that is to return at
-//! once has the address in `ra`, and everything else goes by a breakpoint, whose signal sets them
+//! A program that should continue elsewhere than after the detour needs all its registers. A function that should
+//! return at once has its return address in `ra`; in all other cases, a breakpoint's signal sets the registers
 //! (`Context::switched`).
 
 use core::arch::{asm, global_asm};
@@ -114,7 +114,7 @@ hodo_engine_common:
     lw s5, {KEEP}(s1)
     andi sp, sp, -16
     jal t0, 40f
-    // What is left when a handler faults is found by the stack pointer.
+    // If a handler faults, what is left is found through the stack pointer.
     addi sp, sp, -64
     sd s0, 0(sp)
     sd s1, 8(sp)
@@ -146,7 +146,7 @@ hodo_engine_common:
 33: addi sp, sp, 64
     jal t0, 45f
     sd zero, {RECOVER_PC}(s3)
-    // The probes of the list are used before the thread is not busy any more.
+    // The list's probes must have been used before the thread shows as not busy.
     fence rw, w
     sw zero, {BUSY}(s3)
     addi t3, s0, {FRAME}
@@ -159,7 +159,7 @@ hodo_engine_common:
     mv ra, s2
     hodo_engine_take
     ret
-    // Keeps registers by s5: s6 is where those of floating point are that calls change, s8 where the vectors are.
+    // Saves registers as s5 says: s6 points to the floating-point registers that calls may change, s8 to the vectors.
 40: beqz s5, 41f
     addi sp, sp, -176
     mv s6, sp
@@ -196,7 +196,7 @@ hodo_engine_common:
     csrr t3, vl
     csrr t4, vtype
     csrr t5, vlenb
-    // A whole register is stored from the element at which the next instruction would begin.
+    // A whole-register store begins at element vstart.
     csrwi vstart, 0
     slli t6, t5, 5
     slli t5, t5, 3
@@ -219,7 +219,7 @@ hodo_engine_common:
 41: jr t0
 42: li s5, {KEEP_SOME}
     jr t0
-    // Takes them back.
+    // Restores them.
 45: beqz s5, 41b
     li t1, {KEEP_SOME}
     beq s5, t1, 46f
@@ -268,7 +268,7 @@ hodo_engine_common:
     fld ft10, 144(s6)
     fld ft11, 152(s6)
     jr t0
-    // A handler faulted: go on with the next one. The stack pointer is that of the loop.
+    // A handler faulted: continue with the next one. The stack pointer is that of the loop.
 50: ld s0, 0(sp)
     ld s1, 8(sp)
     ld s2, 16(sp)
@@ -278,7 +278,7 @@ hodo_engine_common:
     ld s6, 48(sp)
     ld s8, 56(sp)
     j 31b
-    // The thread is new: give it an entry of the table.
+    // The thread is new: give it an entry in the table.
 60: andi sp, sp, -16
     li s5, {KEEP_ALL}
     jal t0, 40b
@@ -292,7 +292,7 @@ hodo_engine_common:
     li t2, 1
     amoadd.d zero, t2, (t1)
     j 35b
-    // A handler runs in this thread.
+    // A handler is running in this thread.
 70: ld s4, {LIST}(s1)
 71: ld s7, 0(s4)
     addi s4, s4, 8
@@ -306,7 +306,7 @@ hodo_engine_common:
     addi t3, s7, {COUNTS}
 72: amoadd.d zero, t2, (t3)
     j 71b
-    // The handler wants to go on elsewhere: to where `ra` leads, perhaps.
+    // The handler wants to continue elsewhere: perhaps where `ra` points.
 80: ld t2, {RA}(s0)
     bne t1, t2, hodo_engine_common_switch
     mv sp, s0
@@ -338,7 +338,7 @@ hodo_engine_common_end:
     KEEP_ALL = const KEEP_ALL,
 );
 
-// A handler is called, or left when it faults: then the result is 1.
+// Calls a handler. The result is 1 if the handler faulted and was left.
 global_asm!(
     r#"
     .pushsection .text.hodo_engine_guarded,"ax",@progbits
@@ -418,7 +418,7 @@ unsafe extern "C" {
     static hodo_engine_guarded_end: u8;
 }
 
-/// How far the running thread's pointer to its entry of the table is from what `tp` points to.
+/// The offset from `tp` to the running thread's pointer to its table entry.
 fn tls_offset() -> u64 {
     let offset: u64;
     // SAFETY: the linker has put the number there.
@@ -432,10 +432,10 @@ fn tls_offset() -> u64 {
     offset
 }
 
-/// The running thread's pointer to its entry.
+/// The running thread's pointer to its table entry.
 pub(crate) fn thread_pointer() -> *const Thread {
     let pointer;
-    // SAFETY: eight bytes of each thread's own memory are there.
+    // SAFETY: each thread has eight bytes of its own memory there.
     unsafe {
         asm!(
             "add {pointer}, tp, {offset}",
@@ -448,12 +448,12 @@ pub(crate) fn thread_pointer() -> *const Thread {
     pointer
 }
 
-/// Sets it.
+/// Sets that pointer.
 ///
 /// # Safety
 /// The entry must be this thread's own, and stay.
 pub(crate) unsafe fn set_thread_pointer(thread: *const Thread) {
-    // SAFETY: eight bytes of each thread's own memory are there.
+    // SAFETY: each thread has eight bytes of its own memory there.
     unsafe {
         asm!(
             "add {place}, tp, {offset}",
@@ -466,7 +466,7 @@ pub(crate) unsafe fn set_thread_pointer(thread: *const Thread) {
     }
 }
 
-/// Where in the shared code the breakpoint is by which programs go on elsewhere.
+/// Where in the shared code the breakpoint is through which programs continue elsewhere.
 pub(super) fn switch_offset() -> u64 {
     &raw const hodo_engine_common_switch as u64 - &raw const hodo_engine_common as u64
 }
@@ -497,7 +497,7 @@ pub(crate) fn code(
     Some(code)
 }
 
-/// Whether an address is in the assembly of the engine.
+/// Returns whether an address is in the engine's assembly.
 pub(crate) fn is_own(addr: u64) -> bool {
     let common = &raw const hodo_engine_common as u64..&raw const hodo_engine_common_end as u64;
     let guarded =

@@ -1,4 +1,4 @@
-//! Reads the code of handlers: which registers other than the general ones they may change.
+//! Reads the code of handlers to find which registers other than the general ones they may change.
 
 use hodo_isa::native::Kind;
 use hodo_isa::native::decode::Insn;
@@ -7,21 +7,21 @@ use hodo_isa::native::scan::{Flow, Reference, Sweep};
 
 use crate::layout::{KEEP_ALL, KEEP_NONE, KEEP_SOME};
 
-/// The longest that is looked at together.
+/// The most bytes that one step examines.
 pub(crate) const MOST_BYTES: usize = 12;
 
-/// An instruction, or some that make a jump together.
+/// An instruction, or several that together make a jump.
 pub(crate) struct Look {
     /// One of `KEEP_…`: floating-point registers, or vector registers, too.
     pub keep: u32,
     pub flow: Flow,
-    /// The word of memory that it uses.
+    /// The memory word that it uses.
     pub word: Option<u64>,
     /// The address after it.
     pub end: u64,
 }
 
-/// What an instruction may change. Linux forgets the vector registers at system calls.
+/// What an instruction may change. Linux discards the vector registers at system calls.
 fn keep(insn: &Insn) -> u32 {
     const VECTOR: u16 = state::VL | state::VTYPE | state::VSTART | state::VXRM | state::VXSAT;
     let writes = insn.writes();
@@ -34,8 +34,8 @@ fn keep(insn: &Insn) -> u32 {
     }
 }
 
-/// Looks at the instruction at the start of `code`: a jump by a register that was computed just before, or loaded from
-/// a constant address, is one with what is before it.
+/// Looks at the instruction at the start of `code`. A jump through a register that was just computed, or loaded from a
+/// constant address, counts as one with the instructions before it.
 pub(crate) fn look(code: &[u8], addr: u64) -> Option<Look> {
     let mut sweep = Sweep::new(code, addr);
     let first = sweep.next()?;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_is_known() {
+    fn changed_registers_are_known() {
         let keep = |word: u32| look(&code(&[word]), 0).expect("an instruction").keep;
         // addi; fld; fadd.d; frflags; fsflags; vsetvli; vadd.vv; ecall
         assert_eq!(keep(0x0015_0513), KEEP_NONE);

@@ -1,8 +1,8 @@
-//! RISC-V with 64 bits.
+//! 64-bit RISC-V.
 //!
 //! Breakpoints are `c.ebreak`, so that one fits over every instruction. Code is written in aligned words, which the
-//! kernel stores at once, and never both halves of one instruction together: no hart ever fetches half an instruction
-//! of two bytes, and one of four bytes has its second half before its first.
+//! kernel stores at once, but never both halves of one instruction together. No hart ever fetches half of a two-byte
+//! instruction, and a four-byte instruction gets its second half before its first.
 
 pub(crate) mod code;
 pub(crate) mod common;
@@ -23,18 +23,18 @@ use super::super::maps::{self, Mapping};
 
 /// `c.ebreak`. The program counter stays at it.
 pub(crate) const BREAKPOINT: &[u8] = &[0x02, 0x90];
-/// The code of the signal that a breakpoint makes: TRAP_BRKPT.
+/// The signal code of a breakpoint: TRAP_BRKPT.
 pub(crate) const BREAKPOINT_CODE: i32 = 1;
-/// The signal of what stands in jumps where instructions begin, beside that of breakpoints.
+/// The signal, other than that of breakpoints, raised by a jump's bytes where an instruction begins.
 pub(crate) const OTHER_TRAP: Option<i32> = Some(crate::sys::SIGILL);
 /// Bytes of the shortest and of the longest jump to a detour.
 pub(crate) const SHORTEST: usize = 4;
 pub(crate) const LONGEST: usize = 16;
-/// Bytes of an island's code: not so large that nothing near is left for `spots`.
+/// Bytes of an island's code: small enough to leave room nearby for trampolines.
 pub(crate) const ISLAND: u64 = 1 << 16;
 /// Bytes of the counters after it.
 pub(crate) const COUNTERS: u64 = 1 << 15;
-/// How far away islands are at most: in reach of `jal`, or of `auipc` and what is after it.
+/// How far away islands may be: in reach of `jal`, or of `auipc` and what follows it.
 const NEAR: u64 = (1 << 20) - (1 << 12);
 const FAR: u64 = 1 << 30;
 

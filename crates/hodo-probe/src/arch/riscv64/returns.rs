@@ -9,11 +9,11 @@ use hodo_isa::riscv64::regs::{RA, SP, T0, T1, ZERO};
 use super::common::FRAME;
 use crate::returns::Window;
 
-/// How far a stack is from its shadow; no multiple of a page, or reading the one would seem to depend on the other. The
-/// first in address spaces of 39 bits, of which programs have half.
+/// How far a stack is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a store to
+/// the other. The first value is for address spaces of 39 bits, of which programs have half.
 const DISTANCE: u64 = 0x20_0000_0840;
 const WIDE: u64 = 0x2000_0000_0840;
-/// Below the mappings of libraries, so much may be stacks, and above them, in small and in large address spaces.
+/// The areas below and above the library mappings that may hold stacks, in small and in large address spaces.
 const BELOW: u64 = 1 << 35;
 const ABOVE: u64 = 1 << 33;
 const BELOW_WIDE: u64 = 1 << 40;
@@ -21,7 +21,7 @@ const BELOW_WIDE: u64 = 1 << 40;
 /// The columns of `ra` and `sp` in unwind tables.
 pub(crate) const COLUMNS: [u8; 2] = [1, 2];
 
-/// Where the shadow is to be, for a process that maps memory at `here`.
+/// Where the shadow goes in a process that maps memory at `here`.
 pub(crate) fn window(here: u64) -> Window {
     let (distance, below, above) = if here < 1 << 39 {
         (DISTANCE, BELOW, ABOVE)
@@ -35,14 +35,14 @@ pub(crate) fn window(here: u64) -> Window {
     }
 }
 
-/// The first eight bytes at the point of return, by which it is known: `lui zero, …` twice, which do nothing.
+/// The first eight bytes at the point of return, by which it is recognized: `lui zero, …` twice, which do nothing.
 const MAGIC: u64 = 0x4F44_4037_484F_D037;
 
 /// What the code refers to.
 pub(super) struct Places {
     /// Address of the pointer to the head of the site's return handlers.
     pub head: u64,
-    /// Address of four more words, which [`words`] has.
+    /// Address of four more words, which [`words`] makes.
     pub words: u64,
     /// The code that all detours share.
     pub common: u64,
@@ -57,13 +57,13 @@ pub(super) fn words(missed: u64, window: &Window) -> [u64; 5] {
 /// What was emitted.
 pub(super) struct Emitted {
     pub code: Vec<u8>,
-    /// From after the call of the body to the end of what follows it.
+    /// From after the call of the body to the end of the code that follows it.
     pub frames: [u64; 2],
-    /// A load that may fault, for `ra` may be anything, and where to go on then.
+    /// A load that may fault, because `ra` may be anything, and where execution then continues.
     pub guard: (u64, u64),
 }
 
-/// The code between the entry's handlers and the body, which comes directly after it. It stands at `at`.
+/// The code between the entry's handlers and the body, which follows directly. It stands at `at`.
 ///
 /// The shadow of `ra` is as far below the word under the stack pointer as the window says.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
@@ -125,7 +125,7 @@ pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     })
 }
 
-/// Takes back the registers that were put on the stack.
+/// Restores the registers that were put on the stack.
 fn restore(code: &mut Code<'_>) {
     code.ld(T0, 0, SP);
     code.ld(T1, 8, SP);

@@ -1,4 +1,4 @@
-//! What the kernel does differently for each instruction set: numbers of system calls, and signals.
+//! What the kernel does differently per instruction set: system call numbers and signals.
 
 use hodo_sys::sys::{Errno, call};
 
@@ -13,23 +13,24 @@ const RT_SIGACTION: usize = 134;
 const MEMBARRIER: usize = 283;
 const PRCTL: usize = 167;
 
-/// A memory barrier in all threads of the process that run. `fence.i` everywhere is none for data.
+/// A memory barrier in all running threads of the process. `fence.i` everywhere is not one for data.
 pub(crate) fn barrier() {
     const REGISTER: usize = 1 << 4;
     const BARRIER: usize = 1 << 3;
     // SAFETY: plain numbers.
     let command = |command| unsafe { call(MEMBARRIER, [command, 0, 0, 0, 0, 0]) };
     while command(BARRIER).is_err() {
-        // A child of fork has to register anew.
+        // A child of `fork` has to register again.
         if command(REGISTER).is_err() {
-            // The kernel has no such call: what every thread does when it is interrupted for the code is all there is.
+            // The kernel has no such call, so what remains is what every thread does when it is interrupted for a code
+            // change.
             hodo_sys::sys::sync_core();
             return;
         }
     }
 }
 
-/// What a signal does, as the kernel has it: there is no restorer, for the kernel brings the end of handlers.
+/// What a signal does, in the kernel's form. It has no restorer: the kernel supplies the end of handlers.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Action {
@@ -38,7 +39,7 @@ pub(crate) struct Action {
     pub mask: u64,
 }
 
-/// As qemu's user mode emulator has it: with a word for the restorer before the mask. It writes that much.
+/// The form that qemu's user mode emulator uses, and writes in full: with a word for the restorer before the mask.
 #[repr(C)]
 struct Wide {
     action: Action,
@@ -52,10 +53,10 @@ impl From<Action> for Wide {
     }
 }
 
-/// Sets what a signal does, and tells what it did.
+/// Sets what a signal does, and returns what it did before.
 ///
 /// # Safety
-/// The handler must be one.
+/// The action's handler must be a signal handler.
 pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Action, Errno> {
     let new = new.map(|&action| Wide::from(action));
     let mut old = Wide::from(Action::default());
@@ -63,11 +64,11 @@ pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Acti
         .as_ref()
         .map_or(0, |action| core::ptr::from_ref(action) as usize);
     let args = [signal as usize, pointer, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both are of the kernel's form, and no shorter than what is written; the caller answers for the handler.
+    // SAFETY: both have the kernel's form, and are no shorter than what is written; the caller answers for the handler.
     unsafe { call(RT_SIGACTION, args) }.map(|_| old.action)
 }
 
-/// Whether this process may use vector registers: the processor has them, and the kernel lets it
+/// Returns whether this process may use vector registers: the processor has them, and the kernel allows it
 /// (`PR_RISCV_V_GET_CONTROL`).
 pub(crate) fn has_vectors() -> bool {
     const AT_HWCAP: u64 = 16;
@@ -79,7 +80,7 @@ pub(crate) fn has_vectors() -> bool {
     };
     let mut bytes = [0; 1024];
     let count = hodo_sys::sys::read(file, &mut bytes).unwrap_or(0);
-    // SAFETY: it is ours.
+    // SAFETY: the file is ours.
     unsafe { hodo_sys::sys::close(file) };
     let (pairs, _) = bytes[..count].as_chunks::<16>();
     let word = |pair: &[u8; 16], at: usize| {

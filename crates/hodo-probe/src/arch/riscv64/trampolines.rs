@@ -1,9 +1,9 @@
 //! Trampolines for jumps whose second half must be a trap because an instruction of the program begins there. The
-//! second half of `jal` holds most of its distance, so such a jump reaches only certain addresses. A second jump there
+//! second half of `jal` holds most of its distance, so such a jump reaches only certain addresses, where a second jump
 //! leads on.
 //!
-//! A trap is `c.ebreak`, or one of the encodings of two bytes that are no instructions: all zeros, and reserved ones of
-//! instructions that would otherwise do nothing.
+//! A trap is `c.ebreak`, or a two-byte encoding that is no instruction: all zeros, or a reserved form of an instruction
+//! that would otherwise do nothing.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,13 +19,13 @@ use crate::sys;
 const PAGE: u64 = 4096;
 /// Bytes of a jump.
 const JUMP: u64 = 4;
-/// Pages at most: mappings are limited.
+/// At most this many pages, since mappings are limited.
 const MOST: usize = 8192;
 /// How far the second jump reaches.
 const REACH: u64 = (1 << 20) - 2 * PAGE;
 
-/// The halves that are traps. The lower bits of the distance that each means are `low`; it is in 64 KiB of number
-/// `block`, above the jump or, if negative, above 1 MiB below it.
+/// A half that is a trap. `low` is the lower bits of the distance that it means; the distance lies in the 64 KiB with
+/// number `block`, above the jump or, if negative, above the point 1 MiB below it.
 #[derive(Clone, Copy)]
 struct Trap {
     low: u16,
@@ -33,9 +33,9 @@ struct Trap {
     negative: bool,
 }
 
-/// `c.ebreak` first.
+/// All traps, `c.ebreak` first.
 fn traps() -> impl Iterator<Item = u16> {
-    // Five bits of an operand, and one.
+    // The operand's bits: five, and one more.
     let operands = || (0..64u16).map(|bits| (bits & 31) << 2 | (bits >> 5) << 12);
     let lwsp = operands().map(|bits| 0x4002 | bits); // c.lwsp zero
     let ldsp = operands().map(|bits| 0x6002 | bits); // c.ldsp zero
@@ -48,7 +48,7 @@ fn traps() -> impl Iterator<Item = u16> {
 }
 
 impl Trap {
-    /// By the bits of `jal`: 20, 10 to 1, 11, 19 to 16.
+    /// Decodes the bits of `jal`: 20, 10 to 1, 11, 19 to 16.
     fn new(half: u16) -> Self {
         Self {
             low: (half >> 4 & 1) << 11 | (half >> 5 & 0x3FF) << 1,
@@ -64,7 +64,7 @@ pub(crate) struct Trampolines {
     /// Which halves of words of each page are in use.
     pages: BTreeMap<u64, [u64; 32]>,
     maps: Vec<Mapping>,
-    /// For each 4 KiB of distance, from 1 MiB below on, the lower bits of the distances that fit.
+    /// For each 4 KiB of distance, from 1 MiB below upwards: the lower bits of the distances that fit.
     lows: Vec<Vec<u16>>,
 }
 
@@ -77,7 +77,7 @@ impl Trampolines {
         for trap in traps().map(Trap::new) {
             let first = usize::from(trap.block) * 16 + if trap.negative { 0 } else { 256 };
             for lows in &mut self.lows[first..first + 16] {
-                // The zeros' distances lead into the site itself, or close after it.
+                // The distances of all-zero halves lead into the site itself, or just after it.
                 if !lows.contains(&trap.low) && (trap.negative || trap.block > 0) {
                     lows.push(trap.low);
                 }
@@ -85,7 +85,7 @@ impl Trampolines {
         }
     }
 
-    /// A place for the second jump, which leads to `to`; marked as used.
+    /// Finds a place for the second jump, which leads to `to`, and marks it as used.
     pub(super) fn find(&mut self, site: u64, to: u64) -> Option<u64> {
         self.prepare();
         let bottom = site.wrapping_sub(1 << 20);
@@ -110,7 +110,7 @@ impl Trampolines {
         let bottom = site.wrapping_sub(1 << 20);
         let free = |at: u64| used[(at / 128) as usize] >> (at / 2 % 64) & 1 == 0;
         let inside = |at: &u64| at + JUMP <= PAGE && free(*at) && free(at + 2);
-        // The page has a part of two.
+        // The page overlaps two chunks.
         let distance = page.wrapping_sub(bottom).cast_signed();
         let chunk = distance.div_euclid(PAGE.cast_signed());
         let found = [chunk, chunk + 1].into_iter().find_map(|chunk| {
@@ -156,7 +156,7 @@ impl Trampolines {
     }
 }
 
-/// The jump from a site to such a place; nothing if its second half is no trap, which cannot be.
+/// The jump from a site to such a place; `None` if its second half is not a trap, which cannot happen.
 pub(super) fn jump(site: u64, spot: u64) -> Option<[u8; 4]> {
     let jump = near_jump(site, spot)?;
     let second = u16::from_le_bytes([jump[2], jump[3]]);
@@ -191,7 +191,7 @@ mod tests {
 
     static SIGNALS: AtomicU64 = AtomicU64::new(0);
 
-    /// Goes on after the trap.
+    /// Continues after the trap.
     extern "C" fn after(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
         SIGNALS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the kernel's frame of this handler.

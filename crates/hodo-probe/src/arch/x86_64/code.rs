@@ -46,7 +46,7 @@ pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> 
     Err(Refusal::NotCode)
 }
 
-/// Why an instruction cannot be probed, as far as it tells alone.
+/// Why an instruction cannot be probed, as far as the instruction alone shows.
 pub(crate) fn refused(code: &[u8], step: &Step, simulated: bool) -> Option<&'static str> {
     if code[0] == INT3 || code == [0xF1] || code[0] == 0xCD {
         return Some("it is a breakpoint or interrupt of the program's own");
@@ -60,12 +60,12 @@ pub(crate) fn refused(code: &[u8], step: &Step, simulated: bool) -> Option<&'sta
     immovable(code, step.addr)
 }
 
-/// Whether a copy of it does the same.
+/// Returns whether a copy of it does the same.
 pub(crate) fn is_movable(step: &Step) -> bool {
     step.movable
 }
 
-/// What an instruction does with control.
+/// How an instruction transfers control.
 pub(crate) fn flow(code: &[u8], addr: u64) -> Flow {
     let step = Steps::new(code, addr).next();
     step.map_or(Flow::Invalid, |step| step.flow)

@@ -1,12 +1,12 @@
-//! The code shared by all detours of an island, which calls handlers; and the call of a handler from elsewhere.
+//! The code shared by all detours of an island, which calls handlers; and a way to call a handler from elsewhere.
 //!
 //! A detour lowers the stack pointer below the red zone, pushes the address of its site's [`Head`], and calls `enter`.
-//! That pushes the registers in the order of [`Registers`], so that the stack is one, marks the thread as busy, calls
-//! the handlers of the site's list, and takes the registers back. The flags but DF, TF and AC are set by `sahf` and an
-//! addition that overflows or does not: `popf` would cost more than all the rest.
+//! `enter` pushes the registers in the order of [`Registers`], so that the stack holds one, marks the thread as busy,
+//! calls the handlers of the site's list, and restores the registers. All flags except DF, TF and AC are set by `sahf`
+//! and an addition that overflows or does not: `popf` would cost more than all the rest.
 //!
-//! While a thread is busy, its hits of probes are missed ones, which are counted. A handler that faults is left through
-//! `recover`. The list that a thread read after it was marked is not freed before it is done (see `threads.rs`).
+//! While a thread is busy, it misses all hits, which are counted. A handler that faults is left through `recover`. The
+//! list that a thread reads after it was marked is not freed before the thread is done (see `threads.rs`).
 
 use core::arch::{asm, global_asm, x86_64::__cpuid_count};
 use core::mem::offset_of;
@@ -15,13 +15,13 @@ use super::Registers;
 use crate::arch::calling::{calling_asm, hodo_engine_guarded};
 use crate::layout::{KEEP_ALL, KEEP_SOME, Thread};
 
-/// Bytes of [`Registers`], and what the stack has above them in a detour: the way back, the site, the red zone.
+/// Bytes of [`Registers`], and what a detour's stack has above them: the return address, the site, the red zone.
 const FRAME: usize = size_of::<Registers>();
 
 calling_asm!(
     r#"
     .pushsection .text.hodo_engine_common,"ax",@progbits
-    // Takes the registers back, up to the flags.
+    // Restores the registers, up to the flags.
     .macro hodo_engine_take
     pop rax
     pop rcx
@@ -40,7 +40,7 @@ calling_asm!(
     pop r14
     pop r15
     .endm
-    // Keeps the parts of the state below the stack pointer, where their header has to be zeros.
+    // Saves parts of the state below the stack pointer. The header of the save area must be zeros.
     .macro hodo_engine_xsave
     sub rsp, [rip + 92f]
     xor eax, eax
@@ -100,7 +100,7 @@ hodo_engine_common:
     and rsp, -64
     test eax, eax
     jnz 40f
-    // Which vector registers are kept is stored where the way back finds it.
+    // What is saved is stored here, where the restoring code finds it.
 41: sub rsp, 64
     mov [rsp + 8], eax
     mov r15, rsp
@@ -161,7 +161,7 @@ hodo_engine_common:
     ret
 40: cmp eax, {KEEP_SSE}
     ja 42f
-    // The control word is after the registers: arithmetic sets flags in it.
+    // The control word is saved after the registers: arithmetic sets flags in it.
     sub rsp, 320
     stmxcsr [rsp + 256]
     movups [rsp], xmm0
@@ -211,7 +211,7 @@ hodo_engine_common:
     je 34b
     ldmxcsr [rsp + 320]
     jmp 34b
-    // A handler faulted: go on with the next one. The stack pointer is that of the loop.
+    // A handler faulted: continue with the next one. The stack pointer is that of the loop.
 50: pop r13
     pop r12
     pop r15
@@ -219,7 +219,7 @@ hodo_engine_common:
     sub rsp, 32
     mov rbp, [rbx + {SITE}]
     jmp 31b
-    // The thread is new: give it an entry of the table.
+    // The thread is new: give it an entry in the table.
 60: and rsp, -64
     hodo_engine_xsave
     mov rax, [rip + 91f]
@@ -234,7 +234,7 @@ hodo_engine_common:
     mov rax, [rip + 94f]
     lock inc qword ptr [rax]
     jmp 35b
-    // A handler runs in this thread.
+    // A handler is running in this thread.
 70: mov r13, [rbp + {LIST}]
 71: mov r14, [r13]
     add r13, 8
@@ -248,8 +248,8 @@ hodo_engine_common:
     jmp 71b
 72: lock inc qword ptr [r14 + {COUNTS}]
     jmp 71b
-    // The handler wants to go on elsewhere, or with another stack pointer. The registers are copied below the lower of
-    // the two stack pointers; the address goes below the new red zone, from where `ret` takes it.
+    // The handler wants to continue elsewhere, or with another stack pointer. The registers are copied below the lower
+    // of the two stack pointers; the address goes below the new red zone, from where `ret` takes it.
 80: lea rax, [rbx + {STACK}]
     mov rdx, [rbx + {RSP}]
     cmp rax, rdx
@@ -290,7 +290,7 @@ hodo_engine_common_end:
     KEEP_SSE = const KEEP_SOME,
 );
 
-// A handler is called, or left when it faults: then the result is 1.
+// Calls a handler. The result is 1 if the handler faulted and was left.
 global_asm!(
     r#"
     .pushsection .text.hodo_engine_guarded,"ax",@progbits
@@ -345,7 +345,7 @@ unsafe extern "C" {
     static hodo_engine_common_end: u8;
 }
 
-/// How far the running thread's pointer to its entry of the table is from what the `fs` base points to.
+/// The offset from the `fs` base to the running thread's pointer to its table entry.
 pub(crate) fn tls_offset() -> u64 {
     let offset: u64;
     // SAFETY: the linker has put the number there.
@@ -359,31 +359,31 @@ pub(crate) fn tls_offset() -> u64 {
     offset
 }
 
-/// The running thread's pointer to its entry.
+/// The running thread's pointer to its table entry.
 pub(crate) fn thread_pointer() -> *const Thread {
     let pointer;
-    // SAFETY: eight bytes of each thread's own memory are there.
+    // SAFETY: each thread has eight bytes of its own memory there.
     unsafe {
         asm!("mov {}, fs:[{}]", out(reg) pointer, in(reg) tls_offset(), options(readonly, nostack, preserves_flags));
     }
     pointer
 }
 
-/// Sets it.
+/// Sets that pointer.
 ///
 /// # Safety
 /// The entry must be this thread's own, and stay.
 pub(crate) unsafe fn set_thread_pointer(thread: *const Thread) {
-    // SAFETY: eight bytes of each thread's own memory are there.
+    // SAFETY: each thread has eight bytes of its own memory there.
     unsafe {
         asm!("mov fs:[{}], {}", in(reg) tls_offset(), in(reg) thread, options(nostack, preserves_flags));
     }
 }
 
-/// Parts of the state that are kept: x87, SSE, AVX, AVX-512.
+/// Parts of the state that are saved: x87, SSE, AVX, AVX-512.
 const STATE: u32 = 0xE7;
 
-/// The parts of [`STATE`] that this processor has, and the bytes they take; nothing if it has no `xsave`.
+/// The parts of [`STATE`] that this processor has, and their size in bytes; `None` if it has no `xsave`.
 fn state_size() -> Option<(u32, u64)> {
     const OSXSAVE: u32 = 1 << 27;
     if __cpuid_count(1, 0).ecx & OSXSAVE == 0 {
@@ -398,7 +398,7 @@ fn state_size() -> Option<(u32, u64)> {
     Some((parts, u64::from(size).next_multiple_of(64)))
 }
 
-/// The shared code with its data, to be copied to an island's start. Nothing if the processor has no `xsave`.
+/// The shared code with its data, to be copied to an island's start. `None` if the processor has no `xsave`.
 pub(crate) fn code(
     claim: extern "C" fn() -> *const Thread,
     unknown: *const u64,
@@ -426,7 +426,7 @@ pub(crate) fn code(
     Some(code)
 }
 
-/// Whether an address is in the assembly of this file.
+/// Returns whether an address is in the assembly of this file.
 pub(super) fn is_assembly(addr: u64) -> bool {
     let (start, end) = (
         &raw const hodo_engine_common,

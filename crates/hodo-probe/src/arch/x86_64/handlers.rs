@@ -1,11 +1,11 @@
-//! Reads the code of handlers: which vector registers they may change.
+//! Reads the code of handlers to find which vector registers they may change.
 
 use hodo_isa::native::scan::{Flow, Reference, Sweep};
 use hodo_isa::native::vectors::{Vectors, vectors};
 
 use crate::layout::{KEEP_ALL, KEEP_NONE, KEEP_SOME};
 
-/// The longest that is looked at together.
+/// The most bytes that one step examines.
 pub(crate) const MOST_BYTES: usize = 15;
 
 /// An instruction.
@@ -13,7 +13,7 @@ pub(crate) struct Look {
     /// One of `KEEP_…`.
     pub keep: u32,
     pub flow: Flow,
-    /// The word of memory that it uses.
+    /// The memory word that it uses.
     pub word: Option<u64>,
     /// The address after it.
     pub end: u64,

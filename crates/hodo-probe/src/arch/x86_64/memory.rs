@@ -1,4 +1,4 @@
-//! Accesses the program's memory when an instruction is simulated. A fault there is reported as the program's, not as
+//! Accesses the program's memory when an instruction is simulated. A fault there is reported as the program's own, not
 //! the engine's.
 
 use core::arch::global_asm;
@@ -9,7 +9,7 @@ use hodo_isa::native::simulate::{Fault, Memory};
 use super::{Context, common};
 use crate::layout::Thread;
 
-// Copies rdx bytes from rsi to rdi; 1 if that faulted.
+// Copies rdx bytes from rsi to rdi. Returns 1 if that faulted.
 global_asm!(
     r#"
     .pushsection .text.hodo_engine_copy,"ax",@progbits
@@ -42,12 +42,12 @@ unsafe extern "C" {
     fn hodo_engine_copy_faulted();
 }
 
-/// Whether a fault is one of the copy above; then it returns.
+/// Returns whether a fault came from the copy above, and if so makes the copy return.
 pub(crate) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) -> bool {
     if !is_copy(context.pc()) {
         return false;
     }
-    // SAFETY: the pointer is null or leads into the table.
+    // SAFETY: the pointer is null or points into the table.
     let thread: Option<&Thread> = unsafe { common::thread_pointer().as_ref() };
     if let Some(thread) = thread {
         let values = [signal as u64, code as u64, addr];
@@ -59,7 +59,7 @@ pub(crate) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) 
     true
 }
 
-/// Whether an address is in that copy.
+/// Returns whether an address is in that copy.
 pub(super) fn is_copy(addr: u64) -> bool {
     let range = hodo_engine_copy as *const () as u64..hodo_engine_copy_faulted as *const () as u64;
     range.contains(&addr)
@@ -70,7 +70,7 @@ pub(super) struct Own;
 
 impl Memory for Own {
     fn read(&mut self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
-        // SAFETY: the target is ours; reading from the program's memory changes nothing, and faults are caught.
+        // SAFETY: the target is ours; reading the program's memory changes nothing, and faults are caught.
         match unsafe { hodo_engine_copy(into.as_mut_ptr() as u64, addr, into.len()) } {
             0 => Ok(()),
             _ => Err(Fault),
@@ -78,7 +78,7 @@ impl Memory for Own {
     }
 
     fn write(&mut self, addr: u64, from: &[u8]) -> Result<(), Fault> {
-        // SAFETY: it is what the program's own instruction would do, and faults are caught.
+        // SAFETY: the program's own instruction would do the same, and faults are caught.
         match unsafe { hodo_engine_copy(addr, from.as_ptr() as u64, from.len()) } {
             0 => Ok(()),
             _ => Err(Fault),

@@ -18,13 +18,13 @@ pub(crate) use registers::{Context, simulate};
 
 use super::super::maps::{self, Mapping};
 
-/// What is left free around islands.
+/// What stays free around islands.
 const GUARD: u64 = 1 << 20;
 /// `int3`.
 const INT3: u8 = 0xCC;
 /// A breakpoint.
 pub(crate) const BREAKPOINT: &[u8] = &[INT3];
-/// The code of the signal that a breakpoint makes: SI_KERNEL.
+/// The signal code of a breakpoint: SI_KERNEL.
 pub(crate) const BREAKPOINT_CODE: i32 = 0x80;
 /// Bytes of the shortest and of the longest jump to a detour.
 pub(crate) const SHORTEST: usize = 5;
@@ -33,19 +33,19 @@ pub(crate) const LONGEST: usize = 5;
 pub(crate) const ISLAND: u64 = 1 << 18;
 /// Bytes of the counters after it.
 pub(crate) const COUNTERS: u64 = 1 << 18;
-/// The signal of what stands in jumps where instructions begin, beside that of breakpoints.
+/// The signal, other than that of breakpoints, raised by a jump's bytes where an instruction begins.
 pub(crate) const OTHER_TRAP: Option<i32> = None;
-/// An island is no further from what it serves, so that what that refers to is in reach, too, mostly.
+/// How far an island may be from what it serves; most of what that code refers to is then in reach, too.
 const REACH: u64 = 1 << 30;
 
-/// The four bytes of a distance, if it is not too far.
+/// The four bytes of a distance, if it fits.
 fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
     i32::try_from(to.wrapping_sub(from).cast_signed())
         .ok()
         .map(i32::to_le_bytes)
 }
 
-/// Whether an address is in the assembly of the engine.
+/// Returns whether an address is in the engine's assembly.
 pub(crate) fn is_own(addr: u64) -> bool {
     common::is_assembly(addr) || memory::is_copy(addr)
 }

@@ -1,13 +1,13 @@
-//! Registers as handlers see them, and as the kernel keeps them in signal frames.
+//! Registers as handlers see them, and as the kernel stores them in signal frames.
 
 use hodo_isa::native::simulate::{Fault, Simulation};
 
 use super::memory::Own;
 
-/// The general registers of the program at a probe. What a handler changes is changed for the program.
+/// The program's general registers at a probe. What a handler changes is changed for the program.
 ///
-/// Vector and floating-point registers are the program's when a handler begins, if it begins by reading them; whatever
-/// it does with them, the program's come back.
+/// When a handler begins, vector and floating-point registers hold the program's values if the handler begins by
+/// reading them. Whatever it does with them, the program gets its own values back.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -29,14 +29,14 @@ pub struct Registers {
     pub r14: u64,
     pub r15: u64,
     pub flags: u64,
-    /// Address of the instruction that comes next: the probed one in a handler before it. A handler that changes it has
-    /// the program go on there; the probed instruction is not executed then.
+    /// Address of the instruction that comes next: the probed one, in a handler before it. If a handler changes it, the
+    /// program continues there, and the probed instruction is not executed.
     pub pc: u64,
 }
 
 impl Registers {
-    /// An argument of the function that begins here, by the C convention (System V ABI, x86-64 supplement, 3.2.3): the
-    /// first six, counted from 0, that are integers or pointers.
+    /// An argument of the function that begins here, by the C convention (System V ABI, x86-64 supplement, 3.2.3): one
+    /// of the first six, counted from 0, that are integers or pointers.
     #[must_use]
     pub fn argument(&self, index: usize) -> Option<u64> {
         [self.rdi, self.rsi, self.rdx, self.rcx, self.r8, self.r9]
@@ -44,24 +44,25 @@ impl Registers {
             .copied()
     }
 
-    /// Has the function that begins here return this value without running.
+    /// Makes the function that begins here return this value without running.
     ///
     /// # Safety
-    /// The probe must stand at a function's first instruction, so that the stack pointer leads to its return address.
+    /// The probe must be at a function's first instruction, so that the stack pointer points to the return address.
     pub unsafe fn return_now(&mut self, value: u64) {
         self.rax = value;
-        // SAFETY: the caller says that the return address is there.
+        // SAFETY: by the caller's promise, the return address is there.
         self.pc = unsafe { (self.rsp as *const u64).read() };
         self.rsp += 8;
     }
 
     fn general(&mut self) -> &mut [u64; 16] {
-        // SAFETY: (1) the first sixteen fields are words in the order of the processor's numbers; (2) the form is C's.
+        // SAFETY: (1) the first sixteen fields are words in the order of the processor's register numbers; (2) the
+        // layout is C's.
         unsafe { &mut *(&raw mut *self).cast() }
     }
 }
 
-/// `ucontext_t` as the kernel has it, up to the mask.
+/// The kernel's `ucontext_t`, up to the mask.
 #[repr(C)]
 pub(crate) struct Context {
     flags: u64,
@@ -89,7 +90,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The registers; the program counter as it is in the context.
+    /// The registers, with the context's program counter.
     pub(crate) fn registers(&self) -> Registers {
         let [r8, r9, r10, r11, r12, r13, r14, r15] = self.r8_to_r15;
         Registers {
@@ -114,7 +115,7 @@ impl Context {
         }
     }
 
-    /// Sets them.
+    /// Sets the registers.
     pub(crate) fn set(&mut self, registers: &Registers) {
         let r = registers;
         self.r8_to_r15 = [r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
@@ -128,40 +129,40 @@ impl Context {
         self.rip
     }
 
-    /// Sets it.
+    /// Sets the address of the next instruction.
     pub(crate) fn set_pc(&mut self, pc: u64) {
         self.rip = pc;
     }
 
-    /// The address of the breakpoint that has made the signal.
+    /// The address of the breakpoint that raised the signal.
     pub(crate) fn breakpoint(&self) -> u64 {
         self.rip.wrapping_sub(1)
     }
 
-    /// Which signals were blocked.
+    /// The signals that were blocked.
     pub(crate) fn mask(&self) -> u64 {
         self.mask
     }
 
-    /// Leaves a function in the middle of whatever it does.
+    /// Leaves a function, whatever it is in the middle of.
     pub(crate) fn leave(&mut self, pc: u64, sp: u64) {
         const DIRECTION: u64 = 0x400;
         (self.rip, self.rsp) = (pc, sp);
         self.eflags &= !DIRECTION;
     }
 
-    /// At a breakpoint of the shared code: it has none.
+    /// Handles a breakpoint of the shared code, which has none here.
     pub(crate) fn switched(&mut self) -> bool {
         false
     }
 
-    /// Executes an instruction on the registers, which needs no function of others; whether that is so. It is not: what
-    /// can be simulated can be moved, mostly.
+    /// Executes an instruction on the registers without calling functions outside the engine. Returns whether it did.
+    /// It never does here: most instructions that can be simulated can also be moved.
     pub(crate) fn simulate(&mut self, _: &Simulation) -> bool {
         false
     }
 
-    /// Takes this many bytes from the stack, or puts them back.
+    /// Pops this many bytes from the stack, or puts them back if negative.
     pub(crate) fn pop(&mut self, bytes: i64) {
         self.rsp = self.rsp.wrapping_add_signed(bytes);
     }

@@ -5,19 +5,19 @@ use alloc::vec::Vec;
 use super::distance;
 use crate::returns::Window;
 
-/// How far a return address is from its shadow; no multiple of a page, or reading the one would seem to depend on the
-/// other.
+/// How far a return address is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a
+/// store to the other.
 const DISTANCE: u64 = 0x2000_0000_0840;
-/// Below the mappings of libraries, so much may be stacks.
+/// The area below the library mappings that may hold stacks.
 const BELOW: u64 = 1 << 40;
 const TOP: u64 = 0x7FFF_FFFF_F000;
-/// The bytes after the first instruction at the point of return, by which it is known.
+/// The bytes after the first instruction at the point of return, by which it is recognized.
 const MAGIC: u32 = 0x4F44_4F48;
 
 /// The columns of the return address and `rsp` in unwind tables.
 pub(crate) const COLUMNS: [u8; 2] = [16, 7];
 
-/// Where the shadow is to be, for a process that maps memory at `here`.
+/// Where the shadow goes in a process that maps memory at `here`.
 pub(crate) fn window(here: u64) -> Window {
     Window {
         low: (here - BELOW) & !0xFFFF,
@@ -32,18 +32,18 @@ pub(super) struct Places {
     pub head: u64,
     /// The code that all detours share.
     pub common: u64,
-    /// What counts calls whose exit is not seen.
+    /// The counter of calls whose exit is missed.
     pub missed: u64,
 }
 
 /// Offsets in the code.
 pub(super) struct Emitted {
     pub code: Vec<u8>,
-    /// From the call of the body to the end of what follows it.
+    /// From the call of the body to the end of the code that follows it.
     pub frames: [u64; 2],
 }
 
-/// The code between the entry's handlers and the body, which comes directly after it. It stands at `at`.
+/// The code between the entry's handlers and the body, which follows directly. It stands at `at`.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     let low = crate::returns::window().low;
     let mut code: Vec<u8> = Vec::new();

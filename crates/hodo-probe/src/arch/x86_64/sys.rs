@@ -1,4 +1,4 @@
-//! What the kernel does differently for each instruction set: numbers of system calls, and the ends of signal handlers.
+//! What the kernel does differently per instruction set: system call numbers, and the end of a signal handler.
 
 use core::arch::global_asm;
 
@@ -13,7 +13,7 @@ pub(crate) mod number {
 }
 const RT_SIGACTION: usize = 13;
 
-/// A memory barrier in all threads of the process that run.
+/// A memory barrier in all running threads of the process.
 pub(crate) fn barrier() {
     hodo_sys::sys::sync_core();
 }
@@ -26,7 +26,7 @@ pub(crate) struct Action {
     pub mask: u64,
 }
 
-/// `struct sigaction` as the kernel has it.
+/// The kernel's `struct sigaction`.
 #[repr(C)]
 #[derive(Default)]
 struct Raw {
@@ -38,7 +38,7 @@ struct Raw {
 
 const SA_RESTORER: u64 = 0x0400_0000;
 
-// Unwinders and debuggers know the end of a signal frame by exactly these bytes.
+// Unwinders and debuggers recognize the end of a signal frame by exactly these bytes.
 global_asm!(
     ".pushsection .text.hodo_engine_restorer,\"ax\",@progbits",
     ".hidden hodo_engine_restorer",
@@ -55,10 +55,10 @@ unsafe extern "C" {
     fn hodo_engine_restorer();
 }
 
-/// Sets what a signal does, and tells what it did.
+/// Sets what a signal does, and returns what it did before.
 ///
 /// # Safety
-/// The handler must be one.
+/// The action's handler must be a signal handler.
 pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Action, Errno> {
     let mut old = Raw::default();
     let new = new.map(|action| Raw {
@@ -69,7 +69,7 @@ pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Acti
     });
     let pointer = new.as_ref().map_or(0, |action| &raw const *action as usize);
     let args = [signal as usize, pointer, &raw mut old as usize, 8, 0, 0];
-    // SAFETY: both are of the kernel's form; the caller answers for the handler.
+    // SAFETY: both have the kernel's form; the caller answers for the handler.
     unsafe { call(RT_SIGACTION, args) }?;
     Ok(Action {
         handler: old.handler,

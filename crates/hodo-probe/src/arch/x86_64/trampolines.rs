@@ -1,5 +1,5 @@
-//! Trampolines for jumps whose displacement is not free: where an instruction of the program begins, its bytes must be
-//! breakpoints. So the jump reaches only certain addresses. A second jump there leads on.
+//! Trampolines for jumps whose displacement is not free: where an instruction of the program begins, the displacement's
+//! bytes must be breakpoints. So the jump reaches only certain addresses, where a second jump leads on.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,9 +11,9 @@ use crate::sys;
 const PAGE: u64 = 4096;
 /// Bytes of a jump.
 const JUMP: u64 = 5;
-/// Pages at most: mappings are limited.
+/// At most this many pages, since mappings are limited.
 const MOST: usize = 8192;
-/// Uppermost bytes of displacements, the best first: not so far that what is there could not reach the island.
+/// The top bytes of displacements, best first: not so far that code there could not reach the island.
 const NEAR: [u8; 16] = [
     0xF8, 0xF0, 0xE8, 0xE0, 0xD8, 0xD0, 0x08, 0x10, 0x18, 0x20, 0x28, 0x30, 0xC8, 0x38, 0xC0, 0x40,
 ];
@@ -26,7 +26,7 @@ pub(crate) struct Trampolines {
     maps: Vec<Mapping>,
 }
 
-/// Displacements that have breakpoints at some offsets after the first byte of the jump.
+/// The displacements that have breakpoints at given offsets after the first byte of the jump.
 #[derive(Clone, Copy)]
 struct Wish {
     /// The address after the jump.
@@ -53,7 +53,7 @@ impl Wish {
 }
 
 impl Trampolines {
-    /// A place for a jump that fits; marked as used. Nothing if there is none.
+    /// Finds a place for a jump that fits, and marks it as used. `None` if there is none.
     pub(crate) fn find(&mut self, site: u64, inside: &[u8]) -> Option<u64> {
         let wish = Wish::new(site, inside);
         let reach = (wish.from.saturating_sub(1 << 31))..wish.from + (1 << 31);
@@ -121,10 +121,10 @@ impl Trampolines {
     }
 }
 
-/// A free place in a page that fits.
+/// A free place in a page that fits the wish.
 fn in_page(page: u64, used: &[u64; 64], wish: Wish) -> Option<u64> {
     let free = |at: u64| used[(at / 64) as usize] >> (at % 64) & 1 == 0;
-    // Where the lowest byte is given, only each 256th place fits.
+    // If the lowest byte is fixed, only every 256th place fits.
     let (first, step) = match wish.mask & 0xFF {
         0 => (0, 1),
         _ => (

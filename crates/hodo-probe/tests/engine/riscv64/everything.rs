@@ -1,4 +1,4 @@
-//! A probe on every instruction of real code: what the standard library does to print numbers.
+//! A probe on every instruction of real code: the standard library's code that prints numbers.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ fn work() -> String {
     out
 }
 
-/// Functions of this program that do it: address and size. None of them is used by the engine at a hit.
+/// This program's functions that do the work: address and size. The engine uses none of them at a hit.
 fn functions() -> Vec<(u64, u64)> {
     let file = std::fs::read("/proc/self/exe").expect("the program");
     let file = object::File::parse(&*file).expect("an ELF file");
@@ -80,7 +80,7 @@ fn every_instruction_of_real_code() {
         "{total} instructions in {} functions",
         functions.len()
     );
-    // One in some at a time is in nobody's way, and has a jump; all together are in each other's.
+    // Every seventh alone is in nobody's way and gets a jump; all together are in each other's way.
     for apart in [7, 1] {
         let mut hits = 0;
         let mut ways = [0; 5];

@@ -1,4 +1,4 @@
-//! Threads in the middle of what is overwritten, and handlers that have the program go on elsewhere.
+//! Threads in the middle of overwritten bytes, and handlers that make the program continue elsewhere.
 
 use std::ffi::c_void;
 
@@ -21,7 +21,7 @@ fn call(at: u64, n: u64) -> u64 {
 }
 
 #[test]
-fn who_stands_in_the_middle_of_a_jump_comes_to_the_copy() {
+fn a_thread_in_the_middle_of_a_jump_reaches_the_copy() {
     let _alone = alone();
     let start = test_small as *const () as u64;
     for counts in [false, true] {
@@ -34,7 +34,7 @@ fn who_stands_in_the_middle_of_a_jump_comes_to_the_copy() {
         assert_eq!(probe.execution(), Execution::Optimized);
         assert_eq!(call(start, 0), 7);
         assert_eq!(of(hits) + probe.count(), 1);
-        // As a thread that was stopped here before the jump was written.
+        // Like a thread that was stopped here before the jump was written.
         assert_eq!(call(start + 2, 0), 6);
         assert_eq!(call(start + 4, 0), 4);
         assert_eq!(of(hits) + probe.count(), 1);
@@ -43,7 +43,7 @@ fn who_stands_in_the_middle_of_a_jump_comes_to_the_copy() {
 }
 
 #[test]
-fn a_handler_may_have_the_program_go_on_elsewhere() {
+fn a_handler_may_make_the_program_continue_elsewhere() {
     extern "C" fn skip(registers: &mut Registers, data: *mut c_void) {
         registers.pc = data as u64;
         registers.a0 += 100;
@@ -79,7 +79,7 @@ fn a_handler_may_change_the_stack_pointer() {
     let probe = register(&request(start).before(lower)).expect("it can be probed");
     assert_eq!(probe.execution(), Execution::Optimized);
     let here = &raw const probe as u64;
-    // SAFETY: it has its own stack pointer back when it returns.
+    // SAFETY: it restores its own stack pointer before it returns.
     let seen = unsafe { test_stack(0, 0) };
     assert!(
         seen < here - 4000 && seen > here - 9000,
@@ -90,7 +90,7 @@ fn a_handler_may_change_the_stack_pointer() {
 #[test]
 fn all_registers_are_seen_and_can_be_changed() {
     extern "C" fn other(registers: &mut Registers, data: *mut c_void) {
-        // SAFETY: the test gives room.
+        // SAFETY: the test passes room.
         unsafe { *data.cast::<Registers>() = *registers };
         for index in 0..8 {
             assert!(registers.argument(index).is_some());

@@ -79,7 +79,7 @@ fn instructions_that_cannot_be_probed_say_why() {
             "{text}"
         );
     }
-    // What follows is not in the sequence, nor is the way out.
+    // What follows is not part of the sequence, and neither is the exit.
     assert_eq!((text(exchange, 4), text(exchange, 5)), (Ok(()), Ok(())));
     let mut word = 5;
     let probe = register(&request(place(exchange, 4)).count()).expect("it can be probed");
@@ -89,7 +89,7 @@ fn instructions_that_cannot_be_probed_say_why() {
 }
 
 #[test]
-fn helpers_that_return_by_another_register_have_no_return_probes() {
+fn helpers_that_return_through_another_register_get_no_return_probe() {
     let _alone = alone();
     let at = test_helper as *const () as u64;
     let refusal = register(&request(at).returning(count)).expect_err("it does not return by ra");

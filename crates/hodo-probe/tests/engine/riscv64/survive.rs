@@ -1,4 +1,4 @@
-//! What a probe must leave as it is: all general and floating-point registers, and their control.
+//! What a probe must preserve: all general and floating-point registers, and their control registers.
 
 use std::arch::asm;
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ use hodo_probe::{Execution, Registers};
 
 use crate::code::{alone, bytes, counter, engine, of, register, request};
 
-// Loads all registers from a0, does something of everything, and stores all to a1. Of both it has 65 words.
+// Loads all registers from a0, does a bit of everything, and stores all to a1. Each has 65 words.
 std::arch::global_asm!(
     ".macro test_state_each what, base",
     ".irp r, 1, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
@@ -89,11 +89,11 @@ pub fn start() -> u64 {
     test_state as *const () as u64
 }
 
-/// Changes all that a function may change.
+/// Changes everything that a function may change.
 extern "C" fn spoiling(registers: &mut Registers, data: *mut c_void) {
     assert!(std::hint::black_box(vec![7u8; 300]) == vec![7u8; 300]);
     assert_ne!(registers.sp, 0);
-    // SAFETY: the test gives a counter; all that is changed is named.
+    // SAFETY: the test passes a counter; everything that is changed is named.
     unsafe {
         (*data.cast::<AtomicU64>()).fetch_add(1, Ordering::Relaxed);
         asm!(
@@ -153,7 +153,7 @@ fn every_instruction_keeps_the_state() {
             Some(Execution::OutOfLine),
             Some(Execution::Simulated),
         ] {
-            // Many of them differ in a register only.
+            // Many of them differ only in a register.
             if execution.is_some() && step.flow == Flow::Next && number % 4 != 0 {
                 continue;
             }
@@ -173,7 +173,7 @@ fn every_instruction_keeps_the_state() {
             tried += 1;
             assert_eq!(run(), expected, "{step:x?} {}", probe.execution());
             assert_eq!((probe.missed(), probe.faults()), (0, 0));
-            // What is jumped over is not hit.
+            // Instructions that are jumped over are not hit.
             assert!(of(hits) <= 4 && (of(hits) > 0 || !step.flow.is_end()));
         }
     }

@@ -1,4 +1,4 @@
-//! Vector registers and what controls them, on processors that have them.
+//! Vector registers and their control registers, on processors that have them.
 
 use std::arch::asm;
 use std::ffi::c_void;
@@ -39,7 +39,7 @@ unsafe extern "C" {
 }
 
 extern "C" fn spoiling(_: &mut Registers, data: *mut c_void) {
-    // SAFETY: the test gives a counter; vector registers are nobody's across a call.
+    // SAFETY: the test passes a counter; vector registers are nobody's across a call.
     unsafe {
         (*data.cast::<AtomicU64>()).fetch_add(1, Ordering::Relaxed);
         asm!(
@@ -108,8 +108,8 @@ fn vectors_are_kept_around_handlers_that_use_them() {
     assert!(optimized >= 18, "{optimized}");
 }
 
-// marked(mark): puts the mark into all elements of all vector registers, and tells how often it is on the stack below
-// its own frame after an instruction that may have a probe.
+// marked(mark): puts the mark into all elements of all vector registers, and returns how often it is found on the stack
+// below its own frame after an instruction that may have a probe.
 function! { marked:
     ".option push"
     ".option arch, +v"
@@ -155,11 +155,11 @@ unsafe extern "C" {
 }
 
 extern "C" fn light(registers: &mut Registers, data: *mut c_void) {
-    // SAFETY: the test gives a counter.
+    // SAFETY: the test passes a counter.
     unsafe { test_light(registers, data) }
 }
 
-/// How often the mark is on the stack, of a probe that was hit once.
+/// How often the mark is on the stack after a probe was hit once.
 fn saved(wish: hodo_probe::Request, hits: Option<&AtomicU64>) -> u64 {
     let probe = register(&wish).expect("a probe");
     assert_eq!(probe.execution(), Execution::Optimized);
@@ -168,7 +168,7 @@ fn saved(wish: hodo_probe::Request, hits: Option<&AtomicU64>) -> u64 {
     found
 }
 
-/// They are put on the stack where a handler runs whose code changes some, and nowhere else.
+/// They are put on the stack only when a handler runs whose code changes some of them.
 #[test]
 fn vectors_are_saved_exactly_when_a_handler_runs() {
     if !has_vectors() {
@@ -190,7 +190,7 @@ fn vectors_are_saved_exactly_when_a_handler_runs() {
         saved(at().before(handler).data(data), Some(hits))
     };
     assert_eq!(test_marked(0x5EED_0123_4567_89AB), 0);
-    // The mark is a general register's value, too, and may be on the stack as such.
+    // The mark is also the value of a general register, and may be on the stack for that reason.
     let found = with(spoiling, counter());
     assert!((words..words + 4).contains(&found), "{found} of {words}");
     assert!(with(light, counter()) < 4);

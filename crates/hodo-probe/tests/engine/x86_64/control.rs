@@ -25,7 +25,7 @@ fn control() -> u32 {
     word
 }
 
-// Handlers that use SSE and nothing more: one divides, which is not exact; one rounds otherwise from then on.
+// Handlers that use only SSE: one divides inexactly; one changes the rounding mode from then on.
 function! { divides:
     "mov eax, 1"
     "cvtsi2sd xmm0, eax"

@@ -1,4 +1,4 @@
-//! What a probe must leave as it is: flags, the red zone, vector registers, the stack.
+//! What a probe must preserve: flags, the red zone, vector registers, the stack.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,8 @@ use hodo_probe::{Execution, Registers};
 
 use crate::code::{alone, counter, counting, of, register, request};
 
-// A leaf that uses the red zone, flags across many instructions, all registers and the vectors' upper halves.
+// A leaf function that uses the red zone, flags across many instructions, all registers and the upper halves of
+// vectors.
 function! { state:
     "push rbx"
     "push rbp"
@@ -87,11 +88,11 @@ fn spoil() -> f64 {
 
 extern "C" fn spoiling(registers: &mut Registers, data: *mut c_void) {
     assert!(spoil() > 2.0);
-    // A string instruction goes upwards here, whatever the program's direction is.
+    // A string instruction here must go upwards, whatever the program's direction flag is.
     let text = vec![7u8; 300];
     assert!(std::hint::black_box(text.clone()) == text);
     assert_ne!(registers.rsp, 0);
-    // SAFETY: the test gives a counter.
+    // SAFETY: the test passes a counter.
     unsafe { (*data.cast::<AtomicU64>()).fetch_add(1, Ordering::Relaxed) };
 }
 
