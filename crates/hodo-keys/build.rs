@@ -1,4 +1,4 @@
-//! Nothing is built: `links` in the manifest asks for a build script.
+//! Builds nothing: `links` in the manifest requires a build script.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-//! Logging with `tracing`, where what nobody wants is one nop. The level is an argument, and changes while the program
-//! runs.
+//! Logging with `tracing`, where an event that nobody wants is one nop. The level is an argument, and changes while the
+//! program runs.
 //!
 //! ```text
 //! cargo run -p hodo-keys-tracing --example tracing -- info
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(level) => level.parse()?,
         None => LevelFilter::INFO,
     };
-    // First of all: from here on keys follow the subscribers.
+    // This comes first: from here on keys follow the subscribers.
     let places = hodo_keys_tracing::install()?;
     let (filter, handle) = reload::Layer::new(level);
     tracing_subscriber::registry()

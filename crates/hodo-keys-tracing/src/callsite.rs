@@ -7,20 +7,20 @@ use hodo_keys::{AnnotatedKey, Change, Error};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Metadata, callsite};
 
-/// A place with an event or a span. To subscribers it is a callsite as those of `tracing` are, with the same level,
-/// target, fields.
+/// A place with an event or a span. Subscribers see a callsite like those of `tracing`, with the same level, target and
+/// fields.
 #[derive(Debug)]
 pub struct Callsite {
     key: &'static AnnotatedKey<true>,
     metadata: &'static Metadata<'static>,
-    /// Whether `tracing` knows of it. Changed under [`KEYS`], as the others are.
+    /// Whether `tracing` knows it. Changed under [`KEYS`], like the others.
     registered: AtomicBool,
-    /// Its key is switched together with others when all have been asked for.
+    /// Its key is switched together with others, once all have been asked for.
     later: AtomicBool,
     wanted: AtomicBool,
 }
 
-/// Held while keys are made what subscribers want, so that the last word counts. Within is the last error.
+/// Held while keys are set to what subscribers want, so that the last request counts. Contains the last error.
 static KEYS: Mutex<Option<Error>> = Mutex::new(None);
 
 fn keys() -> MutexGuard<'static, Option<Error>> {
@@ -28,7 +28,7 @@ fn keys() -> MutexGuard<'static, Option<Error>> {
 }
 
 impl Callsite {
-    /// A place; must become a `static`.
+    /// Makes a place; it must become a `static`.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(
@@ -69,17 +69,17 @@ impl tracing_core::Callsite for Callsite {
     }
 }
 
-/// Has the keys of all events and spans of this crate's macros follow the interest of subscribers from now on. Returns
-/// how many there are.
+/// From now on, the keys of all events and spans of this crate's macros follow the interest of subscribers. Returns the
+/// number of keys.
 ///
-/// Call it at the beginning of the program. `tracing` asks all subscribers whenever one is created, but for callsites
-/// that are registered later only the current one of the thread, if there is no more than one.
+/// Call it at the beginning of the program. `tracing` asks all subscribers whenever one is created; but for callsites
+/// that are registered later it asks only the thread's current subscriber, if there is no more than one.
 ///
-/// It may be called again: after a library was loaded, the events of which are enabled until then; or to switch keys
-/// that could not be switched.
+/// It may be called again: after a library was loaded, whose events are enabled until then; or to switch keys that
+/// could not be switched.
 ///
 /// # Errors
-/// Those of [`hodo_keys::switch`]: the program cannot change its own code. Keys stay enabled then, and nothing gets
+/// Those of [`hodo_keys::switch`]: the program cannot change its own code. Keys then stay enabled, and no event is
 /// lost.
 pub fn install() -> Result<usize, Error> {
     let mut all: Vec<&'static Callsite> = Vec::new();
@@ -96,7 +96,7 @@ pub fn install() -> Result<usize, Error> {
             !callsite.registered.swap(true, Ordering::Relaxed)
         };
         if first {
-            // Asks for its interest.
+            // This asks for its interest.
             callsite::register(*callsite);
         }
     }
@@ -109,8 +109,8 @@ pub fn install() -> Result<usize, Error> {
     Ok(all.len())
 }
 
-/// Why a key could not be switched the last time that the interest of subscribers has changed, if that has ever
-/// happened. Then events may be missing, or cost what they cost with `tracing`, until [`install`] succeeds.
+/// Why a key could not be switched when the interest of subscribers last changed, if that has ever happened. Until
+/// [`install`] succeeds, events may then be missing, or cost what they cost with `tracing`.
 #[must_use]
 pub fn last_error() -> Option<Error> {
     *keys()

@@ -1,5 +1,5 @@
-//! The macros of [`tracing`](https://docs.rs/tracing) behind static keys: an event or span that no subscriber is interested in is
-//! one nop, instead of loads and comparisons.
+//! The macros of [`tracing`](https://docs.rs/tracing) with static keys in front: an event or span that no subscriber is
+//! interested in is one nop, instead of loads and comparisons.
 //!
 //! ```
 //! use hodo_keys_tracing::{debug, info_span};
@@ -16,25 +16,25 @@
 //! # Ok::<(), hodo_keys_tracing::Error>(())
 //! ```
 //!
-//! The macros have the names and the arguments of those of `tracing`: [`event!`], [`trace!`], [`debug!`], [`info!`],
+//! The macros have the names and arguments of those in `tracing`: [`event!`], [`trace!`], [`debug!`], [`info!`],
 //! [`warn!`], [`error!`], and [`span!`], [`trace_span!`], … [`error_span!`]. Both may be used side by side.
 //!
-//! Until [`install`] is called all of them behave as those of `tracing`, for their keys are enabled: nothing gets lost
-//! in programs that never do. From then on the key of each follows the interest of the subscribers, as `tracing` itself
-//! does: it asks them when they are created, and when one says that its interest has changed
-//! (`tracing_subscriber::reload` does so). While nobody is interested, `tracing` does not know of the place. While
-//! somebody is, what happens is what the macro of `tracing` does.
+//! Until [`install`] is called, all of them behave like those of `tracing`, because their keys are enabled: a program
+//! that never calls it loses nothing. From then on each key follows the interest of the subscribers, as `tracing`
+//! itself does: it asks them when they are created, and when one says that its interest has changed (as
+//! `tracing_subscriber::reload` does). While nobody is interested, `tracing` does not know the place. While somebody
+//! is, the macro does what `tracing`'s does.
 //!
 //! # What is different
 //!
-//! * Subscribers are asked for their interest in each place twice once it is enabled: by this crate, and by `tracing`.
-//! * When a subscriber is dropped, `tracing` asks the others again only at the next occasion
-//!   (`tracing::callsite::rebuild_interest_cache`); so keys may stay enabled until then.
+//! * Subscribers are asked twice for their interest in each place once it is enabled: by this crate and by `tracing`.
+//! * When a subscriber is dropped, `tracing` asks the others again only at the next opportunity
+//!   (`tracing::callsite::rebuild_interest_cache`); keys may stay enabled until then.
 //! * A span that is off is `Span::none()`, which does not know its metadata.
-//! * What `tracing` sends to the crate `log` (by its features `log` and `log-always`) is sent only from places that a
+//! * What `tracing` sends to the crate `log` (with its features `log` and `log-always`) is sent only from places that a
 //!   subscriber is interested in.
-//! * A variable in an event is in memory, as with `tracing`, since events have references to their values: in a hot
-//!   loop write `value = { x }` to have a copy of `x` made where the event is.
+//! * As with `tracing`, a variable in an event is in memory, because events hold references to their values. In a hot
+//!   loop, write `value = { x }` to copy `x` where the event is.
 #![forbid(unsafe_code)]
 
 mod callsite;
@@ -53,8 +53,8 @@ pub mod __private {
     pub use tracing_core::field::FieldSet;
     pub use tracing_core::{Kind, Level, Metadata};
 
-    /// The name of a field without what makes it a raw identifier. (Names of several parts are rarely raw after the
-    /// first.)
+    /// The name of a field without a raw identifier's prefix. (In a name of several parts, only the first is ever
+    /// likely to be raw.)
     #[must_use]
     pub const fn plain(name: &'static str) -> &'static str {
         match name.as_bytes() {

@@ -48,7 +48,7 @@ spans! {
     error_span ERROR;
 }
 
-/// `tracing::event!` behind a static key: with the same arguments.
+/// `tracing::event!` with a static key in front; takes the same arguments.
 #[macro_export]
 macro_rules! event {
     ($($arguments:tt)*) => {
@@ -58,7 +58,7 @@ macro_rules! event {
     };
 }
 
-/// `tracing::span!` behind a static key: with the same arguments.
+/// `tracing::span!` with a static key in front; takes the same arguments.
 #[macro_export]
 macro_rules! span {
     ($($arguments:tt)*) => {
@@ -70,10 +70,10 @@ macro_rules! span {
     };
 }
 
-/// The branch on the key of a place, and all that describes the place.
+/// The branch on a place's key, and everything that describes the place.
 ///
-/// First what is in front of the fields is gathered: `[kind (level)] {name} {target}`. What is no way to write an event
-/// here is an error of `tracing`'s own macro, which gets the same.
+/// First this collects what precedes the fields: `[kind (level)] {name} {target}`. Arguments that are no valid event
+/// here are reported by `tracing`'s own macro, which gets the same ones.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __branch {
@@ -120,11 +120,11 @@ macro_rules! __branch {
         $level <= $crate::__private::STATIC_MAX_LEVEL
             && $crate::__private::static_branch_unlikely!(__HODO_KEY)
     }};
-    // The place is wrong, which `tracing`'s macro tells.
+    // The place is wrong; `tracing`'s macro reports it.
     ($($other:tt)*) => { true };
 }
 
-/// The names of fields, as a slice. A text, or whatever else is no field, begins the message.
+/// The names of fields, as a slice. A text, or anything else that is no field, begins the message.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __fields {

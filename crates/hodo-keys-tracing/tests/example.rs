@@ -1,4 +1,4 @@
-//! The example says what it is to say.
+//! The example prints what it should.
 
 use std::path::PathBuf;
 use std::process::Command;

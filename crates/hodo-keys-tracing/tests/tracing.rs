@@ -1,4 +1,4 @@
-//! What the macros do is what those of `tracing` do; and their keys are what subscribers want.
+//! The macros do what those of `tracing` do, and their keys follow what subscribers want.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 #[path = "../../hodo-keys/tests/emulator/mod.rs"]
 mod emulator;
 
-/// Keys are those of the process: one test at a time.
+/// Keys belong to the process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -34,7 +34,7 @@ struct Capture(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
-    /// Callsites that asked for its interest: all that is known of each, with its line at the end.
+    /// Callsites that asked for its interest: everything known about each, with its line at the end.
     asked: Vec<String>,
     lines: Vec<String>,
 }
@@ -137,9 +137,9 @@ fn is_on(line: u32) -> bool {
 
 const CONSTANT: &str = "constant.name";
 
-/// Each with `tracing`'s macro and with ours: what a subscriber sees must be the same.
+/// Each event is made with `tracing`'s macro and with ours: a subscriber must see the same.
 #[test]
-fn events_and_spans_are_those_of_tracing() {
+fn events_and_spans_match_those_of_tracing() {
     let _alone = alone();
     let capture = Capture::default();
     hodo_keys_tracing::install().expect("installed");
@@ -155,7 +155,7 @@ fn events_and_spans_are_those_of_tracing() {
             let asked = capture.seen().asked.clone().into_iter();
             asked.filter(|asked| asked.ends_with(&end)).collect()
         };
-        // Ours, for `tracing` does not know its own yet.
+        // Ours, because `tracing` does not know its own yet.
         let ours = asked();
         macro_rules! both {
             ($($name:ident!($($arguments:tt)*);)*) => {$(
@@ -208,10 +208,10 @@ fn events_and_spans_are_those_of_tracing() {
             error_span!(parent: &parent, "a span", later = tracing::field::Empty);
         }
         assert_eq!(compared, 37);
-        // What subscribers are told of ours before is what `tracing` tells of its own. Some are the same.
+        // What subscribers hear of our callsites is what `tracing` reports of its own. Some are equal.
         assert!(ours.len() > 30, "{ours:#?}");
         assert_eq!(asked(), ours);
-        // Spans are whole spans.
+        // Spans are complete spans.
         let span = hodo_keys_tracing::info_span!("a span", later = tracing::field::Empty);
         capture.take();
         span.record("later", 5);
@@ -224,10 +224,10 @@ fn events_and_spans_are_those_of_tracing() {
     });
 }
 
-/// Nothing gets lost in a program that does not know of keys: before `install`, keys are enabled. (The call of another
-/// test may have come before, so a library's place would be needed to see that here; the key itself tells.)
+/// A program that does not know of keys loses nothing: before `install`, keys are enabled. (Another test may have
+/// called it already, so only the place of a library could show that here; the key itself shows it.)
 #[test]
-fn keys_are_enabled_in_the_beginning() {
+fn keys_are_initially_enabled() {
     const LINE: u32 = line!() + 2;
     fn place() {
         hodo_keys_tracing::info!("text");
@@ -240,7 +240,7 @@ fn keys_are_enabled_in_the_beginning() {
 }
 
 #[test]
-fn what_nobody_wants_is_off_and_not_evaluated() {
+fn unwanted_events_are_off_and_not_evaluated() {
     let _alone = alone();
     let evaluated = Cell::new(0);
     let value = || {
@@ -258,7 +258,7 @@ fn what_nobody_wants_is_off_and_not_evaluated() {
     const SPAN: u32 = line!() + 1;
     let span = || hodo_keys_tracing::debug_span!("a span", value = value());
     assert!(hodo_keys_tracing::install().expect("installed") > 30);
-    // No subscriber at all; `tracing` does not notice when the last one goes.
+    // There is no subscriber at all; `tracing` does not notice when the last one goes.
     tracing::callsite::rebuild_interest_cache();
     assert!(!is_on(DEBUG) && !is_on(INFO) && !is_on(SPAN));
     debug();
@@ -282,7 +282,7 @@ fn what_nobody_wants_is_off_and_not_evaluated() {
         assert_eq!((evaluated.get(), capture.take().len()), (1, 1));
         // `tracing` has registered its own callsite where the key is on, and none where it is off.
         assert_eq!((asked(DEBUG), asked(INFO)), (before, info_before + 1));
-        // The filter is changed, so interests are.
+        // The filter changes, so interests change.
         handle
             .reload(Targets::new().with_default(LevelFilter::DEBUG))
             .expect("the subscriber is there");
@@ -366,7 +366,7 @@ fn filters_by_fields_names_and_kinds_work() {
     with(|_| false, [false; 3]);
 }
 
-/// Tells threads to stop, also when the test fails: otherwise it would wait for them for ever.
+/// Tells threads to stop, even if the test fails: otherwise it would wait for them forever.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -375,7 +375,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Filters change while threads log: no event is lost that must be there, and none is there that must not be.
+/// Filters change while threads log: no event that must be there is lost, and none appears that must not.
 #[test]
 fn filters_change_while_threads_log() {
     let _alone = alone();
@@ -404,7 +404,7 @@ fn filters_change_while_threads_log() {
         tracing::dispatcher::with_default(&dispatch, || {
             let begin = Instant::now();
             let mut rounds = 0;
-            // Each takes long where one processor has all threads.
+            // Each round takes long if one processor has all threads.
             while begin.elapsed() < Duration::from_secs(2) || rounds < 5 {
                 handle.reload(LevelFilter::DEBUG).expect("it is there");
                 assert!(is_on(LINE));

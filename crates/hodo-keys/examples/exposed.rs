@@ -1,4 +1,4 @@
-//! A program the keys of which can be switched from outside, while it runs:
+//! A program whose keys can be switched from outside while it runs:
 //!
 //! ```text
 //! HODO_KEYS='VERBOSE,LEVELS[1]' cargo run -p hodo-keys --example exposed
@@ -6,8 +6,8 @@
 //! hodo keys -p $(pidof exposed) enable 'LEVELS[*]'
 //! ```
 //!
-//! Each line of its input is a request, the answer of which tells which way the branches went. With the argument
-//! `alone` it does not expose its keys.
+//! Each line of input is a request; the answer shows which way the branches went. With the argument `alone` it does not
+//! expose its keys.
 
 use std::io::{BufRead, Write};
 
@@ -17,7 +17,7 @@ use hodo_keys::{
 };
 
 define_static_key_false! {
-    /// Whether each request is told.
+    /// Whether each request is printed.
     pub VERBOSE;
 }
 
@@ -32,12 +32,12 @@ mod checks {
 define_static_key_array_false!(LEVELS[3]);
 define_static_key_true!(COUNTING);
 
-/// What becomes of a request.
+/// Handles a request, and returns the answer.
 fn request(text: &str, count: &mut u64) -> String {
     if static_branch_likely!(COUNTING) {
         *count += 1;
     }
-    // On while somebody asks for it: `hodo record --event requests:begin -p …`.
+    // On while somebody wants it: `hodo record --event requests:begin -p …`.
     hodo_keys::tracepoint!(requests, begin, count = *count);
     if static_branch_unlikely!(VERBOSE) {
         eprintln!("request {text:?}");
@@ -55,7 +55,7 @@ fn request(text: &str, count: &mut u64) -> String {
 fn main() -> std::io::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("alone") => {}
-        // For a test: it switches a key all the time.
+        // For a test: switches a key all the time.
         Some("busy") => {
             std::thread::spawn(|| {
                 loop {
@@ -64,7 +64,7 @@ fn main() -> std::io::Result<()> {
                 }
             });
         }
-        // For a test: somebody uses the keys.
+        // For a test: uses the keys.
         Some("users") => {
             LEVELS[2].inc().expect("it can be switched");
             hodo_keys::expose();

@@ -1,5 +1,4 @@
-//! Threads that handle requests, and a main thread that switches logging and a faster way of working on and off
-//! meanwhile.
+//! Threads handle requests while the main thread switches logging and a faster algorithm on and off.
 //!
 //!     cargo run --release -p hodo-keys --example requests
 
@@ -17,13 +16,13 @@ define_static_key_false! {
     LOGGING;
 }
 define_static_key_true! {
-    /// Whether sums are computed at once instead of by a loop.
+    /// Whether sums are computed by formula instead of by a loop.
     FORMULA;
 }
 
 static LOGGED: AtomicU64 = AtomicU64::new(0);
 
-/// The sum of the numbers up to this one.
+/// The sum of the numbers up to `n`.
 #[inline(never)]
 fn handle(request: u64) -> u64 {
     if static_branch_unlikely!(LOGGING) {

@@ -5,8 +5,8 @@
 //! hodo probe -e 'FILE:%shop:order id=$arg1 item=+0($arg2):string' -- FILE --enable 'shop:*'
 //! ```
 //!
-//! `--enable PATTERN` keeps tracepoints enabled for tools outside; `--count PATTERN` has their hits be counted. Without
-//! these, each tracepoint is one nop.
+//! `--enable PATTERN` keeps tracepoints enabled for outside tools; `--count PATTERN` counts their hits. Without these,
+//! each tracepoint is one nop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

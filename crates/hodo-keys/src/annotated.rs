@@ -6,8 +6,8 @@ use core::ops::Deref;
 
 use crate::key::{Branchable, Key};
 
-/// A static key with something that belongs to it, for those who find the key in the list of all, see
-/// [`for_each`](crate::for_each). Its methods are those of [`Key`].
+/// A static key with data attached, for those who find the key in the list of all keys: see
+/// [`for_each`](crate::for_each). It has the methods of [`Key`].
 ///
 /// ```
 /// use hodo_keys::AnnotatedKey;
@@ -30,13 +30,13 @@ use crate::key::{Branchable, Key};
 /// ```
 #[repr(C)]
 pub struct AnnotatedKey<const INITIAL: bool> {
-    /// First, so that a key which has something tells where that is.
+    /// The first field, so that a key with a note shows where the note is.
     key: Key,
     note: &'static (dyn Any + Send + Sync),
 }
 
 impl<const INITIAL: bool> AnnotatedKey<INITIAL> {
-    /// A key; must become a `static`.
+    /// Makes a key; it must become a `static`.
     #[must_use]
     pub const fn new(name: &'static str, note: &'static (dyn Any + Send + Sync)) -> Self {
         let key = Key::with_note(INITIAL, name);
@@ -63,11 +63,11 @@ impl<const INITIAL: bool> Branchable for AnnotatedKey<INITIAL> {
 }
 
 impl Key {
-    /// What belongs to it, if it is an [`AnnotatedKey`].
+    /// The attached data, if the key is an [`AnnotatedKey`].
     #[must_use]
     pub fn note(&'static self) -> Option<&'static (dyn Any + Send + Sync)> {
-        // SAFETY: only `AnnotatedKey::new` makes such keys, and the key is its first field; a constant parameter does
-        // not change where the others are.
+        // SAFETY: only `AnnotatedKey::new` makes such keys, and the key is its first field; a const parameter does not
+        // change the offsets of the others.
         self.has_note().then(|| unsafe {
             let key: &AnnotatedKey<false> = &*core::ptr::from_ref(self).cast();
             key.note

@@ -14,51 +14,51 @@ mod answer;
 mod pattern;
 mod server;
 
-/// Lets this program's keys be switched from outside: does what the environment variable `HODO_KEYS` says
-/// ([`apply_environment`]), then has a thread answer `hodo keys -p PID list`, `enable` and `disable`.
+/// Lets others switch this program's keys: does what the environment variable `HODO_KEYS` says ([`apply_environment`]),
+/// then starts a thread that answers `hodo keys -p PID list`, `enable` and `disable`.
 ///
 /// ```
 /// // In `main`, before anything else:
 /// hodo_keys::expose();
 /// ```
 ///
-/// It may be called more than once; `HODO_KEYS` counts the first time. What fails is not told, for the program goes on
-/// without it; [`try_expose`] tells.
+/// It may be called more than once; `HODO_KEYS` takes effect the first time. Failures are not reported, because the
+/// program continues without it; [`try_expose`] reports them.
 ///
-/// * The thread listens on a Unix socket in the abstract namespace, and answers those who have the same effective user
-///   as the process, and root. It is named `hodo-keys`, sleeps while nobody asks, and blocks all signals but those that
-///   an instruction raises. It lives as long as the process; a library that has called this stays mapped.
-/// * A child of `fork` has no such thread: it may call this again. Nor has a program after `exec`, if it does not call
+/// * The thread listens on a Unix socket in the abstract namespace. It answers root, and users with the same effective
+///   user ID as the process. It is named `hodo-keys`, sleeps while nobody asks, and blocks all signals except those
+///   that an instruction raises. It lives as long as the process; a library that has called this stays mapped.
+/// * A child of `fork` has no such thread: it may call this again. Neither has a program after `exec`, unless it calls
 ///   this itself.
 /// * `hodo keys -p PID enable` and `disable` do what [`Key::enable`] and [`Key::disable`] do. Keys that have users stay
 ///   enabled.
-/// * Each library that has a copy of this crate of its own has keys of its own, too, and may expose them as well.
+/// * A library with its own copy of this crate has its own keys, too, and may expose them as well.
 pub fn expose() {
     let _ = try_expose();
 }
 
-/// [`expose`], and why keys cannot be switched from outside.
+/// Like [`expose`], but reports why keys cannot be switched from outside.
 ///
 /// # Errors
-/// If there can be no socket, or no thread.
+/// If no socket or no thread can be made.
 pub fn try_expose() -> io::Result<()> {
     apply_environment();
     server::start()
 }
 
-/// The variable's name.
+/// The name of the variable.
 const VARIABLE: &str = "HODO_KEYS";
 
-/// Switches keys as the environment variable `HODO_KEYS` says: `PATTERN[=on|off],…`, in this order. Called by
-/// [`expose`]; of several calls only the first one does anything, also in children of `fork`.
+/// Switches keys as the environment variable `HODO_KEYS` says: `PATTERN[=on|off],…`, in this order. [`expose`] calls
+/// it. Only the first call has an effect; a child of `fork` counts as the same process.
 ///
-/// A pattern is a name with `*` and `?`, as `mycrate::net::*`, or `net:*` for tracepoints; if it has no `::`, it may
-/// also be the last part of the name: `VERBOSE`. An element of an array is `LEVELS[3]`; `LEVELS` stands for all of
-/// them.
+/// A pattern is a name with `*` and `?`, such as `mycrate::net::*`, or `net:*` for tracepoints. If it has no `::`, it
+/// may also be the last part of the name: `VERBOSE`. `LEVELS[3]` is an element of an array; `LEVELS` stands for all
+/// elements.
 ///
-/// What is wrong is said on standard error, in a line that begins with `hodo-keys:`, and the program goes on. Libraries
-/// that are loaded later are not looked at. Programs with more rights than who has started them (set-user-ID) take no
-/// orders from the environment.
+/// Errors are reported on standard error, in a line that begins with `hodo-keys:`, and the program continues. Libraries
+/// that are loaded later are not affected. Programs with more rights than whoever started them (set-user-ID) ignore the
+/// variable.
 pub fn apply_environment() {
     use std::sync::atomic::{AtomicBool, Ordering};
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -70,24 +70,24 @@ pub fn apply_environment() {
     };
     let text = text.to_string_lossy();
     for complaint in text.split(',').filter_map(|clause| apply(clause).err()) {
-        // Nobody may be there to read it.
+        // Standard error may be closed.
         let _ = writeln!(io::stderr(), "hodo-keys: {VARIABLE}: {complaint}");
     }
 }
 
-/// Whether the process may do what the one that has started it may not.
+/// Returns whether the process may do what whoever started it may not.
 fn privileged() -> bool {
     use core::ffi::c_ulong;
     unsafe extern "C" {
-        // Every C library of Linux has it, and std calls one.
+        // Every Linux C library has it, and std links one.
         fn getauxval(kind: c_ulong) -> c_ulong;
     }
     const AT_SECURE: c_ulong = 23;
-    // SAFETY: it only reads what the kernel has left for the program.
+    // SAFETY: it only reads what the kernel has passed to the program.
     unsafe { getauxval(AT_SECURE) != 0 }
 }
 
-/// Does what one part of the variable says.
+/// Does what one clause of the variable says.
 fn apply(clause: &str) -> Result<(), String> {
     let clause = clause.trim();
     if clause.is_empty() {
@@ -117,7 +117,7 @@ fn apply(clause: &str) -> Result<(), String> {
 enum Unswitched {
     /// These patterns match nothing.
     NoMatch(Vec<String>),
-    /// This went wrong.
+    /// This error occurred.
     Failed(Error),
 }
 
@@ -155,7 +155,7 @@ fn keys(guard: &Guard) -> Vec<Found> {
     keys
 }
 
-/// The patterns that match none of the keys.
+/// The patterns that match no key.
 fn unmatched(patterns: &[&str], keys: &[Found]) -> Vec<String> {
     let none = |pattern: &&&str| {
         !keys
@@ -169,14 +169,14 @@ fn unmatched(patterns: &[&str], keys: &[Found]) -> Vec<String> {
         .collect()
 }
 
-/// Switches all keys that match one of the patterns on or off, all at once; or none, if a pattern matches nothing. Then
-/// names each of them, and whether it was enabled before.
+/// Switches all keys that match one of the patterns on or off, all at once; if a pattern matches nothing, it switches
+/// none. Returns each of them, and whether it was enabled before.
 fn switch(
     patterns: &[&str],
     on: bool,
     mut tell: impl FnMut(&Found, bool),
 ) -> Result<(), Unswitched> {
-    // Under the lock, so that no library goes away with its keys.
+    // Under the lock, so that no library is unloaded with its keys.
     let outcome = registry::locked(|guard| {
         let keys = keys(guard);
         let missing = unmatched(patterns, &keys);

@@ -12,8 +12,8 @@ use crate::registry;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod timer;
 
-/// Counts users of a key, and lets it stay enabled for some time after the last one has gone: a key that is taken and
-/// released thousands of times a second is not switched each time. Linux has the same as `static_key_slow_dec_deferred`
+/// Counts the users of a key, and keeps it enabled for some time after the last one has gone: a key that is taken and
+/// released thousands of times a second is not switched each time. Linux has the same: `static_key_slow_dec_deferred`
 /// and `jump_label_rate_limit`.
 ///
 /// ```
@@ -33,18 +33,18 @@ mod timer;
 /// # Ok::<(), hodo_keys::Error>(())
 /// ```
 ///
-/// All its users together are one user of the key ([`Key::users`]), from the first [`Deferred::inc`] until the delay
-/// after the last [`Deferred::dec`] has passed, counted anew from each time that the last one goes. Others may use the
-/// key as well, by its own methods or by another `Deferred`: it stays enabled while anybody needs it. While the key is
-/// held, `inc` and `dec` are some atomic instructions, and a look at the clock for the last user's `dec`; signal
-/// handlers may call `inc` then.
+/// All its users together are one user of the key ([`Key::users`]): from the first [`Deferred::inc`] until the delay
+/// after the last [`Deferred::dec`] is over. The delay starts again each time the last user goes. Others may use the
+/// key as well, through its own methods or another `Deferred`: it stays enabled while anybody needs it. While the key
+/// is held, `inc` and `dec` take a few atomic instructions, and the last user's `dec` also reads the clock. Signal
+/// handlers may then call `inc`.
 ///
-/// With the feature `std`, `dec` has a thread of the crate release the key when it is time: one for all, named
-/// `hodo-keys-timer`, which is started when it is first needed, and ends when nothing is due any more. Without it,
+/// With the feature `std`, a thread of this crate releases the key when the delay is over. There is one such thread,
+/// named `hodo-keys-timer`; it starts when it is first needed, and ends when nothing is due any more. Without `std`,
 /// callers of [`Deferred::dec_at`] and [`Deferred::poll`] say what time it is.
 ///
-/// A child of `fork` has the users of its parent. It has no such thread: what was waiting for its time there waits
-/// until the next `dec` of any `Deferred`, or `flush`.
+/// A child of `fork` inherits the users of its parent, but not the thread: a key whose delay was running stays enabled
+/// there until the next `dec` of any `Deferred`, or `flush`.
 #[derive(Debug)]
 pub struct Deferred {
     key: &'static Key,
@@ -52,18 +52,18 @@ pub struct Deferred {
     delay: AtomicU64,
     /// Number of users, [`COUNTED`] and [`READY`].
     state: AtomicU64,
-    /// When the last user's delay is over, in nanoseconds.
+    /// When the last user's delay ends, in nanoseconds.
     due: AtomicU64,
     #[cfg(all(feature = "std", target_os = "linux"))]
     listed: timer::Listed,
 }
 
-/// Bit of [`Deferred::state`]: the key has us as a user. Changed under the lock.
+/// Bit of [`Deferred::state`]: we are a user of the key. Changed under the lock.
 const COUNTED: u64 = 1 << 62;
-/// Bit of [`Deferred::state`]: [`COUNTED`], and all branches are as they should be. As long as it is set, users may
-/// come and go without the lock. It is cleared only where there is none.
+/// Bit of [`Deferred::state`]: [`COUNTED`], and all branches are as they should be. While it is set, users may come and
+/// go without the lock. It is cleared only when there is no user.
 const READY: u64 = 1 << 63;
-/// The users in [`Deferred::state`].
+/// The number of users in [`Deferred::state`].
 const USERS: u64 = u32::MAX as u64;
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -71,7 +71,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Deferred {
-    /// Nobody yet; must become a `static`.
+    /// Makes one without users; it must become a `static`.
     #[must_use]
     pub const fn new(key: &'static Key, delay: Duration) -> Self {
         let whole = delay.as_nanos();
@@ -95,13 +95,13 @@ impl Deferred {
         self.key
     }
 
-    /// How long the key stays enabled after the last user.
+    /// How long the key stays enabled after the last user has gone.
     #[must_use]
     pub fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay.load(Ordering::Relaxed))
     }
 
-    /// Changes the delay, from the next [`Deferred::dec`] on.
+    /// Changes the delay. It takes effect with the next [`Deferred::dec`].
     pub fn set_delay(&self, delay: Duration) {
         self.delay.store(nanoseconds(delay), Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ impl Deferred {
         (self.state.load(Ordering::Acquire) & USERS) as u32
     }
 
-    /// Whether the key is held though there is no user: the delay is not over, or nobody has looked yet.
+    /// Returns whether the key is held although it has no user: the delay is not over, or nobody has checked yet.
     #[must_use]
     pub fn is_lingering(&self) -> bool {
         let state = self.state.load(Ordering::Acquire);
@@ -122,7 +122,7 @@ impl Deferred {
     /// Adds a user. When this returns, the key is enabled for every thread.
     ///
     /// # Errors
-    /// As [`Key::inc`]; there is not one user more then.
+    /// As [`Key::inc`]; no user is then added.
     pub fn inc(&'static self) -> Result<(), Error> {
         if self.join()? {
             return Ok(());
@@ -134,16 +134,16 @@ impl Deferred {
             if self.state.load(Ordering::Relaxed) & COUNTED == 0 {
                 self.switch(guard, true)?;
             } else {
-                // What was begun before was not finished.
+                // An earlier attempt may not have finished.
                 registry::settle(guard, self.key)?;
             }
-            // Nobody joins or leaves without this bit.
+            // Without this bit, nobody joins or leaves.
             self.state.store(COUNTED | READY | 1, Ordering::Release);
             Ok(())
         })
     }
 
-    /// Adds a user if the key is held already.
+    /// Adds a user if the key is already held.
     fn join(&self) -> Result<bool, Error> {
         let more = |state: u64| {
             let held = state & READY != 0 && state & USERS != USERS;
@@ -161,8 +161,8 @@ impl Deferred {
         }
     }
 
-    /// Takes a user away at a time, which is any the caller likes to count from, as that of [`Deferred::poll`]. If it
-    /// was the last one, the key stays as it is until `poll` is called with a time when the delay is over.
+    /// Removes a user at time `now`, counted from any point the caller likes, but the same as for [`Deferred::poll`].
+    /// If it was the last one, the key stays enabled until `poll` is called after the delay.
     ///
     /// # Errors
     /// [`Error::NoUser`] if there is none.
@@ -170,8 +170,8 @@ impl Deferred {
         self.leave(|| nanoseconds(now)).map(|_| ())
     }
 
-    /// Takes a user away. If it was the last one, the key stays as it is until the delay is over, and is released by a
-    /// thread then. If no thread can be started, it is released at once.
+    /// Removes a user. If it was the last one, the key stays enabled until the delay is over; then a thread releases
+    /// it. If no thread can be started, the key is released at once.
     ///
     /// # Errors
     /// [`Error::NoUser`] if there is none.
@@ -180,13 +180,13 @@ impl Deferred {
         if let Some(due) = self.leave(timer::now)?
             && !timer::arm(self, due)
         {
-            // The user has gone, whatever becomes of this. What cannot be switched is tried again with the next user.
+            // The user has gone, whatever happens now. A failed switch is tried again with the next user.
             let _ = self.flush();
         }
         Ok(())
     }
 
-    /// Takes a user away. Returns when the key is to be released if it was the last one.
+    /// Removes a user. If it was the last one, returns when the key should be released.
     fn leave(&self, now: impl Fn() -> u64) -> Result<Option<u64>, Error> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -199,7 +199,7 @@ impl Deferred {
                 }
                 1 => {
                     let time = now().saturating_add(self.delay.load(Ordering::Relaxed));
-                    // Before the user goes: whoever sees that nobody is there sees this, too.
+                    // Set this before the user goes: whoever sees no users then also sees this.
                     self.due.store(time, Ordering::Relaxed);
                     due = Some(time);
                 }
@@ -217,11 +217,11 @@ impl Deferred {
         }
     }
 
-    /// Releases the key if it has had no user for the delay. Otherwise tells how much longer that takes; nothing if
+    /// Releases the key if it has had no user for the delay. Otherwise returns how much longer that takes; `None` if
     /// there are users, or the key is not held.
     ///
     /// # Errors
-    /// If the key cannot be switched: it is still held, and may be tried again.
+    /// If the key cannot be switched: it is still held, and the call may be repeated.
     pub fn poll(&'static self, now: Duration) -> Result<Option<Duration>, Error> {
         let now = nanoseconds(now);
         match self.rest(now) {
@@ -234,16 +234,17 @@ impl Deferred {
         }
     }
 
-    /// How long the key is to be held without a user from now on; none if it has users, or is not held.
+    /// How much longer the key should be held without a user; `None` if it has users, or is not held.
     fn rest(&self, now: u64) -> Option<u64> {
         self.is_lingering()
             .then(|| self.due.load(Ordering::Relaxed).saturating_sub(now))
     }
 
-    /// Releases the key at once if it has no user. When this returns without there being users, it is released.
+    /// Releases the key at once if it has no user. If there are still no users when this returns, the key has been
+    /// released.
     ///
     /// # Errors
-    /// If the key cannot be switched: it is still held, and may be tried again.
+    /// If the key cannot be switched: it is still held, and the call may be repeated.
     pub fn flush(&'static self) -> Result<(), Error> {
         let result = self.release(|| true);
         #[cfg(all(feature = "std", target_os = "linux"))]
@@ -251,14 +252,14 @@ impl Deferred {
         result
     }
 
-    /// Releases the key if it has no user, and if that is still wanted when nobody else switches keys.
+    /// Releases the key if it has no user and `wanted` still says so under the lock.
     fn release(&'static self, wanted: impl FnOnce() -> bool) -> Result<(), Error> {
         registry::locked(|guard| {
             let state = self.state.load(Ordering::Acquire);
             if state & COUNTED == 0 || state & USERS != 0 || !wanted() {
                 return Ok(());
             }
-            // From here on, whoever comes waits for the lock.
+            // From here on, a new user waits for the lock.
             let closed =
                 self.state
                     .compare_exchange(state, COUNTED, Ordering::AcqRel, Ordering::Relaxed);
@@ -267,7 +268,7 @@ impl Deferred {
             }
             let result = self.switch(guard, false);
             match result {
-                // Somebody else has taken away more users of the key than there were.
+                // Somebody else has removed more users of the key than there were.
                 Err(Error::NoUser { .. }) => self.state.store(0, Ordering::Release),
                 Err(_) if self.state.load(Ordering::Relaxed) & COUNTED != 0 => {
                     self.state.store(state, Ordering::Release);
@@ -278,7 +279,7 @@ impl Deferred {
         })
     }
 
-    /// Adds or removes us as a user of the key, and says so in [`Deferred::state`].
+    /// Adds or removes us as a user of the key, and records it in [`Deferred::state`].
     fn switch(&'static self, guard: &Guard, on: bool) -> Result<(), Error> {
         let change = if on {
             self.key.incrementing()
@@ -298,9 +299,9 @@ impl Deferred {
 mod tests {
     use super::*;
 
-    /// What a child finds that was forked in the middle of a change of the key's state.
+    /// What a child finds if it was forked in the middle of a change of the key's state.
     #[test]
-    fn what_was_counted_is_known_after_a_fork() {
+    fn counts_survive_a_fork() {
         crate::define_static_key_false!(KEY);
         static USERS: Deferred = Deferred::new(KEY.key(), Duration::ZERO);
         let state = || (USERS.state.load(Ordering::SeqCst), KEY.users());
@@ -329,7 +330,7 @@ mod tests {
             Ok(())
         })
         .expect("nobody else switches");
-        // A key that is counted, and perhaps not switched, takes users, and can be released.
+        // A key that is counted, and perhaps not switched, accepts users, and can be released.
         USERS.inc().expect("switched");
         assert_eq!(state(), (COUNTED | READY | 1, 1));
         USERS.dec_at(Duration::ZERO).expect("there is a user");

@@ -1,17 +1,18 @@
-//! Changing a key's state and another word together.
+//! Changes a key's state and another word together.
 //!
-//! A process that another thread forks between the two must find out whether the first was done, and do the second.
+//! A process that another thread forks between the two changes must find out whether the first one was made, and make
+//! the second.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::key::Key;
 use crate::lock::Guard;
 
-/// What is being done. Used under the lock.
+/// The change in progress. Used under the lock.
 struct Doing {
-    /// The other word; null while nothing is done.
+    /// The other word; null while no change is in progress.
     word: AtomicPtr<AtomicU64>,
-    /// What it becomes.
+    /// The word's new value.
     value: AtomicU64,
     key: AtomicPtr<Key>,
     /// The key's state after its change.
@@ -25,8 +26,8 @@ static DOING: Doing = Doing {
     after: AtomicU32::new(0),
 };
 
-/// From here on a user is added to a key (`more`) or taken away, and then `word` becomes `value` by [`finish`]. For
-/// those who have the lock.
+/// Begins a change: a user is added to a key (`more`) or removed, and then [`finish`] sets `word` to `value`. The
+/// caller holds the lock.
 pub(crate) fn begin(key: &'static Key, more: bool, word: &'static AtomicU64, value: u64) {
     let before = key.state().load(Ordering::Relaxed);
     let after = if more { before + 1 } else { before - 1 };
@@ -38,15 +39,15 @@ pub(crate) fn begin(key: &'static Key, more: bool, word: &'static AtomicU64, val
     DOING.word.store(begun, Ordering::SeqCst);
 }
 
-/// Sets the word: all is done.
+/// Sets the word: the change is complete.
 pub(crate) fn finish(word: &AtomicU64) {
     word.store(DOING.value.load(Ordering::Relaxed), Ordering::SeqCst);
     DOING.word.store(core::ptr::null_mut(), Ordering::SeqCst);
 }
 
-/// Finishes what a vanished thread has begun.
+/// Completes what a vanished thread has begun.
 pub(crate) fn recover(_: &Guard) {
-    // SAFETY: only what is static was stored.
+    // SAFETY: only addresses of statics were stored.
     let Some(word) = (unsafe { DOING.word.load(Ordering::SeqCst).as_ref() }) else {
         return;
     };

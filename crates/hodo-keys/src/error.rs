@@ -4,13 +4,13 @@ use core::fmt;
 
 use crate::text::Errno;
 
-/// Why a key could not be switched. Nothing is changed then.
+/// Why a key could not be switched. Nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Code cannot be written: a number of `errno.h`. On Linux `/proc/self/mem` is written, and `membarrier` called.
+    /// Code cannot be written: the `errno`. On Linux, this writes to `/proc/self/mem` and calls `membarrier`.
     Text(Errno),
-    /// At a branch is what no branch can be: a breakpoint of a debugger, or somebody else's patch.
+    /// The bytes at a branch are not a branch: a debugger's breakpoint, or somebody else's patch.
     Foreign {
         /// The branch.
         address: usize,
@@ -27,11 +27,11 @@ pub enum Error {
         /// The key's name.
         key: &'static str,
     },
-    /// A signal handler has interrupted this thread while it switched a key.
+    /// A signal handler interrupted this thread while it was switching a key.
     Busy,
-    /// What was given as a pattern cannot match the name of a tracepoint.
+    /// The pattern cannot match the name of any tracepoint.
     Pattern,
-    /// As many functions are registered for tracepoints as there can be.
+    /// The maximum number of functions is already registered for tracepoints.
     TooManyFunctions,
 }
 

@@ -1,9 +1,9 @@
 //! Patterns of names.
 
-/// Whether a text is what a pattern says: `*` stands for any characters, `?` for one.
+/// Returns whether a text matches a pattern: `*` stands for any characters, `?` for one.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    // Where to go on if the last `*` has to stand for one character more.
+    // Where to continue if the last `*` has to stand for one more character.
     let mut again = None;
     loop {
         let mut here = (pattern.clone(), text.clone());
@@ -61,7 +61,7 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), is, "{pattern:?} {text:?}");
         }
-        // A pattern that would take for ever if every way were tried.
+        // A pattern that would take forever if every possibility were tried.
         let (stars, text) = ("a*".repeat(30), "a".repeat(2000));
         assert!(!matches(&format!("{stars}b"), &text));
     }

@@ -11,19 +11,19 @@ const TRACEPOINT: u32 = 2;
 const ELEMENT: u32 = 4;
 const NOTE: u32 = 8;
 
-/// A key, whatever it is in the beginning: what [`StaticKey`] and the elements of [`StaticKeyArray`] are.
+/// A key, whatever its initial state: what [`StaticKey`] and the elements of [`StaticKeyArray`] are.
 ///
-/// It is enabled if it is switched on, or has users, or both. The two do not mix: who holds it by [`Key::inc`] keeps it
-/// enabled, whoever switches it off.
+/// It is enabled if it is switched on, or has users, or both. The two are independent: whoever holds it through
+/// [`Key::inc`] keeps it enabled, even if somebody switches it off.
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct Key {
-    /// [`ON`], and the number of users. Where anything of this is set, the key is enabled.
+    /// [`ON`], and the number of users. If any of this is nonzero, the key is enabled.
     state: AtomicU32,
     flags: u32,
     name: *const u8,
     length: usize,
-    /// Its place in the array, if [`ELEMENT`] is set.
+    /// Its index in the array, if [`ELEMENT`] is set.
     index: usize,
 }
 
@@ -43,12 +43,12 @@ impl Key {
         }
     }
 
-    /// That of a tracepoint, of which it is the first field.
+    /// The key of a tracepoint, whose first field it is.
     pub(crate) const fn of_tracepoint(name: &'static str) -> Self {
         Self::new(false, TRACEPOINT, name)
     }
 
-    /// That of an annotated key, of which it is the first field.
+    /// The key of an annotated key, whose first field it is.
     pub(crate) const fn with_note(initial: bool, name: &'static str) -> Self {
         Self::new(initial, NOTE, name)
     }
@@ -57,19 +57,20 @@ impl Key {
         self.flags & NOTE != 0
     }
 
-    /// Whether it is enabled. This reads memory: in code that is to cost nothing, use the branches.
+    /// Returns whether it is enabled. This reads memory: in code that must cost nothing, use the branches.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.state.load(Ordering::Acquire) != 0
     }
 
-    /// How many hold it by [`Key::inc`].
+    /// The number of users that hold it through [`Key::inc`].
     #[must_use]
     pub fn users(&self) -> u32 {
         self.state.load(Ordering::Acquire) & !ON
     }
 
-    /// Where it was defined and its name, as `crate::module::NAME`; for all elements of an array that of the array.
+    /// The module that defined it and its name, such as `crate::module::NAME`; elements of an array all have the
+    /// array's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         // SAFETY: pointer and length are those of a constant string.
@@ -78,19 +79,19 @@ impl Key {
         unsafe { core::str::from_utf8_unchecked(bytes) }
     }
 
-    /// Which element of an array it is, if it is one.
+    /// The index, if it is an element of an array.
     #[must_use]
     pub fn index(&self) -> Option<usize> {
         (self.flags & ELEMENT != 0).then_some(self.index)
     }
 
-    /// Whether it was defined as enabled.
+    /// Returns whether it was defined as enabled.
     #[must_use]
     pub fn initially_enabled(&self) -> bool {
         self.flags & INITIAL != 0
     }
 
-    /// Whether it is that of a tracepoint.
+    /// Returns whether it belongs to a tracepoint.
     #[must_use]
     pub fn is_tracepoint(&self) -> bool {
         self.flags & TRACEPOINT != 0
@@ -125,7 +126,7 @@ impl Key {
     }
 }
 
-/// The name; of an element of an array with its index, as `crate::module::NAME[3]`.
+/// The name, for an element of an array with its index, such as `crate::module::NAME[3]`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())?;
@@ -136,7 +137,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What is to happen to a key. Made by [`Key::enabling`] and its like, carried out by [`switch`](crate::switch).
+/// A change to a key. [`Key::enabling`] and its siblings make one; [`switch`](crate::switch) carries it out.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
     pub(crate) key: &'static Key,
@@ -156,7 +157,7 @@ impl Change {
         Self { key, operation }
     }
 
-    /// Whether the key becomes enabled or disabled by this.
+    /// Returns whether this enables or disables the key.
     pub(crate) fn toggles(&self) -> bool {
         let state = self.key.state().load(Ordering::Relaxed);
         match self.operation {
@@ -166,7 +167,7 @@ impl Change {
         }
     }
 
-    /// Changes the key's state, which was checked.
+    /// Applies the change, which has been checked, to the key's state.
     pub(crate) fn count(&self) {
         let state = self.key.state();
         match self.operation {
@@ -184,19 +185,19 @@ impl Change {
 #[repr(transparent)]
 pub struct StaticKey<const INITIAL: bool>(Key);
 
-/// A key that is enabled in the beginning.
+/// A key that is initially enabled.
 pub type StaticKeyTrue = StaticKey<true>;
-/// A key that is disabled in the beginning.
+/// A key that is initially disabled.
 pub type StaticKeyFalse = StaticKey<false>;
 
 impl<const INITIAL: bool> StaticKey<INITIAL> {
-    /// A key; must become a `static`.
+    /// Makes a key; it must become a `static`.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self(Key::new(INITIAL, 0, name))
     }
 
-    /// The key itself, also in constants, where no method of [`Key`] can be called.
+    /// The key itself; it can be used in constants, where the methods of [`Key`] cannot be called.
     #[must_use]
     pub const fn key(&self) -> &Key {
         &self.0
@@ -211,14 +212,14 @@ impl<const INITIAL: bool> Deref for StaticKey<INITIAL> {
     }
 }
 
-/// An array of keys, each of its own: [`define_static_key_array_false!`](crate::define_static_key_array_false) makes
-/// them. Branches are on elements with a constant index, `ARRAY[3]`; switching takes any index.
+/// An array of independent keys: [`define_static_key_array_false!`](crate::define_static_key_array_false) makes them.
+/// Branches name an element by a constant index, `ARRAY[3]`; switching takes any index.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct StaticKeyArray<const INITIAL: bool, const N: usize>([Key; N]);
 
 impl<const INITIAL: bool, const N: usize> StaticKeyArray<INITIAL, N> {
-    /// Keys; must become a `static`.
+    /// Makes the keys; they must become a `static`.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         let mut keys = [const { Key::new(INITIAL, 0, "") }; N];
@@ -233,22 +234,22 @@ impl<const INITIAL: bool, const N: usize> StaticKeyArray<INITIAL, N> {
         Self(keys)
     }
 
-    /// An element, also in constants.
+    /// An element; can be used in constants.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If the index is out of bounds.
     #[must_use]
     pub const fn key(&self, index: usize) -> &Key {
         &self.0[index]
     }
 
-    /// How many there are.
+    /// The number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         N
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         N == 0

@@ -1,8 +1,8 @@
 //! Static keys: branches that cost one nop while they are off, and no memory access.
 //!
 //! Linux's jump labels (`Documentation/staging/static-keys.rst`) for Rust programs. A branch on a static key is a nop
-//! or a jump in the code; to switch the key is to rewrite all branches on it, while threads execute them. So checks
-//! that almost never matter (is anybody tracing? is this feature on?) can stand in the hottest code.
+//! or a jump in the code. Switching the key rewrites all branches on it, while threads execute them. So checks that
+//! almost never matter (is anybody tracing? is this feature on?) can be placed in the hottest code.
 //!
 //! ```
 //! use hodo_keys::{define_static_key_false, static_branch_unlikely};
@@ -32,9 +32,9 @@
 //! | [`define_static_key_true!`] | [`static_branch_unlikely!`] | jump |
 //! | [`define_static_key_false!`] | [`static_branch_likely!`] | jump |
 //!
-//! Keys are switched by [`Key::enable`] and [`Key::disable`], or counted by [`Key::inc`] and [`Key::dec`]; many at once
-//! by [`switch`]. Switching costs some microseconds, and some more for each branch; threads are not stopped, and the
-//! code is never writable. No signal handler may switch keys. The page `docs/static-keys.md` tells when to use them.
+//! [`Key::enable`] and [`Key::disable`] switch a key; [`Key::inc`] and [`Key::dec`] count its users; [`switch`] changes
+//! many keys at once. Switching costs some microseconds, and a little more per branch; threads are not stopped, and the
+//! code is never writable. Signal handlers must not switch keys. The page `docs/static-keys.md` says when to use them.
 #![no_std]
 
 #[cfg(any(feature = "std", test))]
@@ -75,25 +75,25 @@ pub mod __private {
     pub use crate::loading::{load, unload};
     pub use crate::tracepoint::private::*;
 
-    /// What a branch is that does not jump. Nothing but a call tells lints that the value may be another one the next
-    /// time, as in `while static_branch_likely!(KEY) {}`.
+    /// The value of a branch that does not jump. Only a function call tells lints that the value may change between
+    /// evaluations, as in `while static_branch_likely!(KEY) {}`.
     #[inline(always)]
     #[must_use]
     pub const fn fallen_through(likely: bool) -> bool {
         likely
     }
 
-    /// What a key is in the beginning.
+    /// The initial state of a key.
     pub const fn initial<K: Branchable>(_: &'static K) -> bool {
         K::INITIAL
     }
 
-    /// What the keys of an array are in the beginning.
+    /// The initial state of an array's keys.
     pub const fn initial_of_array<K: BranchableArray>(_: &'static K) -> bool {
         K::INITIAL
     }
 
-    /// Where in an array a key is, in bytes.
+    /// The offset of a key in its array, in bytes.
     pub const fn offset<K: BranchableArray>(_: &'static K, index: usize) -> u32 {
         assert!(
             index < K::LENGTH,
@@ -110,7 +110,7 @@ mod emulator;
 #[cfg(all(test, target_os = "linux"))]
 extern crate self as hodo_keys;
 
-// The examples of the page are tested with those of the documentation.
+// The examples on that page are tested with those in the rustdoc.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/static-keys.md")]
 struct StaticKeysPage;

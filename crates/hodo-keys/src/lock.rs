@@ -1,4 +1,5 @@
-//! The lock under which branches are changed, shared by all who change code in this process (`hodo_sys::lock`).
+//! The lock under which branches are changed, shared by everything that changes code in this process
+//! (`hodo_sys::lock`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,7 +7,7 @@ use hodo_sys::lock;
 
 use crate::error::Error;
 
-// A note tells tools which change keys from outside where that word is, also in files without symbols (owner `hodo`,
+// A note tells tools that change keys from outside where that word is, also in files without symbols (owner `hodo`,
 // type 2): they stop all threads, and wait until it is 0.
 #[cfg(target_os = "linux")]
 core::arch::global_asm!(
@@ -20,7 +21,7 @@ core::arch::global_asm!(
     owner = sym lock::OWNER,
 );
 
-/// The process in which all branches were what their keys' states say when the lock was given back; 0 if there is none.
+/// The process in which all branches matched their keys' states when the lock was last released; 0 if none.
 static SETTLED: AtomicU32 = AtomicU32::new(0);
 
 /// The lock is held as long as this lives.
@@ -32,25 +33,26 @@ impl Guard {
         self.0.process()
     }
 
-    /// Whether work may have been left undone by another thread of the process that this one was forked from. The lock
-    /// itself does not tell: the kernel copies pages one after the other while other threads go on, so the child may
-    /// have it as it was before a change, and the key as it was after.
+    /// Returns whether a thread of the parent process may have left a change unfinished when this process was forked.
+    /// The lock itself does not show that: the kernel copies pages one after the other while other threads run, so the
+    /// child may see the lock as it was before a change, and the key as it was after.
     pub fn unsettled(&self) -> bool {
         SETTLED.load(Ordering::Relaxed) != self.process()
     }
 
-    /// Nothing is left undone.
+    /// Records that nothing is left unfinished.
     pub fn settled(&self) {
         SETTLED.store(self.process(), Ordering::Relaxed);
     }
 }
 
-/// Takes it. Fails where this thread has it: a signal handler that has interrupted a change cannot wait for its end.
+/// Takes the lock. Fails if this thread already has it: a signal handler that has interrupted a change cannot wait for
+/// its end.
 pub fn take() -> Result<Guard, Error> {
     lock::take().map(Guard).map_err(|lock::Busy| Error::Busy)
 }
 
-/// Takes it, in places where no signal handler can be.
+/// Takes the lock, in places that no signal handler reaches.
 pub fn wait() -> Guard {
     loop {
         match take() {
@@ -60,7 +62,7 @@ pub fn wait() -> Guard {
     }
 }
 
-/// For those who may have to wait long. `rounds`: how often they have waited.
+/// Pauses, for those who may have to wait long. `rounds`: how often they have waited.
 #[cfg(target_os = "linux")]
 pub fn pause_longer(rounds: u32) {
     if rounds < 100 {

@@ -1,6 +1,6 @@
 //! The macros that define keys and branches.
 
-/// Defines a static key that is disabled in the beginning.
+/// Defines a static key that is initially disabled.
 ///
 /// ```
 /// hodo_keys::define_static_key_false! {
@@ -15,13 +15,13 @@ macro_rules! define_static_key_false {
     ($($keys:tt)*) => { $crate::__define_keys!($crate::StaticKeyFalse; $($keys)*); };
 }
 
-/// Defines a static key that is enabled in the beginning. As [`define_static_key_false!`].
+/// Defines a static key that is initially enabled. Otherwise like [`define_static_key_false!`].
 #[macro_export]
 macro_rules! define_static_key_true {
     ($($keys:tt)*) => { $crate::__define_keys!($crate::StaticKeyTrue; $($keys)*); };
 }
 
-/// Defines an array of static keys that are disabled in the beginning.
+/// Defines an array of static keys that are initially disabled.
 ///
 /// ```
 /// hodo_keys::define_static_key_array_false!(LEVELS[4]);
@@ -35,7 +35,7 @@ macro_rules! define_static_key_array_false {
     ($($arrays:tt)*) => { $crate::__define_key_arrays!(false; $($arrays)*); };
 }
 
-/// Defines an array of static keys that are enabled in the beginning. As [`define_static_key_array_false!`].
+/// Defines an array of static keys that are initially enabled. Otherwise like [`define_static_key_array_false!`].
 #[macro_export]
 macro_rules! define_static_key_array_true {
     ($($arrays:tt)*) => { $crate::__define_key_arrays!(true; $($arrays)*); };
@@ -71,10 +71,10 @@ macro_rules! __define_key_arrays {
     };
 }
 
-/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is put out
-/// of the way.
+/// Returns whether a key is enabled, in one instruction: a nop or a jump. The code for the enabled case is placed out
+/// of line.
 ///
-/// The key is the path of a `static`, or `ARRAY[INDEX]` with an index that is a constant.
+/// The key is the path of a `static`, or `ARRAY[INDEX]` with a constant index.
 ///
 /// ```
 /// hodo_keys::define_static_key_false!(VERBOSE);
@@ -96,10 +96,10 @@ macro_rules! static_branch_unlikely {
     ($($key:tt)*) => { $crate::__branch!(false, $($key)*) };
 }
 
-/// Whether a key is enabled, as one instruction: a nop or a jump. The code for the case that it is enabled is what the
-/// nop falls through to.
+/// Returns whether a key is enabled, in one instruction: a nop or a jump. The nop falls through to the code for the
+/// enabled case.
 ///
-/// As [`static_branch_unlikely!`], which is for keys that are seldom enabled.
+/// Otherwise like [`static_branch_unlikely!`], which is for keys that are seldom enabled.
 #[macro_export]
 macro_rules! static_branch_likely {
     ($($key:tt)*) => { $crate::__branch!(true, $($key)*) };

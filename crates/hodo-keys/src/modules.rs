@@ -1,8 +1,8 @@
 //! The executables and libraries that have branches, and their tables.
 //!
-//! What is in a program's file is never written: a process that is forked by one thread while another one sorts would
-//! have a table that is neither sorted nor not. On Linux the sorted table is a copy, which a child makes anew. Where
-//! there is no fork, the table is sorted in place.
+//! The table in a program's file is never modified: if one thread forked the process while another was sorting, the
+//! child would have a half-sorted table. On Linux the sorted table is a copy, which a child makes again. Where there is
+//! no fork, the table is sorted in place.
 
 use core::ops::Range;
 use core::slice;
@@ -13,17 +13,18 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lock::Guard;
 
-/// An executable or library with branches. It is in its writable data; the assembler has written it (`arch`).
+/// An executable or library with branches. The record is in the module's writable data, where the assembler has put it
+/// (`arch`).
 #[derive(Debug)]
 #[repr(C)]
 pub struct Module {
-    /// Distances from the fields themselves.
+    /// Distances, counted from the fields themselves.
     start: AtomicI64,
     stop: AtomicI64,
     next: AtomicPtr<Module>,
-    /// The sorted table, whose distances are from the beginning of the module's own table.
+    /// The sorted table. Its distances are counted from the start of the module's own table.
     sorted: AtomicPtr<Entry>,
-    /// The process that has sorted it.
+    /// The process that sorted it.
     process: AtomicU32,
 }
 
@@ -38,7 +39,7 @@ impl Module {
         }
     }
 
-    /// The table of entries. Empty if the linker has taken all of them away.
+    /// The bounds of the table of entries. Empty if the linker has removed all of them.
     fn bounds(&self) -> Range<usize> {
         let address = |field: &AtomicI64| {
             let at = core::ptr::from_ref(field).addr();
@@ -71,24 +72,24 @@ impl Module {
         let base = self.bounds().start;
         let length = self.length();
         let own = base as *mut Entry;
-        // What a child of fork finds is in its own memory, but may be half of the parent's work.
+        // A child of fork finds the parent's table in its own memory, but it may be half done.
         let place = if old.is_null() {
             copy::room(own, length)?
         } else {
             old
         };
         for index in 0..length {
-            // SAFETY: both have as many entries; they are the same, or do not overlap.
+            // SAFETY: both have that many entries; they are the same, or do not overlap.
             unsafe {
                 let mut entry = own.add(index).read();
                 entry.rebase(base + index * size_of::<Entry>(), base);
                 place.add(index).write(entry);
             }
         }
-        // SAFETY: it was filled just now, and is used under the lock only.
+        // SAFETY: it has just been filled, and is used only under the lock.
         let entries = unsafe { slice::from_raw_parts_mut(place, length) };
         entries.sort_unstable_by_key(|entry| {
-            // SAFETY: it was rebased just now, and the module is relocated.
+            // SAFETY: it has just been rebased, and the module is relocated.
             let branch = unsafe { entry.branch(base) };
             (branch.key, branch.code)
         });
@@ -104,17 +105,17 @@ impl Module {
             &[]
         } else {
             let sorted = self.sorted.load(Ordering::Acquire);
-            // SAFETY: once it is sorted nobody writes it.
+            // SAFETY: once it is sorted, nobody writes to it.
             unsafe { slice::from_raw_parts(sorted, self.length()) }
         };
         Table { base, entries }
     }
 
-    /// Gives the sorted table back.
+    /// Frees the sorted table.
     pub fn forget(&'static self, _: &Guard) {
         let sorted = self.sorted.swap(core::ptr::null_mut(), Ordering::AcqRel);
         if !sorted.is_null() {
-            // SAFETY: `sort` got it from there.
+            // SAFETY: `sort` allocated it that way.
             unsafe { copy::free(sorted, self.length()) };
         }
     }
@@ -132,12 +133,12 @@ mod copy {
         Ok(memory.cast())
     }
 
-    /// Gives it back.
+    /// Frees it.
     ///
     /// # Safety
-    /// It is what [`room`] has returned for this length, and not used any more.
+    /// It is what [`room`] has returned for this length, and is not used any more.
     pub unsafe fn free(table: *mut Entry, length: usize) {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller promises.
         unsafe { sys::unmap(table.cast(), length * size_of::<Entry>()) };
     }
 }
@@ -151,7 +152,7 @@ mod copy {
         Ok(own)
     }
 
-    /// The module's memory is not ours.
+    /// Does nothing: the memory is the module's.
     pub unsafe fn free(_: *mut Entry, _: usize) {}
 }
 
@@ -197,12 +198,12 @@ impl Table {
     }
 }
 
-/// The first of the modules. Changed under the lock.
+/// The first module of the list. Changed under the lock.
 static MODULES: AtomicPtr<Module> = AtomicPtr::new(core::ptr::null_mut());
 
 /// All modules.
 fn all(_: &Guard) -> impl Iterator<Item = &'static Module> + use<> {
-    // SAFETY: modules are taken out of the list before they are unmapped, under the lock.
+    // SAFETY: modules are removed from the list, under the lock, before they are unmapped.
     let get = |module: &AtomicPtr<Module>| unsafe { module.load(Ordering::Acquire).as_ref() };
     core::iter::successors(get(&MODULES), move |module| get(&module.next))
 }
@@ -212,13 +213,13 @@ pub fn tables(guard: &Guard) -> impl Iterator<Item = Table> {
     all(guard).map(|module| module.table(guard))
 }
 
-/// Sorts what is not sorted.
+/// Sorts the tables that are not sorted yet.
 pub fn sort(guard: &Guard) -> Result<(), Error> {
     find_own(guard);
     all(guard).try_for_each(|module| module.sort(guard))
 }
 
-/// Adds a module, if it has branches and nobody has told of it before.
+/// Adds a module, if it has branches and was not added before. Returns whether it did.
 pub fn add(guard: &Guard, new: &'static Module) -> bool {
     let bounds = new.bounds();
     if bounds.is_empty() || all(guard).any(|module| module.bounds() == bounds) {
@@ -232,7 +233,8 @@ pub fn add(guard: &Guard, new: &'static Module) -> bool {
     true
 }
 
-/// Whether a branch begins in some code. If the lock cannot be had, nobody knows, which counts as one.
+/// Returns whether a branch begins in a range of code. If the lock cannot be taken, that is not known, which counts as
+/// yes.
 #[cfg(target_os = "linux")]
 fn begins_in(code: Range<u64>) -> bool {
     let Ok(guard) = crate::lock::take() else {
@@ -242,14 +244,14 @@ fn begins_in(code: Range<u64>) -> bool {
         let base = module.bounds().start;
         (0..module.length()).any(|index| {
             let at = base + index * size_of::<Entry>();
-            // SAFETY: within the table, which is never written.
+            // SAFETY: it is within the table, which is never modified.
             let entry = unsafe { (at as *const Entry).read() };
             code.contains(&(entry.begins_at(at) as u64))
         })
     })
 }
 
-/// Takes a module out of the list, which goes away.
+/// Removes a module that is being unloaded from the list.
 pub fn remove(guard: &Guard, old: &Module) -> Option<&'static Module> {
     let bounds = old.bounds();
     let mut link = &MODULES;
@@ -263,8 +265,8 @@ pub fn remove(guard: &Guard, old: &Module) -> Option<&'static Module> {
     None
 }
 
-/// The module that this library is linked into need not tell of itself: in programs without a C library's start-up code
-/// constructors do not run, and after destructors have run, other threads may still switch keys.
+/// Adds the module that this library is linked into, which need not have announced itself: in programs without a C
+/// library's start-up code constructors do not run, and other threads may still switch keys after destructors have run.
 fn find_own(guard: &Guard) {
     static OWN: Module = Module::new();
     let bounds = arch::own_table();

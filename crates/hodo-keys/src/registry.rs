@@ -10,9 +10,9 @@ use crate::lock::{self, Guard};
 use crate::modules::{self, Table};
 use crate::text::{self, Text};
 
-/// Switching one key at once.
+/// Switches one key at once.
 impl Key {
-    /// Switches it on: all its branches take their true side. When this returns, every thread does.
+    /// Switches it on: all its branches take their true side. Once this has returned, that holds for every thread.
     pub fn enable(&'static self) -> Result<(), Error> {
         switch(&[self.enabling()])
     }
@@ -22,12 +22,12 @@ impl Key {
         switch(&[self.disabling()])
     }
 
-    /// Adds a user: the first one enables it.
+    /// Adds a user. The first one enables the key.
     pub fn inc(&'static self) -> Result<(), Error> {
         switch(&[self.incrementing()])
     }
 
-    /// Takes a user away: after the last one it is disabled, if it is not switched on.
+    /// Removes a user. After the last one the key is disabled, unless it is switched on.
     ///
     /// # Errors
     /// [`Error::NoUser`] if there is none.
@@ -36,10 +36,10 @@ impl Key {
     }
 }
 
-/// Whether any key was ever switched: if not, modules are as they should be when they are loaded.
+/// Whether any key was ever switched: if not, modules are already right when they are loaded.
 static SWITCHED: AtomicBool = AtomicBool::new(false);
 
-/// Makes all changes, in their order; processors are synchronized once for all of them. When it returns, every thread
+/// Makes all changes in order, and synchronizes the processors once for all of them. Once it has returned, every thread
 /// executes the new branches.
 ///
 /// ```
@@ -50,24 +50,24 @@ static SWITCHED: AtomicBool = AtomicBool::new(false);
 /// ```
 ///
 /// # Errors
-/// Nothing is changed then. Only if the kernel refuses to write in the middle of it, the keys have their new state but
-/// not all of their branches; these follow when any key is switched the next time.
+/// Nothing is changed then, with one exception: if the kernel refuses to write in the middle of the change, the keys
+/// have their new state but not all of their branches do; these follow when any key is switched the next time.
 pub fn switch(changes: &[Change]) -> Result<(), Error> {
     locked(|guard| switch_locked(guard, changes, |count| count()))
 }
 
-/// Whether any key was ever switched in this process or one that it was forked from.
+/// Returns whether any key was ever switched in this process or in one that it was forked from.
 pub(crate) fn was_any_switched() -> bool {
     SWITCHED.load(Ordering::Relaxed)
 }
 
-/// Does something while no other thread switches keys, after all that was left undone is done.
+/// Does something while no other thread switches keys, after completing whatever was left unfinished.
 pub(crate) fn locked<R>(work: impl FnOnce(&Guard) -> Result<R, Error>) -> Result<R, Error> {
     let guard = lock::take()?;
     SWITCHED.store(true, Ordering::Relaxed);
     modules::sort(&guard)?;
     if guard.unsettled() || UNFINISHED.load(Ordering::Relaxed) {
-        // A child of fork: the parent's thread that was in the middle of a change is not there.
+        // This is a child of fork, without the parent's thread that was in the middle of a change.
         doing::recover(&guard);
         finish(|| modules::tables(&guard).flat_map(Table::all))?;
         guard.settled();
@@ -76,7 +76,7 @@ pub(crate) fn locked<R>(work: impl FnOnce(&Guard) -> Result<R, Error>) -> Result
     work(&guard)
 }
 
-/// [`switch`]. `counting` is to call the function that it gets: keys' states are changed in it.
+/// Like [`switch`]. `counting` must call the function that it gets, which changes the keys' states.
 pub(crate) fn switch_locked(
     guard: &Guard,
     changes: &[Change],
@@ -99,19 +99,19 @@ pub(crate) fn switch_locked(
     session.settle(branches)
 }
 
-/// Makes the branches of a key what its state says, if they are not.
+/// Makes the branches of a key match its state.
 pub(crate) fn settle(guard: &Guard, key: &'static Key) -> Result<(), Error> {
     let branches = || modules::tables(guard).flat_map(|table| table.of(key));
     prepare(branches)?.settle(branches)
 }
 
-/// All keys that have branches: once for each module that has them.
+/// All keys that have branches, once per module that has them.
 pub(crate) fn keys(guard: &Guard) -> impl Iterator<Item = &'static Key> {
     modules::tables(guard).flat_map(Table::keys)
 }
 
-/// Has `count` change the states of keys, and then the branches of all keys that `which` chooses be what their states
-/// say.
+/// Lets `count` change the states of keys, and then makes the branches of all keys that `which` chooses match their
+/// states.
 ///
 /// # Errors
 /// As [`switch`].
@@ -131,12 +131,12 @@ pub(crate) fn rewrite(
     session.settle(branches)
 }
 
-/// States of keys were changed, but not their branches: the next switch makes up for it.
+/// Records that states of keys were changed, but not their branches: the next switch catches up.
 pub(crate) fn left_unfinished(_: &Guard) {
     UNFINISHED.store(true, Ordering::Relaxed);
 }
 
-/// Looks whether each change can be made after those before it.
+/// Checks whether each change can be made after those before it.
 fn check_users(changes: &[Change]) -> Result<(), Error> {
     for (index, change) in changes.iter().enumerate() {
         if matches!(change.operation, Operation::Enable | Operation::Disable) {
@@ -163,7 +163,7 @@ fn check_users(changes: &[Change]) -> Result<(), Error> {
     Ok(())
 }
 
-/// All that can fail before anything is changed.
+/// Does everything that can fail, before anything is changed.
 fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Session, Error> {
     for branch in branches() {
         // SAFETY: the module is loaded.
@@ -176,11 +176,11 @@ fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Sessi
         }
     }
     let session = Session::begin()?;
-    // Kernels may let `/proc/self/mem` be opened, and refuse to write code.
+    // Kernels may allow opening `/proc/self/mem`, and still refuse to write code.
     if !WRITABLE.load(Ordering::Relaxed)
         && let Some(branch) = branches().next()
     {
-        // SAFETY: the module is loaded, and what is there is written again.
+        // SAFETY: the module is loaded, and the same bytes are written again.
         unsafe {
             session
                 .0
@@ -192,7 +192,7 @@ fn prepare<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<Sessi
     Ok(session)
 }
 
-/// Makes branches what they should be, if one of them is not.
+/// Makes branches match their keys, if one of them does not.
 pub(crate) fn finish<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Result<(), Error> {
     let is_wrong = |branch| (0..arch::STEPS).any(|step| next_step(step, &branch, false).is_some());
     if branches().any(is_wrong) {
@@ -201,7 +201,7 @@ pub(crate) fn finish<I: Iterator<Item = Branch>>(branches: impl Fn() -> I) -> Re
     Ok(())
 }
 
-/// What is to be written at a branch in one of the steps to what it should be.
+/// What must be written at a branch in this step to bring it into its wanted state.
 fn next_step(number: usize, branch: &Branch, words: bool) -> Option<Step> {
     // SAFETY: the module is loaded.
     let bytes = unsafe { arch::bytes(branch) };
@@ -214,11 +214,11 @@ fn next_step(number: usize, branch: &Branch, words: bool) -> Option<Step> {
     arch::step(number, branch, &bytes, jump, words)
 }
 
-/// Whether code was ever written.
+/// Whether code has ever been written.
 static WRITABLE: AtomicBool = AtomicBool::new(false);
 
-/// Whether code could not be written in the middle of a change, or for a new module: then there are branches that are
-/// not what they should be, until a key is switched.
+/// Whether code could not be written in the middle of a change, or for a new module: some branches are then wrong until
+/// a key is switched.
 static UNFINISHED: AtomicBool = AtomicBool::new(false);
 
 /// Code can be written as long as this lives.
@@ -231,8 +231,8 @@ impl Session {
         Ok(Self(text))
     }
 
-    /// Makes branches what their keys' states say. What a branch needs is read from it before each step, so this also
-    /// finishes what was begun elsewhere. What is no branch any more is left as it is.
+    /// Makes branches match their keys' states. Each step first reads what is at the branch, so this also finishes what
+    /// was begun elsewhere. Bytes that are no longer a branch are left alone.
     fn settle<I: Iterator<Item = Branch>>(self, branches: impl Fn() -> I) -> Result<(), Error> {
         self.write(branches)
             .inspect_err(|_| UNFINISHED.store(true, Ordering::Relaxed))
@@ -245,7 +245,7 @@ impl Session {
             for branch in branches() {
                 if let Some(step) = next_step(number, &branch, words) {
                     let at = branch.code + step.range.start;
-                    // SAFETY: threads can execute it after each of the steps, see `arch`.
+                    // SAFETY: threads can execute the code after each step, see `arch`.
                     unsafe { self.0.write(at, &step.bytes[step.range]) }.map_err(Error::Text)?;
                     written = true;
                 }
@@ -269,24 +269,24 @@ impl Drop for Session {
 pub struct Found {
     /// The key.
     pub key: &'static Key,
-    /// How many branches on it there are.
+    /// The number of branches on it.
     pub branches: usize,
 }
 
-/// Calls a function for each key that has branches in a module, which may be more than once for one key. No key may be
-/// switched meanwhile by the same thread.
+/// Calls a function for each key that has branches in a module; this may be more than once per key. The function must
+/// not switch keys.
 pub fn for_each(found: impl FnMut(Found)) -> Result<(), Error> {
     looking(|guard| for_each_locked(guard, found))
 }
 
-/// Does something that changes nothing, while no key is switched and no module comes or goes.
+/// Does something that changes nothing, while no key is switched and no module is loaded or unloaded.
 pub(crate) fn looking<R>(work: impl FnOnce(&Guard) -> R) -> Result<R, Error> {
     let guard = lock::take()?;
     modules::sort(&guard)?;
     Ok(work(&guard))
 }
 
-/// [`for_each`], in [`locked`] or [`looking`].
+/// Like [`for_each`], inside [`locked`] or [`looking`].
 pub(crate) fn for_each_locked(guard: &Guard, mut found: impl FnMut(Found)) {
     for table in modules::tables(guard) {
         let mut rest = table.all().peekable();

@@ -2,15 +2,14 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// What a system call, or whatever else writes code, failed with: a number of `errno.h`.
+/// The `errno` of a failed system call, or of whatever else writes code.
 pub type Errno = i32;
 
-/// Writes code: Linux's way is built in; a kernel, or a program without one below it, brings its own, see
+/// Writes code. Linux's way is built in; a kernel, or a program without one, supplies its own: see
 /// [`set_text`](crate::set_text).
 ///
 /// # Safety
-/// What is written must be there, for all processors, when [`Text::sync`] returns, and no processor may execute what it
-/// has fetched before.
+/// When [`Text::sync`] returns, all processors must see what was written, and none may execute what it fetched before.
 pub unsafe trait Text: Sync {
     /// Called before the first write of a change.
     ///
@@ -26,20 +25,20 @@ pub unsafe trait Text: Sync {
     /// If nothing was written.
     ///
     /// # Safety
-    /// `at` is code of the program, and `bytes` may be there.
+    /// `at` is code of the program, and `bytes` is allowed there.
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno>;
 
-    /// Whether an aligned word of four bytes is written by one store. Only AArch64 asks: there a branch is then changed
-    /// at once, else byte by byte, in three steps. In other places and on other processors bytes may be written in any
-    /// order.
+    /// Returns whether an aligned four-byte word is written by one store. Only AArch64 asks: there a branch is then
+    /// changed at once, otherwise byte by byte, in three steps. Elsewhere, and on other processors, bytes may be
+    /// written in any order.
     fn writes_words(&self) -> bool {
         false
     }
 
-    /// Has every processor execute a serializing instruction (x86-64), `fence.i` (RISC-V), `isb` (AArch64).
+    /// Makes every processor execute a serializing instruction (x86-64), `fence.i` (RISC-V), or `isb` (AArch64).
     fn sync(&self);
 
-    /// Called after the last write, also if one has failed.
+    /// Called after the last write, even if one has failed.
     fn end(&self) {}
 }
 
@@ -48,8 +47,8 @@ pub(crate) const ENOSYS: Errno = 38;
 /// What was set by [`set`], if anything.
 static TEXT: AtomicPtr<&'static dyn Text> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has code be written in another way than the built-in one. Programs without Linux below them call this before they
-/// switch a key; on Linux it is for those to whom `/proc` is not open.
+/// Replaces the built-in way of writing code. Programs that do not run on Linux call this before they switch a key; on
+/// Linux it is for those that cannot open `/proc`.
 ///
 /// ```
 /// use hodo_keys::{Errno, Text};
@@ -100,8 +99,8 @@ mod linux {
 
     const EIO: Errno = 5;
 
-    /// Through `/proc/self/mem`. It is opened for each change: a descriptor that is kept would be, in a child of fork,
-    /// that of the parent's memory, and might be closed by programs that close all that they do not know.
+    /// Writes through `/proc/self/mem`. It is opened for each change: in a child of fork, a kept descriptor would be
+    /// the parent's memory, and programs that close all descriptors they do not know might close it.
     pub struct Linux(AtomicI32);
 
     impl Linux {
@@ -110,7 +109,7 @@ mod linux {
         }
     }
 
-    // SAFETY: the kernel writes, and the barrier is `membarrier`'s, or on RISC-V the kernel's `fence.i` everywhere.
+    // SAFETY: the kernel writes; the barrier is `membarrier`, or on RISC-V the kernel's `fence.i` on all harts.
     unsafe impl Text for Linux {
         fn begin(&self) -> Result<(), Errno> {
             sys::register_sync_core()?;
@@ -137,7 +136,7 @@ mod linux {
         }
 
         fn end(&self) {
-            // SAFETY: `begin` has opened it, and only one change is made at a time.
+            // SAFETY: `begin` opened it, and only one change is made at a time.
             unsafe { sys::close(self.0.swap(-1, Ordering::Relaxed)) };
         }
     }

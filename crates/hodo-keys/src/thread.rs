@@ -1,12 +1,12 @@
-//! Threads of this crate, of which the program should notice as little as possible.
+//! Starts this crate's threads, which the program should notice as little as possible.
 
 use std::string::ToString;
 
 use hodo_sys::sys;
 
-/// Starts a thread that signals from outside never interrupt. False if there can be none.
+/// Starts a thread that signals from outside never interrupt. Returns false if none can be started.
 pub fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-    // The thread begins with the blocked signals of this one, so not even its first instructions are interrupted.
+    // A new thread inherits the signals that this one blocks, so not even its first instructions are interrupted.
     let Ok(before) = sys::block_signals() else {
         return false;
     };

@@ -17,7 +17,7 @@ fn check(build: &Build) {
     run(&program, &[]);
 }
 
-/// Neither C library nor its start-up code, and so nobody who calls constructors.
+/// Neither a C library nor its start-up code, so nobody calls constructors.
 fn linux(name: &str, options: &str) -> Build {
     Build::new("bare.rs", name)
         .bare()

@@ -39,7 +39,7 @@ fn all_kinds_of_branches_follow_their_key() {
 }
 
 #[test]
-fn elements_of_arrays_are_keys_of_their_own() {
+fn elements_of_arrays_are_independent_keys() {
     define_static_key_array_false!(NONE[4]);
     define_static_key_array_true!(ALL[3]);
     fn seen() -> [bool; 5] {
@@ -110,7 +110,7 @@ fn generic<T: std::fmt::Display>(value: T) -> String {
 }
 
 #[test]
-fn generic_and_inlined_functions_have_branches_of_their_own() {
+fn generic_and_inlined_functions_have_their_own_branches() {
     let all = || {
         [
             generic(black_box(1)),
@@ -183,7 +183,7 @@ fn threads_execute_branches_while_they_are_switched() {
             .collect();
         let begin = Instant::now();
         let mut toggles = 0_u64;
-        // Often enough also where processors are slow: emulated, or busy with something else.
+        // Often enough even on slow processors: emulated ones, or busy ones.
         let enough = |toggles| {
             begin.elapsed() > Duration::from_secs(2)
                 && toggles >= 100

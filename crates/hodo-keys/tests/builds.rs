@@ -1,4 +1,4 @@
-//! One program, built in all ways: levels of optimization, kinds of linking, linkers.
+//! One program, built in every way: optimization levels, kinds of linking, linkers.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -28,7 +28,7 @@ const LINKERS: [(&str, &str); 2] = [
     ("bfd", "-C linker-features=-lld -C link-arg=-fuse-ld=bfd"),
 ];
 
-/// Builds it in one way, looks at its branches, and runs it.
+/// Builds it in one way, checks its branches, and runs it.
 fn check(level: &str, lto: usize, units: &str, kind: usize, linker: usize, time: &str) {
     let (lto, lto_options) = LTO[lto];
     let (kind, kind_options) = KINDS[kind];
@@ -54,9 +54,9 @@ fn check(level: &str, lto: usize, units: &str, kind: usize, linker: usize, time:
     for entry in &entries {
         assert!(entry.is_right(), "{name}: {entry:?}");
     }
-    // Of the two functions with four branches each.
+    // Two functions have four branches each.
     assert!(entries.len() >= 9, "{name}: {entries:?}");
-    // Without optimization all jumps just skip the code that makes the value `true`.
+    // Without optimization all jumps only skip the code that makes the value `true`.
     for size in if level == "0" { &[2][..] } else { &[2, 5] } {
         let of_size = || {
             entries
@@ -118,7 +118,7 @@ fn functions_with_the_same_code_stay_apart() {
             .with(&format!("-C opt-level=2 -C link-arg=-Wl,--icf={folding}"))
             .build();
         run(&program, &[]);
-        // The two on one key may be one.
+        // The two branches on the same key may be merged.
         let branches = Elf::read(&program).entries().len();
         assert!((4..=5).contains(&branches), "{folding}: {branches}");
     }
@@ -126,7 +126,7 @@ fn functions_with_the_same_code_stay_apart() {
 
 fn in_all_ways(level: &str) {
     for lto in 0..LTO.len() {
-        // Units are joined by fat LTO.
+        // Fat LTO merges the units.
         for units in &UNITS[..if LTO[lto].0 == "fat" { 1 } else { 2 }] {
             for (kind, (name, _)) in KINDS.iter().enumerate() {
                 let linkers = if *name == "musl" { 1 } else { LINKERS.len() };

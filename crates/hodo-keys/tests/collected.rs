@@ -1,4 +1,4 @@
-//! What the linker drops: entries and notes go with the code that they are about, and only with that.
+//! What the linker drops: entries and notes are dropped together with the code they describe, and only then.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -21,7 +21,7 @@ fn entries_go_with_their_function_and_only_with_that() {
                 ))
                 .build();
             run(&program, &[*linker]);
-            // It keeps all code that has branches, since the beginning of the table is used.
+            // It keeps all code that has branches, because the start of the table is used.
             if *linker == "bfd" {
                 continue;
             }

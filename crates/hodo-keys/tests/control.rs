@@ -1,4 +1,4 @@
-//! The thread that switches keys for others: what clients may do to it.
+//! The thread that switches keys for others, and what clients may do to it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -13,7 +13,7 @@ mod emulator;
 
 define_static_key_false!(FIRST; SECOND; THIRD);
 
-/// Processors of other kinds are mostly emulated, ten or a hundred times as slow.
+/// Other kinds of processors are mostly emulated, and ten to a hundred times as slow.
 const SLOW: bool = cfg!(not(target_arch = "x86_64"));
 
 /// Names of sockets of this process.
@@ -43,7 +43,7 @@ fn rest(mut stream: UnixStream) -> String {
     let mut answer = String::new();
     match stream.read_to_string(&mut answer) {
         Ok(_) => answer,
-        // What was sent and not read makes this of the end.
+        // Data that was sent but not read turns the end into this error.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => answer,
         Err(error) => panic!("{error}: {answer}"),
     }
@@ -65,7 +65,7 @@ fn server() -> Option<std::path::PathBuf> {
 }
 
 fn child(work: impl FnOnce() -> bool) {
-    // SAFETY: the child does what is tested, and ends without destructors.
+    // SAFETY: the child runs what is tested, and exits without destructors.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -93,7 +93,7 @@ fn keys_are_switched_by_a_request() {
         answer.ends_with(",\"kind\":\"key\"}\n{\"done\":true}\n"),
         "{answer}"
     );
-    // Whoever says no more has said it all.
+    // A client that shuts down its sending side has sent its whole request.
     let mut stream = connect();
     stream.write_all(b"disable FIRST").expect("it is heard");
     assert!(static_branch_unlikely!(FIRST));
@@ -106,7 +106,7 @@ fn keys_are_switched_by_a_request() {
 }
 
 #[test]
-fn nonsense_is_answered_and_hurts_nobody() {
+fn nonsense_is_answered_and_harms_nobody() {
     expose();
     let wrong = "{\"error\":\"the request is not one of list, enable and disable\"}\n";
     assert_eq!(ask("\n"), wrong);
@@ -115,7 +115,7 @@ fn nonsense_is_answered_and_hurts_nobody() {
     stream.write_all(b"\xff\xfe\0\n").expect("it is heard");
     assert_eq!(rest(stream), "{\"error\":\"the request is not UTF-8\"}\n");
     let mut stream = connect();
-    // It may be told before all is said.
+    // The answer may come before the whole request is sent.
     let _ = stream.write_all(&vec![b'x'; 1 << 20]);
     assert_eq!(rest(stream), "{\"error\":\"the request is too long\"}\n");
     // Nothing at all.
@@ -128,12 +128,12 @@ fn nonsense_is_answered_and_hurts_nobody() {
 }
 
 #[test]
-fn who_says_nothing_is_left_and_keeps_nobody_waiting() {
+fn silent_clients_are_dropped_and_delay_nobody() {
     expose();
     let begin = Instant::now();
     let mut silent: Vec<_> = (0..20).map(|_| connect()).collect();
     silent[3].write_all(b"enab").expect("it is heard");
-    // They are left only later.
+    // They are dropped only later.
     silent[0].set_nonblocking(true).expect("it is open");
     let mut answered = 0;
     for _ in 0..50 {
@@ -149,17 +149,17 @@ fn who_says_nothing_is_left_and_keeps_nobody_waiting() {
         assert_eq!(rest(stream), "");
     }
     assert!(begin.elapsed() > Duration::from_secs(2));
-    // More than are served at once: those who come later wait until others are left.
+    // More than are served at once: later clients wait until others are dropped.
     let crowd: Vec<_> = (0..40).map(|_| connect()).collect();
     assert!(ask("list SECOND\n").ends_with("{\"done\":true}\n"));
     drop(crowd);
 }
 
 #[test]
-fn many_ask_and_some_go_away() {
+fn many_clients_ask_and_some_disconnect() {
     expose();
-    // What a write to a closed socket would do in programs that have this.
-    // SAFETY: it is the usual action.
+    // A write to a closed socket ends programs that have this.
+    // SAFETY: it is the default action.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -204,9 +204,9 @@ fn the_thread_sleeps_and_takes_no_signals() {
     for signal in [1, 2, 3, 10, 12, 13, 14, 15, 17, 20, 23, 28, 40, 64] {
         assert!(blocked >> (signal - 1) & 1 == 1, "signal {signal}");
     }
-    // setuid would wait for the thread for ever.
+    // Otherwise setuid would wait for the thread forever.
     assert!(blocked >> (33 - 1) & 1 == 0);
-    // Others of these tests may be asking.
+    // Other tests may be sending requests.
     let sleeps = (0..100).any(|_| {
         let before = field("voluntary_ctxt_switches:");
         thread::sleep(Duration::from_millis(200));
@@ -230,7 +230,7 @@ fn a_child_exposes_its_own_keys() {
     assert_eq!(sockets().len(), 1);
 }
 
-/// What the names of this process's sockets are to begin with.
+/// How the names of this process's sockets must begin.
 fn own_name() -> String {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("there is /proc");
     let fields = stat.rsplit(')').next().expect("the name has an end");
@@ -238,9 +238,9 @@ fn own_name() -> String {
     format!("hodoscope-keys-{}-{start}", std::process::id())
 }
 
-/// Who comes second does not return before the first has done it.
+/// The second caller does not return before the first has finished.
 #[test]
-fn keys_are_exposed_when_any_thread_has_exposed_them() {
+fn every_caller_returns_after_the_keys_are_exposed() {
     if emulator::lacks_children() {
         return;
     }
@@ -283,7 +283,7 @@ fn a_second_copy_of_the_crate_takes_another_name() {
 
 #[test]
 fn other_users_are_refused() {
-    // SAFETY: it only tells who we are.
+    // SAFETY: it only asks who we are.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("not run: only root can become another user");
         return;
@@ -302,7 +302,7 @@ fn other_users_are_refused() {
         assert_eq!(became, 0);
         let address = SocketAddr::from_abstract_name(name.1).expect("a short name");
         let mut stream = UnixStream::connect_addr(&address).expect("somebody listens");
-        // It may be refused before it has asked.
+        // It may be refused before it has sent a request.
         let _ = stream.write_all(b"enable FIRST\n");
         rest(stream) == "{\"error\":\"not permitted: the process belongs to another user\"}\n"
     });

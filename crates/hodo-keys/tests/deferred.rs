@@ -12,13 +12,13 @@ use hodo_sys::{Memory, sys};
 
 mod emulator;
 
-/// Linux's way of writing code, which counts, and can be refused.
+/// Linux's way of writing code, but it counts, and can be made to fail.
 struct Counting {
     changes: AtomicUsize,
     refused: AtomicBool,
 }
 
-// SAFETY: what is written is there after the barrier, which makes each processor serialize.
+// SAFETY: what is written is visible after the barrier, which makes each processor serialize.
 unsafe impl Text for Counting {
     fn begin(&self) -> Result<(), Errno> {
         if self.refused.load(Ordering::Relaxed) {
@@ -30,10 +30,10 @@ unsafe impl Text for Counting {
 
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         if let Some(text) = emulator::text() {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller promises.
             return unsafe { text.write(at, bytes) };
         }
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller promises.
         unsafe { Memory::open()?.write(at as u64, bytes) }
     }
 
@@ -55,7 +55,7 @@ static COUNTING: Counting = Counting {
 };
 static TEXT: &dyn Text = &COUNTING;
 
-/// One test at a time: they count what all switch.
+/// One test at a time: each counts what all tests switch.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(|error| error.into_inner());
@@ -76,7 +76,7 @@ fn timers() -> usize {
         .expect("there is /proc")
         .filter(|task| {
             let path = task.as_ref().expect("it is there").path().join("comm");
-            // What has ended meanwhile has no name.
+            // A thread that has just ended has no name.
             std::fs::read_to_string(path).is_ok_and(|name| name.trim() == "hodo-keys-timer")
         })
         .count()
@@ -94,7 +94,7 @@ fn wait(what: &str, mut is: impl FnMut() -> bool) {
 fn thousands_of_users_switch_twice() {
     let _alone = alone();
     define_static_key_false!(KEY);
-    // Longer than a busy machine keeps this thread waiting.
+    // Longer than a busy machine delays this thread.
     static USERS: Deferred = Deferred::new(KEY.key(), Duration::from_secs(3));
     for _ in 0..20_000 {
         USERS.inc().expect("switched");
@@ -112,7 +112,7 @@ fn thousands_of_users_switch_twice() {
     });
     assert_eq!((changes(), USERS.is_lingering()), (2, false));
     wait("the thread never ends", || timers() == 0);
-    // It comes back when it is needed.
+    // The thread starts again when it is needed.
     USERS.set_delay(Duration::from_millis(1));
     USERS.inc().expect("switched");
     USERS.dec().expect("there is a user");
@@ -123,7 +123,7 @@ fn thousands_of_users_switch_twice() {
 }
 
 #[test]
-fn the_delay_begins_anew_with_each_last_user() {
+fn the_delay_starts_again_with_each_last_user() {
     let _alone = alone();
     define_static_key_false!(KEY);
     static USERS: Deferred = Deferred::new(KEY.key(), Duration::from_secs(3));
@@ -158,7 +158,7 @@ fn a_shorter_delay_wakes_the_thread() {
 }
 
 #[test]
-fn time_is_what_the_caller_says() {
+fn the_caller_may_supply_the_time() {
     let _alone = alone();
     define_static_key_array_false!(KEYS[3]);
     static USERS: Deferred = Deferred::new(KEYS.key(1), Duration::from_secs(10));
@@ -181,8 +181,8 @@ fn time_is_what_the_caller_says() {
     assert_eq!(poll(200), Ok(None));
     USERS.dec_at(seconds(200)).expect("there is a user");
     assert_eq!(poll(203), Ok(Some(seconds(7))));
-    // One that another test has started, and that had no name yet when this test began, ends soon. One of this test
-    // would live for as long as the delay, and then switch.
+    // A thread of another test that had no name yet when this test began ends soon. A thread of this test would live
+    // for as long as the delay, and then switch.
     wait("a thread was started", || timers() == 0);
     assert!(static_branch_unlikely!(KEYS[1]) && !static_branch_unlikely!(KEYS[0]));
     assert_eq!(poll(210), Ok(None));
@@ -209,7 +209,7 @@ fn other_users_keep_the_key() {
     OTHER.flush().expect("switched");
     assert!(!static_branch_unlikely!(KEY));
     assert_eq!((KEY.users(), changes()), (0, 2));
-    // What others take away too much is told, and costs nobody more than that.
+    // If others remove too many users, that is reported, and costs nobody more than that.
     ONE.inc().expect("switched");
     KEY.dec().expect("nobody knows whose it is");
     ONE.dec_at(zero).expect("there is a user");
@@ -223,7 +223,7 @@ fn other_users_keep_the_key() {
 }
 
 #[test]
-fn what_cannot_be_switched_is_tried_again() {
+fn a_failed_switch_is_tried_again() {
     let _alone = alone();
     define_static_key_false!(KEY);
     static USERS: Deferred = Deferred::new(KEY.key(), Duration::from_millis(10));
@@ -237,7 +237,7 @@ fn what_cannot_be_switched_is_tried_again() {
     thread::sleep(Duration::from_millis(100));
     assert_eq!(USERS.flush(), Err(Error::Text(13)));
     assert!(USERS.is_lingering() && static_branch_unlikely!(KEY));
-    // Nothing is to be switched for a user that comes now.
+    // Nothing must be switched for a user that comes now.
     USERS.inc().expect("counted");
     USERS.dec().expect("there is a user");
     COUNTING.refused.store(false, Ordering::Relaxed);
@@ -283,9 +283,9 @@ fn threads_come_and_go() {
     assert!(changes as u64 * 2 < pairs, "{changes} for {pairs}");
 }
 
-/// Does something in a child, which is to come back with true.
+/// Does something in a child; it must return true.
 fn child(work: impl FnOnce() -> bool) {
-    // SAFETY: the child does what is tested, and ends without destructors.
+    // SAFETY: the child runs what is tested, and exits without destructors.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -299,7 +299,7 @@ fn child(work: impl FnOnce() -> bool) {
 }
 
 #[test]
-fn a_child_has_a_thread_of_its_own() {
+fn a_child_has_its_own_thread() {
     if emulator::lacks_children() {
         return;
     }
@@ -314,7 +314,7 @@ fn a_child_has_a_thread_of_its_own() {
         let none = timers() == 0 && USERS.is_lingering();
         thread::sleep(Duration::from_millis(1500));
         let lingers = USERS.is_lingering() && static_branch_unlikely!(KEY);
-        // The next one to go has the thread start, which then sees all.
+        // When the next user goes, the thread starts, and then sees everything.
         OTHERS.inc().expect("switched");
         OTHERS.dec().expect("there is a user");
         wait("nothing is released", || {
@@ -328,7 +328,7 @@ fn a_child_has_a_thread_of_its_own() {
 }
 
 #[test]
-fn children_of_a_moment_in_between_have_right_counts() {
+fn children_forked_during_a_change_have_correct_counts() {
     if emulator::lacks_children() {
         return;
     }
@@ -346,7 +346,7 @@ fn children_of_a_moment_in_between_have_right_counts() {
         });
         for _ in 0..150 {
             child(|| {
-                // The thread that held it is not there.
+                // The thread that held it does not exist here.
                 while USERS.users() > 0 {
                     USERS.dec_at(Duration::ZERO).expect("there is a user");
                 }

@@ -1,4 +1,4 @@
-//! What a branch is in the code: one instruction, and nothing else.
+//! What a branch is in the code: one instruction and nothing else.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -9,11 +9,11 @@ use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
 const PAIRS: [&str; 5] = ["leaf", "loop", "likely", "frame", "traced"];
 
-/// What an instruction does, wherever it is: branches inside the function lead to the instruction of a number.
+/// What an instruction does, wherever it is: branches inside the function are shown with the index of their target.
 fn meaning(instruction: &Instruction, all: &[Instruction]) -> String {
     let mut text = format!("{:?}", instruction.code());
     if matches!(instruction.op0_kind(), OpKind::NearBranch64) {
-        // A branch is of two or of six bytes, as far as it leads.
+        // A branch has two or six bytes, depending on the distance.
         text = format!("{:?}", instruction.mnemonic());
         let target = instruction.near_branch_target();
         match all.iter().position(|other| other.ip() >= target) {
@@ -48,8 +48,8 @@ fn is_nop(instruction: &Instruction) -> bool {
     )
 }
 
-/// Takes the code away that a branch leads to: up to the jump or return at its end. Where the compiler has not put it
-/// after all other code (it does not put it after the end of a loop that it is in), the jump around it goes, too.
+/// Removes the code that a branch leads to, up to the jump or return at its end. If the compiler has not put it after
+/// all other code (it does not move it past the end of a loop that contains it), the jump around it is removed, too.
 fn without_cold(mut all: Vec<Instruction>, branch: &Entry) -> Vec<Instruction> {
     let ends = |one: &Instruction| {
         matches!(
@@ -74,7 +74,7 @@ fn without_cold(mut all: Vec<Instruction>, branch: &Entry) -> Vec<Instruction> {
     all
 }
 
-/// The function with a branch must be that without it, one nop, and the code that is out of the way.
+/// The function with a branch must equal the one without it, plus one nop and the out-of-line code.
 fn compare(elf: &Elf, entries: &[Entry], pair: &str, level: &str) {
     let with = elf.function(&format!("{pair}_with"));
     let without = elf.function(&format!("{pair}_without"));
@@ -89,13 +89,13 @@ fn compare(elf: &Elf, entries: &[Entry], pair: &str, level: &str) {
         !branch.is_jump() && branch.is_right(),
         "{pair} at {level}: {branch:?}"
     );
-    // Other nops are there to align loops.
+    // Other nops align loops.
     let plain =
         |all: Vec<Instruction>| -> Vec<_> { all.into_iter().filter(|one| !is_nop(one)).collect() };
     let meanings = |all: Vec<Instruction>| -> Vec<String> {
         let mut meanings: Vec<_> = all.iter().map(|one| meaning(one, &all)).collect();
         if pair == "traced" {
-            // There is a call out of the way, so registers may be others: only which instructions there are is
+            // The out-of-line code contains a call, so registers may differ: only the sequence of instructions is
             // compared.
             for text in &mut meanings {
                 text.truncate(text.find(' ').unwrap_or(text.len()));

@@ -1,4 +1,4 @@
-//! What happens where code cannot be changed: an error that says why, and nothing is changed.
+//! What happens if code cannot be changed: an error says why, and nothing is changed.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -33,7 +33,7 @@ fn see() -> [bool; 4] {
     ]
 }
 
-/// The keys work.
+/// Checks that the keys work.
 #[track_caller]
 fn works() {
     assert_eq!(see(), [false; 4]);
@@ -45,7 +45,7 @@ fn works() {
     assert_eq!(see(), [false; 4]);
 }
 
-/// No key can be switched, alone or with others.
+/// Checks that no key can be switched, alone or with others.
 #[track_caller]
 fn refused(error: Error) {
     assert_eq!(KEY.enable(), Err(error));
@@ -114,7 +114,7 @@ fn a_breakpoint_at_a_branch_is_left_alone() {
     };
     assert_eq!(seen(), [false; 3]);
     assert!(!KEY.is_enabled() && !SECOND.is_enabled());
-    // Keys that have no business there are not kept.
+    // Keys that are not concerned still work.
     SECOND.enable().expect("switched");
     assert_eq!(seen(), [false, false, true]);
     SECOND.disable().expect("switched");
@@ -125,19 +125,19 @@ fn a_breakpoint_at_a_branch_is_left_alone() {
     works();
 }
 
-/// How many descriptors the process may have; sets that, too.
+/// The limit on the number of descriptors; sets it, too.
 fn descriptors(new: Option<u64>) -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: it is written there.
+    // SAFETY: the kernel writes it there.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     assert_eq!(result, 0);
     let before = limit.rlim_cur;
     if let Some(new) = new {
         limit.rlim_cur = new;
-        // SAFETY: it is read there.
+        // SAFETY: the kernel reads it there.
         let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
         assert_eq!(result, 0);
     }
@@ -178,7 +178,7 @@ fn without_proc() {
     refused(Error::Text(libc::ENOENT));
 }
 
-/// Has the kernel refuse `membarrier`, as it does where it was built without, or a sandbox does not know it.
+/// Makes the kernel refuse `membarrier`, as a kernel built without it does, or a sandbox that does not know it.
 fn forbid_membarrier() -> io::Result<()> {
     let statement = |code: u32, jt, jf, k| libc::sock_filter {
         code: code as u16,
@@ -233,7 +233,7 @@ fn without_membarrier() {
     refused(Error::Text(libc::ENOSYS));
 }
 
-/// Writes as the built-in way does, but only this many times.
+/// Writes like the built-in way, but only this many times.
 struct Failing(AtomicI64);
 
 // SAFETY: there is one thread, and the kernel writes.
@@ -253,15 +253,15 @@ static FAILING: Failing = Failing(AtomicI64::new(i64::MAX));
 static TEXT: &dyn Text = &FAILING;
 
 #[test]
-fn what_fails_in_the_middle_is_done_the_next_time() {
-    if !alone("what_fails_in_the_middle_is_done_the_next_time") {
+fn a_change_that_fails_halfway_is_completed_by_the_next() {
+    if !alone("a_change_that_fails_halfway_is_completed_by_the_next") {
         return;
     }
     set_text(&TEXT);
     works();
     let mut failures = 0;
     for writes in 0.. {
-        // Both directions, and what comes next is the same change, another one, the way back, or another key.
+        // Both directions; what follows is the same change, another one, the opposite one, or another key.
         for next in 0..4 {
             FAILING.0.store(writes, Ordering::Relaxed);
             let result = switch(&[KEY.enabling(), SECOND.incrementing()]);

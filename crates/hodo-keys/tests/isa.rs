@@ -1,5 +1,5 @@
-//! Programs for RISC-V and AArch64: what their branches are in the file, with both linkers, and that they can be
-//! switched, which qemu's user mode emulator shows.
+//! Programs for RISC-V and AArch64: what their branches look like in the file, with both linkers, and that they can be
+//! switched, under qemu's user mode emulator.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -12,11 +12,11 @@ use std::process::Command;
 use building::{Build, has_target, has_tool, run_command, skip};
 use object::{Object, ObjectSection};
 
-/// How something is built and run for an instruction set.
+/// How programs are built and run for an instruction set.
 struct Isa {
     name: &'static str,
     target: &'static str,
-    /// What a jump is called by objdump.
+    /// What objdump calls a jump.
     jump: &'static str,
 }
 
@@ -46,7 +46,7 @@ struct Instruction {
     text: String,
 }
 
-/// A branch, as the table in the file tells of it.
+/// A branch, as described by the table in the file.
 #[derive(Debug)]
 struct Entry {
     code: u64,
@@ -62,7 +62,7 @@ fn sysroot() -> PathBuf {
 }
 
 impl Isa {
-    /// Whether everything is there; else says what is not.
+    /// Returns whether all tools are installed; otherwise reports what is missing.
     fn is_there(&self) -> bool {
         let missing = if !has_target(self.target) {
             format!(
@@ -143,8 +143,8 @@ impl Isa {
         text.lines().filter_map(instruction).collect()
     }
 
-    /// Looks at all branches of a program: each is one instruction, a nop or the jump that its entry tells of. Returns
-    /// how many there are of each kind: nops and jumps, by size.
+    /// Checks all branches of a program: each is one instruction, a nop or the jump that its entry describes. Returns
+    /// the number of branches of each kind: nops and jumps, by size.
     fn check(&self, program: &Path) -> BTreeMap<(&'static str, u64), usize> {
         let instructions = self.instructions(program);
         let mut kinds = BTreeMap::new();
@@ -196,7 +196,7 @@ fn entries(program: &Path) -> Vec<Entry> {
     all.iter().enumerate().map(entry).collect()
 }
 
-/// Builds it, looks at it, and runs it. Returns the kinds of branches.
+/// Builds it, checks it, and runs it. Returns the kinds of branches.
 fn distances(
     isa: &Isa,
     name: &str,
@@ -218,8 +218,8 @@ fn distances(
     kinds
 }
 
-/// Both sizes of nops and of jumps are there. What is near by the distances in the file is two bytes long, but where
-/// the linker has made distances shorter.
+/// Checks that nops and jumps of both sizes occur. A branch that is near in the file is two bytes long, unless the
+/// linker has made the distance shorter.
 fn has_all_sizes(kinds: &BTreeMap<(&'static str, u64), usize>) {
     let present: Vec<_> = kinds.keys().copied().collect();
     assert_eq!(
@@ -267,7 +267,7 @@ fn riscv64_without_compressed_instructions() {
     }
 }
 
-/// All branches are words.
+/// Checks that all branches are four-byte words.
 fn are_words(kinds: &BTreeMap<(&'static str, u64), usize>) {
     let present: Vec<_> = kinds.keys().copied().collect();
     assert_eq!(present, [("jump", 4), ("nop", 4)], "{kinds:?}");
@@ -287,7 +287,7 @@ fn aarch64_without_optimization_by_lld() {
     }
 }
 
-/// Half of the keys are in a library of their own.
+/// Half of the keys are in a library.
 fn keys_of_a_library(isa: &Isa, name: &str, linker: Linker) {
     if !isa.is_there() {
         return;

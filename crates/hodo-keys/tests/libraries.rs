@@ -35,7 +35,7 @@ fn branches(path: &Path) -> usize {
     Elf::read(path).entries().len()
 }
 
-/// The library brings a copy of hodo-keys with it.
+/// The library brings its own copy of hodo-keys.
 fn separate(linker: &str, name: &str) {
     let options = format!("--check-cfg cfg(shared) -C opt-level=1 {linker}");
     let library = Build::new("plugin.rs", &format!("lib{name}_plugin.so"))
@@ -49,7 +49,7 @@ fn separate(linker: &str, name: &str) {
     run_host(&host, &library, branches(&host));
 }
 
-/// Program and library use one copy, in a third library, and branch on its keys.
+/// The program and the library use one copy, in a third library, and branch on its keys.
 fn shared(linker: &str, name: &str) {
     let options = format!(
         "--check-cfg cfg(shared) -C opt-level=2 -C prefer-dynamic -C panic=unwind --cfg shared {linker}"
@@ -71,9 +71,10 @@ fn shared(linker: &str, name: &str) {
     run_host(&host, &library, branches(&host));
 }
 
-/// Deferred switching and the control surface have threads. The library with their code stays as long as they live.
+/// Deferred switching and the control socket have threads. The library with their code stays mapped as long as they
+/// live.
 #[test]
-fn libraries_that_are_closed_stay_for_their_threads() {
+fn closed_libraries_stay_mapped_for_their_threads() {
     let library = Build::new("exposing_plugin.rs", "libexposing_plugin.so")
         .with("--crate-type cdylib -C opt-level=1")
         .build();
@@ -86,12 +87,12 @@ fn libraries_that_are_closed_stay_for_their_threads() {
 }
 
 #[test]
-fn libraries_with_a_copy_of_their_own() {
+fn libraries_with_their_own_copy() {
     separate("", "separate_lld");
 }
 
 #[test]
-fn libraries_with_a_copy_of_their_own_by_gnu_ld() {
+fn libraries_with_their_own_copy_by_gnu_ld() {
     separate(BFD, "separate_bfd");
 }
 
@@ -105,8 +106,8 @@ fn libraries_that_share_one_copy_by_gnu_ld() {
     shared(BFD, "shared_bfd");
 }
 
-/// Functions for tracepoints of libraries that are loaded later: where both use one copy of hodo-keys. Where the
-/// library has its own, it works all the same for itself.
+/// Functions for tracepoints of libraries that are loaded later, if both use one copy of hodo-keys. If the library has
+/// its own copy, that still works for the library itself.
 #[test]
 fn tracepoints_of_libraries() {
     for (name, kind) in [

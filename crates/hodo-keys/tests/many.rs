@@ -6,7 +6,7 @@ mod building;
 use building::elf::Elf;
 use building::{Build, run};
 
-/// Builds it with so many branches, looks at all of them, and runs it.
+/// Builds it with this many branches, checks them all, and runs it.
 fn check(name: &str, branches: usize, options: &str) {
     let program = Build::new("many.rs", name)
         .with("--check-cfg cfg(all_blocks)")

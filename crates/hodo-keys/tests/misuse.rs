@@ -1,7 +1,7 @@
-//! Misuse is an error of the compiler that can be understood.
+//! Misuse is a compiler error that can be understood.
 //!
-//! Each program of `tests/misuse` says in comments which texts must be in what the compiler says, in their order, and
-//! where the mistake is. Only ours are there, and the numbers of the compiler's own errors: the rest changes with its
+//! The comments of each program in `tests/misuse` say which texts the compiler's output must contain, in order, and
+//! where the mistake is. They only contain our texts and the compiler's error numbers: the rest changes between
 //! versions.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use building::Build;
 
 #[test]
-fn misuse_is_told_by_the_compiler() {
+fn the_compiler_reports_misuse() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/misuse");
     let mut programs: Vec<_> = fs::read_dir(directory)
         .expect("the programs")

@@ -1,4 +1,4 @@
-//! Children of fork, signals, and what the process's memory looks like.
+//! Children of fork, signals, and the state of the process's memory.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -26,7 +26,7 @@ macro_rules! eight {
     };
 }
 
-/// What 64 branches say, one after the other.
+/// The values of 64 branches, in order.
 #[inline(never)]
 fn many() -> u64 {
     let mut bits = 0_u64;
@@ -49,7 +49,7 @@ fn other() -> [bool; 2] {
     [static_branch_unlikely!(OTHER), static_branch_likely!(OTHER)]
 }
 
-/// Runs something in a child of fork; its result is the exit status.
+/// Runs something in a child of fork; its result becomes the exit status.
 fn fork(child: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child does not allocate, and leaves by `_exit`.
     match unsafe { libc::fork() } {
@@ -108,8 +108,8 @@ fn children_have_keys_of_their_own() {
     }
 }
 
-/// Forks again and again while another thread switches; `first` is what the child does first. Its status is to be 0, or
-/// 1 if it has found branches that disagree.
+/// Forks repeatedly while another thread switches; `first` is what the child does first. The child's status must be 0,
+/// or 1 if it has found branches that disagree.
 fn fork_in_the_middle(first: impl Fn() -> bool) {
     let stop = AtomicBool::new(false);
     let mut caught = 0;
@@ -124,7 +124,7 @@ fn fork_in_the_middle(first: impl Fn() -> bool) {
         });
         for round in 0..500 {
             let status = fork(|| {
-                // The thread that switched is not here: this is what it has left.
+                // The thread that switched does not exist here: this is what it left behind.
                 let inconsistent = many() != all(MANY.is_enabled());
                 if !first() {
                     return 2;
@@ -153,20 +153,20 @@ fn fork_in_the_middle(first: impl Fn() -> bool) {
 }
 
 #[test]
-fn children_finish_what_a_thread_of_the_parent_has_begun() {
-    if alone("children_finish_what_a_thread_of_the_parent_has_begun") {
+fn children_finish_a_change_that_the_parent_began() {
+    if alone("children_finish_a_change_that_the_parent_began") {
         fork_in_the_middle(|| true);
     }
 }
 
 #[test]
-fn children_finish_it_also_after_they_have_looked_at_the_list() {
-    if alone("children_finish_it_also_after_they_have_looked_at_the_list") {
+fn children_finish_a_change_even_after_reading_the_list() {
+    if alone("children_finish_a_change_even_after_reading_the_list") {
         fork_in_the_middle(|| hodo_keys::for_each(|_| {}).is_ok());
     }
 }
 
-/// Has a function called when a signal comes.
+/// Calls a function when a signal comes.
 fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     // SAFETY: a plain handler.
     unsafe {
@@ -180,7 +180,7 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     }
 }
 
-/// Sends `SIGPROF` after each millisecond of processor time; to some thread that runs.
+/// Sends `SIGPROF` after each millisecond of processor time, to some running thread.
 fn profile(on: bool) {
     let time = libc::timeval {
         tv_sec: 0,
@@ -279,7 +279,7 @@ fn a_handler_that_interrupts_a_change_is_refused() {
     profile(true);
     let begin = Instant::now();
     let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-    // Most come while a key is switched; for the others there is some time between.
+    // Most signals come while a key is switched; a pause between switches lets the others come.
     while get(&BUSY) < 100 || get(&SWITCHED) < 3 {
         keep_switching(Duration::from_millis(100));
         let pause = Instant::now();
@@ -322,8 +322,8 @@ fn mapping_of(address: usize) -> String {
 }
 
 #[test]
-fn code_stays_that_of_its_file_and_is_never_writable() {
-    if !alone("code_stays_that_of_its_file_and_is_never_writable") {
+fn code_stays_file_backed_and_is_never_writable() {
+    if !alone("code_stays_file_backed_and_is_never_writable") {
         return;
     }
     let before = mapping_of(many as *const () as usize);
@@ -335,7 +335,7 @@ fn code_stays_that_of_its_file_and_is_never_writable() {
     let looks = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
-            // Also where this thread has a processor for itself, and the other one none.
+            // Also if this thread has a processor to itself, and the other has none.
             for _ in 0..100 {
                 keep_switching(Duration::from_millis(500));
                 if looks.load(Ordering::Relaxed) > 10 {

@@ -1,4 +1,4 @@
-//! The notes of tracepoints, in programs built in many ways: they tell of what is there, and of nothing else.
+//! The notes of tracepoints, in programs built in many ways: they describe what is there, and nothing else.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod building;
@@ -70,7 +70,7 @@ fn check_notes(name: &str, program: &Path, others: &[(&str, &str)]) {
     let probes = elf.notes(".note.stapsdt");
     let types = elf.notes(".note.hodo.tracepoint");
     let (mut expected, mut expected_types) = ([&PROBES[..], others].concat(), TYPES.to_vec());
-    // GNU ld, which is also that for musl, keeps all code that has branches, since the table's beginning is used.
+    // GNU ld, which links for musl too, keeps all code that has branches, because the start of the table is used.
     if name.ends_with("bfd") || name == "musl" {
         expected.push(("unused", ""));
         expected_types.push(("unused", ""));
@@ -79,7 +79,7 @@ fn check_notes(name: &str, program: &Path, others: &[(&str, &str)]) {
     assert_eq!(texts(&probes), expected, "{name}");
     assert_eq!(texts(&types), expected_types, "{name}");
     for note in &types {
-        // The nop that readers know, and one of five bytes.
+        // The nop that readers know, and a five-byte one.
         assert_eq!(
             elf.code(note.address, 6),
             [0x90, 0x0F, 0x1F, 0x44, 0, 0],
@@ -159,7 +159,7 @@ fn static_with_musl() {
     check("musl", "-C opt-level=2");
 }
 
-/// Their notes are not ordered by the code that they are about, so linkers have both kinds in one section.
+/// These notes are not ordered by the code they describe, so linkers put both kinds into one section.
 #[test]
 fn beside_probes_of_c() {
     if !Path::new("/usr/include/sys/sdt.h").exists()

@@ -1,4 +1,4 @@
-//! Tracepoints where it gets narrow: all slots taken, signal handlers, fork.
+//! Tracepoints at their limits: all slots taken, signal handlers, fork.
 
 mod emulator;
 
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use hodo_keys::Error;
 use hodo_keys::tracepoint;
 
-/// These tests are about the whole process: one at a time.
+/// These tests affect the whole process: one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
-fn there_are_64_functions_at_most() {
+fn at_most_64_functions_can_be_registered() {
     let _alone = alone();
     let mut all = Vec::new();
     let error = loop {
@@ -42,7 +42,8 @@ extern "C" fn handler(signal: i32) {
     tracepoint!(signals, handler, signal);
 }
 
-/// A timer interrupts threads that hit tracepoints and one that registers functions, and hits one itself.
+/// A timer interrupts threads that hit tracepoints and one that registers functions; its handler hits a tracepoint,
+/// too.
 #[test]
 fn tracepoints_can_be_in_signal_handlers() {
     let _alone = alone();
@@ -82,7 +83,7 @@ fn tracepoints_can_be_in_signal_handlers() {
                 tracepoint!(signals, thread, text = "some text");
             }
         });
-        // A timer that is late because the machine is busy sends less.
+        // A timer that is delayed on a busy machine sends fewer signals.
         let time = |seconds| begin.elapsed() < Duration::from_secs(seconds);
         while time(2) || !enough() && time(60) {
             let counted = tracepoint::register("signals:*", {
@@ -109,7 +110,7 @@ fn tracepoints_can_be_in_signal_handlers() {
     assert!(enough(), "{:?}", counts());
 }
 
-/// Runs something in a child, which is to succeed within a minute. Its status.
+/// Runs something in a child, which must succeed within a minute. Returns its status.
 fn in_child(work: impl FnOnce()) -> i32 {
     // SAFETY: the child runs a closure and ends.
     let child = unsafe { libc::fork() };
@@ -127,8 +128,8 @@ fn in_child(work: impl FnOnce()) -> i32 {
     status
 }
 
-/// A child of fork can take functions away, although its parent's threads, which it does not have, were in some; also a
-/// child that was forked inside a function, and its child.
+/// A child of fork can remove functions even if threads of its parent, which it does not have, were inside some; so can
+/// a child that was forked inside a function, and the child of that child.
 #[test]
 fn a_child_of_fork_does_not_wait_for_threads_of_its_parent() {
     fn hit() {
@@ -182,7 +183,7 @@ fn a_child_of_fork_does_not_wait_for_threads_of_its_parent() {
     let in_function = tracepoint::register("fork:hit", {
         let depth = Arc::clone(&depth);
         move |_| {
-            // The child goes on as if nothing had happened, and returns from the function, too.
+            // The child continues as if nothing had happened, and returns from the function, too.
             // SAFETY: one thread.
             if unsafe { libc::fork() } == 0 {
                 depth.fetch_add(1, Ordering::Relaxed);

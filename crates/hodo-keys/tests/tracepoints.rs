@@ -1,4 +1,4 @@
-//! Tracepoints inside one program: what is evaluated, what functions see, and taking them away.
+//! Tracepoints inside one program: what is evaluated, what functions see, and how they are removed.
 
 mod emulator;
 
@@ -38,7 +38,7 @@ fn find(name: &str) -> &'static Tracepoint {
 }
 
 #[test]
-fn arguments_are_evaluated_while_it_is_enabled_only() {
+fn arguments_are_evaluated_only_while_it_is_enabled() {
     let evaluated = Cell::new(0);
     let hit = || {
         tracepoint!(
@@ -218,7 +218,7 @@ fn errors_say_what_is_wrong() {
         error.to_string(),
         "a pattern of tracepoints is `group:name`, with `*` for any characters and `?` for one, of at most 192 bytes"
     );
-    // What matches nothing may match tracepoints of a library that is loaded later.
+    // A pattern that matches nothing yet may match tracepoints of a library that is loaded later.
     let nothing = tracepoint::enable("nowhere:*").expect("registered");
     assert_eq!(nothing.tracepoints(), Ok(0));
 }
@@ -248,15 +248,15 @@ fn a_function_is_not_called_for_what_it_hits_itself() {
     })
     .expect("registered");
     tracepoint!(recursion, outer);
-    // Once by the place above, and once by the other function for the hit inside this one.
+    // Once for the hit above, and once for the other function's hit inside this one.
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     assert_eq!(other.load(Ordering::Relaxed), 1);
-    // Its own two, and one by the other function.
+    // Its own two hits, and one of the other function.
     assert_eq!((registration.missed(), counted.missed()), (3, 1));
 }
 
 #[test]
-fn a_function_can_take_itself_away() {
+fn a_function_can_remove_itself() {
     struct Dropped(Arc<AtomicU64>);
     impl Drop for Dropped {
         fn drop(&mut self) {
@@ -280,7 +280,7 @@ fn a_function_can_take_itself_away() {
     let hit = || tracepoint!(once, hit);
     (0..3).for_each(|_| hit());
     assert_eq!(hits.load(Ordering::Relaxed), 1);
-    // The next that comes or goes drops it, which may be another test's.
+    // The next registration or removal drops it; that may be another test's.
     let end = Instant::now() + Duration::from_secs(10);
     while dropped.load(Ordering::Relaxed) == 0 {
         assert!(Instant::now() < end);
@@ -289,7 +289,7 @@ fn a_function_can_take_itself_away() {
 }
 
 #[test]
-fn a_function_that_panics_is_left_in_order() {
+fn a_panicking_function_leaves_everything_in_order() {
     let hit = || tracepoint!(panicking, hit);
     let registration =
         tracepoint::register("panicking:hit", |_| panic!("as it should")).expect("registered");
@@ -301,8 +301,7 @@ fn a_function_that_panics_is_left_in_order() {
     hit();
 }
 
-/// Functions come and go while threads hit: none is called after it was taken away, and its memory is not used any
-/// more.
+/// Functions come and go while threads hit: none is called after it was removed, and its memory is no longer used.
 #[test]
 fn functions_come_and_go_while_threads_hit() {
     #[inline(never)]
@@ -327,7 +326,7 @@ fn functions_come_and_go_while_threads_hit() {
             .map(|pattern| {
                 let calls = &calls;
                 scope.spawn(move || {
-                    // On a busy machine it takes longer to make enough calls.
+                    // On a busy machine, making enough calls takes longer.
                     while Instant::now() < end
                         || calls.load(Ordering::Relaxed) <= 100 && Instant::now() < last
                     {
@@ -345,12 +344,12 @@ fn functions_come_and_go_while_threads_hit() {
                             }
                         })
                         .expect("registered");
-                        // A hit of this thread is seen for sure.
+                        // A hit by this thread is certain to be seen.
                         work(9);
                         thread::yield_now();
                         registration.remove().expect("removed");
                         gone.store(true, Ordering::Relaxed);
-                        // Nobody is in it, and it was dropped.
+                        // Nobody is in it, and it has been dropped.
                         let count = mine.load(Ordering::Relaxed);
                         assert_eq!(Arc::strong_count(&gone), 1);
                         assert!(count > 0);

@@ -1,13 +1,14 @@
 //! `mcount`, `_mcount`, `__fentry__`, `__cyg_profile_func_enter` and `__cyg_profile_func_exit` as a shared library, for
 //! programs that were built with `-pg`, `-mfentry` or `-finstrument-functions`.
 //!
-//! `hodo record` does not need it: it makes nops of such calls of libc, and patches the functions' entries itself. A
-//! program that is linked with this library (or has it preloaded) can have its own functions called at entries instead.
+//! `hodo record` does not need it: it replaces such calls of libc by nops, and patches the functions' entries itself. A
+//! program that is linked with this library (or has it preloaded) can instead have its own functions called at entries.
 //! Until it asks for that, every call returns at once.
 //!
-//! What the hooks are told is what ftrace tells its tracers (Linux, `Documentation/trace/ftrace-design.rst`): `frompc`
-//! is the address to which the traced function will return, `selfpc` the address of the call in the traced function,
-//! that is, its return address less the size of the call. All registers are as they were when the function was entered.
+//! The hooks get what ftrace passes to its tracers (Linux, `Documentation/trace/ftrace-design.rst`): `frompc` is the
+//! address to which the traced function will return, and `selfpc` is the address of the call in the traced function,
+//! that is, its return address minus the size of the call. All registers are as they were when the function was
+//! entered.
 #![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
@@ -21,7 +22,7 @@ pub type EntryHook = extern "C" fn(frompc: usize, selfpc: usize);
 /// What is called by `-finstrument-functions`: the function, and the address to which it returns.
 pub type CygHook = extern "C" fn(function: usize, call_site: usize);
 
-/// The hooks; 0: none.
+/// The hooks; 0 means none.
 static ENTRY: AtomicUsize = AtomicUsize::new(0);
 static CYG_ENTER: AtomicUsize = AtomicUsize::new(0);
 static CYG_EXIT: AtomicUsize = AtomicUsize::new(0);
@@ -30,14 +31,14 @@ fn address<F>(hook: Option<F>, of: impl FnOnce(F) -> usize) -> usize {
     hook.map_or(0, of)
 }
 
-/// Sets what `mcount` and `__fentry__` call; a null pointer: nothing. A hook must not use vector registers wider than
-/// 128 bits, and must not be instrumented itself.
+/// Sets what `mcount` and `__fentry__` call; a null pointer means nothing. A hook must not use vector registers wider
+/// than 128 bits, and must not be instrumented itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn hodo_set_entry_hook(hook: Option<EntryHook>) {
     ENTRY.store(address(hook, |hook| hook as usize), Ordering::Release);
 }
 
-/// Sets what `__cyg_profile_func_enter` and `__cyg_profile_func_exit` call; null pointers: nothing.
+/// Sets what `__cyg_profile_func_enter` and `__cyg_profile_func_exit` call; null pointers mean nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn hodo_set_cyg_hooks(enter: Option<CygHook>, exit: Option<CygHook>) {
     CYG_ENTER.store(address(enter, |hook| hook as usize), Ordering::Release);

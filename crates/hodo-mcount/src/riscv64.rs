@@ -1,7 +1,7 @@
 //! The functions that compilers call at entries on RISC-V.
 //!
-//! These calls are like others: they stand after the prologue, and the compiler keeps what it needs over them. gcc and
-//! clang call `_mcount` with the return address of the function as the only argument; rustc calls `mcount`.
+//! These calls are ordinary calls: they come after the prologue, and the compiler preserves what it needs across them.
+//! gcc and clang call `_mcount` with the return address of the function as the only argument; rustc calls `mcount`.
 
 use core::arch::naked_asm;
 
@@ -39,7 +39,7 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
 /// Called by `-pg` after the prologue, with the address to which the function returns.
 ///
 /// # Safety
-/// To be called by compiler-made code only.
+/// Only compiler-made code may call it.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _mcount() {

@@ -18,10 +18,10 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
     }
 }
 
-/// Called by `-pg` after the prologue: the frame pointer leads to the return address.
+/// Called by `-pg` after the prologue: the frame pointer points to the return address.
 ///
 /// # Safety
-/// To be called by compiler-made code only.
+/// Only compiler-made code may call it.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mcount() {
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn _mcount() {
 /// Called by `-mfentry` as the first instruction of a function: its return address is next on the stack.
 ///
 /// # Safety
-/// To be called by compiler-made code only.
+/// Only compiler-made code may call it.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fentry__() {
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn __fentry__() {
     );
 }
 
-/// Calls [`entry`] with all registers kept: the arguments of the traced function, and what its caller holds in
+/// Calls [`entry`] and preserves all registers: the arguments of the traced function, and what its caller holds in
 /// registers that calls clobber by the ABI (gcc's `-fipa-ra`). `rdi`, `rsi`: arguments for `entry`; `rax` is free.
 #[unsafe(naked)]
 unsafe extern "C" fn save() {

@@ -1,4 +1,4 @@
-//! C programs that are linked with the library and look at what their hooks are told.
+//! C programs that are linked with the library and check what their hooks get.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -82,7 +82,7 @@ fn run(name: &str, flags: &[&str]) {
         .status()
         .expect("gcc");
     assert!(compiled.success());
-    // qemu's user mode runs its own kind of programs only where it is called by name.
+    // qemu's user mode runs programs of its own architecture only if it is called by name.
     let mut command = match cfg!(target_arch = "riscv64") {
         true => Command::new("qemu-riscv64"),
         false => Command::new(&program),
@@ -100,7 +100,7 @@ fn run(name: &str, flags: &[&str]) {
 }
 
 #[test]
-fn mcount_tells_caller_and_function() {
+fn mcount_passes_caller_and_function() {
     run("mcount", &["-pg"]);
     run("mcount-no-plt", &["-pg", "-fno-plt"]);
 }
@@ -108,11 +108,11 @@ fn mcount_tells_caller_and_function() {
 // gcc has no `-mfentry` for RISC-V.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn fentry_tells_caller_and_function() {
+fn fentry_passes_caller_and_function() {
     run("fentry", &["-pg", "-mfentry"]);
 }
 
 #[test]
-fn cyg_functions_tell_function_and_call_site() {
+fn cyg_functions_pass_function_and_call_site() {
     run("cyg", &["-finstrument-functions", "-DCYG"]);
 }

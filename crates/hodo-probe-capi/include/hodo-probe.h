@@ -1,8 +1,9 @@
 /* Probes at any instruction of one's own process. Link with libhodo_probe_c.so or .a.
  *
- * Handlers run wherever the probed instruction does: in signal handlers, with locks held, in the middle of malloc. They must
- * not leave by longjmp or exceptions. Hits in a handler are not answered but counted; a fault in a handler ends it, disables its
- * probe and is counted. No function but hodo_probe_return_now may be called by a handler. */
+ * Handlers run wherever the probed instruction does: in signal handlers, with locks held, in the middle of malloc.
+ * They must not leave by longjmp or exceptions. Hits in a handler are not answered but counted; a fault in a handler
+ * ends it, disables its probe and is counted. A handler must not call any of these functions except
+ * hodo_probe_return_now. */
 #ifndef HODO_PROBE_H
 #define HODO_PROBE_H
 
@@ -13,7 +14,7 @@
 extern "C" {
 #endif
 
-/* The general registers of the program at a probe. Changes are taken over; with another pc, the program goes on there. */
+/* The program's general registers at a probe. Changes take effect; if pc is changed, the program continues there. */
 typedef struct hodo_registers {
 #if defined(__x86_64__)
     uint64_t rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15, flags, pc;
@@ -31,17 +32,17 @@ typedef void (*hodo_handler)(hodo_registers *registers, void *data);
 /* How an instruction is executed. */
 enum hodo_execution {
     HODO_ANY = 0,          /* in a request: the fastest way */
-    HODO_OUT_OF_LINE = 1,  /* in a slot with a breakpoint behind it */
+    HODO_OUT_OF_LINE = 1,  /* in a slot that ends in a breakpoint */
     HODO_SIMULATED = 2,    /* on the saved registers */
-    HODO_BOOSTED = 3,      /* in a slot with a jump back */
+    HODO_BOOSTED = 3,      /* in a slot that ends in a jump back */
     HODO_OPTIMIZED = 4     /* in a detour: no signal */
 };
 
-/* What is to be probed. All zeros but addr and a handler, or count, is enough. */
+/* What to probe. addr and a handler, or count, are enough; everything else may be zero. */
 typedef struct hodo_request {
     const void *addr;
-    /* The function that addr is in. Both null: unwind tables are asked. For RISC-V, gcc makes these only with
-     * -fasynchronous-unwind-tables. */
+    /* The function that contains addr. If both are null, the unwind tables are asked. For RISC-V, gcc makes these
+     * only with -fasynchronous-unwind-tables. */
     const void *function_start, *function_end;
     hodo_handler before;    /* before the instruction */
     hodo_handler after;     /* after it */
@@ -54,21 +55,24 @@ typedef struct hodo_request {
 
 typedef struct hodo_probe hodo_probe;
 
-/* Registers a probe. Null if it is refused; then the reason is in error, a buffer of size bytes, which may be null. */
+/* Registers a probe. Returns null if it is refused; error, a buffer of size bytes that may be null, then has the
+ * reason. */
 hodo_probe *hodo_probe_register(const hodo_request *request, char *error, size_t size);
 
-/* Registers many together, which is much faster for each. Those that are refused are null. Returns how many are not. */
+/* Registers many together, which is much faster per probe. Those that are refused are null. Returns how many are
+ * not. */
 size_t hodo_probe_register_all(const hodo_request *requests, size_t count, hodo_probe **probes);
 
-/* Unregisters a probe, which is not to be used any more. When this returns, its handlers do not run. 0, or -1. */
+/* Unregisters a probe, which must not be used any more. Once it has returned, its handlers do not run. Returns 0 or
+ * -1. */
 int hodo_probe_unregister(hodo_probe *probe);
 
-/* Enables or disables probes together. 0, or -1. */
+/* Enables or disables probes together. Returns 0 or -1. */
 int hodo_probe_set_enabled(hodo_probe *const *probes, size_t count, int enabled);
 
 /* One of enum hodo_execution. */
 int hodo_probe_execution(const hodo_probe *probe);
-/* Hits of a probe with count. */
+/* Hits, if the probe counts them. */
 uint64_t hodo_probe_count(const hodo_probe *probe);
 /* Hits that were not answered. */
 uint64_t hodo_probe_missed(const hodo_probe *probe);
@@ -77,7 +81,7 @@ uint64_t hodo_probe_missed_returns(const hodo_probe *probe);
 /* Faults of its handlers. */
 uint64_t hodo_probe_faults(const hodo_probe *probe);
 
-/* In a handler at a function's first instruction: the function returns this value without running. */
+/* In a handler at a function's first instruction: makes the function return this value without running. */
 void hodo_probe_return_now(hodo_registers *registers, uint64_t value);
 
 #ifdef __cplusplus

@@ -21,13 +21,13 @@ pub struct CRequest {
 }
 
 unsafe extern "C" {
-    /// Of the compiler's unwinder, which the standard library is linked with.
+    /// From the compiler's unwinder, which the standard library is linked with.
     fn __register_frame(tables: *const u8);
 }
 
 fn engine() -> Result<Engine, Refusal> {
     let engine = Engine::new()?;
-    // SAFETY: it is the function that is asked for.
+    // SAFETY: it is the function that `register_frames` requires.
     unsafe { engine.register_frames(__register_frame) }?;
     Ok(engine)
 }
@@ -69,14 +69,15 @@ impl CRequest {
 /// Registers a probe.
 ///
 /// # Safety
-/// The request must be one, and as [`Engine::register`] says; the buffer as large as is said, or null.
+/// The request must be valid, and meet what [`Engine::register`] requires; the buffer must have the given size, or be
+/// null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_probe_register(
     request: *const CRequest,
     error: *mut c_char,
     size: usize,
 ) -> *mut Probe {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     let result = engine().and_then(|engine| unsafe { engine.register(&(*request).request()) });
     match result {
         Ok(probe) => Box::into_raw(Box::new(probe)),
@@ -98,14 +99,14 @@ pub unsafe extern "C" fn hodo_probe_register(
 /// Registers many probes together.
 ///
 /// # Safety
-/// There must be `count` requests and places for probes; else as [`hodo_probe_register`].
+/// There must be `count` requests and places for probes; otherwise as [`hodo_probe_register`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_probe_register_all(
     requests: *const CRequest,
     count: usize,
     probes: *mut *mut Probe,
 ) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     let (requests, probes) = unsafe {
         (
             std::slice::from_raw_parts(requests, count),
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn hodo_probe_register_all(
     let Ok(engine) = engine() else { return 0 };
     let requests: Vec<Request> = requests.iter().map(CRequest::request).collect();
     let mut good = 0;
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     let results = unsafe { engine.register_all(&requests) };
     for (place, probe) in probes.iter_mut().zip(results) {
         if let Ok(probe) = probe {
@@ -130,10 +131,10 @@ pub unsafe extern "C" fn hodo_probe_register_all(
 /// Unregisters a probe.
 ///
 /// # Safety
-/// It must be one that was registered, and is not used any more.
+/// It must have been registered, and is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_probe_unregister(probe: *mut Probe) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     let probe = unsafe { Box::from_raw(probe) };
     status(probe.unregister())
 }
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn hodo_probe_set_enabled(
     count: usize,
     enabled: c_int,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     let probes: Vec<&Probe> = unsafe {
         std::slice::from_raw_parts(probes, count)
             .iter()
@@ -168,7 +169,7 @@ pub extern "C" fn hodo_probe_execution(probe: &Probe) -> c_int {
     probe.execution() as c_int
 }
 
-/// Hits of a probe that counts.
+/// Hits, if the probe counts them.
 #[unsafe(no_mangle)]
 pub extern "C" fn hodo_probe_count(probe: &Probe) -> u64 {
     probe.count()
@@ -192,12 +193,12 @@ pub extern "C" fn hodo_probe_faults(probe: &Probe) -> u64 {
     probe.faults()
 }
 
-/// Has the function that begins here return a value without running.
+/// Makes the function that begins here return a value without running.
 ///
 /// # Safety
 /// The probe must be at a function's first instruction.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_probe_return_now(registers: &mut Registers, value: u64) {
-    // SAFETY: the caller's.
+    // SAFETY: as the caller promises.
     unsafe { registers.return_now(value) };
 }

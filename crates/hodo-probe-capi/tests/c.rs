@@ -21,7 +21,7 @@ const COMPILER: &str = if cfg!(target_arch = "riscv64") {
     "gcc"
 };
 
-/// Runs a program: if this is run by an emulator, by it, too.
+/// The command that runs a program: under the emulator, if this test runs under one.
 fn command(program: &Path) -> Command {
     if std::env::var_os("HODO_EMULATED").is_none() {
         return Command::new(program);

@@ -13,8 +13,8 @@
 #define RESULT rax
 #endif
 
-/* qemu's user mode emulator does not see that code was changed through /proc/self/mem, but looks again where code becomes
- * writable for a moment. */
+/* qemu's user mode emulator does not notice that code was changed through /proc/self/mem, but translates again when
+ * code becomes writable for a moment. */
 static void changed(void) {
     if (!getenv("HODO_EMULATED")) return;
     FILE *maps = fopen("/proc/self/maps", "r");

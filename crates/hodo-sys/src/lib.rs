@@ -1,12 +1,11 @@
 //! Changes the code of one's own process while its threads run: what probes (`hodo-probe`) and static keys
 //! (`hodo-keys`) have in common.
 //!
-//! [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and that of its file.
-//! [`sys::sync_core`] then has every processor forget what it has fetched before. In which order bytes may be written
-//! so that no thread ever executes half of an instruction is the business of those who write.
+//! [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and backed by its file.
+//! [`sys::sync_core`] then makes every processor discard what it has fetched before. The callers decide in which order
+//! bytes are written, so that no thread ever executes half of an instruction.
 //!
-//! No C library is called. Nothing is allocated but by `Memory::read` and `Memory::change`, which need the feature
-//! `alloc`.
+//! No C library is called. Only `Memory::read` and `Memory::change` allocate; they need the feature `alloc`.
 #![no_std]
 
 #[cfg(feature = "alloc")]

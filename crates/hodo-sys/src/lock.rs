@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 #[cfg(target_os = "linux")]
 use crate::sys;
 
-/// Process (upper half) and thread that change code; 0 if nobody.
+/// Process (upper half) and thread that are changing code; 0 if nobody is.
 pub static OWNER: AtomicU64 = AtomicU64::new(0);
 
 /// The lock is held as long as this lives.
@@ -14,7 +14,7 @@ pub struct Guard {
     process: u32,
 }
 
-/// A signal handler has interrupted this thread while it held the lock, and cannot wait for its end.
+/// A signal handler interrupted this thread while it held the lock, and cannot wait for its release.
 #[derive(Debug, Clone, Copy)]
 pub struct Busy;
 
@@ -32,10 +32,10 @@ impl Drop for Guard {
     }
 }
 
-/// Takes the lock. A child of fork takes it from a thread that is not there.
+/// Takes the lock. A child of fork takes it over from a thread that does not exist there.
 ///
 /// # Errors
-/// [`Busy`] where this thread has it.
+/// [`Busy`] if this thread holds it.
 pub fn take() -> Result<Guard, Busy> {
     let me = me();
     let process = (me >> 32) as u32;
@@ -66,7 +66,7 @@ pub fn pause() {
     sys::yield_now();
 }
 
-/// Without an operating system there is one process, and nothing tells threads apart.
+/// Without an operating system there is one process, and threads cannot be told apart.
 #[cfg(not(target_os = "linux"))]
 fn me() -> u64 {
     1 << 32 | 1

@@ -10,21 +10,21 @@ use crate::lock;
 use crate::sys::{self, Errno};
 
 #[cfg(feature = "alloc")]
-/// Writes that are not further apart than this are made by one system call.
+/// Writes that are no further apart than this share one system call.
 const NEAR: u64 = 512;
-/// What is changed is written in whole units of this many bytes, aligned. RISC-V's `memcpy` in the kernel stores such
-/// words at once, and all else byte by byte; nobody may execute half of a changed instruction of two bytes.
+/// Changes are written in aligned units of this many bytes. On RISC-V the kernel's `memcpy` stores such words at once,
+/// and everything else byte by byte; nobody may execute half of a changed two-byte instruction.
 #[cfg(feature = "alloc")]
 const UNIT: u64 = if cfg!(target_arch = "riscv64") { 4 } else { 1 };
 const EIO: Errno = 5;
 #[cfg(feature = "alloc")]
 const EDEADLK: Errno = 35;
 
-/// What is called with what was written, if anything.
+/// The function that is called after each write, if any.
 static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Has a function be called with address and length after each write. For tests under emulators that do not see by
-/// themselves that code was changed through `/proc/self/mem`.
+/// Sets a function that is called with address and length after each write. It is for tests under emulators that do not
+/// notice by themselves that code was changed through `/proc/self/mem`.
 #[doc(hidden)]
 pub fn set_written(written: fn(u64, usize)) {
     WRITTEN.store(written as *mut (), Ordering::Release);
@@ -34,12 +34,12 @@ pub fn set_written(written: fn(u64, usize)) {
 #[derive(Debug)]
 pub struct Memory(i32);
 
-/// Bytes for an address.
+/// An address and the bytes to write there.
 #[cfg(feature = "alloc")]
 pub type Change = (u64, Vec<u8>);
 
 impl Memory {
-    /// Opens it. What a child of fork inherits is the memory of its parent: open it anew there.
+    /// Opens it. What a child of fork inherits is its parent's memory: open it again there.
     pub fn open() -> Result<Self, Errno> {
         sys::open(c"/proc/self/mem", sys::O_RDWR).map(Self)
     }
@@ -53,7 +53,7 @@ impl Memory {
         bytes
     }
 
-    /// Writes all bytes, also where the mapping is read-only.
+    /// Writes all bytes, even if the mapping is read-only.
     ///
     /// # Safety
     /// As writing to that memory; if it is code, other threads may be executing it.
@@ -62,7 +62,7 @@ impl Memory {
         let count = unsafe { sys::pwrite(self.0, bytes, at) }?;
         let written = WRITTEN.load(Ordering::Acquire);
         if !written.is_null() {
-            // SAFETY: `set_written` has put it there.
+            // SAFETY: `set_written` stored it.
             let written: fn(u64, usize) = unsafe { core::mem::transmute(written) };
             written(at, count);
         }
@@ -74,11 +74,11 @@ impl Memory {
     }
 
     #[cfg(feature = "alloc")]
-    /// Makes changes, which must be sorted by address and not overlap. Bytes between those that are close are written
-    /// again as they are, while [`lock`] is held; on RISC-V also those that make the rest of aligned words.
+    /// Makes changes, which must be sorted by address and not overlap. Bytes between changes that are close together
+    /// are rewritten unchanged, while [`lock`] is held; on RISC-V so is the rest of each aligned word.
     ///
     /// # Safety
-    /// As [`Memory::write`]; and nobody changes what is in between without the lock.
+    /// As [`Memory::write`]; and nobody may change the bytes in between without the lock.
     pub unsafe fn change(&self, changes: &[Change]) -> Result<(), Errno> {
         let _guard = lock::take().map_err(|lock::Busy| EDEADLK)?;
         let mut rest = changes;
@@ -86,7 +86,7 @@ impl Memory {
             let mut end = *first;
             let mut count = 0;
             for (at, bytes) in rest {
-                // Not across a page, which may be another mapping's.
+                // A write does not cross a page boundary, because the next page may belong to another mapping.
                 if count > 0 && (at.saturating_sub(end) > NEAR || at >> 12 != first >> 12) {
                     break;
                 }
@@ -98,7 +98,7 @@ impl Memory {
             if let [(at, bytes)] = now
                 && (at | bytes.len() as u64).is_multiple_of(UNIT)
             {
-                // SAFETY: the caller answers for it.
+                // SAFETY: as the caller promises.
                 unsafe { self.write(*at, bytes) }?;
                 continue;
             }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_cannot_be_written_is_written() {
+    fn read_only_memory_is_written() {
         static PLACE: [u8; 8] = *b"original";
         let memory = Memory::open().expect("there is /proc");
         let at = (&raw const PLACE).addr() as u64;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mapped_is_an_error() {
+    fn unmapped_memory_is_an_error() {
         let memory = Memory::open().expect("there is /proc");
         assert_eq!(memory.read(4096, 8), []);
         // SAFETY: nothing is there.

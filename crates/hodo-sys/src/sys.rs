@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use crate::arch::{self, number};
 
-/// What a system call failed with: a number of `errno.h`.
+/// The `errno` of a failed system call.
 pub type Errno = i32;
 
 /// Interrupted by a signal.
@@ -24,14 +24,14 @@ pub const O_RDWR: usize = 2;
 /// # Safety
 /// As the system call.
 pub unsafe fn call(number: usize, args: [usize; 6]) -> Result<usize, Errno> {
-    // SAFETY: the caller answers for it.
+    // SAFETY: as the caller promises.
     match unsafe { arch::call(number, args) } {
         error @ -4095..=-1 => Err(-error as Errno),
         value => Ok(value.cast_unsigned()),
     }
 }
 
-/// Opens a file; `flags` as `open` has them. It is closed by exec.
+/// Opens a file; `flags` are those of `open`. Exec closes it.
 pub fn open(path: &CStr, flags: usize) -> Result<i32, Errno> {
     const AT_FDCWD: usize = -100_isize as usize;
     const O_CLOEXEC: usize = 0o2_000_000;
@@ -43,13 +43,13 @@ pub fn open(path: &CStr, flags: usize) -> Result<i32, Errno> {
 /// Closes a file.
 ///
 /// # Safety
-/// It is the caller's own, and not used after this.
+/// It is the caller's own, and is not used afterwards.
 pub unsafe fn close(file: i32) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     let _ = unsafe { call(number::CLOSE, [file as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// Reads from a file, again after an interruption.
+/// Reads from a file; retries after an interruption.
 pub fn read(file: i32, into: &mut [u8]) -> Result<usize, Errno> {
     let buffer = into.as_mut_ptr() as usize;
     loop {
@@ -80,7 +80,7 @@ pub unsafe fn pwrite(file: i32, from: &[u8], at: u64) -> Result<usize, Errno> {
     unsafe { call(number::PWRITE, args) }
 }
 
-/// Whether an aligned word of four bytes that is written to `/proc/self/mem` is written by one store. Not said for
+/// Returns whether an aligned four-byte word written to `/proc/self/mem` is written by one store. Always false on
 /// x86-64 and RISC-V, where nobody needs it.
 pub fn writes_words() -> bool {
     arch::writes_words()
@@ -92,14 +92,14 @@ pub fn yield_now() {
     let _ = unsafe { call(number::SCHED_YIELD, [0; 6]) };
 }
 
-/// Lets other threads run for a while; for less if a signal comes.
+/// Lets other threads run for a while, or less if a signal comes.
 pub fn sleep(nanoseconds: u32) {
     let time = [0_u64, nanoseconds.into()];
     // SAFETY: it has the layout of a `timespec`.
     let _ = unsafe { call(number::NANOSLEEP, [time.as_ptr().addr(), 0, 0, 0, 0, 0]) };
 }
 
-/// Maps memory that is zero, and becomes zero again in a child of fork (Linux 4.14). It is never unmapped.
+/// Maps zeroed memory, which becomes zero again in a child of fork (Linux 4.14). It is never unmapped.
 pub fn wiped_in_children(size: usize) -> Result<*mut u8, Errno> {
     const READ_AND_WRITE: usize = 3;
     const PRIVATE_AND_ANONYMOUS: usize = 0x22;
@@ -124,26 +124,26 @@ pub fn wiped_in_children(size: usize) -> Result<*mut u8, Errno> {
     Ok(core::ptr::with_exposed_provenance_mut(memory))
 }
 
-/// The number of this process.
+/// The ID of this process.
 pub fn process() -> usize {
     // SAFETY: no arguments.
     unsafe { call(number::GETPID, [0; 6]) }.unwrap_or(0)
 }
 
-/// The number of this thread.
+/// The ID of this thread.
 pub fn thread() -> u32 {
     // SAFETY: no arguments.
     unsafe { call(number::GETTID, [0; 6]) }.unwrap_or(0) as u32
 }
 
-/// Sends a signal to a thread of this process; 0 asks only whether it is there.
+/// Sends a signal to a thread of this process; 0 only checks whether the thread exists.
 pub fn signal_thread(thread: u32, signal: i32) -> Result<(), Errno> {
     let args = [process(), thread as usize, signal as usize, 0, 0, 0];
     // SAFETY: plain numbers.
     unsafe { call(number::TGKILL, args) }.map(|_| ())
 }
 
-/// Sleeps while a word has a value: until [`futex_wake`], or for so long. May return earlier.
+/// Sleeps while a word has a value: until [`futex_wake`], or at most this long. May return earlier.
 pub fn futex_wait(word: &AtomicU32, value: u32, most: Duration) {
     const WAIT_PRIVATE: usize = 128;
     let time = timespec(most);
@@ -169,11 +169,11 @@ fn timespec(time: Duration) -> [i64; 2] {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Poll {
-    /// The file; if it is negative, it is left out.
+    /// The file; if negative, the entry is ignored.
     pub file: i32,
     /// What is waited for.
     pub events: i16,
-    /// What has come: of `events`, or that the file has an error or no other end.
+    /// What has happened: of `events`, or that the file has an error or was hung up.
     pub seen: i16,
 }
 
@@ -182,7 +182,7 @@ pub const READABLE: i16 = 1;
 /// [`Poll::events`]: there is room to write.
 pub const WRITABLE: i16 = 4;
 
-/// Waits until something comes at one of these files, for so long at most if that is said. May return earlier.
+/// Waits until something happens on one of these files, at most this long if given. May return earlier.
 pub fn poll(files: &mut [Poll], most: Option<Duration>) {
     let mut time = most.map(timespec);
     let time = time.as_mut().map_or(0, |time| time.as_mut_ptr() as usize);
@@ -194,7 +194,7 @@ pub fn poll(files: &mut [Poll], most: Option<Duration>) {
     let _ = unsafe { call(number::PPOLL, args) };
 }
 
-/// Wakes all threads that sleep for a word.
+/// Wakes all threads that sleep on a word.
 pub fn futex_wake(word: &AtomicU32) {
     const WAKE_PRIVATE: usize = 129;
     let all = i32::MAX as usize;
@@ -203,7 +203,7 @@ pub fn futex_wake(word: &AtomicU32) {
     let _ = unsafe { call(number::FUTEX, args) };
 }
 
-/// Maps memory of this many bytes, which is zero.
+/// Maps this many bytes of zeroed memory.
 pub fn map(size: usize) -> Result<*mut u8, Errno> {
     // PROT_READ and PROT_WRITE; MAP_PRIVATE and MAP_ANONYMOUS.
     let args = [0, size, 3, 0x22, usize::MAX, 0];
@@ -211,18 +211,18 @@ pub fn map(size: usize) -> Result<*mut u8, Errno> {
     unsafe { call(number::MMAP, args) }.map(|at| at as *mut u8)
 }
 
-/// Unmaps it.
+/// Unmaps such memory.
 ///
 /// # Safety
-/// It is what [`map`] has returned for this size, and not used after this.
+/// It is what [`map`] has returned for this size, and is not used afterwards.
 pub unsafe fn unmap(at: *mut u8, size: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     let _ = unsafe { call(number::MUNMAP, [at as usize, size, 0, 0, 0, 0]) };
 }
 
-/// Blocks for the calling thread all signals that come from outside, and returns which were blocked before, for
-/// [`set_blocked_signals`]. Those that an instruction raises stay as they are, and those that C libraries need for
-/// their own ends: `setuid` waits until every thread has answered to one.
+/// Blocks all signals that come from outside for the calling thread, and returns those that were blocked before, for
+/// [`set_blocked_signals`]. Signals that an instruction raises are not blocked, and neither are those that C libraries
+/// use internally: `setuid` waits until every thread has answered one.
 pub fn block_signals() -> Result<u64, Errno> {
     // ILL, TRAP, BUS, FPE, SEGV, SYS; 32 to 34 are glibc's and musl's.
     let keep = [4, 5, 7, 8, 11, 31, 32, 33, 34];
@@ -232,7 +232,7 @@ pub fn block_signals() -> Result<u64, Errno> {
     change_mask(0, !kept)
 }
 
-/// Says which signals are blocked for the calling thread.
+/// Sets which signals are blocked for the calling thread.
 pub fn set_blocked_signals(set: u64) -> Result<(), Errno> {
     change_mask(2, set).map(|_| ())
 }
@@ -251,7 +251,7 @@ fn change_mask(how: usize, set: u64) -> Result<u64, Errno> {
     unsafe { call(number::RT_SIGPROCMASK, args) }.map(|_| before)
 }
 
-/// Process and user (effective) that are at the other end of a local socket.
+/// The process and the effective user at the other end of a local socket.
 pub fn peer(socket: i32) -> Result<(u32, u32), Errno> {
     const SOL_SOCKET: usize = 1;
     const SO_PEERCRED: usize = 17;
@@ -277,10 +277,10 @@ pub fn user() -> u32 {
     unsafe { call(number::GETEUID, [0; 6]) }.map_or(u32::MAX, |user| user as u32)
 }
 
-/// Registers the process for [`sync_core`], where the kernel wants that. Fails where the kernel does not have it
+/// Registers the process for [`sync_core`], where the kernel requires that. Fails if the kernel does not have it
 /// (`ENOSYS`, `EINVAL`: Linux before 4.16).
 pub fn register_sync_core() -> Result<(), Errno> {
-    // There is nothing to register; whether the call is allowed is seen by flushing the own processor's cache only.
+    // There is nothing to register; flushing only the own hart's cache shows whether the call is allowed.
     #[cfg(target_arch = "riscv64")]
     // SAFETY: an empty range stands for all memory.
     return unsafe { call(number::FLUSH_ICACHE, [0, 0, 1, 0, 0, 0]) }.map(|_| ());
@@ -289,10 +289,11 @@ pub fn register_sync_core() -> Result<(), Errno> {
     unsafe { call(number::MEMBARRIER, [1 << 6, 0, 0, 0, 0, 0]) }.map(|_| ())
 }
 
-/// Has every processor that runs a thread of this process execute a serializing instruction and a memory barrier: what
-/// was written to code before is what they execute after. The process must be registered, or a child of one that is.
+/// Makes every processor that runs a thread of this process execute a serializing instruction and a memory barrier:
+/// afterwards they execute what was written to code before. The process must be registered, or be a child of one that
+/// is.
 pub fn sync_core() {
-    // `fence.i` on all harts: `membarrier` has that on RISC-V only since Linux 6.10.
+    // `fence.i` on all harts: `membarrier` does that on RISC-V only since Linux 6.10.
     #[cfg(target_arch = "riscv64")]
     // SAFETY: an empty range stands for all memory.
     let barrier = || unsafe { call(number::FLUSH_ICACHE, [0; 6]) };
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_waited_for() {
+    fn poll_waits_for_files() {
         let (one, mut other) = UnixStream::pair().expect("there are sockets");
         let entry = |events| Poll {
             file: one.as_raw_fd(),
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_waited_for() {
+    fn futex_wait_waits_for_a_word() {
         let word = AtomicU32::new(1);
         futex_wait(&word, 0, Duration::from_secs(100));
         let begin = std::time::Instant::now();

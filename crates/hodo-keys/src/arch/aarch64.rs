@@ -1,17 +1,18 @@
-//! AArch64: a branch is a `nop` or a `b`, of four bytes.
+//! AArch64: a branch is a `nop` or a `b`, four bytes long.
 //!
 //! # How a branch is changed while threads execute it
 //!
 //! These two may be exchanged while other processors execute them (Arm Architecture Reference Manual, section B2.3.4,
-//! "Concurrent modification and execution of instructions"): each executes the old or the new one, if the aligned word
-//! is written by one store. Linux writes to `/proc/self/mem` by `memcpy` (`copy_to_user_page` in
+//! "Concurrent modification and execution of instructions"): each processor executes the old or the new one, provided
+//! the aligned word is written by one store. Linux writes to `/proc/self/mem` with `memcpy` (`copy_to_user_page` in
 //! `arch/arm64/mm/flush.c`, which also cleans the data cache and invalidates the instruction caches of all processors),
-//! and that has one `str` for four bytes, or two of the same word (`arch/arm64/lib/copy_template.S` to Linux 5.13,
-//! `memcpy.S` since). But since Linux 6.13 (commit 836ed3c4e473) it is `cpyp`, `cpym`, `cpye` where the processor has
-//! these (`FEAT_MOPS`), and they promise nothing about the size of their stores.
+//! and that uses one `str` for four bytes, or two of the same word (`arch/arm64/lib/copy_template.S` up to Linux 5.13,
+//! `memcpy.S` since). But since Linux 6.13 (commit 836ed3c4e473) it uses `cpyp`, `cpym`, `cpye` where the processor has
+//! them (`FEAT_MOPS`), and they promise nothing about the size of their stores.
 //!
-//! Where words are not promised, a nop becomes a jump by way of `prfm` with a literal, which does nothing but fetch to
-//! a cache what may be at some address, whatever its operands are, and has them where `b` has its distance:
+//! Where single stores are not guaranteed, a nop becomes a jump by way of `prfm` with a literal. Whatever its operands,
+//! that instruction only prefetches into a cache what may be at some address, and its operands are where `b` has its
+//! distance:
 //!
 //! ```text
 //! 1f 20 03 d5    nop
@@ -20,12 +21,12 @@
 //! .. .. .. 1.    b …                 one byte is written
 //! ```
 //!
-//! The manual has no word for `prfm` in that section; but a processor that executed what none of its bytes have ever
-//! been would fail at the words' exchange, too. After each step every processor executes `isb`.
+//! The manual does not mention `prfm` in that section; but a processor that executed bytes that were never there would
+//! fail at the exchange of whole words, too. After each step every processor executes `isb`.
 
 use super::{Branch, Step, step_by_way_of};
 
-/// A branch that is a jump at first, or a nop.
+/// A branch that is initially a jump, or a nop.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __branch_asm {
@@ -42,27 +43,27 @@ const B: u32 = 0b000101 << 26;
 /// The last byte of `prfm` with a literal.
 const PRFM: u8 = 0xD8;
 
-/// How many steps a change has.
+/// The number of steps of a change.
 pub const STEPS: usize = 3;
 
-/// How much of a branch is written as it is to see whether code can be written, in bytes.
+/// How many bytes of a branch are rewritten unchanged to find out whether code can be written.
 pub const FIRST: usize = 4;
 
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 4;
 
-/// Whether bytes are something that a branch can be, also while it is changed.
+/// Returns whether the bytes may be a branch, also in the middle of a change.
 pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
     *bytes == NOP || bytes[3] == PRFM || u32::from_le_bytes(*bytes) >> 26 == B >> 26
 }
 
-/// How many bytes a branch has.
+/// The length of a branch in bytes.
 pub fn length(_: u8) -> usize {
     4
 }
 
-/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must
-/// be one of the forms. With `words` an aligned word is written by one store.
+/// What must be written at a branch in one of the steps to a jump or to a nop; `None` if nothing. The bytes there must
+/// be one of the forms. `words` says that an aligned word is written by one store.
 pub fn step(
     number: usize,
     branch: &Branch,

@@ -1,16 +1,17 @@
-//! What a branch puts into the program besides its instruction.
+//! What a branch adds to the program besides its instruction.
 
-/// A branch with the text of its instruction, which begins at the label 2 and jumps to `{other}`.
+/// A branch with the text of its instruction, which begins at label 2 and jumps to `{other}`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __branch_with {
     ([$($instruction:literal),*], $key:path, $offset:expr, $likely:literal, $label:block) => {
-        // SAFETY: the instruction does nothing, or goes to the block; the rest is data in sections of its own.
+        // SAFETY: the instruction does nothing, or jumps to the block; the rest is data in its own sections.
         unsafe {
             ::core::arch::asm!(
                 $($instruction,)*
-                // The entry lives and dies with the code that it is about (SHF_LINK_ORDER), for which the section wants
-                // a symbol: one of each function, for the assembler makes one section of all that have the same.
+                // The linker keeps or drops the entry together with the code it describes (SHF_LINK_ORDER). For this
+                // the section needs a symbol, one per function, because the assembler merges all sections with the same
+                // symbol.
                 ".set .Lhodo_keys_branch_{other}, 2b",
                 ".pushsection hodo_keys,\"awo\",@progbits,.Lhodo_keys_branch_{other}",
                 ".balign 4",
@@ -23,11 +24,12 @@ macro_rules! __branch_with {
                 ".long \".Lhodo_keys_slot_{key}\" - .",
                 ".long {offset} + {likely}",
                 ".popsection",
-                // A relocation that does nothing, by which linkers that fold functions with the same code (`--icf`)
-                // tell them apart. It is not one to the key, since GNU ld takes none to other libraries.
+                // A relocation that does nothing, but by which linkers that fold functions with the same code (`--icf`)
+                // tell them apart. It does not refer to the key, because GNU ld accepts no such relocation to other
+                // libraries.
                 ".reloc 2b, BFD_RELOC_NONE, .Lhodo_keys_entry_{other}",
-                // The slot with the key's address, once for each key, which the key's own name is good for. In quotes,
-                // since that may be that of another variable and a distance.
+                // The slot with the key's address, once per key; the key's own name serves as its label. It is quoted,
+                // because the name may be that of another variable plus a distance.
                 #[cfg(not(target_arch = "x86_64"))]
                 ".ifndef \".Lhodo_keys_slot_{key}\"
                 .pushsection \".data.rel.ro.hodo_keys.{key}\",\"aw\",@progbits
@@ -36,7 +38,8 @@ macro_rules! __branch_with {
                 .quad {key}
                 .popsection
                 .endif",
-                // Once in each executable and library: the module announces itself when it is loaded and unloaded.
+                // Once per executable or library: the module registers itself when it is loaded, and unregisters when
+                // it is unloaded.
                 ".ifndef .Lhodo_keys_told",
                 ".set .Lhodo_keys_told, 1",
                 ".weak __start_hodo_keys",
@@ -83,7 +86,7 @@ macro_rules! __branch_with {
                 nop
                 .set .Lhodo_keys_nop_end, .",
                 ".popsection",
-                // The first of constructors and the last of destructors, for others may have branches in them.
+                // The first constructor and the last destructor, because others may contain branches.
                 ".pushsection .init_array.00100,\"awG\",@init_array,hodo_keys_module,comdat",
                 ".balign 8",
                 ".quad .Lhodo_keys_load",

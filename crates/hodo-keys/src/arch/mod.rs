@@ -1,4 +1,4 @@
-//! What depends on the instruction set: the text of a branch, its entry in the table, and how it is changed.
+//! What depends on the instruction set: the assembly of a branch, its entry in the table, and how it is changed.
 
 use core::ops::Range;
 
@@ -23,22 +23,22 @@ use isa::length;
 pub struct Branch {
     /// The instruction.
     pub code: usize,
-    /// Where it jumps to.
+    /// Where it jumps.
     pub target: usize,
     /// The key.
     pub key: usize,
-    /// What the program's expression is where the instruction does not jump.
+    /// The value of the program's expression if the instruction does not jump.
     pub likely: bool,
 }
 
-/// An entry of the table as the assembler has written it: distances, from the fields themselves, to the instruction, to
-/// where it jumps, and to a slot with the address of the key, or of the array of keys; then the offset of the key from
-/// there, with bit 0 for likely branches. Later the distances are taken from the beginning of the table, as it is
-/// sorted.
+/// An entry of the table as the assembler has written it. It holds distances, counted from the fields themselves, to
+/// the instruction, to its target, and to a slot with the address of the key or of the array of keys; then the offset
+/// of the key from there, with bit 0 set for likely branches. When the table is sorted, the distances are recounted
+/// from the start of the table.
 ///
-/// The slot is one of the global offset table on x86-64. Elsewhere not all linkers can be asked for such a slot from a
-/// table of data (`R_RISCV_GOT32_PCREL`, `R_AARCH64_GOTPCREL32`: GNU ld 2.40 has neither), nor for the distance to a
-/// key of another library, so there each object file brings its own, for each key one.
+/// On x86-64 the slot is in the global offset table. Elsewhere not all linkers can refer to such a slot from a data
+/// table (`R_RISCV_GOT32_PCREL`, `R_AARCH64_GOTPCREL32`: GNU ld 2.40 has neither), or encode the distance to a key of
+/// another library. So there each object file has its own slots, one per key.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Entry {
@@ -49,7 +49,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Counts distances from the beginning of the table instead of from the entry's own fields.
+    /// Recounts the distances from the start of the table instead of from the entry's own fields.
     pub fn rebase(&mut self, at: usize, base: usize) {
         let distance = (at - base) as i32;
         self.code += distance;
@@ -57,19 +57,19 @@ impl Entry {
         self.key += distance + 8;
     }
 
-    /// Where the branch of an entry is that was not rebased, and is at this address.
+    /// The address of the branch of an entry that is at `at` and has not been rebased.
     #[cfg(target_os = "linux")]
     pub fn begins_at(&self, at: usize) -> usize {
         at.wrapping_add_signed(self.code as isize)
     }
 
-    /// The branch of an entry that is rebased.
+    /// The branch of a rebased entry.
     ///
     /// # Safety
     /// The entry belongs to the table at `base`, which is relocated.
     pub unsafe fn branch(&self, base: usize) -> Branch {
         let slot = base.wrapping_add_signed(self.key as isize) as *const usize;
-        // SAFETY: the slot is never written after relocation.
+        // SAFETY: nobody writes the slot after relocation.
         let symbol = unsafe { slot.read() };
         Branch {
             code: base.wrapping_add_signed(self.code as isize),
@@ -80,10 +80,10 @@ impl Entry {
     }
 }
 
-/// The table of the module that this library is linked into. Empty if there is none.
+/// The table of the module that this library is linked into. Empty if it has none.
 pub fn own_table() -> Range<usize> {
     let (start, stop): (usize, usize);
-    // SAFETY: loads two addresses, which are 0 where the linker knows no table.
+    // SAFETY: it loads two addresses, which are 0 if the linker knows of no table.
     unsafe {
         core::arch::asm!(
             ".weak __start_hodo_keys",
@@ -109,20 +109,20 @@ pub fn own_table() -> Range<usize> {
     start..stop
 }
 
-/// What is written at a branch.
+/// What to write at a branch.
 #[derive(Debug, Clone)]
 pub struct Step {
     pub bytes: [u8; LONGEST],
-    /// Which of them.
+    /// Which of the bytes.
     pub range: Range<usize>,
 }
 
-/// Reads what is at a branch.
+/// Reads the bytes at a branch.
 ///
 /// # Safety
-/// It is code that is mapped, and can be read.
+/// It is mapped, readable code.
 pub unsafe fn bytes(branch: &Branch) -> [u8; LONGEST] {
-    // SAFETY: as the caller says; volatile, for it is changed behind the compiler's back.
+    // SAFETY: as the caller promises; the read is volatile, because the code changes without the compiler's knowledge.
     let read = |place: usize| unsafe { ((branch.code + place) as *const u8).read_volatile() };
     let mut bytes = [0; LONGEST];
     bytes[0] = read(0);
@@ -133,9 +133,9 @@ pub unsafe fn bytes(branch: &Branch) -> [u8; LONGEST] {
     bytes
 }
 
-/// One of three steps: to an instruction that does nothing whatever else is in it, for which one byte is written, at
-/// `place`; then all other bytes, which may be seen in any order; then that byte of the wanted instruction. None if
-/// nothing is to be written.
+/// One of three steps. The first writes one byte, at `place`, which makes the instruction one that does nothing
+/// whatever its other bytes are. The second writes all other bytes, which may become visible in any order. The third
+/// writes that byte of the wanted instruction. `None` if nothing must be written.
 fn step_by_way_of(
     (place, between): (usize, u8),
     number: usize,
@@ -160,7 +160,7 @@ fn step_by_way_of(
 mod tests {
     use super::*;
 
-    /// All steps from what is there to a jump or a nop, with each state that a processor may see.
+    /// Makes all steps from the current bytes to a jump or a nop, and passes on each state that a processor may see.
     fn change(bytes: &mut [u8; LONGEST], branch: &Branch, jump: bool, mut seen: impl FnMut(&[u8])) {
         for number in 0..STEPS {
             let Some(step) = step(number, branch, bytes, jump, false) else {
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Where a `c.j` leads, as the assembler has it: `.option rvc; j .+64`, and so on.
+    /// The encoding of `c.j` by distance, according to the assembler: `.option rvc; j .+64`, and so on.
     #[cfg(target_arch = "riscv64")]
     const SHORT: [(isize, u16); 9] = [
         (2, 0xA009),
@@ -303,7 +303,7 @@ mod tests {
                     let half = u16::from_le_bytes([bytes[0], bytes[1]]);
                     let register = half >> 7 & 31;
                     match half >> 13 {
-                        // `c.addi` with a register: of x30, only 0 may be added.
+                        // `c.addi` with a register: to x30, only 0 may be added.
                         0 => assert!(matches!((register, half >> 2 & 31), (0 | 31, _) | (30, 0))),
                         5 => jumps = [bytes[0], bytes[1]],
                         _ => panic!("{half:#x}"),
@@ -314,7 +314,7 @@ mod tests {
                 assert_eq!(bytes[..2] == [1, 0], !jump);
                 assert_eq!(bytes[2..], [0, 0]);
                 if jump {
-                    // No other jump was there on the way.
+                    // No other jump appeared on the way.
                     assert_eq!(jumps, bytes[..2]);
                 }
             }
@@ -370,7 +370,7 @@ mod tests {
                 change(&mut bytes, &branch, false, seen);
                 assert_eq!(bytes, NOP);
             }
-            // Left in the middle, and finished in either way.
+            // Left in the middle, and completed in either direction.
             for start in [[0x1F, 0x20, 3, 0xD8], [0xFE, 0x20, 0xFF, 0xD8]] {
                 bytes = start;
                 change(&mut bytes, &branch, true, seen);
@@ -387,7 +387,7 @@ mod tests {
 
     #[cfg(target_arch = "aarch64")]
     #[test]
-    fn where_words_are_written_at_once_a_branch_is() {
+    fn a_branch_is_changed_at_once_where_words_are() {
         let branch = branch(0x10_0000 - 8);
         let jump = 0x17FF_FFFE_u32.to_le_bytes();
         let step_to = |number, bytes, jump| {

@@ -1,12 +1,12 @@
-//! RISC-V: a branch is a nop or a jump, of two bytes where the target is near and the program has compressed
-//! instructions, of four elsewhere.
+//! RISC-V: a branch is a nop or a jump. It is two bytes long if the target is near and the program has compressed
+//! instructions, and four bytes otherwise.
 //!
 //! # How a branch is changed while threads execute it
 //!
-//! By way of an instruction that does nothing that matters whatever its operand is, and has the operand where the jump
-//! has its distance. Of four bytes this is `lui x0, …`, a HINT (RISC-V Unprivileged ISA, section 2.9). Of two bytes it
-//! depends on bit 6 of the distance, which is where the instructions in between have bit 0 of their register: it is the
-//! HINT `c.nop …`, or `c.addi x31, …`, for which the `asm!` does not keep `x31`.
+//! A change goes by way of an instruction that has no effect whatever its operand is, and has the operand where the
+//! jump has its distance. With four bytes this is `lui x0, …`, a HINT (RISC-V Unprivileged ISA, section 2.9). With two
+//! bytes it depends on bit 6 of the distance, which is where the intermediate instructions have bit 0 of their
+//! register: it is the HINT `c.nop …`, or `c.addi x31, …`; the `asm!` declares `x31` clobbered.
 //!
 //! ```text
 //! 13 00 00 00   nop            01 00   c.nop            01 00   c.nop
@@ -16,16 +16,16 @@
 //! ```
 //!
 //! After each step every processor executes `fence.i`. So it does not matter that the kernel may write byte by byte
-//! (`memcpy` of `arch/riscv/lib/memcpy.S` does, unless all is aligned to four), nor that an instruction of four bytes
+//! (`memcpy` in `arch/riscv/lib/memcpy.S` does, unless everything is aligned to four), or that a four-byte instruction
 //! may be fetched as two halves.
 //!
 //! # Who decides the size
 //!
-//! The assembler, in both forms: from distances before the linker relaxes, which only makes them shorter.
+//! The assembler does, for both forms: from distances before the linker's relaxation, which only makes them shorter.
 
 use super::{Branch, Step, step_by_way_of};
 
-/// A branch that is a jump at first, or a nop.
+/// A branch that is initially a jump, or a nop.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __branch_asm {
@@ -33,7 +33,8 @@ macro_rules! __branch_asm {
         $crate::__branch_with!([".option push", ".option norelax", "2: j {other}", ".option pop"], $key, $offset, $likely, $label)
     };
     (nop, $key:path, $offset:expr, $likely:literal, $label:block) => {
-        // `.org` as it, unlike other data, does not make disassemblers take this for data. Comparisons yield 0 or -1.
+        // `.org` is used because, unlike other data, it does not make disassemblers take this for data. Comparisons
+        // yield 0 or -1.
         $crate::__branch_with!([
             "2:",
             ".org 2b + ((({other} - 2b <= 2046) & ({other} - 2b >= -2048) & (.Lhodo_keys_nop_end - .Lhodo_keys_nop < 4)) & 1), 0x01",
@@ -55,16 +56,16 @@ const C_ADDI: u8 = 0x0F;
 /// The upper three bits of the second byte.
 const C_J: u8 = 0b101;
 
-/// How many steps a change has.
+/// The number of steps of a change.
 pub const STEPS: usize = 3;
 
-/// How much of a branch is written as it is to see whether code can be written, in bytes.
+/// How many bytes of a branch are rewritten unchanged to find out whether code can be written.
 pub const FIRST: usize = 1;
 
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 4;
 
-/// Whether bytes are something that a branch can be, also while it is changed.
+/// Returns whether the bytes may be a branch, also in the middle of a change.
 pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
     match *bytes {
         [first, second, ..] if first & 3 == 1 => match second {
@@ -77,7 +78,7 @@ pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
     }
 }
 
-/// How many bytes a branch has that begins with this one.
+/// The length in bytes of a branch that begins with this byte.
 pub fn length(first: u8) -> usize {
     if first & 3 == 3 { 4 } else { 2 }
 }
@@ -109,7 +110,7 @@ fn long_jump(distance: u32) -> [u8; 4] {
     word.to_le_bytes()
 }
 
-/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must
+/// What must be written at a branch in one of the steps to a jump or to a nop; `None` if nothing. The bytes there must
 /// be one of the forms.
 pub fn step(
     number: usize,
@@ -124,7 +125,7 @@ pub fn step(
         return step_by_way_of((0, LUI), number, bytes, wanted);
     }
     let short = short_jump(distance);
-    // The same for all changes of a branch, so what one of them has left behind does not matter.
+    // It is the same for all changes of a branch, so whatever an earlier change left there does not matter.
     let between = if short[0] & 0x80 == 0 { C_HINT } else { C_ADDI };
     let mut wanted = [0; LONGEST];
     wanted[..2].copy_from_slice(if jump { &short } else { &C_NOP });

@@ -1,10 +1,10 @@
-//! x86-64: a branch is a nop or a `jmp`, of two bytes where the target is near, of five elsewhere.
+//! x86-64: a branch is a nop or a `jmp`. It is two bytes long if the target is near, and five bytes otherwise.
 //!
 //! # How a branch is changed while threads execute it
 //!
-//! The opcode of `jmp` and that of `test` with an immediate operand (of `al`, two bytes; of `eax`, five bytes) are
-//! followed by bytes of the same length, and `test` changes nothing but flags, which the branch's `asm!` does not keep.
-//! So a nop becomes a jump in three steps, none of which can hurt a thread, wherever it is:
+//! The opcodes of `jmp` and of `test` with an immediate operand (`al`: two bytes; `eax`: five bytes) are followed by
+//! the same number of bytes, and `test` changes only flags, which the branch's `asm!` declares clobbered. So a nop
+//! becomes a jump in three steps, none of which can harm a thread, wherever it is:
 //!
 //! ```text
 //! 0f 1f 44 00 00   nop                 66 90   nop
@@ -13,21 +13,20 @@
 //! e9 <distance>    jmp                 eb <d>  jmp             one byte is written
 //! ```
 //!
-//! After each step every processor executes a serializing instruction, so none has an opcode of one step with the
-//! distance of another. There is no breakpoint as in the kernel's `text_poke_bp`, which does the same in the same
-//! number of steps for instructions in general: no signal is needed, none can be blocked, and a debugger sees nothing
-//! of it.
+//! After each step every processor executes a serializing instruction, so none combines the opcode of one step with the
+//! distance of another. The kernel's `text_poke_bp` takes as many steps for instructions in general, but uses a
+//! breakpoint. Here there is none: no signal is needed, none can be blocked, and a debugger notices nothing.
 
 use super::{Branch, Step, step_by_way_of};
 
-/// A branch that is a jump at first, or a nop.
+/// A branch that is initially a jump, or a nop.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __branch_asm {
     (jump, $key:path, $offset:expr, $likely:literal, $label:block) => {
         $crate::__branch_with!(["2: jmp {other}"], $key, $offset, $likely, $label)
     };
-    // The assembler decides how long the jump would be. Each line has a byte of one of the two nops, or nothing.
+    // The assembler decides how long the jump would be. Each line emits one byte of one of the two nops, or nothing.
     (nop, $key:path, $offset:expr, $likely:literal, $label:block) => {
         $crate::__branch_with!(
             [
@@ -54,16 +53,16 @@ const JMP32: u8 = 0xE9;
 const TEST_AL: u8 = 0xA8;
 const TEST_EAX: u8 = 0xA9;
 
-/// How many steps a change has.
+/// The number of steps of a change.
 pub const STEPS: usize = 3;
 
-/// How much of a branch is written as it is to see whether code can be written, in bytes.
+/// How many bytes of a branch are rewritten unchanged to find out whether code can be written.
 pub const FIRST: usize = 1;
 
 /// The longest branch, in bytes.
 pub const LONGEST: usize = 5;
 
-/// Whether bytes are something that a branch can be, also while it is changed.
+/// Returns whether the bytes may be a branch, also in the middle of a change.
 pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
     match bytes {
         [JMP8 | JMP32 | TEST_AL | TEST_EAX, ..] => true,
@@ -71,7 +70,7 @@ pub fn is_branch(bytes: &[u8; LONGEST]) -> bool {
     }
 }
 
-/// How many bytes a branch has that begins with this one.
+/// The length in bytes of a branch that begins with this byte.
 pub fn length(first: u8) -> usize {
     match first {
         0x66 | JMP8 | TEST_AL => 2,
@@ -79,7 +78,7 @@ pub fn length(first: u8) -> usize {
     }
 }
 
-/// What is to be written at a branch in one of the steps to a jump or to a nop; none if nothing is. What is there must
+/// What must be written at a branch in one of the steps to a jump or to a nop; `None` if nothing. The bytes there must
 /// be one of the forms.
 pub fn step(
     number: usize,

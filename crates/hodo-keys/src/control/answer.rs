@@ -1,5 +1,5 @@
 //! Requests and answers. A request is a line of words: `list`, `enable` or `disable`, then patterns. The answer is
-//! lines of JSON: one for each key, then one that ends the list or says what is wrong.
+//! lines of JSON: one per key, then one that ends the list or reports an error.
 
 use std::format;
 use std::string::String;
@@ -8,10 +8,10 @@ use std::vec::Vec;
 use super::{Unswitched, keys, pattern, switch, unmatched};
 use crate::registry::{self, Found};
 
-/// The last line of an answer to everything that went well.
+/// The last line of the answer to a successful request.
 const DONE: &str = "{\"done\":true}\n";
 
-/// What is to be answered to a line.
+/// The answer to a request.
 pub fn answer(line: &[u8]) -> String {
     let Ok(line) = str::from_utf8(line) else {
         return error("the request is not UTF-8");
@@ -27,14 +27,14 @@ pub fn answer(line: &[u8]) -> String {
     }
 }
 
-/// The line that says what is wrong.
+/// The line that reports an error.
 pub fn error(text: &str) -> String {
     format!("{{\"error\":{}}}\n", quoted(text))
 }
 
 fn list(patterns: &[&str]) -> String {
     let mut answer = String::new();
-    // Under the lock, so that no library goes away with its keys.
+    // Under the lock, so that no library is unloaded with its keys.
     let missing = registry::looking(|guard| {
         let keys = keys(guard);
         let missing = unmatched(patterns, &keys);
@@ -75,7 +75,7 @@ fn refusal(why: &Unswitched) -> String {
     }
 }
 
-/// The line about a key. `before`: whether it was enabled before what was done.
+/// Appends the line about a key. `before`: whether it was enabled before the request.
 fn tell(answer: &mut String, found: &Found, before: Option<bool>) {
     use core::fmt::Write;
     let Found { key, branches } = found;
@@ -101,7 +101,7 @@ fn tell(answer: &mut String, found: &Found, before: Option<bool>) {
     );
 }
 
-/// A text as JSON has it.
+/// A text as a JSON string.
 fn quoted(text: &str) -> String {
     use core::fmt::Write;
     let mut quoted = String::from("\"");
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_requests_are_refused() {
         for (line, wrong) in [
             (
                 &b""[..],
@@ -149,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_and_switched() {
+    fn keys_are_listed_and_switched() {
         crate::define_static_key_array_false!(TOLD[2]);
         crate::define_static_key_true!(OTHER);
-        // One copy, for the branches are counted.
+        // There must be one copy of the code, because its branches are counted.
         #[inline(never)]
         fn seen() -> (bool, bool, bool) {
             (

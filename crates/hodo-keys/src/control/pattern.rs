@@ -5,8 +5,8 @@ use std::format;
 use crate::glob::matches as glob;
 use crate::key::Key;
 
-/// Whether a pattern matches a key: its name, or for a pattern without `::` the last part of it; with the index or
-/// without, if it is an element of an array.
+/// Returns whether a pattern matches a key: its name, or, for a pattern without `::`, the last part of its name. If it
+/// is an element of an array, the index may be given or left out.
 pub fn matches(pattern: &str, key: &Key) -> bool {
     matches_name(pattern, key.name(), key.index())
 }

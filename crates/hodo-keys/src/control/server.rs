@@ -1,7 +1,7 @@
 //! The thread that answers requests.
 //!
-//! Clients may be slow, many, or gone: none is waited for, each has some seconds for everything, and a limited number
-//! is served at a time. While there is none, the thread sleeps in one system call.
+//! Clients may be slow, many, or gone. The thread waits for none of them: each gets a few seconds for everything, and a
+//! limited number is served at a time. While there is none, the thread sleeps in one system call.
 
 use std::format;
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,24 +20,24 @@ use hodo_sys::sys::{self, Poll};
 use super::answer::{answer, error};
 use crate::thread;
 
-/// Clients that are served at a time; others wait until one has gone.
+/// How many clients are served at a time; others wait until one has gone.
 const CLIENTS: usize = 32;
-/// Bytes of a request, at most.
+/// Longest request, in bytes.
 const LONGEST: usize = 1 << 16;
-/// How long a client may take to say what it wants, and then to take its answer.
+/// How long a client may take to send its request, and then to take its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// When it is tried again to accept a client, if something is missing for that.
+/// How long to wait before accepting again after a failure.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Copies of this crate in one process that can be asked.
+/// How many copies of this crate in one process can be addressed.
 const COPIES: u32 = 16;
 
-/// The process whose thread serves; 0 if there is none. In a child of fork it is the parent. While the thread is being
-/// started, with [`STARTING`].
+/// The process whose thread serves; 0 if there is none. In a child of fork it is still the parent. [`STARTING`] is set
+/// while the thread is being started.
 static SERVING: AtomicU32 = AtomicU32::new(0);
-/// No process has such a number.
+/// No process has such an ID.
 const STARTING: u32 = 1 << 31;
 
-/// Starts the thread, if this process has none.
+/// Starts the thread, unless this process has one.
 pub fn start() -> io::Result<()> {
     let me = std::process::id();
     let mut before = SERVING.load(Ordering::Acquire);
@@ -45,7 +45,7 @@ pub fn start() -> io::Result<()> {
         if before == me {
             return Ok(());
         }
-        // Another thread is about to: nobody can be asked yet, and it may fail.
+        // Another thread is starting it: no client can be served yet, and it may fail.
         if before == me | STARTING {
             lock::pause();
             before = SERVING.load(Ordering::Acquire);
@@ -73,13 +73,13 @@ pub fn start() -> io::Result<()> {
 /// The listener of the process that serves.
 static LISTENER: AtomicI32 = AtomicI32::new(-1);
 
-/// Closes the socket that a child has of its parent, if the descriptor is still that.
+/// Closes the socket that a child inherited from its parent, if the descriptor is still that socket.
 fn leave_inherited(parent: u32) {
     let file = LISTENER.swap(-1, Ordering::Relaxed);
     if parent == 0 || file < 0 {
         return;
     }
-    // SAFETY: it is left alone if it is not ours.
+    // SAFETY: if it is not ours, it is left alone.
     let listener = ManuallyDrop::new(unsafe { UnixListener::from_raw_fd(file) });
     let address = listener.local_addr();
     let name = address.as_ref().ok().and_then(SocketAddr::as_abstract_name);
@@ -88,14 +88,14 @@ fn leave_inherited(parent: u32) {
     }
 }
 
-/// What the names of sockets begin with.
+/// How the names of sockets begin.
 const NAME: &str = "hodoscope-keys";
 
-/// A socket with a name that no other process can have: by its number and the time of its start. A child of fork may
-/// still have the socket of a parent that has ended.
+/// A socket whose name no other process can have: it contains the process ID and the start time. A child of fork may
+/// still hold the socket of a parent that has ended.
 fn listener() -> io::Result<UnixListener> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // After the name, which may have any characters: the fields from the third on. The 22nd is the time of the start.
+    // The fields from the third on, after the name, which may contain any characters. The 22nd is the start time.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let Some(start) = fields.split_ascii_whitespace().nth(22 - 3) else {
         return Err(io::Error::other("/proc/self/stat has no time of the start"));
@@ -115,18 +115,18 @@ fn listener() -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Somebody who asks, or is being answered.
+/// A client that sends a request or receives its answer.
 struct Client {
     stream: UnixStream,
     until: Instant,
-    /// What has come of the request.
+    /// The part of the request that has arrived.
     request: Vec<u8>,
-    /// What is left of the answer. As long as it is none, the request is not whole.
+    /// The answer, and how much of it was sent. `None` until the request is complete.
     answer: Option<(Vec<u8>, usize)>,
 }
 
 impl Client {
-    /// A client that may ask. One that may not gets an answer that says so.
+    /// Accepts a client. If it is not permitted, its answer says so.
     fn new(stream: UnixStream) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         let (_, user) = sys::peer(stream.as_raw_fd()).ok()?;
@@ -147,12 +147,12 @@ impl Client {
         self.until = Instant::now() + PATIENCE;
     }
 
-    /// Reads and writes as much as can be without waiting. False if it is finished, or has gone.
+    /// Reads and writes as much as possible without waiting. Returns false if the client is finished or gone.
     fn go_on(&mut self) -> bool {
         let mut more = [0; 4096];
         while self.answer.is_none() {
             match self.stream.read(&mut more) {
-                // A client that cannot write on may have said what it wants.
+                // A client that has shut down its sending side may have sent a whole request.
                 Ok(0) if self.request.is_empty() => return false,
                 Ok(0) => self.request.push(b'\n'),
                 Ok(count) => self.request.extend_from_slice(&more[..count]),
@@ -187,7 +187,7 @@ impl Client {
     }
 }
 
-/// Whether that only means that nothing can be done now.
+/// Returns whether the error only means that nothing can be done now.
 fn waits(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
@@ -203,7 +203,7 @@ fn wait_for(file: i32, events: i16) -> Poll {
 fn serve(listener: &UnixListener) {
     let mut clients: Vec<Client> = Vec::new();
     let mut files = Vec::new();
-    // When clients are accepted again.
+    // When to accept clients again.
     let mut pause: Option<Instant> = None;
     loop {
         let now = Instant::now();
@@ -224,7 +224,7 @@ fn serve(listener: &UnixListener) {
             match listener.accept() {
                 Ok((stream, _)) => clients.extend(Client::new(stream)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // A client that is gone already, or no room for another descriptor.
+                // The client is already gone, or there is no free descriptor.
                 Err(_) => {
                     pause = Some(Instant::now() + AGAIN);
                     break;

@@ -1,8 +1,7 @@
 //! The thread that releases keys when their delay is over.
 //!
-//! A process can be forked at any moment, and its child has no such thread. So nothing here is locked, and nothing that
-//! matters is in the thread's own hands: the list of all that were ever given to it only grows, and the thread looks
-//! through it.
+//! A process can be forked at any moment, and its child lacks this thread. So there are no locks here, and the thread
+//! holds nothing that matters: the list of all `Deferred` that it was ever given only grows, and the thread scans it.
 
 use std::boxed::Box;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -13,11 +12,11 @@ use hodo_sys::sys;
 use super::{Deferred, nanoseconds};
 use crate::thread;
 
-/// A member of the list of all [`Deferred`] that ever had to wait.
+/// An element of the list of all [`Deferred`] that ever had to wait.
 #[derive(Debug)]
 pub struct Listed {
     next: AtomicPtr<Deferred>,
-    /// 0: no member; [`MEMBER`]; or the process that is making it one.
+    /// 0: not in the list; [`MEMBER`]; or the process that is adding it.
     who: AtomicU32,
 }
 
@@ -34,23 +33,23 @@ impl Listed {
 
 /// The list's head.
 static LIST: AtomicPtr<Deferred> = AtomicPtr::new(core::ptr::null_mut());
-/// The process that has the thread; 0 if there is none. In a child of fork it is the parent.
+/// The process that has the thread; 0 if there is none. In a child of fork it is still the parent.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// How often the thread was told of something that is due before it would wake.
+/// How often the thread was told that something is due before it would wake.
 static NEWS: AtomicU32 = AtomicU32::new(0);
 /// When the thread wakes, in nanoseconds.
 static WAKES: AtomicU64 = AtomicU64::new(u64::MAX);
 
-/// How long the thread stays without work: keys whose users come and go find it there.
+/// How long the thread stays without work, so that keys whose users come and go find it running.
 const STAYS: u64 = 200_000_000;
-/// When a key that could not be switched is tried again.
+/// How long to wait before trying again to switch a key.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Nanoseconds since this was first called, in this process or those that it was forked from.
+/// Nanoseconds since the first call in this process, or in the one that it was forked from.
 pub fn now() -> u64 {
     static FIRST: AtomicPtr<Instant> = AtomicPtr::new(core::ptr::null_mut());
     let now = Instant::now();
-    // SAFETY: what is there is never freed.
+    // SAFETY: it is never freed.
     let first = match unsafe { FIRST.load(Ordering::Acquire).as_ref() } {
         Some(first) => first,
         None => {
@@ -63,25 +62,25 @@ pub fn now() -> u64 {
             );
             let first = set.map_or_else(
                 |first| {
-                    // SAFETY: nobody has seen ours.
+                    // SAFETY: nobody else has seen ours.
                     drop(unsafe { Box::from_raw(new) });
                     first
                 },
                 |_| new,
             );
-            // SAFETY: what is there is never freed.
+            // SAFETY: it is never freed.
             unsafe { &*first }
         }
     };
     nanoseconds(now.saturating_duration_since(*first))
 }
 
-/// Sees to it that the thread looks at something when it is due. False if there can be no thread.
+/// Makes the thread check a key when it is due. Returns false if no thread can be started.
 pub fn arm(deferred: &'static Deferred, due: u64) -> bool {
     if deferred.listed.who.load(Ordering::Acquire) != MEMBER {
         enlist(deferred);
     }
-    // Either we see here when the thread wakes, or it sees that the last user has gone.
+    // Either we see here when the thread wakes, or the thread sees that the last user has gone.
     fence(Ordering::SeqCst);
     if due < WAKES.load(Ordering::SeqCst) {
         wake();
@@ -98,7 +97,7 @@ pub fn arm(deferred: &'static Deferred, due: u64) -> bool {
             let started = thread::start("hodo-keys-timer", move || run(me));
             if !started {
                 OWNER.store(0, Ordering::SeqCst);
-                // Others have relied on us meanwhile.
+                // Others have relied on us in the meantime.
                 all().for_each(|deferred| {
                     let _ = deferred.flush();
                 });
@@ -108,19 +107,19 @@ pub fn arm(deferred: &'static Deferred, due: u64) -> bool {
     }
 }
 
-/// Has the thread look, if there is one: what it waits for may not be due any more.
+/// Makes the thread check its list, if there is a thread: what it waits for may no longer be due.
 pub fn wake() {
     NEWS.fetch_add(1, Ordering::SeqCst);
     sys::futex_wake(&NEWS);
 }
 
-/// Puts it into the list if it is not there.
+/// Adds a key to the list, unless it is there.
 fn enlist(deferred: &'static Deferred) {
     let me = sys::process() as u32;
     let listed = &deferred.listed;
     let who = listed.who.load(Ordering::Acquire);
     if who == MEMBER || who == me {
-        // Another thread of this process is at it, and sees to it that the timer looks.
+        // Another thread of this process is adding it, and makes the timer check it.
         return;
     }
     let mine = listed
@@ -129,7 +128,7 @@ fn enlist(deferred: &'static Deferred) {
     if mine.is_err() {
         return;
     }
-    // A thread of the parent may have come so far.
+    // A thread of the parent may have got this far.
     if who == 0 || !all().any(|other| core::ptr::eq(other, deferred)) {
         let new = core::ptr::from_ref(deferred).cast_mut();
         let mut head = LIST.load(Ordering::Acquire);
@@ -151,7 +150,7 @@ fn all() -> impl Iterator<Item = &'static Deferred> {
     core::iter::successors(get(&LIST), move |deferred| get(&deferred.listed.next))
 }
 
-/// Releases what is due. Returns when the next one is, if anything is.
+/// Releases what is due. Returns when the next key is due, if any.
 fn look() -> Option<u64> {
     let mut next: Option<u64> = None;
     for deferred in all() {

@@ -5,7 +5,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-/// Bytes of a string for outside tools, without the NUL after it: what is longer is cut.
+/// The longest string that outside tools see, in bytes without the NUL; longer ones are cut.
 pub const LONGEST: usize = 255;
 
 /// What can be an argument of [`tracepoint!`](macro@crate::tracepoint): integers up to 64 bits, `bool`, `char`, `f32`,
@@ -20,7 +20,7 @@ pub trait Argument: Sealed {
     /// Its type.
     #[doc(hidden)]
     const KIND: Kind;
-    /// What is in registers.
+    /// Its representation in registers.
     #[doc(hidden)]
     type Raw: Raw;
 
@@ -28,11 +28,11 @@ pub trait Argument: Sealed {
     fn raw(&self) -> Self::Raw;
 }
 
-/// Nobody else's types are arguments.
+/// Only the types of this crate's list can be arguments.
 #[doc(hidden)]
 pub trait Sealed {}
 
-/// The type of an argument, as tools are told.
+/// The type of an argument, as tools see it.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -53,7 +53,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// In bytes.
+    /// The size in bytes.
     pub const fn size(self) -> usize {
         match self {
             Self::U8 | Self::I8 | Self::Bool => 1,
@@ -108,7 +108,7 @@ pub enum Value<'a> {
     Float(f64),
     /// A pointer or a reference, as an address.
     Address(usize),
-    /// `&str` or `String`, all of it.
+    /// `&str` or `String`, the whole string.
     Str(&'a str),
     /// `&CStr` or `CString`.
     CStr(&'a CStr),
@@ -129,28 +129,28 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// What is in registers for an argument of a type.
+/// What an argument of a type is in registers.
 #[doc(hidden)]
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Passed<A: Argument>(pub A::Raw);
 
-/// What an argument is on its way to the probe.
+/// The form of an argument on its way to the probe.
 #[doc(hidden)]
 pub trait Raw: Copy {
-    /// Room for what the probe's word points to.
+    /// Room for the data that the probe's word points to.
     type Buffer;
 
     /// The word in the probe's register.
     ///
     /// # Safety
-    /// What it was made of is still there.
+    /// The value that it was made from is still alive.
     unsafe fn word(self, buffer: &mut MaybeUninit<Self::Buffer>) -> u64;
 
-    /// What functions get.
+    /// The value that registered functions get.
     ///
     /// # Safety
-    /// What it was made of is there as long as the value is used.
+    /// The value that it was made from lives as long as the result is used.
     unsafe fn value<'a>(self, kind: Kind) -> Value<'a>;
 }
 
@@ -185,10 +185,10 @@ pub struct RawStr(*const u8, usize);
 
 impl RawStr {
     /// # Safety
-    /// The `str` that it was made of is there as long as this is used.
+    /// The `str` that it was made from lives as long as the result is used.
     #[inline]
     unsafe fn text<'a>(self) -> &'a str {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller promises.
         let bytes = unsafe { core::slice::from_raw_parts(self.0, self.1) };
         // SAFETY: it was a `str`.
         unsafe { core::str::from_utf8_unchecked(bytes) }
@@ -200,25 +200,25 @@ impl Raw for RawStr {
 
     #[inline(always)]
     unsafe fn word(self, buffer: &mut MaybeUninit<Self::Buffer>) -> u64 {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller promises.
         copy(unsafe { self.text() }, buffer).addr() as u64
     }
 
     #[inline]
     unsafe fn value<'a>(self, _: Kind) -> Value<'a> {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller promises.
         Value::Str(unsafe { self.text() })
     }
 }
 
-/// Copies a text, as much of it as there is room for, with a NUL after it.
+/// Copies a text, as much of it as fits, and appends a NUL.
 #[inline(never)]
 fn copy(text: &str, buffer: &mut MaybeUninit<[u8; LONGEST + 1]>) -> *const u8 {
     let length = text.floor_char_boundary(LONGEST);
     let buffer = buffer.as_mut_ptr().cast::<u8>();
-    // SAFETY: that much is in the text and in the buffer.
+    // SAFETY: that many bytes are in the text and in the buffer.
     unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), buffer, length) };
-    // SAFETY: the buffer has one byte more than the longest text.
+    // SAFETY: the buffer is one byte longer than the longest text.
     unsafe { buffer.add(length).write(0) };
     buffer
 }
@@ -238,7 +238,7 @@ impl Raw for RawCStr {
 
     #[inline]
     unsafe fn value<'a>(self, _: Kind) -> Value<'a> {
-        // SAFETY: it was made of a `CStr`, which the caller says stays.
+        // SAFETY: it was made from a `CStr`, which lives on by the caller's promise.
         Value::CStr(unsafe { CStr::from_ptr(self.0) })
     }
 }
@@ -326,15 +326,15 @@ strings! {
     std::ffi::CString: RawCStr, |text| RawCStr(text.as_ptr());
 }
 
-/// What a macro has for an argument: a reference to it.
+/// The macro's view of an argument: a reference to it.
 ///
-/// References are addresses, but those to strings are strings. A method of the type itself comes before one of a trait,
-/// so the macro's `Given(&argument).given()` is that for strings where it can.
+/// References are addresses, except that references to strings are strings. Method lookup prefers a type's own method
+/// to a trait's, so the macro's `Given(&argument).given()` picks the one for strings where it applies.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Given<'a, T: ?Sized>(pub &'a T);
 
-/// All that are not references to strings.
+/// Everything that is not a reference to a string.
 #[doc(hidden)]
 pub trait Other<'a> {
     type Target: ?Sized;
@@ -394,10 +394,10 @@ mod tests {
             let text = "x".repeat(length);
             assert_eq!(copied(&text), text[..length.min(255)]);
         }
-        // The middle of a character would be the last.
+        // A character would be cut in half.
         assert_eq!(copied(&"ä".repeat(200)), "ä".repeat(127));
         assert_eq!(copied(&"𝄞".repeat(200)), "𝄞".repeat(63));
-        // For those who read C strings it ends where C strings do.
+        // For readers of C strings it ends where the C string does.
         assert_eq!(copied("one\0two"), "one");
     }
 

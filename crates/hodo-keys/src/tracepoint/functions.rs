@@ -16,7 +16,7 @@ pub type Function = dyn Fn(&Event<'_>) + Send + Sync;
 /// How many can be registered at once.
 const SLOTS: usize = u64::BITS as usize;
 
-/// A function, or none; freed with this if it is a box.
+/// A function, or none; if it is a box, it is freed with this.
 struct Owned {
     function: Option<&'static Function>,
     #[cfg_attr(not(feature = "std"), expect(dead_code, reason = "there are no boxes"))]
@@ -41,16 +41,16 @@ impl Drop for Owned {
     }
 }
 
-/// Who is registered.
+/// A registration.
 struct Slot {
-    /// Written while no tracepoint has the slot's bit, and no hit that had seen it is under way.
+    /// Written only while no tracepoint has the slot's bit, and no hit that has seen the bit is in progress.
     function: UnsafeCell<Owned>,
     /// Used under the lock.
     pattern: UnsafeCell<Pattern>,
     missed: AtomicU64,
 }
 
-// SAFETY: as its fields say.
+// SAFETY: as the fields say.
 unsafe impl Sync for Slot {}
 
 static REGISTERED: [Slot; SLOTS] = [const {
@@ -61,13 +61,13 @@ static REGISTERED: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-/// A bit for each slot that is not free. Set under the lock.
+/// A bit per slot that is in use. Set under the lock.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
-/// Those of them that are registered, also for tracepoints of libraries to come. Changed under the lock.
+/// The slots that are registered, also for tracepoints of future libraries. Changed under the lock.
 static ACTIVE: AtomicU64 = AtomicU64::new(0);
-/// Those that have a function; the others only keep tracepoints enabled.
+/// The slots with a function; the others only keep tracepoints enabled.
 static CALLED: AtomicU64 = AtomicU64::new(0);
-/// Those whose function has taken itself away: they become free later.
+/// The slots whose function has removed itself; they are freed later.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// The slots of a set of bits.
@@ -79,7 +79,7 @@ fn slots(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether a hit has to call anything.
+/// Returns whether a hit has to call anything.
 #[inline]
 pub fn wanted(tracepoint: &Tracepoint) -> bool {
     tracepoint.registered.load(Ordering::Relaxed) & CALLED.load(Ordering::Relaxed) != 0
@@ -92,7 +92,7 @@ pub fn call(tracepoint: &'static Tracepoint, fields: &[Field<'_>]) {
     let reader = readers::enter();
     for slot in slots(tracepoint.registered.load(Ordering::SeqCst)) {
         let registered = &REGISTERED[slot];
-        // SAFETY: the tracepoint had its bit when this hit was counted in already.
+        // SAFETY: the tracepoint had the slot's bit after this hit was counted in.
         let Some(function) = (unsafe { (*registered.function.get()).function }) else {
             continue;
         };
@@ -101,8 +101,8 @@ pub fn call(tracepoint: &'static Tracepoint, fields: &[Field<'_>]) {
     drop(reader);
 }
 
-/// A function that is registered, or a wish that tracepoints are enabled. It is taken back by [`Registration::remove`],
-/// or when this is dropped.
+/// A registered function, or a request to keep tracepoints enabled. [`Registration::remove`] ends it, and so does
+/// dropping it.
 #[must_use = "it is taken back when this is dropped"]
 pub struct Registration {
     slot: usize,
@@ -114,9 +114,9 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// Has a function be called at each hit of the tracepoints whose `group:name` a pattern matches: `*` stands for any
-/// characters, `?` for one. Enables them, also those of libraries that are loaded later. Libraries with a copy of this
-/// crate of their own (all but Rust's `dylib`s) have functions of their own, too.
+/// Registers a function that is called at each hit of the tracepoints whose `group:name` a pattern matches: `*` stands
+/// for any characters, `?` for one. Enables these tracepoints, also those of libraries that are loaded later. Libraries
+/// with their own copy of this crate (all except Rust's `dylib`s) have their own functions, too.
 ///
 /// # Errors
 /// [`Error::Pattern`], [`Error::TooManyFunctions`], and those of [`switch`](crate::switch).
@@ -133,7 +133,7 @@ pub fn register(
     add(pattern, owned)
 }
 
-/// As `register`, for a function that is never freed; without allocating anything.
+/// Like `register`, for a function that is never freed; allocates nothing.
 ///
 /// ```
 /// use hodo_keys::tracepoint::{self, Event};
@@ -159,8 +159,8 @@ pub fn register_static(pattern: &str, function: &'static Function) -> Result<Reg
     add(pattern, owned)
 }
 
-/// Keeps the tracepoints that a pattern matches enabled, so that outside tools see their hits. As `register`, without a
-/// function.
+/// Keeps the tracepoints that a pattern matches enabled, so that outside tools see their hits. Like `register`, without
+/// a function.
 ///
 /// # Errors
 /// As `register`.
@@ -171,7 +171,7 @@ pub fn enable(pattern: &str) -> Result<Registration, Error> {
 fn add(pattern: &str, function: Owned) -> Result<Registration, Error> {
     let pattern = Pattern::new(pattern).ok_or(Error::Pattern)?;
     free_those_that_left();
-    // What is left here by an error is dropped when the lock is free again.
+    // If an error leaves something here, it is dropped after the lock is released.
     let mut function = Some(function);
     let (slot, result) = registry::locked(|guard| {
         let slot = TAKEN.load(Ordering::Acquire).trailing_ones() as usize;
@@ -211,12 +211,12 @@ fn add(pattern: &str, function: Owned) -> Result<Registration, Error> {
     Ok(Registration { slot })
 }
 
-/// Registers a slot for a tracepoint, if its pattern matches. The branches are to be changed by the caller.
+/// Registers a slot for a tracepoint, if its pattern matches. The caller changes the branches.
 fn attach(tracepoint: &'static Tracepoint, slot: usize) {
     // SAFETY: the caller has the lock.
     let pattern = unsafe { *REGISTERED[slot].pattern.get() };
     let bit = 1 << slot;
-    // What several modules have branches on is found in each of them.
+    // A tracepoint with branches in several modules is found in each of them.
     if pattern.matches(tracepoint.full_name())
         && tracepoint.registered.fetch_or(bit, Ordering::SeqCst) & bit == 0
     {
@@ -224,7 +224,7 @@ fn attach(tracepoint: &'static Tracepoint, slot: usize) {
     }
 }
 
-/// Takes a slot away from all tracepoints: no hit that begins after this sees it.
+/// Removes a slot from all tracepoints: no hit that begins after this sees it.
 fn detach(slot: usize, guard: &Guard) {
     let bit = 1 << slot;
     ACTIVE.fetch_and(!bit, Ordering::Relaxed);
@@ -235,7 +235,7 @@ fn detach(slot: usize, guard: &Guard) {
     }
 }
 
-/// Makes slots free, when no thread is in any of their functions.
+/// Frees slots once no thread is in any of their functions.
 fn wait_and_free(bits: u64) {
     readers::wait();
     for slot in slots(bits) {
@@ -248,7 +248,7 @@ fn wait_and_free(bits: u64) {
     }
 }
 
-/// Makes a slot free that no tracepoint has any more: now, or later if this thread is in a registered function itself.
+/// Frees a slot that no tracepoint has any more: now, or later if this thread is inside a registered function.
 fn leave(slot: usize) {
     if inside::any() {
         LEFT.fetch_or(1 << slot, Ordering::Release);
@@ -264,8 +264,8 @@ fn free_those_that_left() {
 }
 
 impl Registration {
-    /// For how many tracepoints it is registered now. One on which several libraries have branches counts in each of
-    /// them.
+    /// The number of tracepoints it is registered for now. A tracepoint with branches in several libraries counts once
+    /// in each.
     ///
     /// # Errors
     /// [`Error::Busy`].
@@ -278,22 +278,23 @@ impl Registration {
         Ok(registered.count())
     }
 
-    /// How often the function was not called since it was under way in the same thread already.
+    /// How often the function was not called because it was already running in the same thread.
     #[must_use]
     pub fn missed(&self) -> u64 {
         REGISTERED[self.slot].missed.load(Ordering::Relaxed)
     }
 
-    /// Takes it back. When this returns, no thread is in the function any more, and it was dropped; so it waits for
-    /// threads that are in a registered function, this one or another, and must not be called where such a function
-    /// waits for the caller.
+    /// Removes the registration. When this returns, no thread is in the function any more, and it has been dropped. So
+    /// it waits for threads that are in a registered function, this one or another, and must not be called where such a
+    /// function waits for the caller.
     ///
-    /// In a registered function it does not wait: the function, which may be the one that is under way, is dropped
-    /// later, when another one is registered or taken back. (Without the feature `std`, it must not be called there.)
+    /// Called from within a registered function, it does not wait: the function, which may be the running one, is
+    /// dropped later, when another one is registered or removed. (Without the feature `std`, it must not be called
+    /// there.)
     ///
     /// # Errors
-    /// [`Error::Busy`]: it stays registered for ever. With all others, the function is taken back, but there may be
-    /// tracepoints that stay enabled until any key is switched the next time.
+    /// [`Error::Busy`]: it stays registered forever. With all other errors the function is removed, but some
+    /// tracepoints may stay enabled until any key is switched the next time.
     pub fn remove(self) -> Result<(), Error> {
         let slot = self.slot;
         core::mem::forget(self);
@@ -303,7 +304,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // There is nobody to tell. What an error means is said at `remove`.
+        // Nobody can be told. `remove` documents what an error means.
         let _ = remove(self.slot);
     }
 }
@@ -311,7 +312,7 @@ impl Drop for Registration {
 fn remove(slot: usize) -> Result<(), Error> {
     let mut detached = false;
     let result = registry::locked(|guard| {
-        // SAFETY: under the lock.
+        // SAFETY: the lock is held.
         let pattern = unsafe { *REGISTERED[slot].pattern.get() };
         registry::rewrite(
             guard,
@@ -323,7 +324,7 @@ fn remove(slot: usize) -> Result<(), Error> {
         )
     });
     if !detached {
-        // Code cannot be changed, but nobody is to be called.
+        // Code cannot be changed, but the function must not be called any more.
         let guard = lock::take()?;
         detach(slot, &guard);
         registry::left_unfinished(&guard);
@@ -332,20 +333,20 @@ fn remove(slot: usize) -> Result<(), Error> {
     result
 }
 
-/// Registers who wants them for tracepoints of a module that is being loaded. Its branches are changed by the caller.
+/// Registers the matching functions for a tracepoint of a module that is being loaded. The caller changes its branches.
 pub fn loaded(tracepoint: &'static Tracepoint, _: &Guard) {
     for slot in slots(ACTIVE.load(Ordering::Relaxed)) {
         attach(tracepoint, slot);
     }
 }
 
-/// Nothing is registered for a tracepoint any more, whose last module is being unloaded.
+/// Unregisters everything for a tracepoint whose last module is being unloaded.
 pub fn unloaded(tracepoint: &'static Tracepoint, _: &Guard) {
     let users = tracepoint.registered.swap(0, Ordering::SeqCst).count_ones();
     tracepoint.key.state().fetch_sub(users, Ordering::AcqRel);
 }
 
-/// Whether anything is registered.
+/// Returns whether anything is registered.
 pub fn any() -> bool {
     ACTIVE.load(Ordering::Relaxed) != 0
 }

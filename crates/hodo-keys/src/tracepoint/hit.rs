@@ -6,15 +6,15 @@ use super::argument::{Argument, Kind, Kinds, Passed, Raw};
 use super::notes::{Of, Place};
 use super::{Field, arch, functions};
 
-/// For each number of arguments a function that has them in registers, and whose instruction is the probe. It is one
-/// for each tracepoint, and out of the way.
+/// For each number of arguments, a function that has them in registers, and that contains the probe's instruction.
+/// There is one per tracepoint, out of line.
 macro_rules! hits {
     ($($hit:ident($($argument:ident $raw:ident $buffer:ident $index:literal)*);)*) => {$(
         impl<$($argument: Argument),*> Kinds for ($($argument,)*) {
             const KINDS: &'static [Kind] = &[$($argument::KIND),*];
         }
 
-        /// # Safety
+        /// The values that the arguments were made from live until it returns.
         /// What the arguments were made of stays until it returns.
         #[doc(hidden)]
         #[cold]
@@ -25,7 +25,7 @@ macro_rules! hits {
             let mut words = [0; 8];
             $(
                 let mut $buffer = MaybeUninit::uninit();
-                // SAFETY: as the caller says.
+                // SAFETY: as the caller promises.
                 words[$index] = unsafe { $raw.0.word(&mut $buffer) };
             )*
             arch::probe::<Of<P, ($($argument,)*)>>(words);
@@ -34,7 +34,7 @@ macro_rules! hits {
                 let fields = [$(
                     Field {
                         name: P::ARGUMENTS[$index],
-                        // SAFETY: as the caller says.
+                        // SAFETY: as the caller promises.
                         value: unsafe { $raw.0.value($argument::KIND) },
                     }
                 ),*];

@@ -1,19 +1,19 @@
-//! Which registered functions a thread is in, so that none is called for its own hits.
+//! Records which registered functions a thread is in, so that none is called for its own hits.
 //!
-//! A list on the thread's stack, whose head is thread-local. `thread_local!` may allocate where the library was loaded
-//! later, and a hit may be in a signal handler: so the head is in the thread's static memory (the initial-exec model),
-//! of which the C library keeps some for such libraries.
+//! The record is a list on the thread's stack with a thread-local head. `thread_local!` may allocate if the library was
+//! loaded later, and a hit may be in a signal handler. So the head is in the thread's static memory (the initial-exec
+//! model), some of which the C library reserves for such libraries.
 
 #[cfg(not(feature = "std"))]
 use core::sync::atomic::AtomicU64;
 
-/// Calls a function that has a slot, unless this thread is in it.
+/// Calls the function of a slot, unless this thread is in it.
 #[cfg(not(feature = "std"))]
 pub fn call(_: usize, _: &AtomicU64, function: impl FnOnce()) {
     function();
 }
 
-/// Whether this thread is in any of them, as far as is known.
+/// Returns whether this thread is in any of them, as far as is known.
 #[cfg(not(feature = "std"))]
 pub fn any() -> bool {
     false
@@ -35,7 +35,7 @@ mod known {
     }
 
     fn head() -> &'static AtomicPtr<Link> {
-        // SAFETY: it is there as long as the thread; and only the thread itself, in which this is called, uses it.
+        // SAFETY: it lives as long as the thread, and only the thread itself, which calls this, uses it.
         unsafe { &*arch::inside().cast() }
     }
 
@@ -45,7 +45,7 @@ mod known {
         !head().load(Ordering::Relaxed).is_null()
     }
 
-    /// Puts the list's head back, also when the function panics.
+    /// Restores the list's head, also when the function panics.
     struct Entered(*mut Link);
 
     impl Drop for Entered {
@@ -57,7 +57,7 @@ mod known {
     pub fn call(slot: usize, missed: &AtomicU64, function: impl FnOnce()) {
         let outer = head().load(Ordering::Relaxed);
         let mut link = outer;
-        // SAFETY: links are on the stack of this thread, in frames that are not left yet.
+        // SAFETY: links are on this thread's stack, in frames that still exist.
         while let Some(entered) = unsafe { link.as_ref() } {
             if entered.slot == slot {
                 missed.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,7 @@ mod known {
             link = entered.outer;
         }
         let mut link = Link { slot, outer };
-        // Released to signal handlers of this thread.
+        // Publishes it to signal handlers of this thread.
         head().store(ptr::from_mut(&mut link), Ordering::Release);
         let entered = Entered(outer);
         function();

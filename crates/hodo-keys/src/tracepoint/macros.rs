@@ -1,12 +1,13 @@
 //! The macro.
 
-/// A tracepoint: a place that costs one nop until somebody wants to know of it.
+/// A tracepoint: a place that costs one nop until somebody wants to observe it.
 ///
-/// `tracepoint!(group, name, argument, name = expression, …)`: an argument is a variable, or a name with an expression,
-/// of a type that is [`Argument`](crate::tracepoint::Argument); at most eight. They are taken by reference, and
-/// evaluated only while the tracepoint is enabled. The same group and name may be used at several places.
+/// `tracepoint!(group, name, argument, name = expression, …)`: an argument is a variable, or a name with an expression.
+/// Its type must be an [`Argument`](crate::tracepoint::Argument); at most eight are allowed. Arguments are taken by
+/// reference, and evaluated only while the tracepoint is enabled. The same group and name may be used in several
+/// places.
 ///
-/// See [the module](mod@crate::tracepoint) for what it does then.
+/// [The module](mod@crate::tracepoint) describes what an enabled tracepoint does.
 ///
 /// ```
 /// use hodo_keys::tracepoint;
@@ -57,7 +58,7 @@ macro_rules! __tracepoint_arguments {
     };
 }
 
-/// Gives every argument a variable, and their number a function.
+/// Binds every argument to a variable, and picks the function for their number.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tracepoint {

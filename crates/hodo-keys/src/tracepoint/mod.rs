@@ -1,12 +1,12 @@
 //! Tracepoints: places in a program that cost one nop until somebody listens.
 //!
-//! [`tracepoint!`](macro@crate::tracepoint) declares one at the place itself. While it is disabled, it is the nop of a
-//! static branch, and no argument is evaluated. While it is enabled, two things happen at each hit:
+//! [`tracepoint!`](macro@crate::tracepoint) declares one in place. While it is disabled, it is the nop of a static
+//! branch, and no argument is evaluated. While it is enabled, two things happen at each hit:
 //!
-//! * An instruction is executed that is listed in the file as a USDT probe (`.note.stapsdt`), with the arguments in
-//!   registers. So `hodo`, bpftrace and perf can attach to it by name. `.note.hodo.tracepoint` tells names and types of
-//!   arguments in addition.
-//! * Functions that were registered for it are called, see [`register`].
+//! * An instruction is executed that the file lists as a USDT probe (`.note.stapsdt`), with the arguments in registers.
+//!   So `hodo`, bpftrace and perf can attach to it by name. `.note.hodo.tracepoint` adds the names and types of the
+//!   arguments.
+//! * The functions that were registered for it are called; see [`register`].
 //!
 //! ```
 //! use hodo_keys::tracepoint::{self, Value};
@@ -41,14 +41,14 @@
 //! | `&str`, `String` | the address of a copy with a NUL after it, of at most 255 bytes | `str` |
 //! | `&CStr`, `CString` | its address | `str` |
 //!
-//! A probe of an outside tool is hit only while the tracepoint is enabled: by a registered function, by [`enable`], or
-//! by `hodo record --event`, which does so itself.
+//! An outside tool's probe is hit only while the tracepoint is enabled: by a registered function, by [`enable`], or by
+//! `hodo record --event`, which enables it itself.
 //!
 //! # Functions
 //!
-//! A hit takes no lock and allocates nothing, so tracepoints may be in signal handlers; whether the functions may is up
-//! to them. With the feature `std`, a function is not called for what it hits itself, directly or in a signal handler
-//! that interrupts it. Without, this recurs. A function that panics unwinds through the tracepoint.
+//! A hit takes no lock and allocates nothing, so tracepoints may be in signal handlers; whether the functions may run
+//! there is up to them. With the feature `std`, a function is not called for its own hits, direct or in a signal
+//! handler that interrupts it. Without `std`, it recurses. A function that panics unwinds through the tracepoint.
 
 mod arch;
 mod argument;
@@ -77,7 +77,7 @@ pub(crate) mod private {
     pub use super::hit::*;
     pub use super::notes::{Place, plain};
 
-    /// What is in registers for an argument.
+    /// What an argument is in registers.
     #[inline(always)]
     pub fn raw<A: Argument>(argument: &A) -> Passed<A> {
         Passed(argument.raw())
@@ -88,15 +88,15 @@ pub(crate) mod private {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Tracepoint {
-    /// First, so that a key which is a tracepoint's tells where the tracepoint is.
+    /// The first field, so that a key that belongs to a tracepoint shows where the tracepoint is.
     key: Key,
     arguments: &'static [&'static str],
-    /// Which of [`functions`] are registered for it: a bit for each.
+    /// Which [`functions`] are registered for it: a bit for each.
     registered: AtomicU64,
 }
 
 impl Tracepoint {
-    /// A tracepoint; must become a `static`. `name` is `group:name`.
+    /// Makes a tracepoint; it must become a `static`. `name` is `group:name`.
     #[doc(hidden)]
     #[must_use]
     pub const fn new(name: &'static str, arguments: &'static [&'static str]) -> Self {
@@ -108,7 +108,7 @@ impl Tracepoint {
         }
     }
 
-    /// Its key, whose name is `group:name`. Who enables it by hand has outside tools see its hits.
+    /// Its key, whose name is `group:name`. Enabling it by hand makes outside tools see its hits.
     #[must_use]
     pub fn key(&'static self) -> &'static Key {
         &self.key
@@ -126,7 +126,7 @@ impl Tracepoint {
         self.parts().0
     }
 
-    /// The name in the group.
+    /// The name within the group.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.parts().1
@@ -137,13 +137,13 @@ impl Tracepoint {
         name.split_once(':').unwrap_or(("", name))
     }
 
-    /// The names of its arguments. Their types are known at hits only.
+    /// The names of its arguments. Their types are known only at hits.
     #[must_use]
     pub fn arguments(&self) -> &'static [&'static str] {
         self.arguments
     }
 
-    /// The tracepoint of a key, if it is one's.
+    /// The tracepoint that a key belongs to, if any.
     #[must_use]
     pub fn of(key: &'static Key) -> Option<&'static Self> {
         // SAFETY: only `Tracepoint::new` makes such keys, and the key is its first field.
@@ -156,9 +156,9 @@ impl Branchable for Tracepoint {
     const INITIAL: bool = false;
 }
 
-/// Calls a function for each tracepoint of the program and its libraries, which may be more than once for one that
-/// libraries share. Those that the linker has dropped with the code that they were in are not there. No key may be
-/// switched meanwhile by the same thread.
+/// Calls a function for each tracepoint of the program and its libraries; this may be more than once for a tracepoint
+/// that libraries share. Tracepoints that the linker dropped together with their code are not included. The function
+/// must not switch keys.
 ///
 /// # Errors
 /// [`Error::Busy`](crate::Error::Busy).
@@ -182,12 +182,12 @@ pub struct Event<'a> {
 pub struct Field<'a> {
     /// The argument's name.
     pub name: &'static str,
-    /// What it is at this hit.
+    /// Its value at this hit.
     pub value: Value<'a>,
 }
 
 impl<'a> Event<'a> {
-    /// Which tracepoint was hit.
+    /// The tracepoint that was hit.
     #[must_use]
     pub fn tracepoint(&self) -> &'static Tracepoint {
         self.tracepoint
@@ -199,13 +199,13 @@ impl<'a> Event<'a> {
         self.tracepoint.group()
     }
 
-    /// The tracepoint's name in the group.
+    /// The tracepoint's name within the group.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.tracepoint.name()
     }
 
-    /// The arguments, in their order.
+    /// The arguments, in order.
     #[must_use]
     pub fn fields(&self) -> &'a [Field<'a>] {
         self.fields

@@ -1,8 +1,8 @@
 //! The notes that describe a tracepoint's probe to tools: `.note.stapsdt` as in `sys/sdt.h`, and
 //! `.note.hodo.tracepoint` with the names and types of the arguments.
 //!
-//! The types are known only in a generic function, and its `asm!` takes constants only as integers. So the texts are
-//! packed into words, which the assembler lays down as data.
+//! The types are known only in a generic function, whose `asm!` accepts only integer constants. So the texts are packed
+//! into words, which the assembler emits as data.
 
 use core::marker::PhantomData;
 
@@ -19,7 +19,7 @@ pub trait Place {
     fn tracepoint() -> &'static super::Tracepoint;
 }
 
-/// A text as words, the first byte lowest.
+/// A text as words, first byte lowest.
 #[derive(Debug, Clone, Copy)]
 pub struct Packed<const N: usize> {
     pub words: [u64; N],
@@ -61,15 +61,15 @@ const TYPES_WORDS: usize = 64;
 
 /// The texts of a tracepoint's notes.
 pub trait Notes {
-    /// Whose they are.
+    /// The place they describe.
     type Place: Place;
-    /// The types of the arguments as a number.
+    /// The types of the arguments, encoded as a number.
     const KINDS: u64;
     const PROBE: Packed<PROBE_WORDS>;
     const TYPES: Packed<TYPES_WORDS>;
 }
 
-/// The texts for a place and the types of its arguments.
+/// The texts for a place and its argument types.
 pub struct Of<P, K>(PhantomData<(P, K)>);
 
 impl<P: Place, K: Kinds> Notes for Of<P, K> {
@@ -119,8 +119,8 @@ impl<P: Place, K: Kinds> Notes for Of<P, K> {
     };
 }
 
-/// Fails to compile where names are too long for the notes, whatever the types are. The same as the functions above
-/// would say, but with the place of the tracepoint.
+/// Fails to compile if names are too long for the notes, whatever the types are. The functions above would report the
+/// same, but not at the place of the tracepoint.
 pub const fn check(name: &str, arguments: &[&str]) {
     let mut types = name.len() + 2;
     let mut index = 0;
@@ -138,7 +138,7 @@ pub const fn check(name: &str, arguments: &[&str]) {
     );
 }
 
-/// The name of an argument without what makes it a raw identifier.
+/// The name of an argument without a raw identifier's prefix.
 #[doc(hidden)]
 #[must_use]
 pub const fn plain(name: &'static str) -> &'static str {
@@ -148,8 +148,8 @@ pub const fn plain(name: &'static str) -> &'static str {
     }
 }
 
-/// `asm!` with both notes. `$nop`: the instructions; the notes have the address of the first. Then registers and what
-/// is in them.
+/// `asm!` with both notes. `$nop`: the instructions, of which the notes have the address of the first. Then registers
+/// and their contents.
 macro_rules! probe_asm {
     ($notes:ident, $nop:tt, $registers:tt) => {
         $crate::tracepoint::notes::probe_asm!(
@@ -168,17 +168,18 @@ macro_rules! probe_asm {
         @ $notes:ident, [$($nop:literal),*], [$(($register:tt, $value:expr)),*],
         [$($probe:literal)*], [$($types:literal)*]
     ) => {
-        // SAFETY: the instructions do nothing; the rest is data in sections of its own.
+        // SAFETY: the instructions do nothing; the rest is data in its own sections.
         unsafe {
             ::core::arch::asm!(
                 "2:",
                 $($nop,)*
-                // The notes live and die with the code that they are about (SHF_LINK_ORDER), for which the section
-                // wants a symbol: one of each function, for the assembler makes one section of all that have the same.
+                // The linker keeps or drops the notes together with the code they describe (SHF_LINK_ORDER). For this
+                // the section needs a symbol, one per function, because the assembler merges all sections with the same
+                // symbol.
                 ".set .Lhodo_tracepoint_{place}_{kinds}, 2b",
                 ".pushsection .note.stapsdt,\"o\",@note,.Lhodo_tracepoint_{place}_{kinds}",
                 ".balign 4",
-                // Readers want the length of the text to be exact; what fills it up to four bytes is not of the note.
+                // Readers need the exact length of the text; the padding to four bytes is not part of the note.
                 ".4byte 8, 24 + {probe}, 3",
                 ".asciz \"stapsdt\"",
                 ".8byte 2b",

@@ -3,7 +3,7 @@
 use crate::glob;
 use crate::key::Key;
 
-/// Bytes of the longest; names are shorter.
+/// Length of the longest pattern in bytes; names are shorter.
 const LONGEST: usize = 192;
 
 /// `group:name`, with `*` for any characters and `?` for one.
@@ -14,13 +14,13 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Matches nothing.
+    /// A pattern that matches nothing.
     pub const NONE: Self = Self {
         text: [0; LONGEST],
         length: 0,
     };
 
-    /// None if it cannot match anything, or is too long.
+    /// Returns `None` if the pattern cannot match anything, or is too long.
     pub fn new(pattern: &str) -> Option<Self> {
         let mut text = [0; LONGEST];
         if !pattern.contains([':', '*']) {
@@ -32,7 +32,7 @@ impl Pattern {
         Some(Self { text, length })
     }
 
-    /// Whether it matches the tracepoint of a key.
+    /// Returns whether it matches the tracepoint of a key.
     pub fn matches_tracepoint(&self, key: &Key) -> bool {
         key.is_tracepoint() && self.matches(key.name())
     }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_match_is_no_pattern() {
+    fn patterns_that_cannot_match_are_refused() {
         assert!(Pattern::new("send").is_none() && Pattern::new("").is_none());
         assert!(Pattern::new(&"g:".repeat(96)).is_some());
         assert!(Pattern::new(&"g:".repeat(97)).is_none());

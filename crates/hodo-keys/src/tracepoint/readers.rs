@@ -1,12 +1,12 @@
 //! Counts the threads that are calling registered functions, so that a function can be removed once no thread is in it.
 //!
-//! Two counters for each of some cells; a thread takes a cell by where its stack is, so that threads seldom meet in
-//! one. A hit counts itself in, and only then looks which functions there are. Who has taken a function away waits
-//! until it has seen each counter at zero once: whoever may have found the function has counted itself in before. While
-//! it waits for one of the two, new hits use the other, so the wait ends.
+//! There is an array of cells with two counters each. A thread picks a cell by the position of its stack, so that
+//! threads seldom share one. A hit counts itself in before it looks up the functions. Whoever has removed a function
+//! waits until it has seen each counter at zero once: any hit that may have found the function has counted itself in
+//! before. While it waits for one of the two counters, new hits use the other, so the wait ends.
 //!
-//! A child of fork has copies of the counters but not of the threads: so they are in memory that the kernel clears
-//! there (`MADV_WIPEONFORK`). The thread that has forked may itself be counted in; a counter's upper half tells whose
+//! A child of fork has copies of the counters but not the threads. So the counters are in memory that the kernel clears
+//! there (`MADV_WIPEONFORK`). The thread that forks may itself be counted in; the upper half of a counter says whose
 //! count it is.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -15,15 +15,15 @@ use crate::lock;
 
 const CELLS: usize = 32;
 
-/// Two counters. The lower half is how many are in; the upper half is not zero where the counter was ever used, and
-/// another one in each process.
+/// Two counters. The lower half is the number of hits that are in. The upper half is nonzero if the counter was ever
+/// used, and differs between processes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Cell([AtomicU64; 2]);
 
 type Cells = [Cell; CELLS];
 
-/// Where the kernel does not clear memory in children.
+/// For kernels that do not clear memory in children.
 static FIXED: Cells = [const { Cell([const { AtomicU64::new(0) }; 2]) }; CELLS];
 
 static CURRENT: AtomicPtr<Cells> = AtomicPtr::new((&raw const FIXED).cast_mut());
@@ -31,12 +31,13 @@ static CURRENT: AtomicPtr<Cells> = AtomicPtr::new((&raw const FIXED).cast_mut())
 /// Which of the two counters new hits use.
 static PHASE: AtomicUsize = AtomicUsize::new(0);
 
-/// The last number that an upper half was given.
+/// The last number that was given to an upper half.
 static MARKS: AtomicU32 = AtomicU32::new(0);
 
 const ONE: u64 = 1 << 32;
 
-/// Has counters be in memory that is cleared in children. Under the lock, before the first function is registered.
+/// Moves the counters to memory that is cleared in children. Called under the lock, before the first function is
+/// registered.
 #[cfg(target_os = "linux")]
 pub fn prepare(_: &lock::Guard) {
     let fixed = (&raw const FIXED).cast_mut();
@@ -44,7 +45,7 @@ pub fn prepare(_: &lock::Guard) {
         return;
     }
     if let Ok(memory) = hodo_sys::sys::wiped_in_children(size_of::<Cells>()) {
-        // Counters may be zero, and nobody is in: there is no function yet.
+        // The counters may be zero: nobody is in, because there is no function yet.
         CURRENT.store(memory.cast(), Ordering::Release);
     }
 }
@@ -57,24 +58,24 @@ fn cells() -> &'static Cells {
     unsafe { &*CURRENT.load(Ordering::Acquire) }
 }
 
-/// One that is counted in.
+/// A hit that is counted in.
 #[derive(Debug)]
 pub struct Reader {
     counter: &'static AtomicU64,
     mark: u64,
 }
 
-/// Counts the caller in: a function that it finds from now on is there as long as the result lives.
+/// Counts the caller in: a function that it finds from now on lives as long as the result.
 pub fn enter() -> Reader {
     let stack = 0_u8;
-    // Stacks are far apart; what is in the lower bits is how deep the thread is in its own.
+    // Stacks are far apart; the lower bits only say how deep the thread is in its own.
     let stack = ((&raw const stack).addr() >> 16).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as usize);
     let cell = &cells()[stack >> (usize::BITS - CELLS.ilog2())];
     let counter = &cell.0[PHASE.load(Ordering::Relaxed) & 1];
     let mut old = counter.load(Ordering::Relaxed);
     loop {
         let new = if old < ONE {
-            // As the kernel has given it.
+            // The kernel has cleared it.
             u64::from(MARKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1)) * ONE + 1
         } else {
             old + 1
@@ -94,13 +95,13 @@ impl Drop for Reader {
         let _ = self
             .counter
             .fetch_update(Ordering::Release, Ordering::Relaxed, |now| {
-                // Another mark: this thread has forked meanwhile, and is in the child, where it is not counted.
+                // Another mark: this thread has forked in the meantime, and is in the child, where it is not counted.
                 (now / ONE == self.mark).then(|| now - 1)
             });
     }
 }
 
-/// Waits until all are out that are in now.
+/// Waits until all hits that are in now are out.
 pub fn wait() {
     core::sync::atomic::fence(Ordering::SeqCst);
     let first = !PHASE.load(Ordering::SeqCst) & 1;
@@ -108,7 +109,7 @@ pub fn wait() {
         for cell in cells() {
             let mut rounds = 0;
             while cell.0[phase].load(Ordering::SeqCst) % ONE != 0 {
-                // Somebody else who waits may have turned it back.
+                // Another waiting thread may have turned it back.
                 PHASE.store(phase ^ 1, Ordering::SeqCst);
                 lock::pause_longer(rounds);
                 rounds += 1;

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::run_command;
 
-/// Runs this test again in a process of its own, where this returns true: the test is to be made there. Returns false
-/// when that has succeeded.
+/// Runs this test again in its own process. Returns true in that process, where the test must be done; returns false
+/// here once it has succeeded there.
 #[track_caller]
 pub fn alone(test: &str) -> bool {
     const VARIABLE: &str = "HODO_KEYS_TEST_ALONE";

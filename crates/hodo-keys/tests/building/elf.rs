@@ -1,4 +1,4 @@
-//! What is in the files of programs: the branches, and the code.
+//! What program files contain: the branches and the code.
 
 use std::fmt;
 use std::fs;
@@ -7,14 +7,14 @@ use std::path::Path;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSection, ObjectSymbol};
 
-/// A branch as the table in the file tells of it.
+/// A branch, as described by the table in the file.
 #[derive(Clone)]
 pub struct Entry {
     /// Address of the instruction.
     pub code: u64,
-    /// Where it leads.
+    /// Its target.
     pub target: u64,
-    /// What the branch is where the instruction does not jump.
+    /// The value of the branch if the instruction does not jump.
     pub likely: bool,
     /// The instruction.
     pub instruction: Instruction,
@@ -29,7 +29,7 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
-    /// Whether it is a jump; else it is a nop.
+    /// Returns whether it is a jump; otherwise it is a nop.
     pub fn is_jump(&self) -> bool {
         matches!(
             self.instruction.code(),
@@ -37,7 +37,7 @@ impl Entry {
         )
     }
 
-    /// Whether the instruction is one of the four, of the size that the distance asks for.
+    /// Returns whether the instruction is one of the four, of the size that the distance requires.
     pub fn is_right(&self) -> bool {
         let length = self.instruction.len() as u64;
         let distance = self.target.wrapping_sub(self.code + 2).cast_signed();
@@ -51,7 +51,7 @@ impl Entry {
     }
 }
 
-/// What a note tells of a tracepoint.
+/// What a note says about a tracepoint.
 #[derive(Debug, Clone)]
 pub struct Note {
     /// Address of its nop.
@@ -60,7 +60,7 @@ pub struct Note {
     pub group: String,
     /// Its name.
     pub name: String,
-    /// Of its arguments registers, or names and types.
+    /// The arguments' registers, or their names and types.
     pub arguments: String,
 }
 
@@ -159,7 +159,7 @@ impl Elf {
             let start = at + 12 + owner.next_multiple_of(4);
             let description = &data[start..start + length];
             let (address, description) = description.split_at(8);
-            // Those of `sys/sdt.h` have two more addresses.
+            // The notes of `sys/sdt.h` have two more addresses.
             let text = &description[if owner == 8 { 16 } else { 0 }..];
             let text = std::str::from_utf8(text).expect("a text");
             let parts: Vec<&str> = text.split('\0').collect();
@@ -177,14 +177,14 @@ impl Elf {
         notes
     }
 
-    /// Where a symbol is.
+    /// The address of a symbol.
     pub fn address(&self, name: &str) -> u64 {
         let file = self.file();
         let symbol = file.symbols().find(|symbol| symbol.name() == Ok(name));
         symbol.expect("there is this symbol").address()
     }
 
-    /// Whether a symbol whose name contains this is defined.
+    /// Returns whether a symbol whose name contains this is defined.
     pub fn defines(&self, word: &str) -> bool {
         self.file().symbols().any(|symbol| {
             symbol.is_definition() && symbol.name().is_ok_and(|name| name.contains(word))

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 pub mod alone;
 pub mod elf;
 
-/// The target that is built for where nothing else is said.
+/// The default target.
 pub const HOST: &str = "x86_64-unknown-linux-gnu";
 
 /// Seconds after which a program counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Notes that a test was not run: on stderr, and where `scripts/test.sh` looks.
+/// Records that a test was skipped: on stderr, and where `scripts/test.sh` looks.
 pub fn skip(reason: &str) {
     eprintln!("not run: {reason}");
     let test = thread::current().name().unwrap_or_default().to_owned();
@@ -36,7 +36,7 @@ pub fn skip(reason: &str) {
     writeln!(file, "hodo-keys {test}: {reason}").expect("it can be written");
 }
 
-/// Where the tests' own files are.
+/// The directory for the tests' files.
 pub fn place() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
     std::fs::create_dir_all(&place).expect("a directory for the tests' files");
@@ -47,7 +47,7 @@ fn rustc() -> Command {
     Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }
 
-/// Whether the standard library, or `core`, of a target is installed.
+/// Returns whether the standard library, or `core`, of a target is installed.
 pub fn has_target(target: &str) -> bool {
     let output = rustc()
         .args(["--print", "target-libdir", "--target", target])
@@ -62,7 +62,7 @@ pub fn has_target(target: &str) -> bool {
         })
 }
 
-/// Whether a command is there.
+/// Returns whether a command is installed.
 pub fn has_tool(name: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
@@ -80,7 +80,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// A program of `tests/programs`; its file is called `name`, which is to be that of the test.
+    /// A program of `tests/programs`. Its file is called `name`, which should be the test's name.
     pub fn new(program: &str, name: &str) -> Self {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         Self::of(&directory.join(program), name)
@@ -97,14 +97,14 @@ impl Build {
         }
     }
 
-    /// Options of rustc, separated by spaces.
+    /// Adds options for rustc, separated by spaces.
     pub fn with(mut self, options: &str) -> Self {
         let options = options.split_whitespace();
         self.options.extend(options.map(OsString::from));
         self
     }
 
-    /// One option of rustc.
+    /// Adds one option for rustc.
     pub fn with_option(mut self, option: impl Into<OsString>) -> Self {
         self.options.push(option.into());
         self
@@ -155,7 +155,7 @@ impl Build {
         program
     }
 
-    /// What rustc says where it does not build it.
+    /// rustc's error output; the build must fail.
     #[track_caller]
     pub fn fail(&self) -> String {
         let (mut command, _) = self.command();
@@ -166,10 +166,10 @@ impl Build {
     }
 }
 
-/// The directory of `libhodo_keys.rlib`, which is built when it is not there or old.
+/// The directory of `libhodo_keys.rlib`, which is built if it is missing or old.
 fn library(target: &'static str, features: bool) -> PathBuf {
     let directory = place().join(if features { "library" } else { "bare" });
-    // Programs may be linked with or without LTO. Without a standard library nobody unwinds.
+    // Programs may be linked with or without LTO. Nothing unwinds without a standard library.
     let flags = match features {
         true => "-C embed-bitcode=yes",
         false => "-C embed-bitcode=yes -C panic=abort",
@@ -203,7 +203,7 @@ pub fn run(program: &Path, arguments: &[&str]) -> String {
     run_command(command)
 }
 
-/// As [`run`].
+/// Like [`run`].
 #[track_caller]
 pub fn run_command(mut command: Command) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);

@@ -1,13 +1,14 @@
-//! Switching keys under qemu's user mode emulator, which does not see that code was changed through `/proc/self/mem`:
-//! it goes on executing what it has translated. It looks again where a page of code becomes writable, so that is done
-//! to the page here, for a moment and after the change. This is an emulator's workaround and never the way of the
-//! library.
+//! Switching keys under qemu's user mode emulator, which does not notice that code was changed through
+//! `/proc/self/mem`: it keeps executing what it has translated. It translates again when a page of code becomes
+//! writable, so the page is made writable here, for a moment, after the change. This works around the emulator; the
+//! library never does it.
 //!
-//! The system emulator needs none of this, but `-accel tcg,thread=single`: with a thread for each processor (7.2,
-//! seldom 10.0) it may keep a translation of what was written at the same moment, whatever fences are executed.
+//! The system emulator needs none of this, but it needs `-accel tcg,thread=single`: with one thread per processor (7.2,
+//! seldom 10.0) it may keep a translation of bytes that were overwritten at the same moment, whatever fences are
+//! executed.
 //!
-//! A test program has only to have this module (the library's own tests do): where `HODO_EMULATED` is set (by
-//! `scripts/cross.sh`), a constructor puts it to work. Everything else is the library's own: the order of writes, the
+//! A test program only has to contain this module (as the library's own tests do): if `HODO_EMULATED` is set (by
+//! `scripts/cross.sh`), a constructor activates it. Everything else is the library's own code: the order of writes, the
 //! steps, the entries. With the value `words`, branches on AArch64 are written at once.
 
 use std::collections::BTreeSet;
@@ -35,7 +36,7 @@ fn errno(error: &std::io::Error) -> Errno {
     error.raw_os_error().unwrap_or(EIO)
 }
 
-// SAFETY: `sync` has the emulator translate anew what was written.
+// SAFETY: `sync` makes the emulator translate again what was written.
 unsafe impl Text for Emulated {
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         let memory = File::options()
@@ -59,7 +60,7 @@ unsafe impl Text for Emulated {
         for page in pages {
             for protection in [READ | WRITE | EXECUTE, READ | EXECUTE] {
                 let at = (page * PAGE) as *mut c_void;
-                // SAFETY: a page of code, which can be executed all the time.
+                // SAFETY: it is a page of code, which stays executable all the time.
                 let result = unsafe { mprotect(at, PAGE, protection) };
                 assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
             }
@@ -70,18 +71,18 @@ unsafe impl Text for Emulated {
 static EMULATED: Emulated = Emulated(Mutex::new(BTreeSet::new()));
 static TEXT: &dyn Text = &EMULATED;
 
-/// The way of writing code under the emulator, for tests that have their own; nothing where this is none.
+/// The way of writing code under the emulator, for tests that have their own way; `None` elsewhere.
 #[allow(dead_code, reason = "most tests have none of their own")]
 pub fn text() -> Option<&'static dyn Text> {
     is_here().then_some(TEXT)
 }
 
-/// Whether this is run by the emulator.
+/// Returns whether the emulator runs this.
 pub fn is_here() -> bool {
     std::env::var_os("HODO_EMULATED").is_some()
 }
 
-/// Whether this is run by the emulator, whose children of fork end, or wait for ever, when the process has had several
+/// Returns whether this runs under the emulator, where children of fork end or hang if the process has had several
 /// threads or they start one.
 #[allow(dead_code, reason = "few tests have children")]
 pub fn lacks_children() -> bool {

@@ -1,5 +1,5 @@
-//! A program without a standard library, without a C library, and without constructors that run: it begins at `_start`, writes its
-//! own code, and ends with a status that tells how far it came. It is built for Linux and for no operating system at all, and
+//! A program without a standard library, a C library, or constructors that run: it begins at `_start`, writes its own
+//! code, and ends with a status that says how far it got. It is built for Linux and for no operating system at all, and
 //! makes Linux's system calls in both cases.
 #![no_std]
 #![no_main]
@@ -68,7 +68,7 @@ unsafe impl Text for Own {
 
     fn sync(&self) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: serializes this processor; the only thread is here.
+        // SAFETY: it serializes this processor; this is the only thread.
         unsafe {
             asm!("push rbx", "cpuid", "pop rbx", inout("eax") 0 => _, out("ecx") _, out("edx") _)
         };
@@ -125,7 +125,7 @@ extern "C" fn start() -> ! {
     check(1, see() == [false, false, true, true]);
     let without = OFF.enable();
     if cfg!(target_os = "linux") {
-        // What is built in works, too.
+        // The built-in way works, too.
         check(2, without.is_ok() && see() == [true; 4]);
         check(3, OFF.disable().is_ok());
     } else {
@@ -176,12 +176,13 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     exit(99)
 }
 
-/// The precompiled `core` names it; nobody unwinds.
+/// The precompiled `core` refers to it; nothing unwinds.
 #[cfg(target_os = "linux")]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-// What the compiler calls, and a C library would have. The target without an operating system brings its own.
+// Functions that the compiler calls, and that a C library would define. The target without an operating system brings
+// its own.
 #[cfg(target_os = "linux")]
 global_asm!(
     ".globl memcpy",

@@ -1,4 +1,4 @@
-//! Functions with branches, of which the linker drops some: what tells of the others must stay.
+//! Functions with branches, some of which the linker drops: the entries of the others must stay.
 
 use hodo_keys::{define_static_key_false, static_branch_likely, static_branch_unlikely};
 
@@ -36,7 +36,7 @@ macro_rules! kept {
     };
 }
 
-// The compiler may sort them by name, or not.
+// The compiler may or may not sort them by name.
 dropped!(a);
 kept!(b);
 dropped!(c);

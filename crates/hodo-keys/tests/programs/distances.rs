@@ -1,4 +1,5 @@
-//! Branches whose jumps have distances of all kinds, executed by a thread while the main thread switches their keys. Argument: how often.
+//! Branches whose jumps have all kinds of distances; a thread executes them while the main thread switches their keys.
+//! Argument: how often.
 
 #[path = "../emulator/mod.rs"]
 mod emulator;
@@ -21,7 +22,7 @@ define_static_key_true!(ON);
 define_static_key_false!(OWN_OFF);
 define_static_key_true!(OWN_ON);
 
-/// Branches of all four kinds around so many nops, half of which are on keys of a library, if there is one.
+/// Branches of all four kinds around this many nops. Half of them are on keys of a library, if there is one.
 #[inline(never)]
 fn branches<const NOPS: usize>(seed: u64) -> u64 {
     macro_rules! multiply {
@@ -61,7 +62,7 @@ fn branches<const NOPS: usize>(seed: u64) -> u64 {
     x
 }
 
-/// One for each range of distances: with and without the bits that RISC-V's short jump has in odd places, and out of its reach.
+/// One per range of distances: with and without the bits that RISC-V's short jump scatters, and out of its reach.
 const ALL: [fn(u64) -> u64; 12] = [
     branches::<0>,
     branches::<1>,
@@ -78,14 +79,14 @@ const ALL: [fn(u64) -> u64; 12] = [
 ];
 
 const FACTORS: [u64; 8] = [3, 5, 7, 11, 13, 17, 19, 23];
-/// What is multiplied in the beginning, and with all keys switched.
+/// The product of the initial factors, and the product with all keys switched.
 const BEFORE: u64 = 7 * 11 * 13 * 17;
 const AFTER: u64 = 3 * 5 * 19 * 23;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
-/// Any mixture of branches is right while keys are switched, but nothing else.
+/// While keys are switched any mixture of branches is right, but nothing else is.
 fn execute() {
     while !STOP.load(Ordering::Relaxed) {
         for function in ALL {
@@ -108,7 +109,7 @@ fn main() {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         hook(info);
-        // The other thread would go on.
+        // The other thread would keep running.
         process::abort();
     }));
     let rounds: u64 = env::args().nth(1).expect("a number").parse().expect("a number");

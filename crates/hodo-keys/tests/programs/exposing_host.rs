@@ -1,5 +1,5 @@
-//! Loads a library with a copy of hodo-keys of its own, closes it while that one's threads are at work, and asks both for
-//! their keys.
+//! Loads a library with its own copy of hodo-keys, closes it while the library's threads are at work, and asks both
+//! copies for their keys.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::{Read, Write};
@@ -53,7 +53,7 @@ fn main() {
     };
     begin();
     assert_eq!(seen(), 2);
-    // SAFETY: it was opened; its threads keep it.
+    // SAFETY: it was opened; its threads keep it mapped.
     assert_eq!(unsafe { dlclose(library) }, 0);
     let sockets = sockets();
     assert_eq!(sockets.len(), 2, "{sockets:?}");

@@ -1,4 +1,4 @@
-//! A library with a copy of hodo-keys of its own, which has threads, and is closed by who has loaded it.
+//! A library with its own copy of hodo-keys that has threads, and is closed by the program that loaded it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub extern "C" fn begin() {
     USERS.dec().expect("there is a user");
 }
 
-/// Which keys are enabled.
+/// Returns which keys are enabled.
 #[unsafe(no_mangle)]
 pub extern "C" fn seen() -> u32 {
     u32::from(static_branch_unlikely!(PLUGIN)) | u32::from(static_branch_unlikely!(BRIEF)) << 1

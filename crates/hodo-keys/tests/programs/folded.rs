@@ -1,4 +1,4 @@
-//! Functions with the same code, but branches on other keys: linkers that fold functions must not fold these.
+//! Functions with the same code but branches on different keys: linkers that fold functions must not fold these.
 
 use hodo_keys::{define_static_key_array_false, define_static_key_false, static_branch_unlikely};
 

@@ -1,5 +1,5 @@
-//! Loads and unloads a library with branches again and again while another thread switches keys, and with `--cfg shared` also
-//! those that the library's branches are on. Arguments: the library, how many times.
+//! Repeatedly loads and unloads a library with branches while another thread switches keys; with `--cfg shared` also
+//! keys that the library's branches are on. Arguments: the library, how many times.
 
 #[cfg(not(shared))]
 use hodo_keys as keys;
@@ -29,7 +29,7 @@ struct Library(*mut c_void);
 
 impl Library {
     fn open(path: &CStr) -> Self {
-        // SAFETY: a library of ours.
+        // SAFETY: it is our own library.
         let library = unsafe { dlopen(path.as_ptr(), 2) };
         if library.is_null() {
             // SAFETY: there was an error.
@@ -46,7 +46,7 @@ impl Library {
     }
 
     fn number(&self, name: &CStr) -> u32 {
-        // SAFETY: all that are called so have this type.
+        // SAFETY: all functions that are called this way have this type.
         let function: extern "C" fn() -> u32 = unsafe { std::mem::transmute(self.get(name)) };
         function()
     }
@@ -67,7 +67,7 @@ impl Library {
     }
 
     fn close(self) {
-        // SAFETY: nothing of it is used after this.
+        // SAFETY: nothing of it is used afterwards.
         assert_eq!(unsafe { dlclose(self.0) }, 0);
     }
 }
@@ -91,7 +91,7 @@ fn keep_switching() {
     }
 }
 
-/// Waits until the other thread has come further.
+/// Waits until the other thread has made progress.
 fn wait_for_a_switch() {
     let before = SWITCHES.load(Ordering::Relaxed);
     let begin = Instant::now();
@@ -101,7 +101,7 @@ fn wait_for_a_switch() {
     }
 }
 
-/// What all branches of the library on keys of others should say.
+/// The expected values of the library's branches on others' keys.
 #[cfg(shared)]
 fn expected() -> u32 {
     use shared::{COMMON, SEVERAL, USUAL};
@@ -114,7 +114,7 @@ fn expected() -> u32 {
     0
 }
 
-/// Switches what the library's branches are on; its own branches must follow.
+/// Switches the keys that the library branches on, and checks that its own branches follow.
 #[cfg(shared)]
 fn change(step: &mut u32) {
     use shared::{COMMON, SEVERAL, USUAL};
@@ -142,7 +142,7 @@ fn main() {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         hook(info);
-        // The other thread would go on.
+        // The other thread would keep running.
         process::abort();
     }));
     let mut arguments = env::args().skip(1);

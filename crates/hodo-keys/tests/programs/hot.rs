@@ -1,4 +1,4 @@
-//! Functions with a branch, and the same functions without it: what the branch adds is to be seen in the code.
+//! Functions with a branch, and the same functions without it: the code shows what the branch adds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,7 +48,7 @@ pair!(leaf_with, leaf_without, static_branch_unlikely!(OFF), |x: u64| -> u64, ch
     x ^ 5
 });
 
-// The branch is in the loop, which nobody can unroll.
+// The branch is in the loop, which cannot be unrolled.
 pair!(loop_with, loop_without, static_branch_unlikely!(OFF), |state: u64, mask: u64| -> u64, check, {
     let mut x = state;
     while x & mask != 0 {
@@ -60,7 +60,7 @@ pair!(loop_with, loop_without, static_branch_unlikely!(OFF), |state: u64, mask: 
     x
 });
 
-// On, and out of the way is what happens while it is off.
+// The key is on; what happens while it is off is out of line.
 pair!(likely_with, likely_without, !static_branch_likely!(ON), |state: u64, mask: u64| -> u64, check, {
     let mut x = state;
     while x & mask != 0 {
@@ -72,7 +72,7 @@ pair!(likely_with, likely_without, !static_branch_likely!(ON), |state: u64, mask
     x
 });
 
-// Calls on both sides: the frame is there in any case.
+// There are calls on both sides, so the frame is needed in any case.
 pair!(frame_with, frame_without, static_branch_unlikely!(OFF), |state: u64, call: extern "C" fn(u64) -> u64| -> u64, check, {
     let mut x = call(state);
     check!(see(x));
@@ -80,7 +80,7 @@ pair!(frame_with, frame_without, static_branch_unlikely!(OFF), |state: u64, call
     x.wrapping_add(call(state))
 });
 
-// A tracepoint between two calls: what it takes is in registers that calls keep, in any case.
+// A tracepoint between two calls: its arguments are in registers that calls preserve, in any case.
 macro_rules! traced {
     ($name:ident, |$x:ident, $call:ident| $check:expr) => {
         #[unsafe(no_mangle)]

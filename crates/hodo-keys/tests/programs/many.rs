@@ -1,5 +1,5 @@
-//! Very many branches on some keys: 10,000, with `--cfg all_blocks` 100,000. Prints how many there are, and microseconds for
-//! switching all of them.
+//! Very many branches on a few keys: 10,000, or 100,000 with `--cfg all_blocks`. Prints their number, and the
+//! microseconds it takes to switch them all.
 
 use std::time::{Duration, Instant};
 use std::{env, hint, thread};
@@ -9,12 +9,12 @@ use hodo_keys::{
     static_branch_unlikely, switch,
 };
 
-/// Of each kind. Not a power of two, so that each block has other branches on each key.
+/// Keys of each kind. Not a power of two, so that each block has different branches on each key.
 const KEYS: usize = 7;
 define_static_key_array_false!(OFF[KEYS]);
 define_static_key_array_true!(ON[KEYS]);
 
-/// What a branch adds while its key is enabled: no two sums of these are the same by chance.
+/// What a branch adds while its key is enabled: no two sums of these are equal by chance.
 const fn weight(number: u64) -> u64 {
     let x = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -58,7 +58,7 @@ macro_rules! hundred {
     };
 }
 
-/// Short enough for branches of two bytes.
+/// Short enough for two-byte branches.
 #[inline(never)]
 fn short<const BLOCK: u64, const PART: u64>() -> u64 {
     let mut sum = 0_u64;
@@ -66,7 +66,7 @@ fn short<const BLOCK: u64, const PART: u64>() -> u64 {
     sum
 }
 
-/// 1000 branches, most of them of five bytes.
+/// 1000 branches, most of them five bytes long.
 #[inline(never)]
 fn block<const BLOCK: u64>() -> u64 {
     let mut sum = 0_u64;
@@ -112,7 +112,7 @@ static BLOCKS: [Block; 10] = blocks!(0);
 #[cfg(all_blocks)]
 static BLOCKS: [Block; 100] = blocks!(0 1 2 3 4 5 6 7 8 9);
 
-/// What the blocks' sum is to be.
+/// The expected sum of the blocks.
 fn expected() -> u64 {
     (0..BLOCKS.len() as u64 * 1000)
         .filter(|number| {
@@ -142,7 +142,7 @@ unsafe extern "C" {
     fn _exit(status: i32) -> !;
 }
 
-/// Runs something in a child; whether it has succeeded there.
+/// Runs something in a child; returns whether it succeeded there.
 fn in_child(work: impl FnOnce()) -> bool {
     // SAFETY: the child needs nothing that threads of the parent might hold.
     let pid = unsafe { fork() };
@@ -212,7 +212,7 @@ fn main() {
         check();
     }
     let again = toggle_all();
-    // One entry for each key: the table is sorted.
+    // One entry per key: the table is sorted.
     let mut keys = Vec::new();
     let mut branches = 0;
     hodo_keys::for_each(|found| {

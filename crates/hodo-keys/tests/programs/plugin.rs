@@ -1,4 +1,5 @@
-//! A library that is loaded at run time, with a key of its own, and with `--cfg shared` branches on keys of another library.
+//! A library that is loaded at run time, with its own key; with `--cfg shared` it also has branches on keys of another
+//! library.
 
 #[cfg(not(shared))]
 use hodo_keys as keys;
@@ -11,7 +12,7 @@ use keys::{define_static_key_false, static_branch_likely, static_branch_unlikely
 
 define_static_key_false!(OWN);
 
-/// What a constructor has seen.
+/// What a constructor saw.
 static FIRST: AtomicU32 = AtomicU32::new(u32::MAX);
 
 #[used]
@@ -23,7 +24,7 @@ static CONSTRUCTOR: extern "C" fn() = {
     construct
 };
 
-/// What its branches say: bits 0 and 1 of its own key, then two each of `COMMON`, `USUAL`, `SEVERAL[1]`.
+/// The values of its branches: bits 0 and 1 for its own key, then two each for `COMMON`, `USUAL`, `SEVERAL[1]`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn plugin_see() -> u32 {
@@ -42,7 +43,7 @@ pub extern "C" fn plugin_see() -> u32 {
     bits
 }
 
-/// What they said when the library's first constructor ran.
+/// Their values when the library's first constructor ran.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_first() -> u32 {
     FIRST.load(Ordering::Relaxed)

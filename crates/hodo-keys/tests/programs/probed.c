@@ -1,4 +1,4 @@
-/* A probe of sys/sdt.h in a program that has tracepoints, too. */
+/* A probe of sys/sdt.h in a program that also has tracepoints. */
 #include <sys/sdt.h>
 
 int probed_in_c(int value) {

@@ -1,4 +1,4 @@
-//! A Rust library that the program and the library that it loads share: with the one copy of hodo-keys that both use.
+//! A Rust library that the program and the library that it loads share, with the one copy of hodo-keys that both use.
 
 pub use hodo_keys;
 use hodo_keys::{define_static_key_array_false, define_static_key_false, define_static_key_true};

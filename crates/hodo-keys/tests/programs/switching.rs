@@ -1,5 +1,5 @@
-//! Threads execute branches of all kinds while the main thread switches their keys. Arguments: milliseconds, least number
-//! of switches.
+//! Threads execute all kinds of branches while the main thread switches their keys. Arguments: milliseconds, minimum
+//! number of switches.
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,12 +92,12 @@ fn generic<T: Copy + Into<u64>>(seed: T) -> (u64, u64) {
     }
 }
 
-/// Whether value and bits tell of the same branches.
+/// Returns whether value and bits describe the same branches.
 fn agree((x, bits): (u64, u64), seed: u64) -> bool {
     let factors = [3, 5, 7, 11];
     let mut expected = seed;
     for (bit, factor) in factors.iter().enumerate() {
-        // The third multiplies while its key is on.
+        // The third one multiplies while its key is on.
         if (bits >> bit & 1 != 0) != (bit == 2) {
             expected = expected.wrapping_mul(*factor);
         }
@@ -105,11 +105,11 @@ fn agree((x, bits): (u64, u64), seed: u64) -> bool {
     x == expected
 }
 
-/// Odd while keys are switched; else half of it is the number of switches, and tells which way the branches go.
+/// Odd while keys are being switched; otherwise, half of it is the number of switches, which says how the branches go.
 static PHASE: AtomicU64 = AtomicU64::new(0);
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// How often each of the threads has seen branches off, and on.
+/// How often each thread has seen branches off, and on.
 static SEEN: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
 
 fn execute(number: usize) {

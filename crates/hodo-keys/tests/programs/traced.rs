@@ -38,7 +38,7 @@ fn eight() {
     );
 }
 
-/// Only data that nobody uses refers to it: the linker drops it, and all that tells of its tracepoint.
+/// Only unused data refers to it: the linker drops it, together with everything that describes its tracepoint.
 extern "C" fn unused() {
     hodo_keys::tracepoint!(built, unused);
 }

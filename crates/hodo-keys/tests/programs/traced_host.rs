@@ -1,4 +1,4 @@
-//! Loads and unloads a library with tracepoints. With `--cfg shared` its own registrations are about them, too.
+//! Loads and unloads a library with tracepoints. With `--cfg shared` its own registrations cover them, too.
 
 #[cfg(not(shared))]
 use hodo_keys as keys;
@@ -18,14 +18,14 @@ unsafe extern "C" {
     fn dlclose(library: *mut c_void) -> c_int;
 }
 
-/// Hits that are to be seen of one call into the library.
+/// How many hits of one call into the library are seen.
 const HITS: u32 = if cfg!(shared) { 2 } else { 0 };
 
 struct Library(*mut c_void);
 
 impl Library {
     fn open(path: &CStr) -> Self {
-        // SAFETY: a library of ours.
+        // SAFETY: it is our own library.
         let library = unsafe { dlopen(path.as_ptr(), 2) };
         assert!(!library.is_null());
         Self(library)
@@ -47,7 +47,7 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: nothing of it is used after this.
+        // SAFETY: nothing of it is used afterwards.
         assert_eq!(unsafe { dlclose(self.0) }, 0);
     }
 }
@@ -66,24 +66,24 @@ fn main() {
     let library = env::args().nth(1).expect("the library");
     let path = CString::new(library).expect("a path");
     let open = || Library::open(&path);
-    // Registered before it is loaded, and still when it is loaded again.
+    // Registered before it is loaded, and still registered when it is loaded again.
     let (registration, seen) = count("*");
     for round in 0..50 {
         let library = open();
         library.hit();
         assert_eq!(seen(), round * HITS + HITS, "round {round}");
     }
-    // With a copy of its own, or with one that both use: its own function sees what it hits outside it.
+    // With either its own copy or a shared one, the library's own function sees what it hits outside that function.
     assert_eq!(open().call(c"plugin_count"), HITS.max(1));
     registration.remove().expect("removed");
-    // It is gone while the library is not loaded, and another one has its place.
+    // It is gone while the library is not loaded, and another one takes its place.
     let before = seen();
     let (other, others) = count("nothing:*");
     let library = open();
     library.hit();
     assert_eq!((seen(), others()), (before, 0));
     other.remove().expect("removed");
-    // Registered while it is loaded, and taken away while it is not.
+    // Registered while it is loaded, and removed while it is not.
     let (registration, seen) = count("*");
     library.hit();
     assert_eq!(seen(), HITS);

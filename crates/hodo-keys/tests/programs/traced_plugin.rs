@@ -1,4 +1,5 @@
-//! A library that is loaded at run time, with tracepoints. With `--cfg shared` they are known to the program's copy of hodo-keys.
+//! A library that is loaded at run time, with tracepoints. With `--cfg shared` the program's copy of hodo-keys knows
+//! them.
 
 #[cfg(not(shared))]
 use hodo_keys as keys;
@@ -8,7 +9,7 @@ use shared::hodo_keys as keys;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Hits two tracepoints, or with a copy of its own one.
+/// Hits two tracepoints; with its own copy, one.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_hit() {
     keys::tracepoint!(plugin, hit, text = "from the library");
@@ -16,7 +17,7 @@ pub extern "C" fn plugin_hit() {
     shared::generic(5_u16);
 }
 
-/// Registers a function itself, and counts its hits.
+/// Registers a function of its own, and counts its hits.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_count() -> u32 {
     let count = Arc::new(AtomicU32::new(0));

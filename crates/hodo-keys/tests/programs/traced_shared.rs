@@ -1,4 +1,4 @@
-//! A Rust library that program and library share, with a tracepoint that has branches only where it is used.
+//! A Rust library that the program and a library share, with a tracepoint that has branches only where it is used.
 
 pub use hodo_keys;
 use hodo_keys::tracepoint::Argument;

@@ -1,8 +1,8 @@
 //! System calls of AArch64 Linux.
 //!
 //! A write of code to `/proc/self/mem` cleans the data cache and invalidates the instruction caches of all processors
-//! (`flush_ptrace_access` in the kernel's `arch/arm64/mm/flush.c`); `membarrier` interrupts those that run the process,
-//! and the return from that (`eret`) has them fetch anew.
+//! (`flush_ptrace_access` in the kernel's `arch/arm64/mm/flush.c`). `membarrier` interrupts those that run the process,
+//! and the return from that (`eret`) makes them fetch again.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -39,8 +39,8 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
     result
 }
 
-/// See [`crate::sys::writes_words`]: not where the processor has instructions that copy memory, since Linux uses them
-/// from version 6.13 on. All versions that do report these instructions.
+/// See [`crate::sys::writes_words`]. False if the processor has instructions that copy memory, because Linux uses them
+/// from version 6.13 on. All versions that use them also report them.
 pub fn writes_words() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;
@@ -66,7 +66,7 @@ fn copies_by_loads_and_stores() -> Result<bool, sys::Errno> {
     Ok(has_mops(&vector[..count?]) == Some(false))
 }
 
-/// Whether an auxiliary vector tells of the instructions to copy memory; none if it tells nothing.
+/// Returns whether an auxiliary vector reports the memory copy instructions; `None` if it does not say.
 fn has_mops(vector: &[u8]) -> Option<bool> {
     const AT_HWCAP2: u64 = 26;
     const HWCAP2_MOPS: u64 = 1 << 43;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instructions_that_copy_memory_are_told_by_the_auxiliary_vector() {
+    fn the_auxiliary_vector_reports_memory_copy_instructions() {
         let vector = |pairs: &[u64]| -> std::vec::Vec<u8> {
             pairs.iter().flat_map(|word| word.to_le_bytes()).collect()
         };

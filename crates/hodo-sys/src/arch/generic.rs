@@ -1,4 +1,4 @@
-//! What is the same for all instruction sets that came late to Linux.
+//! What is the same for all instruction sets that use Linux's generic system call numbers.
 
 /// Numbers of system calls, from the kernel's `include/uapi/asm-generic/unistd.h`.
 pub mod number {

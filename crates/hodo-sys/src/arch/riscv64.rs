@@ -1,10 +1,10 @@
 //! System calls of RISC-V Linux.
 //!
-//! `riscv_flush_icache` (`flush_icache_mm` in the kernel's `arch/riscv/mm/cacheflush.c`) executes `fence.i` here and at
-//! once on all processors that run the process, after what was written before; the others do so before they run it the
-//! next time. So does already each write of code to `/proc/self/mem` (`flush_icache_user_page` in
-//! `arch/riscv/include/asm/cacheflush.h`). That write is a `memcpy`, byte by byte unless address and length are
-//! multiples of four (`arch/riscv/lib/memcpy.S`).
+//! `riscv_flush_icache` (`flush_icache_mm` in the kernel's `arch/riscv/mm/cacheflush.c`) executes `fence.i` here, and
+//! at once on all processors that run the process, after everything that was written before; the other processors
+//! execute it before they run the process the next time. Each write of code to `/proc/self/mem` already does the same
+//! (`flush_icache_user_page` in `arch/riscv/include/asm/cacheflush.h`). That write is a `memcpy`, byte by byte unless
+//! address and length are multiples of four (`arch/riscv/lib/memcpy.S`).
 
 use core::arch::asm;
 

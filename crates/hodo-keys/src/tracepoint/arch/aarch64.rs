@@ -1,4 +1,4 @@
-//! AArch64: the registers of C's arguments.
+//! AArch64: the registers that C passes arguments in.
 
 use crate::tracepoint::notes::{Notes, probe_asm};
 
@@ -21,17 +21,16 @@ pub fn probe<N: Notes>(words: [u64; 8]) {
     );
 }
 
-/// How the notes of `sys/sdt.h` call an argument's register: compilers write its whole name for all sizes.
+/// What the notes of `sys/sdt.h` call an argument's register: compilers write its full name for all sizes.
 pub const fn register(argument: usize, _: usize) -> &'static str {
     ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"][argument]
 }
 
-/// Where this thread has its `hodo_keys_inside`.
+/// The address of this thread's `hodo_keys_inside`.
 #[cfg(feature = "std")]
 pub fn inside() -> *mut usize {
     let word;
-    // SAFETY: reads where the word is, from the table that the loader has filled in and from where threads have their
-    // address.
+    // SAFETY: it reads where the word is, from the table that the loader has filled in and the thread pointer.
     unsafe {
         core::arch::asm!(
             "adrp {word}, :gottprel:hodo_keys_inside",

@@ -15,7 +15,7 @@ mod isa;
 pub use isa::inside;
 pub use isa::{probe, register};
 
-// A word of each thread's own, zero in the beginning: `#[thread_local]` is not to be had in stable Rust.
+// A thread-local word, initially zero: stable Rust has no `#[thread_local]`.
 #[cfg(feature = "std")]
 core::arch::global_asm!(
     ".pushsection .tbss.hodo_keys_inside,\"awT\",@nobits",

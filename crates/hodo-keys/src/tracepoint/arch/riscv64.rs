@@ -1,4 +1,4 @@
-//! RISC-V: the registers of C's arguments.
+//! RISC-V: the registers that C passes arguments in.
 
 use crate::tracepoint::notes::{Notes, probe_asm};
 
@@ -21,17 +21,16 @@ pub fn probe<N: Notes>(words: [u64; 8]) {
     );
 }
 
-/// How the notes of `sys/sdt.h` call an argument's register; its parts have no names.
+/// What the notes of `sys/sdt.h` call an argument's register; its parts have no names.
 pub const fn register(argument: usize, _: usize) -> &'static str {
     ["a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7"][argument]
 }
 
-/// Where this thread has its `hodo_keys_inside`.
+/// The address of this thread's `hodo_keys_inside`.
 #[cfg(feature = "std")]
 pub fn inside() -> *mut usize {
     let word;
-    // SAFETY: reads where the word is, from the table that the loader has filled in and from where threads have their
-    // address.
+    // SAFETY: it reads where the word is, from the table that the loader has filled in and the thread pointer.
     unsafe {
         core::arch::asm!(
             "la.tls.ie {word}, hodo_keys_inside",

@@ -1,11 +1,11 @@
-//! x86-64: the registers of C's first six arguments, and two more that functions may change.
+//! x86-64: the registers that C passes the first six arguments in, and two more that functions may change.
 
 use crate::tracepoint::notes::{Notes, probe_asm};
 
 /// The instruction that is listed as a probe; `words` are its arguments.
 #[inline(always)]
 pub fn probe<N: Notes>(words: [u64; 8]) {
-    // The nop of one byte is what readers know; with that of five bytes after it a jump has room.
+    // The one-byte nop is what readers know; with the five-byte nop after it there is room for a jump.
     probe_asm!(
         N,
         ["nop", ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00"],
@@ -22,7 +22,7 @@ pub fn probe<N: Notes>(words: [u64; 8]) {
     );
 }
 
-/// How the notes of `sys/sdt.h` call an argument's register of a size in bytes.
+/// What the notes of `sys/sdt.h` call an argument's register of a given size in bytes.
 pub const fn register(argument: usize, size: usize) -> &'static str {
     const NAMES: [[&str; 4]; 8] = [
         ["%dil", "%di", "%edi", "%rdi"],
@@ -37,12 +37,11 @@ pub const fn register(argument: usize, size: usize) -> &'static str {
     NAMES[argument][size.ilog2() as usize]
 }
 
-/// Where this thread has its `hodo_keys_inside`.
+/// The address of this thread's `hodo_keys_inside`.
 #[cfg(feature = "std")]
 pub fn inside() -> *mut usize {
     let word;
-    // SAFETY: reads where the word is, from the table that the loader has filled in and from where threads have their
-    // address.
+    // SAFETY: it reads where the word is, from the table that the loader has filled in and the thread pointer.
     unsafe {
         core::arch::asm!(
             "mov {word}, qword ptr [rip + hodo_keys_inside@GOTTPOFF]",
