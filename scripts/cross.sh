@@ -46,10 +46,10 @@ whole_programs=(
     "control_flow coroutines_by_swapcontext"
     "libraries"
     "left"
-    "attach_moments contexts_that_were_saved_by_a_jump queued_signals_come_as_they_were_sent threads_that_are_cancelled threads_that_throw_without_pause"
+    "attach_moments contexts_saved_through_a_jump queued_signals_arrive_as_sent threads_that_are_cancelled threads_that_throw_all_the_time"
     "registers vector_registers_in_use_at_entries_on_new_stacks"
-    "live_control a_process_that_was_attached_to_changes_too_and_gets_its_code_back"
-    "syscalls errors_are_told"
+    "live_control an_attached_process_changes_too_and_gets_its_code_back"
+    "syscalls errors_are_reported"
 )
 
 # The groups that failed twice, and those that failed once.

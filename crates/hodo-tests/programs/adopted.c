@@ -1,5 +1,6 @@
-// Threads deep in recursion, in short calls, asleep, in handlers on other stacks, in contexts of their own. Each says what it finds wrong.
-// A line makes it fork a child, which does as much alone. Ends when its input does.
+// Threads deep in recursion, in short calls, asleep, in handlers on other stacks, in contexts of their own. Each
+// reports what it finds wrong. On an input line it forks a child, which does the same with one thread. Ends when its
+// input does.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -62,7 +63,7 @@ __attribute__((noipa)) void handler(int signal) {
         expect("in a handler", deep(signal), signal * (signal + 1) / 2);
 }
 
-// No signals but this one: what hodo has done about one when it is killed nobody ends.
+// No signal but this one: if hodo is killed while it handles a signal, nobody completes that.
 static void *handling(void *unused) {
     static char stack[64 << 10];
     stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};

@@ -1,5 +1,5 @@
-// Threads in all kinds of places: in system calls that wait, deep in recursion, in signal handlers. Each says what it finds wrong.
-// Ends when its input does.
+// Threads in all kinds of places: in waiting system calls, deep in recursion, in signal handlers. Each reports what it
+// finds wrong. Ends when its input does.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

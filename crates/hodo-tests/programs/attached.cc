@@ -1,4 +1,4 @@
-// Exceptions that pass through some functions on their way, until the input ends.
+// Exceptions that pass through some functions, until the input ends.
 #include <atomic>
 #include <cstdio>
 #include <stdexcept>
@@ -38,7 +38,7 @@ static void run() {
             if (outer(rounds, cleaned) != rounds + 2)
                 wrong++;
         } catch (const std::runtime_error &) {
-            // What the first exception of a thread takes is mapped now.
+            // The memory that a thread's first exception needs is mapped by now.
             if (caught++ == 0)
                 threads++;
         }

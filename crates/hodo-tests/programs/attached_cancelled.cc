@@ -1,4 +1,4 @@
-// Threads that come, are cancelled and go, beside others that throw, until the input ends.
+// Threads that start, are cancelled and end, beside others that throw, until the input ends.
 #include <cstdio>
 #include <pthread.h>
 #include <thread>

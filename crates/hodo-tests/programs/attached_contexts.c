@@ -1,4 +1,5 @@
-// Coroutines that change stacks by a jump to swapcontext, so that what is saved is where their caller goes on; until the input ends.
+// Coroutines that switch stacks with a jump to swapcontext, so that the saved context continues in their caller; until
+// the input ends.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static struct routine all[COUNT];
 
 __attribute__((noipa)) long leaf(long n) { return n * 3 + 1; }
 
-// Nothing is done after the call: compilers make it a jump.
+// Nothing follows the call, so compilers make it a jump.
 __attribute__((noipa, optimize("O2", "optimize-sibling-calls"))) int yield(struct routine *routine) {
     return swapcontext(&routine->own, routine->back);
 }

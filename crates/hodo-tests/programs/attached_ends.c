@@ -1,4 +1,4 @@
-// The first thread ends at the first byte of the input, the others when that ends.
+// The first thread ends at the first byte of input, the others at the end of input.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

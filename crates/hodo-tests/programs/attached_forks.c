@@ -1,4 +1,4 @@
-// Makes children that make calls, and asks for how they end, until the input does.
+// Creates children that make calls, and checks how they end, until the input ends.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

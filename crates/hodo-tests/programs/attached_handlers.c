@@ -1,4 +1,4 @@
-// Handlers of signals that come all the time, also in one another, while system calls are broken off. Checks what these return.
+// Signal handlers that run all the time, also nested, while they interrupt system calls. Checks what the calls return.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@ static pthread_t first;
 
 __attribute__((noinline)) long work(long n) { return n * 3 + handled; }
 
-// Calls with frames of several sizes, so that what is left on the stack is of many.
+// Calls with frames of several sizes, so that many kinds of remains are left on the stack.
 __attribute__((noinline)) long deep(long n) {
     volatile long room[3] = {n, n + 1, n + 2};
     return n == 0 ? work(room[1]) : deep(n - 1) + room[2] - n - 2;

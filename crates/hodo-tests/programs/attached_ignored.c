@@ -1,4 +1,5 @@
-// Signals that are ignored, while the first thread waits without end in calls that are not made again, until the input ends.
+// Ignored signals, while the first thread waits forever in calls that the kernel does not restart, until the input
+// ends.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,5 @@
-// Has so much memory below its libraries that nothing else is in their reach there; calls until the input ends.
+// Has so much memory below its libraries that nothing else fits within their reach there; makes calls until the input
+// ends.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

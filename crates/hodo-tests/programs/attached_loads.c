@@ -1,4 +1,5 @@
-// Threads that are busy until the input ends, and one that loads libraries again and again between its first byte and the second.
+// Threads that are busy until the input ends, and one that repeatedly loads libraries between the first and the second
+// byte of input.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// For each byte of the input, a child of posix_spawn that waits for another thread of its maker before it executes a program, for so
-// many milliseconds.
+// For each byte of input, a child of posix_spawn that waits for another thread of its parent before it executes a
+// program, for a number of milliseconds.
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
@@ -48,7 +48,7 @@ static void *opens(void *unused) {
     return NULL;
 }
 
-// Waits for the end in a call that the kernel does not make again.
+// Waits for the end in a call that the kernel does not restart.
 static void *waits(void *file) {
     struct epoll_event event = {.events = EPOLLIN};
     int set = epoll_create1(0);

@@ -1,4 +1,4 @@
-// Signals with values, each of which has to come once and as it was sent, until the input ends.
+// Signals with values, each of which must arrive once and unchanged, until the input ends.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -25,12 +25,12 @@ static void handler(int signal, siginfo_t *info, void *context) {
 }
 
 
-// Gets signals while it calls.
+// Receives signals while it makes calls.
 static void *calls(void *count) {
     while (!ending)
         if (recursion(6) != 70)
             wrong++;
-    // What was sent last may still be on its way.
+    // The last signals may still be pending.
     for (int i = 0; i < 5000 && *(volatile long *)count != seen; i++)
         usleep(1000);
     if (*(volatile long *)count != seen)

@@ -1,4 +1,4 @@
-// A thread that gives itself other names again and again, until its input ends. What it calls gets the number of its name.
+// A thread that renames itself repeatedly until its input ends. The functions that it calls get the number in its name.
 #include <poll.h>
 #include <stdio.h>
 #include <sys/prctl.h>

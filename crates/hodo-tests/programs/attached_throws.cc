@@ -1,4 +1,4 @@
-// Threads that do nothing but throw, some of them interrupted by handlers with stacks of their own, until the input ends.
+// Threads that do nothing but throw, some of them interrupted by handlers on separate stacks, until the input ends.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>

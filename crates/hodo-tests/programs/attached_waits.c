@@ -1,4 +1,4 @@
-// Waits for nothing in one of the system calls that a stop breaks off, for the milliseconds of the second argument.
+// Waits in vain in a system call that a stop interrupts, for the milliseconds of the second argument.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// Where nobody calls, or nobody takes the call or what is sent.
+// Nobody connects, accepts, or receives what is sent.
 static int waiting(const char *call, struct timeval *time) {
     static char much[1 << 16];
     struct sockaddr_un any = {AF_UNIX, ""};

@@ -16,8 +16,8 @@
 
 #define FUNCTION __attribute__((noipa))
 
-/* Microseconds in which who watches has seen that a child has ended. What comes before is missed only where nothing tells the two apart,
-   and that is tested on a slow machine. */
+/* How many microseconds the observer may take to see that a child has ended. What comes before is missed only where
+   the two cannot be told apart, and that is tested on a slow machine. */
 #ifdef __riscv
 #define WATCHED 1500000
 #else
@@ -61,12 +61,12 @@ static int make(int (*run)(void *), int flags) {
 static void until_thread_is_gone(int tid) {
     while (!ended)
         usleep(1000);
-    /* It has ended when it can be told no signal. */
+    /* It has ended when no signal can be sent to it. */
     while (tgkill(getpid(), tid, 0) == 0)
         usleep(1000);
 }
 
-/* A child of vfork in which the other one ends. */
+/* A child of vfork, during which the other child ends. */
 static int nested(int other) {
     int status;
     int pid = vfork();

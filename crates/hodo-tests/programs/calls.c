@@ -1,4 +1,4 @@
-// One of each of many system calls.
+// One call each of many system calls.
 #define _GNU_SOURCE
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,4 +1,4 @@
-// Threads that are cancelled in a system call below traced frames, and threads that leave by pthread_exit.
+// Threads that are cancelled in a system call below traced frames, and threads that end with pthread_exit.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Children by fork, vfork, posix_spawn, system, popen and exec of itself; the argument says how often.
+// Children by fork, vfork, posix_spawn, system, popen and exec of itself; the argument is the number of rounds.
 #define _GNU_SOURCE
 #include <spawn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Closes every descriptor, goes elsewhere, and calls on.
+// Closes every descriptor, changes its directory, and keeps making calls.
 #include <stdio.h>
 #include <unistd.h>
 

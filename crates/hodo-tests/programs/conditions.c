@@ -1,5 +1,5 @@
-// A function that is called with many values, for conditions on them: large and small ones, with signs, memory, strings, and
-// pointers that lead nowhere; in two threads with different names.
+// A function that is called with many values, for conditions on them: large and small ones, signed ones, memory,
+// strings, and invalid pointers; in two threads with different names.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-// Gives up what it has, and calls on: `chroot` an empty directory as its root, `setuid` another user, `both`.
+// Gives up rights, and keeps making calls: `chroot`: an empty directory becomes its root; `setuid`: another user;
+// `both`.
 #define _GNU_SOURCE
 #include <grp.h>
 #include <pthread.h>

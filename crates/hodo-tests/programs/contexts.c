@@ -1,4 +1,4 @@
-/* Handlers that look into the context of what they have interrupted, and change it. */
+/* Handlers that read and change the context that they have interrupted. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +18,7 @@ int illegal(void);
 int divide(int, int);
 extern char load_at[], load_next[], illegal_at[], illegal_next[], divide_at[], divide_next[];
 #if defined(__riscv)
-/* Nothing faults in a division there. */
+/* Division does not fault there. */
 #define FAULTS_OF_DIVISION 20
 __asm__(".text\n"
         ".globl load\n.type load, @function\nload: .cfi_startproc\n mv a5, a0\n"
@@ -61,7 +61,7 @@ static void fault(int signal, siginfo_t *info, void *context) {
 }
 
 static void again(int signal, siginfo_t *info, void *context) {
-    /* The same instruction once more, which works then. */
+    /* The same instruction runs again, and then succeeds. */
     mprotect(page, 4096, PROT_READ | PROT_WRITE);
     seen++;
 }
@@ -164,7 +164,7 @@ int main(void) {
     setitimer(ITIMER_REAL, &often, NULL);
     unsigned total = 0;
     while (ticks < 300) total = work(20000);
-    /* A read that is begun again after each tick. */
+    /* A read that is restarted after each tick. */
     if (fork() == 0) {
         struct timespec wait = {0, 30000000};
         while (nanosleep(&wait, &wait) != 0);

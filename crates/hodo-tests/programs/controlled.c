@@ -1,4 +1,5 @@
-// For each number that is read, that many rounds of calls; two other threads call all the time. Ends when its input does.
+// For each number that is read, makes that many rounds of calls; two other threads make calls all the time. Ends when
+// its input does.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ static void *run(void *unused) {
     for (long i = 0; !ending; i++) {
         if (busy(i) != 2 * i + 3)
             wrong++;
-        // No larger traces than needed.
+        // To keep traces small.
         if (i % 100 == 0)
             usleep(100);
     }

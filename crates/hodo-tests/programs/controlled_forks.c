@@ -1,4 +1,4 @@
-// Many children, made by fork and by posix_spawn, and a library that comes and goes; ends when its input does.
+// Many children, made by fork and by posix_spawn, and a library that is repeatedly loaded; ends when its input does.
 #include <dlfcn.h>
 #include <poll.h>
 #include <spawn.h>

@@ -1,5 +1,5 @@
-// Leaves no room within 2 GiB of a library: it is loaded into a hole in a range of 8 GiB that is reserved. The argument
-// is the library.
+// Leaves no room within 2 GiB of a library: it is loaded into a hole in a reserved range of 8 GiB. The argument is the
+// library.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
     char *range = mmap(NULL, 8 * GIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED)
         return 1;
-    // The kernel takes the highest gap that is large enough: fill those above the range.
+    // The kernel uses the highest gap that is large enough: fill those above the range.
     size_t hole = 64 << 10;
     static const size_t sizes[] = {GIB, 16 << 20, 64 << 10, 4 << 10};
     for (int i = 0; i < 4; i++) {

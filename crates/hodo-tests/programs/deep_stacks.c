@@ -1,4 +1,5 @@
-/* leaf() is called twenty frames deep: by the first thread, by another one, in a signal handler, and after fork. Prints what it computes. */
+/* leaf() is called twenty frames deep: by the first thread, by another thread, in a signal handler, and after fork.
+ * Prints the results. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Goes to labels by their distances from another label: one is among the first instructions of the function.
+// Jumps to labels by their distances from another label: one is among the first instructions of the function.
 #include <stdio.h>
 
 __attribute__((noipa)) int run(const unsigned char *code, int sum) {

@@ -1,4 +1,4 @@
-// Ends in the way that the argument says, below open frames.
+// Ends, below open frames, in the way that the argument names.
 #define _GNU_SOURCE
 #include "machine.h"
 #include <pthread.h>

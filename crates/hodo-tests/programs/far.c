@@ -1,5 +1,5 @@
-// Loads a library again and again, farther than a jump reaches from all others: what lies between is taken. The argument is the library,
-// which has a function `plugin`.
+// Repeatedly loads a library farther from all others than a jump reaches, because everything in between is taken. The
+// argument is the library, which has a function `plugin`.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@ __attribute__((noipa)) int use(const char *path, int n) {
     return result;
 }
 
-// Takes all room for this many bytes within 3 GiB below the C library: what is mapped then is mapped below.
+// Takes all free ranges of this size within 3 GiB below the C library: later mappings are then made below.
 static int take(unsigned long size) {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     char *at;

@@ -1,4 +1,4 @@
-// Opens a library under a filter of system calls that knows no signals.
+// Opens a library under a system call filter that allows no signal calls.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <linux/audit.h>

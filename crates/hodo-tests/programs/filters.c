@@ -1,4 +1,4 @@
-// A tree of calls of which filters show parts.
+// A call tree of which filters show parts.
 #include <stdio.h>
 #include <time.h>
 

@@ -1,4 +1,4 @@
-// A USDT probe that is executed only where it is wanted. Says how many want it, for each byte of the input.
+// A USDT probe that is executed only while it is wanted. For each byte of input, prints how many users want it.
 #include <stdio.h>
 
 __asm__(".data\n.balign 2\n.globl wanted\nwanted: .short 0\n.text\n");

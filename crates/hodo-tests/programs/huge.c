@@ -1,4 +1,5 @@
-// Data of 5 GiB right after the code: nearly no room within 2 GiB of it. Built with the large code model where it takes that.
+// 5 GiB of data right after the code: almost no room is within 2 GiB of it. Built with the large code model where that
+// is needed.
 #include <stdio.h>
 
 static char data[5l << 30];

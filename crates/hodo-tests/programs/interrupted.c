@@ -32,7 +32,7 @@ NOINLINE int outer(struct item *item, int k) { return middle(item, k) * 2; }
 
 int main(int argc, char **argv);
 
-// The address of one of `frames` is in a function that is no longer than `size`.
+// Returns whether one of the addresses in `frames` is in a function that is no longer than `size`.
 static int has(void **frames, int count, void *function, long size) {
     for (int i = 0; i < count; i++)
         if ((char *)frames[i] >= (char *)function && (char *)frames[i] < (char *)function + size)

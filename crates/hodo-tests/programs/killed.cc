@@ -1,4 +1,4 @@
-// Goes on when hodo is killed: opens libraries, makes threads and children, throws exceptions. Until its input ends.
+// Continues when hodo is killed: opens libraries, starts threads and children, throws exceptions, until its input ends.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Calls that are left in other ways than by returning, and a tree of them that the program keeps by itself: it prints the depth
-// and the name of each function of its own that is called, in order.
+// Calls that are left in other ways than by returning, and a tree of them that the program keeps itself: it prints the
+// depth and the name of each of its own functions that is called, in order.
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ FN t_leaf(void) { IN("t_leaf"); sink++; OUT; }
 
 FN t_thrower(int n, int big) {
     IN("t_thrower");
-    // Frames larger than what the bits of the stack pointer tell apart.
+    // A frame larger than the range that the bits of the stack pointer in a record tell apart.
     volatile char *room = (volatile char *)__builtin_alloca(big ? 40000 : 64);
     room[0] = (char)n;
     t_leaf();
@@ -54,7 +54,7 @@ FN t_loop(int big) {
     OUT;
 }
 
-// What is called first after a jump is setjmp itself.
+// The first function called after a jump is setjmp itself.
 FN t_anew(void) {
     IN("t_anew");
     for (volatile int i = 0; i < 3; i++) {
@@ -99,7 +99,7 @@ FN t_signals(int jumps) {
     OUT;
 }
 
-// Handlers run on a stack that is a part of this frame, above those of the functions that they interrupt.
+// Handlers run on a stack that is part of this frame, above the frames of the functions that they interrupt.
 FN t_stack_in_frame(void) {
     IN("t_stack_in_frame");
     static const size_t size = 32768;

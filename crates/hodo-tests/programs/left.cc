@@ -1,5 +1,5 @@
-// The same with exceptions: caught where they are thrown, some frames up, thrown again, on their way through functions of C, with
-// and without destructors.
+// Like left.c, with exceptions: caught where they are thrown, some frames up, rethrown, passing through C functions,
+// with and without destructors.
 #define NO_MAIN
 #include "left.c"
 #include <stdexcept>

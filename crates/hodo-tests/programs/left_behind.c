@@ -1,4 +1,5 @@
-/* Leaves a process behind, whose number it prints. That one works until the first file is there, and then writes the second. */
+/* Leaves a process behind, and prints its number. That process works until the first file exists, and then writes
+ * the second. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// Random calls, jumps out of functions and handlers, and exceptions, with the tree that left.c keeps. The argument is the seed.
+// Random calls, jumps out of functions and handlers, and exceptions, with the tree that left.c keeps. The argument is
+// the seed.
 #define NO_MAIN
 #include "left.c"
 #include <string.h>
@@ -10,7 +11,7 @@ static unsigned below(unsigned n) {
 }
 
 struct Landing { sigjmp_buf buf; Landing *outer; };
-// Jumps lead to one of these; never past a try, whose exceptions come instead.
+// Jumps go to one of these; never past a try block, where exceptions are used instead.
 static Landing *volatile landing;
 static volatile int tries, handling;
 

@@ -1,4 +1,4 @@
-// dlopen and dlclose, again and again; the argument is a library with a function `plugin`.
+// Repeats dlopen and dlclose; the argument is a library with a function `plugin`.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>

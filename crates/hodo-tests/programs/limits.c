@@ -1,4 +1,4 @@
-// Sets limits on address space and data while it runs, asks for them, and tries them.
+// Sets limits on address space and data at run time, reads them back, and tests them.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ static void show(const char *when, int resource) {
            result, (long long)other.rlim_cur, (long long)other.rlim_max);
 }
 
-// Is there room for so much?
+// Returns whether there is room for this many bytes.
 static int room(unsigned long bytes) {
     void *p = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)

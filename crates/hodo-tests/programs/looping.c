@@ -1,4 +1,4 @@
-/* Is in one loop nearly all the time, until its input ends; tells whether each round was whole. */
+/* Spends nearly all its time in one loop until its input ends; reports whether each round was complete. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* What differs between processors in the contexts of signal handlers and in instructions that fault. */
+/* What differs between architectures in signal contexts and in faulting instructions. */
 #ifndef MACHINE_H
 #define MACHINE_H
 #include <signal.h>
@@ -8,7 +8,7 @@
 #define CONTEXT_PC(context) (((ucontext_t *)(context))->uc_mcontext.__gregs[REG_PC])
 #define CONTEXT_RESULT(context) (((ucontext_t *)(context))->uc_mcontext.__gregs[REG_A0])
 #define BREAKPOINT "c.ebreak"
-/* Bytes that the handler of a breakpoint has to step over itself. */
+/* How many bytes a breakpoint's handler must skip itself. */
 #define BREAKPOINT_STAYS 2
 /* Two bytes that are no instruction. */
 #define ILLEGAL "c.unimp"

@@ -1,4 +1,5 @@
-// Threads with small stacks side by side, far from where stacks usually are, come to their first traced function at the same time.
+// Threads with small adjacent stacks, far from where stacks usually are, reach their first traced function at the same
+// time.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-// Small cases of what programs may ask of the system: each runs in a child of its own, and says what it has seen.
+// Small cases of what programs may ask of the system: each runs in its own child, and prints what it has seen.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static void say(const char *what, long value) {
     fflush(stdout);
 }
 
-// A result, or the error.
+// Prints a result, or the error.
 static void tell(const char *what, long result) {
     if (result < 0) printf("  %s: %s\n", what, strerror(errno));
     else printf("  %s: ok\n", what);

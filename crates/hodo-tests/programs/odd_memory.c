@@ -34,7 +34,7 @@ static void written_and_restored(void) {
     say("called", victim(5));
 }
 #ifdef __x86_64__
-// The copies have whatever the functions have.
+// The copies contain whatever the functions contain.
 static void copied(void) {
     unsigned char *p = page(PROT_READ | PROT_EXEC, 1 << 16);
     char *low = (char *)victim < (char *)other ? (char *)victim : (char *)other;

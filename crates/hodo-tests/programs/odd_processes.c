@@ -10,7 +10,7 @@ static pid_t made(unsigned long flags) {
     if (pid < 0) tell("clone", pid);
     return pid;
 }
-// In a namespace of its own, or for want of rights not at all.
+// Runs in its own namespace, or not at all if the rights are missing.
 static int apart(int flags) {
     int r = unshare(flags);
     tell("unshare", r);

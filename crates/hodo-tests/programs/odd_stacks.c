@@ -1,4 +1,4 @@
-// Stacks in all kinds of memory, also where the program has memory of its own at the place of their shadow.
+// Stacks in all kinds of memory, also where the program has its own memory in place of their shadow.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -78,7 +78,7 @@ int main(void) {
     int file = open("stack", O_RDWR | O_CREAT | O_TRUNC, 0600);
     ftruncate(file, SIZE);
     run("file", mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), SIZE);
-    // Where the shadow of the last ones would be, there is something already.
+    // Something is already mapped where the shadow of the last stacks would be.
     unsigned long stack = 0x320000000000;
     char *own = at((stack - DISTANCE) & ~0xFFFFFul, 4ul << 20, private);
     memset(own, 0x5A, 4ul << 20);
@@ -90,7 +90,7 @@ int main(void) {
     for (long i = 0; i < 4l << 20; i++)
         wrong += own[i] != 0x5A;
     printf("%ld wrong\n", wrong);
-    // Threads whose stacks have one piece of the shadow in common.
+    // Threads whose stacks share a piece of the shadow.
     odd = at(0x330000000000, 4 * SIZE, private);
     pthread_t threads[4];
     for (long i = 0; i < 4; i++)

@@ -1,5 +1,5 @@
-// What gcc's -fipa-ra makes of local functions: callers keep values in registers that the ABI calls clobbered,
-// because the callee's body leaves them alone.
+// What gcc's -fipa-ra does with local functions: callers keep values in registers that the ABI calls clobbered, because
+// the callee's body does not change them.
 #include <stdio.h>
 
 static long memory[64];

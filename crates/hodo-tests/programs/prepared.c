@@ -1,4 +1,5 @@
-// Built with the compiler's own sites for tracers: -pg, -fpatchable-function-entry, -finstrument-functions, XRay, ….
+// Built with sites that the compiler prepares for tracers: -pg, -fpatchable-function-entry, -finstrument-functions,
+// XRay, ….
 #include <stdio.h>
 
 __attribute__((noinline)) int leaf(int n) {

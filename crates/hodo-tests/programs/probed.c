@@ -1,4 +1,4 @@
-// Functions to be probed: with arguments, with memory after them that may not be there, with a loop, in eight threads.
+// Functions to probe: with arguments, with pointers that may be invalid, with a loop, in eight threads.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

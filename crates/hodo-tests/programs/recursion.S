@@ -1,9 +1,9 @@
-/* Recursion whose call is among the first instructions: a call of what it is among. */
+/* Recursion whose call is among the first instructions, and goes to the function that starts with them. */
 	.text
 	.globl	early
 	.type	early, @function
 #if defined(__riscv)
-/* long early(long depth): all registers that calls may change are in use, so a long jump takes much room. */
+/* long early(long depth): all registers that calls may change are in use, so a long jump needs much room. */
 early:
 	.cfi_startproc
 	addi	sp, sp, -16

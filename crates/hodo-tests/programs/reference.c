@@ -1,4 +1,4 @@
-/* A little of everything that makes code branch, so that each instruction has its own count. */
+/* A bit of everything that makes code branch, so that each instruction has its own count. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

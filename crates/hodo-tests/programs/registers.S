@@ -1,8 +1,9 @@
 // Calls with every register filled: what the callee sees, and what the caller sees afterwards, goes to memory.
 
 #if defined(__riscv)
-// An image has 32 general and 32 floating-point registers, fcsr, vtype, vl, vcsr, and 32 vector registers of at most 32 bytes; 1568 bytes.
-// One register is free for the address of an image only once its value is in the thread's own memory, which is near tp.
+// An image has 32 general and 32 floating-point registers, fcsr, vtype, vl, vcsr, and 32 vector registers of at most 32
+// bytes; 1568 bytes.
+// A register becomes free for an image's address only once its value is in the thread's own memory, which is near tp.
     .option arch, +v1p0
 
     .section .tbss, "awT", @nobits
@@ -142,7 +143,7 @@ FUNCTION short_first
     ret
 END short_first
 
-// Begins with what marks targets of indirect calls, where that is in force (`lpad`).
+// Begins with the instruction that marks targets of indirect calls, where that is enforced (`lpad`).
     .p2align 4
 FUNCTION marked
     auipc zero, 0
@@ -176,7 +177,7 @@ FUNCTION jumps_on
     j long_first
 END jumps_on
 
-// A loop whose first instruction is that of the function: one call, which goes round twice.
+// A loop that begins at the function's first instruction: one call, two iterations.
     .p2align 4
 FUNCTION looping
     not t3, t3
@@ -361,7 +362,7 @@ FUNCTION jumps_on
     jmp long_first
 END jumps_on
 
-// A loop whose first instruction is that of the function: one call, however often it goes round.
+// A loop that begins at the function's first instruction: one call, however many iterations.
     .p2align 4
 FUNCTION looping
     decl counter(%rip)

@@ -1,4 +1,4 @@
-// Every register at a call and at a return must be what it would be alone. The calls are in registers.S.
+// At a call and at a return every register must be what it would be without tracing. The calls are in registers.S.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +8,12 @@
 #include <sys/auxv.h>
 
 struct image {
-    uint64_t general[32]; // by their numbers; those that are not compared are 0
+    uint64_t general[32]; // by number; those that are not compared are 0
     uint64_t floating[32];
     uint64_t fcsr, vtype, vl, vcsr;
     uint8_t vectors[32 * 32];
 };
-// Whether there are vector registers, of at most 256 bits.
+// The length of vector registers in bytes, at most 32; 0 if there are none.
 int vectors;
 #else
 struct image {
@@ -57,7 +57,7 @@ static void fill(struct image *image) {
         image->general[i] = 0;
     // See `looping`.
     image->general[T3] >>= 1;
-    // Any flags, any of the five roundings.
+    // Any flags, any of the five rounding modes.
     image->fcsr = (next() & 0x1f) | next() % 5 << 5;
     // Elements of any of four sizes, one register or eight, any part of them.
     uint64_t size = next() % 4, length = vectors ? vectors * 8 / (8 << size) : 0;
@@ -69,7 +69,7 @@ static void fill(struct image *image) {
     memset(image->vectors + 32 * vectors, 0, sizeof image->vectors - 32 * (size_t)vectors);
 }
 
-// What a function that changes all of them may leave in them is up to it: t0 to t6, and a2 to a7.
+// The scratch registers that a function which changes all of them may leave with any value: t0 to t6, and a2 to a7.
 #define OF_NO_RESULT 0xf003f0e0u
 
 static int differ(const char *name, const char *when, struct image *want, struct image *got, uint64_t sp) {

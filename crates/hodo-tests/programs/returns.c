@@ -1,5 +1,5 @@
-// Functions whose returns are probed, and that count them: ordinary, recursive, left by longjmp, left by a jump to another
-// function, in threads and in children. Prints the counts by name.
+// Functions whose returns are probed, and that count them: ordinary, recursive, left by longjmp, left by a jump to
+// another function, in threads and in children. Prints the counts by name.
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@ FUNCTION int leaves(int n) {
 
 FUNCTION int last(int n) { return n + 1; }
 
-// These jump to what they call last, with -O2.
+// With -O2 these end in a jump to the last function that they call.
 FUNCTION int middle(int n) {
     sink = n;
     return last(n * 2);
@@ -54,7 +54,7 @@ FUNCTION long in_thread(long n) {
     return n;
 }
 
-// A loop whose head is the function's first instruction.
+// A loop that begins at the function's first instruction.
 __attribute__((naked, noipa)) long begins_with_a_loop(long n) {
 #if defined(__riscv)
     __asm__("addi a0, a0, -1; addi t0, t0, 1; bgtz a0, begins_with_a_loop; li a0, 1; ret");

@@ -1,6 +1,6 @@
-// Installs a seccomp filter and calls on. The argument: `kill`, everything is forbidden but write and exit;
-// `errno`, likewise, with an error instead of death; `strict`, the kernel's own strict mode; `threads`, a filter for all
-// threads of which one calls on.
+// Installs a seccomp filter and keeps making calls. The argument: `kill`: everything is forbidden except write and
+// exit; `errno`: the same, with an error instead of death; `strict`: the kernel's own strict mode; `threads`: a filter
+// for all threads, one of which keeps making calls.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// The kernel's headers, as far as they are needed: not every libc's compiler finds them.
+// The parts of the kernel's headers that are needed: not every libc's compiler finds the headers.
 struct sock_filter {
     unsigned short code;
     unsigned char jt, jf;

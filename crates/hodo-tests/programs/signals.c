@@ -11,8 +11,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-// Microseconds from signal to signal: longer than a tracer needs for one, or nothing else is ever done. Machines for RISC-V are slow,
-// emulated ones above all.
+// Microseconds between signals: longer than a tracer needs for one, or nothing else would ever run. Machines for RISC-V
+// are slow, emulated ones most of all.
 #if defined(__riscv)
 #define EVERY 20000
 #define ROUNDS 200000

@@ -1,5 +1,5 @@
-// C++ exceptions through functions whose frames are as small as they can be, to a handler right above: unwinders know a handler by
-// an address on the stack, and so small frames are near each other.
+// C++ exceptions through functions with the smallest possible frames, to a handler just above: unwinders identify a
+// handler by an address on the stack, and small frames are close together.
 #include <cstdio>
 
 #define FUNCTION __attribute__((noipa))

@@ -1,4 +1,4 @@
-// What debugging information tells of: lines, inlined functions, variables of all types. Prints what a probe must see.
+// What debugging information describes: lines, inlined functions, variables of all types. Prints what a probe must see.
 #include <stdbool.h>
 #include <stdio.h>
 

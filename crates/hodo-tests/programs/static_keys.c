@@ -1,5 +1,5 @@
-// Branches on static keys: nops and jumps that the program itself changes, again and again, while a second thread executes them.
-// Compiled with -DLIBRARY it is a library with keys and branches of its own; with -DUSER its branches ask keys of that library.
+// Branches on static keys: nops and jumps that the program changes repeatedly while a second thread executes them. With
+// -DLIBRARY it is a library with its own keys and branches; with -DUSER its branches use keys of that library.
 #include "static_keys.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ CODE long first(long x) {
     return x + 1;
 }
 
-// It comes after one short instruction.
+// The branch comes after one short instruction.
 CODE long second(long x) {
     x += 5;
     if (LIKELY(fast, 0))
@@ -32,7 +32,7 @@ CODE long second(long x) {
     return x;
 }
 
-// This many bytes that a short jump does not lead across them.
+// Enough bytes that a short jump does not reach across them.
 #ifdef __riscv
 #define PADDING "j 1f\n.rept 1100\nnop\n.endr\n1:"
 #else
@@ -48,7 +48,7 @@ CODE long distant(long x) {
     return y;
 }
 
-// It is a jump in the file.
+// The branch is a jump in the file.
 CODE long jumps(long x) {
     if (LIKELY_OFF(levels, 96))
         x += 11;
@@ -57,7 +57,7 @@ CODE long jumps(long x) {
     return x;
 }
 
-// It is in a loop, and its target is the loop's beginning.
+// The branch is in a loop, and its target is the start of the loop.
 CODE long looping(long x) {
     long sum = 0;
     for (long i = 0; i < 10; i++) {
@@ -70,7 +70,7 @@ CODE long looping(long x) {
     return sum;
 }
 
-// It has a frame and calls.
+// It has a frame and makes calls.
 CODE long calling(long x) {
     long y = first(x) + 1;
     if (UNLIKELY(levels, 0))
@@ -78,7 +78,7 @@ CODE long calling(long x) {
     return second(y) + x;
 }
 
-// Short enough for every kind of patch to look at what is after the branch.
+// So short that every kind of patch must look at what follows the branch.
 CODE long tiny(long x) {
     asm volatile("nop" : "+r"(x));
     if (UNLIKELY(verbose, 0))
@@ -93,7 +93,7 @@ CODE long all(long x) {
 #ifndef LIBRARY
 static atomic_int stop;
 
-// Nothing that it computes can be told, for it runs while the keys change; but it must come to its end.
+// Its result is unpredictable, because it runs while the keys change; but it must finish.
 static void *busy(void *count) {
     while (!atomic_load(&stop)) {
         all(4);
@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
     static atomic_long count;
     pthread_t thread;
     begin_switching();
-    // Until the input ends, everything is switched, and nothing switches.
+    // Until the input ends, everything is switched on, and nothing switches.
     if (argc > 1 && !strcmp(argv[1], "wait")) {
         for (int key = 0; key < 5; key++)
             set(keys[key], key != 1);

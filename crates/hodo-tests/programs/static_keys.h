@@ -15,7 +15,7 @@ struct key {
     uint64_t length, index;
 } __attribute__((aligned(8)));
 
-// Of <linux/membarrier.h>.
+// From <linux/membarrier.h>.
 enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
 
 #define ON (1u << 31)
@@ -25,7 +25,7 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
 #define ELEMENT(flags, text, index)                                     \
     {0, 4 | (flags), text, sizeof text - 1, index}
 
-// How far the jump's target is tells the assembler which of the two nops, or of the two jumps, it is.
+// The distance of the jump's target decides which of the two nops, or of the two jumps, the assembler emits.
 #if defined(__riscv)
 #ifdef __riscv_compressed
 #define NEAR "(((%l[yes] - 771b) <= 2046) & ((%l[yes] - 771b) >= -2048))"
@@ -37,14 +37,14 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
     ".skip " NEAR " & 1, 0x01\n.skip " NEAR " & 1, 0x00\n"              \
     ".skip ~" NEAR " & 1, 0x13\n.skip ~" NEAR " & 3, 0x00\n"
 #define JUMP ".option push\n.option norelax\nj %l[yes]\n.option pop\n"
-// The word with the key's address, once for each key.
+// The word with the key's address, once per key.
 #define SLOT_OF(id) ".Lslot_" #id " - ."
 #define SLOT(id)                                                        \
     ".ifndef .Lslot_" #id "\n"                                          \
     ".pushsection .data.rel.ro.hodo_keys,\"aw\",@progbits\n.balign 8\n" \
     ".Lslot_" #id ": .quad " #id "\n"                                   \
     ".popsection\n.endif\n"
-// What the instructions between a nop and a jump change.
+// What the intermediate instructions between a nop and a jump change.
 #define CHANGED "t6"
 #else
 #define NEAR "((%l[yes] - 771b - 2) <= 127) & ((%l[yes] - 771b - 2) >= -128)"
@@ -73,7 +73,7 @@ enum { SYNC_CORE = 1 << 5, REGISTER_SYNC_CORE = 1 << 6 };
     end:                                                                \
         taken;                                                          \
     })
-// Of a key that is off in the beginning, and of one that is on.
+// For a key that is initially off, and for one that is initially on.
 #define UNLIKELY(id, offset) BRANCH(NOP, id, offset)
 #define LIKELY(id, offset) (!BRANCH(NOP, id, offset + 1))
 #define LIKELY_OFF(id, offset) (!BRANCH(JUMP, id, offset + 1))
@@ -84,7 +84,7 @@ extern const int32_t __stop_hodo_keys[][4] __attribute__((weak, visibility("hidd
 
 static int memory = -1;
 
-// Has to be called before keys are switched.
+// Must be called before keys are switched.
 __attribute__((unused)) static void begin_switching(void) {
     memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     if (memory < 0
@@ -97,7 +97,7 @@ __attribute__((unused)) static void begin_switching(void) {
     }
 }
 
-// From now on every thread executes what has been written.
+// From now on every thread executes what was written.
 static long synchronize(unsigned char *at, size_t count) {
 #ifdef __riscv
     return syscall(SYS_riscv_flush_icache, at, at + count, 0);
@@ -114,8 +114,8 @@ static void put(unsigned char *at, const unsigned char *bytes, size_t count) {
 }
 
 #ifdef __riscv
-// Each of the three steps leaves a whole instruction, also where its bytes are seen one by one: `lui x0` with any number, `c.nop` with
-// any number, or `c.addi` of t6.
+// Each of the three steps leaves a whole instruction, even if its bytes become visible one by one: `lui x0` with any
+// number, `c.nop` with any number, or `c.addi` to t6.
 static void change(unsigned char *code, long target, int jump) {
     uint32_t d = (uint32_t)(target - (long)code);
     int size = (*code & 3) == 3 ? 4 : 2;
@@ -129,7 +129,7 @@ static void change(unsigned char *code, long target, int jump) {
     memcpy(wanted, &word, 4);
     if (!memcmp(code, wanted, (size_t)size))
         return;
-    // The byte that tells which instruction it is.
+    // The byte that distinguishes the instructions.
     int kind = size == 4 ? 0 : 1;
     put(code + kind, &between, 1);
     if (size == 4)
@@ -139,7 +139,7 @@ static void change(unsigned char *code, long target, int jump) {
     put(code + kind, wanted + kind, 1);
 }
 #else
-// Each of the three steps leaves a whole instruction: `test` with any number changes but the flags.
+// Each of the three steps leaves a whole instruction: `test` with any number changes only the flags.
 static void change(unsigned char *code, long target, int jump) {
     static const unsigned char nop5[5] = {0x0f, 0x1f, 0x44, 0, 0}, nop2[2] = {0x66, 0x90};
     int size = *code == 0x66 || *code == 0xeb ? 2 : 5;
@@ -158,7 +158,7 @@ static void change(unsigned char *code, long target, int jump) {
 }
 #endif
 
-// Makes all branches on a key what they are while it is on or off.
+// Makes all branches on a key match its state.
 __attribute__((noipa, unused)) static void apply(struct key *key, int on) {
     for (const int32_t(*entry)[4] = __start_hodo_keys; entry < __stop_hodo_keys; entry++) {
         const char *at = (const char *)*entry;

@@ -1,7 +1,6 @@
-// Lets the processor single-step through calls: a signal handler runs between any two instructions, and makes a call of its
-// own where a record is being made. Many calls that are not stepped through come in between, so that all of this is done
-// where one chunk of the trace ends and the next begins; the argument is the number of records from one such place to the
-// next.
+// Single-steps through calls: a signal handler runs between any two instructions, and makes a call of its own where a
+// record is being made. Many calls that are not stepped come in between, so that all of this happens where one chunk of
+// the trace ends and the next begins. The argument is the number of records between two such places.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +18,7 @@ __attribute__((noinline, noclone)) int leaf(int x) {
 __attribute__((noinline, noclone)) void in_handler(void) { handled++; }
 
 static void on_step(int signal, siginfo_t *info, void *context) {
-    // cmp rcx, gs:[…]: there is a place for the record, and it is looked whether the chunk has it.
+    // cmp rcx, gs:[…]: the stub has reserved a place for the record, and checks whether it is inside the chunk.
     const unsigned char compare[] = {0x65, 0x48, 0x3B, 0x0C, 0x25};
     ucontext_t *state = context;
     if (!memcmp((void *)state->uc_mcontext.gregs[REG_RIP], compare, sizeof compare))
@@ -32,7 +31,7 @@ int main(int argc, char **argv) {
     sigaction(SIGTRAP, &action, 0);
     int wrong = 0;
     for (int round = 0; round < 100; round++) {
-        // A call makes two records, and with those of the handler six.
+        // A call makes two records, or six with those of the handler.
         long fill = round == 0 ? period - 80 : period - 4 * 6;
         for (long i = 0; i < fill / 2; i++, calls++)
             wrong += leaf(7) != 8;

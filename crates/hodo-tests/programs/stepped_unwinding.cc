@@ -1,5 +1,5 @@
-// Unwinds from each instruction: the processor single-steps through calls, and the handler takes a backtrace, or throws an
-// exception after so many steps. Threads that profile themselves do the same from wherever a timer finds them.
+// Unwinds from each instruction: the processor single-steps through calls, and the handler takes a backtrace, or throws
+// an exception after a number of steps. Threads that profile themselves do the same wherever a timer interrupts them.
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -41,7 +41,7 @@ NOIPA int outer(int n) {
     return saves(n, 1, 2, 3, 4, 5) + with_room(n) + aligned(n) + loops(numbers, n);
 }
 
-// The callers that must be seen, and how many there have to be above the handler.
+// The callers that must be seen, and how many there must be above the handler.
 static uintptr_t root, root_end;
 static volatile int samples, good;
 
@@ -63,7 +63,7 @@ static volatile int countdown;
 NOIPA bool throws_after(int steps);
 
 static void on_throw(int, siginfo_t *, void *context) {
-    // Where exceptions are expected is known for calls only.
+    // The tables say only for calls where exceptions are expected.
     uintptr_t at = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] - (uintptr_t)throws_after;
     if (at > 200 && countdown-- == 0)
         throw 42;

@@ -1,4 +1,5 @@
-// What pagers and editors do at ^Z: tidy up, stop, and go on where they were. With an argument: what others do.
+// What pagers and editors do at ^Z: tidy up, stop, and continue where they were. With an argument: what other programs
+// do.
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// Functions that throw through a frame with a destructor, until `ending`. `wrong` counts what was not cleaned up once.
+// Functions that throw through a frame with a destructor, until `ending`. `wrong` counts what was not cleaned up
+// exactly once.
 #include <atomic>
 #include <stdexcept>
 

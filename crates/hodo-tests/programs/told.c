@@ -1,4 +1,4 @@
-// Counts the signals that it gets, and ends when there have been none for a while.
+// Counts the signals that it receives, and ends when there have been none for a while.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

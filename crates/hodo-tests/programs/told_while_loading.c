@@ -1,5 +1,5 @@
-// Loads and unloads a library (the argument) while a child ends, 100 times: SIGCHLD often comes while a tracer looks at the libraries.
-// Prints of how many children the handler was not told.
+// Loads and unloads a library (the argument) while a child ends, 100 times: SIGCHLD often comes while a tracer examines
+// the libraries. Prints how many children the handler was not told about.
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>

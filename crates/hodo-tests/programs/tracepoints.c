@@ -1,6 +1,6 @@
-// Tracepoints as hodo-keys makes them: a branch on a static key around the call of a function with a USDT probe.
-// What is done is told by the first argument; it tells how often the probes were reached. With -DLIBRARY it is a library. With -DUSER it takes
-// keys and probes from another file, which has been made with -DSHARED.
+// Tracepoints as hodo-keys makes them: a branch on a static key around the call of a function with a USDT probe. The
+// first argument says what to do; the program reports how often the probes were reached. With -DLIBRARY it is a
+// library. With -DUSER it uses keys and probes from another file, which was built with -DSHARED.
 #include "static_keys.h"
 
 #include <dlfcn.h>
@@ -26,7 +26,7 @@
         ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" places "\"\n") \
         NOTE(".note.hodo.tracepoint", "hodo", 1, ".quad 990b\n" \
         ".asciz \"" group "\"\n.asciz \"" name "\"\n.asciz \"" names "\"\n"))
-// Where functions have their arguments.
+// The registers that functions get their arguments in.
 #ifdef __riscv
 #define LONG1 "8@a0"
 #define LONG2 "8@a1"
@@ -94,7 +94,7 @@ __attribute__((noipa)) long work(long x) {
 }
 
 #ifndef LIBRARY
-// 0, or the number of the process whose thread changes keys, in its upper half, and that of the thread. A note tells where it is.
+// 0, or the process ID (upper half) and the ID of the thread that is changing keys. A note says where this word is.
 __attribute__((used)) static uint64_t lock;
 asm(NOTE(".note.hodo.keys", "hodo", 2, ".quad lock\n"));
 
@@ -104,7 +104,7 @@ __attribute__((noipa)) static void hold(struct key *key, int change_by) {
     uint32_t before = __atomic_fetch_add(&key->state, (uint32_t)change_by, __ATOMIC_SEQ_CST);
     int on = before + (uint32_t)change_by != 0;
     if ((before != 0) != on) {
-        // Whoever changes the key or its branches now is in trouble.
+        // Whoever changes the key or its branches now breaks something.
         usleep(1000);
         apply(key, on);
     }
@@ -116,14 +116,14 @@ static atomic_int stop;
 static void *busy(void *unused) {
     for (long x = 0; !atomic_load(&stop); x++) {
         work(x);
-        // What is recorded of it is not to take longer to show than it runs.
+        // Showing what is recorded of it should not take longer than running it.
         if (x % 4 == 0)
             usleep(100);
     }
     return unused;
 }
 
-// Until its input ends: the main thread switches the keys, another executes the branches.
+// Until its input ends: the main thread switches the keys, another thread executes the branches.
 static void until_told(int switching) {
     pthread_t thread;
     pthread_create(&thread, 0, busy, 0);
@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "wait") || !strcmp(what, "switch")) {
         until_told(*what == 's');
     } else if (!strcmp(what, "own")) {
-        // Held by the program, too: nothing changes for others then.
+        // The program holds it, too: then nothing changes for others.
         hold(&request_key, 1);
         work(3);
         hold(&request_key, -1);

@@ -1,4 +1,4 @@
-// Two functions whose parameters have the same name and other types.
+// Two functions whose parameters have the same name but different types.
 #include <stdio.h>
 
 __attribute__((noipa)) long wide_of(long n) { return n + 1; }

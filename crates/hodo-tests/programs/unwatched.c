@@ -1,4 +1,4 @@
-// A thread loads a library, and another one, which has been in no system call since, makes those of its code.
+// One thread loads a library; another, which has made no system call since, makes those in the library's code.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
     usleep(100000);
     calls = (call **)dlsym(library, "calls");
     while (!reading) usleep(1000);
-    // Nothing comes of these.
+    // These have no effect.
     for (int i = 0; i < 4; i++) {
         usleep(50000);
         pthread_kill(thread, SIGURG);

@@ -1,4 +1,4 @@
-// System calls that can get no probe: code that the kernel knows by its addresses, as a restartable sequence.
+// System calls that cannot have a probe: code that the kernel knows by address, as a restartable sequence.
 #ifdef __riscv
 #define PPID "li a7, 173\n ecall\n"
 #define READ "li a7, 63\n ecall\n"

@@ -1,4 +1,4 @@
-// Calls with vector registers in use, on stacks that nobody has used before. Only on RISC-V.
+// Calls with vector registers in use, on stacks that have not been used before. Only on RISC-V.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -11,15 +11,15 @@
 #include <unistd.h>
 
 #define V (1ul << ('V' - 'A'))
-// PR_RISCV_V_SET_CONTROL: off for what is executed next; on.
+// PR_RISCV_V_SET_CONTROL: off after the next exec; on.
 #define SET_CONTROL 69
 #define NEXT_OFF (1 << 2)
 #define ON 2
 
-// Far from the program, its libraries and its stack, with room at the distance of shadows below.
+// Far from the program, its libraries and its stack, with room for their shadow below.
 #define STACKS 0x3000000000ul
 #define DISTANCE 0x2000000840ul
-// Each has another megabyte than its neighbours.
+// Each stack is in a different megabyte.
 #define STEP (3ul << 20)
 #define SIZE (1ul << 16)
 
@@ -30,7 +30,7 @@ __attribute__((noinline, noclone)) long touched(long x) {
     return x * 3 + sink % 2;
 }
 
-// Control registers: length, type, rounding and saturation, first element. Behind them, the registers, one after the other.
+// Control registers: length, type, rounding and saturation, first element. The registers follow, one after the other.
 enum { CONTROL = 32, LONGEST = 32 * 8192 };
 
 // with_vectors(before, after, stack, x): calls touched(x) on that stack, with these registers. Returns what it returns.
@@ -121,7 +121,7 @@ static char *new_stack(int number) {
     return (char *)at + SIZE - 64;
 }
 
-// What belongs to the program where the shadow of a stack would be.
+// Maps memory of the program where the shadow of a stack would be.
 static void occupy(int number) {
     void *at = (void *)((STACKS + number * STEP + SIZE - DISTANCE) & -4096ul);
     mmap(at, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
         return 3;
     }
     if (!strcmp(how, "forbidden")) {
-        // Instructions that use vectors end the program here.
+        // Here, instructions that use vectors end the program.
         long sum = 0;
         for (int i = 0; i < 20; i++)
             sum += on_stack(new_stack(i), i);

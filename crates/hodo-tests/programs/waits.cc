@@ -1,5 +1,5 @@
-// System calls that wait: cancelled, interrupted by handlers that take backtraces, in children of all kinds, with addresses
-// that are wrong.
+// Waiting system calls: cancelled, interrupted by handlers that take backtraces, in all kinds of children, with invalid
+// addresses.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>

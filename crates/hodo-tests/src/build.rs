@@ -22,7 +22,7 @@ pub enum Kind {
     StaticPie,
     /// Dynamic without a symbol table.
     Stripped,
-    /// Dynamic, with `endbr64` at every branch target, where there is such a thing.
+    /// Dynamic, with `endbr64` at every branch target, where that exists.
     Cet,
     /// Dynamic musl.
     Musl,
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// Whether functions can be told by name.
+    /// Returns whether functions have names.
     pub fn has_names(self) -> bool {
         self != Self::Stripped
     }
@@ -74,14 +74,14 @@ impl Kind {
         matches!(self, Self::Musl | Self::MuslStatic)
     }
 
-    /// Whether this machine can build it.
+    /// Returns whether this machine can build it.
     pub fn is_available(self) -> bool {
-        // That of other machines uses the word that leads to control blocks.
+        // On other architectures it uses the word that points to control blocks.
         !self.is_musl() || cfg!(target_arch = "x86_64") && has_tool("musl-gcc")
     }
 }
 
-/// What compiles a source file, by its ending.
+/// The compiler for a source file, by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// `.c`, `.S`
@@ -106,14 +106,14 @@ impl Language {
     }
 }
 
-/// Whether a program of this name is in PATH.
+/// Returns whether a program of this name is in PATH.
 pub fn has_tool(name: &str) -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
     })
 }
 
-/// Whether a compiler has the libraries that programs with these flags need.
+/// Returns whether a compiler has the libraries that programs with these flags need.
 ///
 /// # Panics
 /// If no file can be written, or the compiler is not installed.
@@ -136,7 +136,7 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }
 
-/// A new, empty directory of a test.
+/// Makes a new, empty directory for a test.
 pub fn scratch(test: &str) -> PathBuf {
     let directory = temporary().join("runs").join(test);
     if directory.exists() {
@@ -146,15 +146,15 @@ pub fn scratch(test: &str) -> PathBuf {
     directory
 }
 
-/// Whether programs are only compiled, for tests that run later on another machine: `HODO_TEST_BUILDS` is set.
+/// Returns whether programs are only compiled, for tests that run later on another machine: `HODO_TEST_BUILDS` is set.
 pub(crate) fn only_builds() -> bool {
     std::env::var_os("HODO_TEST_BUILDS").is_some()
 }
 
-/// Rust's name of the other machine that programs are built for.
+/// Rust's name of the other target that programs are built for.
 const RISCV64: &str = "riscv64gc-unknown-linux-gnu";
 
-/// Builds an example of a package of this workspace. Where there is no cargo, it must have been built before.
+/// Builds an example of a package of this workspace. If there is no cargo, it must have been built before.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -169,7 +169,7 @@ pub fn example(package: &str, name: &str) -> PathBuf {
     command.args(["build", "--quiet", "--package", package, "--example", name]);
     command.arg("--target-dir");
     if only_builds() && cfg!(target_arch = "riscv64") {
-        // Cargo adds the name of the machine to the directory.
+        // Cargo adds the target's name to the directory.
         command.arg(
             target
                 .parent()
@@ -189,7 +189,7 @@ pub fn example(package: &str, name: &str) -> PathBuf {
 
 /// Compiles a program of one or more source files as `kind`, with the language's usual compiler at -O2.
 pub fn build(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {
-    // Tests for all kinds do not come to the next one then.
+    // With this set, a test of all kinds would stop after the first.
     if only_builds() {
         for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
             build_one(source, kind, flags);
@@ -218,8 +218,7 @@ fn build_one(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {
     build_with(compiler, &[source], &all)
 }
 
-/// What tells a compiler that knows several machines which one the programs are for, if that is another than it runs
-/// on.
+/// Options that tell a multi-target compiler which machine the programs are for, if it is not the one it runs on.
 fn for_machine(compiler: &str) -> &'static [&'static str] {
     match compiler {
         _ if cfg!(not(target_arch = "riscv64")) => &[],
@@ -229,7 +228,7 @@ fn for_machine(compiler: &str) -> &'static [&'static str] {
     }
 }
 
-/// Compiles source files with this compiler and these flags. The result is kept for the next run.
+/// Compiles source files with this compiler and these flags. The result is cached for the next run.
 pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
     let mut key = DefaultHasher::new();
     (compiler, flags).hash(&mut key);
@@ -252,7 +251,7 @@ pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
     static BUILDS: AtomicU32 = AtomicU32::new(0);
     let build = BUILDS.fetch_add(1, Ordering::Relaxed);
     let unfinished = result.with_extension(format!("{}-{build}", std::process::id()));
-    // The one that cargo runs.
+    // The same one that cargo uses.
     let program = Some(compiler).filter(|&name| name == "rustc");
     let program = program.and_then(|_| std::env::var_os("RUSTC"));
     let mut command = Command::new(program.unwrap_or_else(|| compiler.into()));
@@ -269,7 +268,7 @@ pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
             command.env("GOCACHE", temporary().join("go"));
             command.args(files);
         }
-        // Libraries stand after the files that need them.
+        // Libraries must come after the files that need them.
         _ => {
             command.args(flags.iter().filter(|f| !f.starts_with("-l")));
             command.arg("-o").arg(&unfinished).args(files);
@@ -284,7 +283,7 @@ pub fn build_with(compiler: &str, files: &[&str], flags: &[&str]) -> PathBuf {
         "{command:?}:\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // If another test was faster, its program runs already: it must stay the same file.
+    // If another test was faster, its program may already be running: it must stay the same file.
     match fs::hard_link(&unfinished, &result) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             panic!("{} cannot be put in place: {error}", result.display())

@@ -1,9 +1,10 @@
-//! Whole-program tests: a small program is run alone and under `hodo record`, and nothing that it shows to the outside
-//! may differ; then its trace is read, and the calls in it must be those that the source makes.
+//! Whole-program tests: a small program is run alone and under `hodo record`, and its visible behaviour must not
+//! differ. Then its trace is read, and must contain the calls that the source makes.
 //!
-//! The programs are in `programs/`, the tests in `tests/`. Environment: `HODO_BIN` is the `hodo` to test (without it,
-//! one is built); `HODO_TEST_TIMEOUT` the seconds after which a run counts as hanging; with `HODO_TEST_BUILDS` the
-//! programs are compiled and not run (all tests fail then), for tests that run later where compilers are slow.
+//! The programs are in `programs/`, the tests in `tests/`. Environment: `HODO_BIN` is the `hodo` to test (by default,
+//! one is built). `HODO_TEST_TIMEOUT` is the number of seconds after which a run counts as hanging. With
+//! `HODO_TEST_BUILDS` the programs are only compiled (all tests then fail), for tests that run later where compilers
+//! are slow.
 
 mod build;
 pub mod perfetto;
@@ -20,7 +21,7 @@ pub use skipped::{skip, temporary};
 pub use tested::hodo;
 pub use trace::Trace;
 
-/// Whether the tests run as root; those that need it say so and stop otherwise.
+/// Returns whether the tests run as root; those that need it say so and stop otherwise.
 pub fn is_root() -> bool {
     // SAFETY: geteuid only returns a number.
     unsafe { libc::geteuid() == 0 }

@@ -1,27 +1,27 @@
-//! Reads Perfetto traces: the wire format of protocol buffers, and its tracks and events.
+//! Reads Perfetto traces: the wire format of protocol buffers, and Perfetto's tracks and events.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// What a packet tells.
+/// A packet.
 #[derive(Debug, Default, Clone)]
 pub struct Packet {
     /// Nanoseconds.
     pub time: Option<u64>,
-    /// Of an event: 1 the beginning of a slice, 2 its end, 3 an instant, 4 a counter's value.
+    /// Events: 1 is the beginning of a slice, 2 its end, 3 an instant, 4 a counter's value.
     pub kind: Option<u64>,
-    /// The track of an event, or that is described.
+    /// The track of an event, or the track that the packet describes.
     pub track: u64,
-    /// Of an event.
+    /// Events only.
     pub name: String,
-    /// Of an event.
+    /// Events only.
     pub category: String,
-    /// Of an event.
+    /// Events only.
     pub annotations: BTreeMap<String, String>,
-    /// Of a counter.
+    /// Counters only.
     pub counter: Option<u64>,
-    /// Of a track that is a thread: pid, tid and name.
+    /// Tracks of threads: pid, tid and name.
     pub thread: Option<(u64, u64, String)>,
-    /// Of a track that is a process: pid and name.
+    /// Tracks of processes: pid and name.
     pub process: Option<(u64, String)>,
 }
 
@@ -84,7 +84,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Value<'_>)> {
     fields
 }
 
-/// The value of a field that a message has once.
+/// The value of a field that occurs only once in a message.
 fn only<'a>(bytes: &'a [u8], number: u64) -> Option<Value<'a>> {
     let mut all = fields(bytes).into_iter().filter(|field| field.0 == number);
     let only = all.next().map(|field| field.1);
@@ -95,7 +95,7 @@ fn only<'a>(bytes: &'a [u8], number: u64) -> Option<Value<'a>> {
 /// All packets of a trace.
 ///
 /// # Panics
-/// If it is none.
+/// If the bytes are not a trace.
 pub fn packets(trace: &[u8]) -> Vec<Packet> {
     let mut names: HashMap<u64, String> = HashMap::new();
     let mut packets = Vec::new();

@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::{hodo, temporary};
 
-/// Registers that a function has its arguments in, as definitions name them.
+/// Registers in which a function gets its arguments, as definitions name them.
 pub const ARGUMENTS: [&str; 6] = if cfg!(target_arch = "riscv64") {
     ["%a0", "%a1", "%a2", "%a3", "%a4", "%a5"]
 } else {
     ["%di", "%si", "%dx", "%cx", "%r8", "%r9"]
 };
-/// The lower bits of some of them, by names of their own where there are such: 8 of the second and third, 32 of the
-/// second and fourth, 16 of the fifth.
+/// The low bits of some of them, which have their own names where these exist: 8 bits of the second and third, 32 of
+/// the second and fourth, 16 of the fifth.
 pub const PARTS: [&str; 5] = if cfg!(target_arch = "riscv64") {
     ["%a1", "%a2", "%a1", "%a3", "%a4"]
 } else {
@@ -26,9 +26,9 @@ pub const RETURN_ADDRESS: &str = if cfg!(target_arch = "riscv64") {
 } else {
     "+0(%sp)"
 };
-/// Bytes that a call puts on the stack.
+/// How many bytes a call pushes onto the stack.
 pub const PUSHED: u64 = if cfg!(target_arch = "riscv64") { 0 } else { 8 };
-/// For compilers: with unwind tables. Those for RISC-V make none for C without being asked.
+/// Compiler options for unwind tables. Compilers for RISC-V make none for C by default.
 pub const UNWOUND: &[&str] = &["-fasynchronous-unwind-tables"];
 /// The file name of the dynamic linker.
 pub const LINKER: &str = if cfg!(target_arch = "riscv64") {
@@ -37,7 +37,7 @@ pub const LINKER: &str = if cfg!(target_arch = "riscv64") {
     "ld-linux-x86-64.so.2"
 };
 
-/// Runs `hodo probe` with these words; it is killed after five minutes, or `HODO_TEST_TIMEOUT` if that is longer.
+/// Runs `hodo probe` with these arguments; it is killed after five minutes, or `HODO_TEST_TIMEOUT` if that is longer.
 pub fn probe_words(words: &[&str]) -> Output {
     let limit = std::env::var("HODO_TEST_TIMEOUT").ok();
     let limit = limit.and_then(|limit| limit.parse().ok()).unwrap_or(0);
@@ -47,7 +47,7 @@ pub fn probe_words(words: &[&str]) -> Output {
         .arg("probe")
         .args(words)
         .env("LC_ALL", "C")
-        // Some programs make files.
+        // Some programs create files.
         .current_dir(temporary())
         .output()
         .expect("hodo can be run")
@@ -58,7 +58,7 @@ pub fn probe(options: &[&str], command: &[&str]) -> Output {
     probe_words(&[options, &["--"], command].concat())
 }
 
-/// What a program has written.
+/// A program's output as text.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
@@ -76,7 +76,7 @@ pub fn objects(output: &Output, own: usize) -> Vec<Value> {
         .collect()
 }
 
-/// Runs a command with probes, which must end well, and gives what [`objects`] does.
+/// Runs a command with probes, which must succeed, and returns what [`objects`] does.
 pub fn probed(definitions: &[String], command: &[&str], own: usize) -> Vec<Value> {
     let mut options = vec!["--format", "json"];
     for definition in definitions {

@@ -32,7 +32,7 @@ impl From<ExitStatus> for Ended {
     }
 }
 
-/// What a run shows to the outside.
+/// The visible behaviour of a run.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Standard output.
@@ -61,15 +61,15 @@ impl std::fmt::Debug for Outcome {
 /// A traced run.
 #[derive(Debug)]
 pub struct Traced {
-    /// What the program showed; the lines that are hodo's own are not in it.
+    /// What the program showed, without hodo's own lines.
     pub outcome: Outcome,
-    /// What hodo said on stderr, its `hodo: ` in front of each line.
+    /// hodo's messages on stderr: the lines that begin with `hodo: `.
     pub remarks: String,
     /// What it recorded.
     pub trace: Trace,
 }
 
-/// One program and the circumstances to run it in.
+/// A program and how to run it.
 #[derive(Debug, Clone)]
 pub struct Run {
     place: Arc<TraceDirectory>,
@@ -112,7 +112,7 @@ impl Run {
         self
     }
 
-    /// What the program reads from stdin.
+    /// What the program reads from standard input.
     #[must_use]
     pub fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
         self.input = input.into();
@@ -127,21 +127,21 @@ impl Run {
         self
     }
 
-    /// A command in whose arguments the whole run stands, hodo included: `unshare -m …`.
+    /// A command that contains the whole run, including hodo, in its arguments: `unshare -m …`.
     #[must_use]
     pub fn inside<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
         self.around = words.into_iter().map(|s| s.as_ref().to_owned()).collect();
         self
     }
 
-    /// The limit of the stack's size, in bytes.
+    /// The stack size limit, in bytes.
     #[must_use]
     pub fn stack(mut self, bytes: u64) -> Self {
         self.stack = Some(bytes);
         self
     }
 
-    /// Where the trace goes: a name in the test's directory.
+    /// The name of the trace in the test's directory.
     #[must_use]
     pub fn data(mut self, name: &str) -> Self {
         self.data = self.place().join(name);
@@ -155,7 +155,7 @@ impl Run {
         self
     }
 
-    /// The directory of the test. `alone/` and `traced/` in it are the working directories.
+    /// The test's directory. `alone/` and `traced/` in it are the working directories.
     pub fn place(&self) -> &Path {
         &self.place.0
     }
@@ -190,7 +190,7 @@ impl Run {
         }
     }
 
-    /// Runs the program alone and traced: what they show must be the same, and hodo must have nothing to say.
+    /// Runs the program alone and traced: both must show the same, and hodo must have nothing to say.
     pub fn same(&self, options: &[&str]) -> Trace {
         let (alone, traced) = (self.alone(), self.traced(options));
         assert_eq!(
@@ -226,7 +226,7 @@ impl Run {
         }
     }
 
-    /// Starts the words in a group and a working directory of their own, with files for input and output.
+    /// Starts a command in its own process group and working directory, with files for input and output.
     fn spawn(&self, name: &str, words: &[&OsString]) -> Child {
         let cwd = self.place().join(name);
         if cwd.exists() {
@@ -280,8 +280,8 @@ impl Run {
             .unwrap_or_else(|e| panic!("{words:?} cannot be run: {e}"))
     }
 
-    /// Waits until the program ends or the time is up (no status), interrupts it on the way if that is wanted, and ends
-    /// what it left running.
+    /// Waits until the program ends or the time is up (then there is no status). Interrupts it in between if that is
+    /// wanted, and kills whatever it leaves running.
     fn wait(&self, mut child: Child) -> (Child, Option<ExitStatus>) {
         let group = -child.id().cast_signed();
         let started = Instant::now();
@@ -300,7 +300,7 @@ impl Run {
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        // SAFETY: as above; a group without members is an error that does not matter.
+        // SAFETY: as above; an error for a group without members does not matter.
         unsafe { libc::kill(group, libc::SIGKILL) };
         (child, status)
     }

@@ -1,13 +1,13 @@
-//! Tests that are skipped on this machine. Tests of other crates include this file by `#[path]`.
+//! Tests that are skipped on this machine. Tests of other crates include this file through `#[path]`.
 
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// The directory for what tests make: `target/tmp`, and for another target its own.
+/// The directory for the tests' files: `target/tmp`, or its own for another target.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If it cannot be created.
 pub fn temporary() -> PathBuf {
     let exe = std::env::current_exe().expect("this test has a file");
     // target/debug/deps/test-1234
@@ -17,7 +17,7 @@ pub fn temporary() -> PathBuf {
     directory
 }
 
-/// Notes that a test was not run: on stderr, and in `skipped.txt` in the directory for what tests make, which
+/// Records that a test was skipped: on stderr, and in `skipped.txt` in the directory for the tests' files, which
 /// `scripts/test.sh` and `scripts/cross.sh` show.
 ///
 /// # Panics

@@ -1,4 +1,4 @@
-//! Programs that already run when hodo attaches to them.
+//! Programs that are already running when hodo attaches to them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use crate::hodo;
 /// A program that runs until its input ends.
 #[derive(Debug)]
 pub struct Target {
-    /// Its `timeout`.
+    /// The `timeout` that runs it.
     pub child: Child,
     /// What it reads.
     pub input: Option<ChildStdin>,
@@ -22,20 +22,20 @@ pub struct Target {
 }
 
 impl Target {
-    /// Starts it, and waits until it says that it has begun.
+    /// Starts it, and waits until it reports that it has begun.
     pub fn start(program: &Path) -> Self {
         Self::start_with(program, &[])
     }
 
-    /// The same, with arguments.
+    /// Like [`start`](Self::start), with arguments.
     ///
     /// # Panics
-    /// If it cannot be run, or says something else.
+    /// If it cannot be run, or prints something else.
     pub fn start_with(program: &Path, arguments: &[&str]) -> Self {
         Self::start_in(program, arguments, &[])
     }
 
-    /// The same, with variables of the environment. Lines before `begun` are read over.
+    /// Like [`start_with`](Self::start_with), with environment variables. Lines before `begun` are skipped.
     ///
     /// # Panics
     /// If it cannot be run, or does not begin.
@@ -58,7 +58,7 @@ impl Target {
             let length = output.read_line(&mut line).expect("a line");
             assert!(length > 0, "it has ended before it began");
         }
-        // Its threads come to where they will be.
+        // Its threads reach the places where they will stay.
         std::thread::sleep(Duration::from_millis(100));
         Self {
             child,
@@ -70,7 +70,7 @@ impl Target {
     /// The program's process: the child of `timeout`.
     pub fn pid(&self) -> i32 {
         let path = format!("/proc/{0}/task/{0}/children", self.child.id());
-        // The kernel's list may miss it while another is added.
+        // The kernel's list may miss it while another one is added.
         for _ in 0..100 {
             let text = fs::read_to_string(&path).expect("timeout has a child");
             if let Ok(pid) = text.trim().parse() {
@@ -81,12 +81,12 @@ impl Target {
         panic!("timeout has no child, or several");
     }
 
-    /// What is mapped.
+    /// Its mappings.
     pub fn maps(&self) -> String {
         fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("mappings")
     }
 
-    /// Nothing of hodo is left: its memory, its threads, and the code is that of the files.
+    /// Checks that nothing of hodo is left: no memory, no threads, and the code is that of the files.
     pub fn is_untouched(&self, maps: &str, threads: usize) {
         assert_eq!(self.maps(), maps, "what is mapped has changed");
         assert_eq!(self.threads(), threads);
@@ -111,18 +111,18 @@ impl Target {
         }
     }
 
-    /// How many threads it has.
+    /// The number of its threads.
     pub fn threads(&self) -> usize {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()));
         tasks.expect("its threads").count()
     }
 
-    /// Ends its input. It must end well, and say `text`.
+    /// Ends its input. It must succeed, and print `text`.
     pub fn ends(self, text: &str) {
         assert_eq!(self.ended(), text);
     }
 
-    /// Ends its input, and gives what it says then. It must end well.
+    /// Ends its input, and returns what it then prints. It must succeed.
     pub fn ended(mut self) -> String {
         drop(self.input.take());
         let mut rest = String::new();
@@ -139,7 +139,7 @@ impl Drop for Target {
     }
 }
 
-/// The mappings of a process that are code of files, and whether each differs from its file.
+/// A process's mappings of code from files, and whether each differs from its file.
 fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, bool)> {
     let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
     maps.lines().filter_map(move |line| {
@@ -158,10 +158,10 @@ fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, bool)> {
     })
 }
 
-/// Asserts that a process has no tracer, and the code of its files.
+/// Asserts that a process has no tracer, and that its code is that of its files.
 ///
 /// # Panics
-/// If it has not.
+/// If it is not so.
 pub fn is_let_go(pid: i32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("mappings");
     let mut compared = 0;
@@ -174,11 +174,11 @@ pub fn is_let_go(pid: i32) {
     assert!(status.contains("TracerPid:\t0"), "{status}");
 }
 
-/// Waits until the code of its program differs from the file in a process to which hodo attaches. All that is to be
-/// changed is changed before any of its threads goes on, so whatever it does from now on is seen.
+/// Waits until the code of a program to which hodo attaches differs from its file. Everything is changed before any of
+/// its threads continues, so whatever it does from now on is seen.
 ///
 /// # Panics
-/// If that does not happen for a minute.
+/// If that does not happen within a minute.
 pub fn is_changed(pid: i32, program: &Path) {
     let path = program.to_str().expect("a path of text");
     let begun = Instant::now();
@@ -193,11 +193,11 @@ pub fn is_changed(pid: i32, program: &Path) {
     }
 }
 
-/// Looks at a process for this many seconds, and again for longer if it has hardly run in that time: others keep the
-/// machine busy.
+/// Observes a process for this many seconds, and again for longer if it has hardly run in that time because the machine
+/// is busy.
 ///
 /// # Panics
-/// If what is looked for is not seen in half a minute either.
+/// If what is expected is not seen within half a minute either.
 #[track_caller]
 pub fn seen_in_time(seconds: &str, mut look: impl FnMut(&str) -> bool) {
     let times = [seconds, "1", "5", "30"];
@@ -216,7 +216,7 @@ pub fn command(target: &Target, options: &[&str]) -> Command {
     command
 }
 
-/// Runs it: it must succeed and have nothing to say.
+/// Runs the command: it must succeed and have nothing to say.
 ///
 /// # Panics
 /// If it does not.

@@ -1,4 +1,4 @@
-//! The `hodo` under test, and the directories in which it leaves traces.
+//! The `hodo` under test, and the directories that it leaves traces in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::skipped::temporary;
 pub fn hodo() -> &'static Path {
     static HODO: OnceLock<PathBuf> = OnceLock::new();
     HODO.get_or_init(|| {
-        // It would be built for another machine, in place of the one that later runs use.
+        // It would be built for another target, in place of the one that later runs use.
         assert!(!only_builds(), "programs are only compiled");
         if let Some(path) = std::env::var_os("HODO_BIN") {
             return path.into();
@@ -27,8 +27,8 @@ pub fn hodo() -> &'static Path {
     })
 }
 
-/// The directory of a run. It goes when the last who needs it does, unless the test has failed: all traces of all tests
-/// together are gigabytes.
+/// The directory of a run. It is removed when its last user is gone, unless the test has failed: the traces of all
+/// tests together are gigabytes.
 #[derive(Debug)]
 pub(crate) struct TraceDirectory(pub(crate) PathBuf);
 

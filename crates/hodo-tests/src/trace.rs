@@ -1,4 +1,4 @@
-//! Reads a trace by the commands that users have.
+//! Reads a trace with the commands that users have.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::tested::{TraceDirectory, hodo};
 #[derive(Debug)]
 pub struct Trace {
     directory: PathBuf,
-    /// What keeps the directory.
+    /// Keeps the directory alive.
     _place: Option<Arc<TraceDirectory>>,
 }
 
@@ -60,7 +60,7 @@ impl Trace {
         String::from_utf8(output.stdout).expect("views are UTF-8")
     }
 
-    /// The calls of each function, with what `hodo report` is given.
+    /// The calls of each function, with options for `hodo report`.
     pub fn calls_with(&self, options: &[&str]) -> BTreeMap<String, u64> {
         let mut all = vec!["--format=json"];
         all.extend(options);
@@ -79,7 +79,7 @@ impl Trace {
         self.calls_with(&[])
     }
 
-    /// Checks the calls of some functions; 0: it must not be there.
+    /// Checks the calls of some functions; 0 means it must not occur.
     #[track_caller]
     pub fn has_calls(&self, expected: &[(&str, u64)]) {
         let calls = self.calls();
@@ -100,7 +100,7 @@ impl Trace {
         serde_json::from_str(&self.view("info", &["--json"])).expect("the info is JSON")
     }
 
-    /// The lines of the trace's log of this kind: `task`, `module`, `remark`, ….
+    /// The lines of this kind in the trace's log: `task`, `module`, `remark`, ….
     pub fn log(&self, kind: &str) -> Vec<Value> {
         fs::read_to_string(self.directory.join("log.jsonl"))
             .expect("the log can be read")

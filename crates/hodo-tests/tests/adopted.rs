@@ -1,5 +1,4 @@
-//! Processes in which a hodo was killed that had no time to detach: `hodo detach`, or the next hodo, takes back what it
-//! had changed.
+//! Processes whose hodo was killed before it could detach: `hodo detach`, or the next hodo, undoes its changes.
 
 use std::fs;
 use std::io::{BufRead, Read, Write};
@@ -25,7 +24,7 @@ fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// Kills hodo with all of its processes.
+/// Kills hodo with all its processes.
 fn kill_all(mut hodo: Child) {
     let pid = hodo.id().cast_signed();
     // While it is stopped, nobody else can begin to detach.
@@ -67,23 +66,23 @@ fn is_untraced(pid: i32) {
     }
 }
 
-/// Has hodo attach to a process, and kills it while the threads go on.
+/// Attaches hodo to a process, and kills it while the threads run.
 fn leave(target: &Target, program: &Path, options: &[&str]) {
     let hodo = start(options, target.pid());
     target.is_changed(program);
-    // They come to where they mostly are.
+    // The threads reach the places where they usually are.
     std::thread::sleep(Duration::from_millis(50));
     kill_all(hodo);
     is_untraced(target.pid());
 }
 
 #[test]
-fn what_a_killed_hodo_has_left_is_taken_back() {
+fn changes_of_a_killed_hodo_are_undone() {
     let program = build("adopted.c", Kind::Pie, &[]);
     let file = path(&program);
     let target = Target::start(&program);
     let (maps, threads) = (target.maps(), target.threads());
-    let place = scratch("what_a_killed_hodo_has_left_is_taken_back");
+    let place = scratch("changes_of_a_killed_hodo_are_undone");
     let data = place.join("data");
     let deep = format!("p:deep {file}:coroutine+* count");
     let leaf = format!("p:leaf {file}:leaf n=$arg1");
@@ -112,12 +111,12 @@ fn what_a_killed_hodo_has_left_is_taken_back() {
 }
 
 #[test]
-fn the_next_recording_takes_it_back_first() {
+fn the_next_recording_undoes_them_first() {
     let program = build("adopted.c", Kind::Pie, &[]);
     let target = Target::start(&program);
     let (maps, threads) = (target.maps(), target.threads());
-    let place = scratch("the_next_recording_takes_it_back_first");
-    // The killed one may have its directory for a moment longer than the process.
+    let place = scratch("the_next_recording_undoes_them_first");
+    // The killed hodo may hold its directory for a moment longer than the process.
     let lost = place.join("lost");
     let data = place.join("data");
     leave(&target, &program, &["record", "-d", path(&lost)]);
@@ -138,11 +137,11 @@ fn the_next_recording_takes_it_back_first() {
 }
 
 #[test]
-fn children_have_the_same_and_are_detached_by_their_own_numbers() {
+fn children_are_detached_by_their_own_process_ids() {
     let program = build("adopted.c", Kind::Pie, &[]);
     let mut target = Target::start(&program);
     let (maps, threads) = (target.maps(), target.threads());
-    let place = scratch("children_have_the_same_and_are_detached_by_their_own_numbers");
+    let place = scratch("children_are_detached_by_their_own_process_ids");
     leave(
         &target,
         &program,
@@ -171,10 +170,10 @@ fn children_have_the_same_and_are_detached_by_their_own_numbers() {
 }
 
 #[test]
-fn who_records_is_named() {
+fn the_recording_process_is_named() {
     let program = build("adopted.c", Kind::Pie, &[]);
     let target = Target::start(&program);
-    let place = scratch("who_records_is_named");
+    let place = scratch("the_recording_process_is_named");
     let hodo = start(&["record", "-d", path(&place.join("data"))], target.pid());
     target.is_changed(&program);
     let output = detach(target.pid());
@@ -248,11 +247,11 @@ fn a_damaged_ledger_changes_nothing() {
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
-/// A program that hodo has started goes on without it, and so do its children.
+/// A program that hodo has started continues without it, and so do its children.
 #[test]
-fn a_program_that_was_started_goes_on_as_if_alone() {
+fn a_started_program_continues_as_if_alone() {
     let program = build("adopted.c", Kind::Pie, &[]);
-    let place = scratch("a_program_that_was_started_goes_on_as_if_alone");
+    let place = scratch("a_started_program_continues_as_if_alone");
     let mut hodo = Command::new(hodo())
         .args(["record", "-d", path(&place.join("data"))])
         .arg(&program)
@@ -286,9 +285,9 @@ fn kill_all_but_children(mut hodo: Child) {
     hodo.wait().expect("its end");
 }
 
-/// The signal of one thread has interrupted it right after the system call by which it sends that.
+/// A thread's own signal has interrupted it right after the system call that sent it.
 #[test]
-fn a_system_call_that_a_handler_has_interrupted_is_not_made_again() {
+fn an_interrupted_system_call_is_not_made_twice() {
     let program = build("adopted.c", Kind::Pie, &[]);
     let target = Target::start(&program);
     let (maps, threads) = (target.maps(), target.threads());
@@ -299,9 +298,9 @@ fn a_system_call_that_a_handler_has_interrupted_is_not_made_again() {
     target.ends("wrong: 0\n");
 }
 
-/// The group of hodo is killed. A program that has left it goes on; one that is in it ends with it.
+/// hodo's process group is killed. A program that has left the group continues; one that is in it dies too.
 #[test]
-fn the_death_of_the_group_is_that_of_who_is_in_it() {
+fn killing_the_group_kills_only_its_members() {
     let program = build("adopted.c", Kind::Pie, &[]);
     for leaves in [true, false] {
         if leaves && Command::new("setsid").arg("true").status().is_err() {
@@ -340,7 +339,7 @@ fn the_death_of_the_group_is_that_of_who_is_in_it() {
     }
 }
 
-/// What a killed hodo wanted of USDT probes is wanted by nobody any more.
+/// Nobody wants any more the USDT probes that a killed hodo wanted.
 #[test]
 fn semaphores_are_lowered() {
     let program = build("held.c", Kind::Pie, &[]);

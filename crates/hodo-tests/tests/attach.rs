@@ -1,4 +1,4 @@
-//! Attaching to processes that run, and detaching from them: they must not notice.
+//! Attaching to running processes, and detaching from them: they must not notice.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use hodo_tests::target::{Target, command, run, seen_in_time};
 use hodo_tests::{Kind, Trace, build, hodo, scratch};
 
 #[test]
-fn probes_count_in_a_process_that_runs_and_leave_nothing() {
+fn probes_count_in_a_running_process_and_leave_nothing() {
     for kind in Kind::ALL
         .into_iter()
         .filter(|kind| kind.is_available() && kind.has_names())
@@ -38,7 +38,7 @@ fn probes_count_in_a_process_that_runs_and_leave_nothing() {
             hits.len() > 5 && hits[0] > 1000 && hits[1] > 1000
         });
         target.is_untouched(&maps, threads);
-        // Once more: with events, in a library too.
+        // Once more, with events, and in a library too.
         let work = format!("p:leaf {file}:leaf n=$arg1");
         seen_in_time("0.01", |time| {
             let output = run(&target, &["probe", "--for", time, "-e", &work]);
@@ -50,7 +50,7 @@ fn probes_count_in_a_process_that_runs_and_leave_nothing() {
 }
 
 #[test]
-fn calls_are_recorded_in_a_process_that_runs() {
+fn calls_are_recorded_in_a_running_process() {
     for kind in [Kind::Pie, Kind::Static, Kind::Musl]
         .into_iter()
         .filter(|kind| kind.is_available())
@@ -80,7 +80,7 @@ fn calls_are_recorded_in_a_process_that_runs() {
 }
 
 #[test]
-fn exceptions_on_their_way_survive() {
+fn exceptions_in_flight_survive() {
     for kind in [Kind::Pie, Kind::Fixed, Kind::Static] {
         let program = build("attached.cc", kind, &[]);
         let target = Target::start(&program);
@@ -97,8 +97,8 @@ fn exceptions_on_their_way_survive() {
 }
 
 #[test]
-fn handlers_in_handlers_survive() {
-    // The compilers of some machines make tables by themselves, others none: the code has to tell where frames are.
+fn nested_handlers_survive() {
+    // The compilers of some machines emit tables by default, others none: the code itself must show where frames are.
     let tables = [
         "-fasynchronous-unwind-tables",
         "-fno-asynchronous-unwind-tables",
@@ -107,7 +107,7 @@ fn handlers_in_handlers_survive() {
     for (program, tables) in programs.into_iter().zip(tables) {
         let target = Target::start(&program);
         let (maps, threads) = (target.maps(), target.threads());
-        let place = scratch(&format!("handlers_in_handlers_survive{tables}"));
+        let place = scratch(&format!("nested_handlers_survive{tables}"));
         let data = place.join("data");
         for round in 0..8 {
             let what = ["-l", "--no-libcall"][round % 2];
@@ -169,7 +169,7 @@ fn wait_untraced(target: &Target) {
 }
 
 #[test]
-fn whatever_ends_hodo_detaches() {
+fn hodo_detaches_whatever_ends_it() {
     let program = build("attached.c", Kind::Pie, &[]);
     let target = Target::start(&program);
     let (maps, threads) = (target.maps(), target.threads());
@@ -196,7 +196,7 @@ fn whatever_ends_hodo_detaches() {
             signal != libc::SIGKILL,
             "{signal}: {status}"
         );
-        // Also who was killed has told what there was: its monitor did.
+        // A hodo that was killed has still reported the counts: its monitor did.
         assert!(said.contains(" leaf: (leaf+0x0)"), "{signal}: {said}");
         target.is_untouched(&maps, threads);
     }
@@ -209,7 +209,7 @@ fn a_stopped_process_stays_stopped() {
     let target = Target::start(&program);
     let pid = target.pid();
     let (maps, threads) = (target.maps(), target.threads());
-    // Of all threads: they do not stop at once.
+    // All threads: they do not stop at once.
     let stopped = || {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("threads");
         tasks.flatten().all(|task| {
@@ -234,7 +234,7 @@ fn a_stopped_process_stays_stopped() {
 }
 
 #[test]
-fn what_ends_while_it_is_recorded_ends_the_recording() {
+fn the_end_of_the_process_ends_the_recording() {
     let program = build("attached.c", Kind::Pie, &[]);
     let mut target = Target::start(&program);
     let leaf = format!("p:leaf {}:leaf count", path(&program));
@@ -257,7 +257,7 @@ fn what_ends_while_it_is_recorded_ends_the_recording() {
 }
 
 #[test]
-fn children_are_followed_and_left_or_not_followed() {
+fn children_are_followed_and_detached_or_not_followed() {
     let program = build("attached_forks.c", Kind::Pie, &[]);
     let target = Target::start(&program);
     let (maps, threads) = (target.maps(), target.threads());
@@ -285,7 +285,7 @@ fn children_are_followed_and_left_or_not_followed() {
 }
 
 #[test]
-fn a_thread_in_a_loop_goes_on_in_its_copy() {
+fn a_thread_in_a_loop_continues_in_the_copy() {
     let program = build("looping.c", Kind::Pie, &[]);
     let target = Target::start(&program);
     let definition = format!("{}:work+* count", path(&program));
@@ -299,11 +299,11 @@ fn a_thread_in_a_loop_goes_on_in_its_copy() {
 }
 
 #[test]
-fn threads_with_one_thread_pointer() {
+fn threads_that_share_a_thread_pointer() {
     let program = build("beside.c", Kind::Pie, &[]);
     let target = Target::start_with(&program, &["loops"]);
     let (maps, threads) = (target.maps(), target.threads());
-    let place = scratch("threads_with_one_thread_pointer");
+    let place = scratch("threads_that_share_a_thread_pointer");
     for round in 0..3 {
         let data = place.join(round.to_string());
         seen_in_time("0.2", |time| {
@@ -329,7 +329,7 @@ fn threads_with_one_thread_pointer() {
 }
 
 #[test]
-fn processes_with_one_memory_are_refused() {
+fn processes_that_share_memory_are_refused() {
     let program = build("beside.c", Kind::Pie, &[]);
     for how in ["apart", "vfork"] {
         let target = Target::start_with(&program, &[how]);
@@ -360,12 +360,12 @@ fn processes_with_one_memory_are_refused() {
     }
 }
 
-/// Calls that a stop breaks off, and that the kernel does not make again, wait for what is left of their time.
+/// Calls that a stop interrupts, and that the kernel does not restart, wait for the rest of their time.
 #[test]
-fn calls_that_wait_for_some_time_wait_for_what_is_left() {
+fn timed_calls_wait_for_the_rest_of_their_time() {
     let program = build("attached_waits.c", Kind::Pie, &[]);
     let probe = format!("{}:main+0 count", path(&program));
-    // The argument has milliseconds, or leads to the time.
+    // The argument is in milliseconds, or points to the time.
     let calls = [
         ("epoll_wait", 4, "result 0"),
         ("epoll_pwait2", 4, "result 0"),
@@ -375,7 +375,7 @@ fn calls_that_wait_for_some_time_wait_for_what_is_left() {
     let mut targets = Vec::new();
     for (call, argument, _) in calls {
         let target = Target::start_with(&program, &[call, "8000"]);
-        // By then it is in its call.
+        // By then it is in the call.
         std::thread::sleep(Duration::from_millis(200));
         let waits = || {
             let text = fs::read_to_string(format!("/proc/{}/syscall", target.pid())).ok()?;
@@ -395,15 +395,15 @@ fn calls_that_wait_for_some_time_wait_for_what_is_left() {
     }
 }
 
-/// The time of a socket is no argument.
+/// A socket's timeout is not an argument.
 #[test]
-fn sockets_with_a_timeout_wait_for_what_is_left() {
+fn sockets_with_a_timeout_wait_for_the_rest() {
     let program = build("attached_waits.c", Kind::Pie, &[]);
     let probe = format!("{}:main+0 count", path(&program));
     let calls = ["recv", "accept", "send", "connect"];
     let mut arguments = vec!["10000"];
-    // Who begins anew waits for the whole time after hodo has come. Not every kernel tells for how long a thread has
-    // waited.
+    // A call that starts again waits for the whole time after hodo has come. Not every kernel says how long a thread
+    // has waited.
     if Path::new("/proc/self/sched").exists() {
         arguments.push("3500");
     }
@@ -422,7 +422,7 @@ fn sockets_with_a_timeout_wait_for_what_is_left() {
 }
 
 #[test]
-fn names_that_threads_get_later_are_followed() {
+fn later_thread_names_are_followed() {
     let program = build("attached_renames.c", Kind::Pie, &[]);
     let target = Target::start(&program);
     let (maps, threads) = (target.maps(), target.threads());

@@ -1,4 +1,4 @@
-//! What cannot be attached to, and what hodo says then.
+//! What hodo cannot attach to, and what it then says.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -22,7 +22,7 @@ fn attaching(pid: &str) -> [&str; 7] {
     ["probe", "--for", "0.1", "-p", pid, "-e", event]
 }
 
-/// It is refused, with a message that has these pieces.
+/// Attaching is refused, with a message that contains these pieces.
 #[track_caller]
 fn refused(output: &Output, pieces: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -37,7 +37,7 @@ fn refused(output: &Output, pieces: &[&str]) {
     }
 }
 
-/// A child that is killed in the end.
+/// A child that is killed when this is dropped.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -51,7 +51,7 @@ impl Sleeper {
         Self(child)
     }
 
-    /// Waits until it is as far as to sleep.
+    /// Waits until it sleeps.
     fn asleep(self) -> Self {
         let sleeps = [libc::SYS_nanosleep, libc::SYS_clock_nanosleep].map(|call| call.to_string());
         self.until("syscall", |call| {
@@ -136,9 +136,9 @@ fn a_zombie() {
     child.0.wait().expect("its end");
 }
 
-/// However far hodo has come.
+/// At whatever stage hodo is.
 #[test]
-fn a_process_that_ends_meanwhile() {
+fn a_process_that_ends_during_attach() {
     const ROUNDS: u32 = 24;
     let mut ended = 0;
     // How long attaching takes here.
@@ -146,7 +146,7 @@ fn a_process_that_ends_meanwhile() {
     let begun = Instant::now();
     assert!(attach(&sleeper.pid()).status.success());
     let pause = begun.elapsed() / ROUNDS;
-    // It takes more or less time on a machine that does other things, too.
+    // It takes more or less time on a machine that is busy.
     for round in 0..10 * ROUNDS {
         if round >= ROUNDS && ended > 3 {
             break;
@@ -159,7 +159,7 @@ fn a_process_that_ends_meanwhile() {
             let killed = killed.parse().expect("its number");
             // SAFETY: the child has not been waited for.
             unsafe { libc::kill(killed, libc::SIGKILL) };
-            // What is left has not yet collected its exit status in half of the rounds.
+            // In half of the rounds nobody has collected its exit status yet.
             if round % 2 == 0 {
                 child.0.wait().expect("its end");
             }
@@ -190,7 +190,7 @@ fn a_process_that_ends_meanwhile() {
     assert!(ended > 3, "{ended}");
 }
 
-/// A signal that comes while hodo plans, here at the very begin, is not kept until hodo has attached.
+/// A signal that comes while hodo is planning, here at the very start, must not be held back until hodo has attached.
 #[test]
 fn a_signal_before_anything_is_recorded() {
     let sleeper = Sleeper::sleeping();
@@ -208,7 +208,7 @@ fn a_signal_before_anything_is_recorded() {
         }
         Ok(())
     };
-    // SAFETY: what is done there may be done.
+    // SAFETY: the closure only does what is allowed there.
     unsafe { command.pre_exec(interrupted) };
     let output = command.output().expect("hodo can be run");
     refused(&output, &["interrupted before anything was recorded"]);
@@ -222,7 +222,7 @@ fn a_thread_of_the_kernel() {
 }
 
 #[test]
-fn a_thread_that_is_not_the_first() {
+fn a_thread_other_than_the_first() {
     let thread = std::thread::spawn(|| {
         // SAFETY: gettid only returns a number.
         let tid = unsafe { libc::gettid() };
@@ -235,7 +235,7 @@ fn a_thread_that_is_not_the_first() {
 }
 
 #[test]
-fn what_is_traced_already() {
+fn a_process_that_is_already_traced() {
     let sleeper = Sleeper::sleeping();
     let pid = sleeper.pid();
     let first = Sleeper::new(Command::new(hodo()).args([
@@ -254,7 +254,7 @@ fn what_is_traced_already() {
 }
 
 #[test]
-fn what_is_under_a_debugger() {
+fn a_process_under_a_debugger() {
     let sleeper = Sleeper::sleeping();
     let pid: i32 = sleeper.0.id().cast_signed();
     // SAFETY: seizing takes no pointers.
@@ -273,7 +273,7 @@ fn what_is_under_a_debugger() {
 fn another_users_process() {
     // SAFETY: geteuid only returns a number.
     if unsafe { libc::geteuid() } != 0 {
-        // This one is root's wherever it can be seen.
+        // That process is root's wherever it is visible.
         if std::path::Path::new("/proc/1/status").exists() {
             refused(
                 &attach("1"),
@@ -296,7 +296,7 @@ fn another_users_process() {
         .uid(65534)
         .gid(65534)
         .output();
-    // Where hodo itself cannot be reached by others, nothing can be said.
+    // If others cannot execute this hodo, nothing can be tested.
     if let Ok(output) = output {
         refused(
             &output,
@@ -343,7 +343,7 @@ fn a_limit_on_memory() {
 }
 
 #[test]
-fn a_probe_that_has_no_place() {
+fn a_probe_without_a_place() {
     let sleeper = Sleeper::sleeping();
     let output = Command::new(hodo())
         .args([
@@ -373,9 +373,9 @@ fn a_program_with_a_sanitizer() {
     refused(&attach(&target.pid().to_string()), &["cannot be traced"]);
 }
 
-/// With a small stack, hodo works in a thread. Signals that it waits for do not end it by its first one.
+/// With a small stack, hodo works in a second thread. Signals that it waits for must not end it through the first one.
 #[test]
-fn a_signal_is_waited_for_with_a_small_stack_too() {
+fn signals_are_awaited_with_a_small_stack_too() {
     let sleeper = Sleeper::sleeping();
     let pid = sleeper.pid();
     let file = format!("/proc/{pid}/maps");

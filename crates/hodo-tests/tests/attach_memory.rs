@@ -1,4 +1,4 @@
-//! hodo has no more memory while it is attached: it detaches.
+//! hodo runs out of memory while it is attached: it detaches.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use hodo_tests::probing::{path, text};
 use hodo_tests::target::{Target, command, is_let_go};
 use hodo_tests::{Kind, build, scratch};
 
-/// A number in the status of a process.
+/// A number from the status file of a process.
 fn number(pid: i32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix(key));
@@ -18,7 +18,7 @@ fn number(pid: i32, key: &str) -> u64 {
 }
 
 #[test]
-fn without_memory_hodo_detaches() {
+fn hodo_detaches_when_memory_runs_out() {
     let program = build("attached_loads.c", Kind::Pie, &[]);
     let place = scratch("without_memory");
     for (round, more) in [0, 64 << 10, 1 << 20, 4 << 20].into_iter().enumerate() {
@@ -51,7 +51,7 @@ fn without_memory_hodo_detaches() {
         input.write_all(b"x").expect("it reads");
         std::thread::sleep(Duration::from_millis(700));
         // It may have ended by itself.
-        // SAFETY: kill takes numbers only; timeout hands the signal on.
+        // SAFETY: kill takes only numbers; timeout passes the signal on.
         unsafe { libc::kill(hodo.id().cast_signed(), libc::SIGINT) };
         let output = hodo.wait_with_output().expect("its end");
         let said = text(&output.stderr);

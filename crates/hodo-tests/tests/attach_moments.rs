@@ -1,4 +1,4 @@
-//! Attaching and detaching at moments at which threads come, go, wait for each other or change their stacks.
+//! Attaching and detaching while threads start, end, wait for each other or switch stacks.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use hodo_tests::probing::path;
 use hodo_tests::target::{Target, command, run};
 use hodo_tests::{Kind, build, scratch};
 
-/// Nothing of hodo is in a process, whose own memory may have changed.
+/// Checks that nothing of hodo is left in a process, whose own memory may have changed.
 fn is_left(target: &Target) {
     let maps = target.maps();
     assert!(!maps.contains("/events"), "{maps}");
@@ -18,10 +18,10 @@ fn is_left(target: &Target) {
     assert!(status.contains("TracerPid:\t0\n"), "{status}");
 }
 
-/// Slow machines need no more rounds than these seconds have.
+/// Slow machines may stop making rounds after this many seconds.
 const LONG_ENOUGH: u64 = 20;
 
-/// Records a program again and again, for so long.
+/// Records a program repeatedly, each time for `time`.
 fn rounds(program: &str, count: u32, time: &str, options: &[&str]) {
     let target = Target::start(&build(program, Kind::Pie, &[]));
     let place = scratch(&format!("attach_moments-{program}"));
@@ -40,7 +40,7 @@ fn rounds(program: &str, count: u32, time: &str, options: &[&str]) {
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
-/// Records a program, which gets a byte of input when its code is changed.
+/// Records a program, which gets a byte of input once its code has changed.
 fn gets_a_byte(target: &mut Target, program: &Path, options: &[&str]) {
     let mut hodo = command(target, &[&["record"], options].concat())
         .spawn()
@@ -58,12 +58,12 @@ fn threads_that_wait_for_children_of_vfork() {
 }
 
 #[test]
-fn a_program_that_executes_itself_meanwhile() {
+fn a_program_that_executes_itself_during_attach() {
     let program = build("attached_executes.c", Kind::Pie, &[]);
     let place = scratch("attach_moments-executes");
     for round in 0..6 {
         let target = Target::start(&program);
-        // What hodo looks at first may be gone when it looks on, or stops the process.
+        // What hodo examines first may be gone when it continues, or when it stops the process.
         let data = place.join(round.to_string());
         run(&target, &["record", "--for", "0.1", "-d", path(&data)]);
         is_left(&target);
@@ -73,7 +73,7 @@ fn a_program_that_executes_itself_meanwhile() {
 }
 
 #[test]
-fn libraries_that_go_while_they_are_looked_at() {
+fn libraries_that_are_unloaded_while_hodo_reads_them() {
     let program = build("attached_loads.c", Kind::Pie, &[]);
     let place = scratch("attach_moments-loads");
     for round in 0..4 {
@@ -83,7 +83,7 @@ fn libraries_that_go_while_they_are_looked_at() {
         let data = place.join(round.to_string());
         let options = ["record", "-l", "--for", "0.1", "-d", path(&data)];
         let mut hodo = command(&target, &options);
-        // Plans that are not kept take the time in which libraries go.
+        // Planning without a cache takes long enough for libraries to be unloaded.
         let output = hodo.env("HODO_CACHE", "off").output();
         let output = output.expect("hodo can be run");
         assert!(output.status.success(), "{output:?}");
@@ -101,15 +101,15 @@ fn threads_that_are_cancelled() {
 }
 
 #[test]
-fn threads_that_throw_without_pause() {
+fn threads_that_throw_all_the_time() {
     rounds("attached_throws.cc", 12, "0.02", &[]);
 }
 
 #[test]
-fn a_child_of_vfork_waits_for_another_thread_of_its_maker() {
+fn a_child_of_vfork_waits_for_another_thread_of_its_parent() {
     let program = build("attached_opens.c", Kind::Pie, &[]);
     let mut target = Target::start_with(&program, &["600"]);
-    let place = scratch("a_child_of_vfork_waits_for_another_thread_of_its_maker");
+    let place = scratch("a_child_of_vfork_waits_for_another_thread_of_its_parent");
     let data = place.join("data");
     let options = ["--for", "0.5", "-d", path(&data)];
     gets_a_byte(&mut target, &program, &options);
@@ -117,8 +117,8 @@ fn a_child_of_vfork_waits_for_another_thread_of_its_maker() {
     fs::remove_dir_all(place).expect("the trace can be removed");
 }
 
-/// Attaches to the program that makes a child when hodo has looked for such children, and plans. The child waits for
-/// this many milliseconds.
+/// Attaches to the program, which makes a child after hodo has checked for such children, while it is planning. The
+/// child waits for this many milliseconds.
 fn beside_a_child(name: &str, pauses: &str) -> (Target, Output) {
     let program = build("attached_opens.c", Kind::Pie, &[]);
     let mut target = Target::start_with(&program, &[pauses]);
@@ -130,7 +130,7 @@ fn beside_a_child(name: &str, pauses: &str) -> (Target, Output) {
         .spawn()
         .expect("hodo can be run");
     let begun = Instant::now();
-    // It has looked for such children when it writes that.
+    // It has checked for such children by the time it writes that file.
     while !data.join("info.json").exists() {
         assert!(begun.elapsed().as_secs() < 60, "hodo has not begun");
     }
@@ -149,7 +149,8 @@ fn a_child_of_vfork_waits_when_hodo_comes() {
     target.ends("wrong: 0\n");
 }
 
-/// Its threads do not notice that hodo has given up. (Where hodo is slow the child comes first, and all goes well.)
+/// The program's threads do not notice that hodo has given up. (If hodo is slow, the child comes first, and attaching
+/// succeeds.)
 #[test]
 fn a_child_of_vfork_waits_for_longer_than_hodo() {
     let (target, output) = beside_a_child("a_child_of_vfork_waits_for_longer_than_hodo", "12000");
@@ -162,12 +163,12 @@ fn a_child_of_vfork_waits_for_longer_than_hodo() {
 }
 
 #[test]
-fn signals_that_are_ignored_break_nothing_off() {
+fn ignored_signals_interrupt_nothing() {
     rounds("attached_ignored.c", 3, "0.2", &[]);
 }
 
 #[test]
-fn queued_signals_come_as_they_were_sent() {
+fn queued_signals_arrive_as_sent() {
     rounds("attached_queued.c", 20, "0.02", &[]);
 }
 
@@ -177,7 +178,7 @@ fn memory_that_leaves_no_room_below_the_libraries() {
 }
 
 #[test]
-fn contexts_that_were_saved_by_a_jump() {
+fn contexts_saved_through_a_jump() {
     rounds("attached_contexts.c", 10, "0.02", &[]);
 }
 

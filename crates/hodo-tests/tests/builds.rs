@@ -1,4 +1,4 @@
-//! Programs as compilers and linkers build them: with sites for tracers, with and without a PLT.
+//! Programs built in different ways by compilers and linkers: with sites for tracers, with and without a PLT.
 
 use hodo_tests::{Run, build_with, has_tool, links, needs};
 
@@ -9,7 +9,7 @@ const CALLS: [(&str, u64); 4] = [
     ("average", 1000),
 ];
 
-/// Builds, and checks that nothing but these functions' calls are there, by the sites that are meant.
+/// Builds a program, and checks that it has only these functions' calls, recorded through the expected sites.
 fn check(name: &str, compiler: &str, flags: &[&str], sites: bool) {
     let mut all = vec!["-O2", "-w"];
     all.extend(flags);
@@ -18,7 +18,7 @@ fn check(name: &str, compiler: &str, flags: &[&str], sites: bool) {
         let trace = Run::new(&format!("build-{name}"), &program).same(options);
         trace.has_calls(&CALLS);
     }
-    // Sites that nobody wants are quiet.
+    // Sites that nobody uses are silent.
     let trace = Run::new(&format!("build-{name}-one"), &program).same(&["-P", "middle"]);
     trace.has_calls(&[("main", 0), ("middle", 1000), ("leaf", 0), ("average", 0)]);
     let plan = std::process::Command::new(hodo_tests::hodo())
@@ -58,7 +58,7 @@ fn built_with_mfentry() {
         "-no-pie",
     ];
     check("nops", "gcc", &nops, true);
-    // Without a list of them, nops are like other instructions.
+    // Without a list of them, nops are instructions like any other.
     check(
         "nops-unlisted",
         "gcc",
@@ -78,7 +78,7 @@ fn built_with_patchable_entries() {
 #[test]
 fn built_with_finstrument_functions() {
     check("finstrument", "gcc", &["-finstrument-functions"], true);
-    // The hooks of a static program are its own: there is nothing to take their place.
+    // The hooks of a static program are its own: they cannot be replaced.
     let flags = ["-finstrument-functions", "-static"];
     check("finstrument-static", "gcc", &flags, false);
 }
@@ -113,7 +113,7 @@ fn built_with_xray_sleds() {
     check("xray", "clang", &flags, true);
 }
 
-/// Options by which compilers call libraries by slots alone.
+/// Options that make compilers call libraries through GOT slots only.
 const NO_PLT: &str = match cfg!(target_arch = "riscv64") {
     true => "-mno-plt",
     false => "-fno-plt",

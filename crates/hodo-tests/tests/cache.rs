@@ -1,5 +1,5 @@
-//! Plans are kept for the next recording, which is the same with them, and without, and with what others have made of
-//! them.
+//! Plans are kept for the next recording. Recordings are the same with kept plans, without them, and with plans that
+//! others have tampered with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ fn kept(cache: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn recordings_are_the_same_with_plans_that_were_kept() {
+fn recordings_are_the_same_with_kept_plans() {
     let place = scratch("kept_plans");
     let cache = place.join("cache");
     let program = build("filters.c", Kind::Pie, &[]);
@@ -43,11 +43,11 @@ fn recordings_are_the_same_with_plans_that_were_kept() {
     assert!(alone.len() > 5, "{alone:?}");
     assert_eq!(recorded(&program, &place, &cache), alone);
     let files = kept(&cache);
-    // Of the program, of its loader and of its C library.
+    // Those of the program, its loader and its C library.
     assert!(files.len() >= 3, "{files:?}");
     let of_libc = |path: &&PathBuf| path.to_string_lossy().contains("/libc.so.6-");
     assert_eq!(files.iter().filter(of_libc).count(), 1, "{files:?}");
-    // The stubs of what is recorded once more are kept, too.
+    // When something is recorded again, its stubs are kept, too.
     assert_eq!(recorded(&program, &place, &cache), alone);
     let files = kept(&cache);
     let stubs = usize::from(cfg!(target_arch = "x86_64"));
@@ -63,7 +63,7 @@ fn recordings_are_the_same_with_plans_that_were_kept() {
         .map(|path| times(path).expect("a file"))
         .collect();
     assert_eq!((kept(&cache), &before), (files.clone(), &after));
-    // Half of each is gone, or other bytes are in it: all are written again.
+    // Half of each is cut off, or replaced by other bytes: all are written again.
     for (index, path) in files.iter().enumerate() {
         let mut bytes = fs::read(path).expect("a file");
         match index % 2 {
@@ -92,13 +92,13 @@ fn recordings_are_the_same_with_plans_that_were_kept() {
 }
 
 #[test]
-fn a_program_that_was_replaced_is_planned_anew() {
+fn a_replaced_program_is_planned_again() {
     let place = scratch("replaced_plans");
     let (program, cache) = (place.join("program"), place.join("cache"));
     let mut seen = Vec::new();
     let mut modified = None;
     for flags in [&["-O0"], &["-O2"]] {
-        // The same name and inode, and the time that some installers give to all files.
+        // It has the same name and inode, and the modification time that some installers give to all files.
         fs::copy(build("filters.c", Kind::Pie, flags), &program).expect("room");
         let file = fs::File::options().write(true).open(&program);
         let file = file.expect("own file");

@@ -1,5 +1,5 @@
-//! No file of a crate uses one that uses it, in however many steps, but for a module and those inside it: who reads
-//! a crate from the bottom needs nothing that comes later.
+//! No file of a crate depends on itself, directly or through others, except for a module and its children: whoever
+//! reads a crate from the bottom needs nothing that comes later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use regex::Regex;
 
-/// The files of a crate by the names of their modules, without what is only for tests.
+/// The files of a crate by module name, without those that are only for tests.
 fn modules(source: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut open = vec![source.to_owned()];
@@ -84,12 +84,12 @@ fn paths<'t>(mut text: &'t str, mut prefix: String, found: &mut Vec<String>) -> 
     text
 }
 
-/// The modules that one names, by paths that begin with `crate` or `super`.
+/// The modules that a module names, by paths that begin with `crate` or `super`.
 fn named(module: &str, text: &str, modules: &BTreeMap<String, String>) -> BTreeSet<String> {
     let begins = Regex::new(r"\b(crate|super)::").expect("a pattern");
     let mut found = Vec::new();
     for start in begins.find_iter(text).map(|begin| begin.start()) {
-        // The second `super` of a path is no path of its own.
+        // The second `super` of a path does not begin a path of its own.
         if !text[..start].ends_with("::") {
             paths(&text[start..], String::new(), &mut found);
         }
@@ -113,7 +113,7 @@ fn named(module: &str, text: &str, modules: &BTreeMap<String, String>) -> BTreeS
     names
 }
 
-/// Whether one is inside the other.
+/// Returns whether one module is inside the other.
 fn are_kin(one: &str, other: &str) -> bool {
     let inside = |inner: &str, outer: &str| {
         outer.is_empty() || inner == outer || inner.starts_with(&format!("{outer}::"))
@@ -121,7 +121,7 @@ fn are_kin(one: &str, other: &str) -> bool {
     inside(one, other) || inside(other, one)
 }
 
-/// Everything that is used by a module, in however many steps.
+/// All modules that a module uses, directly or through others.
 fn reached<'u>(from: &str, uses: &'u BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'u str> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&str> = uses

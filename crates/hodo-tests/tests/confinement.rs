@@ -1,4 +1,4 @@
-//! Programs that take rights away from themselves, or that run where there is little room.
+//! Programs that give up rights, or that run where there is little room.
 
 use std::os::unix::fs::FileExt;
 
@@ -36,7 +36,7 @@ fn a_system_call_filter_installed_after_the_start() {
 }
 
 #[test]
-fn libraries_are_told_of_under_a_filter_that_knows_no_signals() {
+fn libraries_are_announced_under_a_filter_without_signal_calls() {
     let program = build("filtered_loading.c", Kind::Pie, &["-ldl"]);
     let run = Run::new("filtered_loading", program);
     for options in [&["--no-libcall"][..], &["-l"]] {
@@ -46,7 +46,7 @@ fn libraries_are_told_of_under_a_filter_that_knows_no_signals() {
 }
 
 #[test]
-fn another_root_and_another_user() {
+fn another_root_directory_and_another_user() {
     needs!(is_root(), "chroot and setuid need root");
     for kind in available(&[Kind::Pie, Kind::Static, Kind::Musl]) {
         let program = build("confined.c", kind, &[]);
@@ -62,8 +62,8 @@ fn another_root_and_another_user() {
     }
 }
 
-/// A run inside a mount namespace where `disk`, in the test's directory, is a disk of this many KiB. Afterwards the
-/// trace is in `kept`.
+/// Runs in a mount namespace where `disk`, in the test's directory, is a disk of this many KiB. Afterwards the trace is
+/// in `kept`.
 fn on_a_small_disk(run: Run, size: u32) -> Run {
     let place = run.place().to_owned();
     std::fs::create_dir_all(place.join("disk")).expect("a directory can be made");
@@ -90,7 +90,7 @@ fn can_mount() -> bool {
             .is_ok_and(|output| output.status.success())
 }
 
-/// Runs alone and on the small disk; returns what was seen of a function's calls, and how many records were lost.
+/// Runs alone and on the small disk; returns how many of a function's calls were seen, and how many records were lost.
 fn fill_the_disk(
     test: &str,
     run: impl Fn(&str) -> Run,
@@ -123,7 +123,7 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
             let run = |name: &str| Run::new(name, &program).args(["1000000"]).stack(256 << 20);
             let (seen, lost) =
                 fill_the_disk(&format!("full_disk-{kind:?}"), run, options, "descend");
-            // Two records a call; the disk is full before the first return.
+            // A call makes two records; the disk is full before the first return.
             assert!(
                 seen > 1000 && seen + lost >= 2_000_002,
                 "{seen} seen, {lost} lost"
@@ -142,13 +142,12 @@ fn a_full_disk_stops_the_recording_of_all_threads() {
     for options in [&[][..], &["-l"], &["--no-time"]] {
         let run = |name: &str| Run::new(name, &program);
         let (seen, lost) = fill_the_disk("full_disk-threads", run, options, "leaf");
-        // Each of the threads makes 300,000 records; for three of them at least there is a control block.
+        // Each of the threads makes 300,000 records; at least three of them get a control block.
         assert!(seen > 1000 && lost > 500_000, "{seen} seen, {lost} lost");
     }
 }
 
-/// Events are larger than a page: of some, a part is on the disk when it is full. The rest must not be written over
-/// others.
+/// Events are larger than a page: when the disk is full, some are partly on it. The rest must not overwrite others.
 #[test]
 fn a_full_disk_in_the_middle_of_an_event() {
     needs!(
@@ -193,7 +192,7 @@ fn a_full_disk_has_no_room_for_threads() {
         can_mount(),
         "mounting a small disk needs root and the right to mount"
     );
-    // Their control blocks and their lines in the log take more than the disk has.
+    // Their control blocks and their lines in the log need more room than the disk has.
     let program = build("threads.c", Kind::Pie, &[]);
     let run = |name: &str| Run::new(name, &program);
     let (seen, lost) = fill_the_disk("full_disk-many", run, &[], "count");
@@ -218,7 +217,7 @@ fn no_room_near_a_library() {
 }
 
 #[test]
-fn no_room_near_a_library_is_said() {
+fn missing_room_near_a_library_is_reported() {
     let program = build("crowded.c", Kind::Pie, &["-ldl"]);
     let plugin = build_with("gcc", &["plugin.c"], &["-O2", "-shared", "-fPIC"]);
     let traced = Run::new("no_room_is_said", program)
@@ -236,7 +235,7 @@ fn no_room_near_a_library_is_said() {
 #[test]
 fn no_room_near_the_program() {
     let mut flags = vec!["-O2", "-w", "-no-pie", "-fno-pie"];
-    // RISC-V reaches where the data begins all the same.
+    // RISC-V still reaches the start of the data.
     if cfg!(target_arch = "x86_64") {
         flags.push("-mcmodel=large");
     }
@@ -292,7 +291,7 @@ fn limits_on_memory_that_a_program_sets_itself() {
 }
 
 #[test]
-fn limits_that_a_shell_sets_for_others() {
+fn limits_that_a_shell_sets_for_its_children() {
     let program = build("limits.c", Kind::Pie, &[]);
     let script = "ulimit -v 2000000; ulimit -v; for i in 1 2; do \"$0\" again; bash -c 'ulimit -Hv; exec \"$0\" again' \"$0\"; done";
     let run = Run::new("limits_by_a_shell", "bash").args([
@@ -303,8 +302,8 @@ fn limits_that_a_shell_sets_for_others() {
     run.same(&[]).has_calls(&[("leaf", 4000)]);
 }
 
-/// V8 has a second mapping of its own functions, from the file that `/proc/self/maps` names. In an overlay file system,
-/// as containers have, it does not know that for the same file, and copies the code that is in memory.
+/// V8 maps its own functions a second time, from the file that `/proc/self/maps` names. In an overlay file system,
+/// which containers use, it does not recognize that as the same file, and copies the code that is in memory.
 #[test]
 fn node_in_an_overlay_file_system() {
     needs!(has_tool("node"), "there is no node");

@@ -1,4 +1,4 @@
-//! What handlers of signals see that interrupt code which was moved, and what becomes of what they change.
+//! What signal handlers see when they interrupt moved code, and what happens to the changes they make.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hodo_tests::{Kind, build, hodo, scratch};
 
-/// What the program prints alone, and under `hodo` with these arguments: both must be the same.
+/// The program's output, alone and under `hodo` with these arguments: both must be the same.
 fn same(program: &Path, arguments: &[&str], of_hodo: impl Fn(&str) -> bool) -> String {
     let alone = Command::new(program).output().expect("the program runs");
     assert_eq!(alone.status.code(), Some(0), "{alone:?}");
@@ -53,8 +53,8 @@ fn handlers_see_and_change_the_program() {
                 .parse::<u64>()
                 .expect("a number")
         };
-        // Of 550 loads 400 were left by a jump, and 50 were skipped. Nothing is counted that was not executed, or
-        // twice.
+        // Of 550 loads, 400 were left by a jump, and 50 were skipped. Nothing is counted that was not executed, or
+        // counted twice.
         let expected: &[(&str, u64)] = if cfg!(target_arch = "x86_64") {
             &[
                 ("load+0x0", 550),

@@ -2,7 +2,7 @@
 
 use hodo_tests::{Kind, Run, build, build_with, needs};
 
-/// Whether a program can have a signal after each of its instructions.
+/// Whether a program can get a signal after each of its instructions.
 const STEPS: bool = cfg!(target_arch = "x86_64");
 const NO_STEPS: &str = "the processor has no single steps";
 
@@ -17,7 +17,7 @@ fn a_million_tail_calls() {
         let trace = Run::new(&format!("a_million_tail_calls-{kind:?}"), program).same(&[]);
         if kind.has_names() {
             trace.has_calls(&[("main", 1), ("first", 500_001), ("second", 500_000)]);
-            // On RISC-V, where these have no register for a jump, they stay as they are.
+            // On RISC-V these have no register for a jump, so they are left alone.
             if cfg!(target_arch = "x86_64") {
                 trace.has_calls(&[("even", 500_001), ("odd", 500_000)]);
             }
@@ -57,7 +57,7 @@ fn recursion_from_the_first_instructions() {
 }
 
 #[test]
-fn recursion_that_overflows_the_stack_ends_as_alone() {
+fn stack_overflow_ends_the_program_as_it_does_alone() {
     for kind in [Kind::Pie, Kind::Static] {
         let program = build("deep_recursion.c", kind, &[]);
         let run =
@@ -184,7 +184,7 @@ fn rust_panics_caught_and_uncaught() {
         ("stripped", &["--edition=2024", "-O", "-Cstrip=symbols"]),
         ("abort", &["--edition=2024", "-O", "-Cpanic=abort"]),
     ];
-    // All of them, where nothing is run.
+    // All functions, where nothing is run.
     let programs = kinds.map(|(name, flags)| (name, build_with("rustc", &["panics.rs"], flags)));
     for (name, program) in programs {
         for options in [&[][..], &["-l"]] {
@@ -228,7 +228,7 @@ fn stacks_in_all_kinds_of_memory() {
     }
 }
 
-/// One maps what keeps their return addresses while the other already looks for it.
+/// One thread maps the memory for their return addresses while the other already uses it.
 #[test]
 fn threads_with_stacks_side_by_side() {
     let program = build("near_stacks.c", Kind::Pie, &["-pthread"]);
@@ -243,7 +243,7 @@ fn threads_with_stacks_side_by_side() {
 fn a_signal_between_any_two_instructions() {
     needs!(STEPS, NO_STEPS);
     let program = build("stepped.c", Kind::Pie, &["-mno-red-zone"]);
-    // A little more than the records of a chunk, with and without those that are kept for such a case.
+    // Slightly more records than a chunk holds, with and without the reserve for this case.
     for (period, options) in [
         ("8186", &[][..]),
         ("8178", &[]),
@@ -252,7 +252,7 @@ fn a_signal_between_any_two_instructions() {
         ("8178", &["-D", "100"]),
     ] {
         let run = Run::new("stepped", &program).args([period]);
-        // The handler runs at every instruction; its own records would be nearly all there are.
+        // The handler runs at every instruction; its own records would be nearly all.
         let options = [&["-U", "on_step"], options].concat();
         let traced = run.traced(&options);
         assert_eq!(run.alone().stdout, traced.outcome.stdout);

@@ -8,10 +8,10 @@ use std::process::{Command, ExitStatus};
 
 use hodo_tests::{Kind, build, hodo, scratch, skip};
 
-/// Functions of `cores.cc`: what they call may differ from run to run.
+/// Functions of `cores.cc`; what they call may differ from run to run.
 const OWN: [&str; 6] = ["crashes", "deep", "waits", "spins", "overflows", "main"];
 
-/// Runs the words in this directory, where core files may have any size.
+/// Runs a command in this directory, with core files of any size.
 fn run(place: &Path, words: &[&str]) -> ExitStatus {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -c unlimited; exec \"$@\"", "sh"]);
@@ -19,7 +19,7 @@ fn run(place: &Path, words: &[&str]) -> ExitStatus {
     command.status().expect("a shell can be run")
 }
 
-/// How the core files there begin: with what process they are of, and which files it had.
+/// How the core files there begin: with the process they come from, and its mapped files.
 fn cores(place: &Path) -> Vec<Vec<u8>> {
     let files = fs::read_dir(place).expect("the directory can be read");
     let files = files.map(|file| file.expect("an entry").path());
@@ -36,7 +36,7 @@ fn cores(place: &Path) -> Vec<Vec<u8>> {
     files.filter(is_core).map(head).collect()
 }
 
-/// Whether core files come to the working directory; says why not.
+/// Returns whether core files are written to the working directory; if not, reports it.
 fn are_here() -> bool {
     let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let here = !pattern.contains('/') && !pattern.starts_with('|');
@@ -61,7 +61,7 @@ fn the_wait_status_says_that_there_is_a_core_file() {
     let hodo = hodo().to_str().expect("text");
     let record = [hodo, "record", "-d", "data", "--", program, "fault"];
     assert_eq!(run(&place, &record), alone);
-    // It is the program's, not hodo's.
+    // It is the program's core, not hodo's.
     let cores = cores(&place);
     assert_eq!(cores.len(), 1);
     let has = |word: &str| {
@@ -72,8 +72,7 @@ fn the_wait_status_says_that_there_is_a_core_file() {
     assert!(has(program) && !has(hodo), "it is not the program's");
 }
 
-/// The functions on the stacks of all threads in the core file there, from the program's own ones outward, as gdb finds
-/// them.
+/// The functions on the stacks of all threads in the core file, from the program's own outward, as gdb finds them.
 fn stacks(place: &Path, program: &str) -> Vec<Vec<String>> {
     let files = fs::read_dir(place).expect("the directory can be read");
     let mut files = files.map(|file| file.expect("an entry").path());
@@ -84,7 +83,7 @@ fn stacks(place: &Path, program: &str) -> Vec<Vec<String>> {
         })
         .expect("a core file");
     let mut gdb = Command::new("gdb");
-    // Nothing but what is asked for, and no way to servers of debugging information.
+    // Only what is asked for, and no access to debuginfod servers.
     gdb.args(["-nx", "-batch", "-iex", "set debuginfod enabled off"]);
     gdb.args(["-ex", "thread apply all bt", program]).arg(core);
     let out = gdb.output().expect("gdb can be run").stdout;

@@ -86,7 +86,7 @@ fn calls_of_a_limited_depth() {
     );
     calls(
         &["-F", "recursive", "-D", "3"],
-        // The depth is counted anew from each of them, as uftrace does.
+        // The depth is counted again from each of them, as uftrace does.
         &[("recursive", 60), ("small", 50)],
     );
 }
@@ -97,13 +97,13 @@ fn calls_that_take_long() {
         let program = build("filters.c", kind, &[]);
         let trace = Run::new(&format!("filters-long-{kind:?}"), program).same(&["-t", "2ms"]);
         trace.has_calls(&[("main", 1), ("right", 10), ("slow", 10)]);
-        // Any other takes long, too, if something else runs meanwhile.
+        // Any other call takes long, too, if something else runs in the meantime.
         assert_eq!(trace.calls(), trace.calls_with(&["-t", "1900us"]));
     }
 }
 
 #[test]
-fn functions_that_are_chosen_for_patching() {
+fn functions_selected_for_patching() {
     calls(&["-P", "large"], &[("large", 20)]);
     calls(&["-P", "^l"], &[("left", 20), ("large", 20)]);
     calls(&["-P", ".", "-U", "small"], &ALL[..6]);
@@ -112,19 +112,19 @@ fn functions_that_are_chosen_for_patching() {
 }
 
 #[test]
-fn functions_of_some_size() {
+fn functions_selected_by_size() {
     let program = build("filters.c", Kind::Pie, &[]);
     let trace = Run::new("filters-size", program).same(&["-Z", "100"]);
     trace.has_calls(&[("large", 20), ("small", 0), ("left", 0)]);
 }
 
 #[test]
-fn functions_inside_of_a_library() {
+fn functions_inside_a_library() {
     let plugin = build_with("gcc", &["plugin.c"], &["-O2", "-shared", "-fPIC"]);
     let program = build("libraries.c", Kind::Pie, &["-ldl"]);
     let run = Run::new("filters-library", program).args([&plugin]);
     let file = plugin.file_name().unwrap().to_string_lossy().into_owned();
-    // A pattern for a library says nothing of the program. The library is not there when the program starts, and hodo
+    // A pattern for a library does not apply to the program. The library is not loaded when the program starts, so hodo
     // warns that nothing matches.
     let check = |options: &[&str], expected: &[(&str, u64)]| {
         let (alone, traced) = (run.alone(), run.traced(options));
@@ -149,7 +149,7 @@ fn functions_inside_of_a_library() {
 }
 
 #[test]
-fn a_filter_that_matches_nothing_is_said() {
+fn a_filter_that_matches_nothing_is_reported() {
     let program = build("filters.c", Kind::Pie, &[]);
     for option in ["-F", "-N", "-P", "-U"] {
         let run = Run::new(&format!("filters-nothing{option}"), &program);

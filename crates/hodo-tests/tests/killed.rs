@@ -1,4 +1,4 @@
-//! hodo is killed, at whatever moment: the program that it has started, or is attached to, goes on and ends as it would
+//! hodo is killed at some moment. The program that it has started, or is attached to, continues and ends as it would
 //! alone.
 
 use std::io::Read;
@@ -11,7 +11,7 @@ use hodo_tests::probing::path;
 use hodo_tests::target::Target;
 use hodo_tests::{Kind, build, hodo, scratch};
 
-/// How `hodo` records, and what is recorded so.
+/// How `hodo` records, and the options for it.
 const RECORD: &[&str] = &["record", "--no-libcall"];
 const RECORD_ALL: &[&str] = &["record", "-l"];
 const PROBE: &[&str] = &["probe", "-e", "PROGRAM:*+* count"];
@@ -20,14 +20,13 @@ const SYSCALLS: &[&str] = &["syscalls"];
 /// When it is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// When its thread that traces makes a system call by which it changes something of others, after this many of
-    /// them.
+    /// When its tracing thread makes a system call that changes something in the target, after this many such calls.
     Change(u32),
-    /// After some time, with all of its group.
+    /// After some time, with its whole process group.
     Time(Duration),
 }
 
-/// The options of hodo, in a directory for what it writes.
+/// The options of hodo, with a directory for its output.
 fn arguments(command: &[&str], program: &str, place: &Path) -> Vec<String> {
     let words = command.iter().map(|word| word.replace("PROGRAM", program));
     let mut words: Vec<String> = words.collect();
@@ -63,11 +62,11 @@ fn call(tid: i32) -> Option<i64> {
     (info[0] as u8 == ENTRY).then_some(info[3].cast_signed())
 }
 
-/// Kills a process of hodo when its first thread makes such a call, or after some time.
+/// Kills a hodo process when its first thread makes such a call, or after some time.
 fn kill_at_change(tid: i32, number: u32) {
     const CHANGES: [i64; 2] = [libc::SYS_ptrace, libc::SYS_pwrite64];
     let begun = Instant::now();
-    // It may not be there any more.
+    // The thread may already be gone.
     let seized = request(libc::PTRACE_SEIZE, tid, libc::PTRACE_O_TRACESYSGOOD);
     if seized && request(libc::PTRACE_INTERRUPT, tid, 0) {
         let mut left = number;
@@ -103,13 +102,13 @@ fn kill_hodo(mut hodo: Child, tracer: i32, moment: Moment) {
         Moment::Time(time) => std::thread::sleep(time),
     }
     kill(-pid);
-    // The kernel tells its parent once, and that may have been who traced it.
+    // The kernel notifies its parent once, and that may have been its tracer.
     let _ = hodo.wait();
 }
 
-/// Starts a program under hodo, which is killed then. The program has to say `expected`, and to end with `code`.
+/// Starts a program under hodo, which is then killed. The program must print `expected`, and end with `code`.
 fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expected: &str) {
-    // Who is left behind by hodo becomes a child of this process, which can tell how it ends.
+    // Processes orphaned by hodo become children of this process, which can then see how they end.
     // SAFETY: prctl takes numbers only.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     let place = scratch(name);
@@ -126,14 +125,14 @@ fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expec
     let mut output = hodo.stdout.take().expect("a pipe");
     let pid = hodo.id().cast_signed();
     let what = format!("{name}: {command:?}, {moment:?}");
-    // The program is in hodo's group, which is not killed as such.
+    // The program is in hodo's group, which is not killed as a group here.
     match moment {
         Moment::Change(number) => kill_at_change(pid, number),
         Moment::Time(time) => std::thread::sleep(time),
     }
     kill(pid);
     let _ = hodo.wait();
-    // It goes on for a while.
+    // It continues for a while.
     std::thread::sleep(Duration::from_millis(100));
     drop(input);
     let mut said = String::new();
@@ -147,7 +146,7 @@ fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expec
             _ => ends.push(status),
         }
     }
-    // It may be that it was not executed yet: it never is, then, and who waited for that has ended.
+    // The program may not have been executed yet: then it never is, and whoever waited for that has ended.
     const NEVER: i32 = 125 << 8;
     let is_nothing = |&end: &i32| end == libc::SIGKILL || end == NEVER;
     if !(said.is_empty() && ends.iter().all(is_nothing)) {
@@ -160,12 +159,12 @@ fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expec
     let _ = std::fs::remove_dir_all(place);
 }
 
-/// Looks at each thread of a process until it blocks no signals: libc does so for moments.
+/// Checks each thread of a process until it blocks no signals: libc blocks them for moments.
 fn block_nothing(pid: i32, what: &str) {
     let begun = Instant::now();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
     for thread in threads.filter_map(Result::ok) {
-        // A thread that is gone has no more to say.
+        // A thread that is gone cannot be read.
         while let Ok(status) = std::fs::read_to_string(thread.path().join("status"))
             && let Some(mask) = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))
             && mask.bytes().any(|digit| !b"0\t".contains(&digit))
@@ -216,13 +215,13 @@ fn program() -> std::path::PathBuf {
     build("killed.cc", Kind::Pie, &["-ldl"])
 }
 
-/// Numbers of changes from setting up to following, the same in each run.
+/// Numbers of changes from setup to following, the same in each run.
 fn changes(count: u32, from: u32) -> impl Iterator<Item = Moment> {
     (0..count).map(move |index| Moment::Change(from + index * index * 2 + index))
 }
 
 #[test]
-fn what_hodo_has_started_outlives_it() {
+fn started_programs_outlive_hodo() {
     let program = program();
     let program = [path(&program)];
     for (index, moment) in changes(10, 3).enumerate() {
@@ -238,7 +237,7 @@ fn what_hodo_has_started_outlives_it() {
 }
 
 #[test]
-fn what_hodo_is_attached_to_outlives_it() {
+fn attached_programs_outlive_hodo() {
     let program = program();
     for (index, moment) in changes(8, 2).enumerate() {
         let command = [RECORD, RECORD_ALL, PROBE, SYSCALLS][index % 4];

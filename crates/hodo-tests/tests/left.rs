@@ -1,15 +1,15 @@
-//! The tree of calls where functions are left by longjmp, exceptions, panics and ends of threads, against the tree that
-//! the program keeps by itself.
+//! The call tree where functions are left by longjmp, exceptions, panics and thread exits, compared with the tree that
+//! the program keeps itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hodo_tests::{Run, Trace, build_with, has_tool, needs};
 
-/// Functions that leave others, of which nothing is inside that comes after them.
+/// Functions that leave others; nothing that comes after them is inside them.
 const LEAVING: [&str; 4] = ["longjmp", "siglongjmp", "__longjmp_chk", "__cxa_throw"];
 
-/// The depth of each call of the program's own functions among these, and its name.
+/// The depth and name of each call of the program's own functions.
 fn seen(trace: &Trace) -> Vec<String> {
     let replay = trace.view("replay", &["-f", "none", "--no-merge"]);
     let mut open: Vec<&str> = Vec::new();
@@ -31,7 +31,7 @@ fn seen(trace: &Trace) -> Vec<String> {
     seen
 }
 
-/// Programs of a file as a compiler makes them with each of these levels. All are built before one is run:
+/// Programs made from one file at each of these optimization levels. All are built before one is run:
 /// `HODO_TEST_BUILDS` stops there.
 fn at_levels<const N: usize>(
     levels: [&'static str; N],
@@ -50,7 +50,7 @@ fn check(name: &str, program: &Path, args: &[&str], options: &[&str]) {
 }
 
 #[test]
-fn jumps_lead_out_of_the_frames_that_they_leave() {
+fn jumps_leave_the_frames_they_skip() {
     let build = |level: &str| build_with("gcc", &["left.c"], &[level, "-w"]);
     for (level, program) in at_levels(["-O0", "-O1", "-O2", "-O3"], build) {
         check(&format!("left{level}"), &program, &[], &[]);
@@ -58,7 +58,7 @@ fn jumps_lead_out_of_the_frames_that_they_leave() {
 }
 
 #[test]
-fn exceptions_lead_out_of_the_frames_that_they_leave() {
+fn exceptions_leave_the_frames_they_skip() {
     needs!(has_tool("g++"), "there is no g++");
     let build = |level: &str| build_with("g++", &["left.cc"], &[level, "-w"]);
     for (level, program) in at_levels(["-O0", "-O1", "-O2", "-O3"], build) {
@@ -67,7 +67,7 @@ fn exceptions_lead_out_of_the_frames_that_they_leave() {
 }
 
 #[test]
-fn panics_lead_out_of_the_frames_that_they_leave() {
+fn panics_leave_the_frames_they_skip() {
     let build = |level: &str| build_with("rustc", &["left.rs"], &["--edition=2024", level]);
     for (level, program) in at_levels(["-Copt-level=0", "-Copt-level=3"], build) {
         check(&format!("panics{level}"), &program, &[], &[]);
@@ -75,11 +75,11 @@ fn panics_lead_out_of_the_frames_that_they_leave() {
 }
 
 #[test]
-fn random_jumps_and_exceptions_lead_out_of_the_frames_that_they_leave() {
+fn random_jumps_and_exceptions_leave_the_frames_they_skip() {
     needs!(has_tool("g++"), "there is no g++");
     let program = build_with("g++", &["left_random.cc"], &["-O2", "-w"]);
     check("left_random", &program, &["1"], &[]);
-    // No name tells then who has jumped.
+    // Without a name, it is not known which function has jumped.
     check("left_unnamed", &program, &["2"], &["--no-libcall"]);
     check("left_untimed", &program, &["3"], &["--no-time"]);
 }

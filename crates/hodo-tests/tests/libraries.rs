@@ -18,7 +18,7 @@ fn libraries_loaded_and_unloaded_while_it_runs() {
         if !kind.is_available() {
             continue;
         }
-        // musl's libm is its libc, and does not go by the name of glibc's.
+        // musl's libm is part of its libc, and is not found under glibc's name.
         let program = build("libraries.c", kind, &["-ldl"]);
         let run = Run::new(&format!("loaded_libraries-{kind:?}"), program).args([plugin()]);
         let trace = run.same(&[]);
@@ -32,7 +32,7 @@ fn libraries_loaded_and_unloaded_while_it_runs() {
     }
 }
 
-/// The program's handler hears of a child's end, also while hodo looks at the libraries.
+/// The program's handler is told when a child ends, even while hodo examines the libraries.
 #[test]
 fn signals_come_while_libraries_are_loaded() {
     let program = build("told_while_loading.c", Kind::Pie, &["-ldl"]);
@@ -42,8 +42,7 @@ fn signals_come_while_libraries_are_loaded() {
     }
 }
 
-/// On x86-64 what they displace could not go on there, so they stay as they are; on RISC-V they are traced all the
-/// same.
+/// On x86-64 what they displace could not continue there, so they are left alone; on RISC-V they are traced anyway.
 #[test]
 fn libraries_that_are_mapped_far_away() {
     let program = build("far.c", Kind::Pie, &["-ldl"]);
@@ -67,8 +66,8 @@ fn libraries_that_are_mapped_far_away() {
     }
 }
 
-/// A copy of an ELF file whose section headers are nowhere: it can be loaded, but not be read by those who look for
-/// symbols.
+/// A copy of an ELF file whose section headers are nowhere: it can be loaded, but tools that look for symbols cannot
+/// read it.
 fn without_sections(from: &str, to: &std::path::Path) {
     let mut bytes = std::fs::read(from).expect("the file can be read");
     // e_shoff

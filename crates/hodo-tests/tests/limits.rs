@@ -1,4 +1,4 @@
-//! Limits on resources: the program runs as it does alone, and what a limit takes from the trace is said.
+//! Resource limits: the program runs as it does alone, and hodo says what a limit removes from the trace.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hodo_tests::{Kind, Run, Trace, build, hodo, scratch};
 
-/// Runs a program alone and traced under limits that a shell sets. Returns what hodo said, and the calls of `leaf`.
+/// Runs a program alone and traced under limits that a shell sets. Returns hodo's messages, and the calls of `leaf`.
 fn limited(limit: &str, options: &[&str]) -> (String, u64) {
     let program = build("busy_threads.c", Kind::Pie, &[]);
     let script = format!("ulimit {limit} && exec \"$@\"");
@@ -19,17 +19,17 @@ fn limited(limit: &str, options: &[&str]) -> (String, u64) {
 }
 
 #[test]
-fn a_soft_limit_on_the_size_of_files_is_the_programs() {
+fn a_soft_file_size_limit_applies_to_the_program_only() {
     let (remarks, calls) = limited("-Sf 0", &[]);
     assert_eq!(remarks, "");
     assert!(calls > 100_000, "{calls}");
 }
 
 #[test]
-fn a_hard_limit_on_the_size_of_files_ends_the_trace_and_not_the_program() {
+fn a_hard_file_size_limit_ends_the_trace_and_not_the_program() {
     let (remarks, calls) = limited("-f 17000", &[]);
     assert!(calls > 1000, "{calls}");
-    // Whoever has the right to raise it does.
+    // Whoever may raise the limit does.
     if !remarks.is_empty() {
         assert!(remarks.contains(" records were lost"), "{remarks}");
         assert!(remarks.contains("ulimit -f"), "{remarks}");
@@ -46,20 +46,20 @@ fn a_small_address_space_has_a_small_trace() {
 }
 
 #[test]
-fn a_small_stack_is_the_programs() {
+fn a_small_stack_applies_to_the_program_only() {
     let (remarks, calls) = limited("-s 64", &[]);
     assert_eq!(remarks, "");
     assert!(calls > 100_000, "{calls}");
 }
 
-/// Where there can be no trace at all, the program runs all the same, and the limit is named.
+/// If no trace is possible at all, the program still runs, and the limit is named.
 #[test]
 fn limits_that_leave_no_room_for_a_trace() {
     let program = build("busy_threads.c", Kind::Pie, &[]);
     for (limit, named) in [("-f 0", "ulimit -f"), ("-n 7", "ulimit -n")] {
         let script = format!("ulimit {limit} && exec \"$@\"");
         let run = Run::new(&format!("no_room{}", limit.replace(' ', "")), &program);
-        // What is printed goes into a pipe: it is no file whose size is limited.
+        // The output goes into a pipe, which no file size limit affects.
         let script = format!("({script}) 2>&1 | cat");
         let run = run.inside(["bash", "-c", &script, "bash"]);
         let (alone, traced) = (run.alone(), run.traced(&[]));
@@ -73,7 +73,7 @@ fn limits_that_leave_no_room_for_a_trace() {
             programs,
             "{limit}"
         );
-        // Whoever has the right to raise it does.
+        // Whoever may raise the limit does.
         if !ours.is_empty() {
             assert!(
                 ours[0].contains(named) && ours[0].contains("untraced"),
@@ -83,7 +83,7 @@ fn limits_that_leave_no_room_for_a_trace() {
     }
 }
 
-/// Runs `hodo` with these words in a directory, and returns what it said on standard error.
+/// Runs `hodo` with these arguments in a directory, and returns its standard error.
 fn said(place: &std::path::Path, words: &[&str]) -> String {
     let output = Command::new(hodo())
         .args(words)
@@ -116,7 +116,7 @@ fn two_recordings_in_one_directory() {
 }
 
 #[test]
-fn what_cannot_be_executed_replaces_no_trace() {
+fn a_failed_start_replaces_no_trace() {
     let place = scratch("not_executed");
     said(&place, &["record", "true"]);
     let broken = place.join("broken");
@@ -135,7 +135,8 @@ fn what_cannot_be_executed_replaces_no_trace() {
     std::fs::remove_dir_all(place).expect("nobody is in it");
 }
 
-/// The directory of a recording that is not kept is removed by the next, if its hodo was killed; not while it lives.
+/// The directory of a recording that is not kept is removed by the next hodo if its own hodo was killed; not while it
+/// lives.
 #[test]
 fn directories_of_killed_recordings() {
     let place = scratch("killed_live");
@@ -194,9 +195,9 @@ fn directories_of_killed_recordings() {
     std::fs::remove_dir_all(place).expect("nobody is in it");
 }
 
-/// The file of a recorder that was killed is not much larger than what is in it, and it can be read.
+/// The file of a killed recorder is not much larger than its contents, and it can be read.
 #[test]
-fn what_a_killed_recorder_leaves() {
+fn a_killed_recorder_leaves_a_readable_trace() {
     const MOST: u64 = 4 << 30;
     let place = scratch("killed_recorder");
     let data = place.join("data");

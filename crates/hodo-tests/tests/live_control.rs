@@ -1,4 +1,4 @@
-//! Changing a recording while it runs: `hodo live -p` of a process that hodo records.
+//! Changing a recording while it runs: `hodo live -p` for a process that hodo records.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,7 +38,7 @@ impl Recorded {
         this
     }
 
-    /// The same without waiting for the program.
+    /// Like `start`, without waiting for the program.
     fn launch(program: &Path, name: &str, options: &[&str]) -> Self {
         let data = scratch(name).join("trace");
         let mut child = Command::new("timeout")
@@ -124,7 +124,7 @@ fn refused(output: &Output, texts: &[&str]) {
     }
 }
 
-/// What is recorded of this many rounds, after each change.
+/// How many rounds are recorded after each change.
 const STEPS: [(u32, &[&str]); 9] = [
     (1, &[]),
     (2, &["--clear", "-F", "beta"]),
@@ -151,8 +151,7 @@ fn shows_steps(trace: &Trace) {
     let calls = trace.calls();
     let count = |name: &str| calls.get(name).copied().unwrap_or(0);
     assert_eq!(count("slow"), 1 + 4 + 32 + 128 + 256, "{calls:?}");
-    // Any call takes long if something else runs meanwhile: such a one is recorded, too, while those that take long
-    // are.
+    // Any call takes long if something else runs in the meantime: while long calls are recorded, such a call is, too.
     let long = trace.calls_with(&["-t", "900us"]);
     for (name, expected) in [
         ("alpha", 1 + 4 + 8 + 32),
@@ -207,9 +206,9 @@ fn tracing_can_begin_switched_off() {
     trace.has_calls(&[("alpha", 4), ("beta", 4), ("gamma_", 4), ("slow", 4)]);
 }
 
-/// The dynamic linker waits for somebody to read what it says, and the program's sites wait for the dynamic linker.
+/// The dynamic linker waits for somebody to read its output, and the program's sites wait for the dynamic linker.
 #[test]
-fn what_changes_before_a_program_has_its_libraries_holds_for_it() {
+fn changes_before_libraries_are_loaded_apply_later() {
     let program = build("controlled.c", Kind::ALL[0], &[]);
     let fifo = scratch("control-early-fifo").join("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status();
@@ -242,12 +241,12 @@ fn what_changes_before_a_program_has_its_libraries_holds_for_it() {
     recorded.does(40);
     let trace = recorded.ends();
     trace.has_calls(&[("alpha", 0), ("beta", 40), ("gamma_", 40), ("slow", 0)]);
-    // Readers leave out what lies outside `beta`. That would be hundreds of calls a millisecond here.
+    // Readers leave out what lies outside `beta`. Here that would be hundreds of calls per millisecond.
     let events = trace.info()["events"].as_u64().expect("a number");
     assert!((160..20_000).contains(&events), "{events} events");
 }
 
-/// This many changes, one after the other.
+/// Makes this many changes, one after the other.
 fn many(count: usize, program: &str, name: &str) {
     const ALL: [&[&str]; 8] = [
         &["-D", "3"],
@@ -296,7 +295,7 @@ fn children_and_libraries_that_come_and_go_are_changed_too() {
     let trace = recorded.ends();
     assert_eq!(trace.log("change").len(), 30);
     let calls = trace.calls();
-    // Those of the program are called by another name: inside the library.
+    // The program's functions are called through another name: inside the library.
     assert!(
         calls.contains_key("work") && calls.contains_key("malloc"),
         "{calls:?}"
@@ -310,7 +309,7 @@ fn two_thousand_changes_disturb_nothing() {
 }
 
 #[test]
-fn a_process_that_was_attached_to_changes_too_and_gets_its_code_back() {
+fn an_attached_process_changes_too_and_gets_its_code_back() {
     let program = build("controlled.c", Kind::ALL[0], &[]);
     let mut target = Command::new(&program)
         .stdin(Stdio::piped())
@@ -321,7 +320,7 @@ fn a_process_that_was_attached_to_changes_too_and_gets_its_code_back() {
     let mut output = BufReader::new(target.stdout.take().expect("a pipe"));
     let mut line = String::new();
     output.read_line(&mut line).expect("a line");
-    // The file may have been built again meanwhile.
+    // The file may have been rebuilt in the meantime.
     let mapped = || {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("mappings");
         maps.replace(" (deleted)", "")
@@ -363,7 +362,7 @@ fn a_process_that_was_attached_to_changes_too_and_gets_its_code_back() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_told_and_nothing_changes() {
+fn invalid_changes_are_reported_and_change_nothing() {
     let program = build("controlled.c", Kind::ALL[0], &[]);
     let mut recorded = Recorded::start(&program, "control-errors", &[]);
     let pid = recorded.pid();
@@ -390,7 +389,7 @@ fn what_cannot_be_changed_is_told_and_nothing_changes() {
 }
 
 #[test]
-fn what_is_not_recorded_cannot_be_changed() {
+fn processes_without_a_recording_cannot_be_changed() {
     refused(
         &live(u32::MAX >> 2, &["--trace", "on"]),
         &["no hodo records process"],
@@ -407,7 +406,7 @@ fn what_is_not_recorded_cannot_be_changed() {
 }
 
 #[test]
-fn recordings_without_time_or_with_probes_say_what_cannot_be() {
+fn recordings_without_time_or_with_probes_refuse_some_changes() {
     let program = build("controlled.c", Kind::ALL[0], &[]);
     let recorded = Recorded::start(&program, "control-untimed", &["--no-time"]);
     refused(
@@ -462,7 +461,7 @@ fn garbage_on_the_socket_disturbs_nothing() {
         let changed = answer.contains("\"done\"") && !garbage.starts_with(b"{\"change\": 5");
         assert!(!changed && !answer.is_empty(), "{garbage:?}: {answer}");
     }
-    // More than a request can be, and one that never ends.
+    // Longer than any request may be, and without an end.
     let mut stream = connect();
     let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
     let _ = stream.write_all(&vec![b'['; 4 << 20]);

@@ -1,5 +1,5 @@
-//! What programs may ask of the system, case by case: each does under hodo what it does alone. `programs/odd_*.c` have
-//! the cases.
+//! What programs may ask of the system, case by case: under hodo each case does what it does alone. `programs/odd_*.c`
+//! contain the cases.
 
 use hodo_tests::{Kind, Run, build};
 
@@ -15,19 +15,19 @@ fn same(source: &str) {
     }
 }
 
-/// Signals of all kinds, filters of system calls, timers, threads that may not read the time counter.
+/// All kinds of signals, system call filters, timers, threads that may not read the time counter.
 #[test]
 fn signals_and_filters() {
     same("odd_signals.c");
 }
 
-/// Memory of all kinds, and programs that write, read and copy their own code.
+/// All kinds of memory, and programs that write, read and copy their own code.
 #[test]
 fn memory_and_code() {
     same("odd_memory.c");
 }
 
-/// Processes made in all ways, in namespaces, and the first ones of these.
+/// Processes made in every way, in namespaces, and the first processes of namespaces.
 #[test]
 fn processes_and_namespaces() {
     same("odd_processes.c");

@@ -1,4 +1,4 @@
-//! Actions of probes and values: what they say against what the same program's events say.
+//! Probe actions and values, compared with the events of the same program.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -7,7 +7,7 @@ use hodo_tests::probing::{ARGUMENTS, PARTS, RETURN_ADDRESS, UNWOUND, path, probe
 use hodo_tests::{Kind, build, build_with};
 use serde_json::{Value, json};
 
-/// What a histogram has, as its keys and then hits and sums.
+/// The contents of a histogram: by key, hits and sums.
 fn table(histogram: &Value) -> BTreeMap<String, (u64, Value)> {
     let entries = histogram["hist"].as_array().expect("entries").iter();
     entries
@@ -18,7 +18,7 @@ fn table(histogram: &Value) -> BTreeMap<String, (u64, Value)> {
         .collect()
 }
 
-/// What a histogram of the events that are chosen must have: by key the hits and the sums of these arguments.
+/// What a histogram of the selected events must contain: by key, the hits and the sums of these arguments.
 fn expected<'e>(
     events: impl Iterator<Item = &'e Value>,
     key: fn(&Value) -> Value,
@@ -104,7 +104,7 @@ fn histograms_are_what_the_events_say() {
         &["n"],
         |e| e["args"]["n"].as_i64().is_some_and(|n| n % 3 == 1),
     );
-    // The order that was asked for.
+    // The requested order.
     assert!(hits(histograms[1]).is_sorted_by(|a, b| a >= b));
     assert!(hits(histograms[0]).is_sorted());
     // What has no room is lost, and counted.
@@ -157,7 +157,7 @@ fn probes_switch_each_other_and_events() {
     let program = build("conditions.c", Kind::Pie, &[]);
     let file = path(&program);
     let place = format!("{file}:values c={}:u32", ARGUMENTS[2]);
-    // The main thread has c = 37 i for i below 60, then the other thread the same.
+    // The main thread has c = 37 i for i below 60, then the other thread has the same.
     let run = |definitions: &[String]| -> Vec<(String, u64)> {
         let lines = probed(definitions, &[file], 1);
         let one = |line: &Value| {
@@ -245,7 +245,7 @@ fn snapshots_have_the_bytes_of_the_stack() {
         options.truncate(2);
         let lines = probed(std::slice::from_ref(&definition), &[file], 1);
         let stack = lines[1]["args"]["stack"].as_str().expect("bytes");
-        // Above the stack there may be less.
+        // There may be less above the stack.
         assert!(
             stack.len() == 2 * bytes || bytes >= 3000 && stack.len() > 2000,
             "{}",
@@ -276,7 +276,7 @@ fn snapshots_have_the_bytes_of_the_stack() {
 fn all_kinds_of_values_are_fetched() {
     let program = build("conditions.c", Kind::Pie, &[]);
     let file = path(&program);
-    // What no other processor has.
+    // Values that only this processor has.
     let own = if cfg!(target_arch = "x86_64") {
         "%flags %cs %ss"
     } else {
@@ -292,7 +292,7 @@ fn all_kinds_of_values_are_fetched() {
     for event in &events {
         let args = &event["args"];
         if cfg!(target_arch = "x86_64") {
-            // Bits 1 and 9 of the flags (always, and interrupts) are set, direction and trap are not.
+            // Bits 1 and 9 of the flags (always set, and interrupts) are set; direction and trap are not.
             let flags = args["arg1"].as_u64().expect("flags");
             assert_eq!(flags & 0x702, 0x202, "{flags:#x}");
             assert_eq!((&args["arg2"], &args["arg3"]), (&0x33.into(), &0x2b.into()));
@@ -313,14 +313,14 @@ fn all_kinds_of_values_are_fetched() {
     }
 }
 
-/// The offset in the file of the program's entry point, which is that of the address in a PIE.
+/// The file offset of the program's entry point, which equals its address in a PIE.
 fn entry(file: &str) -> u64 {
     let bytes = std::fs::read(file).expect("the program");
     u64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"))
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_actions_are_reported() {
     let program = build("conditions.c", Kind::Pie, &[]);
     let file = path(&program);
     let [first, ..] = ARGUMENTS;
@@ -419,7 +419,7 @@ fn stack_traces_have_all_callers() {
             }
             seen += 1;
             let names = functions(event);
-            // musl has no unwind tables, nor has the static libc for RISC-V.
+            // musl has no unwind tables, and neither has the static libc for RISC-V.
             let libc_without = format!("{kind:?}").contains("Musl")
                 || cfg!(target_arch = "riscv64") && matches!(kind, Kind::Static | Kind::StaticPie);
             if !libc_without {
@@ -436,7 +436,7 @@ fn stack_traces_have_all_callers() {
     }
 }
 
-/// Which stack traces of `leaf` in deep_stacks.c there are: by what called it all, how deep.
+/// Checks the stack traces of `leaf` in deep_stacks.c: which callers they have, and how deep they are.
 fn check_deep_stacks(events: &[Value]) {
     let mut found = Vec::new();
     for event in events {
@@ -480,7 +480,7 @@ fn stack_traces_of_threads_handlers_and_children_are_whole() {
     }
 }
 
-/// A library's island has something in it already when its probes come.
+/// The library's island already contains something when its probes are installed.
 #[test]
 fn stack_traces_of_functions_of_libraries_have_all_callers() {
     let options = &[UNWOUND, &["-O2", "-shared", "-fPIC"]].concat();

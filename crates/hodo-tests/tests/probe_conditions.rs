@@ -1,4 +1,4 @@
-//! Conditions of probes against a reference, on what the same hits' events say.
+//! Conditions of probes, checked against a reference that uses the events of the same hits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use hodo_tests::probing::{PARTS, path, probe, probed, text};
 use hodo_tests::{Kind, build};
 use serde_json::Value;
 
-/// The arguments that conditions are about, in `values.c`.
+/// The arguments that conditions refer to, in `values.c`.
 fn arguments() -> String {
     let [_, third, _, fourth, fifth] = PARTS;
     format!(
@@ -18,7 +18,7 @@ fn arguments() -> String {
     )
 }
 
-/// A number of a condition, with the rules of C for 64 bits; `None`: the condition is false as a whole.
+/// The value of a condition, by C's rules for 64 bits; `None`: the condition as a whole is false.
 #[derive(Clone, Copy, Debug)]
 struct Number {
     bits: u64,
@@ -30,7 +30,7 @@ fn signed(bits: u64) -> Option<Number> {
     Some(Number { bits, unsigned })
 }
 
-/// What an event says of the arguments.
+/// An event's arguments.
 struct Hit<'a> {
     event: &'a Value,
     definition: &'a hodo_probe_syntax::Definition,
@@ -180,7 +180,7 @@ fn fits(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Numbers that look random, the same ones in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -241,8 +241,8 @@ impl Random {
     }
 }
 
-/// One run with a probe that prints all arguments, and with one for each of many conditions: those have the hits for
-/// which the condition is true by the arguments that were printed.
+/// One run with a probe that prints all arguments, and one for each of many conditions: each must have the hits for
+/// which the condition is true of the printed arguments.
 #[test]
 fn random_conditions_hold_when_they_should() {
     let program = build("conditions.c", Kind::Pie, &[]);
@@ -293,8 +293,8 @@ fn random_conditions_hold_when_they_should() {
     assert!(yes > 1000 && no > 1000, "{yes} {no}");
 }
 
-/// Conditions on every function of a file, of which some are often true and some never, while a command runs: it must
-/// show what it shows alone, and what is counted must be what the conditions say.
+/// Conditions on every function of a file, some often true and some never, while a command runs: it must print what it
+/// prints alone, and the counts must be what the conditions say.
 fn everywhere(file: &str, command: &[&str]) {
     let alone = Command::new(command[0])
         .args(&command[1..])

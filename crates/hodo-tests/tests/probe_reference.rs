@@ -1,5 +1,5 @@
-//! Counts of a probe on every instruction, against a processor that executes one instruction at a time: on RISC-V there
-//! is none, and `riscv64_reference.rs` asks an emulator.
+//! Counts of a probe on every instruction, compared with single-stepping. RISC-V has no single steps; there
+//! `riscv64_reference.rs` uses an emulator.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use hodo_tests::{Kind, build, hodo};
 use iced_x86::{Decoder, DecoderOptions};
 use serde_json::Value;
 
-/// How often each address was executed, by stepping through the program with ptrace.
+/// How often each address was executed, found by stepping through the program with ptrace.
 fn stepped(program: &Path) -> BTreeMap<u64, u64> {
     let path = CString::new(program.to_str().expect("a path of text")).expect("no zero");
     let arguments = [path.as_ptr(), std::ptr::null()];
     let none = [std::ptr::null()];
-    // A pipe for its output, as under `hodo`; what it writes fits into it.
+    // Its output goes to a pipe, as under `hodo`; it fits into the pipe.
     let mut pipe = [0; 2];
     // SAFETY: pipe writes two ints.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
@@ -52,7 +52,7 @@ fn stepped(program: &Path) -> BTreeMap<u64, u64> {
         unsafe {
             let rip = std::mem::offset_of!(libc::user_regs_struct, rip);
             let at = libc::ptrace(libc::PTRACE_PEEKUSER, child, rip, 0).cast_unsigned();
-            // A repeated string instruction stops after each round.
+            // A repeated string instruction stops after each iteration.
             if at != last {
                 *counts.entry(at).or_default() += 1;
             }
@@ -62,7 +62,7 @@ fn stepped(program: &Path) -> BTreeMap<u64, u64> {
     }
 }
 
-/// What `hodo probe` counts, by address.
+/// The counts of `hodo probe`, by address.
 fn counted(program: &Path) -> BTreeMap<u64, u64> {
     let data = hodo_tests::scratch(&format!(
         "reference-{}",
@@ -93,7 +93,7 @@ fn counted(program: &Path) -> BTreeMap<u64, u64> {
     counts
 }
 
-/// The sections of the program with code that leads to other functions, which has no probes: address and size.
+/// The program's sections with code that leads to other functions, which has no probes: address and size.
 fn linkage(program: &Path) -> Vec<(u64, u64)> {
     let output = Command::new("readelf")
         .args(["-SW"])
@@ -111,17 +111,17 @@ fn linkage(program: &Path) -> Vec<(u64, u64)> {
     lines.collect()
 }
 
-/// A jump or a repeated instruction that leads to itself at once cannot be told from a round.
+/// A jump or a repeated instruction that goes straight back to itself cannot be told from an iteration.
 fn leads_to_itself(program: &Path, addr: u64) -> bool {
     let bytes = std::fs::read(program).expect("the program");
-    // Not position independent, and linked as usual: the code is where the file has it, from 0x400000 on.
+    // It is not position-independent, and linked as usual: file offset 0 is at address 0x400000.
     let at = usize::try_from(addr - 0x40_0000).expect("an address of the program");
     let code = &bytes[at..(at + 15).min(bytes.len())];
     let insn = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
     insn.near_branch_target() == addr
 }
 
-/// Rounds of the one in the program.
+/// Iterations of the repeated instruction in the program.
 const ROUNDS: u64 = 7;
 
 #[test]
@@ -150,7 +150,7 @@ fn counts_agree_with_single_steps() {
         }
         assert_eq!(rounds, ROUNDS, "{kind:?}: `loop` to itself");
         assert!(executed > 100, "{kind:?}: {executed} instructions");
-        // Nothing in the program was executed without being counted, but what the plan refuses.
+        // Nothing in the program was executed without being counted, except what the plan refuses.
         let (first, last) = (counts.keys().next(), counts.keys().next_back());
         let range = first.copied().unwrap_or(0)..=last.copied().unwrap_or(0);
         let missed = reference
@@ -164,7 +164,7 @@ fn counts_agree_with_single_steps() {
         let missed: Vec<_> = missed
             .map(|(addr, hits)| format!("{addr:#x}: {hits}"))
             .collect();
-        // `getrlimit` is such a function: hodo changes it itself.
+        // `getrlimit` is such a function: hodo changes it for its own use.
         assert!(missed.len() < 12, "{kind:?}: {missed:?}");
     }
 }

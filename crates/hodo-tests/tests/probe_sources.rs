@@ -1,4 +1,4 @@
-//! What `hodo probe` tells of programs: where probes would be, what could be probed.
+//! What `hodo probe` says about programs: where probes would be, and what can be probed.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
 }
 
-/// The address of a symbol, as binutils tell it.
+/// The address of a symbol according to binutils.
 fn address(program: &Path, name: &str) -> u64 {
     let output = Command::new("nm").arg(program).output().expect("nm");
     let lines = text(&output.stdout).lines();
@@ -22,7 +22,7 @@ fn address(program: &Path, name: &str) -> u64 {
 }
 
 #[test]
-fn a_dry_run_tells_what_would_be_changed() {
+fn a_dry_run_shows_what_would_be_changed() {
     let program = build("probed.c", Kind::Pie, &[]);
     let file = path(&program);
     let definition = format!("{file}:work");
@@ -37,7 +37,7 @@ fn a_dry_run_tells_what_would_be_changed() {
     assert_eq!(place["addr"], address(&program, "work"));
     let bytes = std::fs::read(&program).expect("the program");
     let write = &place["writes"][0];
-    // In a position-independent program, code of the first segments lies in memory as in the file.
+    // In a position-independent program, code of the first segments has the same address in memory as in the file.
     let at = write["addr"].as_u64().expect("an address") as usize;
     let original: Vec<String> = write["original"]
         .as_str()
@@ -48,7 +48,7 @@ fn a_dry_run_tells_what_would_be_changed() {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     assert_eq!(original, expected);
-    // The displaced instructions follow each other.
+    // The displaced instructions are contiguous.
     let mut next = place["displaced"][0]["addr"].as_u64().expect("an address");
     for displaced in place["displaced"].as_array().expect("instructions") {
         assert_eq!(displaced["addr"], next);
@@ -154,7 +154,7 @@ fn functions_that_can_be_probed_are_listed() {
         (&work["entry"], &work["return"]),
         (&"jump".into(), &true.into())
     );
-    // What is listed can be probed, and what is not cannot.
+    // What is listed can be probed, and what is not listed cannot.
     for one in all.as_array().expect("functions") {
         let name = one["name"].as_str().expect("a name");
         let definition = format!("{file}:{name}");
@@ -175,7 +175,7 @@ fn functions_that_can_be_probed_are_listed() {
 }
 
 #[test]
-fn a_list_of_nothing_tells_why() {
+fn an_empty_list_says_why() {
     let program = build("probed.c", Kind::Pie, &[]);
     let file = path(&program);
     for (words, message) in [
@@ -206,7 +206,7 @@ fn events_are_written_as_perfetto_reads_them() {
     let words = ["-e", &definition, "-e", &count, "--format", "perfetto"];
     let output = probe_words(&[&words[..], &["-o", path(&written), "--", file]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    // The program's output is its own.
+    // The program's output is separate.
     assert_eq!(text(&output.stdout).lines().count(), 1);
     let packets = perfetto::packets(&std::fs::read(&written).expect("a trace"));
     let threads = packets.iter().filter(|packet| packet.thread.is_some());
@@ -228,7 +228,7 @@ fn events_are_written_as_perfetto_reads_them() {
     assert!(seen.iter().all(|&times| times == 8));
     let counted = packets.iter().find_map(|packet| packet.counter);
     assert_eq!(counted, Some(1));
-    // Without a place for it, it would be mixed with the program's output.
+    // Without a place of its own, it would be mixed with the program's output.
     let output = probe_words(&["-e", &count, "--format", "perfetto", "--", file]);
     assert_eq!(output.status.code(), Some(2));
     assert!(
@@ -284,7 +284,7 @@ fn dumps_for_perfetto_have_all_calls() {
         .map(|packet| (packet.name.as_str(), threads.get(&packet.track).copied()))
         .collect();
     assert!(found == expected);
-    // Calls end in their order, also those of a program that executes another one.
+    // Calls end in order, also those of a program that executes another one.
     let mut open: std::collections::HashMap<u64, i64> = std::collections::HashMap::new();
     let mut time = 0;
     for packet in packets.iter().filter(|packet| packet.kind.is_some()) {
@@ -317,7 +317,7 @@ fn line_in(source: &str, mark: &str) -> u32 {
     line.expect("the line") as u32 + 1
 }
 
-/// How often lines are executed: counters by definition.
+/// How often lines are executed: counts by definition.
 fn hits_of_lines(program: &Path, lines: &[u32]) -> Vec<Vec<u64>> {
     let file = path(program);
     let definition = |line: &u32| format!("p:line_{line} {file}:sources.c:{line} count");
@@ -380,7 +380,7 @@ fn debugging_information_is_found_in_separate_files() {
     let original = format!("{}:sources.c:{line}", path(&program));
     let original = places(&probe_words(&[&words[..], &[&original]].concat()));
     assert_eq!(places(&found)[0]["addr"], original[0]["addr"]);
-    // By the build id, among those that debuginfod has fetched.
+    // By the build ID, among the files that debuginfod has fetched.
     let program = build(
         "sources.c",
         Kind::Pie,
@@ -400,7 +400,7 @@ fn debugging_information_is_found_in_separate_files() {
     let original = format!("{}:sources.c:{line}", path(&program));
     let original = places(&probe_words(&[&words[..], &[&original]].concat()));
     assert_eq!(places(&found)[0]["addr"], original[0]["addr"]);
-    // Another file of that name is not taken for it.
+    // Another file of that name is not mistaken for it.
     std::fs::write(directory.join("sources.debug"), b"something else").expect("a file");
     let output = probe_words(&[&words[..], &[&definition]].concat());
     assert_eq!(output.status.code(), Some(1));

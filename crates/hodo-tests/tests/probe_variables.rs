@@ -1,4 +1,4 @@
-//! Variables of the source as values of probes.
+//! Source variables as values of probes.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +37,7 @@ fn values(program: &Path, definition: &str) -> Vec<Value> {
 
 #[test]
 fn variables_have_the_values_of_their_types() {
-    // With locations for whole functions, and with lists of them; older and newer debugging information.
+    // With locations for whole functions, and with location lists; with older and newer debugging information.
     let kinds = [
         ["-O0", "-gdwarf-5"],
         ["-O2", "-gdwarf-5"],
@@ -94,7 +94,7 @@ fn local_variables_are_seen_at_their_lines() {
     );
     assert_eq!(seen.len(), 2);
     assert_eq!((&seen[1]["i"], &seen[1]["n"]), (&99.into(), &100.into()));
-    // A variable of a block, and a static one of a function.
+    // A variable of a block, and a static variable of a function.
     let seen = values(&program, &format!("sources.c:{} $vars", line_of("printed")));
     assert_eq!(
         (&seen[0]["calls"], &seen[1]["calls"]),
@@ -132,7 +132,7 @@ fn usdt_probes_have_their_arguments() {
             assert_eq!(event["args"], expected);
         }
     }
-    // In a library of the machine.
+    // In one of the machine's libraries.
     let program = build("exceptions.cc", Kind::Pie, &[]);
     let output = probe_words(&[
         "-e",
@@ -208,7 +208,7 @@ fn variables_of_c_plus_plus() {
 }
 
 #[test]
-fn variables_that_cannot_be_fetched_are_said() {
+fn variables_that_cannot_be_fetched_are_reported() {
     let program = build("sources.c", Kind::Pie, &["-g", "-O0"]);
     let optimized = build("sources.c", Kind::Pie, &["-g", "-O2"]);
     let bare = build("sources.c", Kind::Pie, &[]);
@@ -303,7 +303,7 @@ fn histograms_of_variables() {
     let rows: Vec<_> = entries
         .map(|entry| (&entry["key"]["i"], &entry["hitcount"], &entry["sums"]["i"]))
         .collect();
-    // One line may be more than one place.
+    // One line may be at more than one place.
     let first = rows[0].1.as_u64().expect("hits");
     assert!(first % 25 == 0 && rows.len() == 4, "{found}");
     for (bucket, row) in rows.iter().enumerate() {
@@ -336,7 +336,7 @@ fn a_histogram_has_one_type_of_key() {
         let keys: Vec<_> = keys.iter().map(|key| Some(*key)).collect();
         assert_eq!((seen, said.as_str()), (keys, ""));
     }
-    // The second place is left out, and that is said.
+    // The second place is left out, and that is reported.
     let (found, said) = histogram(&program, "*_of n hist:keys=n");
     assert_eq!(found["hits"], 10);
     let reason = "the values of its histogram have different types here and elsewhere";
@@ -346,7 +346,7 @@ fn a_histogram_has_one_type_of_key() {
 #[test]
 fn conditions_name_what_all_variables_bring() {
     let program = build("sources.c", Kind::Pie, &["-O0", "-gdwarf-5"]);
-    // The variable of a condition is an argument of its own, once.
+    // The variable in a condition is an argument of its own, once.
     for (definition, hits) in [
         ("show $params if small == -3 && count == 65535", 2),
         ("show $vars if color == 6 && letter == 'q'", 2),

@@ -1,4 +1,4 @@
-//! Probes: what they count and print, and that programs do what they do alone.
+//! Probes: what they count and print, and that programs still do what they do alone.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn counts_are_exact() {
             .filter_map(|c| c["hits"].as_u64())
             .collect();
         assert_eq!(hits.len(), counts.len() - 1);
-        // What is before and after the loop is executed once, the loop 1000 times, what is for empty loops never.
+        // Code before and after the loop is executed once, the loop 1000 times, and the code for empty loops never.
         assert!(
             hits.iter().all(|hits| [0, 1, 1000].contains(hits)),
             "{hits:?}"
@@ -72,7 +72,7 @@ fn events_have_the_values_of_registers_and_memory() {
             assert!(args["sp"].as_u64().is_some_and(|sp| sp % 16 == PUSHED));
             if args["p"] == 0 {
                 assert_eq!(args["text"], "null");
-                // What is not there cannot be read; the program goes on.
+                // Memory that is not mapped cannot be read; the program continues.
                 for name in ["a", "b", "name"] {
                     assert_eq!(args[name], Value::Null);
                 }
@@ -111,7 +111,7 @@ fn lines_are_those_of_ftrace() {
     );
 }
 
-/// Counts every instruction of a file while a command runs: it must show what it shows alone.
+/// Counts every instruction of a file while a command runs: it must print what it prints alone.
 fn count_everything(file: &str, command: &[&str]) {
     let alone = Command::new(command[0])
         .args(&command[1..])
@@ -183,7 +183,7 @@ fn every_instruction_of_python() {
         hodo_tests::skip("there is no /usr/bin/python3");
         return;
     };
-    // Where it is a small program with a large library, that is meant.
+    // If it is a small program with a large library, the library is meant.
     let output = Command::new("ldd").arg(&program).output();
     let libraries = output.map(|output| text(&output.stdout).to_owned());
     let libraries = libraries.unwrap_or_default();
@@ -214,7 +214,7 @@ fn every_instruction_of_programs_with_exceptions_and_signals() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_before_anything_runs() {
+fn errors_are_reported_before_anything_runs() {
     let program = build("probed.c", Kind::Pie, &[]);
     let file = path(&program);
     for (definition, message) in [
@@ -236,7 +236,7 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
         assert!(said.contains(message), "{definition}: {said}");
         assert!(output.stdout.is_empty(), "{definition}: it ran");
     }
-    // A place in the middle of an instruction: it is said which.
+    // For a place in the middle of an instruction, that instruction is named.
     let middle = format!("{file}:main+1");
     let output = probe(&["-e", &middle], &[file]);
     let said = text(&output.stderr);

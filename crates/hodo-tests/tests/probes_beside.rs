@@ -1,4 +1,4 @@
-//! Probes beside the tracing of functions: both are in one trace, and the program does what it does alone.
+//! Probes together with function tracing: one trace has both, and the program does what it does alone.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -58,7 +58,7 @@ fn calls_and_hits_are_both_exact() {
             if n > 0 {
                 assert_eq!(of("last", true), (Some(301), Some(0)), "{kind:?}");
                 assert_eq!(of("leaves", true), (Some(75), Some(0)), "{kind:?}");
-                // Each frame is in the list, because a stub returns from it, too: there is room for 4096.
+                // Every frame is in the list, because a stub also returns through it: there is room for 4096.
                 let (hits, missed) = of("deep", true);
                 let (hits, missed) = (hits.unwrap_or(0), missed.unwrap_or(0));
                 assert!(
@@ -81,7 +81,7 @@ fn calls_and_hits_are_both_exact() {
 }
 
 #[test]
-fn what_passes_through_functions_passes_through_both() {
+fn exceptions_and_signals_pass_through_stubs_and_probes() {
     for kind in available() {
         for source in [
             "exceptions.cc",
@@ -95,7 +95,7 @@ fn what_passes_through_functions_passes_through_both() {
             let every = format!("{file}:*+* count");
             let back = format!("r {file}:* $retval");
             let both = ["-e", &every, "-e", &back];
-            // Each by itself once.
+            // Each kind by itself once.
             let options: &[&[&str]] = match kind {
                 Kind::Pie => &[&both[..2], &both[2..], &both],
                 _ => &[&both],
@@ -139,7 +139,7 @@ fn sites_that_compilers_prepared_are_shared() {
     }
 }
 
-/// The hits in a dump as text: name, what they tell, and the innermost function that is open.
+/// The hits in a text dump: name, values, and the innermost open function.
 fn hits_in_calls(dump: &str) -> Vec<(&str, &str, &str)> {
     let mut hits = Vec::new();
     let mut open = Vec::new();
@@ -153,7 +153,7 @@ fn hits_in_calls(dump: &str) -> Vec<(&str, &str, &str)> {
             .split_once(": [entry] ")
             .or_else(|| line.split_once(": [jump ] "))
         {
-            // A tail call is nested in its caller, and has an exit of its own.
+            // A tail call is nested in its caller, and has its own exit.
             open.push(entry.split_once('(').expect("an address").0);
         } else if line.contains(": [exit ] ") {
             open.pop();
@@ -165,7 +165,7 @@ fn hits_in_calls(dump: &str) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn events_stand_among_the_calls() {
+fn events_are_shown_among_the_calls() {
     let program = build("returns.c", Kind::Fixed, &[]);
     let file = path(&program);
     let data = hodo_tests::scratch("beside-replay").join("data");
@@ -230,7 +230,8 @@ fn stack_traces_lead_through_traced_functions() {
                 assert!(!chains.is_empty(), "{kind:?} {more:?}: {name}");
                 for (_, chain, _) in chains {
                     assert!(chain.starts_with(innermost), "{kind:?} {more:?}: {chain}");
-                    // After these are libc's functions; musl has no unwind tables, nor has the static libc for RISC-V.
+                    // libc's functions come after these; musl has no unwind tables, and neither has the static libc for
+                    // RISC-V.
                     let whole = !chain.ends_with('?');
                     let without = cfg!(target_arch = "riscv64")
                         && matches!(kind, Kind::Static | Kind::StaticPie);
@@ -273,11 +274,11 @@ fn real_programs() {
 }
 
 #[test]
-fn calls_begin_no_more_while_tracing_is_off() {
+fn no_call_begins_while_tracing_is_off() {
     for kind in available().filter(|kind| kind.has_names()) {
         let program = build("conditions.c", kind, &[]);
         let place = format!("{}:values c={}:u32", path(&program), ARGUMENTS[2]);
-        // Two threads have c = 37 i for i below 60, one after the other. The calls from 11 to 20 begin while it is off.
+        // Two threads have c = 37 i for i below 60, one after the other. Calls 11 to 20 begin while tracing is off.
         let off = format!("p:off {place} if c == 370 traceoff");
         let on = format!("p:on {place} if c == 740 traceon");
         let hits = format!("p:n {place} count");
@@ -297,7 +298,7 @@ fn calls_begin_no_more_while_tracing_is_off() {
                 expected.extend([("run", 2), ("main", 1)]);
             }
             trace.has_calls(&expected);
-            // The call that switched it off was open and has its exit, and so has each that is recorded.
+            // The call that switched tracing off was open and has its exit, and so does each recorded call.
             let raw = trace.view("dump", &[]);
             let lines = |what: &str| {
                 let of = |line: &&str| line.contains(what) && line.contains("values");
@@ -346,7 +347,7 @@ fn info_shows_what_probes_have_counted() {
         (&json!([]), &json!([]))
     );
     assert!(!without.view("info", &[]).contains("HITS"));
-    // What is damaged is left out, and that is said.
+    // Damaged files are left out, and that is reported.
     for file in ["counts.json", "hists.json"] {
         std::fs::write(trace.directory().join(file), "[{").expect("it can be written");
     }

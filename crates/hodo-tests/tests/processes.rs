@@ -80,7 +80,7 @@ fn children_are_followed() {
     }
 }
 
-/// What hodo says of threads that nothing tells apart, where that is so.
+/// What hodo reports about threads that cannot be told apart, where that applies.
 fn says_what_is_shared(remarks: &str) {
     if cfg!(target_arch = "x86_64") {
         assert_eq!(remarks, "");
@@ -91,7 +91,7 @@ fn says_what_is_shared(remarks: &str) {
 }
 
 #[test]
-fn children_beside_their_makers_with_the_same_thread_pointer() {
+fn children_beside_their_parents_with_the_same_thread_pointer() {
     for kind in [Kind::Pie, Kind::Static] {
         let program = build("beside.c", kind, &[]);
         for how in ["process", "thread"] {
@@ -105,7 +105,7 @@ fn children_beside_their_makers_with_the_same_thread_pointer() {
             if cfg!(target_arch = "x86_64") {
                 assert_eq!((calls["beside"], calls["in_child"]), (20_000, 20_000));
             } else {
-                // Nothing tells one from the other there.
+                // There, nothing distinguishes one from the other.
                 assert!(!calls.contains_key("in_child"));
             }
         }
@@ -113,7 +113,7 @@ fn children_beside_their_makers_with_the_same_thread_pointer() {
 }
 
 #[test]
-fn children_beside_their_makers_are_left_alone_if_asked() {
+fn children_beside_their_parents_are_left_alone_on_request() {
     let program = build("beside.c", Kind::Pie, &[]);
     let run = Run::new("children_beside_left_alone", &program).args(["process"]);
     let (alone, traced) = (run.alone(), run.traced(&["--no-follow"]));
@@ -136,7 +136,7 @@ fn children_of_vfork_during_which_another_child_ends() {
         (calls["before"], calls["in_vfork"], calls["after"]),
         (10, 40, 30)
     );
-    // Each is found with the task that has made it.
+    // Each task is found through the task that created it.
     let tasks = traced.trace.log("task");
     for (task, name, expected) in [(0, "in_vfork", 0), (2, "in_vfork", 40), (0, "after", 30)] {
         let tid = tasks[task]["tid"].to_string();
@@ -146,7 +146,7 @@ fn children_of_vfork_during_which_another_child_ends() {
 }
 
 #[test]
-fn children_are_left_alone_if_asked() {
+fn children_are_left_alone_on_request() {
     for kind in available(&Kind::ALL) {
         let program = build("children.c", kind, &[]);
         let trace = Run::new(&format!("children_left_alone-{kind:?}"), &program)
@@ -204,7 +204,7 @@ fn every_way_to_end() {
             };
             let steps = if how == "main-thread" { 1000 } else { steps };
             trace.has_calls(&[("main", 1), ("outer", 1), ("end", 1), ("step", steps)]);
-            // Frames that were open are there, without an end.
+            // Frames that were open are included, without an end.
             if how == "kill" {
                 let replay = trace.view("replay", &["-F", "main", "-D", "3"]);
                 assert!(
@@ -230,7 +230,7 @@ fn closing_every_descriptor() {
 #[test]
 fn signals_to_the_process_group_come_once() {
     let program = build("told.c", Kind::Pie, &[]);
-    // The shell gets its own signals, too. Two of one kind are one if the first is still on its way.
+    // The shell also gets its own signals. Two of one kind become one if the first is still pending.
     let script = "trap : TERM HUP USR1 USR2 INT; \"$@\" > out & job=$!; until grep -qs ready out; do sleep 0.05; done; \
                   for s in TERM USR1 HUP USR2; do kill -$s 0; sleep 0.4; done; kill -TERM $job; sleep 0.4; kill -USR2 $job; \
                   while kill -0 $job 2> /dev/null; do wait $job; done; cat out";
@@ -245,7 +245,7 @@ fn signals_to_the_process_group_come_once() {
 }
 
 #[test]
-fn what_a_program_leaves_behind_is_let_go_at_a_signal() {
+fn processes_left_behind_are_released_at_a_signal() {
     let program = build("left_behind.c", Kind::Pie, &[]);
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let place = scratch(&format!("left-behind-{signal}"));

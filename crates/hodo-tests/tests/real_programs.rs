@@ -1,4 +1,4 @@
-//! Programs that people use do under hodo what they do alone.
+//! Real programs do under hodo what they do alone.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo, needs};
 
-/// Runs it alone, traced, and traced inside its libraries; the traces must have this many calls.
+/// Runs a program alone, traced, and traced inside its libraries; the traces must have at least this many calls.
 fn check(run: &Run, own: u64, with_libraries: u64) {
     for (options, calls) in [(&[][..], own), (&["-l"], with_libraries)] {
         let trace = run.same(options);
@@ -61,7 +61,7 @@ print(sorted(results), subprocess.run(["/bin/echo", "child"], capture_output=Tru
 sys.exit(4)
 "#;
 
-/// A python3 that is no script.
+/// A python3 that is not a script.
 fn python() -> Option<PathBuf> {
     let code = "import os, sys; print(os.path.realpath(sys.executable))";
     let output = Command::new("python3").args(["-c", code]).output().ok()?;
@@ -76,7 +76,7 @@ fn python3() {
     };
     let run = |name: &str, path: PathBuf| Run::new(name, path).args(["-I", "-S", "-c", PYTHON]);
     check(&run("python3", python), 20, 200_000);
-    // That of the distribution is stripped.
+    // The distribution's python3 is stripped.
     let stripped = PathBuf::from("/usr/bin/python3");
     if stripped.exists() {
         check(&run("python3-stripped", stripped), 100_000, 200_000);
@@ -129,7 +129,7 @@ fn redis_server() {
         has_tool("redis-server") && has_tool("redis-cli"),
         "there is no redis-server with redis-cli"
     );
-    // None of those that are given to whoever asks for any: it has to be free from one run to the next.
+    // Not a port from the ephemeral range: it must be free from one run to the next.
     let first = std::process::id() % 20_000;
     let mut ports = (0..20_000).map(|n| 10_000 + (first + n) % 20_000);
     let port = ports.find(|port| TcpListener::bind(format!("127.0.0.1:{port}")).is_ok());
@@ -156,7 +156,7 @@ fn the_c_compiler() {
 #[test]
 fn the_compiler_driver() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/values.c");
-    // The result of assembler and linker is printed, but for its name.
+    // The result of assembler and linker is printed, except for its name.
     let script = "gcc -O1 -w \"$1\" -o program && cksum <program && ./program";
     check(
         &Run::new("driver", "sh").args(["-c", script, "sh", source]),
@@ -211,7 +211,7 @@ print(string.find("hello world", "(o) (w)")) error("the end")
 #[test]
 fn lua() {
     needs!(has_tool("lua5.4"), "there is no lua5.4");
-    // A table's address is in what the first pcall prints.
+    // The output of the first pcall contains a table's address.
     let script = LUA.replace(
         "print(pcall(error, {code = 3}))",
         "print(pcall(error, 'code'))",
@@ -264,7 +264,7 @@ console.log(fib(24), s, all.map(a => a.twice).reduce((a, b) => a + b), JSON.stri
 try { null.x } catch (e) { console.log(e.name) } const { Worker } = require('worker_threads');
 const w = new Worker('require("worker_threads").parentPort.postMessage([...Array(1000).keys()].reduce((a, b) => a + b))', {eval: true});
 const said = new Promise(done => w.on('message', n => { console.log(n); Promise.resolve(1).then(() => { console.log(require('zlib').gzipSync('x'.repeat(1000)).length); done(); }); }));
-// The message may come just before the exit, or with it: both are waited for.
+// The message may come just before the exit, or together with it: wait for both.
 w.on('exit', () => said.then(() => process.exit(6)));
 "#;
 

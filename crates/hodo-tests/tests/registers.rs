@@ -2,7 +2,7 @@
 
 use hodo_tests::{Ended, Kind, Run, build, build_with, needs, skip};
 
-/// What leads to different code in stubs.
+/// Options that lead to different code in stubs.
 const OPTIONS: [&[&str]; 8] = [
     &[],
     &["-l"],
@@ -14,14 +14,14 @@ const OPTIONS: [&[&str]; 8] = [
     &["-F", "main"],
 ];
 
-/// How often each function is called: some by breakpoint on RISC-V, where tests run on a slow machine.
+/// How often each function is called: on RISC-V some go through breakpoints, on a slow machine.
 const ROUNDS: u64 = if cfg!(target_arch = "x86_64") {
     5000
 } else {
     200
 };
 
-/// Whether there are all registers that the programs use on x86-64.
+/// Whether the processor has all registers that the programs use on x86-64.
 #[cfg(target_arch = "x86_64")]
 fn has_avx() -> bool {
     std::arch::is_x86_feature_detected!("avx")
@@ -97,7 +97,7 @@ fn values_of_every_class_pass() {
 }
 
 #[test]
-fn callers_that_know_what_local_functions_leave_alone() {
+fn callers_that_know_which_registers_a_callee_keeps() {
     for level in ["-O2", "-O3"] {
         let program = build_with("gcc", &["own_registers.c"], &[level, "-fipa-ra", "-w"]);
         for (n, options) in OPTIONS.iter().enumerate() {
@@ -118,8 +118,8 @@ fn vector_registers_in_use_at_entries_on_new_stacks() {
     let flags = ["-O2", "-w", "-pthread"];
     let [pie, fixed] = ["-pie", "-static"]
         .map(|link| build_with("gcc", &["vectors.c"], &[&flags[..], &[link]].concat()));
-    // How many of the calls have no exit: on a stack that can have no shadow, or on any new one while the program may
-    // not use vectors.
+    // How many calls have no exit: those on a stack that cannot have a shadow, or on any new stack while the program
+    // may not use vectors.
     let cases: [(_, &str, &[&str], u64, u64); 4] = [
         (&pie, "on", &[], 142, 2),
         (&pie, "on", &["--check-frames"], 142, 2),

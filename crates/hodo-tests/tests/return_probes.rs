@@ -1,4 +1,4 @@
-//! Return probes: what they count and print, and that programs do what they do alone.
+//! Return probes: what they count and print, and that programs still do what they do alone.
 
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
@@ -36,10 +36,10 @@ fn counts_are_exact() {
             ("half", 300),
             ("text", 300),
             ("deep", 20_001),
-            // Every fourth is left by longjmp.
+            // longjmp leaves every fourth.
             ("leaves", 75),
             ("first", 300),
-            // Those are jumped to, and return to what jumped there.
+            // Other functions jump to these, which then return through the jumping function.
             ("middle", 300),
             ("last", 301),
             ("in_thread", 4010),
@@ -52,7 +52,7 @@ fn counts_are_exact() {
     }
 }
 
-/// Registers: the lower eight bits of a result with their type, the address of the instruction, and the second result.
+/// Registers: the low eight bits of a result with their type, the address of the instruction, and the second result.
 const REGISTERS: [&str; 3] = if cfg!(target_arch = "riscv64") {
     ["%a0:x8", "%pc", "%a1"]
 } else {
@@ -88,13 +88,13 @@ fn events_have_the_values_at_the_return() {
             let i = *n.entry(name).and_modify(|n| *n += 1).or_insert(0);
             match name {
                 "negative" if event["group"] == "my" => {
-                    // Both probes have this name, so each call has two events: at its entry, and at its return.
+                    // Both probes have this name, so each call has two events: one at its entry, one at its return.
                     let value = 100 - i / 2;
                     assert_eq!(args["arg1"], value, "{event}");
                     assert_eq!(args["b"], value & 0xFF);
                     assert_eq!(args["ip"], event["caller"]);
                     assert_eq!(args["ip"], entered.1);
-                    // The return has taken the word with the address, where there is one.
+                    // The return has popped the word with the address, if there is one.
                     let taken = if cfg!(target_arch = "riscv64") { 0 } else { 8 };
                     assert_eq!(args["sp"], entered.0 + taken, "{event}");
                 }
@@ -113,7 +113,7 @@ fn events_have_the_values_at_the_return() {
 }
 
 #[test]
-fn conditions_know_the_value_that_is_returned() {
+fn conditions_can_use_the_returned_value() {
     let program = build("returns.c", Kind::Pie, &[]);
     let file = path(&program);
     let count = format!("r {file}:negative v=$retval:s32 if v < 0 count");
@@ -176,7 +176,7 @@ fn lines_are_those_of_ftrace() {
     );
 }
 
-/// Probes the returns of all functions of a file while a command runs: it must show what it shows alone.
+/// Probes the returns of all functions of a file while a command runs: it must print what it prints alone.
 fn same(file: &str, actions: &str, command: &[&str]) {
     let alone = Command::new(command[0])
         .args(&command[1..])
@@ -187,7 +187,7 @@ fn same(file: &str, actions: &str, command: &[&str]) {
     let definition = format!("r {file}:* $retval {actions}");
     let output = probe(&["-e", &definition], command);
     let what = || format!("{file}: {command:?} {actions}");
-    // A probe that could be placed nowhere is said by the status.
+    // The exit status reports a probe that has no place.
     let refused = text(&output.stderr).contains("hodo: the probe '");
     let status = match (alone.status.code(), refused) {
         (Some(0), true) => Some(1),
@@ -207,7 +207,7 @@ fn same(file: &str, actions: &str, command: &[&str]) {
     assert_eq!(errors, alone_errors, "{}", what());
     let told = text(&output.stdout[alone.stdout.len()..]).lines().skip(1);
     let hit = told.filter(|line| !line.trim_start().starts_with("0 "));
-    // Of the unwinder's functions nearly none can have one, and some programs never return from main.
+    // Almost none of the unwinder's functions can have one, and some programs never return from main.
     if command.len() > 1 {
         assert!(hit.count() > 3, "{}", what());
     }
@@ -239,7 +239,7 @@ fn exceptions_jumps_and_signals_pass_through() {
 }
 
 #[test]
-fn what_is_missed_is_counted() {
+fn missed_returns_are_counted() {
     let numbers = |program: &Path, names: &[&str]| {
         let file = path(program);
         let definition = format!("r {file}:* count");
@@ -264,20 +264,20 @@ fn what_is_missed_is_counted() {
         (sum("hits", true), sum("nmissed", true), sum("hits", false))
     };
     for kind in available().filter(|kind| kind.has_names()) {
-        // A chain of jumps is longer than what can be kept of it: 4096 frames, the first of which is not one of a jump.
+        // A chain of jumps is longer than the list can hold: 4096 frames, the first of which does not belong to a jump.
         let program = build("tail_calls.c", kind, &[]);
         for names in [["even", "odd"], ["first", "second"]] {
             let (hits, missed, entries) = numbers(&program, &names);
             assert_eq!(entries, 1_000_001, "{kind:?}: {names:?}");
             assert!((4000..=4097).contains(&hits), "{kind:?}: {hits}");
-            // One of these jumps to itself at last, which is a loop.
+            // One of these jumps to itself in the end, which is a loop.
             let loops = u64::from(names[0] == "first");
             assert_eq!(hits + missed + loops, entries, "{kind:?}: {names:?}");
         }
         let program = build("deep_recursion.c", kind, &[]);
         same(path(&program), "count", &[path(&program)]);
     }
-    // Where the program has memory of its own at the place of the shadow.
+    // The program has its own memory where the shadow should be.
     let program = build("odd_stacks.c", Kind::Pie, &[]);
     let (hits, missed, entries) = numbers(&program, &["deep", "leaf"]);
     assert!(
@@ -287,7 +287,7 @@ fn what_is_missed_is_counted() {
 }
 
 #[test]
-fn unwinders_find_their_way() {
+fn unwinders_find_the_callers() {
     for kind in available() {
         let all = ["children.c", "cancel.c"];
         // musl has no backtraces and no contexts.
@@ -338,7 +338,7 @@ fn returns_of_real_programs() {
     }
     let python = "import json, re\ntry:\n    raise ValueError('x')\nexcept ValueError as e:\n    print(e)\n\
                   print(json.dumps({'a': [1, 2.5]}), re.sub('a', 'b', 'banana'))";
-    // What is in the path may be a script that looks for one.
+    // The name in the path may be a script that searches for one.
     let found = Command::new("python3")
         .args([
             "-c",

@@ -1,10 +1,10 @@
-//! Programs that do under `hodo record` what they do alone, in a real Linux for RISC-V: some of Debian's, and some of
-//! our own that did not once. One run of `scripts/riscv64-linux.sh` does all, for a machine of its own takes long to
-//! start.
+//! Programs that must do under `hodo record` what they do alone, in a real Linux for RISC-V: some of Debian's, and some
+//! of our own that once failed. One run of `scripts/riscv64-linux.sh` does them all, because a virtual machine takes
+//! long to start.
 //!
-//! `HODO_RISCV64` is the path of a `hodo` for RISC-V; empty where `scripts/cross.sh` runs this beside. With
-//! `HODO_RISCV64_OPTIMIZED`, for one that is built with optimizations, large programs are recorded, too, and insides of
-//! libraries: reading their code takes minutes otherwise.
+//! `HODO_RISCV64` is the path of a `hodo` for RISC-V; it is empty if `scripts/cross.sh` runs this in addition. With
+//! `HODO_RISCV64_OPTIMIZED`, for one that is built with optimizations, large programs and the insides of libraries are
+//! recorded, too: without optimizations, reading their code takes minutes.
 #![cfg(target_arch = "x86_64")]
 
 use std::fs;
@@ -13,10 +13,10 @@ use std::process::Command;
 
 use hodo_tests::{has_tool, skip};
 
-/// A name, a command, and the options that it is recorded with, one run for each.
+/// A name, a command, and the options to record it with, one run for each.
 type Case = (&'static str, &'static str, &'static [&'static str]);
 
-/// What is run in any case.
+/// What always runs.
 const SMALL: [Case; 7] = [
     ("slots", "$programs/filters", &[""]),
     ("small_frames", "$programs/small_frames", &[""]),
@@ -35,7 +35,7 @@ const SMALL: [Case; 7] = [
     ),
 ];
 
-/// What is run with an optimized hodo.
+/// What runs with an optimized hodo.
 const LARGE: [Case; 5] = [
     (
         "bash",
@@ -82,7 +82,7 @@ fn build(place: &Path, compiler: &str, sources: &[&str], flags: &[&str]) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// What runs in the machine: each program's output, error output and status go to files.
+/// What runs in the virtual machine: each program's output, error output and status go to files.
 fn script(place: &Path, hodo: &str, cases: &[Case]) -> String {
     let mut text = format!(
         "export LC_ALL=C PERL_HASH_SEED=0 hodo={hodo} programs={0}; cd {0} || exit 1\n",
@@ -98,7 +98,7 @@ fn script(place: &Path, hodo: &str, cases: &[Case]) -> String {
             );
         }
     }
-    // The last of the commands above may have found nothing.
+    // The last of these commands may have found nothing.
     text + "true\n"
 }
 
@@ -120,11 +120,11 @@ fn programs_do_what_they_do_alone() {
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&place).expect("a directory for tests");
     let place = place.canonicalize().expect("its path");
-    // The machine has a libstdc++, which may be another one.
+    // The virtual machine has a libstdc++, but perhaps another version.
     build(&place, cpp, &["small_frames.cc"], &["-static-libstdc++"]);
     build(&place, c, &["recursion.c", "recursion.S"], &[]);
     build(&place, c, &["beside.c"], &[]);
-    // Its calls of libraries do without the procedure linkage table.
+    // It calls libraries without the procedure linkage table.
     build(&place, c, &["filters.c"], &["-mno-plt"]);
     let hodo = hodo.to_str().expect("a path that is text");
     let mut cases = SMALL.to_vec();

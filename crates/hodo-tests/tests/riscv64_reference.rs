@@ -1,8 +1,8 @@
-//! Counts of a probe on every instruction of RISC-V programs, against qemu's user mode emulator, which tells of each
-//! instruction that it executes.
+//! Counts of a probe on every instruction of RISC-V programs, compared with qemu's user mode emulator, which reports
+//! each instruction that it executes.
 //!
-//! `HODO_RISCV64` is the path of a `hodo` for RISC-V, which runs in a real Linux (`scripts/riscv64-linux.sh`); empty
-//! where `scripts/cross.sh` runs this beside.
+//! `HODO_RISCV64` is the path of a `hodo` for RISC-V, which runs in a real Linux (`scripts/riscv64-linux.sh`); it is
+//! empty if `scripts/cross.sh` runs this in addition.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const COMPILER: &str = "riscv64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-riscv64";
 /// Where the compiler's libraries are.
 const ROOT: &str = "/usr/riscv64-linux-gnu";
-/// After the programs, which are not position independent; libraries are far above.
+/// The end of the programs, which are not position-independent; libraries are far above.
 const END: u64 = 0x100_0000;
 
 fn tree() -> PathBuf {
@@ -30,7 +30,7 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// A program in the source tree, which the machine for RISC-V sees.
+/// A program in the source tree, which the RISC-V machine can see.
 fn build(name: &str, flags: &[&str]) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("riscv64-reference");
     std::fs::create_dir_all(&directory).expect("a directory for tests");
@@ -49,7 +49,7 @@ fn build(name: &str, flags: &[&str]) -> PathBuf {
 fn emulated(program: &Path) -> (BTreeMap<u64, u64>, Vec<u8>) {
     let help = Command::new(EMULATOR).arg("--help").output().expect("qemu");
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    // The newer name is for the same.
+    // Newer versions use this name for the same option.
     let single = match help.contains("-one-insn-per-tb") {
         true => "-one-insn-per-tb",
         false => "-singlestep",
@@ -74,7 +74,7 @@ fn emulated(program: &Path) -> (BTreeMap<u64, u64>, Vec<u8>) {
     (counts, output.stdout)
 }
 
-/// What `hodo probe` counts, by address.
+/// The counts of `hodo probe`, by address.
 fn counted(hodo: &OsString, program: &Path) -> BTreeMap<u64, u64> {
     let every = format!("{}:*+* count", program.display());
     let output = run(Command::new(tree().join("scripts/riscv64-linux.sh"))

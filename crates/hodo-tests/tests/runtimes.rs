@@ -16,7 +16,7 @@ fn make(place: &Path, command: &[&str]) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-/// Copies a program's source there. OCaml's compiler puts files beside its source.
+/// Copies a program's source there, because OCaml's compiler puts files next to its source.
 fn source(place: &Path, file: &str) {
     let from = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("programs")
@@ -24,7 +24,7 @@ fn source(place: &Path, file: &str) {
     std::fs::copy(from, place.join(file)).expect("a source can be copied");
 }
 
-/// A program of OCaml, compiled with these options.
+/// An OCaml program, compiled with these options.
 fn ocaml(name: &str, options: &[&str]) -> PathBuf {
     let place = scratch(&format!("build-{name}"));
     source(&place, "collected.ml");
@@ -33,7 +33,7 @@ fn ocaml(name: &str, options: &[&str]) -> PathBuf {
     place.join(name)
 }
 
-/// The trace says that the program is one of OCaml.
+/// Checks that the trace says the program is an OCaml one.
 fn is_told(trace: &Trace) {
     let remarks = trace.log("remark");
     let told = |remark: &serde_json::Value| remark.to_string().contains("the OCaml runtime");
@@ -41,7 +41,7 @@ fn is_told(trace: &Trace) {
 }
 
 #[test]
-fn the_collector_of_ocaml_finds_its_frames() {
+fn the_ocaml_collector_finds_its_frames() {
     needs!(has_tool("ocamlopt"), "there is no OCaml compiler");
     let program = ocaml("collected", &[]);
     for options in [&[][..], &["-l"]] {
@@ -55,7 +55,7 @@ fn the_collector_of_ocaml_finds_its_frames() {
 }
 
 #[test]
-fn the_collector_of_a_stripped_program_of_ocaml_finds_its_frames() {
+fn the_collector_of_a_stripped_ocaml_program_finds_its_frames() {
     needs!(has_tool("ocamlopt"), "there is no OCaml compiler");
     for (name, options) in [("shared", &[][..]), ("static", &["-ccopt", "-static"])] {
         let program = ocaml(name, options);
@@ -65,7 +65,7 @@ fn the_collector_of_a_stripped_program_of_ocaml_finds_its_frames() {
 }
 
 #[test]
-fn the_collector_finds_the_frames_of_a_plugin_of_ocaml() {
+fn the_collector_finds_the_frames_of_an_ocaml_plugin() {
     needs!(has_tool("ocamlopt"), "there is no OCaml compiler");
     let place = scratch("build-plugin-ocaml");
     source(&place, "collected.ml");
@@ -89,7 +89,7 @@ fn the_collector_finds_the_frames_of_a_plugin_of_ocaml() {
 }
 
 #[test]
-fn memcheck_finds_the_code_that_it_lends_the_program() {
+fn memcheck_finds_the_code_it_puts_into_the_program() {
     needs!(has_tool("valgrind"), "there is no valgrind");
     let run = Run::new("memcheck", "valgrind").args(["-q", "--error-exitcode=9", "/bin/echo", "x"]);
     let (alone, traced) = (run.alone(), run.traced(&[]));
@@ -108,7 +108,7 @@ fn a_program_of_haskell_collects() {
     assert!(remarks.iter().any(told), "{remarks:?}");
 }
 
-/// What `hodo plan` says of a program in C that has these lines, stripped or with all of its symbols.
+/// The output of `hodo plan` for a C program with these lines, stripped or with all its symbols.
 fn planned(name: &str, lines: &str, strip: bool) -> String {
     let place = scratch(&format!("plan-{name}"));
     let rest = "#include <stdio.h>\n#include <stdlib.h>\n__attribute__((noinline)) int f(int x) { return puts(\"x\") + x; }\n";
@@ -125,7 +125,7 @@ fn planned(name: &str, lines: &str, strip: bool) -> String {
 }
 
 #[test]
-fn runtimes_are_known_by_symbols_and_when_stripped_by_words() {
+fn runtimes_are_recognized_by_symbols_or_by_texts_if_stripped() {
     for (name, lines, strip, remark) in [
         (
             "symbol",
@@ -155,7 +155,7 @@ fn runtimes_are_known_by_symbols_and_when_stripped_by_words() {
         });
         assert!(all, "{name}: {plan}");
     }
-    // Other programs may know of the word.
+    // Other programs may contain the word.
     let plan = planned(
         "knows",
         "#define WORD \"X\"\nconst char text[] = \"OCAMLRUNPARAM=v\";\n",

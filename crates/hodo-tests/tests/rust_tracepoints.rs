@@ -1,5 +1,5 @@
-//! Tracepoints of a Rust program, from outside. The program is this one: the test `target`, which only runs when it is
-//! named.
+//! Tracepoints of a Rust program, seen from outside. This is the program itself: the test `target`, which runs only
+//! when named.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use hodo_tests::target::{Target, run, seen_in_time};
 use hodo_tests::{has_tool, hodo, needs, scratch};
 use serde_json::{Value, json};
 
-/// What the program is to do.
+/// What the program should do.
 const DO: &str = "HODO_TEST_TARGET";
 
 #[inline(never)]
@@ -34,7 +34,7 @@ fn sell(id: u32) -> u64 {
     u64::from(id) * 2
 }
 
-/// A generic function has a branch of its own for each type, and they have one key.
+/// A generic function has its own branch for each type; they share one key.
 #[inline(never)]
 fn generic<T: Copy + Into<u64>>(value: T) -> u64 {
     tracepoint!(shop, generic, value = value.into());
@@ -69,7 +69,7 @@ fn target() {
     }
 }
 
-/// Switches its tracepoints until its input ends, while another thread comes by them.
+/// Switches its tracepoints until its input ends, while another thread hits them.
 fn switch(
     seen: &AtomicU64,
     count: impl Fn(&tracepoint::Event<'_>) + Clone + Send + Sync + 'static,
@@ -92,7 +92,7 @@ fn switch(
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        // What the test harness says comes before.
+        // The test harness's output comes before.
         println!("\nbegun");
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         stop.store(true, Ordering::Relaxed);
@@ -185,7 +185,7 @@ fn events_are_named_after_the_function_that_has_the_tracepoint() {
     let (_, events) = events("", &program(), &["shop:*"]);
     assert_eq!(events.len(), 8);
     for event in &events {
-        // As both manglings have it: each part of the path after its length.
+        // Both manglings contain each part of the path, preceded by its length.
         let part = match event["name"].as_str() {
             Some("generic") => "16rust_tracepoints7generic",
             _ => "16rust_tracepoints4sell",
@@ -248,7 +248,9 @@ fn a_program_that_switches_its_tracepoints_can_be_attached_to() {
 }
 
 #[test]
-fn so_can_one_without_symbols() {
+fn a_stripped_program_that_switches_its_tracepoints_can_be_attached_to() {
     needs!(has_tool("strip"), "strip is needed");
-    attach(&stripped("so_can_one_without_symbols"));
+    attach(&stripped(
+        "a_stripped_program_that_switches_its_tracepoints_can_be_attached_to",
+    ));
 }

@@ -1,4 +1,4 @@
-//! Programs with a sanitizer run as if nobody looked, and hodo says so.
+//! Programs with a sanitizer run untraced, and hodo says so.
 
 use hodo_tests::{Run, build_with, links};
 

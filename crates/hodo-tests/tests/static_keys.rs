@@ -25,7 +25,7 @@ fn timed(program: &Path) -> Command {
 }
 
 #[test]
-fn branches_that_the_program_switches_work_while_it_is_recorded() {
+fn switched_branches_work_while_the_program_is_recorded() {
     for kind in available(&Kind::ALL) {
         for (name, flags) in [
             ("usual", &[][..]),
@@ -44,7 +44,7 @@ fn branches_that_the_program_switches_work_while_it_is_recorded() {
 }
 
 #[test]
-fn branches_that_the_program_switches_work_with_probes_on_everything_else() {
+fn switched_branches_work_with_probes_on_everything_else() {
     for kind in available(&Kind::ALL) {
         let program = build("static_keys.c", kind, &[]);
         let (alone, _) = output(timed(&program).arg("30"));
@@ -53,7 +53,7 @@ fn branches_that_the_program_switches_work_with_probes_on_everything_else() {
         let command = command.args(["probe", "-e", &every, "--"]).arg(&program);
         let (probed, said) = output(command.arg("30"));
         assert!(probed.starts_with(&alone), "{kind:?}: {probed}");
-        // Three places are listed, and the C library for RISC-V has others before.
+        // Three places are listed, and the C library for RISC-V has others before them.
         let others = cfg!(target_arch = "riscv64")
             && matches!(kind, Kind::Static | Kind::StaticPie)
             && said.contains(" more places");
@@ -72,7 +72,7 @@ fn branches_that_the_program_switches_work_with_probes_on_everything_else() {
 }
 
 #[test]
-fn branches_that_were_switched_before_stay_so_when_hodo_comes_and_goes() {
+fn branches_keep_their_state_when_hodo_comes_and_goes() {
     for (kind, probed) in [(Kind::Pie, false), (Kind::Fixed, false), (Kind::Pie, true)] {
         let program = build("static_keys.c", kind, &[]);
         let target = Target::start_with(&program, &["wait"]);

@@ -15,7 +15,7 @@ fn exposed() -> &'static Path {
     EXPOSED.get_or_init(|| example("hodo-keys", "exposed"))
 }
 
-/// The example while it runs. It is killed in the end.
+/// The running example. It is killed when this is dropped.
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -49,7 +49,7 @@ impl Program {
         line.expect("it is text")
     }
 
-    /// What the branches do: without the number of requests.
+    /// What the branches do, without the number of requests.
     fn ask(&mut self) -> String {
         let input = self.input.as_mut().expect("it has not ended");
         writeln!(input, "what").expect("it reads");
@@ -90,7 +90,7 @@ fn good(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// It is refused, with this message.
+/// The command is refused, with this message.
 #[track_caller]
 fn refused(output: &Output, message: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -169,7 +169,7 @@ fn keys_of_a_process_are_listed_and_switched() {
 }
 
 #[test]
-fn a_pattern_that_fits_nothing_changes_nothing() {
+fn a_pattern_that_matches_nothing_changes_nothing() {
     let mut program = Program::new("users");
     let pid = program.child.id();
     let before = program.ask();
@@ -301,7 +301,7 @@ fn processes_without_keys() {
 }
 
 #[test]
-fn what_is_missing_on_the_command_line_is_told() {
+fn missing_arguments_are_reported() {
     for (words, missing) in [
         (&["list"][..], "<FILE|PATTERN>..."),
         (&["enable", "X"], "--pid <PID>"),
@@ -324,7 +324,7 @@ fn what_is_missing_on_the_command_line_is_told() {
 fn processes_that_cannot_be_asked() {
     let program = Program::new("users");
     let pid = program.child.id();
-    // Its second thread, that of the keys.
+    // Its second thread, which answers for the keys.
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
     let thread = tasks
         .map(|task| task.expect("it is there").file_name())
@@ -371,14 +371,14 @@ fn a_process_that_is_recorded_cannot_be_stopped() {
     let listed = good(&keys(&["-p", pid, "list", "VERBOSE"]));
     assert!(listed.contains("exposed::VERBOSE"), "{listed}");
     assert!(program.ask().starts_with("verbose false"));
-    // Its end is that of its input.
+    // It ends when its input does.
     program.input = None;
     assert!(program.child.wait().expect("it is ours").success());
 }
 
 #[test]
 fn only_the_same_user_and_root_switch_keys() {
-    // SAFETY: it only tells who we are.
+    // SAFETY: it only asks who we are.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("not run: only root can become another user");
         return;
@@ -436,7 +436,7 @@ fn the_environment_switches_keys_at_the_start() {
 }
 
 #[test]
-fn what_is_wrong_in_the_environment_is_told_and_the_program_goes_on() {
+fn errors_in_the_environment_are_reported_and_the_program_continues() {
     let mut command = Command::new(exposed());
     let clauses = "NONE,LEVELS[7]=off,VERBOSE=perhaps,=on,LEVELS[1]";
     let mut program = Program::start(command.env("HODO_KEYS", clauses).stderr(Stdio::piped()));
@@ -459,7 +459,7 @@ fn what_is_wrong_in_the_environment_is_told_and_the_program_goes_on() {
 }
 
 #[test]
-fn a_program_without_standard_error_is_not_hurt() {
+fn a_program_without_standard_error_is_not_harmed() {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" 2>&-"]).arg(exposed());
     let mut program = Program::start(command.env("HODO_KEYS", "NONE,STRICT=off"));

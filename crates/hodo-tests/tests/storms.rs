@@ -1,5 +1,5 @@
-//! Signals to hodo in any number and order while it is attached: the process that it is attached to gets its code back,
-//! whatever comes. What cannot be helped, its death, is in `killed.rs`.
+//! Any number of signals to hodo, in any order, while it is attached: the process gets its code back, whatever comes.
+//! The one exception, SIGKILL, is in `killed.rs`.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use hodo_tests::probing::path;
 use hodo_tests::target::Target;
 use hodo_tests::{Kind, Trace, build, hodo, scratch};
 
-/// All that can end or stop a process, but for those that no process can do anything about.
+/// All signals that can end or stop a process, except those that no process can handle.
 const SIGNALS: [i32; 17] = [
     libc::SIGINT,
     libc::SIGTERM,
@@ -53,7 +53,7 @@ fn kill(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// The end of a front that may be stopped, too.
+/// Waits for the end of a front, which may be stopped.
 fn ended(front: &mut Child) -> ExitStatus {
     let begun = Instant::now();
     loop {
@@ -79,7 +79,7 @@ fn storm(seed: u64, target: &Target, maps: &str, threads: usize) {
         words.push("-l");
     }
     let said = fs::File::create(place.join("said")).expect("a file");
-    // Without a `timeout` between, which would be in the group.
+    // Without a `timeout` in between, which would be in the group.
     let mut front = Command::new(hodo())
         .args(words)
         .args(["-p", &target.pid().to_string()])
@@ -89,7 +89,7 @@ fn storm(seed: u64, target: &Target, maps: &str, threads: usize) {
         .spawn()
         .expect("hodo can be run");
     let pid = front.id().cast_signed();
-    // Before that there is nothing that could be left.
+    // Before that, nothing could be left behind.
     target.is_attached();
     let monitor = child_of(pid).expect("the front has a child");
     std::thread::sleep(Duration::from_micros(random.below(30_000)));
@@ -107,7 +107,7 @@ fn storm(seed: u64, target: &Target, maps: &str, threads: usize) {
     let said = fs::read_to_string(place.join("said")).expect("what it has said");
     assert_eq!(status.code(), Some(0), "{status}: {said}");
     target.is_untouched(maps, threads);
-    // There is a whole trace.
+    // The trace is complete.
     Trace::new(data).calls();
     fs::remove_dir_all(place).expect("the trace can be removed");
 }

@@ -1,4 +1,4 @@
-//! `hodo syscalls`: what it shows is what strace shows, and programs do what they do alone.
+//! `hodo syscalls`: it shows what strace shows, and programs do what they do alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use hodo_tests::probing::{path, text};
 use hodo_tests::{Kind, build, build_with, hodo, scratch, skip};
 use serde_json::Value;
 
-/// Runs a command, under a tracer or not, in a directory of its own.
+/// Runs a command, under a tracer or not, in its own directory.
 fn run(tracer: &[&str], command: &[&str], directory: &Path) -> Output {
     Command::new("timeout")
         .args(["-s", "KILL", "300"])
@@ -26,9 +26,9 @@ fn syscalls<'a>(options: &[&'a str], program: &'a str) -> Vec<&'a str> {
     [&[program, "syscalls"], options, &["--"]].concat()
 }
 
-/// A line without what differs from run to run: addresses, ids, times, ports, and the column of the result.
+/// A line without what differs from run to run: addresses, IDs, times, ports, and the column of the result.
 fn plain(line: &str) -> Option<String> {
-    // Where signals are shown differs a little.
+    // The position of signals differs slightly.
     if line.starts_with("---") || line.contains("rt_sigreturn(") {
         return None;
     }
@@ -92,7 +92,7 @@ fn lines_are_those_of_strace() {
     }
 }
 
-/// Names and results of all calls in what `strace -f -o` or `hodo syscalls -o` has written, with how often there are.
+/// Names and results of all calls in the output of `strace -f -o` or `hodo syscalls -o`, with their counts.
 fn counted(path: &Path) -> BTreeMap<(String, String), u32> {
     let text = std::fs::read(path).expect("lines");
     let text = String::from_utf8_lossy(&text);
@@ -139,7 +139,7 @@ fn counted(path: &Path) -> BTreeMap<(String, String), u32> {
         } else if let Some(found) = whole.captures(rest) {
             count(&found[1], &found[2]);
         } else {
-            // strace does not always know what a thread was doing that is ended.
+            // strace does not always know what a thread was doing when it was ended.
             let is_end = rest.starts_with("<... ??? resumed>");
             let is_other = rest.starts_with("---") || rest.starts_with("+++");
             assert!(is_end || is_other, "{line}");
@@ -202,7 +202,7 @@ fn no_call_is_lost() {
 }
 
 #[test]
-fn calls_by_code_that_stays_as_it_is_are_seen() {
+fn calls_by_unpatched_code_are_seen() {
     if Command::new("strace").arg("-V").output().is_err() {
         return skip("there is no strace");
     }
@@ -228,7 +228,7 @@ fn calls_by_code_that_stays_as_it_is_are_seen() {
         assert!(theirs.contains_key(&key), "{call:?}: {theirs:?}");
         assert_eq!(ours.get(&key), theirs.get(&key), "{call:?}");
     }
-    // Of Go's threads, more than one may come to end the program.
+    // More than one of Go's threads may end up ending the program.
     let end = ("exit_group".to_owned(), "?".to_owned());
     assert!(ours.contains_key(&end), "{ours:?}");
 }
@@ -327,7 +327,7 @@ fn programs_of_all_libraries_are_watched() {
             .iter()
             .filter(|call| call["name"] == "write" || call["name"] == "writev");
         let written: i64 = writes.filter_map(|call| call["result"].as_i64()).sum();
-        // Of a library without symbols not all functions are known; that is reported.
+        // In a library without symbols not all functions are known; that is reported.
         let told = text(&traced.stderr).contains("instructions that call the kernel");
         assert!(
             told || written >= alone.stdout.len() as i64,
@@ -387,7 +387,7 @@ fn filters_and_summaries() {
 }
 
 #[test]
-fn errors_are_told() {
+fn errors_are_reported() {
     let hodo = hodo();
     let place = scratch("syscalls-errors");
     let told = |words: &[&str]| {
@@ -406,8 +406,8 @@ fn errors_are_told() {
     );
 }
 
-/// Descriptors have the names of what they stood for when the call was made: strace asks the kernel then, hodo follows
-/// the calls.
+/// Descriptors show the names of what they referred to when the call was made: strace asks the kernel at that time,
+/// hodo follows the calls.
 #[test]
 fn descriptors_have_the_names_of_strace() {
     if Command::new("strace").arg("-V").output().is_err() {
@@ -419,7 +419,7 @@ fn descriptors_have_the_names_of_strace() {
     let script = "cd below; read x < file; cat ../below/./file > copy; exec 3< file 4>> copy; \
                   (echo more >&4) | cat; cat <&3; exec 3<&-; cd ..; exec cat below/copy";
     let command = ["sh", "-c", script];
-    // Names and first arguments of calls; pipes have other numbers each time, of which the short-lived have none.
+    // Names and first arguments of calls. Pipes have different numbers each time; short-lived ones have none.
     let named = |name: &str| -> BTreeMap<String, u32> {
         let text = std::fs::read_to_string(place.join(name)).expect("lines");
         let call = regex::Regex::new(r"(\w+)\((?:\w+<[^>]*>|\w+)").expect("it is right");
@@ -457,7 +457,7 @@ fn descriptors_have_the_names_of_strace() {
     let text = std::fs::read_to_string(place.join("ours")).expect("lines");
     let opened = format!("= 3<{}>", path(&place.join("below/file")));
     assert!(text.contains(&opened), "{text}");
-    // The same, where other calls are not shown.
+    // The same, with other calls not shown.
     std::fs::remove_file(place.join("below/copy")).expect("it was made");
     run(
         &syscalls(&["-y", "-e", "read", "-o", "reads"], path(hodo())),

@@ -1,5 +1,5 @@
-//! `hodo syscalls` while the program runs: lines come when something happens, also of calls that do not end, and of
-//! those in which threads are when hodo comes or goes.
+//! `hodo syscalls` while the program runs: lines appear when something happens, also for calls that do not end, and for
+//! calls that threads are in when hodo comes or goes.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -49,7 +49,7 @@ fn lines_appear_while_the_program_runs() {
     let place = scratch("syscalls-live");
     let fifo = place.join("fifo");
     make_fifo(&fifo);
-    // The shell waits until somebody opens the other end, which nobody does before the line is there.
+    // The shell waits until somebody opens the other end, which happens only once the line is there.
     let command = ["sh", "-c", "echo early; read x < fifo; echo $x"];
     let probe = [
         path(hodo),
@@ -87,7 +87,7 @@ fn lines_appear_while_the_program_runs() {
 }
 
 #[test]
-fn lines_of_a_process_that_runs_already_appear_while_it_runs() {
+fn lines_of_an_attached_process_appear_while_it_runs() {
     let hodo = hodo();
     let place = scratch("syscalls-live-attached");
     let fifo = place.join("fifo");
@@ -110,7 +110,7 @@ fn lines_of_a_process_that_runs_already_appear_while_it_runs() {
             .expect("its reader is there");
         end.write_all(what.as_bytes()).expect("it reads");
     };
-    // It answers, and one of the answers is seen, while hodo is attached.
+    // It answers, and one answer is seen, while hodo is attached.
     let answer = r#"write(1, "xa\n", 3)"#;
     let mut seen: Vec<String> = Vec::new();
     while !seen.iter().any(|line| line.starts_with(answer)) {
@@ -138,9 +138,9 @@ fn line_with(lines: &Receiver<String>, what: &str) -> String {
     found.unwrap_or_else(|| panic!("no line with {what:?} came"))
 }
 
-/// Ends hodo as Ctrl-C does, and gives the lines that come then.
+/// Ends hodo as Ctrl-C does, and returns the lines that then come.
 fn interrupt(mut child: Child, lines: &Receiver<String>) -> Vec<String> {
-    // SAFETY: kill takes numbers only; timeout hands the signal on.
+    // SAFETY: kill takes only numbers; timeout passes the signal on.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
     child.wait().expect("it ends");
     lines.iter().collect()
@@ -184,7 +184,7 @@ fn calls_that_never_end_have_no_result() {
 }
 
 #[test]
-fn calls_in_which_threads_are_when_hodo_comes_and_goes_are_shown() {
+fn calls_in_progress_when_hodo_comes_and_goes_are_shown() {
     let hodo = hodo();
     let place = scratch("syscalls-comes");
     let fifo = place.join("fifo");
@@ -218,7 +218,7 @@ fn calls_in_which_threads_are_when_hodo_comes_and_goes_are_shown() {
                 assert!(line.starts_with("<... read resumed>\"x\", 1)"), "{line}");
                 assert!(line.ends_with("= 1 <began earlier>"), "{line}");
             }
-            // The second one began while hodo looked.
+            // The second call began while hodo was watching.
             line_with(&lines, "read(0,  <unfinished ...>");
         }
         let rest = interrupt(child, &lines);
@@ -231,7 +231,7 @@ fn calls_in_which_threads_are_when_hodo_comes_and_goes_are_shown() {
     }
 }
 
-/// Waits until a process waits in a system call.
+/// Waits until a process is waiting in a system call.
 fn waits_in_call(pid: &str, read: bool) {
     let (read_call, epoll_calls) = match cfg!(target_arch = "x86_64") {
         true => ("0 ", ["232 ", "281 "]),
@@ -281,10 +281,10 @@ fn calls_before_and_after_the_run_are_objects() {
     }
 }
 
-/// Code of a library that can get no probe, which another thread comes to than the one that loads it; and a call of it
-/// that signals break off that are nothing to the program.
+/// Library code that cannot have a probe, reached by another thread than the one that loads the library; and one of its
+/// calls, interrupted by signals that the program ignores.
 #[test]
-fn calls_by_code_without_probes_are_seen_in_all_threads_and_once() {
+fn calls_by_code_without_probes_are_seen_once_in_all_threads() {
     let place = scratch("syscalls-unwatched");
     let library = build_with("gcc", &["unwatched_plugin.c"], &["-O2", "-shared", "-fPIC"]);
     let program = build_with("gcc", &["unwatched.c"], &["-O2", "-pthread", "-ldl"]);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hodo_tests::{Kind, build, has_tool, hodo, needs, scratch};
 
-/// A shell in a terminal of its own.
+/// A shell in its own terminal.
 struct Terminal {
     script: Child,
     keys: ChildStdin,
@@ -42,7 +42,7 @@ impl Terminal {
             shown,
             seen: 0,
         };
-        // What is typed is shown, too.
+        // The terminal also shows what is typed.
         terminal.press("PS1='[pro''mpt]'\n");
         terminal.see("[prompt]");
         terminal
@@ -54,7 +54,7 @@ impl Terminal {
             .expect("the terminal is there");
     }
 
-    /// Waits until this is shown, after what was seen before.
+    /// Waits until this is shown, after what was already seen.
     #[track_caller]
     fn see(&mut self, text: &str) {
         let started = Instant::now();
@@ -118,7 +118,7 @@ fn a_program_that_tidies_up_before_it_stops() {
 }
 
 #[test]
-fn a_program_that_stops_and_goes_on_in_the_background() {
+fn a_program_that_stops_and_continues_in_the_background() {
     needs!(has_tool("script"), "no script (bsdutils)");
     for command in commands("in_the_background", &["", "--keep-pid"]) {
         let mut terminal = Terminal::new();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 
-/// Lines of a source file, at most.
+/// The most lines a source file may have.
 const LONGEST: usize = 1000;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
@@ -58,7 +58,7 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every text of the tree, by its path from the root.
+/// Every text file of the tree, by its path from the root.
 fn texts() -> Vec<(String, String)> {
     let root = root();
     let mut files = Vec::new();
@@ -104,8 +104,8 @@ fn files_are_short() {
 }
 
 #[test]
-fn nothing_tells_of_the_machine_it_was_written_on() {
-    // Put together here, or this file would be its own first finding.
+fn no_text_mentions_the_machine_it_was_written_on() {
+    // The words are assembled here, or this file would be its own first finding.
     let forbidden = [
         ["/wo", "rk/"].concat(),
         ["/ro", "ot/"].concat(),
@@ -162,7 +162,8 @@ fn unsafe_code_is_where_it_is_needed() {
     );
 }
 
-/// Our crates, each below those that use it, and which of our crates each may use: imports run downward only.
+/// Our crates, each listed below those that use it, with those of our crates that it may use: imports only run
+/// downward.
 const CRATES: [(&str, &[&str]); 23] = [
     ("hodo-abi", &[]),
     ("hodo-isa", &["hodo-abi"]),
@@ -259,7 +260,7 @@ const CRATES: [(&str, &[&str]); 23] = [
     ("hodo-tests", &[]),
 ];
 
-/// Our crates that a manifest names as dependencies, but for those of tests.
+/// Those of our crates that a manifest names as dependencies, except for tests.
 fn dependencies(manifest: &str) -> BTreeSet<&str> {
     let mut section = "";
     let mut found = BTreeSet::new();
@@ -267,7 +268,7 @@ fn dependencies(manifest: &str) -> BTreeSet<&str> {
         if line.starts_with('[') {
             section = line;
         }
-        // Those of one target only are in sections of longer names.
+        // Target-specific dependencies are in sections with longer names.
         let counts = section.ends_with("dependencies]") && !section.ends_with("dev-dependencies]");
         let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
         if counts && name.starts_with("hodo-") {
@@ -313,7 +314,8 @@ fn imports_run_downward_only() {
     );
 }
 
-/// Where code names an instruction set, besides files and folders that are called `arch`, `machine`, or as one is.
+/// Names of instruction sets; code may use them only in files and folders called `arch`, `machine`, or after an
+/// instruction set.
 const INSTRUCTION_SETS: [&str; 13] = [
     "hodo-abi/",
     "hodo-agent/src/lib.rs",
@@ -331,7 +333,7 @@ const INSTRUCTION_SETS: [&str; 13] = [
 ];
 
 #[test]
-fn instruction_sets_have_their_places() {
+fn instruction_sets_stay_in_their_folders() {
     let names = ["x86_64", "riscv64", "aarch64"];
     let mut wrong = Vec::new();
     for (path, text) in texts() {
@@ -345,7 +347,7 @@ fn instruction_sets_have_their_places() {
             continue;
         }
         for (number, line) in text.lines().enumerate() {
-            // What is tested with code of one of them is no code that works with one of them only.
+            // Code that is tested with one of them is not code that works only with one of them.
             if names.iter().any(|name| line.contains(name)) && !line.contains("cfg(all(test") {
                 wrong.push(format!("{path}:{}: {}", number + 1, line.trim()));
             }
@@ -364,7 +366,7 @@ fn every_program_has_a_test() {
         .filter(|(name, _)| {
             name.starts_with("crates/hodo-tests/tests/")
                 || name.starts_with("benches/")
-                // What they include is run with them.
+                // Files that they include run with them.
                 || name.starts_with("crates/hodo-tests/programs/")
         })
         .map(|(_, text)| text)
@@ -409,7 +411,7 @@ fn the_agent_depends_on_nothing() {
         .expect("it has dependencies");
     let dependencies: Vec<&str> = dependencies
         .lines()
-        // What its tests need is no part of it.
+        // Dependencies of its tests are not part of it.
         .take_while(|line| *line != "[dev-dependencies]")
         .filter(|line| !line.trim().is_empty())
         .collect();
@@ -423,9 +425,9 @@ fn the_agent_depends_on_nothing() {
     assert!(source.contains("#![no_std]"));
 }
 
-/// The agent is copied into programs as bytes: no branch and no operand may lead out of them.
+/// The agent is copied into programs as bytes: no branch and no operand may refer to anything outside.
 #[test]
-fn the_agent_refers_to_nothing_outside_of_itself() {
+fn the_agent_refers_to_nothing_outside_itself() {
     let code = hodo_agent::runtime().code;
     let start = 0x10_0000;
     let inside = start..=start + code.len() as u64;

@@ -1,4 +1,4 @@
-//! Events by name: tracepoints, which are switched on while they are recorded, and other USDT probes.
+//! Events by name: tracepoints, which are enabled while they are recorded, and other USDT probes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -46,7 +46,7 @@ fn hits(output: &Output, own: usize) -> Vec<(String, i64)> {
         .collect()
 }
 
-/// What a function of the program that is called with these numbers hits.
+/// What a function of the program hits when it is called with these numbers.
 fn expected(numbers: &[i64]) -> Vec<(String, i64)> {
     let both = |&number: &i64| [("request".to_owned(), number), ("done".to_owned(), -number)];
     numbers.iter().flat_map(both).collect()
@@ -92,7 +92,7 @@ fn tracepoints_are_listed_with_their_arguments() {
 }
 
 #[test]
-fn what_has_no_events_is_told() {
+fn files_without_events_are_reported() {
     let (events, none) = (program(Kind::Pie), build("calls.c", Kind::Pie, &[]));
     for (words, message) in [
         (
@@ -130,7 +130,7 @@ fn what_has_no_events_is_told() {
 }
 
 #[test]
-fn patterns_that_mean_nothing_are_told_before_the_program_runs() {
+fn invalid_patterns_are_reported_before_the_program_runs() {
     let program = program(Kind::Pie);
     let file = path(&program);
     let output = probe(&["--event", "tests:d*", "--event", "no:*"], &[file]);
@@ -162,7 +162,7 @@ fn patterns_that_mean_nothing_are_told_before_the_program_runs() {
 }
 
 #[test]
-fn tracepoints_are_on_while_they_are_recorded_and_only_those_that_are_meant() {
+fn only_matching_tracepoints_are_on_and_only_while_recorded() {
     for kind in available() {
         let program = program(kind);
         let file = path(&program);
@@ -183,7 +183,7 @@ fn tracepoints_are_on_while_they_are_recorded_and_only_those_that_are_meant() {
             "{kind:?}: {output:?}"
         );
         assert_eq!(hits(&output, 1).len(), 3, "{kind:?}");
-        // The program has a user of its own for a while.
+        // The program itself uses it for a while.
         let output = probe(&["--format", "json", "--event", "*"], &[file, "own"]);
         assert!(
             text(&output.stdout).starts_with("tests: 5 5\n"),
@@ -210,7 +210,7 @@ fn a_definition_that_names_a_tracepoint_switches_it_on_too() {
 }
 
 #[test]
-fn children_keep_what_they_are_forked_with_and_other_programs_begin_anew() {
+fn children_keep_their_keys_and_executed_programs_start_fresh() {
     for kind in available() {
         let program = program(kind);
         let file = path(&program);
@@ -227,7 +227,7 @@ fn children_keep_what_they_are_forked_with_and_other_programs_begin_anew() {
             "{kind:?}: {output:?}"
         );
         assert_eq!(hits(&output, 2), expected(&[0, 1, 2, 0, 1, 2]), "{kind:?}");
-        // Nothing is recorded of it, so nothing is on in it.
+        // Nothing of it is recorded, so nothing is enabled in it.
         let alone = [&options[..], &["--no-follow"]].concat();
         let output = probe(&alone, &[file, "fork"]);
         assert!(
@@ -266,7 +266,7 @@ fn branches_on_keys_of_a_library_are_switched_with_it() {
         "-Wl,-rpath,{}",
         Path::new(library).parent().expect("a place").display()
     );
-    // Linked against by its path; in the second, the dynamic linker copies the library's keys into the program.
+    // It is linked by path; in the second case, the dynamic linker copies the library's keys into the program.
     for more in ["-fPIC", "-fPIE"] {
         let program = made(&["-DUSER", more, "-Wl,--no-as-needed", library, &place]);
         let options = ["--format", "json", "--event", "library:*"];
@@ -325,7 +325,7 @@ fn events_are_shown_among_the_calls_with_their_arguments() {
     );
 }
 
-/// Attaches three times, and looks what is left each time.
+/// Attaches three times, and checks what is left each time.
 fn attached(mode: &str, kind: Kind) {
     let program = program(kind);
     let target = Target::start_with(&program, &[mode]);
@@ -355,7 +355,7 @@ fn attached(mode: &str, kind: Kind) {
     if mode == "wait" {
         target.is_untouched(&maps, 2);
     }
-    // The last words are about what the keys are in the end, and how often the probes were reached then.
+    // The last line shows the final state of the keys, and how often the probes were then reached.
     target.ends("0 0, tests: 0 0\n");
 }
 
@@ -374,7 +374,7 @@ fn a_process_that_switches_its_keys_itself_can_be_attached_to() {
 }
 
 #[test]
-fn a_process_tells_which_of_its_events_are_on() {
+fn a_process_shows_which_of_its_events_are_on() {
     let program = program(Kind::Pie);
     let target = Target::start_with(&program, &["wait"]);
     let pid = target.pid().to_string();

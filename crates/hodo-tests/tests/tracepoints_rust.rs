@@ -14,7 +14,7 @@ fn program() -> &'static Path {
     PROGRAM.get_or_init(|| example("hodo-keys", "tracepoints"))
 }
 
-/// What it prints itself.
+/// Its own output.
 fn own(hits: u32) -> String {
     format!("total 1785\nhits {hits}\n")
 }
@@ -26,7 +26,7 @@ fn run(command: &mut Command) -> Output {
 }
 
 #[test]
-fn they_are_listed_as_usdt_probes_and_with_types() {
+fn tracepoints_are_listed_as_usdt_probes_and_with_types() {
     let output = probe_words(&["--usdt", path(program())]);
     let listed = text(&output.stdout);
     let lines = if cfg!(target_arch = "riscv64") {
@@ -53,7 +53,7 @@ fn they_are_listed_as_usdt_probes_and_with_types() {
 }
 
 #[test]
-fn a_probe_on_one_has_its_arguments() {
+fn a_probe_on_a_tracepoint_has_its_arguments() {
     let file = path(program());
     let definition = format!("{file}:%shop:order id=arg1 item=+0(arg2):string cents=arg3");
     let orders = [
@@ -61,7 +61,7 @@ fn a_probe_on_one_has_its_arguments() {
         json!({"id": 2, "item": "item 2", "cents": 500}),
         json!({"id": 3, "item": "item 3", "cents": 1500}),
     ];
-    // The program has enabled it itself, or counts its hits, or hodo alone has.
+    // The program has enabled it, or counts its hits, or only hodo uses it.
     for (words, hits) in [
         (&["--enable", "shop:*"][..], 0),
         (&["--count", "shop:*"], 6),
@@ -78,7 +78,7 @@ fn a_probe_on_one_has_its_arguments() {
 }
 
 #[test]
-fn they_are_recorded_by_name_while_functions_see_them_too() {
+fn tracepoints_are_recorded_by_name_while_functions_see_them_too() {
     let file = path(program());
     let options = ["--format", "json", "--event", "shop:*"];
     let output = probe(&options, &[file, "--count", "shop:order"]);
