@@ -1,4 +1,4 @@
-//! Instructions of the x86-64 macro assembler, with any operands: a disassembler must read what was meant.
+//! Instructions of the x86-64 macro assembler, with any operands: a disassembler must read what was intended.
 #![no_main]
 
 #[path = "../../crates/hodo-codegen/tests/assembler/mod.rs"]
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use assembler::{Case, Choose, all, check};
 use libfuzzer_sys::fuzz_target;
 
-/// Chooses what the bytes say, and the first thing once there are none.
+/// Makes choices according to the bytes; takes the first option once there are none left.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {

@@ -1,5 +1,5 @@
-//! Any text as a definition of a probe: an error that can be shown, or a definition that is read again from what it
-//! prints.
+//! Any text as a probe definition: the result is an error that can be shown, or a definition that is parsed again from
+//! its own output.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ fuzz_target!(|input: &[u8]| {
     match hodo_probe_syntax::parse(&text) {
         Ok(definition) => {
             let printed = definition.to_string();
-            // What is printed is in general longer than what was read, and may be too long.
+            // The output is usually longer than the input, and may be too long.
             if printed.len() <= hodo_probe_syntax::MAX_TEXT {
                 let again = hodo_probe_syntax::parse(&printed).expect("what is printed can be read");
                 assert_eq!(again, definition, "{printed}");

@@ -1,4 +1,4 @@
-//! Any bytes as an ELF file: planning must end without a panic, and all sites must lie in the file's code.
+//! Any bytes as an ELF file: planning must end without a panic, and all sites must be in the file's code.
 #![no_main]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Any bytes as an ELF file, probed at every instruction: planning must end without a panic, each instruction must be
-//! counted once, in the order of addresses, and what probes change must not overlap.
+//! counted once, in address order, and the bytes that probes change must not overlap.
 #![no_main]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(plan) = hodo_plan::plan_probes(Path::new("fuzzed"), bytes, Wanted::Every, 1) else {
         return;
     };
-    // `e_machine`: what was planned has a known one.
+    // `e_machine`: a file that was planned has a known one.
     let machine = u16::from_le_bytes([bytes[18], bytes[19]]);
     let isa = Isa::of_elf(machine).and_then(instruction_set).expect("it was planned");
     let (mut probed, mut count) = (None, plan.refused.len());

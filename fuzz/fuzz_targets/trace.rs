@@ -1,4 +1,4 @@
-//! A small trace with any changes to its files: reading ends without a panic, and with no more records than there are
+//! A small trace with any changes to its files: reading ends without a panic, and yields no more records than there are
 //! bytes.
 #![no_main]
 

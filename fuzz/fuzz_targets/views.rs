@@ -1,4 +1,4 @@
-//! A small trace with any changes to its files: every view ends without a panic, and says no more than there can be.
+//! A small trace with any changes to its files: every view ends without a panic, and prints no more than is possible.
 #![no_main]
 
 use std::io::{self, Write};
@@ -111,6 +111,6 @@ fuzz_target!(|input: &[u8]| {
             &mut out,
         ),
     };
-    // A record makes at most some lines, each indented by the calls around it.
+    // A record makes at most a few lines, each indented by the calls around it.
     assert!(out.0 <= 100_000 + size * size, "{} bytes of {size}", out.0);
 });

@@ -1,4 +1,4 @@
-//! What the targets have in common: a small trace, and its files with any changes.
+//! What the targets share: a small trace, and its files with arbitrary changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn whole() -> &'static (PathBuf, Files) {
     })
 }
 
-/// Changes: which file (2 bits) and what (insert, overwrite, cut), where, and with what.
+/// Applies changes: which file (2 bits) and how (insert, overwrite, cut), where, and with what.
 fn change(files: &mut Files, mut input: &[u8]) {
     while let [what, low, high, length, rest @ ..] = input {
         let count = files.len();
@@ -59,7 +59,7 @@ fn change(files: &mut Files, mut input: &[u8]) {
     }
 }
 
-/// Writes the trace with the changes that `input` describes; where it is, and how many bytes its files have.
+/// Writes the trace with the changes that `input` describes. Returns its directory, and the total size of its files.
 pub fn damaged(input: &[u8]) -> (&'static Path, usize) {
     let (directory, files) = whole();
     let mut files = files.clone();

@@ -1,4 +1,4 @@
-//! At each instruction of stubs and of the agent, what the frame tables say of the caller is true.
+//! At each instruction of stubs and of the agent, what the frame tables say about the caller is true.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,17 +22,17 @@ use iced_x86::{
 
 const BASE: u64 = 0x5555_4000_0000;
 const SIZE: u32 = 1 << 20;
-/// Where the functions' originals are.
+/// Where the original functions are.
 const ORIGINAL: u64 = BASE + (64 << 20);
 /// Address of the return address on the stack.
 const S: u64 = 0x7FFF_1234_5678;
 const CALLER: u64 = 0x5555_8000_1234;
-/// What the shadow has, marked as that of an open frame.
+/// The content of the shadow, marked as that of an open frame.
 const SHADOWED: u64 = 0x5555_8000_4321;
 const RUNTIME: u64 = BASE + 16;
 const SAVED: u64 = 0xABCD_0000;
 
-/// An island's bytes and where its header is.
+/// An island's bytes and the address of its header.
 struct Memory {
     bytes: Vec<u8>,
     header: usize,
@@ -53,7 +53,8 @@ impl Memory {
         &self.bytes[(address - BASE) as usize..][..len]
     }
 
-    /// Of the island; the stack's return address and its shadow; what registers are saved on the stack as.
+    /// Reads from the island, from the stack with the return address and its shadow, and what registers are saved as on
+    /// the stack.
     fn read(&self, address: u64, size: u8, stack: &BTreeMap<u64, u64>) -> u64 {
         if (BASE..BASE + self.bytes.len() as u64).contains(&address) {
             let mut word = [0; 8];
@@ -107,7 +108,7 @@ impl Memory {
             .expect("a number")
     }
 
-    /// What the tables say for the instruction at an address, looked for at `pc`.
+    /// What the tables say for the instruction at an address, looked up by `pc`.
     fn unwind(&self, at: u64, pc: u64, truth: &Truth) -> Option<Found> {
         let header_at = BASE + self.header as u64;
         let bases = BaseAddresses::default()
@@ -167,15 +168,15 @@ impl Memory {
     }
 }
 
-/// The machine, as far as frames go.
+/// The state of the machine, as far as frames depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Truth {
     rsp: u64,
-    /// The frame pointer, if it is not the caller's any more.
+    /// The frame pointer, if it differs from the caller's.
     rbp: Option<u64>,
-    /// Registers that the stack has, by address: their number in frame tables + [`SAVED`].
+    /// Registers on the stack, by address: their number in frame tables + [`SAVED`].
     stack: BTreeMap<u64, u64>,
-    /// At the point to which bodies return.
+    /// Whether this is the point to which bodies return.
     returned: bool,
 }
 
@@ -274,8 +275,8 @@ impl Truth {
     }
 }
 
-/// Goes all ways from an instruction on and looks at the tables at each. `inside` tells where code is; what is called
-/// outside it comes back. Returns how many instructions there were.
+/// Follows all paths from an instruction, and checks the tables at each step. `inside` says where code is; a call
+/// outside it returns. Returns the number of instructions.
 fn walk(memory: &Memory, start: u64, truth: Truth, inside: std::ops::Range<u64>) -> usize {
     let mut seen: HashMap<u64, Truth> = HashMap::new();
     let mut todo = vec![(start, truth)];
@@ -310,7 +311,7 @@ fn walk(memory: &Memory, start: u64, truth: Truth, inside: std::ops::Range<u64>)
         let mut after = truth.clone();
         after.step(&instruction);
         match instruction.flow_control() {
-            // A breakpoint is gone on from.
+            // Execution continues after a breakpoint.
             FlowControl::Next | FlowControl::Interrupt => todo.push((next, after)),
             FlowControl::ConditionalBranch => {
                 todo.push((next, after.clone()));
@@ -328,7 +329,7 @@ fn walk(memory: &Memory, start: u64, truth: Truth, inside: std::ops::Range<u64>)
                     returned: body,
                     ..truth
                 };
-                // The caller of what is called now.
+                // The caller of the function that is called now.
                 assert_eq!(
                     memory.unwind(next, next - 1, &back),
                     Some(back.expected()),
@@ -399,7 +400,7 @@ fn shapes() -> Vec<Records> {
 }
 
 #[test]
-fn at_each_instruction_of_each_stub() {
+fn frames_are_right_at_each_instruction_of_each_stub() {
     let frames = frames::build(64, SIZE, SHADOW_DISTANCE, 0);
     let mut bytes = vec![0xC3; 64];
     bytes.extend(&frames.bytes);
@@ -457,7 +458,7 @@ fn at_each_instruction_of_each_stub() {
 }
 
 #[test]
-fn at_each_instruction_of_the_agent() {
+fn frames_are_right_at_each_instruction_of_the_agent() {
     let island = Island::new(BASE, u64::from(SIZE), 0);
     let mut bytes = vec![0; SIZE as usize];
     let parts = island.added(Used::default());
@@ -485,7 +486,7 @@ fn at_each_instruction_of_the_agent() {
 }
 
 #[test]
-fn at_each_instruction_that_announces_libraries() {
+fn frames_are_right_at_each_instruction_that_announces_libraries() {
     let mut island = Island::new(BASE, u64::from(SIZE), 0);
     let announcement = island.add_announcement(BASE + 0x10_0000);
     let (start, end) = announcement.expect("room").code;

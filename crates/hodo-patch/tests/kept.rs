@@ -1,4 +1,4 @@
-//! Stubs that are put together of what was kept are those that would be built.
+//! Stubs that are assembled from what was kept equal those that would be built.
 #![cfg(target_arch = "x86_64")]
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ impl Material {
         Self { bytes, plan }
     }
 
-    /// Adds it to an island: what is kept, or made of this.
+    /// Adds it to an island: from what was kept, or so that this is kept.
     fn add(&self, island: &mut Island, bias: u64, first: u32, how: How<'_>) -> (Patches, Vec<u8>) {
         let file = object::File::parse(&*self.bytes).expect("an ELF file");
         let code = |range: Range<u64>| {
@@ -55,7 +55,7 @@ impl Material {
             nops: &self.plan.nops,
             regions: &[],
         };
-        // Memory is found everywhere.
+        // Memory can be mapped anywhere.
         let mut places = |range: Range<u64>| Some(range.start);
         let places = &mut places;
         let mut patches = Patches::default();
@@ -90,7 +90,7 @@ enum How<'a> {
     Perhaps(&'a [u8]),
 }
 
-/// All that an island has.
+/// Everything that an island contains.
 fn content(island: &Island) -> Vec<(u64, Vec<u8>)> {
     let added = island.added(Used::default());
     added.map(|(at, bytes)| (at, bytes.into_owned())).to_vec()
@@ -119,7 +119,7 @@ fn recordings() -> [Recording; 4] {
 }
 
 #[test]
-fn what_is_put_together_is_what_would_be_built() {
+fn assembled_stubs_equal_built_stubs() {
     let all = [
         "/proc/self/exe",
         "/lib/x86_64-linux-gnu/libc.so.6",
@@ -139,7 +139,7 @@ fn what_is_put_together_is_what_would_be_built() {
             let (expected, _) = material.add(&mut alone, bias, 40, How::Built(recording));
             assert!(one == expected, "{}: keeping changes it", path.display());
             assert_eq!(island.stubs, alone.stubs);
-            // The same elsewhere, twice in one island: what is before it is of no account.
+            // The same elsewhere, and twice in one island: what precedes it does not matter.
             let places = [
                 (0x7F12_3456_7000, 0x7F12_3456_7000 - 5 * SIZE, 77),
                 (0x1000_0000, 0x1000_0000 + 7 * SIZE, 1),
@@ -165,7 +165,7 @@ fn what_is_put_together_is_what_would_be_built() {
 }
 
 #[test]
-fn nonsense_is_not_put_together_or_comes_to_an_end() {
+fn damaged_input_is_refused_or_terminates() {
     let mut material = Material::new(Path::new("/proc/self/exe"));
     material.plan.functions.truncate(200);
     let (base, bias) = (0x5555_4000_0000, 0x5555_4000_0000 + 2 * SIZE);
@@ -197,7 +197,7 @@ fn nonsense_is_not_put_together_or_comes_to_an_end() {
             How::Perhaps(&bytes),
         );
     }
-    // Not where it cannot lead to the module.
+    // It is not placed where it cannot reach the module.
     let far = bias + (1 << 33);
     let mut island = Island::new(base, SIZE, 0);
     let before = island.used();

@@ -1,5 +1,5 @@
-//! An island that is extended later is what it would be if all had been added at once, and holds no copy of what was
-//! there.
+//! An island that is extended later equals one to which everything was added at once, and keeps no copy of its earlier
+//! content.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use object::{Object, ObjectSegment};
 
 const BASE: u64 = 0x5555_4000_0000;
 const SIZE: u64 = 64 << 20;
-/// Functions that are added at a time.
+/// How many functions are added at a time.
 const SHARE: usize = 400;
 
-/// What has been written where.
+/// What has been written, by address.
 fn write(memory: &mut BTreeMap<u64, u8>, island: &Island, since: Used) {
     for (at, bytes) in island.added(since) {
         memory.extend((at..).zip(bytes.iter().copied()));
@@ -23,7 +23,7 @@ fn write(memory: &mut BTreeMap<u64, u8>, island: &Island, since: Used) {
 }
 
 #[test]
-fn an_island_that_is_resumed_is_as_if_it_had_been_built_at_once() {
+fn a_resumed_island_equals_one_built_at_once() {
     let path = Path::new("/proc/self/exe");
     let bytes = std::fs::read(path).expect("this test");
     let plan = hodo_plan::plan(path, &bytes, &PlanOptions::default()).expect("a plan");

@@ -1,5 +1,5 @@
 //! Stubs and the agent for RISC-V, executed: functions of this program are patched as hodo would do it from outside,
-//! with a thread control block and an events file in memory, and what they record is read as a trace. Needs no ptrace,
+//! with a thread control block and an events file in memory; what they record is read as a trace. This needs no ptrace,
 //! so it runs under qemu's user mode emulator (`scripts/cross.sh`).
 #![cfg(target_arch = "riscv64")]
 

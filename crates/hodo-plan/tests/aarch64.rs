@@ -8,7 +8,7 @@ use hodo_plan::{PlanOptions, plan, plan_probes};
 
 use cross::{compile_with, symbol};
 
-/// The library `tables_aarch64.s`; nothing if there is no compiler.
+/// The library `tables_aarch64.s`; `None` if there is no compiler.
 fn library(name: &str) -> Option<Vec<u8>> {
     let flags = ["-nostdlib", "-shared"];
     let file = compile_with("aarch64-linux-gnu-gcc", name, "tables_aarch64.s", &flags)?;
@@ -16,7 +16,7 @@ fn library(name: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_leads_into_instructions_is_no_table() {
+fn data_that_leads_into_instructions_is_no_table() {
     let Some(bytes) = library("no-table") else {
         return;
     };

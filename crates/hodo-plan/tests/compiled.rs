@@ -1,4 +1,4 @@
-//! Programs as compilers make them: with sites for tracers, without a PLT, static, stripped.
+//! Programs as compilers build them: with sites for tracers, without a PLT, static, stripped.
 
 #[path = "../../hodo-tests/src/skipped.rs"]
 mod skipped;
@@ -15,7 +15,7 @@ const OURS: [&str; 7] = [
     "empty", "leaf", "branches", "tail", "loop", "caller", "main",
 ];
 
-/// Compiles the program; nothing if there is no such compiler.
+/// Compiles the program; `None` if there is no such compiler.
 fn compile(name: &str, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
     std::fs::create_dir_all(&directory).expect("a directory for programs");
@@ -38,7 +38,7 @@ fn compile(name: &str, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
         }
     };
     let text = String::from_utf8_lossy(&output.stderr);
-    // Clang's runtime libraries are a package of their own.
+    // Clang's runtime libraries are a separate package.
     if !output.status.success() && text.contains("libclang_rt.") {
         skipped::skip(&format!("{compiler} {flags:?}: {text}"));
         return None;
@@ -69,7 +69,8 @@ fn libcall(plan: &Plan, name: &str) -> Option<LibcallForm> {
     calls.next().map(|call| call.form)
 }
 
-/// What is true of all of them: every function is traced, entry and exit but for the one that looks at its caller.
+/// What holds for all of them: every function is traced, with entry and exit except for the one that looks at its
+/// caller.
 fn check(plan: &Plan) {
     for name in OURS {
         let mode = match name {
@@ -199,11 +200,11 @@ fn instrumented_functions_lose_their_calls() {
 }
 
 #[test]
-fn a_profiler_of_the_programs_own_is_called_as_ever() {
+fn a_programs_own_profiler_is_still_called() {
     let flags = ["-finstrument-functions", "-DOWN_PROFILER"];
     let plan = plan_of(&compile("instrument-own", "gcc", &flags).expect("gcc"));
     assert!(plan.nops.is_empty(), "{:x?}", plan.nops);
-    // It gets the return address: every function reads its own for it.
+    // It gets the return address: every function reads its own to pass it on.
     let reads = Mode::EntryOnly(EntryOnlyReason::ReadsReturnAddress);
     assert_eq!(site(&plan, "leaf").mode, reads);
     assert_eq!(site(&plan, "leaf").tactic, Tactic::Jump);
@@ -251,7 +252,7 @@ fn library_calls_are_found_in_all_forms() {
         let plan = plan_of(&compile(name, "gcc", flags).expect("gcc"));
         check(&plan);
         for callee in ["printf", "strdup", "free"] {
-            // A linker may make a PLT entry all the same, for a call in a place where it does not matter.
+            // A linker may still make a PLT entry for a call, where that does not matter.
             let found = libcall(&plan, callee).or_else(|| libcall(&plan, "__strdup"));
             assert_eq!(found, Some(form), "{name}: {callee}");
         }
@@ -306,7 +307,7 @@ fn stripped_functions_are_named_by_address() {
         let known = function(&whole, name);
         let found = stripped.functions.iter().find(|f| f.addr == known.addr);
         let found = found.unwrap_or_else(|| panic!("{name} is not found"));
-        // The startup code tells where main is.
+        // The start-up code shows where main is.
         let expected = match name {
             "main" => "main".to_owned(),
             _ => format!("<{:x}>", known.addr),

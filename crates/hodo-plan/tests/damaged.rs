@@ -1,4 +1,4 @@
-//! Damaged files: whatever is in one, planning it ends, and without a panic.
+//! Damaged files: whatever a file contains, planning it ends without a panic.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// Small files, so that many of them can be tried.
+/// Small files, so that many can be tried.
 fn seeds() -> Vec<Vec<u8>> {
     let files = [
         "/bin/true",
@@ -36,7 +36,7 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Where damage does most: the headers, and the content of one section.
+/// Damages a file where that matters most: in the headers, and in the content of one section.
 fn damage(seed: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
     let places = {
@@ -54,7 +54,7 @@ fn damage(seed: &[u8], random: &mut Random) -> Vec<u8> {
     match random.below(8) {
         0 => bytes.truncate(random.below(seed.len())),
         1 => {
-            // A stretch of something else.
+            // A stretch of other content.
             let len = random.below(256);
             let from = random.below(seed.len() - len);
             let to = random.below(seed.len() - len);

@@ -1,4 +1,4 @@
-//! Our code takes no registers that somebody looks at.
+//! Our code takes no registers that a probe looks at.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use hodo_plan::{PlanOptions, plan, plan_probes_with};
 
 const GCC: &str = "riscv64-linux-gnu-gcc";
 
-/// Functions with arguments that they do not use, or only in the beginning.
+/// Functions with arguments that they do not use, or use only at the beginning.
 const SOURCE: &str = r#"
 int volatile shared;
 __attribute__((noipa)) int first(int a, int b, int c) { shared += a; return shared * 3 + a; }
@@ -17,7 +17,7 @@ __attribute__((noipa)) int second(int a, long unused, char *text) { int sum = 0;
 __attribute__((noipa)) int third(int a) { return first(a, a + 1, 2) + second(a, 3, "text"); }
 "#;
 
-/// The registers of a plan that our code takes: at sites, where it is moved, after functions.
+/// The registers of a plan that our code takes: at sites, where code is moved, after functions.
 fn taken(via: Via, spare: &Spare) -> u32 {
     let of = |via| match via {
         Via::Free(register) => 1 << register,
@@ -28,7 +28,7 @@ fn taken(via: Via, spare: &Spare) -> u32 {
 }
 
 #[test]
-fn what_is_looked_at_is_not_free() {
+fn registers_that_probes_look_at_are_not_free() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, file) = (directory.join("kept.c"), directory.join("kept.so"));
     std::fs::write(&source, SOURCE).expect("a source");

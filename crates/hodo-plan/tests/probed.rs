@@ -1,4 +1,4 @@
-//! Probes on a program in assembly, of which it is known where they must be.
+//! Probes on an assembly program, for which it is known where they must be.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ impl Program {
     fn build() -> Self {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("probed");
         std::fs::create_dir_all(&directory).expect("a directory for the program");
-        // Tests run at the same time, in threads of one process or in processes.
+        // Tests run at the same time, in threads of one process or in several processes.
         let (process, thread) = (std::process::id(), std::thread::current().id());
         let path = directory.join(format!("{process}-{thread:?}"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/probes.s");
@@ -82,7 +82,7 @@ fn regions_are_as_large_as_their_entries_allow() {
     let plan = program.every();
     let site = |function, offset| program.site(&plan, function, offset);
     assert_eq!(site("main", 0), (Tactic::Jump, 0, 3, vec![0, 2]));
-    // The loop leads to the patch's first byte: that is inside.
+    // The loop leads to the patch's first byte, which is inside.
     assert_eq!(site("itself", 0), (Tactic::Jump, 0, 5, vec![0, 2, 4]));
     assert_eq!(site("one", 0), (Tactic::Jump, 0, 1, vec![0]));
     assert_eq!(site("narrow", 0), (Tactic::Trap, 0, 1, vec![0]));
@@ -94,7 +94,7 @@ fn regions_are_as_large_as_their_entries_allow() {
         assert_eq!((tactic, start, end), (Tactic::Jump, offset, offset + 6));
         assert_eq!(probes, [offset, offset + 5]);
     }
-    // jrcxz and loop lead to places within.
+    // jrcxz and loop lead to places inside.
     assert_eq!(site("counted", 0), (Tactic::Block, 0, 8, vec![0, 2, 5, 7]));
     assert_eq!(site("calls", 0), (Tactic::Jump, 0, 6, vec![0, 1]));
     let (tactic, start, end, _) = site("calls", 6);
@@ -103,7 +103,7 @@ fn regions_are_as_large_as_their_entries_allow() {
 }
 
 #[test]
-fn where_a_jump_goes_nobody_knows_instructions_stay_alone() {
+fn unresolved_jumps_limit_regions_to_one_instruction() {
     let program = Program::build();
     let plan = program.every();
     for (offset, len) in [(0, 7), (7, 4), (11, 2), (13, 3), (16, 1), (17, 3), (20, 1)] {
@@ -114,7 +114,7 @@ fn where_a_jump_goes_nobody_knows_instructions_stay_alone() {
 }
 
 #[test]
-fn short_regions_hop_to_what_is_left_over() {
+fn short_regions_hop_to_spare_bytes() {
     let program = Program::build();
     let plan = program.every();
     let site = program.raw(&plan, program.addr("hops", 7));
@@ -136,12 +136,12 @@ fn flags_are_dead_where_nothing_reads_them() {
     };
     // cmp; mov; je; mov; ret
     assert_eq!(dead("flags"), [true, false, false, true, true]);
-    // dec leaves the carry, which nothing reads; jnz; ret
+    // dec leaves the carry flag, which nothing reads; jnz; ret
     assert_eq!(dead("itself"), [true, false, true]);
 }
 
 #[test]
-fn what_cannot_be_probed_says_why() {
+fn refused_instructions_say_why() {
     let program = Program::build();
     let plan = program.every();
     let reason = |addr: u64| {
@@ -158,7 +158,7 @@ fn what_cannot_be_probed_says_why() {
     }
     let far = reason(program.addr("far", 0));
     assert_eq!(far, Some("it cannot be moved: a far return"));
-    // After the prefix, another instruction begins: only the first byte can be changed.
+    // Another instruction begins after the prefix: only the first byte can be changed.
     let lock = program.raw(&plan, program.addr("prefixed", 4));
     assert_eq!((lock.tactic, lock.patch_len), (Tactic::Trap, 1));
     assert_eq!(lock.probes.len(), 1);
@@ -193,7 +193,7 @@ fn what_cannot_be_probed_says_why() {
 #[test]
 fn single_instructions_take_no_more_than_they_need() {
     let program = Program::build();
-    // Five bytes from the instruction on.
+    // Five bytes, starting at the instruction.
     let plan = program.at(&[program.addr("table", 0)]);
     assert_eq!(
         program.site(&plan, "table", 0),
@@ -204,7 +204,7 @@ fn single_instructions_take_no_more_than_they_need() {
         program.site(&plan, "table", 7),
         (Tactic::Jump, 7, 14, vec![7])
     );
-    // Too near to the region's end: it begins before.
+    // Too close to the region's end, so the patch begins earlier.
     let plan = program.at(&[program.addr("table", 14)]);
     assert_eq!(
         program.site(&plan, "table", 14),
@@ -230,7 +230,7 @@ fn sequences_that_the_kernel_restarts_stay() {
         let reason = refused.map_or("", |refused| &refused.reason);
         assert!(reason.contains("restartable"), "{offset}: {reason}");
     }
-    // What is before and after it can be probed, but not what the kernel compares.
+    // What is before and after the sequence can be probed, but not what the kernel compares.
     assert_eq!(
         program.site(&plan, "restarted", 0),
         (Tactic::Jump, 0, 5, vec![0])

@@ -1,4 +1,4 @@
-//! What must be true of every plan of probes, checked on the programs of this machine against another reading of their
+//! What must hold for every plan of probes, checked on this machine's programs with an independent reading of their
 //! code.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -29,7 +29,7 @@ fn programs() -> Vec<PathBuf> {
     files
 }
 
-/// The source of a return address: no instruction is here.
+/// Stands for the source of a return address: no instruction is here.
 const RETURN: u64 = 1;
 
 struct Program {
@@ -71,8 +71,7 @@ impl Program {
         decoder.into_iter().collect()
     }
 
-    /// Places that something branches to, and from where (0 if that is not known), read from the start of each
-    /// function.
+    /// Places that something branches to, and from where (0 if unknown), read from the start of each function.
     fn targets(&self) -> Vec<(u64, u64)> {
         let functions = plan(&self.path, &self.bytes, &PlanOptions::default()).expect("a plan");
         let mut targets = Vec::new();
@@ -122,7 +121,7 @@ impl Program {
         targets
     }
 
-    /// Checks all that must be true of any plan.
+    /// Checks everything that must hold for any plan.
     fn check(&self, plan: &ProbePlan, targets: &[(u64, u64)]) {
         let name = self.path.display();
         let mut written: Vec<(u64, u64)> = Vec::new();
@@ -154,7 +153,7 @@ impl Program {
         let puns = plan.sites.iter().filter(|s| s.tactic == Tactic::Pun);
         assert!(puns.count() <= 4096, "{name}");
         for site in plan.sites.iter().filter(|s| s.tactic == Tactic::Pun) {
-            // What a pun shares with the bytes after it stays as it is.
+            // The bytes that a pun shares with the following instructions stay unchanged.
             let shared = site.patch + u64::from(site.patch_len)..site.patch + 5;
             let from = written.partition_point(|w| w.0 + w.1 <= shared.start);
             if let Some(next) = written.get(from) {
@@ -200,7 +199,7 @@ impl Program {
             Extra::Pun { free } => assert_eq!(free + 1, site.patch_len, "{what}"),
             Extra::None | Extra::Near | Extra::HopDonor { .. } => {}
         }
-        // Nothing but the region itself leads past its first byte; into the middle of an only instruction, perhaps.
+        // Only the region itself leads past its first byte. An exception may be the middle of a single instruction.
         let patch_end = site.patch + u64::from(site.patch_len);
         let end = site.displaced.end.max(patch_end);
         let from = targets.partition_point(|t| t.0 <= site.patch);
@@ -211,7 +210,7 @@ impl Program {
                 "{source:#x} leads to {target:#x}: {what}"
             );
         }
-        // It can be moved, with all of its branches.
+        // It can be moved, with all its branches.
         let place = site.patch.wrapping_sub(1 << 30);
         let code = self.code(site.displaced.clone());
         let moved =
@@ -223,7 +222,7 @@ impl Program {
         );
     }
 
-    /// Slots lie where nothing is executed any more, or never was.
+    /// Slots are where nothing is executed any more, or never was.
     fn check_slots(&self, plan: &ProbePlan, targets: &[(u64, u64)]) {
         for site in &plan.sites {
             let Extra::HopSlot(slot) = site.extra else {
@@ -289,7 +288,7 @@ fn some_instructions_are_in_small_regions() {
             .iter()
             .flat_map(|site| site.probes.iter().map(|probe| probe.addr))
             .collect();
-        // One in so many; and neighbours, now and then. In no order.
+        // One in every `step`, and neighbours now and then, in no order.
         for step in [1, 7, 101] {
             let mut wanted: Vec<u64> = all.iter().copied().step_by(step).collect();
             wanted.extend(all.windows(2).step_by(5 * step).flatten());
@@ -395,7 +394,7 @@ fn coverage() {
             plan.total
         );
         assert!(plan.total > 1000, "{name}");
-        // Rust programs without optimization have many of these, which are executed once at most.
+        // Rust programs without optimization have many of these, which are executed at most once.
         let refused = plan.refused.iter().filter(|r| r.insn != "ud2").count();
         assert!(
             share(refused) < 0.001,
@@ -403,7 +402,7 @@ fn coverage() {
             plan.total,
             plan.refused.first()
         );
-        // This program has decoders in it, whose switches have thousands of cases of one or two short instructions.
+        // This program contains decoders whose switches have thousands of cases of one or two short instructions.
         assert!(share(traps) < 0.01, "{name}: {traps} of {}", plan.total);
     }
 }
@@ -420,7 +419,7 @@ fn one_survey_serves_all_plans() {
         .step_by(101)
         .map(|s| s.displaced.start)
         .collect();
-    // In an order in which each could take something away from the next.
+    // In an order in which each could affect the next.
     let plans = [survey.plan(&options), survey.plan(&options)];
     let of_some = survey.plan_probes(Wanted::At(&some), &options);
     let of_every = survey.plan_probes(Wanted::Every, &options);

@@ -1,4 +1,4 @@
-//! What must be true of every plan, checked on the programs of this machine against another reading of their code.
+//! What must hold for every plan, checked on this machine's programs with an independent reading of their code.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use hodo_plan::{PlanOptions, plan};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
 use object::{Object, ObjectSection, RelocationFlags, SectionKind};
 
-/// Programs with and without symbols, by several compilers, fixed and movable.
+/// Programs with and without symbols, from several compilers, at fixed and at movable addresses.
 fn programs() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = [
         "/bin/bash",
@@ -55,8 +55,7 @@ impl Program {
         text.get((range.start - start) as usize..(range.end - start) as usize)
     }
 
-    /// Places that something branches to, and from where (0 if that is not known), read from the start of each
-    /// function.
+    /// Places that something branches to, and from where (0 if unknown), read from the start of each function.
     fn targets(&self) -> Vec<(u64, u64)> {
         let mut targets = Vec::new();
         for (&start, text) in &self.text {
@@ -123,7 +122,7 @@ fn no_patch_crosses_a_branch_target() {
             let from = targets.partition_point(|t| t.0 <= patch.start);
             let to = targets.partition_point(|t| t.0 < patch.end);
             for (target, source) in &targets[from..to] {
-                // What branches there has been moved along.
+                // The branching instruction has been moved, too.
                 assert!(
                     displaced.contains(source),
                     "{}: {source:#x} branches to {target:#x}, into a patch at {patch:x?}",
@@ -293,7 +292,7 @@ fn coverage() {
         let traced = sites.len() as f64 / functions.len() as f64;
         let traps = sites.iter().filter(|s| s.tactic == Tactic::Trap).count();
         assert!(traced >= 0.995, "{}: {traced}", path.display());
-        // In a small file, one is more than that.
+        // In a small file, one function is more than that.
         let most = (functions.len() / 1000).max(1);
         assert!(traps <= most, "{}: {traps}", path.display());
         for function in functions {

@@ -1,4 +1,4 @@
-//! Code that the dynamic linker changes is left alone; files that only say that it is are not.
+//! Code that the dynamic linker changes is left alone; a file that only claims to have such code is not.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ work:
     .quad work
 ";
 
-/// Bytes of a relocation, and where in it its kind is.
+/// Size of a relocation in bytes, and the offset of its type.
 const RELOCATION: usize = 24;
 const KIND: std::ops::Range<usize> = 8..12;
 
@@ -55,7 +55,7 @@ fn library(name: &str) -> (PathBuf, Vec<u8>) {
     (path, bytes)
 }
 
-/// Why nothing of it is traced or probed.
+/// Why nothing in it is traced or probed.
 fn refused(path: &Path, bytes: &[u8]) -> Option<String> {
     let planned = plan(path, bytes, &PlanOptions::default()).expect("a plan");
     let work = planned.functions.iter().find(|f| f.name == "work");
@@ -71,7 +71,7 @@ fn refused(path: &Path, bytes: &[u8]) -> Option<String> {
     traced
 }
 
-/// Where the file has the relocations of its code.
+/// The file offsets of the relocations of its code.
 fn of_code(bytes: &[u8]) -> Vec<usize> {
     let file: ElfFile64<'_, Endianness> = ElfFile64::parse(bytes).expect("a library");
     let text = file.section_by_name(".text").expect("code");
@@ -106,7 +106,7 @@ fn relocations_that_do_nothing_are_no_obstacle() {
 }
 
 #[test]
-fn relocations_that_cannot_be_read_are_taken_for_some_of_code() {
+fn unreadable_relocations_count_as_relocations_of_code() {
     let (path, mut bytes) = library("unread");
     for at in of_code(&bytes) {
         bytes[at..][KIND].fill(0);

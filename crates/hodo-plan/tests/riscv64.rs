@@ -1,5 +1,5 @@
-//! RISC-V files: hand-written functions that have to be told apart, and programs as gcc makes them. They are only read,
-//! so this runs on any machine that has a compiler for RISC-V.
+//! RISC-V files: hand-written functions that must be told apart, and programs as gcc builds them. They are only read,
+//! so this runs on any machine with a RISC-V compiler.
 
 mod riscv;
 
@@ -15,7 +15,7 @@ use riscv::{compile, compile_with, symbol};
 const T0: u32 = 1 << 5;
 const A0: u32 = 1 << 10;
 const A5: u32 = 1 << 15;
-/// `t0`–`t6` but for `t2`, which nested functions are called with.
+/// `t0`–`t6` except `t2`, which is an argument of nested functions.
 const TEMPORARIES: u32 = 0xF000_0060;
 
 fn function<'p>(plan: &'p Plan, name: &str) -> &'p PlannedFunction {
@@ -50,7 +50,7 @@ fn every_function_is_traced_without_a_breakpoint() {
 }
 
 #[test]
-fn modes_are_told_by_what_is_done_with_the_link_register() {
+fn modes_follow_from_the_use_of_the_link_register() {
     let Some((_, plan)) = program() else { return };
     let only = |name: &str| match site(&plan, name).mode {
         Mode::EntryOnly(reason) => Some(reason),
@@ -76,24 +76,24 @@ fn modes_are_told_by_what_is_done_with_the_link_register() {
 }
 
 #[test]
-fn registers_are_free_that_no_caller_can_expect_a_value_in() {
+fn registers_without_expected_values_are_free() {
     let Some((_, plan)) = program() else { return };
     let free = |name: &str| (site(&plan, name).free, site(&plan, name).free_after);
-    // What it calls is not known: all temporaries, and arguments that it does not read.
+    // What it calls is unknown: all temporaries, and arguments that it does not read.
     let (before, after) = free("frame");
     assert_eq!(before & TEMPORARIES, TEMPORARIES);
     assert_eq!(before & A0, 0);
     assert_eq!(after & TEMPORARIES, TEMPORARIES);
     assert_eq!(after & A0, 0, "its result");
-    // It leaves everything as it is.
+    // It leaves everything unchanged.
     assert_eq!(free("nothing"), (0, 0));
     assert_eq!(free("getter"), (0, 0));
-    // The result is written without being read before.
+    // The result is written before it is read.
     assert_eq!(free("constant"), (A0, 0));
     assert_eq!(free("loop"), (A5, A5));
-    // What is read is in use, and nothing is overwritten but the result.
+    // What is read is in use, and only the result is overwritten.
     assert_eq!(free("reads_all"), (0, 0));
-    // Functions that call each other are asked together.
+    // Functions that call each other are analyzed together.
     let t3 = 1 << 28;
     assert_eq!(free("circle").0 & (t3 | T0), t3);
     assert_eq!(free("circle_back").0 & (t3 | T0), t3);
@@ -107,17 +107,17 @@ fn jumps_take_free_registers_or_keep_one() {
         (constant.tactic, constant.via, constant.patch_len),
         (Tactic::Jump, Via::Free(10), 8)
     );
-    // No register is free at its return, so that is moved along.
+    // No register is free at its return, so the return is displaced, too.
     assert_eq!(constant.spare.back, Via::Nothing);
     assert_eq!(constant.displaced.end, constant.patch + 10);
-    // After the frame's making there is one.
+    // One is free once the frame has been made.
     let frame = site(&plan, "frame");
     assert!(matches!(frame.spare.back, Via::Free(_)), "{frame:x?}");
-    // The block: its loop must stay within.
+    // A block: its loop must stay inside.
     let looping = site(&plan, "loop");
     assert_eq!(looping.tactic, Tactic::Block);
     assert!(looping.displaced.end >= looping.patch + 8, "{looping:x?}");
-    // Too short for a jump: to what another function has to spare, with a register that is kept, for none is free.
+    // Too short for a jump: it hops to spare bytes of another function, and saves a register, because none is free.
     let getter = site(&plan, "getter");
     assert_eq!(getter.tactic, Tactic::Hop);
     assert!(matches!(getter.via, Via::Kept(_)), "{getter:x?}");
@@ -143,19 +143,19 @@ fn jumps_take_free_registers_or_keep_one() {
 }
 
 #[test]
-fn no_patch_covers_what_tables_of_distances_lead_to() {
+fn no_patch_covers_targets_of_distance_tables() {
     let Some((_, plan)) = program() else { return };
     let site = site(&plan, "distances");
     assert_eq!((site.tactic, site.patch_len), (Tactic::Hop, 4), "{site:x?}");
 }
 
 #[test]
-fn nothing_runs_into_what_takes_a_register_back() {
+fn nothing_runs_into_code_that_restores_a_register() {
     let Some((_, plan)) = program() else { return };
     let site = site(&plan, "loops_behind");
     assert!(matches!(site.via, Via::Kept(_)), "{site:x?}");
     assert!(matches!(site.spare.back, Via::Kept(_)), "{site:x?}");
-    // The loop is from 12 bytes after the start on, and has ten: it stays, or all of it is moved.
+    // The loop begins 12 bytes after the start, and has ten bytes: either it stays, or all of it is moved.
     let start = site.displaced.start;
     let end = site.displaced.end;
     assert!(end <= start + 12 || end == start + 22, "{site:x?}");
@@ -202,7 +202,7 @@ fn system_calls_are_probed() {
 }
 
 #[test]
-fn what_jump_tables_lead_to_begins_regions() {
+fn targets_of_jump_tables_begin_regions() {
     let Some((bytes, _)) = program() else { return };
     let plan = plan_probes("hand".as_ref(), &bytes, Wanted::Every, 1).expect("a plan");
     for name in ["table_1", "table_2"] {
@@ -217,7 +217,7 @@ fn what_jump_tables_lead_to_begins_regions() {
 
 #[test]
 fn other_machines_are_refused_by_name() {
-    // The header of a file for the 64-bit PowerPC.
+    // The header of a file for 64-bit PowerPC.
     let mut bytes = vec![0u8; 64];
     bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     bytes[16] = 2;
@@ -233,7 +233,7 @@ fn other_machines_are_refused_by_name() {
     assert_eq!(Isa::of_elf(21), None);
 }
 
-/// Flags, and what they make of the functions.
+/// Options, and what they do to the functions.
 #[test]
 fn compilers_leave_room_for_tracers() {
     let cases: [(&str, &[&str], bool); 6] = [
@@ -263,10 +263,10 @@ fn compilers_leave_room_for_tracers() {
                 _ => Mode::Call,
             };
             assert_eq!(site.mode, mode, "{name}: {function}");
-            // A table of the profiled places is not made here.
+            // Here, no table of the profiled places is made.
             if has_sites && name != "profiled" {
                 assert_eq!(site.tactic, Tactic::Site, "{name}: {function}");
-                // No caller keeps anything in a register that the convention gives away.
+                // No caller keeps anything in a register that the convention lets callees overwrite.
                 assert!(matches!(site.via, Via::Free(_)), "{name}: {function}");
                 assert_eq!(site.patch_len, 8, "{name}: {function}");
                 assert_eq!(site.free & TEMPORARIES, TEMPORARIES, "{name}: {function}");
@@ -279,8 +279,8 @@ fn compilers_leave_room_for_tracers() {
 }
 
 #[test]
-fn pieces_that_functions_share_are_no_functions() {
-    // With a name that Clang gives to what it takes out of functions.
+fn code_shared_by_functions_is_no_function() {
+    // With the name that Clang gives to code that it outlines.
     let outlined = "-Dleaf=OUTLINED_FUNCTION_0";
     let flags = ["-Os", "-msave-restore", "-fno-inline", outlined];
     let Some(file) = compile("helpers", "functions.c", &flags) else {
@@ -303,7 +303,7 @@ fn pieces_that_functions_share_are_no_functions() {
             );
         }
     }
-    // Those that use them are traced as ever.
+    // The functions that use them are traced as usual.
     assert_eq!(site(&plan, "branches").mode, Mode::Call);
 }
 
@@ -323,7 +323,7 @@ fn tables_of_all_code_models_are_found() {
         let bytes = std::fs::read(&file).expect("a program");
         let function = symbol(&bytes, "branches");
         let plan = plan_probes(&file, &bytes, Wanted::Every, 1).expect("a plan");
-        // All of it is reached, if the table was found.
+        // If the table was found, all of it is reached.
         let near = function..function + 60;
         let refused = plan
             .refused
@@ -350,7 +350,7 @@ fn library_calls_are_seen_where_addresses_are_loaded_from_slots() {
         calls.sort_unstable();
         calls
     };
-    // The one in the loop is by a register that functions keep, which is loaded before the loop.
+    // The one in the loop goes through a callee-saved register, which is loaded before the loop.
     assert_eq!(in_function("calls"), ["strlen"]);
     assert_eq!(in_function("jumps"), ["strdup"]);
     assert_eq!(in_function("picks"), [""; 0]);
@@ -376,7 +376,8 @@ fn small_functions_that_jump_to_each_other_are_traced() {
     };
     let bytes = std::fs::read(&path).expect("a program");
     let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
-    // No register is free anywhere in these: their callers may have values in all that they do not use themselves.
+    // No register is free anywhere in these: their callers may have values in all registers that the functions do not
+    // use.
     for name in ["even", "odd"] {
         let site = site(&plan, name);
         assert!(matches!(site.spare.back, Via::Kept(_)), "{name}: {site:x?}");
@@ -392,7 +393,7 @@ fn small_functions_that_jump_to_each_other_are_traced() {
         (Tactic::Hop, Tactic::Jump)
     );
     assert_ne!(tactic("same"), Tactic::Trap);
-    // Nor are single probes by a breakpoint where there is room for a short jump.
+    // Single probes do not need a breakpoint either where there is room for a short jump.
     let entries = ["even", "odd"].map(|name| symbol(&bytes, name));
     let probes = plan_probes(&path, &bytes, Wanted::At(&entries), 1).expect("a plan");
     let tactics: Vec<Tactic> = probes.sites.iter().map(|site| site.tactic).collect();
@@ -400,7 +401,7 @@ fn small_functions_that_jump_to_each_other_are_traced() {
 }
 
 #[test]
-fn what_has_no_register_is_left_by_pads() {
+fn code_without_a_free_register_is_left_through_pads() {
     let flags = ["-shared", "-nostdlib"];
     let Some(path) = compile("pads", "pads.s", &flags) else {
         return;
@@ -412,7 +413,7 @@ fn what_has_no_register_is_left_by_pads() {
         let at = None;
         vec![Pad { from, at, to }]
     };
-    // All of it runs in the stub, and its jump leads to memory near what it jumps to.
+    // All of it runs in the stub, and its jump leads to memory near its target.
     let passes = site(&plan, "passes");
     assert_eq!((passes.tactic, &passes.extra), (Tactic::Hop, &Extra::Near));
     assert_eq!(passes.displaced, passes.patch..passes.patch + 4);
@@ -421,7 +422,7 @@ fn what_has_no_register_is_left_by_pads() {
     let leaps = site(&plan, "leaps");
     assert_eq!((leaps.tactic, leaps.patch_len), (Tactic::Trap, 2));
     assert_eq!(leaps.spare.pads, pad(leaps.patch, takes));
-    // The function that it runs into is where control goes on.
+    // Control continues in the function that follows it.
     let falls = site(&plan, "falls");
     assert_eq!((falls.tactic, falls.patch_len), (Tactic::Trap, 2));
     assert_eq!(falls.displaced, falls.patch..takes);
@@ -431,7 +432,7 @@ fn what_has_no_register_is_left_by_pads() {
 
 #[test]
 fn labels_without_a_name_lead_nowhere() {
-    // LLVM leaves one wherever a table of frames says something new.
+    // LLVM emits one wherever a frame table has a new row.
     let flags = [
         "--target=riscv64-linux-gnu",
         "-march=rv64gc",
@@ -455,15 +456,15 @@ fn labels_without_a_name_lead_nowhere() {
 }
 
 #[test]
-fn large_functions_are_planned_in_no_time() {
+fn large_functions_are_planned_quickly() {
     let flags = ["-shared", "-nostdlib"];
     let Some(path) = compile("many", "many.s", &flags) else {
         return;
     };
     let bytes = std::fs::read(&path).expect("a library");
-    // It is one second here, and was minutes.
+    // It takes one second here, and used to take minutes.
     let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
     assert_eq!(plan.libcalls.len(), 20_000);
-    // Anything may lead anywhere in it.
+    // Any instruction of it may lead to any other.
     assert_eq!(site(&plan, "places").patch_len, 4);
 }

@@ -1,5 +1,5 @@
-//! RISC-V functions that compilers left room in for tracers (`-fpatchable-function-entry`), and what of it the planner
-//! takes: a jump of eight bytes by a register that nobody needs, or of twelve that puts one on the stack.
+//! RISC-V functions in which compilers left room for tracers (`-fpatchable-function-entry`), and how the planner uses
+//! it: for a jump of eight bytes through a register that nobody needs, or of twelve that puts one on the stack.
 
 mod riscv;
 
@@ -8,7 +8,7 @@ use hodo_plan::model::{EntryOnlyReason, Mode, Plan, SitePlan, Tactic};
 use hodo_plan::{PlanOptions, plan};
 use riscv::compile;
 
-/// `t0`–`t6` but for `t2`, which nested functions are called with.
+/// `t0`–`t6` except `t2`, which is an argument of nested functions.
 const TEMPORARIES: u32 = 0xF000_0060;
 
 fn of(name: &str, source: &str, flags: &[&str]) -> Option<Plan> {
@@ -25,7 +25,7 @@ fn site<'p>(plan: &'p Plan, name: &str) -> &'p SitePlan {
     }
 }
 
-/// The register of a jump of eight bytes.
+/// The register of an eight-byte jump.
 fn free(site: &SitePlan) -> u32 {
     match site.via {
         Via::Free(register) if site.patch_len == 8 => 1 << register,
@@ -45,14 +45,14 @@ fn the_convention_holds_where_no_caller_expects_more() {
         // Stubs have them, too.
         assert_eq!(site.free & TEMPORARIES, TEMPORARIES, "{name}");
         assert_eq!(site.free_after & TEMPORARIES, TEMPORARIES, "{name}");
-        // Nothing is moved but nops.
+        // Only nops are moved.
         assert_eq!(site.displaced, site.patch..site.patch + 8, "{name}");
         assert_eq!(site.mode, Mode::Call, "{name}");
     }
 }
 
 #[test]
-fn what_a_caller_expects_stays() {
+fn registers_that_callers_expect_are_kept() {
     let Some(plan) = of("patchable-expects", "patchable.s", &[]) else {
         return;
     };
@@ -87,14 +87,14 @@ fn a_register_is_kept_where_all_are_in_use() {
 }
 
 #[test]
-fn what_a_function_reads_first_is_no_spare_register() {
+fn registers_that_a_function_reads_first_are_not_free() {
     let Some(plan) = of("patchable-reads", "patchable.s", &[]) else {
         return;
     };
     let t2 = 1 << 7;
     let nested = site(&plan, "nested");
     assert_eq!((nested.free & t2, free(nested) & t2), (0, 0));
-    // Who calls by another link register has a convention of its own.
+    // A function that is called through another link register has its own convention.
     let save = site(&plan, "save");
     assert_eq!(save.free, 0);
     assert!(matches!(save.via, Via::Kept(_)), "{save:x?}");
@@ -137,7 +137,7 @@ fn room_for_the_address_of_a_stub_far_away_is_found() {
         assert!(literal + 8 + taken_back <= far.displaced.end, "{site:x?}");
         taken.push(literal);
     }
-    // In padding, which is in front of functions with room there.
+    // In padding, which comes before functions with such room.
     for name in ["sixteen", "eight"] {
         let (site, far) = far(name);
         assert_eq!(far.patch_len, 10, "{name}");
@@ -154,6 +154,6 @@ fn room_for_the_address_of_a_stub_far_away_is_found() {
         taken.windows(2).all(|pair| pair[0] + 8 <= pair[1]),
         "{taken:x?}"
     );
-    // Functions that were not made for it have none.
+    // Functions that were not built for it have none.
     assert_eq!(site(&plan, "keeps_two").far, None);
 }

@@ -1,5 +1,5 @@
-//! What must be true of every plan of a RISC-V file, checked on libraries and programs against another reading of their
-//! code: each function by itself, from its start on, without what the planner knows.
+//! What must hold for every plan of a RISC-V file, checked on libraries and programs with an independent reading of
+//! their code: each function by itself, from its start, without the planner's knowledge.
 
 mod riscv;
 
@@ -45,7 +45,7 @@ impl Code {
         Self { text }
     }
 
-    /// With the calls gone that are dropped in any case.
+    /// Without the calls that are dropped in any case.
     fn without_calls(mut self, plan: &Plan) -> Self {
         for (addr, nop) in &plan.nops {
             let (start, text) = self.text.range_mut(..=addr).next_back().expect("code");
@@ -64,7 +64,7 @@ impl Code {
         &self.from(range.start)[..(range.end - range.start) as usize]
     }
 
-    /// Places that direct branches, jumps and calls lead to, and where from; `starts` are those of functions.
+    /// Places that direct branches, jumps and calls lead to, and from where; `starts` are the starts of functions.
     fn targets(&self, starts: &[u64]) -> Vec<(u64, u64)> {
         let mut targets = Vec::new();
         for (&start, text) in &self.text {
@@ -91,12 +91,12 @@ impl Code {
     }
 }
 
-/// What a site changes: bytes of the code, and which instructions it displaces.
+/// What a site changes: bytes of the code, and the instructions that it displaces.
 struct Site {
     patch: u64,
     len: u64,
     displaced: Range<u64>,
-    /// Where other jumps of its are.
+    /// Where another jump of the site is.
     slot: Option<Range<u64>>,
     tactic: Tactic,
     via: Via,
@@ -108,12 +108,12 @@ impl Site {
         self.spare.pads.iter().find(|pad| pad.from == from)
     }
 
-    /// Whether control goes on after it by a place elsewhere.
+    /// Returns whether control continues after it at a place elsewhere.
     fn ends_in_pad(&self) -> bool {
         self.pad(self.displaced.end).is_some()
     }
 
-    /// Bytes that are changed.
+    /// The bytes that are changed.
     fn changed(&self) -> Vec<Range<u64>> {
         let patch = self.patch..self.patch + self.len;
         let mut changed: Vec<_> = std::iter::once(patch).chain(self.slot.clone()).collect();
@@ -168,7 +168,7 @@ fn probe_sites(plan: &ProbePlan) -> Vec<Site> {
     plan.sites.iter().map(site).collect()
 }
 
-/// What is true of sites of any kind.
+/// What holds for all sites.
 fn check(code: &Code, sites: &[Site], starts: &[u64]) {
     // Changed bytes do not overlap.
     let mut changed: Vec<(u64, u64)> = sites
@@ -180,8 +180,8 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
     for pair in changed.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "{pair:x?}");
     }
-    // Nothing leads into them but to their first byte, or from what is displaced with them, which runs elsewhere. Long
-    // jumps in slots are only come to by hops, so no instruction of the program may lead there at all.
+    // Nothing leads into them except to their first byte, or from instructions that are displaced with them and run
+    // elsewhere. Long jumps in slots are reached only by hops, so no instruction of the program may lead there at all.
     let displaced: BTreeMap<u64, u64> = sites
         .iter()
         .map(|site| (site.displaced.start, site.displaced.end))
@@ -194,7 +194,8 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
     };
     let patches: HashSet<u64> = sites.iter().map(|site| site.patch).collect();
     let targets = code.targets(starts);
-    // Nor does anything lead to between a patch and what takes a register back after it, for it would run into that.
+    // Nothing may lead to a place between a patch and the code that restores a register after it, for it would run into
+    // that code.
     for site in sites {
         if let Via::Kept(_) = site.spare.back
             && !site.ends_in_pad()
@@ -215,7 +216,7 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
         if to >= end || to == start && patches.contains(&start) {
             continue;
         }
-        // A jump that runs elsewhere leads to the copy of what it led to.
+        // A jump that runs elsewhere leads to the copy of its target.
         let own = moved(from).is_some() && moved(from) == moved(to);
         assert!(own, "{from:#x} leads to {to:#x}, in {start:#x}..{end:#x}");
     }
@@ -224,7 +225,7 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
     }
 }
 
-/// What is true of each site alone.
+/// What holds for each site by itself.
 fn check_site(code: &Code, site: &Site) {
     let what = format!("{:#x}", site.patch);
     // Whole instructions are displaced.
@@ -258,7 +259,7 @@ fn check_site(code: &Code, site: &Site) {
     }
 }
 
-/// The jump has one of the forms that there are, and reaches what it leads to.
+/// The jump has one of the known forms, and reaches its target.
 fn check_jump(site: &Site, what: &str) {
     let jump = Riscv64.jump(site.via).len;
     let (len, slot) = (site.len, site.slot.as_ref());
@@ -279,7 +280,7 @@ fn check_jump(site: &Site, what: &str) {
     }
 }
 
-/// The instructions can be moved with the registers that the site names, and go on where it says.
+/// The instructions can be moved with the registers that the site names, and continue where it says.
 fn check_copy(code: &Code, site: &Site, instructions: &[Insn], what: &str) {
     let dead: HashMap<u64, u32> = site.spare.dead.iter().copied().collect();
     let dead = |addr: u64| dead.get(&addr).copied().unwrap_or_default();
@@ -290,7 +291,7 @@ fn check_copy(code: &Code, site: &Site, instructions: &[Insn], what: &str) {
         let leaves = instructions.iter().find(|insn| insn.addr == pad.from);
         let to = leaves.map_or(site.displaced.end, |insn| match insn.flow() {
             Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => to,
-            // The instruction before it tells.
+            // The instruction before it says so.
             Flow::IndirectCall => pad.to,
             flow => panic!("{what}: {flow:?}"),
         });
@@ -300,10 +301,10 @@ fn check_copy(code: &Code, site: &Site, instructions: &[Insn], what: &str) {
     let bytes = code.at(site.displaced.clone());
     let last = instructions.last().expect("one");
     let call = last.link().is_some();
-    // What a jump to it takes: its link at least, unless it leads where that says.
+    // What a jump to it overwrites: at least its link register, unless it leads where the link says.
     let way = last.link().map(|link| dead(last.addr) | 1 << link);
     let way = way.unwrap_or_default() & !last.reads().x & !FIXED;
-    // A branch to it would lead past its probes.
+    // A branch to it would skip its probes.
     let led = instructions
         .iter()
         .any(|insn| matches!(insn.flow(), Flow::Branch(to) | Flow::Jump(to) if to == last.addr));
@@ -324,8 +325,8 @@ fn check_copy(code: &Code, site: &Site, instructions: &[Insn], what: &str) {
     assert_eq!(goes_on, site.spare.back != Via::Nothing, "{what}");
 }
 
-/// No instruction reads one of these registers before it is overwritten, on any way from `addr` on that needs no look
-/// at other functions.
+/// On any path from `addr` that needs no knowledge of other functions, no instruction reads one of these registers
+/// before it is overwritten.
 fn assert_unread(code: &Code, addr: u64, registers: u32) {
     const MOST: usize = 40;
     assert_eq!(registers & FIXED, 0, "{addr:#x}");
@@ -387,7 +388,7 @@ fn sites_of_functions_can_be_changed() {
             .filter(|site| site.tactic == Tactic::Trap)
             .count();
     }
-    // A library of these has neither symbols nor unwind tables for a part of its code, so less is known of it.
+    // One of these libraries has neither symbols nor unwind tables for part of its code, so less is known of it.
     println!("{traced} of {all} functions, {traps} by breakpoints");
     assert!(traced * 1000 >= all * 985, "{traced} of {all}");
     assert!(traps * 1000 <= all * 10, "{traps} of {all}");
@@ -412,7 +413,7 @@ fn regions_of_probes_can_be_moved() {
                     assert_unread(&code, probe.addr, probe.free);
                 }
             }
-            // Nothing that we add is between lr and sc, which are moved together.
+            // We add nothing between lr and sc, which are moved together.
             for step in steps(code.at(site.displaced.clone()), site.displaced.start) {
                 let between = matches!(step.part, Part::Between | Part::Last);
                 let probed = |addr| site.probes.iter().any(|probe| probe.addr == addr);
@@ -447,7 +448,7 @@ fn regions_can_be_moved_where_no_register_is_free() {
     starts.sort_unstable();
     let sites = probe_sites(&plan);
     check(&code, &sites, &starts);
-    // Calls whose targets were put together before the region.
+    // Calls whose targets were computed before the region.
     let calls = sites.iter().flat_map(|site| &site.spare.pads);
     let calls = calls.filter(|pad| {
         let insn = Insn::new(code.from(pad.from), pad.from);

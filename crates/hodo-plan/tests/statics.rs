@@ -1,5 +1,5 @@
-//! Branches on static keys: a program changes them itself, so no patch may have one of their bytes, no copy one of
-//! them.
+//! Branches on static keys: the program changes them itself, so no patch may contain one of their bytes, and no copy
+//! one of them.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl Program {
         plan_probes(&self.path, &self.bytes, wanted, 0).expect("a plan")
     }
 
-    /// Nothing of a site may be one of these branches, nor may they lead into the middle of it.
+    /// Checks that nothing of a site is one of these branches, and that none leads into the middle of it.
     fn check(&self, what: &str, patch: u64, len: u8, displaced: &Range<u64>, extra: &Extra) {
         let second = match *extra {
             Extra::None | Extra::Near | Extra::HopDonor { .. } => 0..0,
@@ -139,7 +139,7 @@ fn no_site_has_a_static_branch() {
             .map(|refused| refused.addr)
             .collect();
         assert_eq!(told, codes, "{name}");
-        // What both ways lead to is code, whatever the instruction is in the file.
+        // The targets in both directions are code, whatever the instruction in the file is.
         let probed = all.sites.iter().flat_map(|site| &site.probes);
         let probed: Vec<u64> = probed.map(|probe| probe.addr).collect();
         for branch in &program.keys.branches {
@@ -179,7 +179,7 @@ fn a_function_that_begins_with_a_static_branch_is_refused_and_others_find_a_way(
         );
     }
     assert_eq!(outcome(&plan, "all"), Ok(Tactic::Jump));
-    // The landing instruction stays in front of the branch.
+    // The landing instruction stays before the branch.
     let program = Program::compile("landing", &["-O2", "-fcf-protection=full"]);
     let first = outcome(&program.plan(), "first");
     assert!(

@@ -1,4 +1,4 @@
-//! Definitions and a small file: which regions are moved, what is done at each instruction, and what the log says.
+//! Definitions and a small file: which regions are moved, what happens at each instruction, and what the log says.
 #![cfg(target_arch = "x86_64")]
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use hodo_plan::PlanOptions;
 use hodo_probe_compile::{Log, Probes};
 use serde_json::Value;
 
-/// A function of known instructions, and who calls it.
+/// A function of known instructions, and its caller.
 const PROGRAM: &str = "
     .globl _start, work
     .type _start, @function
@@ -50,8 +50,7 @@ impl Log for Lines {
     }
 }
 
-/// Runs a test again without the user's cache of plans, in which it must leave nothing. Returns whether this is that
-/// run.
+/// Runs a test again without the user's plan cache, in which it must leave nothing. Returns whether this is that run.
 fn is_without_cache(test: &str) -> bool {
     const CACHE: &str = hodo_module::cache::VARIABLE;
     if std::env::var_os(CACHE).is_some_and(|value| value == "off") {
@@ -82,7 +81,7 @@ fn program(directory: &Path) -> PathBuf {
     program
 }
 
-/// What definitions do in the program, in words.
+/// What definitions do to the program, in words.
 fn compiled(program: &Path, definitions: &[&str]) -> Vec<String> {
     let texts: Vec<String> = definitions
         .iter()

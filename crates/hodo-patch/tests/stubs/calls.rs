@@ -1,4 +1,4 @@
-//! Calls, jumps and recursion, with all that stubs can do and with registers that are free, or not.
+//! Calls, jumps and recursion, with everything that stubs can do, with and without free registers.
 
 use hodo_isa::Via;
 use hodo_patch::Recording;
@@ -17,7 +17,7 @@ const KEPT: Via = Via::Kept(5);
 const BEFORE: u32 = 0xF000_0040 | 1 << 15 | 1 << 14;
 const BEHIND: u32 = 0xF003_F0E0;
 
-/// All functions, whose jumps and stubs have these registers.
+/// All functions; their jumps and stubs use these registers.
 fn all(via: Via, before: u32, after: u32) -> [Site; 5] {
     let len = match via {
         Via::Kept(_) => 16,
@@ -41,7 +41,7 @@ fn run() {
     assert_eq!(fib(2), 1);
 }
 
-/// And what is recorded then.
+/// What is recorded then.
 const RUN: &str =
     "+leaf -leaf +outer +leaf -leaf -outer +tail2 >tail >leaf -tail2 +fib +fib -fib +fib -fib -fib";
 
@@ -73,7 +73,7 @@ fn calls_have_entries_and_exits_with_any_registers() {
 }
 
 #[test]
-fn all_that_can_be_asked_for_can_be_combined() {
+fn all_options_can_be_combined() {
     let bits = |number: u32| move |bit: u32| number >> bit & 1 != 0;
     for (via, before, after) in registers().step_by(2) {
         for set in (0..64).map(bits) {
@@ -148,20 +148,20 @@ fn records_have_bits_of_the_stack_pointer() {
     for ((via, before, after), more) in registers().flat_map(|set| more.map(|more| (set, more))) {
         let mut world = World::new(timed(), 2);
         world.enter(1);
-        // Small numbers and large ones are put into records in different ways.
+        // Small and large numbers are put into records in different ways.
         world.names((0..more).map(|name| format!("{name}")));
         world.trace(&all(via, before, after));
         outer(1, 2);
         assert_eq!(world.text(1), "+outer +leaf -leaf -outer", "{more}");
         let sp = |index: usize| world.records(1)[index].sp;
-        // leaf is called with 16 bytes more on the stack.
+        // leaf is called with the stack pointer 16 bytes lower.
         assert_eq!((sp(0), sp(1)), (sp(3), sp(2)));
         assert_eq!(sp(0).wrapping_sub(sp(1)) & 1023, 1);
     }
 }
 
 #[test]
-fn what_is_entry_only_has_no_exit() {
+fn entry_only_functions_have_no_exit() {
     for (via, before, after) in registers() {
         for timed in [false, true] {
             let recording = Recording {
@@ -216,7 +216,7 @@ fn filters_leave_out() {
 }
 
 #[test]
-fn what_is_called_while_it_is_switched_off_is_not_recorded() {
+fn calls_are_not_recorded_while_switched_off() {
     for switch in [1024, 2047, 2048, 4095] {
         let recording = Recording {
             switch: Some(switch),
@@ -235,7 +235,7 @@ fn what_is_called_while_it_is_switched_off_is_not_recorded() {
 }
 
 #[test]
-fn short_calls_are_taken_back() {
+fn short_calls_are_removed() {
     for (via, before, after) in registers() {
         let recorded = |shortest: u32| {
             let recording = Recording {
@@ -251,7 +251,7 @@ fn short_calls_are_taken_back() {
                 |found: &Record| (found.kind, found.id) == (record::SPECIAL, record::SPECIAL_EPOCH);
             (!all.iter().any(new_epoch)).then(|| world.text(1))
         };
-        // An epoch that begins in between keeps the call that it begins in.
+        // An epoch that begins during a call keeps that call.
         let text = |shortest| (0..9).find_map(|_| recorded(shortest));
         assert_eq!(text(i32::MAX as u32).as_deref(), Some(""), "{via:?}");
         // Nothing is shorter than this.
@@ -285,7 +285,7 @@ fn a_new_epoch_is_recorded() {
     let block = world.enter(1);
     world.trace(&all(T1, BEFORE, BEHIND));
     leaf(1, 2);
-    // As if the last record were from an epoch before.
+    // As if the last record were from an earlier epoch.
     let epoch = world.get(block + tcb::EPOCH) as u32;
     let task = world.get(block + tcb::EPOCH) >> 32;
     world.put(block + tcb::EPOCH, u64::from(epoch - 1) | task << 32);

@@ -1,4 +1,4 @@
-//! Functions that are traced.
+//! The functions that are traced.
 
 use std::arch::global_asm;
 
@@ -292,7 +292,7 @@ hodo_test_caught:
     "#
 );
 
-/// A function that a traced one calls.
+/// A function that a traced function calls.
 pub type Callback = extern "C-unwind" fn(u64) -> u64;
 
 unsafe extern "C-unwind" {
@@ -313,7 +313,7 @@ unsafe extern "C-unwind" {
     pub fn handler(signal: i32);
     #[link_name = "hodo_test_catch"]
     pub safe fn catch(f: Callback, x: u64, place: &mut [u64; 2]) -> u64;
-    /// Only from within what `catch` has called.
+    /// Only from within a function that `catch` has called.
     #[link_name = "hodo_test_throw"]
     pub fn throw(place: *const [u64; 2], x: u64) -> !;
     #[link_name = "hodo_test_throw_from_nowhere"]
@@ -325,7 +325,7 @@ unsafe extern "C-unwind" {
     /// Returns at once.
     #[link_name = "hodo_test_tiny2"]
     pub safe fn tiny2(x: u64) -> u64;
-    /// Nothing is executed here: within 2 KiB of the functions before, and not.
+    /// Nothing here is executed; `room` is within 2 KiB of the functions before, `slot` is not.
     #[link_name = "hodo_test_room"]
     pub fn room();
     #[link_name = "hodo_test_slot"]
@@ -340,7 +340,7 @@ unsafe extern "C-unwind" {
     pub safe fn room32(a: u64, b: u64) -> u64;
     #[link_name = "hodo_test_moved"]
     pub safe fn moved(x: u64) -> u64;
-    /// Comes back with 32 bytes more on the stack.
+    /// Returns with the stack pointer 32 bytes lower.
     #[link_name = "hodo_test_shift"]
     pub fn shift(x: u64) -> u64;
     #[link_name = "hodo_test_registers"]

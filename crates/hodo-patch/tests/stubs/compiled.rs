@@ -1,5 +1,5 @@
-//! Libraries as compilers make them, planned and executed: with and without relaxation by the linker, with room for
-//! tracers and without, near the island and far from it.
+//! Libraries as compilers build them, planned and executed: with and without linker relaxation, with and without room
+//! for tracers, near the island and far from it.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use hodo_plan::model::{Plan, PlanOptions, PlannedFunction, SitePlan, Tactic};
 use crate::skipped::skip;
 use crate::world::{World, timed};
 
-/// What one call of everything records. A function that is jumped to leaves the frame of the one that jumps.
+/// What one call of everything records. A function that is jumped to leaves the frame of the function that jumps.
 const RECORDS: &str = "+all +nothing -nothing +empty -empty +leaf -leaf +getter -getter +tail >leaf -tail \
     +through >leaf -through +through >tail >leaf -through +float -float +loop -loop +switch -switch +many -many -all";
 
-/// Makes a library; nothing if there is no such compiler.
+/// Builds a library; `None` if there is no such compiler.
 fn compile(name: &str, compiler: &[&str], flags: &[&str]) -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stubs/shapes.c");
@@ -42,14 +42,14 @@ fn compile(name: &str, compiler: &[&str], flags: &[&str]) -> Option<PathBuf> {
     });
     let linked = compiled
         && run("riscv64-linux-gnu-gcc", &mut |command| {
-            // Calls within it are direct.
+            // Calls inside it are direct.
             command.args(["-shared", "-Wl,-Bsymbolic"]).arg(&object);
             command.arg("-o").arg(&library);
         });
     linked.then_some(library)
 }
 
-/// A library, its plan, and where it is in memory.
+/// A library, its plan, and its address in memory.
 struct Library {
     file: Vec<u8>,
     plan: Plan,
@@ -62,7 +62,7 @@ impl Library {
         let file = std::fs::read(path).expect("a library");
         let plan = hodo_plan::plan(path, &file, &PlanOptions::default()).expect("a plan");
         let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
-        // SAFETY: it has no code that runs when it is loaded but the compiler's own.
+        // SAFETY: when it is loaded, only the compiler's own code runs.
         let all = unsafe {
             let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
             assert!(!library.is_null(), "{name:?}");
@@ -81,7 +81,7 @@ impl Library {
         }
     }
 
-    /// Its functions that are called, by what their names have after the common prefix.
+    /// Those of its functions that are called, by their names without the common prefix.
     fn ours(&self) -> impl Iterator<Item = (&str, &PlannedFunction)> {
         let all = self.plan.functions.iter();
         all.filter_map(|function| Some((function.name.strip_prefix("shape_")?, function)))
@@ -94,7 +94,7 @@ impl Library {
         })
     }
 
-    /// Calls everything while it is recorded, and afterwards.
+    /// Calls everything while it is recorded, and again afterwards.
     fn run(&self, mut world: World, case: &str) {
         world.enter(1);
         let expected = (self.all)(3);
@@ -107,7 +107,7 @@ impl Library {
     }
 }
 
-/// Runs a library that is made so, near the island and far from it. `nops`: bytes of room for tracers.
+/// Runs a library that is built this way, near the island and far from it. `nops`: bytes of room for tracers.
 fn check(compiler: &[&str], flags: &[&str], nops: u64) {
     let name = format!("{}{}", compiler[0], flags.concat());
     let Some(path) = compile(&name, compiler, flags) else {
@@ -118,7 +118,7 @@ fn check(compiler: &[&str], flags: &[&str], nops: u64) {
         let is_site = site.tactic == Tactic::Site;
         assert_eq!(is_site, nops > 0, "{name}: {function}");
         if nops >= 8 {
-            // The nops are enough, for a temporary is free.
+            // The nops are enough, because a temporary is free.
             let end = site.displaced.end;
             assert_eq!((site.patch_len, end), (8, site.patch + 8), "{function}");
         }
@@ -136,7 +136,7 @@ const GCC: &[&str] = &["riscv64-linux-gnu-gcc"];
 const CLANG: &[&str] = &["clang", "--target=riscv64-linux-gnu", "-march=rv64gc"];
 
 #[test]
-fn relaxed_code_and_code_that_is_not_are_traced() {
+fn relaxed_and_unrelaxed_code_is_traced() {
     for flags in [&[][..], &["-mno-relax"]] {
         check(GCC, flags, 0);
         check(CLANG, flags, 0);
@@ -152,7 +152,7 @@ fn the_room_that_compilers_leave_is_used() {
         check(CLANG, &[&room], nops);
         check(CLANG, &[&room, "-mno-relax"], nops);
     }
-    // Some of it in front of the function.
+    // Some of the room is before the function.
     check(GCC, &["-fpatchable-function-entry=12,8"], 8);
     check(CLANG, &["-fpatchable-function-entry=12,8"], 8);
 }

@@ -1,4 +1,4 @@
-//! Stubs that no jump of two instructions reaches.
+//! Stubs that no two-instruction jump reaches.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use crate::world::{Site, World, address, site, timed};
 
 type Function = extern "C-unwind" fn(u64, u64) -> u64;
 
-/// Ways to get a register, and to give back the one of the way back.
+/// How to get a register for the jump there, and for the jump back.
 const WAYS: [Via; 2] = [Via::Free(6), Via::Kept(6)];
 
-/// A function with this many bytes of nops, whose jump loads the address of its stub from there.
+/// A function with this many bytes of nops, whose jump loads the address of its stub from among them.
 fn with_literal(
     name: &'static str,
     function: Function,
@@ -54,7 +54,7 @@ fn far(sites: &[Site], has_places: bool) -> World {
     world
 }
 
-/// Does it write there?
+/// Returns whether a write goes there.
 fn writes(world: &World, range: &Range<u64>) -> bool {
     let mut starts = world.patches.writes.iter().map(|write| write.0);
     starts.any(|at| range.contains(&at))
@@ -63,7 +63,7 @@ fn writes(world: &World, range: &Range<u64>) -> bool {
 #[test]
 fn the_room_that_compilers_leave_holds_the_address_of_the_stub() {
     for via in WAYS {
-        // What is kept is taken back at the end.
+        // A register that was saved is restored at the end.
         let functions: [(&str, Function, u64); 2] =
             [("room24", room24, 24), ("room32", room32, 32)];
         for (name, function, nops) in functions {
@@ -118,7 +118,7 @@ fn without_a_place_for_the_address_there_is_a_breakpoint() {
 }
 
 #[test]
-fn what_another_site_has_is_no_place_for_the_address() {
+fn bytes_of_another_site_hold_no_address() {
     let via = Via::Free(6);
     let other = address(room8 as *const ()) as u64;
     let first = with_literal("room16", room16, 16, via, Some(other.next_multiple_of(8)));
@@ -146,15 +146,14 @@ fn other_sites_jump_to_memory_nearby() {
                     eight.plan.displaced.end = at + 8;
                 }
                 eight.plan.extra = extra.clone();
-                // The way back needs a register: it is put on the stack, and taken back at the end of what is
-                // displaced.
+                // The way back needs a register: it is put on the stack, and restored at the end of the displaced code.
                 let kept = via == WAYS[1];
                 if kept && extra == Extra::None {
                     eight.plan.displaced.end = at + 16;
                 }
                 let world = far(&[eight.free(1 << 14, 1 << 15)], has_places);
                 assert_eq!(world.patches.traps.is_empty(), has_places);
-                // What is displaced has to be left before that can go away.
+                // Threads must leave the displaced code before it can go away.
                 assert_eq!(world.patches.leaving.len(), usize::from(kept));
                 assert_eq!(room8(3, 4), 14, "{via:?} {extra:?} {has_places}");
                 assert_eq!(world.text(1), "+room8 -room8", "{via:?} {extra:?}");

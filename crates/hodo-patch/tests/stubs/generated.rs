@@ -1,8 +1,8 @@
-//! Programs that nobody has written, by all compilers and with all options that change how functions begin and call:
-//! patched, they compute what they compute alone, and what is recorded are the calls that they have counted themselves.
-//! The same with a probe on each of their instructions.
+//! Generated programs, from all compilers and with all options that change how functions begin and call. Patched, they
+//! compute what they compute alone, and the recorded calls are those that they have counted themselves. The same holds
+//! with a probe on each of their instructions.
 //!
-//! `HODO_GENERATED=FROM..TO` runs other ones than a few.
+//! `HODO_GENERATED=FROM..TO` runs these instead of the default few.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
@@ -20,9 +20,9 @@ use crate::skipped::skip;
 use crate::world::{World, timed};
 use crate::writer::{Random, program};
 
-/// Functions of a program.
+/// Functions per program.
 const FUNCTIONS: u64 = 40;
-/// Calls that a function of these may make.
+/// How many calls these functions may make.
 const FUEL: i64 = 20;
 
 /// A compiler with its options.
@@ -75,7 +75,7 @@ fn options(random: &mut Random) -> Vec<&'static str> {
     options
 }
 
-/// Makes the library; nothing if there is no such compiler.
+/// Builds the library; `None` if there is no such compiler.
 fn compile(name: &str, options: &[&str], text: &str) -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file = |ending: &str| directory.join(format!("{name}-{}.{ending}", std::process::id()));
@@ -103,11 +103,11 @@ fn compile(name: &str, options: &[&str], text: &str) -> Option<PathBuf> {
     made.then_some(library)
 }
 
-/// A program that was made of a number, and is loaded.
+/// A program that was generated from a number, and is loaded.
 struct Program {
-    /// What the number says, for messages.
+    /// A description of the case, for messages.
     case: String,
-    /// Its functions count their calls.
+    /// Whether its functions count their calls.
     counted: bool,
     path: PathBuf,
     file: Vec<u8>,
@@ -118,22 +118,22 @@ struct Program {
     counts: *mut Counts,
 }
 
-/// Calls of its functions.
+/// The calls of its functions.
 type Counts = [i64; FUNCTIONS as usize];
 
 impl Program {
-    /// None if there is no such compiler.
+    /// `None` if there is no such compiler.
     fn new(seed: u64) -> Option<Self> {
         let mut random = Random(seed);
         let options = options(&mut random);
         let counted = random.one_in(2);
-        // Only GNU's compiler has functions in functions.
+        // Only GNU's compiler supports nested functions.
         let text = program(&mut random, FUNCTIONS, counted, options[0] != "clang");
         let path = compile(&format!("generated-{seed}"), &options, &text)?;
         let file = std::fs::read(&path).expect("a library");
         let plan = hodo_plan::plan(&path, &file, &PlanOptions::default()).expect("a plan");
         let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
-        // SAFETY: it has no code that runs when it is loaded but the compiler's own.
+        // SAFETY: when it is loaded, only the compiler's own code runs.
         let (library, all, counts) = unsafe {
             let library = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
             assert!(!library.is_null(), "{name:?}");
@@ -164,7 +164,7 @@ impl Program {
 
     /// What it has counted since the last time.
     fn counts(&self) -> Counts {
-        // SAFETY: the library's own array, which nobody else uses meanwhile.
+        // SAFETY: it is the library's own array, which nobody else uses at this time.
         unsafe { self.counts.replace([0; FUNCTIONS as usize]) }
     }
 
@@ -176,7 +176,7 @@ impl Program {
         }
     }
 
-    /// Records all its calls, by an island near it or far from it.
+    /// Records all its calls, through an island near it or far from it.
     fn trace(&self, far: bool) {
         let case = &self.case;
         let expected = self.run();
@@ -204,7 +204,7 @@ impl Program {
         for found in trace.records(&trace.tasks[0]) {
             open.feed(found, |step| match step {
                 CallStep::Enter { id, .. } | CallStep::Instant { id, .. } => {
-                    // Compilers put something after the names of functions that they have specialized.
+                    // Compilers append something to the names of functions that they have specialized.
                     let name = &trace.function(id).expect("a name").name;
                     let name = name.split('.').next().unwrap_or(name);
                     *entries.entry(name.to_owned()).or_insert(0) += 1;
@@ -245,7 +245,7 @@ impl Program {
         let counters: Vec<_> = probes.iter().map(|_| AtomicU64::new(0)).collect();
         let mut world = self.world(false);
         let block = world.enter(1);
-        // A word of the control block that nobody uses where the depth has no limit.
+        // A word of the control block that nobody uses if the depth is not limited.
         let counters_at = counters.as_ptr().expose_provenance() as u64;
         world.put(block + tcb::FRAMES, counters_at);
         let calls: Vec<_> = self.plan.libcalls.iter().collect();
@@ -277,7 +277,7 @@ impl Drop for Program {
     }
 }
 
-/// Those that are run.
+/// The numbers to run.
 fn seeds() -> Range<u64> {
     let wanted = std::env::var("HODO_GENERATED");
     let wanted = wanted

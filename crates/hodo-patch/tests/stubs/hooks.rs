@@ -1,4 +1,4 @@
-//! Functions of libraries that have to behave differently.
+//! Library functions that must behave differently.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ unsafe extern "C" {
 }
 
 extern "C" fn each(context: *mut c_void, found: *mut c_void) -> i32 {
-    // SAFETY: the unwinder gives the context, and what it was given.
+    // SAFETY: the unwinder passes the context, and what it was given.
     unsafe { (*found.cast::<Vec<u64>>()).push(_Unwind_GetIP(context) as u64) };
     0
 }
@@ -37,7 +37,7 @@ thread_local! {
     static BACKTRACE: std::cell::Cell<Vec<u64>> = const { std::cell::Cell::new(Vec::new()) };
 }
 
-/// The frames of some calls. They are the same each time, up to that of the caller.
+/// The frames of some calls. They are the same each time, up to the caller's frame.
 #[inline(never)]
 fn called() -> Vec<u64> {
     call(backtrace, 3);
@@ -60,7 +60,7 @@ fn backtraces_do_not_show_stubs() {
     world.hook(Hook::Backtrace { get_ip }, c"_Unwind_Backtrace", 0x100);
     let hooked = called();
     assert_eq!(hooked.iter().filter(inside).count(), 0);
-    // The same functions: only what called them is elsewhere. Compilers may make jumps of calls of `call`.
+    // The same functions: only their caller is elsewhere. Compilers may turn calls of `call` into jumps.
     assert_eq!(hooked.len(), alone.len());
     let others = hooked
         .iter()
@@ -75,7 +75,7 @@ extern "C" fn object(
     size: libc::size_t,
     found: *mut c_void,
 ) -> libc::c_int {
-    // SAFETY: the linker gives the object, whose headers are in memory, and what it was given.
+    // SAFETY: the linker passes the object, whose headers are in memory, and what it was given.
     unsafe {
         let found = &mut *found.cast::<Vec<(u64, usize, Vec<u64>)>>();
         let headers = std::slice::from_raw_parts((*info).dlpi_phdr, (*info).dlpi_phnum.into());
@@ -101,7 +101,7 @@ fn handled() -> Vec<u64> {
 }
 
 #[test]
-fn backtraces_of_handlers_come_to_what_was_interrupted() {
+fn backtraces_of_handlers_reach_the_interrupted_function() {
     let world = World::new(timed(), 2);
     let alone = handled();
     drop(world);
@@ -116,14 +116,14 @@ fn backtraces_of_handlers_come_to_what_was_interrupted() {
     let traced = handled();
     let here = place(&traced).expect("the handler");
     assert!(world.islands()[0].contains(&traced[here + 1]), "its stub");
-    // Further up they were called from elsewhere.
+    // Further up, the calls came from elsewhere.
     assert_eq!(traced[here + 2..][..3], alone[here + 1..][..3]);
     assert_eq!(traced.len(), alone.len() + 1);
     assert_eq!(world.text(1), "+handler -handler");
 }
 
 #[test]
-fn islands_are_objects_to_those_who_ask_for_all() {
+fn islands_are_listed_as_objects() {
     let all = || {
         let mut found: Vec<(u64, usize, Vec<u64>)> = Vec::new();
         // SAFETY: `object` only appends to the list.
@@ -169,7 +169,7 @@ fn limits_are_what_the_program_has_set() {
     let mut world = World::new(timed(), 2);
     world.enter(1);
     world.hook(Hook::Limits(LimitCall::Get, extra), c"getrlimit", 0x40);
-    // Infinity stays, and so does what is too small.
+    // Infinity stays, and so does a value that is too small.
     let less = |limit: u64, extra: u64| match limit {
         u64::MAX => limit,
         limit if limit < extra => limit,
@@ -208,12 +208,12 @@ fn limits_are_raised_by_as_much_as_the_trace_takes() {
         old
     };
     let (data, space, files) = (2, 9, 7);
-    // What comes back, and what the kernel would have seen.
+    // What the function returns, and what the kernel would have seen.
     assert_eq!(call(0, space, [5000, 6000]), [5000, 6000, 6000, 6010]);
     assert_eq!(call(0, data, [5000, 6000]), [5000, 6000, 5100, 6010]);
     assert_eq!(call(0, data, [u64::MAX; 2]), [u64::MAX; 4]);
     assert_eq!(call(0, files, [5, 6]), [5, 6, 5, 6]);
-    // Of another process, and a soft limit above the hard one.
+    // For another process, and with a soft limit above the hard one.
     assert_eq!(call(1, data, [5000, 6000]), [5000, 6000, 5000, 6000]);
     assert_eq!(call(0, data, [7000, 6000]), [7000, 6000, 7000, 6000]);
     world.restore();

@@ -1,4 +1,4 @@
-//! What leads from a site to its stub, beside the long jump.
+//! Ways from a site to its stub other than the long jump.
 
 use std::sync::Mutex;
 
@@ -26,7 +26,7 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
 /// Does what hodo does at breakpoints.
 pub fn follow(patches: &Patches) {
     *TRAPS.lock().expect("nobody panics with it") = patches.traps.clone();
-    // SAFETY: the handler only changes where the thread goes on.
+    // SAFETY: the handler only changes where the thread continues.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as *const () as usize;
@@ -42,7 +42,7 @@ fn led(tactic: Tactic, len: u8, extra: Extra, mut site: Site) -> Site {
     site.free(1 << 14, 1 << 15)
 }
 
-/// Of `tiny` this many bytes are displaced, and the register of its jumps is free.
+/// This many bytes of `tiny` are displaced, and the register of its jumps is free.
 fn of_tiny(tactic: Tactic, len: u8, extra: Extra) -> Site {
     let site = site("tiny", address(tiny as *const ()), 4, Via::Free(6));
     led(tactic, len, extra, site)
@@ -90,7 +90,7 @@ fn memory_nearby_holds_long_jumps() {
             let mut traced = of_tiny(Tactic::Hop, 4, Extra::Near);
             traced.plan.via = via;
             world.trace(&[traced]);
-            // Else a breakpoint, which leads to where the register is put on the stack.
+            // Otherwise a breakpoint, which leads to where the register is put on the stack.
             assert_eq!(world.patches.traps.is_empty(), memory);
             follow(&world.patches);
             assert_eq!(tiny(3), 4);
@@ -100,7 +100,7 @@ fn memory_nearby_holds_long_jumps() {
 }
 
 #[test]
-fn what_has_no_register_goes_on_by_a_pad() {
+fn code_without_a_free_register_continues_through_a_pad() {
     let near = address(room as *const ()) as u64;
     for at in [Some(near), None] {
         let mut world = World::new(timed(), 2);
@@ -127,7 +127,7 @@ fn what_has_no_register_goes_on_by_a_pad() {
 }
 
 #[test]
-fn what_another_site_displaces_holds_long_jumps() {
+fn code_displaced_by_another_site_holds_long_jumps() {
     let host = address(leaf as *const ()) as u64;
     let after = Extra::HopDonor {
         slot: host + 8,

@@ -1,4 +1,4 @@
-//! Frames that are left in other ways than by their return.
+//! Frames that are left other than by returning.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -32,7 +32,7 @@ thread_local! {
 
 extern "C-unwind" fn throws(x: u64) -> u64 {
     match x {
-        // SAFETY: `catch` is further up, and nothing in between has something to clean up.
+        // SAFETY: `catch` is further up, and nothing in between needs cleaning up.
         0 => unsafe { throw(PLACE.get(), 77) },
         _ => call(throws, x - 1),
     }
@@ -81,15 +81,15 @@ extern "C-unwind" fn panics(x: u64) -> u64 {
     }
 }
 
-/// The stub's load that may fault, and where it goes on.
+/// The stub's load that may fault, and where execution then continues.
 static FAULT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// What hodo does when a program faults.
+/// Does what hodo does when a program faults.
 extern "C" fn goes_on(_: i32, _: *mut c_void, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel gives the context.
     let pc = unsafe { &mut (*context).uc_mcontext.__gregs[0] };
     let [load, next] = FAULT.each_ref().map(|word| word.load(Ordering::Relaxed));
-    // Another fault comes again, and ends the test.
+    // Any other fault happens again, and ends the test.
     if *pc == load {
         *pc = next;
     } else {
@@ -115,7 +115,7 @@ fn return_addresses_that_lead_nowhere_are_no_tail_calls() {
     FAULT[1].store(next, Ordering::Relaxed);
     let mut place = [0; 2];
     PLACE.set(&raw const place);
-    // SAFETY: the handler changes nothing but where the thread goes on.
+    // SAFETY: the handler only changes where the thread continues.
     let before = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = goes_on as *const () as usize;
@@ -146,7 +146,7 @@ fn unwinders_find_their_way_through_stubs() {
     );
 }
 
-/// Backtraces that were made, those that ended too early, and those that began in an island.
+/// Backtraces that were taken, those that ended too early, and those that began in an island.
 pub static TRACES: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static ISLANDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -157,7 +157,7 @@ struct Seen {
 }
 
 extern "C" fn see(context: *mut c_void, seen: *mut c_void) -> i32 {
-    // SAFETY: the unwinder gives the context, and what it was given.
+    // SAFETY: the unwinder passes the context, and what it was given.
     let (seen, ip) = unsafe { (&mut *seen.cast::<Seen>(), _Unwind_GetIP(context) as u64) };
     let [lo, hi] = ISLANDS.each_ref().map(|word| word.load(Ordering::Relaxed));
     seen.frames += 1;
@@ -168,17 +168,17 @@ extern "C" fn see(context: *mut c_void, seen: *mut c_void) -> i32 {
     0
 }
 
-/// More bytes than `busy` has, and less than up to another function that is on the stack.
+/// More bytes than `busy` has, but less than the distance to any other function on the stack.
 const BUSY: u64 = 0x400;
 
-/// Sites that put a register on the stack: no table is about that. This many bytes of them are changed.
+/// Sites that put a register on the stack, which no table describes. This many of their bytes are changed.
 static LOWER: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 const KEPT: u64 = 16;
 
-/// `busy` is at work.
+/// Whether `busy` is running.
 static WORKING: AtomicBool = AtomicBool::new(false);
 
-/// Calls traced functions, and is the caller whom all backtraces must come to.
+/// Calls traced functions, and is the caller that all backtraces must reach.
 #[inline(never)]
 pub fn busy(rounds: u64) -> u64 {
     WORKING.store(true, Ordering::Relaxed);
@@ -205,7 +205,7 @@ pub extern "C" fn unwinds(_: i32, _: *mut libc::siginfo_t, context: *mut c_void)
         in_island: false,
         complete: false,
     };
-    // SAFETY: `see` only changes what it is given.
+    // SAFETY: `see` only changes what is passed to it.
     unsafe { _Unwind_Backtrace(see, (&raw mut seen).cast()) };
     let counts = [true, !seen.complete, seen.in_island];
     for (count, counted) in TRACES.iter().zip(counts) {
@@ -214,7 +214,7 @@ pub extern "C" fn unwinds(_: i32, _: *mut libc::siginfo_t, context: *mut c_void)
 }
 
 #[test]
-fn backtraces_from_anywhere_in_stubs_and_agent_come_to_the_caller() {
+fn backtraces_from_anywhere_in_stubs_and_agent_reach_the_caller() {
     let free = |name, function| site(name, function, 8, Via::Free(6));
     check_backtraces(&[
         free("leaf", address(leaf as *const ())),
@@ -236,7 +236,7 @@ fn backtraces_from_anywhere_in_stubs_and_agent_come_to_the_caller() {
     check_backtraces(&sites);
 }
 
-/// Backtraces of this world are counted from now on.
+/// From now on, counts backtraces in this world.
 pub fn watch(world: &mut World) {
     world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
     for count in &TRACES {
@@ -247,20 +247,20 @@ pub fn watch(world: &mut World) {
     ISLANDS[1].store(island.end, Ordering::Relaxed);
 }
 
-/// Interrupts these functions while they are traced: all backtraces come to the caller.
+/// Interrupts these functions while they are traced: all backtraces must reach the caller.
 fn check_backtraces(sites: &[Site]) {
     let mut world = World::new(timed(), 60);
     world.enter(1);
     watch(&mut world);
     world.trace(sites);
-    // SAFETY: the handler looks at the stack and counts; the thread that is interrupted holds no lock of the unwinder.
+    // SAFETY: the handler looks at the stack and counts; the interrupted thread holds no lock of the unwinder.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = unwinds as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGUSR2, &raw const action, ptr::null_mut());
     }
-    // SAFETY: only tells which thread this is.
+    // SAFETY: it only asks which thread this is.
     let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
     let done = AtomicBool::new(false);
     let count = |index: usize| TRACES[index].load(Ordering::Relaxed);
@@ -273,7 +273,7 @@ fn check_backtraces(sites: &[Site]) {
             }
         });
         let begin = Instant::now();
-        // Fewer are enough where it takes long; none at all is too few.
+        // Where it takes long, fewer are enough, but there must be some.
         let time = |seconds| begin.elapsed() < Duration::from_secs(seconds);
         while count(2) < 50 && time(120) || count(2) < 300 && time(15) {
             busy(100);

@@ -10,8 +10,8 @@ use crate::leads::follow;
 use crate::world::World;
 
 impl World {
-    /// Patches functions of a plan, each with the name that it gets, and library calls. The file's code is in memory so
-    /// far from where it is in the file.
+    /// Patches functions of a plan, each with the name that it gets, and library calls. `bias` is the difference
+    /// between the code's addresses in memory and in the file.
     pub fn trace_planned<'p>(
         &mut self,
         (plan, file): (&Plan, &[u8]),
@@ -52,7 +52,7 @@ impl World {
         self.check_failures(&[]);
         follow(&self.patches);
     }
-    /// Counts all probes of a plan in words after an address that the control block has at an offset, and patches
+    /// Counts all probes of a plan, in words after an address that is at an offset of the control block, and patches
     /// library calls.
     pub fn probe_planned(
         &mut self,
@@ -123,7 +123,7 @@ impl World {
         follow(&self.patches);
     }
 
-    /// Calls that load an address may be cut by another site; what else may fail, its reasons have these words.
+    /// Another site may cut calls that load an address. Any other failure must contain one of these texts.
     fn check_failures(&self, known: &[&str]) {
         let cut = "those that load its address";
         let is_known = |reason: &str| known.iter().chain([&cut]).any(|word| reason.contains(word));

@@ -1,4 +1,4 @@
-//! This program as the planner sees it: functions that a compiler has made, and calls into shared libraries.
+//! This program as the planner sees it: compiled functions, and calls into shared libraries.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use hodo_trace::{CallStep, Left};
 use crate::code::leaf;
 use crate::world::{World, timed};
 
-/// Where this program is in memory: its address minus those in its file.
+/// The load bias of this program: addresses in memory minus those in its file.
 fn bias(plan: &Plan) -> u64 {
     let function = plan
         .functions
@@ -33,7 +33,7 @@ fn plan() -> (Plan, Vec<u8>) {
     )
 }
 
-/// What is done while it is recorded: it has loops, calls through pointers, allocations, library calls.
+/// The work that is recorded: loops, calls through pointers, allocations, library calls.
 fn work() -> String {
     let mut all = String::new();
     for number in 0..40u32 {
@@ -46,7 +46,7 @@ fn work() -> String {
     all
 }
 
-/// Functions of compiled code that `work` comes by.
+/// Returns whether a function is compiled code that `work` reaches.
 fn is_traced(name: &str) -> bool {
     name.contains("hodo_isa") && (name.contains("riscv64") || name.contains("4code"))
 }
@@ -59,7 +59,7 @@ fn compiled_functions_and_library_calls_are_recorded() {
         .functions
         .iter()
         .filter(|function| is_traced(&function.name))
-        // Nobody is here to answer breakpoints.
+        // Nothing here handles breakpoints.
         .filter(|function| {
             let site = function.outcome.as_ref();
             site.is_ok_and(|site| site.tactic != Tactic::Trap)
@@ -90,7 +90,7 @@ fn compiled_functions_and_library_calls_are_recorded() {
     for name in ["+malloc -malloc", "+free -free"] {
         assert!(text.contains(name), "{name}");
     }
-    // And by an island that is far away. Library calls have no such stubs.
+    // And through an island that is far away. Library calls have no such stubs.
     let world = World::far(timed(), 60);
     let (found, again) = recorded(world, program, &functions, &[]);
     assert!(found == expected, "what the program does is the same");

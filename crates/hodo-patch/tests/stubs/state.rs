@@ -1,4 +1,4 @@
-//! What a program has in its registers, in its threads and on its stacks.
+//! The state in a program's registers, threads and stacks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use hodo_trace::{CallStep, Left};
 use crate::code::{body, fib, fibonacci, fibonacci_calls, leaf, moved, registers, shift};
 use crate::world::{World, address, site, timed, unmap};
 
-/// Changed by the stub before the body, if it may: all but the fixed ones.
+/// What the stub may change before the body: all registers except the fixed ones.
 fn tested(except: u32) -> impl Iterator<Item = usize> {
     const FIXED: u32 = 1 | 1 << 2 | 1 << 3 | 1 << 4;
     (0..32).filter(move |number| (FIXED | except) >> number & 1 == 0)
@@ -35,7 +35,7 @@ fn registers_that_are_not_free_keep_their_values() {
                 world.enter(1);
                 let site = site("body", address(body as *const ()), 16, via).free(before, after);
                 world.trace(&[site]);
-                // The first call comes by slow paths.
+                // The first call takes slow paths.
                 for round in 0..2 {
                     let mut state = [[0u64; 32]; 8];
                     for (index, word) in state.as_flattened_mut().iter_mut().enumerate() {
@@ -49,7 +49,7 @@ fn registers_that_are_not_free_keep_their_values() {
                     }
                     for number in tested(after | 1 << 1) {
                         let name = NAMES[number];
-                        // What functions keep, and what the body has put there.
+                        // Callee-saved registers, and what the body has put there.
                         let kept = matches!(number, 8 | 9 | 18..=27);
                         let expected = state[if kept { 0 } else { 2 }][number];
                         assert_eq!(state[3][number], expected, "{name} behind, {via:?}");
@@ -86,8 +86,8 @@ fn stubs_and_agent_have_no_floating_point_and_keep_all_vectors_if_any() {
             let (reads, writes) = (insn.reads(), insn.writes());
             assert_eq!(reads.f | writes.f, 0, "{at:#x}");
             (read, written) = (read | reads.v, written | writes.v);
-            // After the call of the agent are words for it, up to what takes `t0` back, and after the end a word of the
-            // record.
+            // The call of the agent is followed by words for it, up to the instruction that restores `t0`; a word of
+            // the record comes after the end.
             let word = |at: usize| code.get(at..at + 4);
             if insn.kind == Kind::Jalr && (insn.rd(), insn.rs1()) == (5, 5) {
                 while word(at).is_some_and(|word| word != 0x0001_3283u32.to_le_bytes()) {
@@ -149,7 +149,7 @@ fn the_agent_maps_the_shadow_of_other_stacks() {
 }
 
 #[test]
-fn where_there_is_no_shadow_the_entry_alone_is_recorded() {
+fn without_a_shadow_only_the_entry_is_recorded() {
     for timed in [false, true] {
         let recording = Recording {
             timed,
@@ -167,7 +167,7 @@ fn where_there_is_no_shadow_the_entry_alone_is_recorded() {
 }
 
 #[test]
-fn a_frame_that_is_not_that_of_the_entry_is_noticed() {
+fn a_wrong_frame_at_the_exit_is_noticed() {
     let recording = Recording {
         check_frames: true,
         ..timed()
@@ -218,7 +218,7 @@ fn signal_handlers_record_in_the_middle_of_everything() {
             action.sa_flags = libc::SA_RESTART;
             libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
         }
-        // SAFETY: only tells which thread this is.
+        // SAFETY: it only asks which thread this is.
         let (pid, tid) = unsafe { (libc::getpid(), libc::gettid()) };
         let done = std::sync::atomic::AtomicBool::new(false);
         let handled = HANDLED.load(Ordering::Relaxed);
@@ -236,7 +236,7 @@ fn signal_handlers_record_in_the_middle_of_everything() {
                 assert_eq!(fib(13), fibonacci(13));
                 calls += 1;
             }
-            // On a busy machine signals come seldom.
+            // On a busy machine signals are rare.
             let enough = || HANDLED.load(Ordering::Relaxed) - handled > 10;
             while !enough() && begin.elapsed() < Duration::from_secs(60) {
                 std::thread::yield_now();

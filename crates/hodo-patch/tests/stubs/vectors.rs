@@ -1,4 +1,4 @@
-//! Vector registers and what controls them, which stubs leave as they are. They are there where the emulator has `-cpu
+//! Vector registers and their control registers, which stubs must preserve. They exist if the emulator runs with `-cpu
 //! rv64,v=true`.
 
 use std::arch::{asm, global_asm};
@@ -102,7 +102,7 @@ unsafe extern "C-unwind" {
 /// Bytes of the control registers.
 const CONTROL: usize = 64;
 
-/// Bytes of a vector register; none where there are none.
+/// Bytes of a vector register; `None` if there are none.
 fn vector_len() -> Option<usize> {
     const V: u64 = 1 << (b'V' - b'A');
     // SAFETY: a plain question.
@@ -117,8 +117,7 @@ fn vector_len() -> Option<usize> {
     Some(len)
 }
 
-/// All registers with these control registers: length, type, rounding and saturation, those of floating point, first
-/// element.
+/// All registers, with these control registers: length, type, rounding and saturation, floating point, first element.
 fn state(control: [u64; 5], len: usize, seed: u8) -> Vec<u8> {
     let mut state: Vec<u8> = control.iter().flat_map(|word| word.to_le_bytes()).collect();
     state.resize(CONTROL, 0);
@@ -132,8 +131,8 @@ fn vectors_are_left_alone_at_entry_and_return() {
         skip("this processor has no vector registers");
         return;
     };
-    // 32 bits, two registers, the rest undisturbed; 8 bits, one register. Rounding modes, saturation, flags of floating
-    // point.
+    // 32 bits, two registers, the rest undisturbed; 8 bits, one register. Rounding modes, saturation, floating-point
+    // flags.
     let before = state([3, 0x11, 5, 0x45, 2], len, 0x5A);
     let by_body = state([1, 0, 2, 0x1F, 1], len, 0xC3);
     let all = 0xF003_F060;
@@ -160,7 +159,7 @@ fn vectors_are_left_alone_at_entry_and_return() {
             let mut world = World::new(recording, 2);
             world.enter(1);
             world.trace(&[site("body", at, 16, via).free(free, free)]);
-            // The first call comes by slow paths.
+            // The first call takes slow paths.
             for _ in 0..2 {
                 let mut seen = vec![0; before.len()];
                 let mut behind = vec![0; before.len()];
@@ -187,8 +186,8 @@ fn vectors_are_left_alone_at_entry_and_return() {
 const BREAK: [u8; 4] = [0x73, 0, 0x10, 0];
 const SHORT_BREAK: [u8; 2] = [0x02, 0x90];
 
-/// Where the agent makes system calls: offset and bytes of each instruction that it has there, from where it begins to
-/// keep vector registers to where it has taken them back.
+/// Where the agent makes system calls: offset and bytes of each of its instructions from where it begins to save vector
+/// registers to where it has restored them.
 fn kept_around() -> Vec<(usize, &'static [u8])> {
     let code = hodo_agent::runtime().code;
     let mut instructions = Vec::new();
@@ -202,7 +201,7 @@ fn kept_around() -> Vec<(usize, &'static [u8])> {
     let vectors = |(_, _, insn): &(usize, &[u8], Insn)| insn.reads().v | insn.writes().v != 0;
     let first = instructions.iter().position(vectors).expect("one");
     let last = instructions.iter().rposition(vectors).expect("one");
-    // Some before, for what controls them; some after, up to the return.
+    // Some before, for the control registers; some after, up to the return.
     let instructions = instructions[first - 16..].iter();
     let behind = last - first + 16 + 12;
     instructions
@@ -211,7 +210,7 @@ fn kept_around() -> Vec<(usize, &'static [u8])> {
         .collect()
 }
 
-/// The next call of a traced function finds no shadow.
+/// Makes the next call of a traced function find no shadow.
 fn forget_shadow(world: &World, block: u64) {
     let lo = world.get(block + tcb::SHADOW_LO);
     let len = world.get(block + tcb::SHADOW_LEN);
@@ -224,9 +223,9 @@ fn forget_shadow(world: &World, block: u64) {
     world.put(block + tcb::LOWERED_WINDOWS + 8, 0);
 }
 
-/// Has a function handle breakpoints; what did before.
+/// Installs a function as the handler of breakpoints; returns the previous action.
 fn handle(function: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void)) -> libc::sigaction {
-    // SAFETY: the handlers below change nothing but code and registers that tests want to be changed.
+    // SAFETY: the handlers below change only code and registers that the tests want changed.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = function as *const () as usize;
@@ -239,9 +238,10 @@ fn handle(function: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void)) -> li
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// A kernel that forgets vector registers, which the emulator's does not: its signal frames do not have them.
+/// Acts as a kernel that forgets vector registers, which the emulator's does not: its signal frames do not contain
+/// them.
 extern "C" fn forgets(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives the context; what the agent asks for is memory of its own.
+    // SAFETY: the kernel passes the context; the memory that the agent asks for is new.
     unsafe {
         let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.__gregs;
         let [a0, a1, a2, a3, a4, a5, _, number] =
@@ -312,7 +312,7 @@ fn vectors_are_kept_where_the_agent_makes_system_calls() {
     assert_eq!(world.get(block + tcb::UNSHADOWED), 0);
 }
 
-/// The instruction in whose place a breakpoint is: its address, length and bytes.
+/// The instruction that a breakpoint has replaced: its address, length and bytes.
 static BROKEN: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 extern "C" fn unwinds_here(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -322,7 +322,7 @@ extern "C" fn unwinds_here(signal: i32, info: *mut libc::siginfo_t, context: *mu
 }
 
 #[test]
-fn backtraces_come_to_the_caller_while_the_agent_keeps_vectors() {
+fn backtraces_reach_the_caller_while_the_agent_keeps_vectors() {
     if vector_len().is_none() {
         skip("this processor has no vector registers");
         return;

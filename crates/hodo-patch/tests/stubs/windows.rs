@@ -1,4 +1,4 @@
-//! Windows of stack addresses: what readers find out about where frames are.
+//! Windows of stack addresses: what readers find out about the position of frames.
 
 use std::arch::asm;
 use std::ffi::c_void;
@@ -20,8 +20,7 @@ use crate::world::{Site, World, address, site, timed, write_code};
 /// Calls `leaf` with this stack pointer.
 fn leaf_at(sp: u64) {
     let result: u64;
-    // SAFETY: nobody else uses what is below the present stack pointer, and the function comes back with what it was
-    // called with.
+    // SAFETY: nobody else uses what is below the current stack pointer, and the function restores its registers.
     unsafe {
         asm!(
             "mv s2, sp",
@@ -45,7 +44,7 @@ fn below() -> u64 {
     ((&raw const here).addr() as u64 & !0xF) - (64 << 10)
 }
 
-/// `leaf`, and what calls it.
+/// `leaf`, and its caller.
 fn sites(via: Via, before: u32, after: u32) -> [Site; 2] {
     let len = if matches!(via, Via::Kept(_)) { 16 } else { 8 };
     let site = |name, function| site(name, function, len, via).free(before, after);
@@ -55,7 +54,7 @@ fn sites(via: Via, before: u32, after: u32) -> [Site; 2] {
     ]
 }
 
-/// The stack pointers of all entries of a task, as readers have them, with the function's id.
+/// The stack pointers of all entries of a task, as readers see them, with the function's id.
 fn stacks(world: &World, name: &str) -> Vec<(u32, u64)> {
     let trace = world.read(name, 1);
     let records = trace.records(&trace.tasks[0]);
@@ -121,7 +120,7 @@ fn calls_that_go_to_and_fro_stay_in_a_window() {
         leaf_at(top);
         leaf_at(top - WINDOW_SIZE / 2 - 3008);
     }
-    // The first record has asked for a chunk, which is without a window: it was made once more.
+    // The first record asked for a chunk, which had no window yet, so the record was made again.
     assert_eq!(windows(&world), 2 + 1);
     assert_eq!(world.records(1).len(), 400);
 }
@@ -134,12 +133,12 @@ fn a_new_chunk_names_its_window() {
     for _ in 0..5000 {
         leaf_at(below());
     }
-    // The first record has asked for a chunk: it was made once more.
+    // The first record asked for a chunk, so it was made again.
     assert_eq!(windows(&world), 2 + 1);
 }
 
 #[test]
-fn where_there_is_no_shadow_the_place_is_known_all_the_same() {
+fn without_a_shadow_the_stack_pointer_is_still_known() {
     let mut world = World::new(timed(), 2);
     let block = world.enter_without_shadow(1);
     // No system calls.
@@ -152,20 +151,20 @@ fn where_there_is_no_shadow_the_place_is_known_all_the_same() {
     assert_eq!(stacks(&world, "unshadowed"), at.map(|sp| (1, sp)));
 }
 
-/// Where a breakpoint is, and what was there.
+/// Where a breakpoint is, and what it has replaced.
 static BROKEN: (AtomicU64, AtomicU16) = (AtomicU64::new(0), AtomicU16::new(0));
 
 /// `c.ebreak`
 const BREAK: [u8; 2] = [0x02, 0x90];
 
-/// Takes the breakpoint away, and calls traced functions.
+/// Removes the breakpoint, and calls traced functions.
 extern "C" fn interrupts(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     let at = BROKEN.0.swap(0, Ordering::Relaxed);
     write_code(at, &BROKEN.1.load(Ordering::Relaxed).to_le_bytes());
     assert_eq!(outer(3, 4), 15);
 }
 
-/// Executes a function with a breakpoint at an instruction. Was it met?
+/// Executes a function with a breakpoint at an instruction. Returns whether it was hit.
 fn interrupted(world: &World, at: u64, calls: impl Fn()) -> bool {
     let code = world.code(at, 2);
     BROKEN
@@ -199,8 +198,8 @@ fn instructions(world: &World) -> Vec<u64> {
     }
 }
 
-/// Signal handlers on another stack, at each instruction of stub and agent: what is then said of the interrupted call
-/// is right, or is not known.
+/// Signal handlers on another stack, at each instruction of stub and agent: what is then known of the interrupted call
+/// is right, or it is unknown.
 #[test]
 fn a_handler_that_gets_another_window_misleads_nobody() {
     for (via, free) in [
@@ -208,13 +207,13 @@ fn a_handler_that_gets_another_window_misleads_nobody() {
         (Via::Kept(5), 7 << 13),
         (Via::Kept(5), 0),
     ] {
-        // An interrupted call whose handler has begun an epoch has a time of that one, by which others are taken for
-        // earlier ones.
+        // An interrupted call whose handler has begun an epoch gets a time of that epoch, which makes other records
+        // look earlier.
         while !interrupt_everywhere(via, free) {}
     }
 }
 
-/// With these registers. Was it all in one epoch?
+/// Does this with these registers. Returns whether it was all in one epoch.
 fn interrupt_everywhere(via: Via, free: u32) -> bool {
     const ALTERNATE: u64 = 64 << 10;
     let mut world = World::new(timed(), 40);
@@ -222,7 +221,7 @@ fn interrupt_everywhere(via: Via, free: u32) -> bool {
     world.trace(&sites(via, free, free));
     let top = below();
     let alternate = top - (600 << 10);
-    // SAFETY: a part of this thread's stack that nothing else uses; the handler calls functions of this program.
+    // SAFETY: it is a part of this thread's stack that nothing else uses; the handler calls functions of this program.
     unsafe {
         let stack = libc::stack_t {
             ss_sp: ptr::with_exposed_provenance_mut(alternate as usize),
@@ -257,7 +256,7 @@ fn interrupt_everywhere(via: Via, free: u32) -> bool {
     if world.all_records(1).iter().any(is_epoch) {
         return false;
     }
-    // The three calls from here, and those of the handler before one of them.
+    // The three calls from here, and the handler's calls before one of them.
     let mut found = stacks(&world, "interrupted").into_iter().peekable();
     let mut unknown = 0;
     for (at, was_met) in expected {
@@ -277,7 +276,7 @@ fn interrupt_everywhere(via: Via, free: u32) -> bool {
             }
         }
         unknown += usize::from(middle[0].1 == 0);
-        // Where no register is free, the time is read too late for readers to see it.
+        // If no register is free, the time is read too late for readers to see it.
         if free != 0 {
             assert!([0, top - 4096].contains(&middle[0].1), "{middle:x?} {what}");
         }

@@ -22,10 +22,10 @@ use hodo_trace::testing::Builder;
 const ISLAND: u64 = 1 << 20;
 const PAGE: usize = 4096;
 
-/// Functions of this program are patched by one test at a time.
+/// Only one test at a time patches functions of this program.
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// What is recorded of one function.
+/// What is recorded for one function.
 #[derive(Debug, Clone)]
 pub struct Site {
     pub name: &'static str,
@@ -33,7 +33,7 @@ pub struct Site {
     pub filter: bool,
 }
 
-/// A site at the beginning of a function, of which this many bytes are displaced; the jump takes `via`.
+/// A site at the beginning of a function that displaces this many bytes; the jump uses `via`.
 pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Site {
     let at = function as u64;
     // t1
@@ -69,7 +69,7 @@ pub fn address(function: *const ()) -> usize {
     function.expose_provenance()
 }
 
-/// Records have the time.
+/// Options for records with times.
 pub fn timed() -> Recording {
     Recording {
         timed: true,
@@ -78,7 +78,7 @@ pub fn timed() -> Recording {
 }
 
 impl Site {
-    /// With registers that are free before the body and after it.
+    /// Sets the registers that are free before the body and after it.
     pub fn free(mut self, before: u32, after: u32) -> Self {
         self.plan.free = before;
         self.plan.free_after = after;
@@ -86,7 +86,7 @@ impl Site {
     }
 }
 
-/// One record: what kind it is, of which function, bits of the stack pointer, time.
+/// One record: its kind and function, bits of the stack pointer, time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     pub kind: u32,
@@ -108,9 +108,9 @@ pub struct World {
     without_exit: HashSet<u32>,
     undo: Vec<(u64, Vec<u8>)>,
     threads: u64,
-    /// What was written at last.
+    /// What was written last.
     pub patches: Patches,
-    /// Memory within the reach of short jumps can be had.
+    /// Whether memory within reach of short jumps can be mapped.
     pub has_places: bool,
 }
 
@@ -125,28 +125,28 @@ fn map(at: u64, len: u64, executable: bool) -> Option<u64> {
         libc::MAP_FIXED_NOREPLACE
     };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-    // SAFETY: new memory, or none.
+    // SAFETY: it maps new memory, or none.
     let got = unsafe { libc::mmap(at as *mut c_void, len as usize, protection, flags, -1, 0) };
     if got == libc::MAP_FAILED {
         return None;
     }
     if at != 0 && got.addr() as u64 != at {
-        // The emulator does not know that it may not be elsewhere.
+        // The emulator does not know that the address is mandatory.
         unmap(got.addr() as u64, len);
         return None;
     }
     Some(got.expose_provenance() as u64)
 }
 
-/// Gives memory back.
+/// Unmaps memory.
 pub fn unmap(at: u64, len: u64) {
     let at = ptr::with_exposed_provenance_mut::<c_void>(at as usize);
-    // SAFETY: memory that was mapped here, and that nobody uses any more.
+    // SAFETY: the memory was mapped here, and nobody uses it any more.
     let result = unsafe { libc::munmap(at, len as usize) };
     assert_eq!(result, 0);
 }
 
-/// Memory for an island near an address.
+/// Maps memory for an island near an address.
 fn near(here: u64, len: u64) -> u64 {
     let here = here & !0xFFFF;
     (1..400)
@@ -155,7 +155,7 @@ fn near(here: u64, len: u64) -> u64 {
         .expect("memory near the program")
 }
 
-/// The word that has the address of a thread's control block.
+/// The word that holds the address of a thread's control block.
 fn block_word() -> *mut u64 {
     let tp: usize;
     // SAFETY: only reads the thread pointer.
@@ -163,12 +163,12 @@ fn block_word() -> *mut u64 {
     ptr::with_exposed_provenance_mut(tp - 8)
 }
 
-/// Writes code of this program, so that the emulator sees it, too.
+/// Writes code of this program in a way that the emulator notices.
 pub fn write_code(at: u64, bytes: &[u8]) {
     let start = at as usize & !(PAGE - 1);
     let len = (at as usize + bytes.len()).next_multiple_of(PAGE) - start;
     let page = ptr::with_exposed_provenance_mut::<c_void>(start);
-    // SAFETY: pages of code, which stay executable; what is written are whole patches that no thread is executing.
+    // SAFETY: these are pages of code, which stay executable; whole patches are written that no thread is executing.
     unsafe {
         let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         assert_eq!(libc::mprotect(page, len, all), 0);
@@ -184,33 +184,33 @@ pub fn write_code(at: u64, bytes: &[u8]) {
 }
 
 fn read(at: u64, len: usize) -> &'static [u8] {
-    // SAFETY: code of this program, or memory of a world.
+    // SAFETY: it is code of this program, or memory of a world.
     unsafe { std::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), len) }
 }
 
 impl World {
-    /// With this many chunks.
+    /// Makes a world with this many chunks.
     pub fn new(recording: Recording, chunks: u64) -> Self {
         Self::near_to(recording, chunks, address(leave as *const ()) as u64)
     }
 
-    /// With an island near an address.
+    /// Makes one with an island near an address.
     pub fn near_to(recording: Recording, chunks: u64, here: u64) -> Self {
         Self::with_island(recording, chunks, 0, || near(here, ISLAND))
     }
 
-    /// Where handlers of signals return to an address.
+    /// Makes one in which signal handlers return to an address.
     pub fn with_signals(recording: Recording, chunks: u64, signal_return: u64) -> Self {
         let here = address(leave as *const ()) as u64;
         Self::with_island(recording, chunks, signal_return, || near(here, ISLAND))
     }
 
-    /// With an island that no jump of the program reaches.
+    /// Makes one with an island that no jump of the program reaches.
     pub fn far(recording: Recording, chunks: u64) -> Self {
         Self::far_from(recording, chunks, address(leave as *const ()) as u64)
     }
 
-    /// With an island that no jump at an address reaches.
+    /// Makes one with an island that no jump at an address reaches.
     pub fn far_from(recording: Recording, chunks: u64, here: u64) -> Self {
         let here = here & !0xFFFF;
         let base = || {
@@ -272,15 +272,15 @@ impl World {
         unsafe { ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(u8::from(on)) }
     }
 
-    /// A control block for the present thread, whose stack has a shadow: its address.
+    /// Makes a control block for the current thread, whose stack has a shadow. Returns its address.
     pub fn enter(&mut self, task: u32) -> u64 {
         let here = (&raw const task).addr() as u64;
         let lo = (here - (1 << 20)) & !0xFFFF;
         let len = (here + (1 << 16)).next_multiple_of(1 << 16) - lo;
-        // After it is the list of what the agent maps. The distance is no multiple of a page.
+        // The list of what the agent maps comes after it. The distance is no multiple of a page.
         let at = (lo - SHADOW_DISTANCE) & !0xFFF;
         let whole = (at, len + 8192);
-        // Threads may have the stacks of others that have ended.
+        // Threads may reuse the stacks of others that have ended.
         if !self.mapped.contains(&whole) {
             map(whole.0, whole.1, false).expect("a shadow");
             self.mapped.push(whole);
@@ -291,7 +291,7 @@ impl World {
         block
     }
 
-    /// A control block for the present thread: its address.
+    /// Makes a control block for the current thread. Returns its address.
     pub fn enter_without_shadow(&mut self, task: u32) -> u64 {
         let block = self.events + (tcb::FIRST + self.threads) * tcb::SIZE;
         self.threads += 1;
@@ -350,7 +350,7 @@ impl World {
         assert_eq!(self.patches.failed, []);
     }
 
-    /// Names for ids, which are returned.
+    /// Adds names for ids, and returns the ids.
     pub fn names(&mut self, names: impl Iterator<Item = String>) -> Range<u32> {
         let first = self.names.len() as u32 + 1;
         self.names.extend(names);
@@ -396,14 +396,14 @@ impl World {
         self.patches = patches;
     }
 
-    /// Gives the code its own bytes back.
+    /// Restores the original code.
     pub fn restore(&mut self) {
         for (at, bytes) in self.undo.drain(..).rev() {
             write_code(at, &bytes);
         }
     }
 
-    /// Hooks a function of a library, by a second island. Its code has this many bytes at most.
+    /// Hooks a library function through a second island. Its code is at most this many bytes long.
     pub fn hook(&mut self, hook: Hook, name: &std::ffi::CStr, len: u64) {
         self.hook_at(hook, symbol(name), len);
     }
@@ -436,7 +436,7 @@ impl World {
         }
     }
 
-    /// Where the islands are.
+    /// The addresses of the islands.
     pub fn islands(&self) -> Vec<Range<u64>> {
         let islands = [Some(&self.island), self.second.as_ref()];
         let range = |island: &Island| island.base..island.base + ISLAND;
@@ -448,18 +448,18 @@ impl World {
         self.island.stubs[0]
     }
 
-    /// Code as it is.
+    /// Code as it is now.
     pub fn code(&self, at: u64, len: usize) -> Vec<u8> {
         read(at, len).to_vec()
     }
 
-    /// The code of the first stub, without what it has displaced.
+    /// The code of the first stub, without the instructions that it has displaced.
     pub fn stub_code(&self) -> Vec<u8> {
         let stub = self.stub();
         self.code(stub.start, (stub.body - stub.start) as usize)
     }
 
-    /// The words that a task has recorded, chunk after chunk, without holes.
+    /// The words that a task has recorded, chunk by chunk, without holes.
     pub fn words(&self, task: u32) -> Vec<u64> {
         let mut words = Vec::new();
         let used = self
@@ -476,7 +476,7 @@ impl World {
         words
     }
 
-    /// The records of a task, without those of new epochs: the emulator's counter is fast.
+    /// The records of a task, without those of new epochs, because the emulator's counter is fast.
     pub fn records(&self, task: u32) -> Vec<Record> {
         let mut records = self.all_records(task);
         records.retain(|record| record.kind != record::SPECIAL);
@@ -497,7 +497,7 @@ impl World {
         self.words(task).into_iter().map(record).collect()
     }
 
-    /// The records of a task as a text: names with `+` for entries, `-` for exits, `>` for jumps.
+    /// The records of a task as text: names with `+` for entries, `-` for exits, `>` for jumps.
     pub fn text(&self, task: u32) -> String {
         let words: Vec<_> = self
             .records(task)
@@ -510,9 +510,9 @@ impl World {
         words.join(" ")
     }
 
-    /// The whole as a trace.
+    /// The whole recording as a trace.
     pub fn read(&self, name: &str, tasks: u32) -> Trace {
-        // Of this source tree: others may run the same tests.
+        // In this source tree: others may run the same tests.
         let place =
             option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let directory = place.join(format!("stubs-{name}"));
@@ -531,9 +531,9 @@ impl World {
     }
 }
 
-/// The present thread has no control block any more.
+/// Removes the current thread's control block.
 pub fn leave() {
-    // SAFETY: the thread's own word.
+    // SAFETY: it is the thread's own word.
     unsafe { block_word().write(0) };
 }
 
@@ -548,15 +548,15 @@ impl Drop for World {
     }
 }
 
-/// The address of a function of a library.
+/// The address of a library function.
 pub fn symbol(name: &std::ffi::CStr) -> u64 {
-    // SAFETY: looks for a symbol.
+    // SAFETY: it looks up a symbol.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     assert!(!found.is_null(), "{name:?}");
     found.addr() as u64
 }
 
-/// Memory for a jump.
+/// Maps memory for a jump.
 fn place(range: &Range<u64>) -> Option<u64> {
     let first = range.start.next_multiple_of(PAGE as u64);
     (first..range.end)
@@ -567,7 +567,7 @@ fn place(range: &Range<u64>) -> Option<u64> {
 /// The time counter.
 pub fn time() -> u64 {
     let time: u64;
-    // SAFETY: only reads the time.
+    // SAFETY: it only reads the time.
     unsafe { std::arch::asm!("rdtime {}", out(reg) time) };
     time
 }

@@ -1,5 +1,5 @@
-//! Writes programs in C that have all that compilers make something special of: tables, computed jumps, loops at a
-//! function's start, tail calls, arguments and results of all kinds, calls of libraries.
+//! Writes C programs with everything that compilers treat specially: tables, computed jumps, loops at a function's
+//! start, tail calls, all kinds of arguments and results, library calls.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// What all programs begin with. Each call takes fuel, so that they end.
+/// What all programs begin with. Each call uses up fuel, so that they end.
 const HEAD: &str = "
 typedef unsigned long word;
 struct pair { long a, b; };
@@ -45,7 +45,7 @@ __attribute__((visibility(\"default\"))) long gen_counts[256];
 #define CALL(x) (fuel-- > 0 ? (x) : 1)
 ";
 
-/// A program of this many functions, `gen_0` and so on, and of `gen_all`, which calls them.
+/// A program of this many functions, `gen_0` and so on, and `gen_all`, which calls them.
 pub fn program(random: &mut Random, count: u64, counted: bool, nested: bool) -> String {
     let mut text = String::from(HEAD);
     for index in 0..count {
@@ -95,7 +95,7 @@ struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// A number, large at times.
+    /// A number, sometimes large.
     fn number(&mut self) -> i64 {
         let bits = self.random.pick(&[3, 6, 12, 20, 40]);
         self.random.below(1 << bits) as i64 - (1 << (bits - 1))
@@ -124,7 +124,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A function to call. Compilers make loops of calls of the same function, which are not to be counted.
+    /// A function to call. Compilers turn calls of the same function into loops, which would not count.
     fn other(&mut self) -> u64 {
         let other = self.random.below(self.count);
         match self.counted && other == self.index {
@@ -196,7 +196,7 @@ impl Writer<'_> {
         );
     }
 
-    /// A body of one line: a leaf, a loop at the start, or a call at the end.
+    /// A one-line body: a leaf, a loop at the start, or a call at the end.
     fn short(&mut self, kind: u64, parts: &Parts) -> String {
         let Parts {
             value,
@@ -246,7 +246,7 @@ impl Writer<'_> {
         body
     }
 
-    /// A function with helpers before it, which have arguments of many kinds.
+    /// A function preceded by helpers with many kinds of arguments.
     fn helped(&mut self, kind: u64, parts: &Parts) -> (String, String) {
         let index = self.index;
         let Parts {
@@ -313,7 +313,7 @@ impl Writer<'_> {
         (before, body)
     }
 
-    /// A body with a function in it, or with an array of a length that varies.
+    /// A body that contains a function, or an array of variable length.
     fn with_stack(&mut self, parts: &Parts) -> String {
         let Parts { other, some, .. } = parts;
         match self.nested && self.random.one_in(2) {
@@ -358,9 +358,9 @@ fn labels(kind: u64, parts: &Parts) -> String {
     }
 }
 
-/// What the bodies of a function are made of.
+/// The parts that the bodies of a function are built from.
 struct Parts {
-    /// Two operations deep.
+    /// An expression two operations deep.
     value: String,
     other: String,
     some: String,

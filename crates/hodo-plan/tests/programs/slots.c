@@ -1,4 +1,4 @@
-// Calls of libraries, which are built to go through slots without the procedure linkage table.
+// Calls into libraries that are built to go through slots, without the procedure linkage table.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ __attribute__((noinline)) char *jumps(const char *text) {
     return strdup(text);
 }
 
-// The address of a function that is no call.
+// The address of a function, which is not a call.
 __attribute__((noinline)) int (*picks(int n))(const char *) {
     return n ? puts : system;
 }

@@ -1,10 +1,10 @@
-// Functions of few instructions.
+// Very short functions.
 
 #include <stdio.h>
 
 int odd(unsigned n);
 
-// By each other, by jumps.
+// They jump to each other.
 __attribute__((noinline)) int even(unsigned n) {
     return n == 0 ? 1 : odd(n - 1);
 }

@@ -12,12 +12,12 @@ use skipped::skip;
 
 const COMPILER: &str = "riscv64-linux-gnu-gcc";
 
-/// Compiles or assembles a program; nothing if there is no compiler.
+/// Compiles or assembles a program; `None` if there is no compiler.
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     compile_with(COMPILER, name, source, flags)
 }
 
-/// The same by another compiler.
+/// Like [`compile`], with another compiler.
 pub fn compile_with(compiler: &str, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("riscv64");
     std::fs::create_dir_all(&directory).expect("a directory for programs");
@@ -54,7 +54,7 @@ pub fn symbol(bytes: &[u8], name: &str) -> u64 {
     symbol.unwrap_or_else(|| panic!("no {name}")).address()
 }
 
-/// Libraries of the cross compiler; none if it is not there.
+/// Libraries of the cross compiler; none if it is not installed.
 pub fn libraries() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = [
         "libc.so.6",
