@@ -81,8 +81,8 @@ fn fork(child: impl FnOnce() -> i32) -> i32 {
 }
 
 #[test]
-fn children_have_keys_of_their_own() {
-    if !alone("children_have_keys_of_their_own") {
+fn children_have_their_own_keys() {
+    if !alone("children_have_their_own_keys") {
         return;
     }
     for round in 0..100 {

@@ -31,7 +31,7 @@ fn data_that_leads_into_instructions_is_no_table() {
 }
 
 #[test]
-fn what_is_before_other_data_is_a_table() {
+fn distances_before_other_data_are_a_table() {
     let Some(bytes) = library("table") else {
         return;
     };

@@ -39,7 +39,7 @@ fn islands() -> impl Iterator<Item = &'static Island> {
         .filter_map(|island| unsafe { island.load(Ordering::Acquire).as_ref() })
 }
 
-/// Whether an address is in one of our islands.
+/// Returns whether an address is in one of our islands.
 pub(super) fn contains(addr: u64) -> bool {
     start(addr).is_some()
 }

@@ -2,7 +2,7 @@
 //!
 //! The first instruction becomes a breakpoint. Then the rest is written; places at which an instruction of the program
 //! begins are written first, as breakpoints. Then the breakpoint is replaced. Between these steps each processor
-//! executes a serializing instruction. So a thread that stands in the middle of the overwritten bytes reaches a
+//! executes a serializing instruction. So a thread in the middle of the overwritten bytes reaches a
 //! breakpoint, however late: those places stay breakpoints as long as the jump is there.
 
 use alloc::vec::Vec;

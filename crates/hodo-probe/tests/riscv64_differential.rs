@@ -99,7 +99,7 @@ fn state(random: &mut Random, insn: &Insn) -> State {
     state
 }
 
-/// Whether an instruction leaves alone what threads and signals need, and everything else that is not random here.
+/// Returns whether an instruction leaves alone what threads and signals need, and everything else that is not random here.
 fn is_good(insn: &Insn) -> bool {
     const FIXED: u32 = 1 << 2 | 1 << 3 | 1 << 4;
     let moves_stack = insn.writes().x & FIXED != 0;

@@ -60,7 +60,7 @@ fn me() -> u64 {
     (sys::process() as u64) << 32 | u64::from(sys::thread())
 }
 
-/// Lets others go on.
+/// Lets other threads run.
 #[cfg(target_os = "linux")]
 pub fn pause() {
     sys::yield_now();
@@ -72,7 +72,7 @@ fn me() -> u64 {
     1 << 32 | 1
 }
 
-/// Lets others go on.
+/// Lets other threads run.
 #[cfg(not(target_os = "linux"))]
 pub fn pause() {
     core::hint::spin_loop();

@@ -21,7 +21,7 @@ const ROUNDS: u64 = if cfg!(target_arch = "x86_64") {
     200
 };
 
-/// Whether the processor has all registers that the programs use on x86-64.
+/// Returns whether the processor has all registers that the programs use on x86-64.
 #[cfg(target_arch = "x86_64")]
 fn has_avx() -> bool {
     std::arch::is_x86_feature_detected!("avx")

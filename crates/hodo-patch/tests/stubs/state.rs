@@ -104,7 +104,7 @@ fn stubs_and_agent_have_no_floating_point_and_keep_all_vectors_if_any() {
 }
 
 #[test]
-fn threads_have_tasks_of_their_own() {
+fn threads_have_their_own_tasks() {
     let mut world = World::new(timed(), 16);
     world.trace(&[site("fib", address(fib as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
     let world = std::sync::Mutex::new(world);

@@ -21,7 +21,7 @@ unsafe extern "C" {
 }
 
 #[test]
-fn a_count_goes_on_whatever_else_is_probed() {
+fn counts_continue_whatever_else_is_probed() {
     let _alone = alone();
     let at = test_compares as *const () as u64;
     let after = place(test_compares as *const (), 1);

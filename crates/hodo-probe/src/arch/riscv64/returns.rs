@@ -63,7 +63,7 @@ pub(super) struct Emitted {
     pub guard: (u64, u64),
 }
 
-/// The code between the entry's handlers and the body, which follows directly. It stands at `at`.
+/// The code between the entry's handlers and the body, which follows directly. It is placed at `at`.
 ///
 /// The shadow of `ra` is as far below the word under the stack pointer as the window says.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {

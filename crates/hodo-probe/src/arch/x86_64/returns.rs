@@ -43,7 +43,7 @@ pub(super) struct Emitted {
     pub frames: [u64; 2],
 }
 
-/// The code between the entry's handlers and the body, which follows directly. It stands at `at`.
+/// The code between the entry's handlers and the body, which follows directly. It is placed at `at`.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     let low = crate::returns::window().low;
     let mut code: Vec<u8> = Vec::new();

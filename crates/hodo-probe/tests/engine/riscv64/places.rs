@@ -16,7 +16,7 @@ unsafe extern "C" {
 
 /// Calls code in the middle of a function.
 fn call(at: u64, n: u64) -> u64 {
-    // SAFETY: what is there is a function of a number, without its first instructions.
+    // SAFETY: the code there is a function of one number without its first instructions.
     unsafe { std::mem::transmute::<usize, extern "C" fn(u64) -> u64>(at as usize)(n) }
 }
 

@@ -83,7 +83,7 @@ fn instructions_that_cannot_be_probed_say_why() {
     assert_eq!((text(exchange, 4), text(exchange, 5)), (Ok(()), Ok(())));
     let mut word = 5;
     let probe = register(&request(place(exchange, 4)).count()).expect("it can be probed");
-    // SAFETY: a word of its own.
+    // SAFETY: it gets its own word.
     assert_eq!(unsafe { test_exchange(&raw mut word, 5) }, 6);
     assert_eq!((word, probe.count()), (6, 1));
 }
