@@ -2,7 +2,7 @@
 
 macro_rules! events {
     ($dollar:tt $($name:ident $level:ident;)*) => {$(
-        #[doc = concat!("`tracing::", stringify!($name), "!` behind a static key: with the same arguments.")]
+        #[doc = concat!("`tracing::", stringify!($name), "!` with a static key in front; takes the same arguments.")]
         #[macro_export]
         macro_rules! $name {
             ($dollar($arguments:tt)*) => {
@@ -16,7 +16,7 @@ macro_rules! events {
 
 macro_rules! spans {
     ($dollar:tt $($name:ident $level:ident;)*) => {$(
-        #[doc = concat!("`tracing::", stringify!($name), "!` behind a static key: with the same arguments.")]
+        #[doc = concat!("`tracing::", stringify!($name), "!` with a static key in front; takes the same arguments.")]
         #[macro_export]
         macro_rules! $name {
             ($dollar($arguments:tt)*) => {

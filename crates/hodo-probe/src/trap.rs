@@ -54,17 +54,17 @@ pub(super) fn pass(context: &mut Context) -> bool {
         if !done {
             return false;
         }
-        // The list stays valid: whatever made the thread busy keeps it. If the thread is not known to be busy, nobody
-        // waits for it.
+        // The list stays valid: whatever made the thread busy keeps it. Otherwise `threads::wait` would not wait for this
+        // thread.
         site.nodes().for_each(miss);
         site.return_nodes().for_each(miss);
         return true;
     }
-    let behind = || {
+    let after = || {
         let piece = islands::piece(addr).filter(|piece| piece.trap == Some(addr))?;
         Some(piece.site.next())
     };
-    let to = INSIDE.get(addr).or(site.map(|_| addr)).or_else(behind);
+    let to = INSIDE.get(addr).or(site.map(|_| addr)).or_else(after);
     if let Some(to) = to {
         context.set_pc(to);
     }

@@ -34,7 +34,7 @@ __attribute__((noinline, noclone)) long touched(long x) {
 enum { CONTROL = 32, LONGEST = 32 * 8192 };
 
 // with_vectors(before, after, stack, x): calls touched(x) on that stack, with these registers. Returns what it returns.
-long with_vectors(const void *before, void *behind, void *stack, long x);
+long with_vectors(const void *before, void *after, void *stack, long x);
 long on_stack(void *stack, long x);
 long vector_len(void);
 
@@ -131,7 +131,7 @@ static void check(const char *what, int first, int count) {
     static __thread struct {
         unsigned long control[CONTROL / 8];
         unsigned char registers[LONGEST];
-    } before, behind;
+    } before, after;
     // 16 bits, two registers; 8 bits, a half; 64 bits, eight.
     static const unsigned long types[][2] = {{5, 0x09}, {3, 0xC7}, {2, 0x1B}};
     unsigned long bytes = CONTROL + 32 * vector_len();
@@ -144,13 +144,13 @@ static void check(const char *what, int first, int count) {
             memcpy(before.control, control, sizeof control);
             for (unsigned long n = 0; n < sizeof before.registers; n++)
                 before.registers[n] = n * 37 ^ i * 11 ^ again;
-            memset(&behind, 0, bytes);
+            memset(&after, 0, bytes);
             sink = 0;
-            if (with_vectors(&before, &behind, stack, i) != i * 3 + i % 2)
+            if (with_vectors(&before, &after, stack, i) != i * 3 + i % 2)
                 wrong++;
-            if (memcmp(&before, &behind, bytes) && wrong++ < 3) {
+            if (memcmp(&before, &after, bytes) && wrong++ < 3) {
                 unsigned long at = 0;
-                while (((char *)&before)[at] == ((char *)&behind)[at])
+                while (((char *)&before)[at] == ((char *)&after)[at])
                     at++;
                 printf("%s: stack %d, call %d: byte %lu differs\n", what, i, again, at);
             }

@@ -336,7 +336,7 @@ fn impossible_actions_are_reported() {
         )
     };
     // Instructions of RISC-V begin at even addresses.
-    let behind = entry(file) + if cfg!(target_arch = "riscv64") { 4 } else { 1 };
+    let after_entry = entry(file) + if cfg!(target_arch = "riscv64") { 4 } else { 1 };
     let all = [
         (
             format!("p:a {file}:values enable:b"),
@@ -371,7 +371,7 @@ fn impossible_actions_are_reported() {
             "no byte 0x7fffffff of the file is in memory",
         ),
         (
-            format!("{file}:{behind:#x} return:1"),
+            format!("{file}:{after_entry:#x} return:1"),
             "is not the first instruction of a function",
         ),
     ];

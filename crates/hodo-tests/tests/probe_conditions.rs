@@ -162,11 +162,11 @@ fn fits(pattern: &[u8], text: &[u8]) -> bool {
     if first == b'*' {
         return (0..=text.len()).any(|skipped| fits(rest, &text[skipped..]));
     }
-    let Some((&byte, behind)) = text.split_first() else {
+    let Some((&byte, remaining)) = text.split_first() else {
         return false;
     };
     match first {
-        b'?' => fits(rest, behind),
+        b'?' => fits(rest, remaining),
         b'[' => {
             let end = rest.iter().position(|&c| c == b']').expect("a class ends");
             let (inside, after) = (&rest[..end], &rest[end + 1..]);
@@ -174,9 +174,9 @@ fn fits(pattern: &[u8], text: &[u8]) -> bool {
                 Some(inside) => (true, inside),
                 None => (false, inside),
             };
-            inside.contains(&byte) != none && fits(after, behind)
+            inside.contains(&byte) != none && fits(after, remaining)
         }
-        first => first == byte && fits(rest, behind),
+        first => first == byte && fits(rest, remaining),
     }
 }
 
