@@ -66,6 +66,7 @@ impl Iterator for Steps<'_> {
 #[derive(Default)]
 pub struct Room {
     pub(crate) riscv64: Vec<riscv64::scan::Scanned>,
+    pub(crate) kept: riscv64::decode::kept::Kept,
     pub(crate) aarch64: Vec<aarch64::scan::Scanned>,
 }
 

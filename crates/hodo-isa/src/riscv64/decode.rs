@@ -5,6 +5,7 @@ use super::regs::{Registers, state};
 mod base;
 mod compressed;
 mod float;
+pub(crate) mod kept;
 pub mod operand;
 mod rows;
 mod vector;

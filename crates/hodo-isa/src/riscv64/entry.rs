@@ -142,6 +142,9 @@ pub(crate) fn link_use(
         else {
             continue;
         };
+        if ways.seen[offset / 2] & 1 << held as u8 != 0 {
+            continue;
+        }
         match scanned.binary_search_by_key(&at, |scanned| scanned.insn.addr) {
             Ok(index) => ways.pass(scanned[index..].iter(), held, state),
             // The middle of an instruction.

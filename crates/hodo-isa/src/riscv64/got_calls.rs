@@ -23,15 +23,17 @@ const TEMPORARY: u32 = 0xF000_0060 | 1 << RA;
 /// are no instructions, but look like these.
 #[must_use]
 pub fn loads(code: &[u8], addr: u64) -> Vec<(u64, u64)> {
-    let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
-    let starts = (0..code.len().saturating_sub(PAIR - 1)).step_by(2);
-    starts
-        .filter_map(|at| {
-            // The opcode is in the lowest bits, so most places take one look.
-            if code[at] & 0x7F != 0x17 {
-                return None;
-            }
-            let (upper, lower) = (word(at), word(at + 4));
+    let halves = code.as_chunks::<2>().0.iter().enumerate();
+    halves
+        // The opcode is in the lowest bits, so most places take one look.
+        .filter(|(_, half)| half[0] & 0x7F == 0x17)
+        .filter_map(|(index, _)| {
+            let at = index * 2;
+            let pair: &[u8; PAIR] = code.get(at..)?.first_chunk()?;
+            let [upper, lower] = [0, 4].map(|from| {
+                let [a, b, c, d] = [0, 1, 2, 3].map(|byte| pair[from + byte]);
+                u32::from_le_bytes([a, b, c, d])
+            });
             let register = upper >> 7 & 31;
             let loads = 3 << 12 | 3 | register << 7 | register << 15;
             let found = register != ZERO.into() && lower & 0xF_FFFF == loads;

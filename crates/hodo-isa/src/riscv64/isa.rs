@@ -53,7 +53,8 @@ impl InstructionSet for Riscv64 {
         room: &'a mut Room,
     ) -> Read<'a> {
         room.riscv64.clear();
-        let sweep = scan::Sweep::with_globals(code, addr, globals);
+        room.kept.prepare();
+        let sweep = scan::Sweep::by(&mut room.kept, code, addr, globals);
         sweep.for_each(|insn| room.riscv64.push(insn));
         Read {
             code,

@@ -5,6 +5,7 @@ pub use crate::linked::Flow;
 
 use super::decode::Insn;
 use super::decode::Kind;
+use super::decode::kept::{Decode, Fresh};
 use super::decode::operand::{imm_b, imm_i, imm_j, imm_u};
 use super::regs::{GP, SP, ZERO, is_link};
 
@@ -185,8 +186,9 @@ impl Values {
 }
 
 /// Goes through code, instruction by instruction; after bytes that are none it goes on by the length that they tell.
-pub struct Sweep<'a> {
+pub struct Sweep<'a, D = Fresh> {
     code: &'a [u8],
+    decode: D,
     addr: u64,
     known: Values,
     /// What the global pointer holds.
@@ -199,21 +201,27 @@ impl<'a> Sweep<'a> {
     /// Starts at the first byte of `code`, whose address is `addr`.
     #[must_use]
     pub fn new(code: &'a [u8], addr: u64) -> Self {
-        Self {
-            code,
-            addr,
-            known: Values::NONE,
-            globals: None,
-            pair: None,
-        }
+        Self::by(Fresh, code, addr, None)
     }
 
     /// Starts where the global pointer is known, which is the same in all code of an executable.
     #[must_use]
     pub fn with_globals(code: &'a [u8], addr: u64, globals: Option<u64>) -> Self {
-        let mut sweep = Self::new(code, addr);
-        sweep.globals = globals;
-        sweep
+        Self::by(Fresh, code, addr, globals)
+    }
+}
+
+impl<'a, D> Sweep<'a, D> {
+    /// The same, and says how to decode.
+    pub(crate) fn by(decode: D, code: &'a [u8], addr: u64, globals: Option<u64>) -> Self {
+        Self {
+            code,
+            decode,
+            addr,
+            known: Values::NONE,
+            globals,
+            pair: None,
+        }
     }
 
     /// What `distance` from a register is.
@@ -252,7 +260,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-impl Iterator for Sweep<'_> {
+impl<D: Decode> Iterator for Sweep<'_, D> {
     type Item = Scanned;
 
     #[inline]
@@ -260,7 +268,7 @@ impl Iterator for Sweep<'_> {
         if self.code.is_empty() {
             return None;
         }
-        let insn = Insn::new(self.code, self.addr);
+        let (insn, (reads, writes)) = self.decode.decode(self.code, self.addr);
         self.code = &self.code[usize::from(insn.len)..];
         self.addr = insn.end();
 
@@ -292,7 +300,6 @@ impl Iterator for Sweep<'_> {
             }
         };
 
-        let (reads, writes) = insn.general();
         self.known.keep(!writes);
         if writes & 1 << insn.rd() != 0 {
             self.known.set(insn.rd(), result);
@@ -352,18 +359,22 @@ pub fn got_jumps(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)
 /// What the global pointer holds, by the instructions that set it, if code of a section does: `auipc gp; addi gp, gp`.
 #[must_use]
 pub fn globals(code: &[u8], addr: u64) -> Option<u64> {
-    // Wherever instructions begin.
-    let starts = (0..code.len().saturating_sub(7)).step_by(2);
-    let word = |at: usize| u32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
     const UPPER: u32 = (GP as u32) << 7 | 0x17;
     const LOWER: u32 = (GP as u32) << 15 | (GP as u32) << 7 | 0x13;
-    starts
-        .filter(|&at| word(at) & 0xFFF == UPPER && word(at + 4) & 0xF_FFFF == LOWER)
+    let word = |at: usize| {
+        let bytes = code.get(at..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |&bytes| u32::from_le_bytes(bytes))
+    };
+    // Wherever instructions begin.
+    let halves = code.as_chunks::<2>().0.iter().enumerate();
+    halves
+        .filter(|&(_, half)| u32::from(u16::from_le_bytes(*half)) & 0xFFF == UPPER)
+        .map(|(index, _)| index * 2)
+        .find(|at| word(at + 4) & 0xF_FFFF == LOWER)
         .map(|at| {
             let upper = (addr + at as u64).wrapping_add_signed(imm_u(word(at)));
             upper.wrapping_add_signed(imm_i(word(at + 4)))
         })
-        .next()
 }
 
 /// Fills `len` bytes, an even number, with as few `nop`s as there can be.
