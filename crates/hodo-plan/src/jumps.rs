@@ -2,7 +2,10 @@
 
 use hodo_isa::code::{Flow, InstructionSet, Origin, Reference, Step};
 
+use std::ops::Range;
+
 use crate::image::Text;
+use crate::nodes::{Code, Node};
 use crate::pieces::Piece;
 use crate::survey::Survey;
 
@@ -22,28 +25,104 @@ pub(crate) struct Jumps {
     pub computed: bool,
 }
 
+/// The instructions of a piece, in order.
+pub(crate) trait Insns {
+    fn count(&self) -> usize;
+    /// Where one of them is.
+    fn range(&self, at: usize) -> Range<u64>;
+    fn is_padding(&self, at: usize) -> bool;
+    /// Whether control never goes on from it to the next.
+    fn is_end(&self, at: usize) -> bool;
+    fn is_indirect_jump(&self, at: usize) -> bool;
+    /// Those that branch or jump to one.
+    fn sources(&self, to: usize) -> Vec<usize>;
+}
+
+impl Insns for &[Step] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn range(&self, at: usize) -> Range<u64> {
+        self[at].addr..self[at].end()
+    }
+
+    fn is_padding(&self, at: usize) -> bool {
+        self[at].padding
+    }
+
+    fn is_end(&self, at: usize) -> bool {
+        self[at].flow.is_end()
+    }
+
+    fn is_indirect_jump(&self, at: usize) -> bool {
+        self[at].flow == Flow::IndirectJump
+    }
+
+    fn sources(&self, to: usize) -> Vec<usize> {
+        let start = self[to].addr;
+        let leads =
+            |step: &Step| matches!(step.flow, Flow::Branch(to) | Flow::Jump(to) if to == start);
+        let sources = self.iter().enumerate();
+        sources
+            .filter(|(_, step)| leads(step))
+            .map(|(at, _)| at)
+            .collect()
+    }
+}
+
+impl Insns for (&Piece, Code<'_>) {
+    fn count(&self) -> usize {
+        self.1.nodes.len()
+    }
+
+    fn range(&self, at: usize) -> Range<u64> {
+        let (piece, code) = self;
+        let start = |node: &Node| piece.start + node.at();
+        start(&code.nodes[at])..code.nodes.get(at + 1).map_or(piece.end, start)
+    }
+
+    fn is_padding(&self, at: usize) -> bool {
+        self.1.nodes[at].is_padding()
+    }
+
+    fn is_end(&self, at: usize) -> bool {
+        self.1.nodes[at].is_end()
+    }
+
+    fn is_indirect_jump(&self, at: usize) -> bool {
+        self.1.nodes[at].is_indirect_jump()
+    }
+
+    fn sources(&self, to: usize) -> Vec<usize> {
+        let sources = self.1.nodes.iter().enumerate();
+        let sources = sources.filter(|(_, node)| node.target() == Some(to));
+        sources.map(|(at, _)| at).collect()
+    }
+}
+
 impl Jumps {
     /// Looks at the indirect jumps among the instructions of a piece.
-    pub fn of(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>, steps: &[Step]) -> Self {
+    pub fn of(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>, insns: &impl Insns) -> Self {
         let isa = survey.image.isa;
-        let ways = Ways { isa, steps, text };
+        let ways = Ways { isa, insns, text };
         let mut jumps = Self::default();
-        for (index, step) in steps.iter().enumerate() {
-            if step.flow != Flow::IndirectJump {
+        for index in 0..insns.count() {
+            if !insns.is_indirect_jump(index) {
                 continue;
             }
-            let code = text.slice(step.addr, step.end());
+            let Range { start, end } = insns.range(index);
+            let code = text.slice(start, end);
             let by_slot = isa
-                .sweep(code, step.addr)
+                .sweep(code, start)
                 .next()
                 .is_some_and(|insn| matches!(insn.reference, Reference::Memory(_)));
             if by_slot {
                 continue;
             }
-            let from = steps[index.saturating_sub(LOOK_BACK)].addr;
+            let from = insns.range(index.saturating_sub(LOOK_BACK)).start;
             match ways.trace(&mut vec![index], &mut { PATHS }) {
-                Origin::Table
-                    if table_is_own(text.slice(from, step.end()), from, survey, piece) => {}
+                Origin::Table if table_is_own(text.slice(from, end), from, survey, piece) => {}
                 Origin::Loaded | Origin::Table => jumps.any = true,
                 Origin::Distances => {
                     jumps.any = true;
@@ -57,19 +136,19 @@ impl Jumps {
 }
 
 /// The instructions of a piece.
-struct Ways<'w> {
+struct Ways<'w, I> {
     isa: &'static dyn InstructionSet,
-    steps: &'w [Step],
+    insns: &'w I,
     text: &'w Text<'w>,
 }
 
-impl Ways<'_> {
+impl<I: Insns> Ways<'_, I> {
     /// Follows the code backwards from an indirect jump, along all ways that lead there. `path` has the instructions on
     /// the way so far.
     fn trace(&self, path: &mut Vec<usize>, paths: &mut usize) -> Origin {
         let origin = |path: &[usize]| {
-            let steps = path.iter().map(|&index| &self.steps[index]);
-            let mut code = steps.map(|step| (self.text.slice(step.addr, step.end()), step.addr));
+            let ranges = path.iter().map(|&index| self.insns.range(index));
+            let mut code = ranges.map(|Range { start, end }| (self.text.slice(start, end), start));
             self.isa.origin(&mut code)
         };
         while let Some(&first) = path.last() {
@@ -84,16 +163,12 @@ impl Ways<'_> {
                 return origin(path);
             }
             let mut before = first - 1;
-            while before > 0 && self.steps[before].padding {
+            while before > 0 && self.insns.is_padding(before) {
                 before -= 1;
             }
-            if self.steps[before].flow.is_end() {
+            if self.insns.is_end(before) {
                 let found = origin(path);
-                let start = self.steps[first].addr;
-                let sources = self.steps.iter().enumerate().filter(
-                    |(_, step)| matches!(step.flow, Flow::Branch(to) | Flow::Jump(to) if to == start),
-                );
-                let sources: Vec<usize> = sources.map(|(index, _)| index).collect();
+                let sources = self.insns.sources(first);
                 if found != Origin::Open || sources.len() > *paths {
                     return found;
                 }

@@ -110,6 +110,13 @@ impl Node {
         self.way == kind::NEXT
     }
 
+    /// The instruction of the piece to which it branches or jumps.
+    #[inline]
+    pub fn target(&self) -> Option<usize> {
+        let kind = self.way & ((1 << kind::BITS) - 1);
+        matches!(kind, kind::BRANCH | kind::JUMP).then_some((self.way >> kind::BITS) as usize)
+    }
+
     pub fn is_indirect_jump(&self) -> bool {
         self.way == kind::INDIRECT_JUMP
     }

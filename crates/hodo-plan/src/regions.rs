@@ -108,7 +108,7 @@ impl Code {
         survey
             .statics
             .see(&mut self.steps, |index| statics.push(index));
-        let jumps = Jumps::of(survey, piece, text, &self.steps);
+        let jumps = Jumps::of(survey, piece, text, &self.steps.as_slice());
         self.classify(survey, piece);
         for &index in &statics {
             self.states[index] = State::Static;

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use hodo_isa::code::{Convention, Step};
+use hodo_isa::code::Convention;
 
 use super::{Summaries, Summary, grow, solve};
 use crate::jumps::Jumps;
@@ -66,7 +66,7 @@ fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Conventi
         }
     }
     if jumps && !unreached {
-        own.jumps = knows_jumps(survey, piece);
+        own.jumps = knows_jumps(survey, piece, code);
     }
     if !dead {
         own.to.extend(next(survey, piece));
@@ -79,12 +79,9 @@ fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Conventi
 }
 
 /// Whether it is known where the jumps of a piece go through registers.
-fn knows_jumps(survey: &Survey<'_>, piece: &Piece) -> bool {
+fn knows_jumps(survey: &Survey<'_>, piece: &Piece, code: Code<'_>) -> bool {
     survey.image.text_at(piece.start).is_some_and(|text| {
-        let code = text.slice(piece.start, piece.end);
-        let mut steps: Vec<Step> = survey.image.isa.steps(code, piece.start).collect();
-        survey.statics.see(&mut steps, |_| {});
-        let jumps = Jumps::of(survey, piece, text, &steps);
+        let jumps = Jumps::of(survey, piece, text, &(piece, code));
         !(jumps.computed || jumps.distances)
     })
 }
