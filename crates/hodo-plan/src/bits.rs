@@ -62,6 +62,16 @@ impl Bits {
         None
     }
 
+    /// All addresses in the range that are in the set, in order; the range must lie within one run of code.
+    pub fn each(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+        let mut left = range;
+        std::iter::from_fn(move || {
+            let found = self.first(left.clone())?;
+            left.start = found + 1;
+            Some(found)
+        })
+    }
+
     /// Whether an address in the range is in the set.
     pub fn any(&self, range: std::ops::Range<u64>) -> bool {
         range.into_iter().any(|addr| self.get(addr))

@@ -1,6 +1,7 @@
 //! Liveness at each instruction: of the arithmetic flags, or of the general registers. A backward data-flow analysis
 //! that runs until nothing changes.
 
+mod blocks;
 mod expected;
 mod registers;
 
@@ -12,7 +13,7 @@ use crate::bits::Bits;
 use crate::nodes::{Code, Node, Nodes, To, Way};
 use crate::pieces::{self, Piece};
 use crate::survey::Survey;
-use registers::UsedAfter;
+use registers::{Cut, UsedAfter};
 
 /// So often what is used is looked for before all is taken to be.
 const PASSES: usize = 64;
@@ -33,7 +34,7 @@ enum Known<'s> {
     /// Starts of pieces that use no flags which they are entered with.
     Flags(Bits),
     /// What all functions do.
-    Registers(Summaries<'s>),
+    Registers(Box<Summaries<'s>>),
 }
 
 /// What is known of registers.
@@ -46,6 +47,8 @@ pub(crate) struct Summaries<'s> {
     inside: HashMap<u64, u32>,
     /// Where jumps through registers may lead to in other pieces, by piece.
     outside: HashMap<usize, Vec<u64>>,
+    /// The instructions of all pieces in runs.
+    cut: Cut,
 }
 
 /// What calls of a function do to registers.
@@ -66,7 +69,9 @@ impl<'s> Live<'s> {
             keep,
             known: match survey.image.isa.convention() {
                 None => Known::Flags(ignoring(survey)),
-                Some(convention) => Known::Registers(registers::summaries(survey, &convention)),
+                Some(convention) => {
+                    Known::Registers(Box::new(registers::summaries(survey, &convention)))
+                }
             },
             survey,
             asked: HashMap::new(),
@@ -129,19 +134,19 @@ impl<'s> Live<'s> {
         }
     }
 
-    /// The instructions of a piece, and what [`find`](Self::find) says of them where all are instructions. Nothing
-    /// where instruction sets have registers enough.
-    pub fn of_piece(&self, index: usize, live: &mut Vec<u32>) -> &[Node] {
+    /// The first instructions of a piece, those that begin within this many bytes, and what [`find`](Self::find) says
+    /// of them where all are instructions; perhaps of some more. Nothing where instruction sets have registers enough.
+    pub fn of_piece(&self, index: usize, within: u64, live: &mut Vec<u32>) -> &[Node] {
         let Known::Registers(summaries) = &self.known else {
             return &[];
         };
         let asked = self.asked.get(&index);
         let after = asked.map_or(UsedAfter::Callers, |&asked| UsedAfter::These(asked));
-        let piece = &self.survey.pieces[index];
         let code = summaries.of(index);
-        registers::find(self.survey, summaries, piece, after, code, |_| false, live);
+        let until = code.nodes.partition_point(|node| node.at() <= within);
+        registers::find_in(self.survey, summaries, (index, after), until, live);
         live.iter_mut().for_each(|live| *live |= self.keep);
-        code.nodes
+        &code.nodes[..until]
     }
 
     /// The registers that are free when the function that a piece begins has returned.
@@ -188,7 +193,7 @@ struct Back {
     known: u32,
 }
 
-/// Goes backwards through the code of a piece. `leaving` tells what is used where control goes to somewhere else or
+/// Goes backwards through the code of a piece, once: where that is done again and again, [`blocks`] are faster. `leaving` tells what is used where control goes to somewhere else or
 /// comes back from it; it gets what is used afterwards. `all` is everything there is, `end` what is used after the
 /// piece. Jumps through registers also lead to those instructions.
 fn solve(

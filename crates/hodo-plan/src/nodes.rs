@@ -196,6 +196,30 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    /// One piece of these instructions: what each reads, overwrites, and does with control, within the piece.
+    #[cfg(test)]
+    pub fn made(insns: &[(u32, u32, Way)]) -> Self {
+        let node = |(at, &(reads, writes, way)): (usize, &(u32, u32, Way))| Node {
+            place: at as u32 * 4,
+            reads,
+            writes,
+            way: match way {
+                Way::Next => kind::NEXT,
+                Way::Branch(to) => (to as u32) << kind::BITS | kind::BRANCH,
+                Way::Jump(to) => (to as u32) << kind::BITS | kind::JUMP,
+                Way::IndirectCall => kind::INDIRECT_CALL,
+                Way::IndirectJump => kind::INDIRECT_JUMP,
+                Way::Return => kind::RETURN,
+                _ => kind::INVALID,
+            },
+        };
+        Self {
+            all: insns.iter().enumerate().map(node).collect(),
+            ends: vec![insns.len()],
+            ..Self::default()
+        }
+    }
+
     /// With room for the instructions of this many bytes of code.
     pub fn with_room(bytes: u64) -> Self {
         Self {

@@ -162,13 +162,13 @@ impl<'a> Planner<'a> {
             return Vec::new();
         };
         let mut found = Vec::new();
-        let nodes = live.of_piece(piece, &mut found);
+        let within = BLOCK_LIMIT + HEAD;
+        let nodes = live.of_piece(piece, within, &mut found);
         let piece = &self.pieces[piece];
-        let end = nodes.last().map_or(piece.start, |_| piece.end);
         let addresses = nodes.iter().map(|node| piece.start + node.at());
-        let addresses = addresses.chain([end]);
-        let near = addresses.take_while(|&addr| addr <= piece.start + BLOCK_LIMIT + HEAD);
-        near.zip(found).collect()
+        // Where the end is near, all instructions are.
+        let end = Some(piece.end).filter(|&end| end <= piece.start + within);
+        addresses.chain(end).zip(found).collect()
     }
 
     /// Whether the exit of a function can be recorded.

@@ -36,7 +36,8 @@ pub(super) fn expected(
         let piece = &survey.pieces[index];
         let code = summaries.of(index);
         let after = UsedAfter::These(found[index]);
-        registers::find(survey, summaries, piece, after, code, |_| false, &mut live);
+        let count = code.nodes.len();
+        registers::find_in(survey, summaries, (index, after), count, &mut live);
         let mut tell = |to: usize, expects: u32| {
             if grow(&mut found[to], expects & most[to]) && !std::mem::replace(&mut waits[to], true)
             {

@@ -5,10 +5,11 @@
 //! itself is asked: of a function of this image, what it may read before it overwrites it, and what it overwrites. The
 //! convention holds for what is called through the PLT or through a register.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use hodo_isa::code::Convention;
 
+use super::blocks::{Around, Blocks, Passes};
 use super::{Summaries, Summary, grow, solve};
 use crate::jumps::Jumps;
 use crate::nodes::{Code, Nodes, To, Way, to};
@@ -164,14 +165,14 @@ pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> 
         decoded,
         inside: HashMap::new(),
         outside,
+        cut: Cut::default(),
     };
-    used(survey, &mut found, &owns, &order);
+    found.cut = used(survey, &mut found, &owns, &order);
     found
 }
 
 /// Finds what calls of all pieces may use: from nothing on, until nothing changes any more. Before that, it is not all.
-fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[usize]) {
-    let pieces = &survey.pieces;
+fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[usize]) -> Cut {
     let mut callers: Vec<Vec<u32>> = vec![Vec::new(); owns.len()];
     let mut places: HashMap<usize, Vec<u64>> = HashMap::new();
     for (index, own) in owns.iter().enumerate() {
@@ -184,37 +185,118 @@ fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[u
             found.inside.insert(addr, 0);
         }
     }
-    let mut live = Vec::new();
-    let mut open: VecDeque<usize> = order.iter().copied().collect();
+    let mut cut = Cut::of(survey, found, &places);
+    let mut passes = Passes::default();
     let mut waits = vec![true; owns.len()];
-    while let Some(index) = open.pop_front() {
-        waits[index] = false;
-        let piece = &pieces[index];
-        let code = found.of(index);
-        let used = UsedAfter::Nothing;
-        find(survey, found, piece, used, code, |_| false, &mut live);
-        let starts = places.get(&index).into_iter().flatten();
-        let inside: Vec<(u64, u32)> = starts
-            .map(|&addr| {
-                let at = code.find(addr - piece.start);
-                (addr, at.map_or(survey.image.isa.state(), |at| live[at]))
-            })
-            .collect();
-        let mut changed = grow(&mut found.pieces[index].entry, live[0]);
-        for (addr, there) in inside {
-            changed |= found
-                .inside
-                .get_mut(&addr)
-                .is_some_and(|known| grow(known, there));
-        }
-        if !changed {
-            continue;
-        }
-        for &caller in &callers[index] {
-            if !std::mem::replace(&mut waits[caller as usize], true) {
-                open.push_back(caller as usize);
+    let mut left = owns.len();
+    while left != 0 {
+        // In this order, what a piece calls is mostly known before it is its turn.
+        for &index in order {
+            if !std::mem::replace(&mut waits[index], false) {
+                continue;
+            }
+            left -= 1;
+            if !cut.look(survey, found, index, &mut passes) {
+                continue;
+            }
+            for &caller in &callers[index] {
+                left += usize::from(!std::mem::replace(&mut waits[caller as usize], true));
             }
         }
+    }
+    cut
+}
+
+/// All pieces, cut into runs, and what is known so far to be used at the start of each when nothing is of use after
+/// them.
+#[derive(Default)]
+pub(super) struct Cut {
+    blocks: Blocks,
+    /// By piece, where its runs begin, and one more for the end.
+    starts: Vec<usize>,
+    live: Vec<u32>,
+    /// By piece the runs that its jumps through registers lead to.
+    led_to: HashMap<usize, Vec<usize>>,
+    /// By piece the places in it that others lead to, and the runs there; none where no instruction begins.
+    places: HashMap<usize, Vec<(u64, Option<usize>)>>,
+}
+
+impl Cut {
+    fn of(survey: &Survey<'_>, found: &Summaries<'_>, places: &HashMap<usize, Vec<u64>>) -> Self {
+        let mut blocks = Blocks::default();
+        let mut starts = Vec::with_capacity(survey.pieces.len() + 1);
+        let mut led_to = HashMap::new();
+        let mut found_places = HashMap::new();
+        starts.push(0);
+        for (index, piece) in survey.pieces.iter().enumerate() {
+            let code = found.of(index);
+            let led = led_to_by(survey, piece, code, found.pieces[index].jumps);
+            let entered: Vec<(u64, Option<usize>)> = (places.get(&index).into_iter().flatten())
+                .map(|&addr| (addr, code.find(addr - piece.start)))
+                .collect();
+            let mut cuts = led.clone();
+            cuts.extend(entered.iter().filter_map(|&(_, at)| at));
+            blocks.cut(code, &cuts);
+            if !led.is_empty() {
+                led_to.insert(index, led.iter().map(|&at| blocks.number(at)).collect());
+            }
+            if !entered.is_empty() {
+                let entered = entered.into_iter();
+                let entered = entered.map(|(addr, at)| (addr, at.map(|at| blocks.number(at))));
+                found_places.insert(index, entered.collect());
+            }
+            starts.push(blocks.len());
+        }
+        Self {
+            live: vec![0; blocks.len()],
+            blocks,
+            starts,
+            led_to,
+            places: found_places,
+        }
+    }
+
+    fn led_to(&self, index: usize) -> &[usize] {
+        self.led_to.get(&index).map_or(&[], Vec::as_slice)
+    }
+
+    /// Looks at a piece once more. Returns whether more is used of it than was known.
+    fn look(
+        &mut self,
+        survey: &Survey<'_>,
+        found: &mut Summaries<'_>,
+        index: usize,
+        passes: &mut Passes,
+    ) -> bool {
+        let all = survey.image.isa.state();
+        let Some(convention) = survey.image.isa.convention() else {
+            return false;
+        };
+        let piece = &survey.pieces[index];
+        let code = found.of(index);
+        let range = self.starts[index]..self.starts[index + 1];
+        let live = &mut self.live[range.clone()];
+        let led_to = self.led_to.get(&index).map_or(&[][..], Vec::as_slice);
+        let entry = {
+            let surroundings = Surroundings {
+                survey,
+                summaries: found,
+                convention,
+                own: Some(index),
+                after: UsedAfter::Nothing,
+            };
+            let around = surroundings.around(piece, led_to);
+            self.blocks.of(range).solve(code, &around, live, passes);
+            live.first().copied().unwrap_or(around.end)
+        };
+        let handled = handled(survey, piece, &convention);
+        let mut changed = grow(&mut found.pieces[index].entry, entry | handled);
+        for &(addr, run) in self.places.get(&index).into_iter().flatten() {
+            let there = run.map_or(all, |run| live[run] | handled);
+            let known = found.inside.get_mut(&addr);
+            changed |= known.is_some_and(|known| grow(known, there));
+        }
+        changed
     }
 }
 
@@ -284,72 +366,157 @@ pub(super) fn find(
     is_data: impl Fn(usize) -> bool,
     live: &mut Vec<u32>,
 ) {
-    let isa = survey.image.isa;
-    let (all, Some(convention)) = (isa.state(), isa.convention()) else {
+    let Some(convention) = survey.image.isa.convention() else {
         return;
     };
     let own = pieces::find(&survey.pieces, piece.start);
-    let (clobbers, jumps) = own.map_or((0, false), |own| {
-        let Summary {
-            clobbers, jumps, ..
-        } = summaries.pieces[own];
-        (clobbers, jumps)
-    });
-    let led_to: Vec<usize> = match jumps {
-        true => (code.nodes.iter().enumerate())
-            .filter(|(_, node)| survey.targets.foreign.get(piece.start + node.at()))
-            .map(|(at, _)| at)
-            .collect(),
-        false => Vec::new(),
+    let jumps = own.is_some_and(|own| summaries.pieces[own].jumps);
+    let surroundings = Surroundings {
+        survey,
+        summaries,
+        convention,
+        own,
+        after,
     };
-    let returned = match after {
-        UsedAfter::Nothing => 0,
-        UsedAfter::Callers => convention.returned(clobbers),
-        UsedAfter::These(registers) => registers,
+    let led_to = led_to_by(survey, piece, code, jumps);
+    let Around {
+        leaving, all, end, ..
+    } = surroundings.around(piece, &led_to);
+    solve(code, is_data, (all, end), leaving, &led_to, live);
+    let handled = handled(survey, piece, &convention);
+    live.iter_mut().for_each(|live| *live |= handled);
+}
+
+/// The same for all instructions of a piece as they were read, the first ones up to this one, and perhaps some more.
+pub(super) fn find_in(
+    survey: &Survey<'_>,
+    summaries: &Summaries<'_>,
+    (index, after): (usize, UsedAfter),
+    until: usize,
+    live: &mut Vec<u32>,
+) {
+    let Some(convention) = survey.image.isa.convention() else {
+        return;
     };
-    // It returns to where this function would.
-    let jumped = |callee: usize| {
-        let Summary {
-            entry, clobbers, ..
-        } = summaries.pieces[callee];
-        entry | returned & !clobbers
+    let piece = &survey.pieces[index];
+    let code = summaries.of(index);
+    let cut = &summaries.cut;
+    let surroundings = Surroundings {
+        survey,
+        summaries,
+        convention,
+        own: Some(index),
+        after,
     };
-    let outside = own.and_then(|own| summaries.outside.get(&own));
-    let outside = outside.map_or(&[][..], Vec::as_slice);
-    let inside = |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
-    let leaving = |way: Way, next: u32| match way {
-        Way::Call(To::Piece(callee)) => {
+    let around = surroundings.around(piece, cut.led_to(index));
+    let range = cut.starts[index]..cut.starts[index + 1];
+    // What is used when nothing is of use afterwards is so whatever is.
+    let mut starts = cut.live[range.clone()].to_vec();
+    let runs = cut.blocks.of(range);
+    runs.solve(code, &around, &mut starts, &mut Passes::default());
+    runs.spread(code, &around, &starts, until, live);
+    let handled = handled(survey, piece, &convention);
+    live.iter_mut().for_each(|live| *live |= handled);
+}
+
+/// The instructions of a piece to which its jumps through registers may lead, where it is known where they go.
+fn led_to_by(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, jumps: bool) -> Vec<usize> {
+    if !jumps {
+        return Vec::new();
+    }
+    let places = survey.targets.foreign.each(piece.start..piece.end);
+    places
+        .filter_map(|addr| code.find(addr - piece.start))
+        .collect()
+}
+
+/// What is used everywhere in a piece that handles exceptions: what does may be led to from anywhere, and use what
+/// functions keep.
+fn handled(survey: &Survey<'_>, piece: &Piece, convention: &Convention) -> u32 {
+    let pads = &survey.symbols.landing_pads;
+    let pad = pads.partition_point(|&pad| pad < piece.start);
+    match pads.get(pad) {
+        Some(&pad) if pad < piece.end => !convention.volatile,
+        _ => 0,
+    }
+}
+
+/// What is known of the code around a piece.
+struct Surroundings<'a> {
+    survey: &'a Survey<'a>,
+    summaries: &'a Summaries<'a>,
+    convention: Convention,
+    /// The number of the piece.
+    own: Option<usize>,
+    after: UsedAfter,
+}
+
+impl<'a> Surroundings<'a> {
+    fn around(
+        &'a self,
+        piece: &Piece,
+        led_to: &'a [usize],
+    ) -> Around<'a, impl Fn(Way, u32) -> u32> {
+        let Self {
+            survey,
+            summaries,
+            convention,
+            own,
+            after,
+        } = *self;
+        let all = survey.image.isa.state();
+        let (clobbers, jumps) = own.map_or((0, false), |own| {
+            let Summary {
+                clobbers, jumps, ..
+            } = summaries.pieces[own];
+            (clobbers, jumps)
+        });
+        let returned = match after {
+            UsedAfter::Nothing => 0,
+            UsedAfter::Callers => convention.returned(clobbers),
+            UsedAfter::These(registers) => registers,
+        };
+        // It returns to where this function would.
+        let jumped = move |callee: usize| {
             let Summary {
                 entry, clobbers, ..
             } = summaries.pieces[callee];
-            entry | !convention.volatile | next & !clobbers
+            entry | returned & !clobbers
+        };
+        let outside = own.and_then(|own| summaries.outside.get(&own));
+        let outside = outside.map_or(&[][..], Vec::as_slice);
+        let inside = move |addr: u64| summaries.inside.get(&addr).copied().unwrap_or(all);
+        let leaving = move |way: Way, next: u32| match way {
+            Way::Call(To::Piece(callee)) => {
+                let Summary {
+                    entry, clobbers, ..
+                } = summaries.pieces[callee];
+                entry | !convention.volatile | next & !clobbers
+            }
+            Way::Call(To::Inside(addr)) => inside(addr) | !convention.volatile | next,
+            Way::Call(To::Outside) | Way::IndirectCall => convention.entry,
+            Way::JumpAway(to) | Way::BranchAway(to) => match to {
+                To::Piece(callee) => jumped(callee),
+                To::Inside(addr) => inside(addr) | returned,
+                To::Outside => convention.entry,
+                To::Unknown => all,
+            },
+            Way::Return => returned,
+            // What it leaves as it is, those who call it so see from its code.
+            Way::OtherReturn if after == UsedAfter::Nothing => 0,
+            Way::Fault => convention.entry,
+            // Here or in another function.
+            Way::IndirectJump if jumps => {
+                let there = outside.iter().map(|&addr| inside(addr) | returned);
+                there.fold(convention.entry, |all, of| all | of)
+            }
+            _ => all,
+        };
+        Around {
+            leaving,
+            all,
+            end: next(survey, piece).map_or(all, jumped),
+            led_to,
         }
-        Way::Call(To::Inside(addr)) => inside(addr) | !convention.volatile | next,
-        Way::Call(To::Outside) | Way::IndirectCall => convention.entry,
-        Way::JumpAway(to) | Way::BranchAway(to) => match to {
-            To::Piece(callee) => jumped(callee),
-            To::Inside(addr) => inside(addr) | returned,
-            To::Outside => convention.entry,
-            To::Unknown => all,
-        },
-        Way::Return => returned,
-        // What it leaves as it is, those who call it so see from its code.
-        Way::OtherReturn if after == UsedAfter::Nothing => 0,
-        Way::Fault => convention.entry,
-        // Here or in another function.
-        Way::IndirectJump if jumps => {
-            let there = outside.iter().map(|&addr| inside(addr) | returned);
-            there.fold(convention.entry, |all, of| all | of)
-        }
-        _ => all,
-    };
-    let end = next(survey, piece).map_or(all, jumped);
-    solve(code, is_data, (all, end), leaving, &led_to, live);
-    // What handles an exception may come from anywhere, and use what functions keep.
-    let pads = &survey.symbols.landing_pads;
-    let pad = pads.partition_point(|&pad| pad < piece.start);
-    if pads.get(pad).is_some_and(|&pad| pad < piece.end) {
-        live.iter_mut()
-            .for_each(|live| *live |= !convention.volatile);
     }
 }

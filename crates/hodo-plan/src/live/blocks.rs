@@ -1,0 +1,322 @@
+//! Straight runs of instructions, each joined to one step, on which the analysis runs.
+//!
+//! What is used where a run begins follows from what is used where it ends: what it reads by itself, and of the rest
+//! what it does not overwrite. Only where control does not just go on to the next instruction there is more to it, so
+//! runs end there.
+
+use super::{Back, PASSES};
+use crate::nodes::{Code, Node, Way};
+
+/// A run of instructions.
+#[derive(Debug, Clone, Copy)]
+struct Block {
+    /// Its first instruction. The one before that of the next run is its last, which alone may lead elsewhere.
+    first: u32,
+    /// What all of them together read before they overwrite it, and what they overwrite.
+    reads: u32,
+    writes: u32,
+    /// How it ends.
+    end: End,
+}
+
+/// What is after a run.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    /// The next one.
+    Next,
+    /// The next one, or this one of the piece.
+    Branch(u32),
+    /// This one.
+    Jump(u32),
+    /// Something else, which the last instruction tells.
+    Other,
+}
+
+/// The runs of one or more pieces, one piece after the other.
+#[derive(Default)]
+pub(super) struct Blocks {
+    all: Vec<Block>,
+    /// Room for the numbers of a piece's instructions: first whether a run begins there, then which.
+    numbers: Vec<u32>,
+}
+
+/// Room for going through one piece after the other.
+#[derive(Default)]
+pub(super) struct Passes {
+    back: Vec<Back>,
+}
+
+impl Blocks {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Cuts the instructions of a piece, also at those of `starts`.
+    pub fn cut(&mut self, code: Code<'_>, starts: &[usize]) {
+        let nodes = code.nodes;
+        let base = self.all.len();
+        self.numbers.clear();
+        self.numbers.resize(nodes.len(), 0);
+        starts.iter().for_each(|&at| self.numbers[at] = 1);
+        for to in nodes.iter().filter_map(Node::target) {
+            self.numbers[to] = 1;
+        }
+        let mut begins = true;
+        for (at, node) in nodes.iter().enumerate() {
+            if begins || self.numbers[at] != 0 {
+                self.numbers[at] = (self.all.len() - base) as u32;
+                self.all.push(Block {
+                    first: at as u32,
+                    reads: 0,
+                    writes: 0,
+                    end: End::Next,
+                });
+            }
+            let Some(block) = self.all.last_mut() else {
+                continue;
+            };
+            block.reads |= node.reads & !block.writes;
+            block.writes |= node.writes;
+            begins = !node.goes_on();
+            if begins {
+                block.end = match code.way(node) {
+                    Way::Branch(to) => End::Branch(to as u32),
+                    Way::Jump(to) => End::Jump(to as u32),
+                    _ => End::Other,
+                };
+            }
+        }
+        for block in &mut self.all[base..] {
+            if let End::Branch(to) | End::Jump(to) = &mut block.end {
+                *to = self.numbers[*to as usize];
+            }
+        }
+    }
+
+    /// The run that begins with an instruction of the piece that was cut last.
+    pub fn number(&self, at: usize) -> usize {
+        self.numbers[at] as usize
+    }
+
+    /// All of them.
+    #[cfg(test)]
+    pub fn all(&self) -> Runs<'_> {
+        Runs(&self.all)
+    }
+
+    /// Some of them, which are those of one piece.
+    pub fn of(&self, range: std::ops::Range<usize>) -> Runs<'_> {
+        Runs(&self.all[range])
+    }
+}
+
+/// The runs of one piece.
+#[derive(Clone, Copy)]
+pub(super) struct Runs<'b>(&'b [Block]);
+
+/// What surrounds a piece.
+pub(super) struct Around<'a, L> {
+    /// What is used where control goes to somewhere else or comes back from it; it gets what is used afterwards.
+    pub leaving: L,
+    /// Everything there is.
+    pub all: u32,
+    /// What is used after the piece.
+    pub end: u32,
+    /// The runs to which jumps through registers lead, too.
+    pub led_to: &'a [usize],
+}
+
+impl<L: Fn(Way, u32) -> u32> Around<'_, L> {
+    /// What is used after the last instruction of a run.
+    #[inline]
+    fn after(
+        &self,
+        code: Code<'_>,
+        (runs, index): (&[Block], usize),
+        next: u32,
+        to: impl FnOnce(usize) -> u32,
+        live: &[u32],
+    ) -> u32 {
+        match runs[index].end {
+            End::Next => return next,
+            End::Branch(run) => return next | to(run as usize),
+            End::Jump(run) => return to(run as usize),
+            End::Other => {}
+        }
+        match code.way(&code.nodes[end(code, runs, index) - 1]) {
+            Way::Amiss => self.all,
+            way @ Way::BranchAway(_) => next | (self.leaving)(way, next),
+            way @ Way::IndirectJump => {
+                let there = self.led_to.iter().map(|&to| live[to]);
+                there.fold((self.leaving)(way, next), |all, of| all | of)
+            }
+            way => (self.leaving)(way, next),
+        }
+    }
+}
+
+/// The instruction after the last one of a run.
+fn end(code: Code<'_>, runs: &[Block], index: usize) -> usize {
+    let next = runs.get(index + 1);
+    next.map_or(code.nodes.len(), |next| next.first as usize)
+}
+
+impl Runs<'_> {
+    /// Goes backwards through them until nothing changes. `live` has what is known to be used at the start of each, and
+    /// gets what is.
+    pub fn solve<L: Fn(Way, u32) -> u32>(
+        self,
+        code: Code<'_>,
+        around: &Around<'_, L>,
+        live: &mut [u32],
+        Passes { back }: &mut Passes,
+    ) {
+        // In the order in which they are looked at.
+        back.clear();
+        let mut from = self.0.len();
+        for _ in 0..PASSES {
+            let mut changed = false;
+            let mut at = back.partition_point(|back| back.from >= from);
+            let mut next = live.get(from).copied().unwrap_or(around.end);
+            for index in (0..from).rev() {
+                let block = &self.0[index];
+                let to = |to: usize| {
+                    let known = live[to];
+                    if to <= index {
+                        match back.get_mut(at) {
+                            Some(back) => back.known = known,
+                            None => back.push(Back {
+                                from: index,
+                                to,
+                                known,
+                            }),
+                        }
+                        at += 1;
+                    }
+                    known
+                };
+                let after = around.after(code, (self.0, index), next, to, live);
+                let before = after & !block.writes | block.reads;
+                changed |= before != live[index];
+                live[index] = before;
+                next = before;
+            }
+            // From the last place on at which less was known.
+            let stale = back.iter().find(|back| live[back.to] != back.known);
+            from = match stale {
+                _ if !around.led_to.is_empty() && changed => self.0.len(),
+                Some(back) => back.from + 1,
+                None => return,
+            };
+        }
+        // As good as never: loops in loops in loops.
+        live.fill(around.all);
+    }
+
+    /// What is used at the start of each instruction up to this one, by what is used at the start of each run; and
+    /// where these are all, one more for the end.
+    pub fn spread<L: Fn(Way, u32) -> u32>(
+        self,
+        code: Code<'_>,
+        around: &Around<'_, L>,
+        live: &[u32],
+        until: usize,
+        found: &mut Vec<u32>,
+    ) {
+        found.clear();
+        let count = code.nodes.len();
+        let blocks = self
+            .0
+            .partition_point(|block| block.first as usize <= until);
+        let known = blocks.checked_sub(1);
+        let known = known.map_or(0, |last| end(code, self.0, last));
+        found.resize(known, 0);
+        if until >= count {
+            found.push(around.end);
+        }
+        for (index, block) in self.0[..blocks].iter().enumerate() {
+            let next = live.get(index + 1).copied().unwrap_or(around.end);
+            let mut after = around.after(code, (self.0, index), next, |to| live[to], live);
+            for at in (block.first as usize..end(code, self.0, index)).rev() {
+                let node = &code.nodes[at];
+                after = after & !node.writes | node.reads;
+                found[at] = after;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::solve;
+    use super::*;
+    use crate::nodes::Nodes;
+
+    /// Registers of the code that is made up here.
+    const ALL: u32 = 0xFF;
+
+    fn leaving(way: Way, next: u32) -> u32 {
+        match way {
+            Way::IndirectCall => 0x11 | next & 0xF0,
+            Way::IndirectJump => 2,
+            Way::Return => 4,
+            _ => ALL,
+        }
+    }
+
+    #[test]
+    fn runs_say_what_instructions_say() {
+        let mut seed = 7u32;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) as usize % below
+        };
+        for round in 0..2_000 {
+            let count = 1 + random(40);
+            let insns: Vec<(u32, u32, Way)> = (0..count)
+                .map(|_| {
+                    let way = match random(12) {
+                        0 | 1 => Way::Branch(random(count)),
+                        2 => Way::Jump(random(count)),
+                        3 => Way::IndirectCall,
+                        4 => [Way::IndirectJump, Way::Return, Way::Invalid][random(3)],
+                        _ => Way::Next,
+                    };
+                    let register = |random: usize| 1u32.checked_shl(random as u32).unwrap_or(0);
+                    (register(random(40)) & ALL, register(random(9)) & ALL, way)
+                })
+                .collect();
+            let led_to: Vec<usize> = (0..random(3)).map(|_| random(count)).collect();
+            let nodes = Nodes::made(&insns);
+            let code = nodes.of(0);
+            let mut blocks = Blocks::default();
+            blocks.cut(code, &led_to);
+            let runs: Vec<usize> = led_to.iter().map(|&to| blocks.number(to)).collect();
+            let mut starts = vec![0; blocks.len()];
+            // What was found for less is where the search for more begins.
+            for end in [0x20, 0x60] {
+                let around = Around {
+                    leaving,
+                    all: ALL,
+                    end,
+                    led_to: &runs,
+                };
+                let all = blocks.all();
+                all.solve(code, &around, &mut starts, &mut Passes::default());
+                let mut expected = Vec::new();
+                let is_data = |_| false;
+                solve(code, is_data, (ALL, end), leaving, &led_to, &mut expected);
+                let mut found = Vec::new();
+                all.spread(code, &around, &starts, count, &mut found);
+                assert_eq!(found, expected, "round {round}: {insns:?}");
+                let until = random(count);
+                all.spread(code, &around, &starts, until, &mut found);
+                assert_eq!(
+                    found[..=until],
+                    expected[..=until],
+                    "round {round}: {insns:?}"
+                );
+            }
+        }
+    }
+}
