@@ -1,26 +1,14 @@
 //! Instructions of the x86-64 macro assembler, with any operands: a disassembler must read what was intended.
 #![no_main]
 
-#[path = "../../crates/hodo-codegen/tests/assembler/mod.rs"]
+#[path = "../../crates/hodo-isa/tests/x86_64/mod.rs"]
 mod assembler;
 
 use std::sync::OnceLock;
 
 use assembler::{Case, Choose, all, check};
+use hodo_fuzz::Bytes;
 use libfuzzer_sys::fuzz_target;
-
-/// Makes choices according to the bytes; takes the first option once there are none left.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let mut out = [0; N];
-        let len = N.min(self.0.len());
-        out[..len].copy_from_slice(&self.0[..len]);
-        self.0 = &self.0[len..];
-        out
-    }
-}
 
 impl Choose for Bytes<'_> {
     fn below(&mut self, end: u32) -> u32 {

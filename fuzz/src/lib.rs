@@ -1,4 +1,4 @@
-//! What the targets share: a small trace, and its files with arbitrary changes.
+//! What the targets share: choices by the input's bytes; a small trace, and its files with arbitrary changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,20 @@ use std::sync::OnceLock;
 
 use hodo_trace::format::record::{ENTRY, EXIT, TAIL};
 use hodo_trace::testing::Builder;
+
+/// Makes choices according to the bytes; takes the first option once there are none left.
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl Bytes<'_> {
+    /// The next bytes; zeros once there are none.
+    pub fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        let len = N.min(self.0.len());
+        out[..len].copy_from_slice(&self.0[..len]);
+        self.0 = &self.0[len..];
+        out
+    }
+}
 
 /// The files of the undamaged trace: name, content.
 type Files = Vec<(PathBuf, Vec<u8>)>;

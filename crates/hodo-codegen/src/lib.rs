@@ -12,7 +12,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod buffer;
 pub mod detour;
 pub mod frames;
 pub mod hooks;

@@ -14,7 +14,6 @@ mod text;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::buffer::Label;
 use crate::detour::{
     Arithmetic, Bits, Block, Comparison, Counter, DetourError, Event, Fetch, Part, Register, Words,
     computed,
@@ -23,6 +22,7 @@ pub(crate) use block::{condition, deeds};
 pub(crate) use condition::{Lowering, Needs};
 pub(crate) use event::record;
 pub(crate) use hist::histogram;
+use hodo_isa::buffer::Label;
 
 /// An operator between two numbers, signed or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

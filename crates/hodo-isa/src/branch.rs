@@ -56,6 +56,13 @@ impl JumpForm {
         }
     }
 
+    /// Whether it leads this far from its first byte.
+    #[must_use]
+    pub const fn leads(self, distance: i64) -> bool {
+        let limit = if distance < 0 { self.back } else { self.on };
+        distance.unsigned_abs() <= limit
+    }
+
     /// The addresses that it reaches from `from`, both ends included.
     #[must_use]
     pub fn reach(self, from: u64) -> RangeInclusive<u64> {

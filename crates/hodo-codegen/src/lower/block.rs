@@ -1,8 +1,8 @@
 //! Lowers what is done at a hit if a condition holds, one action after the other.
 
 use super::{Events, Given, Tables, event, histogram, record};
-use crate::buffer::Label;
 use crate::detour::{Deed, DetourError, kept_at};
+use hodo_isa::buffer::Label;
 
 /// Goes to `off` unless a block is switched on and its condition holds.
 pub(crate) fn condition<T: Events + Tables>(

@@ -4,9 +4,9 @@
 //! and a division by zero, make the whole condition false.
 
 use alloc::vec::Vec;
+use hodo_isa::buffer::Label;
 
 use super::{Operator, Texts, event};
-use crate::buffer::Label;
 use crate::detour::{Arithmetic, DetourError, Fetch, Test, kept_at};
 
 /// A place that comes later.

@@ -1,9 +1,9 @@
 //! Histograms: keys and sums are brought into the frame, then the slot is found that has these keys.
 
 use alloc::vec::Vec;
+use hodo_isa::buffer::Label;
 
 use super::{Given, Tables};
-use crate::buffer::Label;
 use crate::detour::{DetourError, Histogram, Key, STRING, Text, Words};
 
 /// Offsets in a slot, in which a tag comes first.

@@ -4,13 +4,10 @@
 //! leads them through (see `frames`), and these hooks make them find it, and keep such frames out of backtraces that
 //! the program asks for. All hooks are ordinary C functions to their callers: they may use `t0` to `t6`.
 
-use alloc::vec::Vec;
-
 use super::stub::Layout;
 pub use crate::hooks::{IslandLayout, LimitCall, Raise};
 use crate::hooks::{RLIMIT_AS, RLIMIT_DATA};
-use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BLTU, BNE};
-use hodo_isa::riscv64::asm::{Code, Pending, Reach};
+use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 
 const T0: u8 = 5;
@@ -39,11 +36,11 @@ fn end(code: &mut Code<'_>) {
 
 /// `t1` and `t2` = start and length of an island; a branch if `address` is in it. `t0` has the control block's address.
 /// Clobbers `t3`.
-fn in_island(code: &mut Code<'_>, address: u8, (lo, len): (u32, u32)) -> Pending {
+fn in_island(code: &mut Code<'_>, address: u8, (lo, len): (u32, u32), ours: Label) {
     code.ld(T1, lo.into(), T0);
     code.ld(T2, len.into(), T0);
     code.sub(T3, address, T1);
-    code.branch_forward(BLTU, T3, T2)
+    code.branch(If::Below, T3, T2, ours);
 }
 
 fn load_block(code: &mut Code<'_>, layout: &Layout) {
@@ -60,14 +57,13 @@ fn offset(code: &mut Code<'_>, rd: u8, base: u8, offset: u32) {
 /// The result's fields are those of `struct dl_find_object` (glibc 2.35, `dlfcn/dlfcn.h`).
 pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
     load_block(code, layout);
-    let mut ours = Vec::new();
+    let ours = code.label();
     for range in layout.islands {
-        ours.push(in_island(code, A0, range));
+        in_island(code, A0, range, ours);
     }
-    let theirs = code.jump_forward(ZERO);
-    for pending in ours {
-        code.bind(pending);
-    }
+    let theirs = code.label();
+    code.jal(ZERO, theirs);
+    code.bind(ours);
     code.add(T2, T1, T2);
     code.sd(ZERO, 0, A1); // flags
     code.sd(T1, 8, A1); // start
@@ -89,7 +85,8 @@ pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
 /// # Panics
 /// If that address is not within 2 GiB.
 pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
-    let start = code.jump_forward(ZERO);
+    let start = code.label();
+    code.jal(ZERO, start);
     // What is called for each frame, with the context and what was given for the argument.
     let filter = code.here();
     begin(code);
@@ -98,9 +95,9 @@ pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     let near = code.jump_and_link(get_ip, Reach::Pair, RA, RA);
     assert!(near.is_ok(), "an unwinder that is too far away");
     load_block(code, layout);
-    let mut inside = Vec::new();
+    let inside = code.label();
     for range in layout.islands {
-        inside.push(in_island(code, A0, range));
+        in_island(code, A0, range, inside);
     }
     code.ld(A0, 0, SP);
     code.ld(A1, 8, SP);
@@ -108,9 +105,7 @@ pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     code.ld(T0, 0, A1); // the callback
     code.ld(A1, 8, A1); // its argument
     code.jr(T0);
-    for pending in inside {
-        code.bind(pending);
-    }
+    code.bind(inside);
     code.li(A0, 0); // go on
     end(code);
     code.jr(RA);
@@ -122,7 +117,8 @@ pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     let near = code.address(A0, filter, Reach::Pair);
     debug_assert!(near.is_ok());
     code.addi(A1, SP, 0);
-    let body = code.jump_forward(RA);
+    let body = code.label();
+    code.jal(RA, body);
     end(code);
     code.jr(RA);
     code.bind(body);
@@ -134,12 +130,15 @@ pub fn iterate_phdr(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) 
     begin(code);
     code.sd(A0, 40, SP);
     code.sd(A1, 48, SP);
-    let body = code.jump_forward(RA);
-    let mut out = vec![code.branch_forward(BNE, A0, ZERO)];
+    let body = code.label();
+    code.jal(RA, body);
+    let out = code.label();
+    code.branch(If::NotEqual, A0, ZERO, out);
     for (lo, len) in layout.islands {
         load_block(code, layout);
         code.ld(T1, len.into(), T0);
-        let none = code.branch_forward(BEQ, T1, ZERO);
+        let none = code.label();
+        code.branch(If::Equal, T1, ZERO, none);
         code.ld(T1, lo.into(), T0);
         code.sd(T1, 0, SP); // dlpi_addr
         offset(code, T2, T1, island.name);
@@ -153,12 +152,10 @@ pub fn iterate_phdr(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) 
         code.ld(A2, 48, SP);
         code.ld(T0, 40, SP);
         code.call(T0);
-        out.push(code.branch_forward(BNE, A0, ZERO));
+        code.branch(If::NotEqual, A0, ZERO, out);
         code.bind(none);
     }
-    for pending in out {
-        code.bind(pending);
-    }
+    code.bind(out);
     end(code);
     code.jr(RA);
     code.bind(body);
@@ -169,9 +166,9 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
     // The frame: a changed copy of the new limits, where the old ones go, how much is added.
     const SAVE_OLD: i64 = 16;
     const SAVE_EXTRA: i64 = 24;
-    let mut theirs = Vec::new();
+    let theirs = code.label();
     if call == LimitCall::Both {
-        theirs.push(code.branch_forward(BNE, A0, ZERO));
+        code.branch(If::NotEqual, A0, ZERO, theirs);
     }
     let (resource, new, old) = match call {
         LimitCall::Both => (A1, A2, A3),
@@ -179,19 +176,21 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
     };
     number(code, T0, extra.space);
     code.li(T1, RLIMIT_AS.into());
-    let space = code.branch_forward(BEQ, resource, T1);
+    let space = code.label();
+    code.branch(If::Equal, resource, T1, space);
     number(code, T0, extra.data);
     code.li(T1, RLIMIT_DATA.into());
-    theirs.push(code.branch_forward(BNE, resource, T1));
+    code.branch(If::NotEqual, resource, T1, theirs);
     code.bind(space);
     if call == LimitCall::Get {
-        theirs.push(code.branch_forward(BEQ, old, ZERO));
+        code.branch(If::Equal, old, ZERO, theirs);
     } else {
-        let none = code.branch_forward(BEQ, new, ZERO);
+        let none = code.label();
+        code.branch(If::Equal, new, ZERO, none);
         // A soft limit above the hard one stays that, and is refused.
         code.ld(T1, 0, new);
         code.ld(T2, 8, new);
-        theirs.push(code.branch_forward(BLTU, T2, T1));
+        code.branch(If::Below, T2, T1, theirs);
         code.bind(none);
     }
     begin(code);
@@ -201,12 +200,14 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
         code.sd(old, SAVE_OLD, SP);
     }
     if call != LimitCall::Get {
-        let none = code.branch_forward(BEQ, new, ZERO);
+        let none = code.label();
+        code.branch(If::Equal, new, ZERO, none);
         for (at, more) in [(0, T0), (8, T4)] {
             code.ld(T1, at, new);
             // What becomes too large (infinity is the largest number) stays.
             code.add(T2, T1, more);
-            let fits = code.branch_forward(BGEU, T2, T1);
+            let fits = code.label();
+            code.branch(If::NotBelow, T2, T1, fits);
             code.addi(T2, T1, 0);
             code.bind(fits);
             code.sd(T2, at, SP);
@@ -214,19 +215,24 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
         code.addi(new, SP, 0);
         code.bind(none);
     }
-    let body = code.jump_forward(RA);
+    let body = code.label();
+    code.jal(RA, body);
     if call != LimitCall::Set {
-        let failed = code.branch_forward(BNE, A0, ZERO);
+        let failed = code.label();
+        code.branch(If::NotEqual, A0, ZERO, failed);
         code.ld(T3, SAVE_OLD, SP);
-        let none = code.branch_forward(BEQ, T3, ZERO);
+        let none = code.label();
+        code.branch(If::Equal, T3, ZERO, none);
         code.ld(T0, SAVE_EXTRA, SP);
         number(code, T4, extra.hard);
         // What is too small, or infinite, was not changed.
         for (at, less) in [(0, T0), (8, T4)] {
             code.ld(T1, at, T3);
-            let small = code.branch_forward(BLTU, T1, less);
+            let small = code.label();
+            code.branch(If::Below, T1, less, small);
             code.addi(T2, ZERO, -1);
-            let infinite = code.branch_forward(BEQ, T1, T2);
+            let infinite = code.label();
+            code.branch(If::Equal, T1, T2, infinite);
             code.sub(T1, T1, less);
             code.sd(T1, at, T3);
             code.bind(small);
@@ -237,9 +243,7 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
     }
     end(code);
     code.jr(RA);
-    for pending in theirs {
-        code.bind(pending);
-    }
+    code.bind(theirs);
     code.bind(body);
 }
 
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn numbers_have_all_bits() {
         for value in [0, 1, 1 << 40, u64::MAX, 0x0123_4567_89AB_CDEF] {
-            let mut bytes = Vec::new();
+            let mut bytes = alloc::vec::Vec::new();
             number(&mut Code::new(&mut bytes, 0), T0, value);
             let mut result = 0u64;
             for word in bytes.chunks(4) {

@@ -50,8 +50,7 @@ pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope}
 use hodo_isa::Via;
 use hodo_isa::track::{Row, Rule};
 
-use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BNE};
-use hodo_isa::riscv64::asm::{Code, Pending, Reach};
+use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::encode::{LOAD, i};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 use scratch::Scratch;
@@ -113,7 +112,7 @@ struct Stub<'s, 'c> {
     slow: Vec<Slow>,
     faults: Vec<(u64, u64)>,
     /// Jumps to the body that have no exit, from the entry half.
-    past: Vec<Pending>,
+    past: Option<Label>,
     scratch: Scratch,
     /// What the entry half keeps.
     entry_scratch: Scratch,
@@ -177,21 +176,20 @@ pub fn emit_stub<E>(
         rows,
         slow: Vec::new(),
         faults: Vec::new(),
-        past: Vec::new(),
+        past: None,
         scratch: Scratch::default(),
         entry_scratch: Scratch::default(),
         lowered: 0,
         shadow: false,
     };
-    let to_body = stub.entry();
+    let to_body = stub.code.label();
+    stub.entry(to_body);
     if let Some(exit) = records.exit {
         stub.exit(exit);
     }
-    let past = stub.pass();
+    stub.pass(to_body);
     let faults = stub.faults;
-    for pending in [Some(to_body), past].into_iter().flatten() {
-        code.bind(pending);
-    }
+    code.bind(to_body);
     let body = emit_body(code, rows, body)?;
     Ok(Emitted { body, faults })
 }
@@ -231,8 +229,8 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// The entry half. Returns the jump to the body.
-    fn entry(&mut self) -> Pending {
+    /// The entry half.
+    fn entry(&mut self, to_body: Label) {
         let Records { timed, exit, .. } = *self.records;
         // The link register is free only if it is in the shadow.
         let need = match (self.records.is_filtered(), exit) {
@@ -273,25 +271,27 @@ impl Stub<'_, '_> {
         }
         self.give_back();
         let link = if exit.is_some() { RA } else { ZERO };
-        self.code.jump_forward(link)
+        self.code.jal(link, to_body);
     }
 
     /// Slow paths, and what comes to the body without an exit.
-    fn pass(&mut self) -> Option<Pending> {
+    fn pass(&mut self, to_body: Label) {
         self.emit_slow();
-        if self.past.is_empty() {
-            return None;
-        }
-        for pending in core::mem::take(&mut self.past) {
-            self.code.bind(pending);
-        }
+        let Some(past) = self.past else { return };
+        self.code.bind(past);
         // As the entry half has left it.
         self.scratch = self.entry_scratch;
         self.lowered = self.scratch.bytes();
         self.shadow = false;
         self.row();
         self.give_back();
-        Some(self.code.jump_forward(ZERO))
+        self.code.jal(ZERO, to_body);
+    }
+
+    /// A branch to the body that has no exit.
+    fn branch_past(&mut self, condition: If, left: u8, right: u8) {
+        let past = *self.past.get_or_insert_with(|| self.code.label());
+        self.code.branch(condition, left, right, past);
     }
 
     /// The registers that are free before the body.
@@ -395,11 +395,12 @@ impl Stub<'_, '_> {
         self.code.lh(hot.a, 2, RA);
         let mark = i64::from(return_mark(self.layout));
         self.code.addi(hot.a, hot.a, -mark);
-        let pending = self.code.branch_forward(BEQ, hot.a, ZERO);
+        let pending = self.code.label();
+        self.code.branch(If::Equal, hot.a, ZERO, pending);
         let words = vec![self.records.tail];
         // What cannot be read is no island.
         self.faults.push((load, self.code.here()));
-        self.slow(vec![pending], self.runtime.tail, hot, words, Then::Pass);
+        self.slow(pending, self.runtime.tail, hot, words, Then::Pass);
     }
 
     /// S is in the window, or is brought into one by the agent. Where there can be no shadow, the entry alone is
@@ -414,12 +415,13 @@ impl Stub<'_, '_> {
         self.code.sub(b, SP, b);
         let bits = self.layout.window_size.ilog2() as u8;
         self.code.srli(b, b, bits);
-        let outside = self.code.branch_forward(BNE, b, ZERO);
+        let outside = self.code.label();
+        self.code.branch(If::NotEqual, b, ZERO, outside);
         let (words, then) = match self.records.exit {
             Some(_) => (vec![self.records.entry], Then::Pass),
             None => (Vec::new(), Then::Back),
         };
-        self.slow(vec![outside], agent, hot, words, then);
+        self.slow(outside, agent, hot, words, then);
     }
 
     fn put_into_shadow(&mut self, hot: Hot) {
@@ -443,14 +445,9 @@ impl Stub<'_, '_> {
         let Hot { block, b, time, .. } = hot;
         self.code.rdtime(time);
         self.code.ld(b, self.layout.epoch_end.into(), block);
-        let pending = self.code.branch_forward(BGEU, time, b);
-        self.slow(
-            vec![pending],
-            self.runtime.epoch,
-            hot,
-            Vec::new(),
-            Then::Back,
-        );
+        let pending = self.code.label();
+        self.code.branch(If::NotBelow, time, b, pending);
+        self.slow(pending, self.runtime.epoch, hot, Vec::new(), Then::Back);
     }
 
     /// The address of the control block, once more.
@@ -472,14 +469,9 @@ impl Stub<'_, '_> {
         self.code.amoadd_d(a, b, block);
         let other = if a == b { block } else { b };
         self.code.ld(other, self.layout.limit.into(), block);
-        let pending = self.code.branch_forward(BGEU, a, other);
-        self.slow(
-            vec![pending],
-            self.runtime.chunk,
-            hot,
-            Vec::new(),
-            Then::Back,
-        );
+        let pending = self.code.label();
+        self.code.branch(If::NotBelow, a, other, pending);
+        self.slow(pending, self.runtime.chunk, hot, Vec::new(), Then::Back);
         // The upper half comes last: what has none is no record yet.
         self.code
             .sw(if self.records.timed { time } else { ZERO }, 0, a);

@@ -1,12 +1,21 @@
-//! Writes our code at a known address: constants, and jumps to anywhere.
+//! The assembler. There are two ways to write code:
+//!
+//! * [`Code`] writes it where it will stay: each instruction is final, and only what refers to labels is put right
+//!   later.
+//! * [`Asm`](relax::Asm) keeps it until all of it is known: instructions take 16 bits where they can, and branches
+//!   become as long as they have to be.
 
 use alloc::vec::Vec;
 
 pub mod ops;
+pub mod relax;
+mod short;
 
 use super::decode::operand::signed;
-use super::encode::{AUIPC, BRANCH, JALR, LUI, OP_IMM, OP_IMM_32, b, i, j, u};
+use super::encode::{AUIPC, JALR, LUI, OP_IMM, OP_IMM_32, b, i, j, u};
 use super::regs::ZERO;
+use crate::buffer::{JumpForm, Labels, Reference};
+pub use crate::buffer::{Label, OutOfRange};
 
 /// How far away what code refers to is, at most. It decides the length of jumps and constants, whatever the distance is
 /// then.
@@ -54,10 +63,6 @@ pub fn fill(bytes: &mut Vec<u8>, len: usize) {
     bytes.extend(EBREAK.into_iter().cycle().take(more));
 }
 
-/// Something is too far away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutOfRange;
-
 /// Whether a number has this many bits with its sign.
 #[must_use]
 pub const fn fits(value: i64, bits: u32) -> bool {
@@ -72,24 +77,100 @@ pub const fn split(value: i64) -> (i64, i64) {
     (value.wrapping_sub(low), low)
 }
 
+/// Conditions of branches between two registers, as their three bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "comparisons; below is less, of numbers without a sign"
+)]
+pub enum If {
+    Equal = 0,
+    NotEqual = 1,
+    Less = 4,
+    NotLess = 5,
+    Below = 6,
+    NotBelow = 7,
+}
+
+/// How instructions refer to places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refer {
+    /// A branch by a condition of two registers.
+    Branch(If, u8, u8),
+    /// The same as a branch by the opposite condition over a jump.
+    OverJump(If, u8, u8),
+    /// A jump that keeps the address after it in a register.
+    Jump(u8),
+    /// An address in a register.
+    Address(u8),
+    /// A jump by an address in a register, the first one; the second has the address after it then.
+    Pair(u8, u8),
+}
+
+impl Reference for Refer {
+    fn form(self) -> JumpForm {
+        const BRANCH: u64 = 1 << 12;
+        const JUMP: u64 = 1 << 20;
+        // The second instruction adds a number of 12 bits with the sign.
+        const PAIR: u64 = 1 << 31;
+        match self {
+            Self::Branch(..) => JumpForm::plain(4, BRANCH, BRANCH - 2),
+            Self::OverJump(..) => JumpForm::plain(8, JUMP - 4, JUMP - 2 + 4),
+            Self::Jump(_) => JumpForm::plain(4, JUMP, JUMP - 2),
+            Self::Address(_) | Self::Pair(..) => JumpForm::plain(8, PAIR + 0x800, PAIR - 0x800 - 1),
+        }
+    }
+
+    fn longer(self) -> Option<Self> {
+        match self {
+            Self::Branch(condition, left, right) => Some(Self::OverJump(condition, left, right)),
+            _ => None,
+        }
+    }
+
+    fn write(self, bytes: &mut [u8], distance: i64) {
+        let (high, low) = split(distance);
+        let words = match self {
+            Self::Branch(condition, left, right) => [b(condition as u32, left, right, distance), 0],
+            Self::OverJump(condition, left, right) => [
+                b(condition as u32 ^ 1, left, right, 8),
+                j(ZERO, distance - 4),
+            ],
+            Self::Jump(link) => [j(link, distance), 0],
+            Self::Address(rd) => [u(AUIPC, rd, high), i(OP_IMM, 0, rd, rd, low)],
+            Self::Pair(register, link) => {
+                [u(AUIPC, register, high), i(JALR, 0, link, register, low)]
+            }
+        };
+        for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    fn fill(bytes: &mut Vec<u8>, len: usize) {
+        let len = bytes.len() + len;
+        fill(bytes, len);
+    }
+}
+
 /// Code that is written for a known address.
 #[derive(Debug)]
 pub struct Code<'a> {
     bytes: &'a mut Vec<u8>,
     /// Address of `bytes[0]`.
     base: u64,
+    labels: Labels<Refer>,
 }
-
-/// A branch or jump whose target is not known yet: where it is.
-#[derive(Debug)]
-#[must_use = "a reference that is not bound leads nowhere"]
-pub struct Pending(usize);
 
 impl<'a> Code<'a> {
     /// Appends to `bytes`, whose first byte will be at `base`.
     #[must_use]
     pub fn new(bytes: &'a mut Vec<u8>, base: u64) -> Self {
-        Self { bytes, base }
+        Self {
+            bytes,
+            base,
+            labels: Labels::default(),
+        }
     }
 
     /// The address of what is written next.
@@ -144,58 +225,58 @@ impl<'a> Code<'a> {
         self.breakpoints((here.next_multiple_of(alignment) - here) as usize);
     }
 
-    /// A branch, as the condition's three bits say, to a place at most 4 KiB ahead.
-    pub fn branch_forward(&mut self, condition: u32, rs1: u8, rs2: u8) -> Pending {
-        let at = self.bytes.len();
-        self.word(b(condition, rs1, rs2, 0));
-        Pending(at)
+    /// A label of a place that comes later.
+    pub fn label(&mut self) -> Label {
+        self.labels.label()
     }
 
-    /// A branch back to an address.
+    /// A label of what comes next.
+    pub fn label_here(&mut self) -> Label {
+        let label = self.label();
+        self.bind(label);
+        label
+    }
+
+    /// Makes a label that of what comes next.
     ///
     /// # Panics
-    /// If it is not within 4 KiB.
-    pub fn branch_back(&mut self, condition: u32, rs1: u8, rs2: u8, to: u64) {
-        let distance = self.distance(to);
-        assert!(fits(distance, 13), "a branch that is too long");
-        self.word(b(condition, rs1, rs2, distance));
+    /// If something that refers to it does not reach it.
+    pub fn bind(&mut self, label: Label) {
+        self.labels.bind(self.bytes, label);
     }
 
-    /// A jump to a place at most 1 MiB ahead. The address after it goes into `link`.
-    pub fn jump_forward(&mut self, link: u8) -> Pending {
-        let at = self.bytes.len();
-        self.word(j(link, 0));
-        Pending(at)
-    }
-
-    /// Lets a branch or jump lead to what is written next.
+    /// A branch to a label within 4 KiB.
     ///
     /// # Panics
-    /// If that is too far away.
-    pub fn bind(&mut self, pending: Pending) {
-        let (Self { bytes, .. }, Pending(at)) = (self, pending);
-        let distance = (bytes.len() - at) as i64;
-        let field = &mut bytes[at..at + 4];
-        let word = u32::from_le_bytes([field[0], field[1], field[2], field[3]]);
-        let (bits, word) = match word & 0x7F {
-            BRANCH => (13, word | b(0, 0, 0, distance)),
-            _ => (21, word | j(0, distance)),
-        };
-        assert!(fits(distance, bits), "a branch that is too long");
-        field.copy_from_slice(&word.to_le_bytes());
+    /// If it is known to be farther away.
+    pub fn branch(&mut self, condition: If, left: u8, right: u8, to: Label) {
+        self.refer(Refer::Branch(condition, left, right), to);
     }
 
-    fn distance(&self, to: u64) -> i64 {
-        to.wrapping_sub(self.here()) as i64
+    /// A jump to a label within 1 MiB. The address after it goes into `link`.
+    ///
+    /// # Panics
+    /// If it is known to be farther away.
+    pub fn jal(&mut self, link: u8, to: Label) {
+        self.refer(Refer::Jump(link), to);
     }
 
-    /// An address relative to the next instruction, in two parts.
-    fn parts(&self, to: u64) -> Result<(i64, i64), OutOfRange> {
-        let (high, low) = split(self.distance(to));
-        match fits(high, 32) {
-            true => Ok((high, low)),
-            false => Err(OutOfRange),
+    fn refer(&mut self, reference: Refer, to: Label) {
+        self.labels.refer(self.bytes, reference, to);
+    }
+
+    /// What leads to an address.
+    fn refer_to(&mut self, reference: Refer, to: u64) -> Result<(), OutOfRange> {
+        let distance = to.wrapping_sub(self.here()).cast_signed();
+        let form = reference.form();
+        if !form.leads(distance) {
+            return Err(OutOfRange);
         }
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..form.len as usize];
+        reference.write(bytes, distance);
+        self.raw(bytes);
+        Ok(())
     }
 
     /// Puts an address into a register that is not the one that is always zero.
@@ -204,10 +285,7 @@ impl<'a> Code<'a> {
     /// If it is too far away, or has too many bits.
     pub fn address(&mut self, rd: u8, value: u64, reach: Reach) -> Result<(), OutOfRange> {
         if reach != Reach::Any {
-            let (high, low) = self.parts(value)?;
-            self.word(u(AUIPC, rd, high));
-            self.word(i(OP_IMM, 0, rd, rd, low));
-            return Ok(());
+            return self.refer_to(Refer::Address(rd), value);
         }
         let (rest, third) = split(value as i64);
         let (rest, second) = split(rest >> 12);
@@ -252,24 +330,14 @@ impl<'a> Code<'a> {
         link: u8,
     ) -> Result<(), OutOfRange> {
         match reach {
-            Reach::Jump => {
-                let distance = self.distance(to);
-                if !fits(distance, 21) {
-                    return Err(OutOfRange);
-                }
-                self.word(j(link, distance));
-            }
-            Reach::Pair => {
-                let (high, low) = self.parts(to)?;
-                self.word(u(AUIPC, register, high));
-                self.word(i(JALR, 0, link, register, low));
-            }
+            Reach::Jump => self.refer_to(Refer::Jump(link), to),
+            Reach::Pair => self.refer_to(Refer::Pair(register, link), to),
             Reach::Any => {
                 self.address(register, to, reach)?;
                 self.word(i(JALR, 0, link, register, 0));
+                Ok(())
             }
         }
-        Ok(())
     }
 }
 
@@ -333,12 +401,12 @@ mod tests {
     fn what_is_bound_leads_there() {
         let mut bytes = Vec::new();
         let mut code = Code::new(&mut bytes, 0x1000);
-        let branch = code.branch_forward(1, 5, 6);
-        let jump = code.jump_forward(1);
+        let (start, end) = (code.label_here(), code.label());
+        code.branch(If::NotEqual, 5, 6, end);
+        code.jal(1, end);
         code.breakpoints(10);
-        code.bind(branch);
-        code.bind(jump);
-        code.branch_back(7, 5, 6, 0x1000);
+        code.bind(end);
+        code.branch(If::NotBelow, 5, 6, start);
         assert_eq!(text(&bytes, 0x1000), "bne t0, t1, 0x1012");
         assert_eq!(text(&bytes[4..], 0x1004), "jal ra, 0x1012");
         assert_eq!(text(&bytes[18..], 0x1012), "bgeu t0, t1, 0x1000");

@@ -3,6 +3,7 @@
 /// Bytes of the long jump, `jmp rel32`.
 pub const JUMP: u64 = 5;
 
+pub mod asm;
 pub mod entry;
 pub mod interpret;
 pub mod isa;

@@ -1,11 +1,9 @@
 //! The exit half of a stub.
 
-use alloc::vec::Vec;
-
 use super::scratch::Scratch;
 use super::slow::Then;
 use super::{Hot, Info, Stub, return_point};
-use hodo_isa::riscv64::asm::ops::{BEQ, BGE, BGEU, BNE};
+use hodo_isa::riscv64::asm::{If, Label};
 use hodo_isa::riscv64::encode::{LOAD, i};
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 
@@ -47,11 +45,9 @@ impl Stub<'_, '_> {
         let word = !timed || four && shortest.is_none();
         let info = if word { Info::Word } else { Info::Number(exit) };
         let load = self.record(hot, info);
-        if let Some((pending, slow)) = dropped {
-            for pending in pending {
-                self.code.bind(pending);
-            }
-            self.slow[slow].then = Then::To(self.code.here());
+        if let Some((dropped, slow)) = dropped {
+            self.code.bind(dropped);
+            self.slow[slow].then = Then::To(dropped);
         }
         self.leave_frames(hot);
         self.fetch_return(hot);
@@ -95,8 +91,9 @@ impl Stub<'_, '_> {
         self.code.add(b, SP, b);
         if let Some(id) = self.records.check {
             self.code.ld(a, self.lowered.into(), b);
-            let bad = self.code.branch_forward(BGE, a, ZERO);
-            self.slow(vec![bad], self.runtime.frame, hot, vec![id], Then::Back);
+            let bad = self.code.label();
+            self.code.branch(If::NotLess, a, ZERO, bad);
+            self.slow(bad, self.runtime.frame, hot, vec![id], Then::Back);
             self.code.slli(a, a, 1);
             self.code.srli(RA, a, 1);
         } else {
@@ -113,11 +110,7 @@ impl Stub<'_, '_> {
     /// A short call whose entry is the last record takes that record back, and has no exit. Returns the jumps of that
     /// case, and which slow path has it, too. The record becomes a hole first: a signal handler that comes before the
     /// cursor has moved records after it, and then it stays a hole.
-    fn take_back(
-        &mut self,
-        hot: Hot,
-        shortest: u32,
-    ) -> (Vec<hodo_isa::riscv64::asm::Pending>, usize) {
+    fn take_back(&mut self, hot: Hot, shortest: u32) -> (Label, usize) {
         let Hot {
             block,
             a,
@@ -136,29 +129,30 @@ impl Stub<'_, '_> {
         self.code.sext_w(spare, spare);
         self.code.ld(a, self.layout.cursor.into(), block);
         self.code.lw(b, 4 - size, a);
-        let other = self.code.branch_forward(BNE, b, spare);
+        let (other, tails, done) = (self.code.label(), self.code.label(), self.code.label());
+        self.code.branch(If::NotEqual, b, spare, other);
         self.code.lw(b, -size, a);
         self.code.subw(b, time, b);
         self.code.li(spare, shortest.cast_signed());
-        let long = self.code.branch_forward(BGEU, b, spare);
+        let long = self.code.label();
+        self.code.branch(If::NotBelow, b, spare, long);
         self.code.sd(ZERO, -size, a);
         self.code.addi(b, a, -size);
-        let again = self.code.here();
+        let again = self.code.label_here();
         self.code.lr_d(spare, block);
-        let moved = self.code.branch_forward(BNE, spare, a);
+        self.code.branch(If::NotEqual, spare, a, done);
         self.code.sc_d(spare, b, block);
-        self.code.branch_back(BNE, spare, ZERO, again);
-        let done = self.code.branch_forward(BEQ, ZERO, ZERO);
+        self.code.branch(If::NotEqual, spare, ZERO, again);
+        self.code.branch(If::Equal, ZERO, ZERO, done);
         self.code.bind(other);
         // After the entry there may be records of jumps to other functions.
         self.code.slli(b, b, 63 - KIND_JUMP_BIT);
-        let none = self.code.branch_forward(BGE, b, ZERO);
-        let tails = self.code.branch_forward(BEQ, ZERO, ZERO);
+        self.code.branch(If::NotLess, b, ZERO, long);
+        self.code.branch(If::Equal, ZERO, ZERO, tails);
         self.code.bind(long);
-        self.code.bind(none);
         let words = vec![shortest, entry];
         // Where to go if it was taken back is not known yet.
-        self.slow(vec![tails], self.runtime.tails, hot, words, Then::Back);
-        (vec![moved, done], self.slow.len() - 1)
+        self.slow(tails, self.runtime.tails, hot, words, Then::Back);
+        (done, self.slow.len() - 1)
     }
 }

@@ -1,7 +1,7 @@
 //! Filters while recording: outside filter functions, too deep, switched off.
 
 use super::{Hot, Scope, Stub};
-use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BLTU};
+use hodo_isa::riscv64::asm::If;
 use hodo_isa::riscv64::regs::ZERO;
 
 impl Stub<'_, '_> {
@@ -10,8 +10,7 @@ impl Stub<'_, '_> {
         let Hot { block, a, b, .. } = hot;
         if self.records.scope == Scope::Inside {
             self.code.ld(a, self.layout.inside.into(), block);
-            let outside = self.code.branch_forward(BEQ, a, ZERO);
-            self.past.push(outside);
+            self.branch_past(If::Equal, a, ZERO);
         }
         // The frame gets no shadow while recording is switched off, so it has no exit. Frames that are open then return
         // as ever, with an exit.
@@ -24,8 +23,7 @@ impl Stub<'_, '_> {
                 self.code.add(a, a, b);
             }
             self.code.lbu(a, low.into(), a);
-            let off = self.code.branch_forward(BEQ, a, ZERO);
-            self.past.push(off);
+            self.branch_past(If::Equal, a, ZERO);
         }
         if let Some(depth) = self.records.depth {
             self.filter_depth(hot, depth);
@@ -55,8 +53,7 @@ impl Stub<'_, '_> {
         }
         self.forget_frames(hot, stack, other);
         self.code.li(other, (depth * 8).cast_signed());
-        let cut = self.code.branch_forward(BGEU, a, other);
-        self.past.push(cut);
+        self.branch_past(If::NotBelow, a, other);
         if exit {
             self.code.add(other, block, a);
             self.code.sd(stack, self.layout.frames.into(), other);
@@ -69,16 +66,15 @@ impl Stub<'_, '_> {
     fn forget_frames(&mut self, hot: Hot, stack: u8, other: u8) {
         let Hot { block, a, .. } = hot;
         self.code.ld(a, self.layout.depth.into(), block);
-        let again = self.code.here();
-        let none = self.code.branch_forward(BEQ, a, ZERO);
+        let (again, done) = (self.code.label_here(), self.code.label());
+        self.code.branch(If::Equal, a, ZERO, done);
         self.code.add(other, block, a);
         self.code
             .ld(other, i64::from(self.layout.frames) - 8, other);
-        let alive = self.code.branch_forward(BLTU, stack, other);
+        self.code.branch(If::Below, stack, other, done);
         self.code.addi(a, a, -8);
-        self.code.branch_back(BEQ, ZERO, ZERO, again);
-        self.code.bind(none);
-        self.code.bind(alive);
+        self.code.branch(If::Equal, ZERO, ZERO, again);
+        self.code.bind(done);
     }
 
     /// One more or one less frame of filter functions. Atomic, for a signal handler may come in between.
@@ -97,7 +93,8 @@ impl Stub<'_, '_> {
         if self.records.scope == Scope::Filter {
             // It may be below zero where a stack has moved from one thread to another: then it stays.
             self.code.ld(a, self.layout.inside.into(), block);
-            let none = self.code.branch_forward(BEQ, a, ZERO);
+            let none = self.code.label();
+            self.code.branch(If::Equal, a, ZERO, none);
             self.count_inside(hot, -1);
             self.code.bind(none);
         }

@@ -3,8 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Hot, Stub};
-use hodo_isa::riscv64::asm::ops::BNE;
-use hodo_isa::riscv64::asm::{Pending, Reach};
+use hodo_isa::riscv64::asm::{If, Label, Reach};
 use hodo_isa::riscv64::regs::{SP, T0, ZERO};
 
 /// What follows a call of the agent that sets register `a` to something else than 0.
@@ -14,17 +13,17 @@ pub(super) enum Then {
     Back,
     /// The body, without an exit.
     Pass,
-    /// This address.
-    To(u64),
+    /// This place.
+    To(Label),
 }
 
 /// A slow path that is to be emitted.
 #[derive(Debug)]
 pub(super) struct Slow {
-    pending: Vec<Pending>,
+    from: Label,
     /// The control block's address has to be fetched before, into this register.
     block: Option<u8>,
-    back: u64,
+    back: Label,
     /// Address of the agent's function.
     function: u64,
     /// What it is given: a word with registers and the stack's state, and others.
@@ -49,7 +48,7 @@ impl Stub<'_, '_> {
     /// A slow path that comes back here.
     pub(super) fn slow(
         &mut self,
-        pending: Vec<Pending>,
+        from: Label,
         function: u64,
         hot: Hot,
         mut words: Vec<u32>,
@@ -57,9 +56,9 @@ impl Stub<'_, '_> {
     ) {
         words.insert(0, description(hot, self.lowered, self.records.timed));
         self.slow.push(Slow {
-            pending,
+            from,
             block: (hot.a == hot.b && function == self.runtime.chunk).then_some(hot.block),
-            back: self.code.here(),
+            back: self.code.label_here(),
             function,
             words,
             result: hot.a,
@@ -72,9 +71,7 @@ impl Stub<'_, '_> {
     /// Emits the slow paths.
     pub(super) fn emit_slow(&mut self) {
         for slow in core::mem::take(&mut self.slow) {
-            for pending in slow.pending {
-                self.code.bind(pending);
-            }
+            self.code.bind(slow.from);
             self.lowered = slow.lowered;
             self.shadow = slow.shadow;
             self.row();
@@ -98,13 +95,13 @@ impl Stub<'_, '_> {
             match slow.then {
                 Then::Back => {}
                 Then::Pass => {
-                    let pending = self.code.branch_forward(BNE, slow.result, ZERO);
-                    self.past.push(pending);
+                    self.branch_past(If::NotEqual, slow.result, ZERO);
                 }
-                Then::To(address) => self.code.branch_back(BNE, slow.result, ZERO, address),
+                Then::To(label) => {
+                    self.code.branch(If::NotEqual, slow.result, ZERO, label);
+                }
             }
-            let near = self.code.jump(slow.back, Reach::Jump, ZERO);
-            assert!(near.is_ok(), "a stub is small");
+            self.code.jal(ZERO, slow.back);
         }
     }
 }

@@ -420,7 +420,7 @@ fn records_have_their_numbers_and_bits_of_the_stack_pointer() {
                 rows: &mut rows,
                 slow: Vec::new(),
                 faults: Vec::new(),
-                past: Vec::new(),
+                past: None,
                 scratch: Scratch::default(),
                 entry_scratch: Scratch::default(),
                 lowered,

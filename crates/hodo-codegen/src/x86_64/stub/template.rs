@@ -101,7 +101,7 @@ impl Template {
     fn new(layout: &Layout, runtime: Runtime, records: Records, base: u64) -> Self {
         let (mut bytes, mut rows) = (Vec::new(), Vec::new());
         let mut code = Masm::new(&mut bytes, base);
-        code.marks = Some(Vec::new());
+        code.keep_marks();
         let mut start = 0;
         let body = |at: u64| {
             start = (at - base) as usize;
@@ -111,7 +111,7 @@ impl Template {
             })
         };
         let Ok(_) = emit_stub(&mut code, layout, &runtime, &records, &mut rows, body);
-        let marks = code.marks.take().unwrap_or_default();
+        let marks = code.take_marks();
         let end = start + STANDS.len();
         let mut fields = [Vec::new(), Vec::new()];
         for mark in marks {
@@ -130,7 +130,7 @@ impl Template {
                 Marked::Number(EXIT) => Value::Exit,
                 Marked::Number(TAIL) => Value::Tail,
                 Marked::Number(CHECK) => Value::Check,
-                Marked::Number(_) => continue,
+                Marked::Number(_) | Marked::Label(_) => continue,
             };
             let first = if is_after { end } else { 0 };
             fields[usize::from(is_after)].push((mark.at - first, value));

@@ -5,17 +5,6 @@ use super::super::encode::{c_jr, c_ldsp, c_sdsp, i, r, rdtime, s, u};
 use super::super::regs::{RA, ZERO};
 use super::{Code, OutOfRange, Reach};
 
-/// Condition of a branch, as its three bits: equal.
-pub const BEQ: u32 = 0;
-/// Condition of a branch, as its three bits: not equal.
-pub const BNE: u32 = 1;
-/// Condition of a branch, as its three bits: greater or equal, as signed numbers.
-pub const BGE: u32 = 5;
-/// Condition of a branch, as its three bits: less, as unsigned numbers.
-pub const BLTU: u32 = 6;
-/// Condition of a branch, as its three bits: greater or equal, as unsigned numbers.
-pub const BGEU: u32 = 7;
-
 impl Code<'_> {
     /// `rd` = the 64 bits at `base` + `distance`.
     pub fn ld(&mut self, rd: u8, distance: i64, base: u8) {

@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use hodo_isa::riscv64::asm::ops::{BEQ, BGEU, BNE};
-use hodo_isa::riscv64::asm::{Code, Reach};
+use hodo_isa::riscv64::asm::{Code, If, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, T0, T1, ZERO};
 
 use super::common::FRAME;
@@ -78,14 +77,17 @@ pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     code.load_from(T1, word(0)).ok()?;
     code.sub(T0, T0, T1);
     code.load_from(T1, word(1)).ok()?;
-    let outside = code.branch_forward(BGEU, T0, T1);
+    let outside = code.label();
+    code.branch(If::NotBelow, T0, T1, outside);
     // Points of return begin at multiples of eight.
     code.andi(T0, RA, 7);
-    let unlike = code.branch_forward(BNE, T0, ZERO);
+    let unlike = code.label();
+    code.branch(If::NotEqual, T0, ZERO, unlike);
     let guarded = code.here();
     code.ld(T0, 0, RA);
     code.load_from(T1, word(3)).ok()?;
-    let again = code.branch_forward(BEQ, T0, T1);
+    let again = code.label();
+    code.branch(If::Equal, T0, T1, again);
     code.bind(unlike);
     let good = code.here();
     code.load_from(T1, word(2)).ok()?;
@@ -95,7 +97,8 @@ pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     if !(code.here() + 4).is_multiple_of(8) {
         code.addi(ZERO, ZERO, 0);
     }
-    let body = code.jump_forward(RA);
+    let body = code.label();
+    code.jal(RA, body);
     let back = code.here();
     code.raw(&MAGIC.to_le_bytes());
     code.addi(SP, SP, -frame);

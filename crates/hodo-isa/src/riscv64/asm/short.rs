@@ -1,8 +1,8 @@
 //! The 16-bit forms of instructions.
 
-use hodo_isa::riscv64::decode::operand::{funct3, imm_i, imm_s, imm_u, rd, rs1, rs2};
-use hodo_isa::riscv64::encode::{JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE};
-use hodo_isa::riscv64::regs::{SP, ZERO};
+use super::super::decode::operand::{funct3, imm_i, imm_s, imm_u, rd, rs1, rs2};
+use super::super::encode::{JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE};
+use super::super::regs::{SP, ZERO};
 
 /// The number of a register in three bits.
 fn three(register: u8) -> Option<u16> {
@@ -120,9 +120,9 @@ fn short_memory(word: u32) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::decode::Insn;
+    use super::super::super::encode::{i, r, s, u};
     use super::*;
-    use hodo_isa::riscv64::decode::Insn;
-    use hodo_isa::riscv64::encode::{i, r, s, u};
 
     /// The long form that the short one stands for, of those that do the same.
     fn usual(word: u32) -> u32 {

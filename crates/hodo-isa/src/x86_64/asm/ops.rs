@@ -1,7 +1,7 @@
 //! The instructions, by their names.
 
 use super::encode::{one, prefixed, sized, two};
-use super::{Cond, Label, Masm, Mem, Reg, Size};
+use super::{Code, Cond, Field, Label, Mem, Reg, Size};
 
 /// What the opcode has in place of a register.
 const fn digit(number: u8) -> Reg {
@@ -13,7 +13,7 @@ macro_rules! arithmetic {
     ($(#$number:literal $mnemonic:literal
         $(rr $rr:ident)? $(rm $rm:ident)? $(mr $mr:ident)? $(ri $ri:ident)? $(ri8 $ri8:ident)? $(mi $mi:ident)? $(mi8 $mi8:ident)?;
     )*) => {
-        impl Masm<'_> {
+        impl Code<'_> {
             $(
                 $(
                     #[doc = concat!("`", $mnemonic, " to, from`")]
@@ -91,7 +91,7 @@ arithmetic! {
 /// Instructions without operands.
 macro_rules! plain {
     ($($name:ident $bytes:expr;)*) => {
-        impl Masm<'_> {
+        impl Code<'_> {
             $(
                 #[doc = concat!("`", stringify!($name), "`")]
                 #[inline]
@@ -118,7 +118,7 @@ plain! {
 /// Instructions of one register or of memory, with the number that the opcode has.
 macro_rules! single {
     ($($mnemonic:literal $opcode:literal $number:literal $(r $r:ident)? $(m $m:ident)?;)*) => {
-        impl Masm<'_> {
+        impl Code<'_> {
             $(
                 $(
                     #[doc = concat!("`", $mnemonic, " reg`")]
@@ -151,7 +151,7 @@ single! {
 /// Shifts, by a number or by `cl`.
 macro_rules! shifts {
     ($($mnemonic:literal $number:literal $by_number:ident $by_cl:ident;)*) => {
-        impl Masm<'_> {
+        impl Code<'_> {
             $(
                 #[doc = concat!("`", $mnemonic, " reg, bits`")]
                 #[inline]
@@ -179,7 +179,7 @@ shifts! {
 /// Tests of single bits, whose result is the carry.
 macro_rules! bits {
     ($($mnemonic:literal $number:literal $name:ident;)*) => {
-        impl Masm<'_> {
+        impl Code<'_> {
             $(
                 #[doc = concat!("`", $mnemonic, " reg, bit`")]
                 #[inline]
@@ -199,7 +199,7 @@ bits! {
 }
 
 /// Moves.
-impl Masm<'_> {
+impl Code<'_> {
     /// `mov to, from`
     #[inline]
     pub fn mov_rr(&mut self, to: Reg, from: Reg) {
@@ -322,7 +322,7 @@ impl Masm<'_> {
 }
 
 /// Arithmetic, what locks, and what asks the processor.
-impl Masm<'_> {
+impl Code<'_> {
     /// `imul to, from`
     #[inline]
     pub fn imul_rr(&mut self, to: Reg, from: Reg) {
@@ -401,29 +401,29 @@ impl Masm<'_> {
 }
 
 /// Jumps and calls.
-impl Masm<'_> {
+impl Code<'_> {
     /// `j… to`
     pub fn jcc(&mut self, condition: Cond, to: Label) {
-        self.plain(&[0x0F, 0x80 | condition as u8, 0, 0, 0, 0]);
-        self.refer(to, false);
+        self.plain(&[0x0F, 0x80 | condition as u8]);
+        self.refer(to, Field::Long);
     }
 
     /// `j… to`, within 127 bytes
     pub fn jcc_short(&mut self, condition: Cond, to: Label) {
-        self.plain(&[0x70 | condition as u8, 0]);
-        self.refer(to, true);
+        self.plain(&[0x70 | condition as u8]);
+        self.refer(to, Field::Short);
     }
 
     /// `jmp to`
     pub fn jmp(&mut self, to: Label) {
-        self.plain(&[0xE9, 0, 0, 0, 0]);
-        self.refer(to, false);
+        self.plain(&[0xE9]);
+        self.refer(to, Field::Long);
     }
 
     /// `jmp to`, within 127 bytes
     pub fn jmp_short(&mut self, to: Label) {
-        self.plain(&[0xEB, 0]);
-        self.refer(to, true);
+        self.plain(&[0xEB]);
+        self.refer(to, Field::Short);
     }
 
     /// `jmp to`, by this many bytes from its end
@@ -434,8 +434,8 @@ impl Masm<'_> {
 
     /// `call to`
     pub fn call(&mut self, to: Label) {
-        self.plain(&[0xE8, 0, 0, 0, 0]);
-        self.refer(to, false);
+        self.plain(&[0xE8]);
+        self.refer(to, Field::Long);
     }
 
     /// `jmp to`: an address
@@ -494,7 +494,7 @@ impl Masm<'_> {
 }
 
 /// Operands that numbers are.
-impl Masm<'_> {
+impl Code<'_> {
     /// A number of one byte or four.
     #[inline]
     fn immediate(&mut self, size: Size, number: u32) {

@@ -1,5 +1,6 @@
 //! The x86-64 macro assembler writes what a disassembler reads.
 
+#[path = "x86_64/mod.rs"]
 mod assembler;
 
 use assembler::{Choose, all, check};

@@ -1,6 +1,6 @@
 //! Encodes instructions. Intel's manual, volume 2, chapter 2.
 
-use super::{Base, Marked, Masm, Mem, Reg, Segment, Size, Width, distance};
+use super::{Base, Code, Field, Marked, Mem, Reg, Segment, Size, Width, distance};
 
 /// The operand that may be a register or memory.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,7 @@ const NO_INDEX: u8 = 4;
 /// In place of a base without displacement: only a displacement.
 const NO_BASE: u8 = 5;
 
-impl Masm<'_> {
+impl Code<'_> {
     /// Appends an instruction that has no operands but those in its opcode.
     #[inline]
     pub(super) fn plain(&mut self, bytes: &[u8]) {
@@ -196,10 +196,7 @@ impl Masm<'_> {
         self.write(&out);
         match mem.base {
             Base::Address(address) => self.distance(address),
-            Base::Label(label) => {
-                self.raw(&[0; 4]);
-                self.refer(label, false);
-            }
+            Base::Label(label) => self.refer(label, Field::Long),
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Each instruction of the x86-64 macro assembler, read back by a disassembler that others wrote. The fuzz target has
 //! this, too.
 
-use hodo_codegen::x86_64::masm::{self, Cond, Masm, Mem, Reg, Size};
+use hodo_isa::x86_64::asm::{self, Code, Cond, Mem, Reg, Size};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 /// Who decides which operands an instruction gets.
@@ -97,15 +97,15 @@ fn memory_of(kind: u32, choose: &mut dyn Choose) -> (Mem, Op) {
         0 | 1 => {
             let at = long(choose).cast_unsigned();
             let (mem, segment) = match kind {
-                0 => (masm::gs(at), Register::GS),
-                _ => (masm::fs(at), Register::FS),
+                0 => (asm::gs(at), Register::GS),
+                _ => (asm::fs(at), Register::FS),
             };
             return (mem, Op::Mem(segment, none, none, read(at.cast_signed())));
         }
         2 => {
             let to = HERE.wrapping_add_signed(choose.number(&[-0x7FFF_0000, 0, 0x7FFF_0000]));
             return (
-                masm::address(to),
+                asm::address(to),
                 Op::Mem(Register::DS, Register::RIP, none, to),
             );
         }
@@ -115,15 +115,15 @@ fn memory_of(kind: u32, choose: &mut dyn Choose) -> (Mem, Op) {
     let (mem, displacement) = match kind {
         3 | 4 => {
             let at = long(choose);
-            (masm::mem(base, at), at)
+            (asm::mem(base, at), at)
         }
         5 => {
             let at = choose.number(&SHORT) as i8;
-            (masm::mem8(base, at), at.into())
+            (asm::mem8(base, at), at.into())
         }
         _ => {
             let at = long(choose);
-            (masm::mem32(base, at.cast_unsigned()), at)
+            (asm::mem32(base, at.cast_unsigned()), at)
         }
     };
     // Of the registers that an index can be these are the special ones and usual ones.
@@ -176,7 +176,7 @@ fn bits(choose: &mut dyn Choose) -> (u8, Op) {
 }
 
 /// An instruction: its name, how it is written, and what it is then.
-pub type Case = (&'static str, fn(&mut Masm<'_>, &mut dyn Choose) -> Vec<Op>);
+pub type Case = (&'static str, fn(&mut Code<'_>, &mut dyn Choose) -> Vec<Op>);
 
 /// Says what they are.
 fn list<const N: usize>(cases: [Case; N]) -> [Case; N] {
@@ -279,7 +279,7 @@ fn based(choose: &mut dyn Choose) -> (Mem, Op) {
 }
 
 /// Binds a label after some bytes. Returns its address.
-fn skip(code: &mut Masm<'_>, choose: &mut dyn Choose, label: masm::Label) -> u64 {
+fn skip(code: &mut Code<'_>, choose: &mut dyn Choose, label: asm::Label) -> u64 {
     let bytes = choose.number(&[0, 1, 126, 127]) as usize;
     code.raw(&vec![0xCC; bytes]);
     code.bind(label);
@@ -403,7 +403,7 @@ fn moves() -> [Case; 8] {
         ("lea_label", |code, choose| {
             let (to, a) = reg(choose, Size::Qword);
             let label = code.label();
-            code.lea(to, masm::label(label));
+            code.lea(to, asm::label(label));
             let at = skip(code, choose, label);
             vec![a, Op::Mem(Register::DS, Register::RIP, Register::None, at)]
         }),
@@ -469,7 +469,7 @@ fn read(insn: &Instruction, index: u32) -> Op {
 /// If it is another.
 pub fn check((name, write): Case, choose: &mut dyn Choose) {
     let mut bytes = Vec::new();
-    let mut code = Masm::new(&mut bytes, HERE);
+    let mut code = Code::new(&mut bytes, HERE);
     let locked = name == "xadd_mr" && choose.below(2) == 1;
     if locked {
         code.lock();

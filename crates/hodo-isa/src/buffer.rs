@@ -1,0 +1,131 @@
+//! Labels, and what refers to them: the part of an assembler that is the same for all instruction sets.
+//!
+//! A place in code is a [`Label`]. An instruction set says in which ways its instructions refer to places: each is a
+//! [`Reference`], with its length and its reach. Code is written in one of two ways:
+//!
+//! * where it will stay: [`Labels`] put right what refers to a label when that is bound;
+//! * as a [`Draft`], whose references become as long as they have to be when all of it is known.
+
+mod draft;
+
+use alloc::vec::Vec;
+
+pub use crate::branch::JumpForm;
+pub use draft::{Draft, Laid, Offsets};
+
+/// Something is too far away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfRange;
+
+/// A place in code, which may come later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Label(u32);
+
+impl Label {
+    /// The label with a number. Whoever gives numbers gives each once.
+    fn new(number: usize) -> Self {
+        Self(u32::try_from(number).expect("code has fewer labels"))
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Bytes of code that depend on how far away a place is: a whole instruction, several, or a field of one.
+pub trait Reference: Copy {
+    /// How many bytes it has, and which distances from its first byte it can have.
+    fn form(self) -> JumpForm;
+
+    /// The next longer one that does the same, if there is any.
+    fn longer(self) -> Option<Self>;
+
+    /// Writes it into its bytes, with a distance that is within its reach.
+    fn write(self, bytes: &mut [u8], distance: i64);
+
+    /// Appends this many bytes that are not to be executed.
+    fn fill(bytes: &mut Vec<u8>, len: usize);
+}
+
+/// Writes a reference at an offset, to another.
+fn write<R: Reference>(
+    bytes: &mut [u8],
+    reference: R,
+    at: usize,
+    place: usize,
+) -> Result<(), OutOfRange> {
+    let form = reference.form();
+    let distance = place as i64 - at as i64;
+    if !form.leads(distance) {
+        return Err(OutOfRange);
+    }
+    reference.write(&mut bytes[at..at + form.len as usize], distance);
+    Ok(())
+}
+
+/// The labels of code that is written where it will stay.
+#[derive(Debug)]
+pub struct Labels<R> {
+    /// Offsets of those that are bound.
+    places: Vec<Option<usize>>,
+    /// What refers to others, and where it is.
+    open: Vec<(Label, R, usize)>,
+}
+
+impl<R> Default for Labels<R> {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+}
+
+impl<R: Reference> Labels<R> {
+    /// A label that is not bound.
+    pub fn label(&mut self) -> Label {
+        self.places.push(None);
+        Label::new(self.places.len() - 1)
+    }
+
+    /// Appends a reference to a label.
+    ///
+    /// # Panics
+    /// If the label is bound and out of reach.
+    pub fn refer(&mut self, bytes: &mut Vec<u8>, reference: R, label: Label) {
+        let at = bytes.len();
+        bytes.resize(at + reference.form().len as usize, 0);
+        match self.places[label.index()] {
+            Some(place) => write(bytes, reference, at, place).expect("a place within reach"),
+            None => self.open.push((label, reference, at)),
+        }
+    }
+
+    /// Binds a label to the end of the code.
+    ///
+    /// # Panics
+    /// If something that refers to it does not reach it.
+    pub fn bind(&mut self, bytes: &mut [u8], label: Label) {
+        let place = bytes.len();
+        let old = self.places[label.index()].replace(place);
+        debug_assert_eq!(old, None, "a label has one place");
+        for (_, reference, at) in self.open.extract_if(.., |open| open.0 == label) {
+            write(bytes, reference, at, place).expect("a place within reach");
+        }
+    }
+
+    /// The offset of a label.
+    ///
+    /// # Panics
+    /// If it is not bound.
+    #[must_use]
+    pub fn at(&self, label: Label) -> usize {
+        self.places[label.index()].expect("a label that is bound")
+    }
+
+    /// Whether all is bound that something refers to.
+    #[must_use]
+    pub fn all_bound(&self) -> bool {
+        self.open.is_empty()
+    }
+}

@@ -1,0 +1,225 @@
+//! The assembler: the instructions that we emit, by their names, into a buffer.
+//!
+//! A method's name is the mnemonic and what its operands are: `r` a register, `m` memory, `i` a number of four bytes
+//! (of one where the instruction works on bytes), `i8` a number of one byte that is extended with its sign. The
+//! destination comes first. There is a method for each instruction that we emit, and no other.
+
+mod encode;
+mod operand;
+mod ops;
+
+use alloc::vec::Vec;
+
+pub use crate::buffer::Label;
+use crate::buffer::{JumpForm, Labels, Reference};
+pub use operand::*;
+
+/// Fills up to a length with breakpoints.
+pub fn fill(bytes: &mut Vec<u8>, len: usize) {
+    if bytes.len() < len {
+        bytes.resize(len, 0xCC);
+    }
+}
+
+/// Machine code being written for a known address.
+#[derive(Debug)]
+pub struct Code<'a> {
+    bytes: &'a mut Vec<u8>,
+    /// Address of `bytes[0]`.
+    base: u64,
+    labels: Labels<Field>,
+    /// Fields that depend on where the code is and for whom, if somebody wants to know them.
+    marks: Option<Vec<Mark>>,
+}
+
+/// The last bytes of an instruction, which have the distance from their end to a label.
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    /// One byte.
+    Short,
+    /// Four.
+    Long,
+}
+
+impl Field {
+    const fn len(self) -> u8 {
+        match self {
+            Self::Short => 1,
+            Self::Long => 4,
+        }
+    }
+}
+
+impl Reference for Field {
+    fn form(self) -> JumpForm {
+        let len = u64::from(self.len());
+        let end = 1 << (8 * len - 1);
+        JumpForm::plain(len, end - len, end - 1 + len)
+    }
+
+    /// The opcode is another.
+    fn longer(self) -> Option<Self> {
+        None
+    }
+
+    fn write(self, bytes: &mut [u8], distance: i64) {
+        let distance = distance - i64::from(self.len());
+        let len = bytes.len();
+        bytes.copy_from_slice(&distance.to_le_bytes()[..len]);
+    }
+
+    fn fill(bytes: &mut Vec<u8>, len: usize) {
+        let len = bytes.len() + len;
+        fill(bytes, len);
+    }
+}
+
+/// A field of four bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Its offset in the buffer.
+    pub at: usize,
+    /// What it has.
+    pub value: Marked,
+}
+
+/// What a field of four bytes has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marked {
+    /// The distance to an address.
+    To(u64),
+    /// The distance to a label.
+    Label(Label),
+    /// A number.
+    Number(u32),
+}
+
+/// What an instruction that ends at `next` has as the distance to `target`.
+///
+/// # Panics
+/// If that is more than 2 GiB away.
+#[must_use]
+pub fn distance(next: u64, target: u64) -> u32 {
+    let distance = target.wrapping_sub(next).cast_signed();
+    let distance = i32::try_from(distance).expect("branch target within 2 GiB");
+    distance.cast_unsigned()
+}
+
+impl<'a> Code<'a> {
+    /// Appends to `bytes`, whose first byte will be at `base`.
+    pub fn new(bytes: &'a mut Vec<u8>, base: u64) -> Self {
+        Self {
+            bytes,
+            base,
+            labels: Labels::default(),
+            marks: None,
+        }
+    }
+
+    /// Address of the next byte.
+    #[must_use]
+    pub fn here(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+
+    /// Offset of the next byte in the buffer.
+    ///
+    /// # Panics
+    /// If the buffer has 4 GiB.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
+    }
+
+    /// What was appended from an offset on.
+    #[must_use]
+    pub fn from(&self, offset: u32) -> &[u8] {
+        &self.bytes[offset as usize..]
+    }
+
+    /// Appends code that was made elsewhere.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends a number of eight bytes that code reads.
+    pub fn data(&mut self, number: u64) {
+        self.raw(&number.to_le_bytes());
+    }
+
+    /// Pads with breakpoints up to a multiple of `alignment`, a power of two.
+    pub fn align(&mut self, alignment: u64) {
+        let missing = self.here().wrapping_neg() & (alignment - 1);
+        let len = self.bytes.len() + missing as usize;
+        fill(self.bytes, len);
+    }
+
+    /// A label of a place that comes later.
+    pub fn label(&mut self) -> Label {
+        self.labels.label()
+    }
+
+    /// A label of what comes next.
+    pub fn label_here(&mut self) -> Label {
+        let label = self.label();
+        self.bind(label);
+        label
+    }
+
+    /// Makes a label that of what comes next.
+    ///
+    /// # Panics
+    /// If something that refers to it does not reach it.
+    pub fn bind(&mut self, label: Label) {
+        self.labels.bind(self.bytes, label);
+    }
+
+    /// The address of a label that is bound.
+    #[must_use]
+    pub fn address_of(&self, label: Label) -> u64 {
+        self.base + self.labels.at(label) as u64
+    }
+
+    /// Whether all labels are bound that something refers to.
+    #[must_use]
+    pub fn all_bound(&self) -> bool {
+        self.labels.all_bound()
+    }
+
+    /// From now on, keeps in mind the fields that depend on where the code is and for whom.
+    pub fn keep_marks(&mut self) {
+        self.marks = Some(Vec::new());
+    }
+
+    /// The fields that were kept in mind. All labels must be bound.
+    pub fn take_marks(&mut self) -> Vec<Mark> {
+        let mut marks = self.marks.take().unwrap_or_default();
+        for mark in &mut marks {
+            if let Marked::Label(label) = mark.value {
+                mark.value = Marked::To(self.address_of(label));
+            }
+        }
+        marks
+    }
+
+    /// Appends the distance to a label.
+    fn refer(&mut self, label: Label, field: Field) {
+        if matches!(field, Field::Long) {
+            self.mark(Marked::Label(label));
+        }
+        self.labels.refer(self.bytes, field, label);
+    }
+
+    /// The field of four bytes that comes next has this.
+    fn mark(&mut self, value: Marked) {
+        let at = self.bytes.len();
+        if let Some(marks) = &mut self.marks {
+            marks.push(Mark { at, value });
+        }
+    }
+
+    /// Writes a field of four bytes anew.
+    pub fn set(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+}
