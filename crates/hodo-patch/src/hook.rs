@@ -5,6 +5,7 @@ use hodo_codegen::native::hooks::{self, IslandLayout};
 pub use hodo_codegen::native::hooks::{LimitCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{Leaving, displace, jump, window};
+use hodo_isa::Via;
 use hodo_isa::native::track::{self, State};
 
 use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
@@ -112,9 +113,7 @@ impl Island {
         }
         self.code.extend(agent.code);
         self.close_group();
-        let distance = i32::try_from(at.wrapping_sub(function + 5).cast_signed()).ok()?;
-        let mut jump = [0xE9, 0, 0, 0, 0];
-        jump[1..].copy_from_slice(&distance.to_le_bytes());
+        let jump = jump(function, at, Via::Nothing)?.try_into().ok()?;
         Some(Announcement {
             code: (at, at + agent.code.len() as u64),
             signal: at + agent.signal as u64,

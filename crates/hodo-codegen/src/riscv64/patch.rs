@@ -22,7 +22,7 @@ use hodo_isa::riscv64::{FAR, JUMP, KEEP, Riscv64};
 use hodo_isa::{InstructionSet, Via};
 
 /// A breakpoint: `c.ebreak`.
-pub const TRAP: &[u8] = &[0x02, 0x90];
+pub const TRAP: &[u8] = &hodo_isa::riscv64::asm::BREAKPOINT;
 
 /// Moved code that is not farther away refers to what it did by pairs of instructions; they reach 2 GiB, and what is
 /// moved is small.

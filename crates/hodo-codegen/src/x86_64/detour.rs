@@ -23,9 +23,9 @@ pub use crate::detour::*;
 use crate::lower::{Events, record};
 pub use block::size;
 use frame::Saved;
+pub use hodo_isa::x86_64::asm::SYSTEM_CALL;
 use hodo_isa::x86_64::relocate::relocate_apart;
 use returns::emit_returns;
-pub use syscall::SYSTEM_CALL;
 use syscall::{BEHIND, without_syscalls};
 
 /// Slow paths, emitted after the hot code.

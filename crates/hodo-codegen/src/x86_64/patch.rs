@@ -7,25 +7,23 @@ use core::ops::Range;
 
 use super::frames::RETURN_POINT;
 use super::masm::{Masm, address, label};
-use super::stub::{self, Body};
+use super::stub::Body;
 pub use crate::patch::{Displaced, Leaving, Through, Window};
 use crate::stub::Registers;
 use hodo_isa::Via;
 use hodo_isa::code::Flow;
-use hodo_isa::x86_64::JUMP;
 use hodo_isa::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_isa::x86_64::scan::Sweep;
 use hodo_isa::x86_64::track::{Row, pushed};
+use hodo_isa::x86_64::{JUMP, asm};
 
 /// A breakpoint.
-pub const TRAP: &[u8] = &[0xCC];
+pub const TRAP: &[u8] = &asm::BREAKPOINT;
 
 /// A jump at `from` to anywhere within 2 GiB; nothing if it is farther.
 #[must_use]
 pub fn jump(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
-    let distance = to.wrapping_sub(from.wrapping_add(JUMP)).cast_signed();
-    i32::try_from(distance).ok()?;
-    Some(stub::jump(from, to))
+    asm::jump(from, to).ok().map(Vec::from)
 }
 
 /// A short jump of this many bytes; nothing if it does not reach that far.

@@ -472,25 +472,3 @@ fn emit_body<E>(
     row(rows, code, Rule::Stub);
     Ok(at..code.here())
 }
-
-/// The bytes of a jump at `from` to `to`.
-///
-/// # Panics
-/// If they are more than 2 GiB apart.
-#[must_use]
-pub fn jump(from: u64, to: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(5);
-    Masm::new(&mut bytes, from).jmp_to(to);
-    bytes
-}
-
-/// The bytes of a call at `from` to `to`.
-///
-/// # Panics
-/// If they are more than 2 GiB apart.
-#[must_use]
-pub fn call(from: u64, to: u64) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(5);
-    Masm::new(&mut bytes, from).call_to(to);
-    bytes
-}

@@ -56,11 +56,17 @@ impl Reach {
     }
 }
 
+/// `ecall`, which enters the kernel.
+pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
+/// A nop of the same length.
+pub const SYSTEM_CALL_NOP: [u8; 4] = [0x13, 0, 0, 0];
+/// `c.ebreak`
+pub const BREAKPOINT: [u8; 2] = [0x02, 0x90];
+
 /// Fills up to a length with breakpoints.
 pub fn fill(bytes: &mut Vec<u8>, len: usize) {
-    const EBREAK: [u8; 2] = [0x02, 0x90];
     let more = len.saturating_sub(bytes.len());
-    bytes.extend(EBREAK.into_iter().cycle().take(more));
+    bytes.extend(BREAKPOINT.into_iter().cycle().take(more));
 }
 
 /// Whether a number has this many bits with its sign.

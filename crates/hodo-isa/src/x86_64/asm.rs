@@ -11,14 +11,35 @@ mod ops;
 use alloc::vec::Vec;
 
 pub use crate::buffer::Label;
-use crate::buffer::{JumpForm, Labels, Reference};
+use crate::buffer::{JumpForm, Labels, OutOfRange, Reference};
 pub use operand::*;
+
+/// `syscall`, which enters the kernel.
+pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
+/// A nop of the same length.
+pub const SYSTEM_CALL_NOP: [u8; 2] = [0x66, 0x90];
+/// `int3`
+pub const BREAKPOINT: [u8; 1] = [0xCC];
 
 /// Fills up to a length with breakpoints.
 pub fn fill(bytes: &mut Vec<u8>, len: usize) {
     if bytes.len() < len {
-        bytes.resize(len, 0xCC);
+        bytes.resize(len, BREAKPOINT[0]);
     }
+}
+
+/// `jmp to`, at an address within 2 GiB of it.
+///
+/// # Errors
+/// If that is farther away.
+pub fn jump(from: u64, to: u64) -> Result<[u8; 5], OutOfRange> {
+    let mut bytes = Vec::with_capacity(5);
+    let mut code = Code::new(&mut bytes, from);
+    code.reach(5, to)?;
+    code.jmp_to(to);
+    let mut jump = [0; 5];
+    jump.copy_from_slice(&bytes);
+    Ok(jump)
 }
 
 /// Machine code being written for a known address.
@@ -119,7 +140,7 @@ impl<'a> Code<'a> {
     /// Address of the next byte.
     #[must_use]
     pub fn here(&self) -> u64 {
-        self.base + self.bytes.len() as u64
+        self.base.wrapping_add(self.bytes.len() as u64)
     }
 
     /// Offset of the next byte in the buffer.
@@ -135,6 +156,15 @@ impl<'a> Code<'a> {
     #[must_use]
     pub fn from(&self, offset: u32) -> &[u8] {
         &self.bytes[offset as usize..]
+    }
+
+    /// Whether the distance from the end of the next instruction, which has `len` bytes, to an address has four bytes.
+    ///
+    /// # Errors
+    /// If it has more.
+    pub fn reach(&self, len: u64, to: u64) -> Result<(), OutOfRange> {
+        let distance = to.wrapping_sub(self.here().wrapping_add(len)).cast_signed();
+        i32::try_from(distance).map(drop).map_err(|_| OutOfRange)
     }
 
     /// Appends code that was made elsewhere.

@@ -3,6 +3,7 @@
 //! The moved code does what the original does, register for register and flag for flag. Its length does not depend on
 //! the addresses, so stubs can be laid out before their places are known.
 
+use super::asm::{self, DWORD, RSP, fill, mem};
 use super::scan::is_nop;
 use super::track::{self, Row, State, Step, Then};
 pub use crate::relocate::Moved;
@@ -101,9 +102,9 @@ const PUSH_RETURN: usize = 13;
 const PUSH_IMM: u8 = 5;
 /// `pop qword [rsp-16]`, which reckons with the stack pointer after the pop: what a push has read is then two words
 /// below the top of the stack, below the return address that comes next.
-const POP_TARGET: [u8; 4] = [0x8F, 0x44, 0x24, 0xF0];
-/// `jmp qword [rsp-8]`, to what [`POP_TARGET`] has put there.
-const JUMP_TO_TARGET: [u8; 4] = [0xFF, 0x64, 0x24, 0xF8];
+const POP_TARGET: usize = 4;
+/// `jmp qword [rsp-8]`, to what was put there.
+const JUMP_TO_TARGET: usize = 4;
 
 fn classify(instruction: &Instruction, offset: usize, bytes: &[u8]) -> Result<Kind, RelocateError> {
     let unsupported = Err(RelocateError::Unsupported { offset });
@@ -182,7 +183,7 @@ fn new_len(instruction: &Instruction, kind: Kind) -> usize {
         Kind::Jmp => 5,
         Kind::Call => PUSH_RETURN + 5,
         Kind::IndirectCall => PUSH_RETURN + len,
-        Kind::CallThroughMemory => len + POP_TARGET.len() + PUSH_RETURN + JUMP_TO_TARGET.len(),
+        Kind::CallThroughMemory => len + POP_TARGET + PUSH_RETURN + JUMP_TO_TARGET,
     }
 }
 
@@ -341,7 +342,8 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn breakpoints(&mut self, len: usize) {
-        self.bytes.resize(self.bytes.len() + len, 0xCC);
+        let len = self.bytes.len() + len;
+        fill(&mut self.bytes, len);
     }
 
     fn original(&self, piece: &Piece) -> &'a [u8] {
@@ -369,26 +371,42 @@ impl<'a> Writer<'a> {
             .map_err(|_| RelocateError::OutOfRange { offset: piece.old })
     }
 
-    /// Bytes of an instruction, and after them, at its end, the distance to the target of the original branch.
-    fn branch(&mut self, piece: &Piece, bytes: &[u8]) -> Result<(), RelocateError> {
-        let target = self.target(piece, piece.instruction.near_branch64())?;
-        self.branch_to(piece, bytes, target)
+    /// What comes next.
+    fn out(&mut self) -> asm::Code<'_> {
+        asm::Code::new(&mut self.bytes, self.to)
     }
 
-    fn branch_to(&mut self, piece: &Piece, bytes: &[u8], target: u64) -> Result<(), RelocateError> {
-        self.bytes.extend_from_slice(bytes);
-        let distance = self.distance(piece, self.bytes.len() + 4, target)?;
-        self.bytes.extend_from_slice(&distance);
+    /// Writes a branch of this length to the target of the original branch.
+    fn branch(
+        &mut self,
+        piece: &Piece,
+        len: u64,
+        write: impl FnOnce(&mut asm::Code<'_>, u64),
+    ) -> Result<(), RelocateError> {
+        let target = self.target(piece, piece.instruction.near_branch64())?;
+        self.branch_to(piece, len, target, write)
+    }
+
+    fn branch_to(
+        &mut self,
+        piece: &Piece,
+        len: u64,
+        target: u64,
+        write: impl FnOnce(&mut asm::Code<'_>, u64),
+    ) -> Result<(), RelocateError> {
+        let mut out = self.out();
+        out.reach(len, target)
+            .map_err(|_| RelocateError::OutOfRange { offset: piece.old })?;
+        write(&mut out, target);
         Ok(())
     }
 
     /// Pushes the address that the original call pushes.
     fn push_return(&mut self, piece: &Piece) {
-        let back = piece.instruction.next_ip().to_le_bytes();
-        self.bytes.push(0x68);
-        self.bytes.extend_from_slice(&back[..4]);
-        self.bytes.extend_from_slice(&[0xC7, 0x44, 0x24, 0x04]);
-        self.bytes.extend_from_slice(&back[4..]);
+        let back = piece.instruction.next_ip();
+        let mut out = self.out();
+        out.push_i(back as u32);
+        out.mov_mi(DWORD, mem(RSP, 4), (back >> 32) as u32);
     }
 
     /// Lets the copy at `start` access the memory that the original does, relative to the instruction pointer.
@@ -428,16 +446,27 @@ impl<'a> Writer<'a> {
                 let offset = piece.old;
                 let condition =
                     condition_bits(original).ok_or(RelocateError::Invalid { offset })?;
-                self.branch(piece, &[0x0F, 0x80 | condition])
+                self.branch(piece, 6, |code, to| code.jcc_to(condition, to))
             }
             Kind::ShortOnly => {
                 self.bytes
                     .extend_from_slice(&original[..original.len() - 1]);
                 // Taken: to the jump. Not taken: over it.
-                self.branch(piece, &[2, 0xEB, 5, 0xE9])
+                self.branch(piece, 8, |code, to| {
+                    code.raw(&[2]);
+                    code.jmp_by(5);
+                    code.jmp_to(to);
+                })
             }
-            Kind::Jmp => self.branch(piece, &[0xE9]),
-            Kind::Xbegin => self.branch(piece, &original[..original.len() - 4]),
+            Kind::Jmp => self.branch(piece, 5, |code, to| code.jmp_to(to)),
+            Kind::Xbegin => {
+                let target = self.target(piece, instruction.near_branch64())?;
+                let distance = self.distance(piece, start + original.len(), target)?;
+                self.bytes
+                    .extend_from_slice(&original[..original.len() - 4]);
+                self.bytes.extend_from_slice(&distance);
+                Ok(())
+            }
             Kind::Call => {
                 self.push_return(piece);
                 // One of the start is one of the function, which is to be noticed.
@@ -445,7 +474,7 @@ impl<'a> Writer<'a> {
                     start if start == self.from => start,
                     other => self.target(piece, other)?,
                 };
-                self.branch_to(piece, &[0xE9], target)
+                self.branch_to(piece, 5, target, |code, to| code.jmp_to(to))
             }
             Kind::IndirectCall => {
                 self.push_return(piece);
@@ -458,9 +487,9 @@ impl<'a> Writer<'a> {
                 if instruction.is_ip_rel_memory_operand() {
                     self.patch_memory(piece, start)?;
                 }
-                self.bytes.extend_from_slice(&POP_TARGET);
+                self.out().pop_m(mem(RSP, -16));
                 self.push_return(piece);
-                self.bytes.extend_from_slice(&JUMP_TO_TARGET);
+                self.out().jmp_m(mem(RSP, -8));
                 Ok(())
             }
         }
@@ -489,7 +518,7 @@ fn frame_rows(pieces: &[Piece], len: usize) -> Vec<Row> {
                 },
                 Kind::CallThroughMemory => {
                     let read = piece.instruction.len() as u8;
-                    let popped = read + POP_TARGET.len() as u8;
+                    let popped = read + POP_TARGET as u8;
                     Then::Call {
                         read,
                         popped,

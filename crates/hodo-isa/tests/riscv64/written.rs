@@ -10,6 +10,7 @@ use hodo_isa::riscv64::regs::{FLOAT_NAMES, NAMES, ZERO};
 /// One line of a disassembler, without aliases.
 pub struct Line {
     pub addr: u64,
+    #[allow(dead_code, reason = "the fuzz target does not count short ones")]
     pub len: usize,
     pub name: String,
     pub operands: String,

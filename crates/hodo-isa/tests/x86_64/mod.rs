@@ -304,7 +304,7 @@ pub fn all() -> Vec<Case> {
     all.extend(cases!(r WHOLE: push_r pop_r jmp_r rdpid));
     all.extend(cases!(r BYTES: seto));
     all.extend(cases!(m BYTE_OR_MORE: inc_m dec_m));
-    all.extend(cases!(to: push_m jmp_m call_m));
+    all.extend(cases!(to: push_m pop_m jmp_m call_m));
     all.extend(cases!(none: cdqe cqo int3 lahf pushfq rdtsc ret sahf syscall));
     all.extend(cases!(near: jmp_to call_to jmp_to_long call_to_long));
     all.extend(cases!(label: jmp jmp_short call));
@@ -315,7 +315,7 @@ pub fn all() -> Vec<Case> {
 }
 
 /// Instructions whose shape is their own.
-fn others() -> [Case; 6] {
+fn others() -> [Case; 7] {
     [
         ("xchg_rax", |code, choose| {
             let number = 1 + choose.below(15) as u8;
@@ -342,6 +342,11 @@ fn others() -> [Case; 6] {
         ("nop_m", |code, choose| {
             let (mem, a) = based(choose);
             code.nop_m(mem);
+            vec![a]
+        }),
+        ("push_i", |code, choose| {
+            let (value, a) = number(choose, Size::Qword);
+            code.push_i(value);
             vec![a]
         }),
         ("nop2", |code, _| {
@@ -411,7 +416,7 @@ fn moves() -> [Case; 8] {
 }
 
 /// What has a condition, or goes by a number of bytes.
-fn conditional() -> [Case; 5] {
+fn conditional() -> [Case; 6] {
     [
         ("set_cc", |code, choose| {
             let (condition, _) = CONDITIONS[choose.below(11) as usize];
@@ -438,6 +443,12 @@ fn conditional() -> [Case; 5] {
             let label = code.label();
             code.jcc_short(condition, label);
             let to = skip(code, choose, label);
+            vec![Op::Number(condition as u64), Op::To(to)]
+        }),
+        ("j_cc_to", |code, choose| {
+            let (condition, _) = CONDITIONS[choose.below(11) as usize];
+            let to = HERE.wrapping_add_signed(choose.number(&[-0x7FFF_0000, 0, 0x7FFF_0000]));
+            code.jcc_to(condition as u8, to);
             vec![Op::Number(condition as u64), Op::To(to)]
         }),
         ("jmp_by", |code, choose| {

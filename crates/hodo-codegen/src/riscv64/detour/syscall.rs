@@ -4,12 +4,8 @@ use alloc::borrow::Cow;
 
 use super::{Action, KEPT, Probe, Runtime};
 use crate::riscv64::masm::{Asm, Label};
+use hodo_isa::riscv64::asm::{SYSTEM_CALL, SYSTEM_CALL_NOP};
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
-
-/// `ecall`, which enters the kernel.
-pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
-/// A nop of the same length.
-const NOP: [u8; 4] = [0x13, 0, 0, 0];
 
 /// Emits a system call. The instruction itself becomes a nop: what branches to the one after it must not come to the
 /// second event. A child that begins after the call comes there, too; nothing of ours is on the stack meanwhile. Gives
@@ -38,7 +34,7 @@ pub(super) fn without_syscalls<'c>(displaced: &'c [u8], probes: &[Probe<'_>]) ->
     for probe in probes.iter().filter(|p| *p.action == Action::Syscall) {
         let range = probe.offset..probe.offset + SYSTEM_CALL.len();
         if code.get(range.clone()) == Some(&SYSTEM_CALL[..]) {
-            code.to_mut()[range].copy_from_slice(&NOP);
+            code.to_mut()[range].copy_from_slice(&SYSTEM_CALL_NOP);
         }
     }
     code

@@ -5,12 +5,8 @@ use crate::x86_64::masm::*;
 use crate::x86_64::stub::Runtime;
 use alloc::borrow::Cow;
 
-/// `syscall`, which enters the kernel.
-pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
 /// Bytes before the system call.
 pub(super) const BEFORE: u64 = 18;
-/// A nop of the same length.
-const NOP: [u8; 2] = [0x66, 0x90];
 
 /// Bytes from the beginning of what [`emit`] emits to what stands after the system call.
 pub(super) const BEHIND: u64 = 5 + 5 + 8 + 2;
@@ -43,7 +39,7 @@ pub(super) fn without_syscalls<'c>(displaced: &'c [u8], probes: &[Probe<'_>]) ->
     for probe in probes.iter().filter(|p| *p.action == Action::Syscall) {
         let range = probe.offset..probe.offset + SYSTEM_CALL.len();
         if code.get(range.clone()) == Some(&SYSTEM_CALL[..]) {
-            code.to_mut()[range].copy_from_slice(&NOP);
+            code.to_mut()[range].copy_from_slice(&SYSTEM_CALL_NOP);
         }
     }
     code

@@ -284,6 +284,19 @@ impl Code<'_> {
         self.in_opcode(0x58, Size::Dword, reg);
     }
 
+    /// `push number`, of four bytes with their sign
+    #[inline]
+    pub fn push_i(&mut self, number: u32) {
+        self.plain(&[0x68]);
+        self.number(number);
+    }
+
+    /// `pop qword [to]`. Where `to` is at the stack pointer, that is the one after the pop.
+    #[inline]
+    pub fn pop_m(&mut self, to: Mem) {
+        self.op(one(0x8F, Size::Dword), digit(0), to);
+    }
+
     /// `push qword [from]`
     #[inline]
     pub fn push_m(&mut self, from: Mem) {
@@ -418,6 +431,15 @@ impl Code<'_> {
     pub fn jmp(&mut self, to: Label) {
         self.plain(&[0xE9]);
         self.refer(to, Field::Long);
+    }
+
+    /// `j… to`: a condition by its four bits, and an address
+    ///
+    /// # Panics
+    /// If the address is more than 2 GiB away.
+    pub fn jcc_to(&mut self, condition: u8, to: u64) {
+        self.plain(&[0x0F, 0x80 | condition & 15]);
+        self.distance(to);
     }
 
     /// `jmp to`, within 127 bytes

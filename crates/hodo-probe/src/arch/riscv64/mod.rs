@@ -22,7 +22,7 @@ pub(crate) use registers::{Context, faulted, simulate};
 use super::super::maps::{self, Mapping};
 
 /// `c.ebreak`. The program counter stays at it.
-pub(crate) const BREAKPOINT: &[u8] = &[0x02, 0x90];
+pub(crate) const BREAKPOINT: &[u8] = &hodo_isa::riscv64::asm::BREAKPOINT;
 /// The signal code of a breakpoint: TRAP_BRKPT.
 pub(crate) const BREAKPOINT_CODE: i32 = 1;
 /// The signal, other than that of breakpoints, raised by a jump's bytes where an instruction begins.

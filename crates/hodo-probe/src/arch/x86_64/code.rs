@@ -4,6 +4,7 @@ use hodo_isa::native::relocate::{relocate_mapped, relocated_len};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{Step, Steps, Transaction, immovable};
 pub(crate) use hodo_isa::native::text;
+use hodo_isa::x86_64::asm::jump;
 
 use super::INT3;
 use crate::islands;
@@ -92,10 +93,7 @@ pub(crate) fn alone(
     if trap {
         bytes.push(INT3);
     } else if moved.falls_through {
-        let distance = site.next().wrapping_sub(end + 5).cast_signed();
-        let distance = i32::try_from(distance).map_err(|_| kernel(12))?;
-        bytes.push(0xE9);
-        bytes.extend(distance.to_le_bytes());
+        bytes.extend(jump(end, site.next()).map_err(|_| kernel(12))?);
     }
     let call = matches!(Steps::new(code, from).next(), Some(step) if step.is_call());
     let piece = SiteCode {

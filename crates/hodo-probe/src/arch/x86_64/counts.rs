@@ -6,8 +6,10 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::{RED_ZONE, near};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{CARRY, FLAGS, Steps};
+use hodo_isa::x86_64::asm::{AL, Code, QWORD, RAX, RSP, address, mem};
 
 /// Instructions that are looked at for the flags; after that all are taken to be read.
 const MOST: usize = 256;
@@ -61,18 +63,24 @@ pub(crate) fn hits(counter: &AtomicU64) -> u64 {
 
 /// The code that counts, at `start`.
 pub(super) fn emit(start: u64, counter: u64, keep_flags: bool) -> Option<Vec<u8>> {
-    let mut code: Vec<u8> = Vec::new();
+    near(start, &[counter])?;
+    let mut bytes = Vec::new();
+    let mut code = Code::new(&mut bytes, start);
     if keep_flags {
-        code.extend([0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
-        code.extend([0x50, 0x9F, 0x0F, 0x90, 0xC0]); // push rax; lahf; seto al
+        code.lea(RSP, mem(RSP, -RED_ZONE));
+        code.push_r(RAX);
+        code.lahf();
+        code.seto(AL);
     }
-    code.extend([0xF0, 0x48, 0xFF, 0x05]); // lock inc qword [counter]
-    code.extend(super::distance(start + code.len() as u64 + 4, counter)?);
+    code.lock().inc_m(QWORD, address(counter));
     if keep_flags {
-        code.extend([0x04, 0x7F, 0x9E, 0x58]); // add al, 127; sahf; pop rax
-        code.extend([0x48, 0x8D, 0xA4, 0x24, 0x80, 0, 0, 0]); // lea rsp, [rsp+128]
+        // Sets the overflow flag again, by an overflow.
+        code.add_ri(AL, 127);
+        code.sahf();
+        code.pop_r(RAX);
+        code.lea(RSP, mem(RSP, RED_ZONE));
     }
-    Some(code)
+    Some(bytes)
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use core::sync::atomic::Ordering;
 use hodo_isa::native::relocate::{relocate_apart, relocated_len};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{Steps, Transaction};
+use hodo_isa::x86_64::asm::{Code, fill, jump};
 
 use super::trampolines::Trampolines;
-use super::{counts, distance, returns};
+use super::{call_handlers, counts, near, returns};
 use crate::analyze;
 use crate::islands;
 use crate::returns::unwind_tables;
@@ -18,21 +19,6 @@ use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
 use hodo_sys::{Change, Memory, branches};
 
 const JUMP: u64 = 5;
-
-/// What comes before the moved instructions; see `common.rs`.
-const BEFORE: &[(&[u8], Operand)] = &[
-    (&[0x48, 0x8D, 0x64, 0x24, 0x80], Operand::None), // lea rsp, [rsp-128]
-    (&[0xFF, 0x35], Operand::Site),                   // push [site]
-    (&[0xE8], Operand::Common),                       // call common
-    (&[0x48, 0x8D, 0xA4, 0x24, 0x88, 0, 0, 0], Operand::None), // lea rsp, [rsp+136]
-];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Operand {
-    None,
-    Site,
-    Common,
-}
 
 /// Calls of handlers, at `start`; the pointers to heads are at `words`.
 fn handlers(
@@ -42,19 +28,10 @@ fn handlers(
     common: u64,
     words: u64,
 ) -> Option<(Vec<u8>, u64, [u64; 2])> {
+    near(start, &[words, common])?;
     let mut bytes = Vec::new();
-    let entry: &[_] = match variant {
-        Variant::ReturnsOnly => &[],
-        _ => BEFORE,
-    };
-    for (opcode, operand) in entry {
-        bytes.extend_from_slice(opcode);
-        let to = match operand {
-            Operand::None => continue,
-            Operand::Site => words,
-            Operand::Common => common,
-        };
-        bytes.extend(distance(start + bytes.len() as u64 + 4, to)?);
+    if variant != Variant::ReturnsOnly {
+        call_handlers(&mut Code::new(&mut bytes, start), words, common);
     }
     let after = start + bytes.len() as u64;
     let mut frames = [0; 2];
@@ -138,8 +115,8 @@ pub(crate) fn make(
     let start = room.at;
     // A branch back to the site is a hit, too: it leads to the start.
     let moved = relocate_apart(code, addr, start, &[(0, before.len())]).ok()?;
-    let jump = if moved.falls_through { JUMP } else { 0 };
-    let words = (start + moved.bytes.len() as u64 + jump).next_multiple_of(8);
+    let back = if moved.falls_through { JUMP } else { 0 };
+    let words = (start + moved.bytes.len() as u64 + back).next_multiple_of(8);
     let mut counter = 0;
     if variant == Variant::Counting {
         let at = core::ptr::from_ref(room.counter()?).cast_mut();
@@ -149,13 +126,10 @@ pub(crate) fn make(
     let (mut bytes, after, frames) = prefix.emit(start, room.common, words, counter)?;
     bytes.extend_from_slice(&moved.bytes[before.len()..]);
     if moved.falls_through {
-        bytes.push(0xE9);
-        bytes.extend(distance(
-            start + bytes.len() as u64 + 4,
-            addr + window.len as u64,
-        )?);
+        let end = start + bytes.len() as u64;
+        bytes.extend(jump(end, addr + window.len as u64).ok()?);
     }
-    bytes.resize((words - start) as usize, 0xCC);
+    fill(&mut bytes, (words - start) as usize);
     for head in [&site.head, &site.returns] {
         bytes.extend((core::ptr::from_ref(head) as u64).to_le_bytes());
     }
@@ -163,10 +137,10 @@ pub(crate) fn make(
         [] => (start, None),
         inside => {
             let spot = spots.find(addr, inside)?;
-            (spot, Some(distance(spot + JUMP, start)?))
+            (spot, Some(jump(spot, start).ok()?))
         }
     };
-    let [a, b, c, d] = distance(addr + JUMP, target)?;
+    let lead = jump(addr, target).ok()?;
     let places = moved.map.iter().map(|piece| {
         let new = start + piece.new.max(before.len()) as u64;
         (addr + piece.old as u64, new)
@@ -185,11 +159,11 @@ pub(crate) fn make(
     };
     room.reserve(bytes.len(), piece);
     changes.push((start, bytes));
-    if let Some([a, b, c, d]) = spot {
-        changes.push((target, vec![0xE9, a, b, c, d]));
+    if let Some(jump) = spot {
+        changes.push((target, jump.to_vec()));
     }
     let frames = returning.then(|| &*Box::leak(unwind_tables(frames).into_boxed_slice()));
-    let jump = window.jump.then(|| vec![0xE9, a, b, c, d]);
+    let jump = window.jump.then(|| lead.to_vec());
     Some(Box::leak(Box::new(Detour {
         jump,
         inside: window.inside,

@@ -17,13 +17,14 @@ pub use registers::Registers;
 pub(crate) use registers::{Context, simulate};
 
 use super::super::maps::{self, Mapping};
+use hodo_isa::x86_64::asm::{self, Code, RSP, address, mem};
 
 /// What stays free around islands.
 const GUARD: u64 = 1 << 20;
 /// `int3`.
-const INT3: u8 = 0xCC;
+const INT3: u8 = asm::BREAKPOINT[0];
 /// A breakpoint.
-pub(crate) const BREAKPOINT: &[u8] = &[INT3];
+pub(crate) const BREAKPOINT: &[u8] = &asm::BREAKPOINT;
 /// The signal code of a breakpoint: SI_KERNEL.
 pub(crate) const BREAKPOINT_CODE: i32 = 0x80;
 /// Bytes of the shortest and of the longest jump to a detour.
@@ -38,11 +39,22 @@ pub(crate) const OTHER_TRAP: Option<i32> = None;
 /// How far an island may be from what it serves; most of what that code refers to is then in reach, too.
 const REACH: u64 = 1 << 30;
 
-/// The four bytes of a distance, if it fits.
-fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
-    i32::try_from(to.wrapping_sub(from).cast_signed())
-        .ok()
-        .map(i32::to_le_bytes)
+/// Bytes below the stack pointer that belong to the program.
+const RED_ZONE: i32 = 128;
+
+/// `None` if code at `from` and the few bytes after it do not reach all of these addresses.
+fn near(from: u64, places: &[u64]) -> Option<()> {
+    const MOST: u64 = i32::MAX as u64 - 0x1000;
+    let is_near = |to: &u64| to.abs_diff(from) <= MOST;
+    places.iter().all(is_near).then_some(())
+}
+
+/// Calls handlers, whose head's address is at `head`, by the code that all detours share (see `common.rs`).
+fn call_handlers(code: &mut Code<'_>, head: u64, common: u64) {
+    code.lea(RSP, mem(RSP, -RED_ZONE));
+    code.push_m(address(head));
+    code.call_to(common);
+    code.lea(RSP, mem(RSP, RED_ZONE + 8));
 }
 
 /// Returns whether an address is in the engine's assembly.

@@ -2,8 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::distance;
+use super::{call_handlers, near};
 use crate::returns::Window;
+use hodo_isa::x86_64::asm::{Code, Cond, DWORD, QWORD, RAX, RCX, RSP, mem, mem32};
 
 /// How far a return address is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a
 /// store to the other.
@@ -46,66 +47,49 @@ pub(super) struct Emitted {
 /// The code between the entry's handlers and the body, which follows directly. It is placed at `at`.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     let low = crate::returns::window().low;
-    let mut code: Vec<u8> = Vec::new();
-    let shadow = (0u64.wrapping_sub(DISTANCE)).to_le_bytes();
-    let raw = |code: &mut Vec<u8>, bytes: &[u8]| code.extend_from_slice(bytes);
-    let relative = |code: &mut Vec<u8>, to: u64| {
-        let bytes = distance(at + code.len() as u64 + 4, to)?;
-        code.extend(bytes);
-        Some(())
-    };
-    raw(&mut code, &[0x50, 0x51]); // push rax; push rcx
-    raw(&mut code, &[0x48, 0x8D, 0x44, 0x24, 0x10]); // lea rax, [rsp+16]
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, low
-    raw(&mut code, &low.to_le_bytes());
-    raw(&mut code, &[0x48, 0x29, 0xC8]); // sub rax, rcx
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, size
-    raw(&mut code, &(TOP - low).to_le_bytes());
-    raw(&mut code, &[0x48, 0x39, 0xC8, 0x0F, 0x83]); // cmp rax, rcx; jae without
-    let outside = code.len();
-    raw(&mut code, &[0; 4]);
-    raw(&mut code, &[0x48, 0x8B, 0x44, 0x24, 0x10]); // mov rax, [rsp+16]
-    raw(&mut code, &[0x81, 0x78, 0x08]); // cmp dword [rax+8], magic
-    raw(&mut code, &MAGIC.to_le_bytes());
-    raw(&mut code, &[0x0F, 0x84]); // je without
-    let tail = code.len();
-    raw(&mut code, &[0; 4]);
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, -distance
-    raw(&mut code, &shadow);
-    raw(&mut code, &[0x48, 0x89, 0x44, 0x0C, 0x10]); // mov [rsp+rcx+16], rax
-    raw(&mut code, &[0x59, 0x58]); // pop rcx; pop rax
-    raw(&mut code, &[0x48, 0x8D, 0x64, 0x24, 0x08, 0xE8]); // lea rsp, [rsp+8]; call body
-    let body = code.len();
-    raw(&mut code, &[0; 4]);
-    let back = code.len();
-    raw(&mut code, &[0x48, 0x8D, 0x64, 0x24, 0xF8]); // lea rsp, [rsp-8]
-    raw(&mut code, &[0x0F, 0x1F, 0x80]); // nop [rax+magic]
-    raw(&mut code, &MAGIC.to_le_bytes());
-    raw(&mut code, &[0x50, 0x51]); // push rax; push rcx
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, -distance
-    raw(&mut code, &shadow);
-    raw(&mut code, &[0x48, 0x8B, 0x44, 0x0C, 0x10]); // mov rax, [rsp+rcx+16]
-    raw(&mut code, &[0x48, 0x89, 0x44, 0x24, 0x10]); // mov [rsp+16], rax
-    raw(&mut code, &[0x59, 0x58]); // pop rcx; pop rax
-    raw(&mut code, &[0x48, 0x8D, 0x64, 0x24, 0x80]); // lea rsp, [rsp-128]
-    raw(&mut code, &[0xFF, 0x35]); // push [head]
-    relative(&mut code, places.head)?;
-    raw(&mut code, &[0xE8]); // call common
-    relative(&mut code, places.common)?;
-    raw(&mut code, &[0x48, 0x8D, 0xA4, 0x24, 0x88, 0, 0, 0]); // lea rsp, [rsp+136]
-    raw(&mut code, &[0xC3]); // ret
-    let without = code.len();
-    raw(&mut code, &[0x48, 0xB9]); // mov rcx, missed
-    raw(&mut code, &places.missed.to_le_bytes());
-    raw(&mut code, &[0xF0, 0x48, 0xFF, 0x01]); // lock inc qword [rcx]
-    raw(&mut code, &[0x59, 0x58]); // pop rcx; pop rax
-    let end = code.len();
-    for (place, to) in [(outside, without), (tail, without), (body, end)] {
-        let distance = (to - place - 4) as u32;
-        code[place..place + 4].copy_from_slice(&distance.to_le_bytes());
-    }
+    near(at, &[places.head, places.common])?;
+    let mut bytes = Vec::new();
+    let mut code = Code::new(&mut bytes, at);
+    let (without, body) = (code.label(), code.label());
+    let shadow = mem(RSP, 16).plus(RCX);
+    code.push_r(RAX);
+    code.push_r(RCX);
+    code.lea(RAX, mem(RSP, 16));
+    code.movabs_ri(RCX, low);
+    code.sub_rr(RAX, RCX);
+    code.movabs_ri(RCX, TOP - low);
+    code.cmp_rr(RAX, RCX);
+    code.jcc(Cond::AE, without);
+    code.mov_rm(RAX, mem(RSP, 16));
+    code.cmp_mi(DWORD, mem(RAX, 8), MAGIC);
+    code.jcc(Cond::E, without);
+    code.movabs_ri(RCX, DISTANCE.wrapping_neg());
+    code.mov_mr(shadow, RAX);
+    code.pop_r(RCX);
+    code.pop_r(RAX);
+    code.lea(RSP, mem(RSP, 8));
+    code.call(body);
+    let back = code.here();
+    code.lea(RSP, mem(RSP, -8));
+    code.nop_m(mem32(RAX, MAGIC));
+    code.push_r(RAX);
+    code.push_r(RCX);
+    code.movabs_ri(RCX, DISTANCE.wrapping_neg());
+    code.mov_rm(RAX, shadow);
+    code.mov_mr(mem(RSP, 16), RAX);
+    code.pop_r(RCX);
+    code.pop_r(RAX);
+    call_handlers(&mut code, places.head, places.common);
+    code.ret();
+    let frames = [back, code.here()];
+    code.bind(without);
+    code.movabs_ri(RCX, places.missed);
+    code.lock().inc_m(QWORD, mem(RCX, 0));
+    code.pop_r(RCX);
+    code.pop_r(RAX);
+    code.bind(body);
     Some(Emitted {
-        code,
-        frames: [at + back as u64, at + without as u64],
+        code: bytes,
+        frames,
     })
 }

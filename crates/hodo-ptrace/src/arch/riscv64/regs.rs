@@ -13,7 +13,7 @@ use crate::request::check;
 use crate::target::TargetAddr;
 
 /// A breakpoint, `c.ebreak`.
-pub const BREAKPOINT: [u8; 2] = [0x02, 0x90];
+pub use hodo_isa::riscv64::asm::BREAKPOINT;
 
 /// Is this the signal of a breakpoint instruction, not from another process?
 pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {

@@ -8,7 +8,7 @@ use crate::target::TargetAddr;
 use anyhow::Result;
 
 /// What enters the kernel (`ecall`).
-pub const SYSTEM_CALL: [u8; 4] = [0x73, 0, 0, 0];
+pub use hodo_isa::riscv64::asm::SYSTEM_CALL;
 
 /// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken off its
 /// system call.

@@ -9,7 +9,7 @@ use crate::request::check;
 use crate::target::TargetAddr;
 
 /// A breakpoint.
-pub const BREAKPOINT: [u8; 1] = [0xCC];
+pub use hodo_isa::x86_64::asm::BREAKPOINT;
 
 /// Is this the signal of a breakpoint instruction, not of a processor that single-steps, or from another process?
 pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {

@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::target::TargetAddr;
 
 /// What enters the kernel (`syscall`).
-pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];
+pub use hodo_isa::x86_64::asm::SYSTEM_CALL;
 
 /// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken in on a
 /// system call that is made again.
