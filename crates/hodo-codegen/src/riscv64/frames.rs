@@ -23,7 +23,9 @@ use crate::frames::{advance, entry, fde, uleb};
 
 use hodo_isa::riscv64::asm::fill;
 use hodo_isa::riscv64::decode::Insn;
-use hodo_isa::riscv64::regs::{RA, SP, T0};
+use hodo_isa::riscv64::decode::operand::imm_i;
+use hodo_isa::riscv64::encode::{OP, OP_IMM, i, r};
+use hodo_isa::riscv64::regs::{RA, SP, T0, ZERO};
 use hodo_isa::riscv64::scan::Sweep;
 use hodo_isa::riscv64::track::{CALLEE_SAVED, Row, Rule};
 
@@ -134,10 +136,11 @@ pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> 
 
 /// The registers of an instruction that copies one to another (`mv`): to which, and from which.
 fn copied(insn: &Insn) -> Option<(u8, u8)> {
-    // `addi rd, rs1, 0`, and what `c.mv` stands for: `add rd, zero, rs2`.
+    let (rd, rs1, rs2) = (insn.rd(), insn.rs1(), insn.rs2());
+    // The latter is what `c.mv` stands for.
     let from = match insn.word {
-        word if word & 0xFFF0_707F == 0x13 => insn.rs1(),
-        word if word & 0xFE0F_F07F == 0x33 => insn.rs2(),
+        word if word == i(OP_IMM, 0, rd, rs1, 0) => rs1,
+        word if word == r(OP, 0, 0, rd, ZERO, rs2) => rs2,
         _ => return None,
     };
     (insn.rd() != from && from != 0).then_some((insn.rd(), from))
@@ -146,7 +149,7 @@ fn copied(insn: &Insn) -> Option<(u8, u8)> {
 /// If an instruction takes a register from the stack pointer: which one had its value before, by the instruction
 /// before.
 fn copied_before(insn: &Insn, before: Option<(u8, u8)>) -> Option<u8> {
-    let subtracts = insn.word & 0xFE00_707F == 0x4000_0033 && insn.rd() == SP && insn.rs1() == SP;
+    let subtracts = insn.word == r(OP, 0, 0x20, SP, SP, insn.rs2());
     before
         .filter(|&(_, from)| subtracts && from == SP)
         .map(|(to, _)| to)
@@ -154,11 +157,10 @@ fn copied_before(insn: &Insn, before: Option<(u8, u8)>) -> Option<u8> {
 
 /// By how much an instruction lowers the stack pointer.
 fn lowering(insn: &Insn) -> i64 {
-    let adds = insn.word & 0x707F == 0x13 && insn.rd() == SP && insn.rs1() == SP;
-    if adds {
-        -hodo_isa::riscv64::decode::operand::imm_i(insn.word)
-    } else {
-        0
+    let added = imm_i(insn.word);
+    match insn.word == i(OP_IMM, 0, SP, SP, added) {
+        true => -added,
+        false => 0,
     }
 }
 

@@ -52,6 +52,7 @@ fn quotient(sum: u64, address: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hodo_isa::riscv64::encode::{LOAD, STORE};
 
     /// Instructions that a hit takes beside the program's own: the jump to the detour, which may need a second one, and
     /// the one back are three more.
@@ -75,10 +76,9 @@ mod tests {
             let mut kept = 0;
             for at in (0..code.len()).step_by(4) {
                 let insn = hodo_isa::riscv64::decode::Insn::new(&code[at..], 0);
-                let word = insn.word;
-                match word & 0x707F {
-                    0x3023 => kept |= 1u32 << (word >> 20 & 31),
-                    0x3003 => {}
+                match insn.word & 0x7F {
+                    STORE => kept |= 1u32 << insn.rs2(),
+                    LOAD => {}
                     _ => written |= insn.general().1,
                 }
             }
