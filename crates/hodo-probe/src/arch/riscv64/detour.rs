@@ -12,7 +12,7 @@ use core::sync::atomic::Ordering;
 
 use hodo_isa::native::asm::{Code, Reach};
 use hodo_isa::native::regs::{RA, SP, T0, ZERO};
-use hodo_isa::native::relocate::{Options, relocate_apart, relocated_len};
+use hodo_isa::native::relocate::{Moved, Options, relocate_apart, relocated_len};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::Step;
 
@@ -74,15 +74,23 @@ fn prefix(variant: Variant, start: u64, common: u64, words: u64) -> Option<Prefi
     })
 }
 
+/// A count at `start`. `unused`: registers that may be overwritten.
+fn counting(start: u64, counter: u64, unused: u32) -> Option<Prefix> {
+    let bytes = counts::emit(start, counter, unused)?;
+    let after = start + bytes.len() as u64;
+    Some(Prefix {
+        bytes,
+        after,
+        frames: [0; 2],
+        guard: None,
+    })
+}
+
 fn is_returning(variant: Variant) -> bool {
     matches!(variant, Variant::Returning | Variant::ReturnsOnly)
 }
 
 /// Makes a detour.
-#[allow(
-    clippy::too_many_lines,
-    reason = "to be taken apart with the code generators"
-)]
 pub(crate) fn make(
     memory: &Memory,
     spots: &mut Trampolines,
@@ -97,16 +105,15 @@ pub(crate) fn make(
     if returning && !returns_by_ra(&steps) {
         return None;
     }
-    let window = match window(site, &steps) {
-        Some(window) => window,
-        // A breakpoint may lead there, too.
-        None if returning && site.boosted().is_some() => Window {
+    // A breakpoint may lead there, too.
+    let without_jump = || {
+        (returning && site.boosted().is_some()).then(|| Window {
             len: usize::from(site.len),
             inside: Vec::new(),
             jump: false,
-        },
-        None => return None,
+        })
     };
+    let window = window(site, &steps).or_else(without_jump)?;
     let code = &site.original[..window.len];
     let free = |addr| function.free(addr);
     let options = Options {
@@ -115,16 +122,7 @@ pub(crate) fn make(
     };
     let unused = function.free(addr);
     let prefix = |start: u64, common: u64, words: u64, counter: u64| match variant {
-        Variant::Counting => {
-            let bytes = counts::emit(start, counter, unused)?;
-            let after = start + bytes.len() as u64;
-            Some(Prefix {
-                bytes,
-                after,
-                frames: [0; 2],
-                guard: None,
-            })
-        }
+        Variant::Counting => counting(start, counter, unused),
         _ => prefix(variant, start, common, words),
     };
     let before = prefix(addr & !15, addr & !15, addr & !15, addr & !15)?
@@ -155,33 +153,15 @@ pub(crate) fn make(
     }
     Code::new(&mut bytes, start).align(8);
     debug_assert_eq!(start + bytes.len() as u64, words_at);
-    for head in [&site.head, &site.returns] {
-        bytes.extend((core::ptr::from_ref(head) as u64).to_le_bytes());
-    }
-    if returning {
-        let values = returns::words(site.unreturned.as_ptr() as u64, &shadow());
-        values
-            .iter()
-            .for_each(|value| bytes.extend(value.to_le_bytes()));
-    }
-    let patch = match &window.inside[..] {
-        _ if !window.jump => None,
-        [] => Some(near_jump(addr, start)?),
-        _ => {
-            let spot = spots.find(addr, start)?;
-            changes.push((spot, near_jump(spot, start)?.to_vec()));
-            Some(trampolines::jump(addr, spot)?)
-        }
+    put_words(&mut bytes, site, returning);
+    let patch = match window.jump {
+        true => Some(lead(spots, &window, addr, start, changes)?),
+        false => None,
     };
-    let map: Vec<_> = moved
-        .map
-        .iter()
-        .map(|moved| (addr + moved.old as u64, start + moved.new as u64))
-        .collect();
-    for (old, new) in map.iter().filter(|_| window.jump) {
-        if (addr + 1..addr + JUMP).contains(old) {
-            INSIDE.set(*old, *new);
-        }
+    let copied = |piece: &Moved| (addr + piece.old as u64, start + piece.new as u64);
+    let map: Vec<_> = moved.map.iter().map(copied).collect();
+    if window.jump {
+        lead_on_from_inside(addr, &map);
     }
     let piece = SiteCode {
         site,
@@ -195,11 +175,49 @@ pub(crate) fn make(
     changes.push((start, bytes));
     let frames = returning.then(|| &*Box::leak(unwind_tables(prefix.frames).into_boxed_slice()));
     Some(Box::leak(Box::new(Detour {
-        jump: patch.map(|patch| patch.to_vec()),
+        jump: patch,
         inside: window.inside,
         after: prefix.after,
         frames,
     })))
+}
+
+/// Appends the words that the code refers to: pointers to the two heads, then those of the return.
+fn put_words(bytes: &mut Vec<u8>, site: &Site, returning: bool) {
+    for head in [&site.head, &site.returns] {
+        bytes.extend((core::ptr::from_ref(head) as u64).to_le_bytes());
+    }
+    if returning {
+        let values = returns::words(site.unreturned.as_ptr() as u64, &shadow());
+        values
+            .iter()
+            .for_each(|value| bytes.extend(value.to_le_bytes()));
+    }
+}
+
+/// Whoever is at an instruction that the jump overwrites goes on in its copy.
+fn lead_on_from_inside(addr: u64, map: &[(u64, u64)]) {
+    for &(old, new) in map {
+        if (addr + 1..addr + JUMP).contains(&old) {
+            INSIDE.set(old, new);
+        }
+    }
+}
+
+/// The jump at `addr` that leads to `start`, over a trampoline where instructions begin inside of it.
+fn lead(
+    spots: &mut Trampolines,
+    window: &Window,
+    addr: u64,
+    start: u64,
+    changes: &mut Vec<Change>,
+) -> Option<Vec<u8>> {
+    if window.inside.is_empty() {
+        return Some(near_jump(addr, start)?.to_vec());
+    }
+    let spot = spots.find(addr, start)?;
+    changes.push((spot, near_jump(spot, start)?.to_vec()));
+    Some(trampolines::jump(addr, spot)?.to_vec())
 }
 
 /// Whether a function returns by `ra` only: helpers that save registers have their return address in `t0`.
