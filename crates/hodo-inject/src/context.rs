@@ -11,9 +11,8 @@ use hodo_ptrace::TargetAddr;
 use anyhow::Result;
 
 use crate::space::Space;
-use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::{BROKEN_OFF, frame};
-use hodo_ptrace::{Memory, Regs};
+use hodo_ptrace::{Memory, Regs, Stopped};
 
 /// Our instructions that a thread is led through before a signal is delivered, at most: some system calls of the agent.
 pub const STEPS: u32 = 600;
@@ -90,13 +89,13 @@ pub enum Turn {
 ///
 /// # Errors
 /// If the thread is gone, or its memory cannot be written.
-pub fn run_ahead(tid: i32, space: &mut Space, regs: &Regs) -> Result<Option<Regs>> {
+pub fn run_ahead(thread: Stopped, space: &mut Space, regs: &Regs) -> Result<Option<Regs>> {
     // What announces libraries makes system calls.
     if space.is_announcing(regs.pc()) {
         return Ok(None);
     }
-    let memory = Memory::open(tid)?;
-    ptrace::arch::run_ahead(tid, &memory, regs, |regs| {
+    let memory = thread.memory()?;
+    hodo_ptrace::arch::run_ahead(thread, &memory, regs, |regs| {
         place(space, regs) != Place::Between
     })
 }
@@ -126,9 +125,9 @@ impl Contexts {
     }
 
     /// The thread is at the first instruction of a handler, for which what `real` stands for takes its place.
-    pub fn entered(&mut self, tid: i32, place: Standing, real: u64) -> Result<()> {
-        let at = ptrace::regs(tid)?.sp();
-        let memory = Memory::open(tid)?;
+    pub fn entered(&mut self, thread: Stopped, place: Standing, real: u64) -> Result<()> {
+        let at = thread.regs()?.sp();
+        let memory = thread.memory()?;
         let stack = memory.read_u64(TargetAddr(at + frame::STACK))?;
         let size = memory.read_u64(TargetAddr(at + frame::STACK_SIZE))?;
         // A system call that is begun again, or is not, stands elsewhere.
@@ -153,10 +152,10 @@ impl Contexts {
     }
 
     /// The thread has begun a system call. Returns the handlers that have not come back to where they began.
-    pub fn system_call(&mut self, tid: i32, space: &mut Space) -> Result<Vec<Turn>> {
+    pub fn system_call(&mut self, thread: Stopped, space: &mut Space) -> Result<Vec<Turn>> {
         let mut turns = Vec::new();
-        let regs = ptrace::regs(tid)?;
-        let memory = Memory::open(tid)?;
+        let regs = thread.regs()?;
+        let memory = thread.memory()?;
         self.patience += 1;
         let patience = self.patience < PATIENCE;
         let returns = regs.system_call() == Some(libc::SYS_rt_sigreturn);
@@ -214,21 +213,21 @@ impl Contexts {
 
     /// hodo leaves, and the program gets its code back: what handlers see becomes true by that. Lets a signal come
     /// again that waits.
-    pub fn leave(&mut self, tid: i32) -> Result<()> {
+    pub fn leave(&mut self, thread: Stopped) -> Result<()> {
         self.shown.clear();
-        self.give_up(tid)
+        self.give_up(thread)
     }
 
     /// Nothing is shown any more from here on: puts back what is, and lets a signal come again that waits.
-    pub fn give_up(&mut self, tid: i32) -> Result<()> {
+    pub fn give_up(&mut self, thread: Stopped) -> Result<()> {
         if let Some(waiting) = self.waiting.take() {
-            ptrace::set_signal_mask(tid, waiting.mask)?;
-            ptrace::send(tid, waiting.signal)?;
+            thread.set_signal_mask(waiting.mask)?;
+            hodo_ptrace::send(thread.tid(), waiting.signal)?;
         }
         if self.shown.is_empty() {
             return Ok(());
         }
-        let memory = Memory::open(tid)?;
+        let memory = thread.memory()?;
         for shown in self.shown.drain(..) {
             restore(&memory, &shown);
         }

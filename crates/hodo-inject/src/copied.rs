@@ -4,10 +4,9 @@ use anyhow::Result;
 
 use crate::arch;
 use crate::space::{SharedSpace, Space};
-use hodo_ptrace as ptrace;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps;
-use hodo_ptrace::{Memory, Regs};
+use hodo_ptrace::{Memory, Regs, Stopped};
 
 /// Bytes around a breakpoint by which its copy is known.
 const AROUND: u64 = 16;
@@ -15,14 +14,14 @@ const AROUND: u64 = 16;
 /// A fault, or a breakpoint, that nothing of ours has caused: if a thread was led astray by one of our jumps in a copy
 /// of changed code, or met one of our breakpoints there, gives the copy the original bytes and has the thread go on.
 /// Returns whether it was that.
-pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
+pub fn repair(thread: Stopped, signal: i32, space: &SharedSpace) -> Result<bool> {
     if !matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGTRAP)
-        || !ptrace::siginfo(tid).is_ok_and(|info| info.si_code > 0)
+        || !thread.siginfo().is_ok_and(|info| info.si_code > 0)
     {
         return Ok(false);
     }
-    let mut regs = ptrace::regs(tid)?;
-    let memory = Memory::open(tid)?;
+    let mut regs = thread.regs()?;
+    let memory = thread.memory()?;
     let space = space.borrow();
     let found = match signal {
         libc::SIGTRAP => met(&regs, &memory, &space),
@@ -31,7 +30,7 @@ pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
     let Some((begin, place, site)) = found else {
         return Ok(false);
     };
-    let maps = maps::read(tid)?;
+    let maps = maps::read(thread.tid())?;
     let Some(mapping) = maps.iter().find(|m| (m.start..m.end).contains(&place)) else {
         return Ok(false);
     };
@@ -53,7 +52,7 @@ pub fn repair(tid: i32, signal: i32, space: &SharedSpace) -> Result<bool> {
     }
     if repaired {
         regs.set_pc(begin);
-        ptrace::set_regs(tid, &regs)?;
+        thread.set_regs(&regs)?;
     }
     Ok(repaired)
 }

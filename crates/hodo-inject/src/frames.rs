@@ -6,11 +6,10 @@ use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::arch::{RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER};
-use hodo_ptrace as ptrace;
-use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::{frame, is_frame};
 use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::{Memory, Stopped};
 
 const PAGE: u64 = 4096;
 /// Bytes of one stack that are looked through at most.
@@ -148,13 +147,13 @@ fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
 /// # Errors
 /// If the thread is gone.
 pub fn signal_frames(
-    tid: i32,
+    thread: Stopped,
     memory: &Memory,
     maps: &[Mapping],
     holds: &dyn Fn(u64) -> bool,
 ) -> Result<Vec<SignalFrame>> {
     let mut found = Vec::new();
-    let regs = ptrace::regs(tid)?;
+    let regs = thread.regs()?;
     let mut todo = vec![regs.sp() & !7];
     let mut done: Vec<(u64, u64)> = Vec::new();
     while let Some(sp) = todo.pop() {

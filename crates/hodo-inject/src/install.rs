@@ -26,11 +26,11 @@ use anyhow::{Result, bail};
 use hodo_module::image::Version;
 use hodo_module::{Image, Module};
 use hodo_patch::{Copied, Island, Patches, Raise, Refusal, Used};
-use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::signals::go_on;
+use hodo_ptrace::{Memory, Stopped};
 
 use crate::hooks;
 use crate::recorder::Recorder;
@@ -62,9 +62,9 @@ const LIBRARIES: usize = 1;
 #[derive(Debug)]
 enum Moment<'a> {
     /// A program has been executed. Its thread is stopped.
-    Exec(i32),
+    Exec(Stopped),
     /// The dynamic linker has mapped libraries. This thread is stopped.
-    Load(i32),
+    Load(Stopped),
     /// hodo is about to attach to a process, which runs and has these mappings.
     Attach(&'a [Mapping]),
     /// A process gets the stubs of other settings. It runs, and has these mappings.
@@ -75,8 +75,8 @@ impl Moment<'_> {
     /// Where jumps can be put. In a process that runs, places are only chosen.
     fn trampolines(&self, space: &Space) -> Trampolines {
         match *self {
-            Self::Exec(tid) | Self::Load(tid) => {
-                Trampolines::new(tid, TargetAddr(space.syscall), space)
+            Self::Exec(thread) | Self::Load(thread) => {
+                Trampolines::new(thread, TargetAddr(space.syscall), space)
             }
             Self::Attach(maps) | Self::Change(maps, _) => Trampolines::choose(space, maps.to_vec()),
         }

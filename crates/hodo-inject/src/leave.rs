@@ -17,7 +17,7 @@ use hodo_ptrace::arch::frame::{PC, RETURN};
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::stops;
-use hodo_ptrace::{Memory, Regs, Syscalls, TargetAddr};
+use hodo_ptrace::{Memory, Regs, Stopped, Syscalls, TargetAddr};
 use hodo_symbols::Cfa;
 
 use crate::arch as code;
@@ -38,17 +38,17 @@ const HOOKED: usize = 256 << 10;
 ///
 /// # Errors
 /// If the process is gone, or its memory cannot be accessed.
-pub fn leave_child(child: i32, space: &SharedSpace) -> Result<bool> {
-    let memory = Memory::open(child)?;
-    site_writer::revert(child, &space.borrow())?;
+pub fn leave_child(child: Stopped, space: &SharedSpace) -> Result<bool> {
+    let memory = child.memory()?;
+    site_writer::revert(child.tid(), &space.borrow())?;
     space.borrow_mut().is_reverted();
-    let maps = maps::read(child)?;
+    let maps = maps::read(child.tid())?;
     let child_alone = BTreeSet::from([child]);
     if settle(&child_alone, &memory, &maps, space, Unwinding::GoesOn)?.is_some() {
         return Ok(false);
     }
-    restore(child, &memory, &space.borrow())?;
-    arch::set_block(child, 0, space.borrow().scratch_page, 0)?;
+    restore(child.tid(), &memory, &space.borrow())?;
+    child.set_block(0, space.borrow().scratch_page, 0)?;
     unmap(child, &memory, &maps, &mut space.borrow_mut())?;
     Ok(true)
 }
@@ -95,7 +95,7 @@ pub enum Unwinding {
 /// # Errors
 /// If the process's memory cannot be accessed.
 pub fn settle(
-    tids: &BTreeSet<i32>,
+    threads: &BTreeSet<Stopped>,
     memory: &Memory,
     maps: &[Mapping],
     space: &SharedSpace,
@@ -103,25 +103,25 @@ pub fn settle(
 ) -> Result<Option<&'static str>> {
     let table = Table::new(space);
     let mut left = None;
-    for &tid in tids {
-        match step_out(tid, &table, space, unwinding) {
+    for &thread in threads {
+        match step_out(thread, &table, space, unwinding) {
             Ok(true) => {}
             Ok(false) => left = Some("a thread does not leave it"),
             Err(error) if ptrace::is_gone(&error) => {}
             Err(error) => return Err(error),
         }
     }
-    let Some(&first) = tids.iter().next() else {
+    let Some(&first) = threads.first() else {
         return Ok(left);
     };
     let space = space.borrow();
-    let mut stacks = Stacks::new(first, &space, &table, (memory, maps), unwinding);
+    let mut stacks = Stacks::new(first.tid(), &space, &table, (memory, maps), unwinding);
     stacks.left = left;
-    for &tid in tids {
-        let Ok(regs) = ptrace::regs(tid) else {
+    for &thread in threads {
+        let Ok(regs) = thread.regs() else {
             continue;
         };
-        stacks.thread(tid, regs)?;
+        stacks.thread(thread, regs)?;
     }
     stacks.restore()?;
     Ok(stacks.left)
@@ -208,13 +208,13 @@ impl<'a> Stacks<'a> {
     }
 
     /// Restores what a thread holds in its registers and in the frames of its signal handlers, and looks at its stack.
-    fn thread(&mut self, tid: i32, mut regs: Regs) -> Result<()> {
+    fn thread(&mut self, thread: Stopped, mut regs: Regs) -> Result<()> {
         self.sps.push(regs.sp());
         if let Some(back) = regs.return_address().filter(|&at| self.is_stub(at)) {
             match self.real(back, regs.pc(), regs.sp(), regs.frame_pointer()) {
                 Some(address) => {
                     regs.set_return_address(address);
-                    ptrace::set_regs(tid, &regs)?;
+                    thread.set_regs(&regs)?;
                 }
                 None => self.left = Some("a thread will return into it"),
             }
@@ -226,7 +226,7 @@ impl<'a> Stacks<'a> {
             self.left = Some("a thread will return into it");
         }
         let space = self.space;
-        let handled = frames::signal_frames(tid, self.memory, self.maps, &|at| space.holds(at))?;
+        let handled = frames::signal_frames(thread, self.memory, self.maps, &|at| space.holds(at))?;
         for frame in &handled {
             self.handler(frame)?;
         }
@@ -364,37 +364,42 @@ impl Table {
 }
 
 /// Has a stopped thread leave our memory. Returns whether it has.
-fn step_out(tid: i32, table: &Table, space: &SharedSpace, unwinding: Unwinding) -> Result<bool> {
+fn step_out(
+    thread: Stopped,
+    table: &Table,
+    space: &SharedSpace,
+    unwinding: Unwinding,
+) -> Result<bool> {
     let holds = |at| space.borrow().holds(at);
-    let mut regs = ptrace::regs(tid)?;
+    let mut regs = thread.regs()?;
     if !holds(regs.pc()) {
         return Ok(true);
     }
     if let Some(original) = table.original(regs.pc()) {
         regs.set_pc(original);
-        ptrace::set_regs(tid, &regs)?;
+        thread.set_regs(&regs)?;
         return Ok(true);
     }
-    let ahead = run_ahead(tid, &regs, |regs| {
+    let ahead = run_ahead(thread, &regs, |regs| {
         !holds(regs.pc()) || table.original(regs.pc()).is_some()
     })?;
     if let Some(mut regs) = ahead {
         if let Some(original) = table.original(regs.pc()) {
             regs.set_pc(original);
-            ptrace::set_regs(tid, &regs)?;
+            thread.set_regs(&regs)?;
         }
         return Ok(true);
     }
-    let out = stepping(tid, || steps(tid, table, space))?;
+    let out = stepping(thread, || steps(thread, table, space))?;
     // One that is about to end is to get the signal for which it has stopped.
     if unwinding == Unwinding::GoesOn {
-        stops::rest(tid)?;
+        stops::rest(thread)?;
     }
     Ok(out)
 }
 
-fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
-    steps_until(tid, space, |mut regs| {
+fn steps(thread: Stopped, table: &Table, space: &SharedSpace) -> Result<bool> {
+    steps_until(thread, space, |mut regs| {
         if !space.borrow().holds(regs.pc()) {
             return Ok(true);
         }
@@ -402,7 +407,7 @@ fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
             return Ok(false);
         };
         regs.set_pc(original);
-        ptrace::set_regs(tid, &regs)?;
+        thread.set_regs(&regs)?;
         Ok(true)
     })
 }
@@ -411,8 +416,13 @@ fn steps(tid: i32, table: &Table, space: &SharedSpace) -> Result<bool> {
 ///
 /// # Errors
 /// If the thread is gone, or the kernel refuses.
-pub fn unmap(tid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) -> Result<bool> {
-    let calls = Syscalls::begin_anywhere(tid, memory, maps)?;
+pub fn unmap(
+    thread: Stopped,
+    memory: &Memory,
+    maps: &[Mapping],
+    space: &mut Space,
+) -> Result<bool> {
+    let calls = Syscalls::begin_anywhere(thread, memory, maps)?;
     let mut failed = 0;
     for (start, size) in space.regions(memory) {
         if start != space.ledger.region().0 {
@@ -422,9 +432,9 @@ pub fn unmap(tid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) -> 
     }
     let group = calls.end_in_stop()?;
     if failed > 0 {
-        bail!("{failed} of hodo's mappings could not be unmapped in process {tid}");
+        bail!("{failed} of hodo's mappings could not be unmapped in process {thread}");
     }
-    limits::lower(tid, space.extra);
+    limits::lower(thread.tid(), space.extra);
     *space = Space::default();
     Ok(group)
 }

@@ -5,7 +5,7 @@ use hodo_ptrace as ptrace;
 use hodo_ptrace::arch;
 use hodo_ptrace::stops;
 use hodo_ptrace::stops::{OWN, PATIENCE, bit};
-use hodo_ptrace::{Memory, Regs};
+use hodo_ptrace::{Regs, Stopped};
 
 use crate::space::SharedSpace;
 
@@ -13,41 +13,43 @@ use crate::space::SharedSpace;
 const STEPS: u32 = 100_000;
 
 /// Does it while the thread takes no signals but those that steps make.
-pub fn stepping(tid: i32, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
-    let mask = ptrace::signal_mask(tid)?;
+pub fn stepping(thread: Stopped, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    let mask = thread.signal_mask()?;
     let own = OWN.iter().fold(0, |set, &signal| set | bit(signal));
-    ptrace::set_signal_mask(tid, !own)?;
+    thread.set_signal_mask(!own)?;
     let done = work();
-    ptrace::set_signal_mask(tid, mask)?;
+    thread.set_signal_mask(mask)?;
     done
 }
 
 /// Has a stopped thread do what our instructions do, without executing them, until `is_done` says so of its registers.
 /// Returns them; or `None` if that cannot be done: then steps are needed.
 pub fn run_ahead(
-    tid: i32,
+    thread: Stopped,
     regs: &Regs,
     is_done: impl FnMut(&Regs) -> bool,
 ) -> Result<Option<Regs>> {
-    let memory = Memory::open(tid)?;
-    match arch::run_ahead(tid, &memory, regs, is_done) {
+    let memory = thread.memory()?;
+    match arch::run_ahead(thread, &memory, regs, is_done) {
         Err(error) if !ptrace::is_gone(&error) => Ok(None),
         result => result,
     }
 }
 
 /// Has a stopped thread leave code that leads from the program or back, by single steps. Returns whether it has.
-pub fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
+pub fn come_off(thread: Stopped, space: &SharedSpace) -> Result<bool> {
     let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
-    let result = ptrace::regs(tid).and_then(|regs| match is_off(regs)? {
+    let result = thread.regs().and_then(|regs| match is_off(regs)? {
         true => Ok(true),
         false => {
-            let ahead = run_ahead(tid, &regs, |regs| !space.borrow().is_on_the_way(regs.pc()))?;
+            let ahead = run_ahead(thread, &regs, |regs| {
+                !space.borrow().is_on_the_way(regs.pc())
+            })?;
             if ahead.is_some() {
                 return Ok(true);
             }
-            let off = stepping(tid, || steps_until(tid, space, is_off))?;
-            stops::rest(tid)?;
+            let off = stepping(thread, || steps_until(thread, space, is_off))?;
+            stops::rest(thread)?;
             Ok(off)
         }
     });
@@ -59,27 +61,26 @@ pub fn come_off(tid: i32, space: &SharedSpace) -> Result<bool> {
 
 /// Single steps of a stopped thread, until it is where it is to be. Returns whether it is.
 pub fn steps_until(
-    tid: i32,
+    thread: Stopped,
     space: &SharedSpace,
     done: impl Fn(Regs) -> Result<bool>,
 ) -> Result<bool> {
     for _ in 0..STEPS {
-        let step = arch::step(tid, space.borrow().scratch_page, arch::SLOTS - 1)?;
-        let Some(status) = stops::wait_for(tid, PATIENCE)? else {
+        let step = thread.step(space.borrow().scratch_page, arch::SLOTS - 1)?;
+        let Some(report) = stops::wait_for(thread.tid(), PATIENCE)? else {
             return Ok(false);
         };
-        if !libc::WIFSTOPPED(status) {
+        if report.stopped().is_none() {
             return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
         }
-        step.end(tid)?;
-        let signal = libc::WSTOPSIG(status);
-        if status >> 16 == 0
-            && matches!(signal, libc::SIGSEGV | libc::SIGBUS)
-            && !skip_fetch(tid, space)?
+        step.end(thread)?;
+        if report.event() == 0
+            && matches!(report.signal(), libc::SIGSEGV | libc::SIGBUS)
+            && !skip_fetch(thread, space)?
         {
             return Ok(false);
         }
-        if done(ptrace::regs(tid)?)? {
+        if done(thread.regs()?)? {
             return Ok(true);
         }
     }
@@ -87,15 +88,15 @@ pub fn steps_until(
 }
 
 /// If a probe's fetch has faulted: lets it go on without the value.
-pub fn skip_fetch(tid: i32, space: &SharedSpace) -> Result<bool> {
+pub fn skip_fetch(thread: Stopped, space: &SharedSpace) -> Result<bool> {
     if space.borrow().faults.is_empty() {
         return Ok(false);
     }
-    let mut regs = ptrace::regs(tid)?;
+    let mut regs = thread.regs()?;
     let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
         return Ok(false);
     };
     regs.set_pc(next);
-    ptrace::set_regs(tid, &regs)?;
+    thread.set_regs(&regs)?;
     Ok(true)
 }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::space::Space;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
-use hodo_ptrace::{Syscalls, TargetAddr};
+use hodo_ptrace::{Stopped, Syscalls, TargetAddr};
 
 const PAGE: u64 = 4096;
 /// Bytes of a jump to anywhere.
@@ -16,8 +16,8 @@ const MOST: usize = 4096;
 /// Finds places, and maps pages for them as they are needed.
 #[derive(Debug)]
 pub struct Trampolines {
-    pid: i32,
-    syscall: TargetAddr,
+    /// Who maps them, where the process is stopped.
+    worker: Option<Worker>,
     pages: Vec<(u64, u64)>,
     maps: Option<Vec<Mapping>>,
     calls: Option<Syscalls>,
@@ -25,12 +25,18 @@ pub struct Trampolines {
     chosen: Option<Vec<u64>>,
 }
 
+/// A stopped thread, and the address of an instruction on which it makes system calls.
+#[derive(Debug, Clone, Copy)]
+struct Worker {
+    thread: Stopped,
+    syscall: TargetAddr,
+}
+
 impl Trampolines {
-    /// For the stopped thread `pid`; `syscall` is the address of an instruction that makes system calls.
-    pub fn new(pid: i32, syscall: TargetAddr, space: &Space) -> Self {
+    /// For a stopped thread; `syscall` is the address of an instruction that makes system calls.
+    pub fn new(thread: Stopped, syscall: TargetAddr, space: &Space) -> Self {
         Self {
-            pid,
-            syscall,
+            worker: Some(Worker { thread, syscall }),
             pages: space.trampolines.clone(),
             maps: None,
             calls: None,
@@ -41,8 +47,7 @@ impl Trampolines {
     /// For a process that runs: pages are chosen where `maps` has nothing.
     pub fn choose(space: &Space, maps: Vec<Mapping>) -> Self {
         Self {
-            pid: 0,
-            syscall: TargetAddr(0),
+            worker: None,
             pages: space.trampolines.clone(),
             maps: Some(maps),
             calls: None,
@@ -75,7 +80,7 @@ impl Trampolines {
     fn map(&mut self, range: &std::ops::Range<u64>) -> Option<u64> {
         const LOWEST: u64 = 1 << 16;
         if self.maps.is_none() {
-            self.maps = Some(maps::read(self.pid).ok()?);
+            self.maps = Some(maps::read(self.worker?.thread.tid()).ok()?);
         }
         let maps = self.maps.as_mut()?;
         let first = (range.start & !(PAGE - 1)).max(LOWEST);
@@ -100,7 +105,8 @@ impl Trampolines {
             return Some(page);
         }
         if self.calls.is_none() {
-            self.calls = Some(Syscalls::begin(self.pid, self.syscall).ok()?);
+            let Worker { thread, syscall } = self.worker?;
+            self.calls = Some(Syscalls::begin(thread, syscall).ok()?);
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let rx = libc::PROT_READ | libc::PROT_EXEC;

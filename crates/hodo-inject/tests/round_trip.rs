@@ -19,7 +19,7 @@ use hodo_ptrace as ptrace;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::stops::{self, PATIENCE};
-use hodo_ptrace::{Memory, launch};
+use hodo_ptrace::{Memory, Stopped, launch};
 use hodo_symbols::Key;
 
 const PROGRAM: &str = "
@@ -131,18 +131,18 @@ impl Recorder for All {
 }
 
 /// The program, stopped before its first instruction.
-fn begun(program: &Path) -> i32 {
+fn begun(program: &Path) -> Stopped {
     let command = [OsString::from(program)];
     let child = launch::fork(program, &command, false).expect("a child");
     let pid = child.pid;
     let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD | ptrace::arch::OPTIONS;
     ptrace::seize(pid, options).expect("seizing");
     let _failure = child.go().expect("it executes");
-    let status = stops::wait_for(pid, PATIENCE)
+    let report = stops::wait_for(pid, PATIENCE)
         .expect("waiting")
         .expect("a stop");
-    assert_eq!(status >> 8, libc::SIGTRAP | libc::PTRACE_EVENT_EXEC << 8);
-    pid
+    assert_eq!(report.event(), libc::PTRACE_EVENT_EXEC, "{report:?}");
+    report.stopped().expect("it has stopped")
 }
 
 /// The bytes of all code of the program's file.
@@ -198,9 +198,10 @@ fn what_is_installed_at_exec_is_taken_back() {
             remarks: Vec::new(),
         };
 
-        let pid = begun(&program);
+        let thread = begun(&program);
+        let pid = thread.tid();
         let (before, mapped) = (code(pid, &program), ranges(pid));
-        let installed = install::program(pid, Raise::default(), &mut recorder);
+        let installed = install::program(thread, Raise::default(), &mut recorder);
         let (mut space, sites) = installed.expect("it can be installed");
         assert_eq!(code(pid, &program), before, "the sites wait");
         assert!(ranges(pid).len() > mapped.len());
@@ -220,16 +221,15 @@ fn what_is_installed_at_exec_is_taken_back() {
 
         let memory = Memory::open(pid).expect("its memory");
         let space = Rc::new(RefCell::new(space));
-        let left = leave::leave_child(pid, &space).expect("it can be taken back");
+        let left = leave::leave_child(thread, &space).expect("it can be taken back");
         assert!(left, "nothing of ours has run");
         assert_eq!(code(pid, &program), before);
         assert_eq!(ranges(pid), mapped);
         drop(memory);
-        ptrace::detach(pid).expect("it is let go");
-        let status = stops::wait_for(pid, PATIENCE)
+        thread.detach().expect("it is let go");
+        let report = stops::wait_for(pid, PATIENCE)
             .expect("waiting")
             .expect("its end");
-        assert!(libc::WIFEXITED(status), "{status:#x}");
-        assert_eq!(libc::WEXITSTATUS(status), STATUS);
+        assert_eq!(report.exit_code(), Some(STATUS), "{report:?}");
     }
 }

@@ -5,43 +5,68 @@ use std::io;
 
 use anyhow::{Context, Result, bail};
 
-use crate::arch::{self, CALL_AND_HOME, Kept, Regs, SYSTEM_CALL, broken_off, regs, set_regs};
+use crate::arch::{CALL_AND_HOME, Kept, Regs, SYSTEM_CALL, broken_off};
 use crate::maps::Mapping;
 use crate::memory::Memory;
-use crate::request::{check, interrupt, set_signal_mask, signal_mask};
-use crate::run::{cont, cont_to_call};
+use crate::request::check;
+use crate::stopped::{Report, Stopped};
 use crate::target::{Mapped, TargetAddr, TargetFd};
 
-/// Waits for the next stop of one thread.
-fn wait_stop(tid: i32) -> Result<i32> {
+/// Waits for the next stop of a thread that goes on.
+fn wait_stop(thread: Stopped) -> Result<Report> {
     loop {
-        let mut status = 0;
-        // SAFETY: waitpid writes one int.
-        let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL) };
-        if got == -1 {
-            let error = io::Error::last_os_error();
-            if error.kind() == io::ErrorKind::Interrupted {
-                continue;
+        let report = match Report::of(thread.tid(), true) {
+            Ok(Some(report)) => report,
+            Ok(None) => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                return Err(error).with_context(|| format!("waiting for thread {thread}"));
             }
-            return Err(error).with_context(|| format!("waiting for thread {tid}"));
-        }
-        if !libc::WIFSTOPPED(status) {
+        };
+        if report.stopped().is_none() {
             // Hand the death on as the error of a thread that is gone.
             return Err(io::Error::from_raw_os_error(libc::ESRCH))
-                .with_context(|| format!("thread {tid} died"));
+                .with_context(|| format!("thread {thread} died"));
         }
-        return Ok(status);
+        return Ok(report);
     }
 }
 
-/// Lets a thread that is stopped inside execve come to that call's end, where its registers are its own.
-pub fn leave_exec(tid: i32) -> Result<()> {
-    cont_to_call(tid, 0)?;
-    let status = wait_stop(tid)?;
-    if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
-        bail!("thread {tid} stopped with status {status:#x} at the end of execve");
+impl Stopped {
+    /// Lets a thread that is stopped inside execve come to that call's end, where its registers are its own.
+    ///
+    /// # Errors
+    /// If the thread is gone, or stops for something else.
+    pub fn leave_exec(self) -> Result<()> {
+        self.cont_to_call(0)?;
+        let report = wait_stop(self)?;
+        if report.signal() != libc::SIGTRAP | 0x80 {
+            bail!(
+                "thread {self} stopped with status {:#x} at the end of execve",
+                report.status()
+            );
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Where it is, if [`Stopped::cont_to_call`] has let it run.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn call(self) -> Result<Call> {
+        let info = syscall_info(self)?;
+        let word = |at: usize| u64::from_le_bytes(info[at..at + 8].try_into().unwrap_or_default());
+        Ok(match info[0] {
+            SYSCALL_ENTRY => Call::Entry {
+                pc: word(8),
+                sp: word(16),
+                number: word(24),
+                args: std::array::from_fn(|index| word(32 + 8 * index)),
+            },
+            SYSCALL_EXIT => Call::Exit(word(24)),
+            _ => Call::Other,
+        })
+    }
 }
 
 /// Runs system calls in a stopped thread, at an instruction in its memory that makes them. Signals wait meanwhile.
@@ -50,7 +75,7 @@ pub fn leave_exec(tid: i32) -> Result<()> {
 /// the registers, by which it comes back to where it was.
 #[derive(Debug)]
 pub struct Syscalls {
-    tid: i32,
+    thread: Stopped,
     at: TargetAddr,
     saved: Regs,
     mask: u64,
@@ -64,10 +89,10 @@ pub struct Syscalls {
 
 impl Syscalls {
     /// `at`: the address of such an instruction.
-    pub fn begin(tid: i32, at: TargetAddr) -> Result<Self> {
-        let saved = regs(tid)?;
-        let mask = signal_mask(tid)?;
-        let memory = Memory::open(tid)?;
+    pub fn begin(thread: Stopped, at: TargetAddr) -> Result<Self> {
+        let saved = thread.regs()?;
+        let mask = thread.signal_mask()?;
+        let memory = thread.memory()?;
         let mut code = CALL_AND_HOME;
         let leads_home = memory.read(at, &mut code).is_ok() && code == CALL_AND_HOME;
         let home = match saved.home(mask).filter(|_| leads_home) {
@@ -79,11 +104,11 @@ impl Syscalls {
             None => None,
         };
         let this = Self {
-            tid,
+            thread,
             at,
             saved,
             mask,
-            kept: Kept::of(tid),
+            kept: Kept::of(thread),
             stopped: Cell::new(false),
             home,
             lent: None,
@@ -92,13 +117,13 @@ impl Syscalls {
             // First the way back, then the mask that it takes back.
             this.prepare(libc::SYS_getpid, [0; 6])?;
         }
-        set_signal_mask(tid, u64::MAX)?;
+        thread.set_signal_mask(u64::MAX)?;
         Ok(this)
     }
 
     /// The same where there is no code of hodo: the end of the kernel's own page is used, if nothing is there, or else
     /// some instruction of the process.
-    pub fn begin_anywhere(tid: i32, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
+    pub fn begin_anywhere(thread: Stopped, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
         let page = maps.iter().find(|m| m.path.to_str() == Some("[vdso]"));
         let size = CALL_AND_HOME.len() as u64;
         let lent = page
@@ -111,7 +136,7 @@ impl Syscalls {
             && (before == CALL_AND_HOME || before.iter().all(|&byte| byte == 0))
             && memory.write(at, &CALL_AND_HOME).is_ok()
         {
-            let begun = Self::begin(tid, at);
+            let begun = Self::begin(thread, at);
             return match begun {
                 Ok(mut calls) => {
                     calls.lent = lent;
@@ -125,13 +150,13 @@ impl Syscalls {
         }
         let at = syscall_place(memory, maps)
             .context("there is no place for system calls in the process")?;
-        Self::begin(tid, at)
+        Self::begin(thread, at)
     }
 
     /// Takes back the code that it was lent.
     fn give_back(&mut self) -> Result<()> {
         match self.lent.take() {
-            Some(at) => Memory::open(self.tid)?.write(at, &CALL_AND_HOME.map(|_| 0)),
+            Some(at) => self.thread.memory()?.write(at, &CALL_AND_HOME.map(|_| 0)),
             None => Ok(()),
         }
     }
@@ -143,12 +168,12 @@ impl Syscalls {
         if let Some(home) = self.home {
             regs.set_sp(home.0);
         }
-        set_regs(self.tid, &regs)
+        self.thread.set_regs(&regs)
     }
 
     /// The thread that runs them.
-    pub fn tid(&self) -> i32 {
-        self.tid
+    pub fn thread(&self) -> Stopped {
+        self.thread
     }
 
     /// Maps memory, `fd` or anonymous. `at`: where it is wanted; 0: anywhere. `protection` and `flags` as for `mmap`.
@@ -203,59 +228,60 @@ impl Syscalls {
         let mut entered = false;
         let mut signal = 0;
         loop {
-            cont_to_call(self.tid, signal)?;
-            let status = wait_stop(self.tid)?;
-            let stop = libc::WSTOPSIG(status);
+            self.thread.cont_to_call(signal)?;
+            let report = wait_stop(self.thread)?;
+            let stop = report.signal();
             signal = 0;
             // No mask holds SIGSTOP back: it takes effect on the process here, on this thread when we are done with it.
-            if status >> 16 == libc::PTRACE_EVENT_STOP {
+            if report.is_asked_for() {
                 self.stopped.set(true);
                 continue;
             }
-            if status >> 16 == 0 && stop == libc::SIGSTOP {
+            if report.event() == 0 && stop == libc::SIGSTOP {
                 signal = stop;
                 continue;
             }
             if stop != libc::SIGTRAP | 0x80 {
                 bail!(
-                    "thread {} stopped with status {status:#x} in a system call of ours",
-                    self.tid
+                    "thread {} stopped with status {:#x} in a system call of ours",
+                    self.thread,
+                    report.status()
                 );
             }
-            match syscall_stop(self.tid)? {
+            match syscall_stop(self.thread)? {
                 SYSCALL_ENTRY => entered = true,
                 _ if entered => break,
                 _ => {}
             }
         }
-        Ok(arch::regs(self.tid)?.result())
+        Ok(self.thread.regs()?.result())
     }
 
-    /// Puts registers and signal mask back in a thread that was stopped by [`interrupt`], and brings it to such a stop
+    /// Puts registers and signal mask back in a thread that was stopped by [`Stopped::interrupt`], and brings it to such a stop
     /// again: only from there the kernel restarts the system call that it was stopped in. No handler of a signal begins
     /// meanwhile. Returns whether the process is stopped as a whole.
     pub fn end_in_stop(mut self) -> Result<bool> {
-        let (again, argument) = broken_off(self.tid, &self.saved)?;
+        let (again, argument) = broken_off(self.thread, &self.saved)?;
         if let Some(argument) = argument {
             // Its argument is what the kernel keeps.
             self.call(libc::SYS_getpid, [argument, 0, 0, 0, 0, 0])?;
         }
         // Already here, for the kernel comes to the stop that is asked for before it looks for signals (`get_signal`).
         // Killed in between, hodo would leave a thread that no signal reaches any more.
-        set_signal_mask(self.tid, self.mask)?;
-        set_regs(self.tid, &again)?;
-        self.kept.put_back(self.tid)?;
+        self.thread.set_signal_mask(self.mask)?;
+        self.thread.set_regs(&again)?;
+        self.kept.put_back(self.thread)?;
         self.give_back()?;
         let mut signal = 0;
         loop {
-            interrupt(self.tid)?;
-            cont(self.tid, signal)?;
-            let status = wait_stop(self.tid)?;
-            if status >> 16 == libc::PTRACE_EVENT_STOP {
-                return Ok(libc::WSTOPSIG(status) != libc::SIGTRAP);
+            self.thread.interrupt()?;
+            self.thread.cont(signal)?;
+            let report = wait_stop(self.thread)?;
+            if report.is_asked_for() {
+                return Ok(report.is_group_stop());
             }
-            signal = match status >> 16 {
-                0 => libc::WSTOPSIG(status),
+            signal = match report.event() {
+                0 => report.signal(),
                 _ => 0,
             };
         }
@@ -263,13 +289,13 @@ impl Syscalls {
 
     /// Puts registers and signal mask back.
     pub fn end(mut self) -> Result<()> {
-        set_signal_mask(self.tid, self.mask)?;
-        set_regs(self.tid, &self.saved)?;
-        self.kept.put_back(self.tid)?;
+        self.thread.set_signal_mask(self.mask)?;
+        self.thread.set_regs(&self.saved)?;
+        self.kept.put_back(self.thread)?;
         self.give_back()?;
         if self.stopped.get() {
             // It stops again as soon as it runs, and says whether the process is still to be stopped.
-            interrupt(self.tid)?;
+            self.thread.interrupt()?;
         }
         Ok(())
     }
@@ -295,33 +321,19 @@ pub enum Call {
     Other,
 }
 
-/// Where a thread is that was stopped by `PTRACE_SYSCALL`.
-pub fn call(tid: i32) -> Result<Call> {
-    let info = syscall_info(tid)?;
-    let word = |at: usize| u64::from_le_bytes(info[at..at + 8].try_into().unwrap_or_default());
-    Ok(match info[0] {
-        SYSCALL_ENTRY => Call::Entry {
-            pc: word(8),
-            sp: word(16),
-            number: word(24),
-            args: std::array::from_fn(|index| word(32 + 8 * index)),
-        },
-        SYSCALL_EXIT => Call::Exit(word(24)),
-        _ => Call::Other,
-    })
-}
-
 /// Which kind of system call stop this is.
-fn syscall_stop(tid: i32) -> Result<u8> {
-    Ok(syscall_info(tid)?[0])
+fn syscall_stop(thread: Stopped) -> Result<u8> {
+    Ok(syscall_info(thread)?[0])
 }
 
-fn syscall_info(tid: i32) -> Result<[u8; 88]> {
+fn syscall_info(thread: Stopped) -> Result<[u8; 88]> {
     let mut info = [0u8; 88];
     // SAFETY: PTRACE_GET_SYSCALL_INFO writes at most the number of bytes given as addr to `data`.
-    let result =
-        unsafe { libc::ptrace(PTRACE_GET_SYSCALL_INFO, tid, info.len(), info.as_mut_ptr()) };
-    check(result, "the system call", tid)?;
+    let result = unsafe {
+        let data = info.as_mut_ptr();
+        libc::ptrace(PTRACE_GET_SYSCALL_INFO, thread.tid(), info.len(), data)
+    };
+    check(result, "the system call", thread.tid())?;
     Ok(info)
 }
 

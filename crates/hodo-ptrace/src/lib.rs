@@ -24,17 +24,16 @@ mod request;
 mod run;
 pub mod signals;
 mod status;
+mod stopped;
 pub mod stops;
 mod target;
 pub mod waits;
 
-pub use arch::{Regs, regs, set_regs};
-pub use calls::{Call, Syscalls, call, leave_exec, syscall_place};
+pub use arch::Regs;
+pub use calls::{Call, Syscalls, syscall_place};
 pub use memory::Memory;
-pub use request::{
-    SUSPEND_SECCOMP, check, event_message, interrupt, is_gone, request, seize, send, set_options,
-    set_siginfo, set_signal_mask, siginfo, signal_mask,
-};
-pub use run::{cont, cont_to_call, detach};
+pub use request::{SUSPEND_SECCOMP, interrupt, is_gone, seize, send};
+pub use run::let_go;
 pub use status::{call_of, comm, has_signal, is_caught, is_confined, is_first, pending, status};
+pub use stopped::{Report, Stopped};
 pub use target::{Mapped, TargetAddr, TargetFd};

@@ -63,7 +63,7 @@ fn by_path(
     }
     let fd = TargetFd(fd.cast_unsigned());
     // Under another root the same path may be another file.
-    let same = std::fs::metadata(format!("/proc/{}/fd/{}", calls.tid(), fd.0))
+    let same = std::fs::metadata(format!("/proc/{}/fd/{}", calls.thread(), fd.0))
         .and_then(|theirs| Ok((theirs, file.metadata()?)))
         .is_ok_and(|(theirs, ours)| {
             use std::os::unix::fs::MetadataExt;
@@ -118,7 +118,7 @@ fn receive(
     file: &File,
     socket: TargetFd,
 ) -> Result<TargetFd> {
-    let (address, len) = address(calls.tid())?;
+    let (address, len) = address(calls.thread().tid())?;
     // SAFETY: the address is plain bytes, `len` of which are initialized and in bounds.
     let bytes = unsafe { std::slice::from_raw_parts((&raw const address).cast::<u8>(), len) };
     memory.write(at, bytes)?;

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::arch::{self, Regs};
+use crate::run::let_go;
 use crate::status::{call_of, has_signal, ignored, is_ending, process_of, status, tasks};
-use crate::{request, run, waits};
+use crate::stopped::{Report, Stopped};
+use crate::{request, waits};
 
 /// Signals that an instruction raises itself.
 pub const OWN: [i32; 5] = [
@@ -38,11 +40,11 @@ pub struct Stops {
     pid: i32,
     options: i32,
     /// By thread: whether the process is stopped as a whole (SIGSTOP).
-    stopped: BTreeMap<i32, bool>,
+    stopped: BTreeMap<Stopped, bool>,
     /// Those that have been asked to stop, and have not yet.
     asked: BTreeSet<i32>,
     /// Those that make a call again, though the kernel does not have them do so.
-    again: BTreeSet<i32>,
+    again: BTreeSet<Stopped>,
 }
 
 impl Stops {
@@ -58,18 +60,23 @@ impl Stops {
     }
 
     /// The threads.
-    pub fn tids(&self) -> impl Iterator<Item = &i32> {
-        self.stopped.keys()
+    pub fn threads(&self) -> impl Iterator<Item = Stopped> {
+        self.stopped.keys().copied()
+    }
+
+    /// The one with this number, if it is among them.
+    pub fn get(&self, tid: i32) -> Option<Stopped> {
+        self.stopped.get_key_value(&tid).map(|(&thread, _)| thread)
     }
 
     /// A thread in which system calls can be made.
-    pub fn worker(&self) -> Option<i32> {
-        self.stopped.keys().next().copied()
+    pub fn worker(&self) -> Option<Stopped> {
+        self.threads().next()
     }
 
     /// Whether the process is found stopped as a whole.
-    pub fn set_group(&mut self, tid: i32, group: bool) {
-        self.stopped.insert(tid, group);
+    pub fn set_group(&mut self, thread: Stopped, group: bool) {
+        self.stopped.insert(thread, group);
     }
 
     /// Stops all threads that there are, and those that they make meanwhile.
@@ -105,19 +112,19 @@ impl Stops {
         if self.stopped.is_empty() {
             bail!("process {} has ended", self.pid);
         }
-        for &tid in self.stopped.keys() {
-            let was_in_call = arch::regs(tid)?.may_go_back();
-            restart_call(tid)?;
-            if was_in_call && !arch::regs(tid)?.may_go_back() {
-                self.again.insert(tid);
+        for &thread in self.stopped.keys() {
+            let was_in_call = thread.regs()?.may_go_back();
+            restart_call(thread)?;
+            if was_in_call && !thread.regs()?.may_go_back() {
+                self.again.insert(thread);
             }
         }
         Ok(())
     }
 
     /// Is a thread in front of a call that it was in when it was stopped?
-    pub fn makes_again(&self, tid: i32) -> bool {
-        self.again.contains(&tid)
+    pub fn makes_again(&self, thread: Stopped) -> bool {
+        self.again.contains(&thread)
     }
 
     /// Waits until those that were asked stop, and those that they make meanwhile.
@@ -157,8 +164,8 @@ impl Stops {
     fn let_on(&mut self, time: Duration) -> Result<()> {
         self.restart_calls();
         self.resume();
-        self.asked
-            .extend(std::mem::take(&mut self.stopped).into_keys());
+        let stopped = std::mem::take(&mut self.stopped).into_keys();
+        self.asked.extend(stopped.map(Stopped::tid));
         let begun = Instant::now();
         let mut tries = 0;
         while begun.elapsed() < time {
@@ -178,39 +185,38 @@ impl Stops {
     fn hear(&mut self, stop: bool) -> Result<bool> {
         let mut any = false;
         for tid in self.asked.clone() {
-            let Some(status) = wait_for(tid, Duration::ZERO)? else {
+            let Some(report) = wait_for(tid, Duration::ZERO)? else {
                 continue;
             };
             any = true;
-            if !libc::WIFSTOPPED(status) {
+            let Some(thread) = report.stopped() else {
                 self.asked.remove(&tid);
                 continue;
-            }
-            let signal = libc::WSTOPSIG(status);
+            };
+            let signal = report.signal();
             let mut deliver = 0;
-            match status >> 16 {
+            match report.event() {
                 libc::PTRACE_EVENT_STOP => {
-                    let group = signal != libc::SIGTRAP;
+                    let group = report.is_group_stop();
                     if stop {
                         self.asked.remove(&tid);
-                        self.stopped.insert(tid, group);
+                        self.stopped.insert(thread, group);
                         continue;
                     }
                     if group {
-                        request::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
+                        thread.listen()?;
                         continue;
                     }
-                    restart_call(tid)?;
+                    restart_call(thread)?;
                 }
                 libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
-                    let child = i32::try_from(request::event_message(tid)?)?;
+                    let child = i32::try_from(thread.event_message()?)?;
                     if process_of(child) == Some(self.pid) {
                         self.asked.insert(child);
-                    } else if wait_for(child, PATIENCE)?
-                        .is_some_and(|status| libc::WIFSTOPPED(status))
+                    } else if let Some(child) = wait_for(child, PATIENCE)?.and_then(Report::stopped)
                     {
                         // Made before hodo was there.
-                        run::detach(child)?;
+                        child.detach()?;
                     }
                 }
                 libc::PTRACE_EVENT_EXEC => bail!(
@@ -218,34 +224,34 @@ impl Stops {
                     self.pid
                 ),
                 0 if signal != libc::SIGTRAP | 0x80 => {
-                    restart_ignored(tid, signal, false)?;
+                    restart_ignored(thread, signal, false)?;
                     deliver = signal;
                 }
                 _ => {}
             }
             if stop {
-                request::interrupt(tid)?;
+                thread.interrupt()?;
             }
-            run::cont(tid, deliver)?;
+            thread.cont(deliver)?;
         }
         Ok(any)
     }
 
     fn restart_calls(&self) {
-        for (&tid, &group) in &self.stopped {
+        for (&thread, &group) in &self.stopped {
             if !group {
-                let _ = restart_call(tid);
+                let _ = restart_call(thread);
             }
         }
     }
 
     /// Lets all threads go on, traced.
     pub fn resume(&self) {
-        for (&tid, &group) in &self.stopped {
+        for (&thread, &group) in &self.stopped {
             // A thread may be killed at any time; its end is reported by itself.
             let _ = match group {
-                true => request::request(libc::PTRACE_LISTEN, tid, 0, 0),
-                false => run::cont(tid, 0),
+                true => thread.listen(),
+                false => thread.cont(0),
             };
         }
     }
@@ -256,8 +262,8 @@ impl Stops {
         let mut tries = 0;
         loop {
             self.restart_calls();
-            for tid in std::mem::take(&mut self.stopped).into_keys() {
-                let _ = run::detach(tid);
+            for thread in std::mem::take(&mut self.stopped).into_keys() {
+                let _ = thread.detach();
             }
             // Where something is wrong with one, others are about to stop.
             if self.asked.is_empty() || begun.elapsed() > ALONE {
@@ -270,27 +276,25 @@ impl Stops {
             }
         }
         for tid in self.asked {
-            let _ = run::detach(tid);
+            let _ = let_go(tid);
         }
     }
 }
 
 /// Waits for a thread to stop or end. `None`: it does neither.
-pub fn wait_for(tid: i32, patience: Duration) -> Result<Option<i32>> {
+///
+/// # Errors
+/// If there is no such thread, or it is not traced.
+pub fn wait_for(tid: i32, patience: Duration) -> Result<Option<Report>> {
     let begun = Instant::now();
     let mut tries = 0u32;
     loop {
-        let mut status = 0;
-        // SAFETY: waitpid writes one int.
-        let got = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
-        if got == tid {
-            return Ok(Some(status));
-        }
-        if got == -1 {
-            let error = std::io::Error::last_os_error();
-            if error.kind() != std::io::ErrorKind::Interrupted {
+        match Report::of(tid, false) {
+            Ok(Some(report)) => return Ok(Some(report)),
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
                 return Err(error).with_context(|| format!("waiting for thread {tid}"));
             }
+            _ => {}
         }
         if begun.elapsed() > patience {
             return Ok(None);
@@ -313,16 +317,16 @@ fn pause(tries: &mut u32) {
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn rest(tid: i32) -> Result<()> {
+pub fn rest(thread: Stopped) -> Result<()> {
     loop {
-        request::interrupt(tid)?;
-        run::cont(tid, 0)?;
-        match wait_for(tid, PATIENCE)? {
-            Some(status) if !libc::WIFSTOPPED(status) => {
+        thread.interrupt()?;
+        thread.cont(0)?;
+        match wait_for(thread.tid(), PATIENCE)? {
+            Some(report) if report.stopped().is_none() => {
                 return Err(std::io::Error::from_raw_os_error(libc::ESRCH).into());
             }
             // It is about to end.
-            Some(status) if status >> 16 == libc::PTRACE_EVENT_EXIT => {}
+            Some(report) if report.event() == libc::PTRACE_EVENT_EXIT => {}
             _ => return Ok(()),
         }
     }
@@ -335,16 +339,16 @@ pub fn rest(tid: i32) -> Result<()> {
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn restart_call(tid: i32) -> Result<()> {
-    let wait = waits::take(tid);
-    let mut regs = arch::regs(tid)?;
-    if !is_broken_off(&regs) || has_signal(tid) {
+pub fn restart_call(thread: Stopped) -> Result<()> {
+    let wait = waits::take(thread.tid());
+    let mut regs = thread.regs()?;
+    if !is_broken_off(&regs) || has_signal(thread.tid()) {
         return Ok(());
     }
     if let Some(wait) = wait {
-        wait.shorten(tid, &mut regs)?;
+        wait.shorten(thread, &mut regs)?;
     }
-    arch::call_again(tid, regs)
+    arch::call_again(thread, regs)
 }
 
 /// Has a thread that runs stop at once, and remembers for how long it has waited in a call that this breaks off.
@@ -368,22 +372,22 @@ fn is_broken_off(regs: &Regs) -> bool {
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn restart_ignored(tid: i32, signal: i32, lately: bool) -> Result<bool> {
+pub fn restart_ignored(thread: Stopped, signal: i32, lately: bool) -> Result<bool> {
     let is_signal = (1..=64).contains(&signal);
-    let regs = arch::regs(tid)?;
-    if !is_signal || !is_broken_off(&regs) || 1 << (signal - 1) & ignored(tid) == 0 {
+    let regs = thread.regs()?;
+    if !is_signal || !is_broken_off(&regs) || 1 << (signal - 1) & ignored(thread.tid()) == 0 {
         return Ok(false);
     }
-    let ends = ends_by_itself(tid);
+    let ends = ends_by_itself(thread);
     if !ends || !lately {
-        restart_call(tid)?;
+        restart_call(thread)?;
     }
     Ok(ends)
 }
 
 /// May the system call that a stopped thread is in end after a certain time?
-fn ends_by_itself(tid: i32) -> bool {
-    let (number, arguments) = call_of(tid).unzip();
+fn ends_by_itself(thread: Stopped) -> bool {
+    let (number, arguments) = call_of(thread.tid()).unzip();
     let argument = |index: usize| arguments.as_ref()?.get(index).copied();
     match number {
         // Any negative number of milliseconds is for ever.

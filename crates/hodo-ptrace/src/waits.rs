@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::arch::{EPOLL_WAIT, Regs};
-use crate::memory::Memory;
 use crate::status::call_of;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 use sockets::Timed;
 pub use sockets::resume;
@@ -155,7 +155,8 @@ impl Wait {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub fn shorten(&self, tid: i32, regs: &mut Regs) -> Result<()> {
+    pub fn shorten(&self, thread: Stopped, regs: &mut Regs) -> Result<()> {
+        let tid = thread.tid();
         let waited = (self.waited + self.at.elapsed()).as_nanos();
         if regs.system_call() != Some(self.call) {
             return Ok(());
@@ -171,7 +172,7 @@ impl Wait {
                 regs.set_argument(index, time.saturating_sub((waited / 1_000_000) as u64));
             }
             Timeout::Address(index, at) if is_noted(index, at, u64::MAX) => {
-                let memory = Memory::open(tid)?;
+                let memory = thread.memory()?;
                 let (Ok(seconds), Ok(nanoseconds)) = (
                     memory.read_u64(TargetAddr(at)),
                     memory.read_u64(TargetAddr(at + 8)),

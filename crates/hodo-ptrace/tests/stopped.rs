@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use hodo_ptrace as ptrace;
 use hodo_ptrace::TargetAddr;
-use hodo_ptrace::arch::{
-    BROKEN_OFF, HANDLERS_STOP, SCRATCH_PAGE, block, enter_handler, frame, is_frame, set_block, step,
-};
+use hodo_ptrace::arch::{BROKEN_OFF, HANDLERS_STOP, SCRATCH_PAGE, frame, is_frame};
 use hodo_ptrace::stops::{self, Stops};
-use hodo_ptrace::{Memory, Syscalls, maps};
+use hodo_ptrace::{Memory, Report, Stopped, Syscalls, maps};
 
 const WAITING: Duration = Duration::from_secs(60);
 
@@ -43,10 +41,11 @@ impl Child {
         panic!("the child does not wait for anything");
     }
 
-    fn stop(&self) -> Stops {
+    /// Its one thread, and what lets it go.
+    fn stop(&self) -> (Stopped, Stops) {
         let mut stops = Stops::new(self.0, libc::PTRACE_O_TRACESYSGOOD);
         stops.stop_all().expect("stopping");
-        stops
+        (stops.get(self.0).expect("its thread"), stops)
     }
 
     fn memory(&self) -> Memory {
@@ -60,11 +59,11 @@ impl Child {
     }
 
     /// Makes what steps need.
-    fn scratch_page(&self) -> u64 {
+    fn scratch_page(&self, thread: Stopped) -> u64 {
         if SCRATCH_PAGE == 0 {
             return 0;
         }
-        let calls = Syscalls::begin(self.0, self.place()).expect("calls");
+        let calls = Syscalls::begin(thread, self.place()).expect("calls");
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
         let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
         let got = calls.call(libc::SYS_mmap, [0, SCRATCH_PAGE, rx, flags, u64::MAX, 0]);
@@ -73,19 +72,18 @@ impl Child {
     }
 
     fn exit(mut self) -> i32 {
-        let status = stops::wait_for(self.0, WAITING).expect("waiting");
-        let status = status.expect("it ends");
-        assert!(libc::WIFEXITED(status), "status {status:#x}");
+        let report = stops::wait_for(self.0, WAITING).expect("waiting");
+        let report = report.expect("it ends");
         // Its number may become another's.
         self.0 = 0;
-        libc::WEXITSTATUS(status)
+        report.exit_code().unwrap_or_else(|| panic!("{report:?}"))
     }
 
-    fn stopped(&self) -> i32 {
-        let status = stops::wait_for(self.0, WAITING).expect("waiting");
-        let status = status.expect("it stops");
-        assert!(libc::WIFSTOPPED(status), "status {status:#x}");
-        status
+    fn stopped(&self) -> (Stopped, Report) {
+        let report = stops::wait_for(self.0, WAITING).expect("waiting");
+        let report = report.expect("it stops");
+        let thread = report.stopped();
+        (thread.unwrap_or_else(|| panic!("{report:?}")), report)
     }
 }
 
@@ -134,7 +132,8 @@ fn whose_tracer_ends_in_a_call_comes_home() {
             stops.stop_all().expect("stopping");
             let maps = maps::read(pid).expect("its mappings");
             let memory = Memory::open(pid).expect("its memory");
-            let calls = Syscalls::begin_anywhere(pid, &memory, &maps).expect("calls");
+            let thread = stops.worker().expect("its thread");
+            let calls = Syscalls::begin_anywhere(thread, &memory, &maps).expect("calls");
             for _ in 0..calls_before {
                 calls.call(libc::SYS_getppid, [0; 6]).expect("getppid");
             }
@@ -156,9 +155,9 @@ fn calls_are_made_in_a_call_that_goes_on_afterwards() {
     let [out, into] = pipe();
     let child = Child::new(|| get(out));
     child.asleep();
-    let stops = child.stop();
-    let before = ptrace::regs(child.0).expect("registers");
-    let calls = Syscalls::begin(child.0, child.place()).expect("calls");
+    let (thread, stops) = child.stop();
+    let before = thread.regs().expect("registers");
+    let calls = Syscalls::begin(thread, child.place()).expect("calls");
     let none = [0; 6];
     assert_eq!(
         calls.call(libc::SYS_getpid, none).expect("getpid"),
@@ -167,7 +166,7 @@ fn calls_are_made_in_a_call_that_goes_on_afterwards() {
     let bad = calls.call(libc::SYS_close, [1000, 0, 0, 0, 0, 0]);
     assert_eq!(bad.expect("close"), -i64::from(libc::EBADF));
     assert!(!calls.end_in_stop().expect("ending"));
-    let after = ptrace::regs(child.0).expect("registers");
+    let after = thread.regs().expect("registers");
     assert_eq!(after.sp(), before.sp());
     stops.detach();
     child.asleep();
@@ -199,7 +198,7 @@ fn calls_that_are_broken_off_are_made_again() {
     for _ in 0..3 {
         child.asleep();
         // Stopping makes it again.
-        child.stop().detach();
+        child.stop().1.detach();
     }
     child.asleep();
     put(into, 1);
@@ -239,14 +238,14 @@ fn signals_that_come_while_calls_are_made_wait_and_break_off_what_they_would() {
         let [out, into] = pipe();
         let child = Child::new(|| read_or_broken_off(out, flags));
         child.asleep();
-        let stops = child.stop();
-        let before = ptrace::regs(child.0).expect("registers");
-        let calls = Syscalls::begin(child.0, child.place()).expect("calls");
+        let (thread, stops) = child.stop();
+        let before = thread.regs().expect("registers");
+        let calls = Syscalls::begin(thread, child.place()).expect("calls");
         ptrace::send(child.0, libc::SIGUSR1).expect("a signal");
         let got = calls.call(libc::SYS_getpid, [0; 6]).expect("getpid");
         assert_eq!(got, i64::from(child.0));
         assert!(!calls.end_in_stop().expect("ending"));
-        let after = ptrace::regs(child.0).expect("registers");
+        let after = thread.regs().expect("registers");
         assert_eq!((after.pc(), after.sp()), (before.pc(), before.sp()));
         stops.detach();
         put(into, 42);
@@ -259,34 +258,32 @@ fn calls_that_a_handler_has_broken_off_are_not_made_again() {
     let [out, into] = pipe();
     let child = Child::new(|| read_or_broken_off(out, 0));
     child.asleep();
-    let stops = child.stop();
+    let (thread, stops) = child.stop();
     ptrace::send(child.0, libc::SIGUSR1).expect("a signal");
-    ptrace::cont(child.0, 0).expect("going on");
-    let status = child.stopped();
-    assert_eq!((status >> 16, libc::WSTOPSIG(status)), (0, libc::SIGUSR1));
-    let mut signal = libc::SIGUSR1 as u64;
+    thread.cont(0).expect("going on");
+    let (thread, report) = child.stopped();
+    assert_eq!((report.event(), report.signal()), (0, libc::SIGUSR1));
+    let mut signal = libc::SIGUSR1;
     // The handler's return.
     loop {
-        ptrace::request(libc::PTRACE_SYSCALL, child.0, 0, signal).expect("going on");
+        thread.cont_to_call(signal).expect("going on");
         signal = 0;
         child.stopped();
-        let regs = ptrace::regs(child.0).expect("registers");
-        if matches!(
-            ptrace::call(child.0).expect("a call"),
-            ptrace::Call::Entry { .. }
-        ) && regs.system_call() == Some(libc::SYS_rt_sigreturn)
+        let regs = thread.regs().expect("registers");
+        if matches!(thread.call().expect("a call"), ptrace::Call::Entry { .. })
+            && regs.system_call() == Some(libc::SYS_rt_sigreturn)
         {
             break;
         }
     }
-    ptrace::interrupt(child.0).expect("interrupting");
-    ptrace::cont(child.0, 0).expect("going on");
-    let status = child.stopped();
-    assert_eq!(status >> 16, libc::PTRACE_EVENT_STOP);
-    let before = ptrace::regs(child.0).expect("registers");
+    thread.interrupt().expect("interrupting");
+    thread.cont(0).expect("going on");
+    let (thread, report) = child.stopped();
+    assert_eq!(report.event(), libc::PTRACE_EVENT_STOP);
+    let before = thread.regs().expect("registers");
     assert_eq!(before.result(), -i64::from(libc::EINTR));
-    stops::restart_call(child.0).expect("nothing to do");
-    let after = ptrace::regs(child.0).expect("registers");
+    stops::restart_call(thread).expect("nothing to do");
+    let after = thread.regs().expect("registers");
     assert_eq!((after.pc(), after.result()), (before.pc(), before.result()));
     stops.detach();
     put(into, 42);
@@ -319,19 +316,19 @@ fn steps_do_what_instructions_do() {
         (work(&mut [5; 16], ROUNDS) % 199) as i32
     });
     child.asleep();
-    let stops = child.stop();
-    let scratch_page = child.scratch_page();
+    let (thread, stops) = child.stop();
+    let scratch_page = child.scratch_page(thread);
     put(into, 1);
     let mut seen = std::collections::BTreeSet::new();
     let own = maps::read(child.0).expect("its mappings");
     let program = std::fs::read_link("/proc/self/exe").expect("this program");
     for _ in 0..1500 {
-        let step = step(child.0, scratch_page, 3).expect("a step");
-        let status = child.stopped();
-        assert_eq!(status >> 16, 0, "status {status:#x}");
-        assert_eq!(libc::WSTOPSIG(status), libc::SIGTRAP);
-        assert_eq!(step.end(child.0).expect("its end"), SCRATCH_PAGE != 0);
-        let pc = ptrace::regs(child.0).expect("registers").pc();
+        let step = thread.step(scratch_page, 3).expect("a step");
+        let (thread, report) = child.stopped();
+        assert_eq!(report.event(), 0, "{report:?}");
+        assert_eq!(report.signal(), libc::SIGTRAP);
+        assert_eq!(step.end(thread).expect("its end"), SCRATCH_PAGE != 0);
+        let pc = thread.regs().expect("registers").pc();
         let index = own.partition_point(|m| m.end <= pc);
         assert!(own[index].executable && own[index].start <= pc);
         if own[index].path == program {
@@ -356,18 +353,18 @@ fn threads_stop_at_the_first_instruction_of_a_handler() {
         get(out)
     });
     child.asleep();
-    let stops = child.stop();
-    let before = ptrace::regs(child.0).expect("registers");
+    let (thread, stops) = child.stop();
+    let before = thread.regs().expect("registers");
     ptrace::send(child.0, libc::SIGUSR1).expect("a signal");
-    ptrace::cont(child.0, 0).expect("going on");
-    let status = child.stopped();
-    assert_eq!((status >> 16, libc::WSTOPSIG(status)), (0, libc::SIGUSR1));
-    let at = ptrace::regs(child.0).expect("registers");
-    enter_handler(child.0, libc::SIGUSR1).expect("a step");
-    let status = child.stopped();
-    assert_eq!(libc::WSTOPSIG(status), libc::SIGTRAP);
-    assert_eq!(status >> 16 != 0, HANDLERS_STOP);
-    let inside = ptrace::regs(child.0).expect("registers");
+    thread.cont(0).expect("going on");
+    let (thread, report) = child.stopped();
+    assert_eq!((report.event(), report.signal()), (0, libc::SIGUSR1));
+    let at = thread.regs().expect("registers");
+    thread.enter_handler(libc::SIGUSR1).expect("a step");
+    let (thread, report) = child.stopped();
+    assert_eq!(report.signal(), libc::SIGTRAP);
+    assert_eq!(report.event() != 0, HANDLERS_STOP);
+    let inside = thread.regs().expect("registers");
     assert_eq!(inside.pc(), handler as extern "C" fn(i32) as usize as u64);
     let memory = child.memory();
     let word = |offset: u64| {
@@ -397,13 +394,10 @@ fn threads_stop_at_the_first_instruction_of_a_handler() {
     // The handler's return: where the stack pointer is then, and which call it is.
     let mut calls = Vec::new();
     for _ in 0..4 {
-        ptrace::cont_to_call(child.0, 0).expect("going on");
+        thread.cont_to_call(0).expect("going on");
         child.stopped();
-        if matches!(
-            ptrace::call(child.0).expect("a call"),
-            ptrace::Call::Entry { .. }
-        ) {
-            let regs = ptrace::regs(child.0).expect("registers");
+        if matches!(thread.call().expect("a call"), ptrace::Call::Entry { .. }) {
+            let regs = thread.regs().expect("registers");
             calls.push((regs.system_call(), regs.sp()));
         }
     }
@@ -420,12 +414,12 @@ fn control_blocks_are_found_again() {
     let [out, into] = pipe();
     let child = Child::new(|| get(out));
     child.asleep();
-    let stops = child.stop();
-    assert_eq!(block(child.0).expect("a block"), 0);
-    set_block(child.0, 0x1234_5000, 0, 5).expect("a block");
-    assert_eq!(block(child.0).expect("a block"), 0x1234_5000);
-    set_block(child.0, 0, 0, 5).expect("no block");
-    assert_eq!(block(child.0).expect("a block"), 0);
+    let (thread, stops) = child.stop();
+    assert_eq!(thread.block().expect("a block"), 0);
+    thread.set_block(0x1234_5000, 0, 5).expect("a block");
+    assert_eq!(thread.block().expect("a block"), 0x1234_5000);
+    thread.set_block(0, 0, 5).expect("no block");
+    assert_eq!(thread.block().expect("a block"), 0);
     stops.detach();
     put(into, 3);
     assert_eq!(child.exit(), 3);
@@ -447,15 +441,16 @@ fn the_first_argument_of_a_call_is_known_while_it_is_made() {
     child.asleep();
     ptrace::seize(child.0, libc::PTRACE_O_TRACEFORK).expect("tracing");
     put(into, 1);
-    let status = child.stopped();
-    assert_eq!(status >> 16, libc::PTRACE_EVENT_FORK);
-    let regs = ptrace::regs(child.0).expect("registers");
+    let (thread, report) = child.stopped();
+    assert_eq!(report.event(), libc::PTRACE_EVENT_FORK);
+    let regs = thread.regs().expect("registers");
     assert_eq!(regs.system_call(), Some(libc::SYS_clone));
-    let flags = regs.first_argument(child.0).expect("an argument");
+    let flags = regs.first_argument(thread).expect("an argument");
     assert_eq!(flags, libc::SIGCHLD as u64);
-    let other = ptrace::event_message(child.0).expect("a child") as i32;
-    stops::wait_for(other, WAITING).expect("waiting");
-    ptrace::detach(other).expect("letting it go");
-    ptrace::detach(child.0).expect("letting it go");
+    let other = thread.event_message().expect("a child") as i32;
+    let other = stops::wait_for(other, WAITING).expect("waiting");
+    let other = other.and_then(Report::stopped).expect("the child");
+    other.detach().expect("letting it go");
+    thread.detach().expect("letting it go");
     assert_eq!(child.exit(), 6);
 }

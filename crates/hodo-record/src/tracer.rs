@@ -49,6 +49,7 @@ use hodo_ptrace::launch::Failure;
 use hodo_ptrace::signals;
 use hodo_ptrace::signals::{Interrupts, Seen};
 use hodo_ptrace::stops;
+use hodo_ptrace::{Report, Stopped};
 use shared::Origin;
 use watching::Calls;
 
@@ -114,7 +115,7 @@ pub struct Tracer<'a> {
     recording: Recording,
     threads: HashMap<i32, Thread>,
     /// New threads that stopped before their parent told of them.
-    early: Vec<i32>,
+    early: Vec<Stopped>,
     free_tcbs: VecDeque<u64>,
     /// Threads that have ended, the latest last.
     ended: VecDeque<Thread>,
@@ -140,8 +141,8 @@ pub struct Tracer<'a> {
     interrupts: Option<Interrupts>,
     /// What the program has left behind.
     rest: Rest,
-    /// What is being dealt with: threads, and their statuses. After a panic, it is what nobody has dealt with.
-    dealing: Vec<(i32, i32)>,
+    /// What is being dealt with. After a panic, it is what nobody has dealt with.
+    dealing: Vec<Report>,
     /// A process is being prepared for its core file: its threads go nowhere any more.
     dying: Option<SharedSpace>,
     /// Where changes are asked for.
@@ -288,10 +289,10 @@ impl<'a> Tracer<'a> {
     /// Follows until nothing is left, or the recording is to end.
     fn follow_all(&mut self) -> Result<()> {
         while !self.threads.is_empty() {
-            let Some((tid, status)) = self.next_stop()? else {
+            let Some(report) = self.next_stop()? else {
                 break;
             };
-            self.deal(tid, status)?;
+            self.deal(report)?;
         }
         Ok(())
     }
@@ -307,54 +308,39 @@ impl<'a> Tracer<'a> {
     /// The program goes on without a tracer: waits for its end.
     fn wait_for_first(&mut self) {
         while self.exit.is_none() {
-            let mut status = 0;
-            // SAFETY: waitpid writes one int.
-            let got = unsafe { libc::waitpid(self.first, &raw mut status, libc::__WALL) };
-            match got {
-                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-                -1 => break,
-                _ if libc::WIFEXITED(status) => {
-                    self.exit = Some(Exit::Code(libc::WEXITSTATUS(status)));
-                }
-                _ if libc::WIFSIGNALED(status) => {
-                    self.exit = Some(Exit::by_signal(status));
-                }
-                _ => {}
+            match Report::of(self.first, true) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+                Ok(report) => self.exit = report.and_then(exit),
             }
         }
     }
 
     /// Waits for the next thread that stops or ends. `None`: nothing is left, or the recording is to end.
-    fn next_stop(&mut self) -> Result<Option<(i32, i32)>> {
+    fn next_stop(&mut self) -> Result<Option<Report>> {
         loop {
             self.answer()?;
             if reserve::was_needed() {
                 bail!("out of memory");
             }
             self.stay_with_rest();
-            let mut status = 0;
-            let options = match self.interrupts {
-                Some(_) => libc::__WALL | libc::WNOHANG,
-                None => libc::__WALL,
-            };
             let waits = self.interrupts.is_none();
             let awake = waits.then(|| self.control.as_ref().map(Control::wakes));
-            // SAFETY: waitpid writes one int.
-            let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
-            let error = io::Error::last_os_error();
+            let report = Report::any(waits);
             drop(awake);
-            match (tid, &self.interrupts) {
-                (-1, _) => match error.raw_os_error() {
+            match (report, &self.interrupts) {
+                (Err(error), _) => match error.raw_os_error() {
                     Some(libc::EINTR) => continue,
                     Some(libc::ECHILD) => return Ok(None),
                     _ => return Err(error).context("waiting for the program"),
                 },
-                (0, Some(interrupts)) => {
+                (Ok(None), Some(interrupts)) => {
                     if interrupts.wait() {
                         return Ok(None);
                     }
                 }
-                _ => return Ok(Some((tid, status))),
+                (Ok(None), None) => {}
+                (Ok(report), _) => return Ok(report),
             }
         }
     }
@@ -409,15 +395,17 @@ impl<'a> Tracer<'a> {
     }
 
     /// Deals with what has stopped a thread.
-    fn deal(&mut self, tid: i32, status: i32) -> Result<()> {
-        self.dealing.push((tid, status));
-        let handled = self.handle(tid, status);
+    fn deal(&mut self, report: Report) -> Result<()> {
+        self.dealing.push(report);
+        let handled = self.handle(report);
         self.dealing.pop();
         if let Err(error) = handled {
             // A thread may be killed at any time; its end is reported by itself.
             if !ptrace::is_gone(&error) {
-                self.remark(tid, &format!("{error:#}"))?;
-                let _ = ptrace::cont(tid, 0);
+                self.remark(report.tid(), &format!("{error:#}"))?;
+                if let Some(stopped) = report.stopped() {
+                    let _ = stopped.cont(0);
+                }
             }
         }
         Ok(())
@@ -494,59 +482,58 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    fn handle(&mut self, tid: i32, status: i32) -> Result<()> {
-        if libc::WIFEXITED(status) {
-            return self.ended(tid, Exit::Code(libc::WEXITSTATUS(status)));
+    fn handle(&mut self, report: Report) -> Result<()> {
+        let tid = report.tid();
+        if let Some(exit) = exit(report) {
+            return self.ended(tid, exit);
         }
-        if libc::WIFSIGNALED(status) {
-            return self.ended(tid, Exit::by_signal(status));
-        }
-        if !libc::WIFSTOPPED(status) {
+        let Some(stopped) = report.stopped() else {
             return Ok(());
-        }
-        let signal = libc::WSTOPSIG(status);
-        let event = status >> 16;
+        };
+        let signal = report.signal();
+        let event = report.event();
         if !self.threads.contains_key(&tid) {
-            self.early.push(tid);
+            self.early.push(stopped);
             self.orphans();
             return Ok(());
         }
         match event {
-            0 => self.signal(tid, signal),
+            0 => self.signal(stopped, signal),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
-                let child = i32::try_from(ptrace::event_message(tid)?)?;
-                let made = self.child(tid, child, event);
-                self.go(tid, 0)?;
+                let child = i32::try_from(stopped.event_message()?)?;
+                let made = self.child(stopped, child, event);
+                self.go(stopped, 0)?;
                 made
             }
             libc::PTRACE_EVENT_VFORK_DONE => {
-                self.take_back(tid)?;
-                self.go(tid, 0)
+                self.take_back(stopped)?;
+                self.go(stopped, 0)
             }
-            libc::PTRACE_EVENT_EXEC => self.exec(tid),
-            libc::PTRACE_EVENT_EXIT => self.exiting(tid),
+            libc::PTRACE_EVENT_EXEC => self.exec(stopped),
+            libc::PTRACE_EVENT_EXIT => self.exiting(stopped),
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
                 // A stop of the whole group (SIGSTOP, ^Z): let it last.
-                ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0)?;
+                stopped.listen()?;
                 if tid == self.first && signal == libc::SIGTSTP && !self.options.keep_pid {
                     signals::stop_in_foreground(tid);
                 }
                 Ok(())
             }
             libc::PTRACE_EVENT_STOP => {
-                if self.is_in_handler(tid)? {
+                if self.is_in_handler(stopped)? {
                     return Ok(());
                 }
                 // Asked for, and not waited for any more.
-                stops::restart_call(tid)?;
-                self.go(tid, 0)
+                stops::restart_call(stopped)?;
+                self.go(stopped, 0)
             }
-            _ => self.go(tid, 0),
+            _ => self.go(stopped, 0),
         }
     }
 
-    fn signal(&mut self, tid: i32, signal: i32) -> Result<()> {
-        if self.is_announcement(tid, signal)? {
+    fn signal(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
+        let tid = stopped.tid();
+        if self.is_announcement(stopped, signal)? {
             return Ok(());
         }
         if let Some(seen) = self.signals.as_ref().filter(|seen| seen.counts(signal))
@@ -556,85 +543,88 @@ impl<'a> Tracer<'a> {
                 .is_some_and(|thread| thread.pid == self.first)
         {
             // SAFETY: signals that come from a process or the kernel carry the sender's id or zero.
-            seen.note(signal, unsafe { ptrace::siginfo(tid)?.si_pid() });
+            seen.note(signal, unsafe { stopped.siginfo()?.si_pid() });
         }
-        self.restart_ignored(tid, signal)?;
+        self.restart_ignored(stopped, signal)?;
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
-            let stepped = self.end_step(tid)?;
+            let stepped = self.end_step(stopped)?;
             match signal {
                 libc::SIGTRAP if stepped => {
-                    return match self.stepped(tid, &space)? {
+                    return match self.stepped(stopped, &space)? {
                         true => Ok(()),
-                        false => self.go(tid, 0),
+                        false => self.go(stopped, 0),
                     };
                 }
-                SYSTEM_CALL => return self.system_call(tid, &space),
-                libc::SIGTRAP if arch::is_breakpoint(&ptrace::siginfo(tid)?) => {
-                    let mut regs = ptrace::regs(tid)?;
+                SYSTEM_CALL => return self.system_call(stopped, &space),
+                libc::SIGTRAP if arch::is_breakpoint(&stopped.siginfo()?) => {
+                    let mut regs = stopped.regs()?;
                     let at = regs.breakpoint();
                     if space.borrow().announces(at) {
                         // The function there does nothing: return from it.
                         regs.leave_function(space.borrow().return_place());
-                        ptrace::set_regs(tid, &regs)?;
-                        self.announced(tid, &space)?;
-                        return self.go(tid, 0);
+                        stopped.set_regs(&regs)?;
+                        self.announced(stopped, &space)?;
+                        return self.go(stopped, 0);
                     }
                     let stub = space.borrow().stub_at(at);
                     if let Some(stub) = stub {
                         regs.set_pc(stub);
-                        ptrace::set_regs(tid, &regs)?;
-                        return self.go(tid, 0);
+                        stopped.set_regs(&regs)?;
+                        return self.go(stopped, 0);
                     }
                 }
-                libc::SIGTRAP if self.stepped(tid, &space)? => return Ok(()),
-                libc::SIGSEGV | libc::SIGBUS if hodo_inject::step_out::skip_fetch(tid, &space)? => {
-                    return self.go(tid, 0);
+                libc::SIGTRAP if self.stepped(stopped, &space)? => return Ok(()),
+                libc::SIGSEGV | libc::SIGBUS
+                    if hodo_inject::step_out::skip_fetch(stopped, &space)? =>
+                {
+                    return self.go(stopped, 0);
                 }
-                libc::SIGSEGV if self.find_block(tid, &space)? => {
-                    return self.go(tid, 0);
+                libc::SIGSEGV if self.find_block(stopped, &space)? => {
+                    return self.go(stopped, 0);
                 }
-                libc::SIGSEGV if self.without_counter(tid, &space)? => {
-                    return self.go(tid, 0);
+                libc::SIGSEGV if self.without_counter(stopped, &space)? => {
+                    return self.go(stopped, 0);
                 }
                 libc::SIGBUS => {
-                    let info = ptrace::siginfo(tid)?;
+                    let info = stopped.siginfo()?;
                     // SAFETY: a SIGBUS carries an address.
                     let address = unsafe { info.si_addr() } as u64;
                     if info.si_code > 0 && space.borrow().is_in_trace(address) {
-                        return self.disk_full(tid, address);
+                        return self.disk_full(stopped, address);
                     }
                 }
                 _ => {}
             }
-            if hodo_inject::copied::repair(tid, signal, &space)? {
-                return self.go(tid, 0);
+            if hodo_inject::copied::repair(stopped, signal, &space)? {
+                return self.go(stopped, 0);
             }
             if self.modules.probes.records_syscalls() {
-                self.tell_signal(tid)?;
+                self.tell_signal(stopped)?;
             }
-            if self.ends_first_process(tid, signal)? {
+            if self.ends_first_process(stopped, signal)? {
                 return Ok(());
             }
-            return self.deliver(tid, signal, &space);
+            return self.deliver(stopped, signal, &space);
         }
-        if self.ends_first_process(tid, signal)? {
+        if self.ends_first_process(stopped, signal)? {
             return Ok(());
         }
-        self.go(tid, signal)
+        self.go(stopped, signal)
     }
 
     /// The dynamic linker announces libraries, in a stopped thread.
-    fn announced(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
-        let mut looked = self.libraries(tid, space);
-        self.watch_start(tid, space);
+    fn announced(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<()> {
+        let tid = stopped.tid();
+        let mut looked = self.libraries(stopped, space);
+        self.watch_start(stopped, space);
         if space.borrow().has_ended() {
             // Its recording has ended with these libraries.
             space.borrow_mut().set_sites_to_come(None);
         }
         let sites = space.borrow().sites_to_come();
         if let Some(sites) = sites
-            && !sites.is_adding(&ptrace::Memory::open(tid)?)
+            && !sites.is_adding(&stopped.memory()?)
         {
             space.borrow_mut().set_sites_to_come(None);
             let written = sites.write(tid, &mut space.borrow_mut(), &mut self.work());
@@ -650,45 +640,48 @@ impl<'a> Tracer<'a> {
 
     /// If a thread has stopped by this signal to announce libraries: looks at them, and lets it go on. Returns whether
     /// it was that.
-    fn is_announcement(&mut self, tid: i32, signal: i32) -> Result<bool> {
+    fn is_announcement(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
+        let tid = stopped.tid();
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         let Some(space) = space.filter(|space| space.borrow().has_announcement()) else {
             return Ok(false);
         };
-        let pc = ptrace::regs(tid)?.pc();
+        let pc = stopped.regs()?.pc();
         if signal == libc::SIGSYS && space.borrow().is_announcing(pc) {
             // The program's filter has refused a system call of hodo there, which goes on with another way.
-            self.go(tid, 0)?;
+            self.go(stopped, 0)?;
             return Ok(true);
         }
-        if !space.borrow().announced(pc, signal) || is_for_handler(tid, signal)? {
+        if !space.borrow().announced(pc, signal) || is_for_handler(stopped, signal)? {
             return Ok(false);
         }
-        self.announced(tid, &space)?;
+        self.announced(stopped, &space)?;
         // The signal is nothing to the program, also if another one has merged with it.
-        self.go(tid, 0)?;
+        self.go(stopped, 0)?;
         Ok(true)
     }
 
     /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Returns whether
     /// it was that.
-    fn find_block(&self, tid: i32, space: &SharedSpace) -> Result<bool> {
+    fn find_block(&self, stopped: Stopped, space: &SharedSpace) -> Result<bool> {
+        let tid = stopped.tid();
         let Some(block) = self.threads.get(&tid).and_then(Thread::block) else {
             return Ok(false);
         };
-        let mut regs = ptrace::regs(tid)?;
+        let mut regs = stopped.regs()?;
         // SAFETY: a SIGSEGV carries an address; of one that a process has sent, it is any number.
-        let address = unsafe { ptrace::siginfo(tid)?.si_addr() } as u64;
+        let address = unsafe { stopped.siginfo()?.si_addr() } as u64;
         let found = space.borrow().holds(regs.pc())
-            && regs.find_block(block, address, &ptrace::Memory::open(tid)?)?;
+            && regs.find_block(block, address, &stopped.memory()?)?;
         if found {
-            ptrace::set_regs(tid, &regs)?;
+            stopped.set_regs(&regs)?;
         }
         Ok(found)
     }
 
     /// The disk is full: nobody records any more. What a store to this address has failed for goes to the bucket.
-    fn disk_full(&mut self, tid: i32, address: u64) -> Result<()> {
+    fn disk_full(&mut self, stopped: Stopped, address: u64) -> Result<()> {
+        let tid = stopped.tid();
         if !std::mem::replace(&mut self.full, true) {
             self.remark(
                 tid,
@@ -708,26 +701,27 @@ impl<'a> Tracer<'a> {
             if let Some(space) = &thread.space {
                 let base = space.borrow().trace().0;
                 if let Some(chunk) = Events::chunk_at(address - base) {
-                    let mut regs = ptrace::regs(tid)?;
+                    let mut regs = stopped.regs()?;
                     regs.divert(base + chunk, BUCKET_ROOM, base + BUCKET);
-                    ptrace::set_regs(tid, &regs)?;
+                    stopped.set_regs(&regs)?;
                 }
             }
         }
-        self.go(tid, 0)
+        self.go(stopped, 0)
     }
 
     /// Installs the recording in a program that has just been executed.
-    fn install(&mut self, pid: i32, extra: Raise) -> Result<(Space, Sites)> {
-        if !ptrace::is_confined(pid) {
-            return install::program(pid, extra, &mut self.work());
+    fn install(&mut self, stopped: Stopped, extra: Raise) -> Result<(Space, Sites)> {
+        if !ptrace::is_confined(stopped.tid()) {
+            return install::program(stopped, extra, &mut self.work());
         }
         // The filter that a program was given by its parent need not allow what we have to do here.
         let usual = self.session.ptrace_options();
-        ptrace::set_options(pid, usual | ptrace::SUSPEND_SECCOMP)
+        stopped
+            .set_options(usual | ptrace::SUSPEND_SECCOMP)
             .context("it starts under a seccomp filter, which only root may suspend")?;
-        let installed = install::program(pid, extra, &mut self.work());
-        let _ = ptrace::set_options(pid, usual);
+        let installed = install::program(stopped, extra, &mut self.work());
+        let _ = stopped.set_options(usual);
         installed
     }
 
@@ -742,9 +736,10 @@ impl<'a> Tracer<'a> {
     }
 
     /// The process executes a new program. Its other threads are gone, and the address space with the agent.
-    fn exec(&mut self, tid: i32) -> Result<()> {
+    fn exec(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
         let pid = tid;
-        let before = ptrace::event_message(tid)? as i32;
+        let before = stopped.event_message()? as i32;
         let parent = self.threads.get(&before).map_or(0, |t| t.task);
         let space = self.threads.get(&before).and_then(|t| t.space.as_ref());
         let extra = space
@@ -768,7 +763,7 @@ impl<'a> Tracer<'a> {
         }
         self.orphans();
         if leaves || self.clearing {
-            return ptrace::detach(tid);
+            return stopped.detach();
         }
         self.threads.insert(tid, Thread::untraced(pid));
         // The program runs: what is recorded takes the place of an older trace.
@@ -780,9 +775,9 @@ impl<'a> Tracer<'a> {
             if pid != self.first {
                 self.threads.remove(&tid);
             }
-            return ptrace::detach(tid);
+            return stopped.detach();
         }
-        let space = self.install(pid, extra);
+        let space = self.install(stopped, extra);
         match space {
             Ok((space, sites)) => {
                 let kind = if parent == 0 { "start" } else { "exec" };
@@ -791,10 +786,10 @@ impl<'a> Tracer<'a> {
                     begins: true,
                     ..Origin::default()
                 };
-                self.begin_task(tid, pid, kind, parent, &space, origin)?;
+                self.begin_task(stopped, pid, kind, parent, &space, origin)?;
                 sites.arm_linker(pid, &mut space.borrow_mut())?;
                 // Nothing leads to our frames before unwinders find their way through them.
-                self.libraries(tid, &space)?;
+                self.libraries(stopped, &space)?;
                 match sites.can_wait() {
                     true => space.borrow_mut().set_sites_to_come(Some(Rc::new(sites))),
                     false => sites.write(pid, &mut space.borrow_mut(), &mut self.work())?,
@@ -802,10 +797,10 @@ impl<'a> Tracer<'a> {
             }
             Err(error) => self.runs_untraced(tid, &format!("{error:#}"))?,
         }
-        self.go(tid, 0)
+        self.go(stopped, 0)
     }
 
-    fn libraries(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
+    fn libraries(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<()> {
         let mut work = Work {
             modules: &mut self.modules,
             session: &mut *self.session,
@@ -813,23 +808,31 @@ impl<'a> Tracer<'a> {
             recording: self.recording,
         };
         let always = space.borrow().watch().always;
-        let done = install::libraries(tid, &mut space.borrow_mut(), &mut work);
+        let done = install::libraries(stopped, &mut space.borrow_mut(), &mut work);
         if space.borrow().watch().always && !always {
             // The other threads may come to its code, too.
             self.begin_watching();
         }
         if space.borrow().is_untimed() {
-            hodo_inject::untimed::take_time(&ptrace::Memory::open(tid)?, &space.borrow())?;
+            hodo_inject::untimed::take_time(&stopped.memory()?, &space.borrow())?;
         }
         done
+    }
+}
+
+/// How a thread has ended, if it has.
+fn exit(report: Report) -> Option<Exit> {
+    match report.exit_code() {
+        Some(code) => Some(Exit::Code(code)),
+        None => (report.is_killed()).then(|| Exit::by_signal(report.status())),
     }
 }
 
 /// Whether a signal that has come where threads announce libraries is one that the program has a handler for: a child
 /// that ended while hodo was looking at the libraries, say. That is delivered. A handler that another thread has set
 /// meanwhile does not get what the agent has sent.
-fn is_for_handler(tid: i32, signal: i32) -> Result<bool> {
+fn is_for_handler(stopped: Stopped, signal: i32) -> Result<bool> {
     Ok(signal != libc::SIGTRAP
-        && hodo_ptrace::is_caught(tid, signal)
-        && ptrace::siginfo(tid)?.si_code != libc::SI_TKILL)
+        && hodo_ptrace::is_caught(stopped.tid(), signal)
+        && stopped.siginfo()?.si_code != libc::SI_TKILL)
 }

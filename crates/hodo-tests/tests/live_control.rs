@@ -40,6 +40,10 @@ impl Recorded {
 
     /// Like `start`, without waiting for the program.
     fn launch(program: &Path, name: &str, options: &[&str]) -> Self {
+        Self::launch_with(program, &[], name, options)
+    }
+
+    fn launch_with(program: &Path, arguments: &[&str], name: &str, options: &[&str]) -> Self {
         let data = scratch(name).join("trace");
         let mut child = Command::new("timeout")
             .args(["-s", "KILL", "900"])
@@ -48,6 +52,7 @@ impl Recorded {
             .arg(&data)
             .args(options)
             .arg(program)
+            .args(arguments)
             .env("LC_ALL", "C")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -359,6 +364,27 @@ fn an_attached_process_changes_too_and_gets_its_code_back() {
     assert_eq!(rest, "wrong: 0\n");
     assert!(target.wait().expect("its end").success());
     Trace::new(data).has_calls(&[("alpha", 9), ("beta", 11), ("gamma_", 11)]);
+}
+
+/// A change stops all threads. The time of a socket is no argument, which could have what is left of it.
+#[test]
+fn a_socket_with_a_timeout_waits_for_what_is_left_after_a_change() {
+    let program = build("attached_waits.c", Kind::Pie, &[]);
+    let mut arguments = vec!["recv", "6000"];
+    // Who begins anew waits for the whole time after the change. Not every kernel tells for how long a thread has
+    // waited.
+    if Path::new("/proc/self/sched").exists() {
+        arguments.push("2500");
+    }
+    let mut recorded = Recorded::launch_with(&program, &arguments, "live-sockets", &[]);
+    recorded.says("begun");
+    std::thread::sleep(Duration::from_secs(3));
+    changes(recorded.pid(), &["--trace", "off"]);
+    recorded.says("result -1, the time was left alone");
+    let mut rest = String::new();
+    let output = &mut recorded.output;
+    output.read_to_string(&mut rest).expect("its output");
+    assert_eq!(rest, "");
 }
 
 #[test]

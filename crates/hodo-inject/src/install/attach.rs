@@ -10,7 +10,6 @@ use anyhow::{Context, Result, bail};
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version, of_mapping};
 use hodo_patch::{Announcement, Copied, Patches};
-use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd::SCRATCH;
@@ -393,7 +392,7 @@ impl Prepared {
         // The thread may be in a handler on another stack.
         let sp = match self.stack {
             Some(end) => end - 16,
-            None => ptrace::regs(calls.tid())?.sp(),
+            None => calls.thread().regs()?.sp(),
         };
         let program = extent(&self.wanted.module, self.wanted.bias);
         let islands = std::mem::take(&mut self.space.islands);

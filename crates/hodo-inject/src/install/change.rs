@@ -13,7 +13,7 @@ use hodo_module::image::{Version, of_mapping};
 use hodo_patch::{Copied, Patches};
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
-use hodo_ptrace::{Memory, Syscalls};
+use hodo_ptrace::{Memory, Stopped, Syscalls};
 
 use super::mapping::{extent, map_island};
 use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, auxv, file_mappings, install};
@@ -154,14 +154,14 @@ impl Change {
         self.installation.copies()
     }
 
-    /// Does it, while all threads are stopped. Returns whether `tid` is found stopped with its whole process, if it had
-    /// to work for it.
+    /// Does it, while all threads are stopped. Returns whether `worker` is found stopped with its whole process, if it
+    /// had to work for it.
     ///
     /// # Errors
     /// If the process's memory cannot be accessed.
-    pub fn make(self, tid: i32, space: &mut Space) -> Result<Option<bool>> {
-        let memory = Memory::open(tid)?;
-        let group = map_pages(tid, &memory, &self.installation.pages)?;
+    pub fn make(self, worker: Stopped, space: &mut Space) -> Result<Option<bool>> {
+        let memory = worker.memory()?;
+        let group = map_pages(worker, &memory, &self.installation.pages)?;
         space.trampolines.clone_from(&self.installation.trampolines);
         self.installation.write_islands(&memory, space)?;
         revert_all(&memory, space)?;
@@ -194,12 +194,12 @@ impl Change {
 }
 
 /// Maps pages for jumps.
-fn map_pages(tid: i32, memory: &Memory, pages: &[u64]) -> Result<Option<bool>> {
+fn map_pages(worker: Stopped, memory: &Memory, pages: &[u64]) -> Result<Option<bool>> {
     if pages.is_empty() {
         return Ok(None);
     }
-    let maps = maps::read(tid)?;
-    let calls = Syscalls::begin_anywhere(tid, memory, &maps)?;
+    let maps = maps::read(worker.tid())?;
+    let calls = Syscalls::begin_anywhere(worker, memory, &maps)?;
     let mut pages = pages.iter();
     let mapped = pages.try_for_each(|&page| map_island(&calls, page, 4096).map(drop));
     let group = calls.end_in_stop()?;

@@ -7,13 +7,12 @@ use anyhow::{Context, Result};
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version};
 use hodo_patch::Raise;
-use hodo_ptrace as ptrace;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::SYSTEM_CALL;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd;
-use hodo_ptrace::{Memory, Syscalls, arch};
+use hodo_ptrace::{Memory, Stopped, Syscalls};
 
 use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
 use super::places::program_place;
@@ -38,15 +37,20 @@ pub fn set_aside(pid: i32, recorder: &mut dyn Recorder) -> Option<&'static str> 
     unsupported::reason(&*module.ok()?)
 }
 
-/// Prepares the program that `pid` has just begun to execute. `before`: by how much limits were raised in the process
+/// Prepares the program that a stopped thread has just begun to execute. `before`: by how much limits were raised in the process
 /// that executed.
 ///
 /// # Errors
 /// Why it cannot be traced; it can run as it is.
-pub fn program(pid: i32, before: Raise, recorder: &mut dyn Recorder) -> Result<(Space, Sites)> {
-    ptrace::leave_exec(pid)?;
+pub fn program(
+    thread: Stopped,
+    before: Raise,
+    recorder: &mut dyn Recorder,
+) -> Result<(Space, Sites)> {
+    let pid = thread.tid();
+    thread.leave_exec()?;
     let limits = Lifted::new(pid, before);
-    let begun = Begun::look(pid, recorder)?;
+    let begun = Begun::look(thread, recorder)?;
     for mapping in file_mappings(&begun.maps) {
         recorder.log_map(pid, mapping)?;
     }
@@ -55,7 +59,7 @@ pub fn program(pid: i32, before: Raise, recorder: &mut dyn Recorder) -> Result<(
         ..Space::default()
     };
     begun.map(limits.budget(), recorder, &mut space)?;
-    arch::forget_block(pid)?;
+    thread.forget_block()?;
     let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
     let islands: u64 = space.islands.iter().map(|island| island.1).sum();
     recorder.log_islands(pid, &space.islands)?;
@@ -74,7 +78,7 @@ pub fn program(pid: i32, before: Raise, recorder: &mut dyn Recorder) -> Result<(
 
 /// A program that has just begun.
 struct Begun {
-    pid: i32,
+    thread: Stopped,
     memory: Memory,
     maps: Vec<Mapping>,
     exe: PathBuf,
@@ -85,14 +89,15 @@ struct Begun {
 }
 
 impl Begun {
-    fn look(pid: i32, recorder: &mut dyn Recorder) -> Result<Self> {
+    fn look(thread: Stopped, recorder: &mut dyn Recorder) -> Result<Self> {
+        let pid = thread.tid();
         let exe = PathBuf::from(format!("/proc/{pid}/exe"));
         let path = std::fs::read_link(&exe).unwrap_or_else(|_| exe.clone());
         let module = recorder.module(&exe, &path, true)?;
         let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
         Ok(Self {
-            pid,
-            memory: Memory::open(pid)?,
+            thread,
+            memory: thread.memory()?,
             maps: maps::read(pid)?,
             exe,
             bias: entry.wrapping_sub(module.image.entry()),
@@ -104,12 +109,12 @@ impl Begun {
     /// Maps all that is needed. Without a better place, the first system calls are made on the first instruction.
     fn map(&self, budget: Option<u64>, recorder: &dyn Recorder, space: &mut Space) -> Result<()> {
         let memory = &self.memory;
-        let at = ptrace::regs(self.pid)?.pc();
+        let at = self.thread.regs()?.pc();
         let mut first = SYSTEM_CALL;
         memory.read(TargetAddr(at), &mut first)?;
-        let calls = Syscalls::begin_anywhere(self.pid, memory, &self.maps).or_else(|_| {
+        let calls = Syscalls::begin_anywhere(self.thread, memory, &self.maps).or_else(|_| {
             memory.write(TargetAddr(at), &SYSTEM_CALL)?;
-            Syscalls::begin(self.pid, TargetAddr(at))
+            Syscalls::begin(self.thread, TargetAddr(at))
         })?;
         let mapped = self.map_all(&calls, budget, recorder, space);
         let ended = calls.end();
@@ -129,7 +134,7 @@ impl Begun {
         space: &mut Space,
     ) -> Result<()> {
         let (memory, maps) = (&self.memory, &self.maps);
-        let sp = ptrace::regs(calls.tid())?.sp();
+        let sp = calls.thread().regs()?.sp();
         space.ledger = Ledger::map(calls, memory, budget.is_some())?;
         map_events(calls, memory, pass_fd::below(sp), budget, recorder, space)?;
         let program = extent(&self.module, self.bias);
@@ -168,10 +173,10 @@ impl Begun {
             module: Some(Rc::clone(&self.module)),
             island: PROGRAM,
         };
-        let moment = Moment::Exec(self.pid);
+        let moment = Moment::Exec(self.thread);
         let mut installation = install(&moment, vec![program], islands, space, recorder)?;
         let announced = match self.linker {
-            Some(base) => linker::linker_breakpoint(self.pid, base, &self.maps)?,
+            Some(base) => linker::linker_breakpoint(self.thread.tid(), base, &self.maps)?,
             None => None,
         };
         let mut linker = None;

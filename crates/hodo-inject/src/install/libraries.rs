@@ -7,7 +7,7 @@ use anyhow::Result;
 use hodo_module::Image;
 use hodo_module::image::{Seen, Version, real_path};
 use hodo_patch::Island;
-use hodo_ptrace::Memory;
+use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 
@@ -38,7 +38,8 @@ fn is_libc(path: &Path) -> bool {
 ///
 /// # Errors
 /// If the process's memory cannot be accessed.
-pub fn libraries(pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Result<()> {
+pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder) -> Result<()> {
+    let pid = thread.tid();
     let maps = maps::read(pid)?;
     let new = new_code(&maps, space);
     for mapping in &new {
@@ -62,7 +63,7 @@ pub fn libraries(pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Re
         );
         return recorder.remark(pid, &text);
     }
-    let memory = Memory::open(pid)?;
+    let memory = thread.memory()?;
     let mut files = Vec::new();
     // Most of the time that large islands take goes into their memory: one serves for all.
     let mut code = Vec::new();
@@ -75,7 +76,7 @@ pub fn libraries(pid: i32, space: &mut Space, recorder: &mut dyn Recorder) -> Re
         let used = space.used[LIBRARIES];
         let island = Island::resume_in(std::mem::take(&mut code), base, capacity, used);
         let islands = [None, Some(island)];
-        let mut done = install(&Moment::Load(pid), vec![file], islands, space, recorder)?;
+        let mut done = install(&Moment::Load(thread), vec![file], islands, space, recorder)?;
         space.trampolines.clone_from(&done.trampolines);
         done.write_islands(&memory, space)?;
         done.note(&memory, space)?;

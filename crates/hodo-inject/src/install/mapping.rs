@@ -12,7 +12,7 @@ use crate::recorder::{Recorder, Shared};
 use crate::space::Space;
 use hodo_ptrace::arch::SCRATCH_PAGE;
 use hodo_ptrace::pass_fd;
-use hodo_ptrace::{Memory, Syscalls, TargetAddr};
+use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
 /// Keeps hodo's memory out of the process's core files: it is large, and says nothing of the program.
 fn keep_undumped(calls: &Syscalls, at: TargetAddr, size: u64) -> Result<()> {
@@ -158,8 +158,8 @@ pub(super) fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64>
 
 /// A page of a stopped thread's own memory, with this many bytes before it; `syscall` is the address of an instruction
 /// that makes system calls.
-pub fn private_page(tid: i32, syscall: TargetAddr, below: u64) -> Result<u64> {
-    let calls = Syscalls::begin(tid, syscall)?;
+pub fn private_page(thread: Stopped, syscall: TargetAddr, below: u64) -> Result<u64> {
+    let calls = Syscalls::begin(thread, syscall)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     let size = below + 4096;

@@ -3,7 +3,7 @@
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ use hodo_ptrace::processes::{have_one_memory, named, or_ended};
 use hodo_ptrace::signals;
 use hodo_ptrace::signals::{Interrupts, go_on};
 use hodo_ptrace::stops::Stops;
-use hodo_ptrace::{Memory, Syscalls};
+use hodo_ptrace::{Memory, Stopped, Syscalls};
 
 /// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
 const TRIES: u32 = 40;
@@ -206,16 +206,16 @@ impl Tracer<'_> {
         }
         let space = Rc::new(RefCell::new(std::mem::take(&mut prepared.space)));
         self.begin_tasks(stops, &space)?;
-        for (tid, probed) in moves.in_calls {
-            match self.was_in_call(tid, probed) {
+        for (stopped, probed) in moves.in_calls {
+            match self.was_in_call(stopped, probed) {
                 Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
         }
-        for (tid, to) in moves.threads {
-            match ptrace::regs(tid).and_then(|mut regs| {
+        for (stopped, to) in moves.threads {
+            match stopped.regs().and_then(|mut regs| {
                 regs.set_pc(to);
-                ptrace::set_regs(tid, &regs)
+                stopped.set_regs(&regs)
             }) {
                 Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
@@ -233,47 +233,43 @@ impl Tracer<'_> {
     /// All threads get tasks and control blocks.
     fn begin_tasks(&mut self, stops: &Stops, space: &SharedSpace) -> Result<()> {
         let pid = self.first;
-        for &tid in stops.tids() {
+        for stopped in stops.threads() {
             // Whatever fails from here on, it is known what they have.
             let thread = Thread {
                 space: Some(Rc::clone(space)),
                 ..Thread::untraced(pid)
             };
-            self.threads.insert(tid, thread);
+            self.threads.insert(stopped.tid(), thread);
         }
-        self.begin_task(pid, pid, "attach", 0, space, Origin::default())
-            .or_else(|error| {
-                // The first thread may have ended before the others.
-                match stops.tids().any(|&tid| tid == pid) {
-                    true => Err(error),
-                    false => Ok(()),
-                }
-            })?;
+        // The first thread may have ended before the others.
+        let first = stops.get(pid);
+        if let Some(first) = first {
+            self.begin_task(first, pid, "attach", 0, space, Origin::default())?;
+        }
         let parent = self.threads.get(&pid).map_or(0, |thread| thread.task);
         let page = space.borrow().scratch_page();
         // By which thread each word was met first.
         let mut words = HashMap::new();
-        if self.threads.contains_key(&pid)
-            && let Some(word) = arch::place_of_block(pid, page)?
+        if let Some(first) = first
+            && let Some(word) = first.place_of_block(page)?
         {
-            words.insert(word, pid);
+            words.insert(word, first);
         }
-        let others: BTreeMap<i32, ()> = stops.tids().map(|&tid| (tid, ())).collect();
-        for tid in others.into_keys().filter(|&tid| tid != pid) {
-            let earlier = match arch::place_of_block(tid, page)? {
-                Some(word) => *words.entry(word).or_insert(tid),
-                None => tid,
+        for stopped in stops.threads().filter(|&stopped| Some(stopped) != first) {
+            let earlier = match stopped.place_of_block(page)? {
+                Some(word) => *words.entry(word).or_insert(stopped),
+                None => stopped,
             };
             let maker = Maker {
-                tid: earlier,
+                thread: earlier,
                 waits: false,
             };
             let origin = Origin {
-                maker: Some(maker).filter(|maker| maker.tid != tid),
+                maker: Some(maker).filter(|maker| maker.thread != stopped),
                 tcb: None,
                 begins: false,
             };
-            self.begin_task(tid, pid, "thread", parent, space, origin)?;
+            self.begin_task(stopped, pid, "thread", parent, space, origin)?;
         }
         Ok(())
     }
@@ -298,11 +294,11 @@ fn has_to_wait(pid: i32, prepared: &Prepared, memory: &Memory) -> Result<Option<
 #[derive(Default)]
 struct Moves {
     /// Threads, and where they go on.
-    threads: Vec<(i32, u64)>,
+    threads: Vec<(Stopped, u64)>,
     /// Where frames of signal handlers have an address, and the new one.
     frames: Vec<(u64, u64)>,
     /// Threads in system calls, and whether a probe is on the call.
-    in_calls: Vec<(i32, bool)>,
+    in_calls: Vec<(Stopped, bool)>,
 }
 
 impl Moves {
@@ -316,31 +312,31 @@ impl Moves {
     ) -> Result<Result<Self, &'static str>> {
         let mut moves = Self::default();
         let (ranges, copies) = (prepared.ranges(), prepared.copies());
-        for &tid in stops.tids() {
-            let regs = ptrace::regs(tid)?;
-            if arch::block(tid)? != 0 {
+        for stopped in stops.threads() {
+            let regs = stopped.regs()?;
+            if stopped.block()? != 0 {
                 bail!("process {pid} {}", arch::BLOCK_IN_USE);
             }
             let in_call = regs.may_go_back();
-            let again = stops.makes_again(tid);
+            let again = stops.makes_again(stopped);
             let at = copies.partition_point(|copied| copied.original < regs.pc());
             let mut here = (copies[at..].iter()).take_while(|copied| copied.original == regs.pc());
             let call = here.find(|copied| copied.call && (in_call || again));
             if call.is_some() || again || regs.is_made_again() {
-                moves.in_calls.push((tid, call.is_some()));
+                moves.in_calls.push((stopped, call.is_some()));
             }
             if let Some(call) = call.filter(|_| again) {
-                moves.threads.push((tid, call.copy));
+                moves.threads.push((stopped, call.copy));
                 continue;
             }
             match moved(regs.pc(), in_call, &ranges, &copies) {
                 Ok(None) => {}
-                Ok(Some(to)) => moves.threads.push((tid, to)),
+                Ok(Some(to)) => moves.threads.push((stopped, to)),
                 Err(()) => return Ok(Err("a thread is inside of an instruction to be changed")),
             }
         }
-        for &tid in stops.tids() {
-            for frame in frames::signal_frames(tid, memory, maps, &|_| false)? {
+        for stopped in stops.threads() {
+            for frame in frames::signal_frames(stopped, memory, maps, &|_| false)? {
                 match moved(frame.pc, false, &ranges, &copies) {
                     Ok(None) => {}
                     Ok(Some(to)) => moves.frames.push((frame.at, to)),

@@ -2,7 +2,6 @@
 
 use hodo_inject::site_writer;
 use hodo_ptrace::TargetAddr;
-use hodo_ptrace::arch;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -12,11 +11,18 @@ use hodo_trace::format::tcb;
 use super::shared::{Maker, Origin};
 use super::{SharedSpace, Thread, Tracer};
 use hodo_ptrace as ptrace;
+use hodo_ptrace::{Report, Stopped};
 
 impl Tracer<'_> {
     /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory
     /// (that of a maker).
-    pub(super) fn let_go(&mut self, child: i32, space: &SharedSpace, origin: Origin) -> Result<()> {
+    pub(super) fn let_go(
+        &mut self,
+        child: Stopped,
+        space: &SharedSpace,
+        origin: Origin,
+    ) -> Result<()> {
+        let tid = child.tid();
         let Origin {
             maker,
             tcb: inherited,
@@ -28,83 +34,84 @@ impl Tracer<'_> {
             && !shares_memory
             && let Ok(true) = hodo_inject::leave::leave_child(child, space)
         {
-            return ptrace::detach(child);
+            return child.detach();
         }
-        let mut init = self.tcb_init(child, space, inherited);
+        let mut init = self.tcb_init(tid, space, inherited);
         init.silent = true;
         // Its calls are not traced any more, but those that are open return through their stubs. What forbids others to
         // look at its memory stays under control.
-        if shares_memory || site_writer::revert(child, &space.borrow()).is_err() {
+        if shares_memory || site_writer::revert(tid, &space.borrow()).is_err() {
             let Some(number) = self.alloc_tcb() else {
-                self.crowded(child, child, space, init, maker)?;
-                return ptrace::cont(child, 0);
+                self.crowded(child, tid, space, init, maker)?;
+                return child.cont(0);
             };
             self.session.events.init_tcb(number, &init);
             let block = init.base + number * tcb::SIZE;
             self.lead(child, (number, block), space, maker)?;
             if space.borrow().is_debugger() {
-                self.remark(child, "the child of a debugger: it is not traced")?;
+                self.remark(tid, "the child of a debugger: it is not traced")?;
                 // Its control block stays taken: nobody tells when it ends.
-                return ptrace::detach(child);
+                return child.detach();
             }
             let thread = Thread {
                 tcb: Some(number),
                 space: Some(Rc::clone(space)),
-                ..Thread::untraced(child)
+                ..Thread::untraced(tid)
             };
-            self.threads.insert(child, thread);
-            return ptrace::cont(child, 0);
+            self.threads.insert(tid, thread);
+            return child.cont(0);
         }
         if space.borrow().is_debugger() {
-            self.remark(child, "the child of a debugger: it is not traced")?;
+            self.remark(tid, "the child of a debugger: it is not traced")?;
         }
         let number = match self.silent.get(&init.base) {
             Some(&number) => Some(number),
             None => self.alloc_tcb(),
         };
         let Some(number) = number else {
-            self.crowded(child, child, space, init, maker)?;
-            self.threads.remove(&child);
-            return ptrace::detach(child);
+            self.crowded(child, tid, space, init, maker)?;
+            self.threads.remove(&tid);
+            return child.detach();
         };
         if self.silent.insert(init.base, number).is_none() {
             self.session.events.init_tcb(number, &init);
         }
-        arch::set_block(
-            child,
+        child.set_block(
             init.base + number * tcb::SIZE,
             space.borrow().scratch_page(),
             number,
         )?;
-        ptrace::detach(child)
+        child.detach()
     }
 
     /// A new thread or process.
-    pub(super) fn child(&mut self, parent: i32, child: i32, event: i32) -> Result<()> {
+    pub(super) fn child(&mut self, parent: Stopped, child: i32, event: i32) -> Result<()> {
         if self.threads.contains_key(&child) {
             return Ok(());
         }
         // Its own first stop may already have been seen.
-        if let Some(at) = self.early.iter().position(|&tid| tid == child) {
-            self.early.swap_remove(at);
-        } else {
-            let mut status = 0;
-            // SAFETY: waitpid writes one int.
-            let got = unsafe { libc::waitpid(child, &raw mut status, libc::__WALL) };
-            if got != child || !libc::WIFSTOPPED(status) {
-                return Ok(());
-            }
-        }
+        let early = (self.early.iter()).position(|early| early.tid() == child);
+        let child = match early {
+            Some(at) => self.early.swap_remove(at),
+            None => match Report::of(child, true)
+                .ok()
+                .flatten()
+                .and_then(Report::stopped)
+            {
+                Some(child) => child,
+                None => return Ok(()),
+            },
+        };
         let Ok(flags) = clone_flags(parent, child, event) else {
             // The parent was killed; its end is reported by itself.
             self.early.push(child);
             return Ok(());
         };
         let vfork = flags & libc::CLONE_VFORK as u64 != 0;
-        let maker = self.threads.get(&parent).cloned();
-        let maker = maker.unwrap_or(Thread::untraced(parent));
+        let maker = self.threads.get(&parent.tid()).cloned();
+        let maker = maker.unwrap_or(Thread::untraced(parent.tid()));
         let beside = Maker {
-            tid: parent,
+            thread: parent,
             waits: vfork,
         };
         self.adopt(child, &maker, flags, Some(beside))
@@ -113,14 +120,15 @@ impl Tracer<'_> {
     /// Takes the children whose makers have been killed before they told of them.
     pub(super) fn orphans(&mut self) {
         for child in std::mem::take(&mut self.early) {
-            let Ok(block) = arch::block(child) else {
+            let Ok(block) = child.block() else {
                 // It has been killed, too.
                 continue;
             };
-            let number = |key| ptrace::status(child, key).and_then(|s| s.parse::<i32>().ok());
+            let tid = child.tid();
+            let number = |key| ptrace::status(tid, key).and_then(|s| s.parse::<i32>().ok());
             // A thread has one of its process for its maker, which tells of it yet. Its word, where it has one, is new
             // memory, or that of a thread that has ended.
-            if let Some(process) = number("Tgid:").filter(|&process| process != child)
+            if let Some(process) = number("Tgid:").filter(|&process| process != tid)
                 && self.threads.values().any(|thread| thread.pid == process)
             {
                 self.early.push(child);
@@ -140,14 +148,14 @@ impl Tracer<'_> {
                         self.early.push(child);
                         continue;
                     }
-                    Thread::untraced(child)
+                    Thread::untraced(tid)
                 }
             };
             // The others are not left stopped for what is wrong with one, nor is who has nothing to do with it.
             if let Err(error) = self.adopt(child, &maker, 0, None)
                 && !ptrace::is_gone(&error)
             {
-                let _ = self.remark(child, &format!("{error:#}"));
+                let _ = self.remark(tid, &format!("{error:#}"));
             }
         }
     }
@@ -156,38 +164,41 @@ impl Tracer<'_> {
     /// there, and stopped, too.
     pub(super) fn adopt(
         &mut self,
-        child: i32,
+        child: Stopped,
         maker: &Thread,
         flags: u64,
         beside: Option<Maker>,
     ) -> Result<()> {
+        let tid = child.tid();
         let done = self.follow(child, maker, flags, beside);
-        if let Some(thread) = self.threads.get_mut(&child) {
-            thread.awaited = beside.filter(|maker| maker.waits).map(|maker| maker.tid);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            let waits = beside.filter(|maker| maker.waits);
+            thread.awaited = waits.map(|maker| maker.thread.tid());
         }
         if done.is_err() {
             self.threads
-                .entry(child)
-                .or_insert_with(|| Thread::untraced(child));
-            let _ = ptrace::cont(child, 0);
+                .entry(tid)
+                .or_insert_with(|| Thread::untraced(tid));
+            let _ = child.cont(0);
         }
         done
     }
 
     pub(super) fn follow(
         &mut self,
-        child: i32,
+        child: Stopped,
         maker: &Thread,
         flags: u64,
         beside: Option<Maker>,
     ) -> Result<()> {
+        let tid = child.tid();
         let shares_memory = flags & libc::CLONE_VM as u64 != 0;
         let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
         let &Thread { pid, task, tcb, .. } = maker;
         let Some(space) = maker.space.clone() else {
             self.threads
-                .insert(child, Thread::untraced(if is_thread { pid } else { child }));
-            return ptrace::cont(child, 0);
+                .insert(tid, Thread::untraced(if is_thread { pid } else { tid }));
+            return child.cont(0);
         };
         let origin = Origin {
             maker: beside.filter(|_| shares_memory),
@@ -197,7 +208,7 @@ impl Tracer<'_> {
         let space = if shares_memory {
             space
         } else {
-            let own = space.borrow().forked(ptrace::Memory::open(child));
+            let own = space.borrow().forked(child.memory());
             Rc::new(RefCell::new(own))
         };
         // A process has one tracer: what a debugger starts is the debugger's.
@@ -211,10 +222,10 @@ impl Tracer<'_> {
         let (kind, child_pid) = if is_thread {
             ("thread", pid)
         } else {
-            ("fork", child)
+            ("fork", tid)
         };
         self.begin_task(child, child_pid, kind, task, &space, origin)?;
-        if !shares_memory && let Some(thread) = self.threads.get_mut(&child) {
+        if !shares_memory && let Some(thread) = self.threads.get_mut(&tid) {
             // It is in the same handlers.
             thread.contexts = maker.contexts.clone();
             thread.calls = maker.calls.inherited();
@@ -225,17 +236,17 @@ impl Tracer<'_> {
 }
 
 /// The flags with which a thread or process was made, from the registers of the thread that made it.
-fn clone_flags(parent: i32, child: i32, event: i32) -> Result<u64> {
-    let regs = ptrace::regs(parent)?;
+fn clone_flags(parent: Stopped, child: Stopped, event: i32) -> Result<u64> {
+    let regs = parent.regs()?;
     let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
     let argument = || regs.first_argument(parent);
     Ok(match regs.system_call() {
         Some(libc::SYS_clone) => argument()?,
         Some(libc::SYS_clone3) => argument()
-            .and_then(|at| ptrace::Memory::open(parent)?.read_u64(TargetAddr(at)))
+            .and_then(|at| parent.memory()?.read_u64(TargetAddr(at)))
             .unwrap_or_else(|_| {
                 // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
-                let process = ptrace::status(child, "Tgid:");
+                let process = ptrace::status(child.tid(), "Tgid:");
                 if process.is_some_and(|process| process != child.to_string()) {
                     (libc::CLONE_VM | libc::CLONE_THREAD) as u64
                 } else if event == libc::PTRACE_EVENT_VFORK {

@@ -1,6 +1,6 @@
 //! Processes in which a killed hodo has left its code: all of it is removed, as if that hodo detached now.
 
-use hodo_ptrace::arch;
+use hodo_ptrace::Stopped;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -30,12 +30,12 @@ impl Tracer<'_> {
                 return Err(error);
             }
         };
-        for &tid in stops.tids() {
+        for stopped in stops.threads() {
             let thread = Thread {
                 space: Some(Rc::clone(&space)),
                 ..Thread::untraced(pid)
             };
-            self.threads.insert(tid, thread);
+            self.threads.insert(stopped.tid(), thread);
         }
         stops.resume();
         self.clearing = true;
@@ -55,20 +55,20 @@ impl Tracer<'_> {
     /// which nothing is recorded any more.
     pub(super) fn join_left(
         &mut self,
-        tid: i32,
+        stopped: Stopped,
         pid: i32,
         space: &SharedSpace,
         maker: Option<Maker>,
     ) -> Result<()> {
-        let block = maker.and_then(|maker| arch::block(maker.tid).ok());
+        let block = maker.and_then(|maker| maker.thread.block().ok());
         if let Some(block) = block.filter(|&block| block != 0) {
-            arch::set_block(tid, block, space.borrow().scratch_page(), 0)?;
+            stopped.set_block(block, space.borrow().scratch_page(), 0)?;
         }
         let thread = Thread {
             space: Some(Rc::clone(space)),
             ..Thread::untraced(pid)
         };
-        self.threads.insert(tid, thread);
+        self.threads.insert(stopped.tid(), thread);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use hodo_trace::format::tcb;
 use serde_json::json;
 
 use super::attach::moved;
-use super::stopping::{Stopped, exists};
+use super::stopping::{Halted, exists};
 use super::{SharedSpace, Tracer};
 use crate::control::{Changes, Control};
 use crate::modules::Modules;
@@ -20,7 +20,7 @@ use crate::session::Session;
 use hodo_inject::frames;
 use hodo_inject::install::{self, Change};
 use hodo_ptrace as ptrace;
-use hodo_ptrace::Memory;
+use hodo_ptrace::Stopped;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 use hodo_ptrace::maps;
@@ -148,7 +148,7 @@ fn told(options: &RecordOptions) -> String {
 /// An address space that is to be changed.
 struct Changing {
     space: SharedSpace,
-    tids: Vec<i32>,
+    threads: Vec<Stopped>,
     change: Option<Change>,
 }
 
@@ -158,7 +158,7 @@ type Built = HashMap<usize, (SharedSpace, Change)>;
 /// What has to be moved: threads, and frames of signal handlers.
 #[derive(Default)]
 struct Moves {
-    threads: Vec<(i32, u64)>,
+    threads: Vec<(Stopped, u64)>,
     frames: Vec<(u64, u64)>,
 }
 
@@ -289,21 +289,21 @@ impl Tracer<'_> {
             self.build(&mut built, &key, false)?;
             let all: BTreeSet<i32> = self.threads.keys().copied().collect();
             let begun = Instant::now();
-            let (mut stopped, whole) = self.stop_within(&all, Some(STOPPING))?;
+            let (mut halted, whole) = self.stop_within(&all, Some(STOPPING))?;
             let done = match whole {
                 true => self
                     .build(&mut built, &key, true)
-                    .and_then(|()| self.exchange(&mut built, &mut stopped)),
+                    .and_then(|()| self.exchange(&mut built, &mut halted)),
                 false => Ok(Some(reason)),
             };
             if let Ok(None) = done {
                 self.log_change()?;
             }
-            for (&tid, &group) in &stopped {
+            for (&stopped, &group) in &halted {
                 // A thread may be killed at any time; its end is reported by itself.
                 let _ = match group {
-                    true => ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0),
-                    false => self.go(tid, 0),
+                    true => stopped.listen(),
+                    false => self.go(stopped, 0),
                 };
             }
             match done? {
@@ -338,20 +338,17 @@ impl Tracer<'_> {
     }
 
     /// Exchanges the sites of all processes, whose threads are stopped. Returns why that has to wait.
-    fn exchange(
-        &mut self,
-        built: &mut Built,
-        stopped: &mut Stopped,
-    ) -> Result<Option<&'static str>> {
+    fn exchange(&mut self, built: &mut Built, halted: &mut Halted) -> Result<Option<&'static str>> {
         let mut todo = Vec::new();
-        for (space, mut tids) in self.spaces() {
-            tids.retain(|tid| stopped.contains_key(tid));
+        for (space, tids) in self.spaces() {
+            let own = tids.iter().filter_map(|tid| halted.get_key_value(tid));
+            let threads: Vec<Stopped> = own.map(|(&stopped, _)| stopped).collect();
             let change = built.remove(&(Rc::as_ptr(&space) as usize));
             let change = change.map(|(_, change)| change);
-            if !tids.is_empty() {
+            if !threads.is_empty() {
                 todo.push(Changing {
                     space,
-                    tids,
+                    threads,
                     change,
                 });
             }
@@ -375,22 +372,27 @@ impl Tracer<'_> {
             return Ok(wait);
         }
         for (one, moves) in todo.into_iter().zip(moves) {
-            let tid = one.tids[0];
+            let worker = one.threads[0];
             let Some(change) = one.change else {
                 continue;
             };
-            let made = change.make(tid, &mut one.space.borrow_mut());
+            let made = change.make(worker, &mut one.space.borrow_mut());
             let moved = made.and_then(|group| {
                 if let Some(group) = group {
-                    stopped.insert(tid, group);
+                    halted.insert(worker, group);
                 }
-                moves.make(tid)
+                moves.make(worker)
             });
             match moved {
                 Ok(()) => {}
-                Err(error) if ptrace::is_gone(&error) || !exists(tid) => {}
+                Err(error) if ptrace::is_gone(&error) || !exists(worker.tid()) => {}
                 // The others are changed all the same: there is no way back that could not fail, too.
-                Err(error) => self.remark(tid, &format!("changing what is recorded: {error:#}"))?,
+                Err(error) => {
+                    self.remark(
+                        worker.tid(),
+                        &format!("changing what is recorded: {error:#}"),
+                    )?;
+                }
             }
         }
         for thread in self.threads.values() {
@@ -410,27 +412,27 @@ impl Tracer<'_> {
         };
         let (ranges, copies) = (change.ranges(), change.copies());
         let space = one.space.borrow();
-        let memory = Memory::open(one.tids[0])?;
-        let maps = maps::read(one.tids[0])?;
-        for &tid in &one.tids {
-            let regs = ptrace::regs(tid)?;
+        let memory = one.threads[0].memory()?;
+        let maps = maps::read(one.threads[0].tid())?;
+        for &stopped in &one.threads {
+            let regs = stopped.regs()?;
             let in_call = regs.may_go_back();
             if let Some(to) = space.slot(&memory, regs.pc()) {
-                moves.threads.push((tid, to));
+                moves.threads.push((stopped, to));
             } else if space.needs_ways(regs.pc()) {
                 return Ok(Err(ON_THE_WAY));
             } else {
                 match moved(regs.pc(), in_call, &ranges, &copies) {
                     Ok(None) => {}
-                    Ok(Some(to)) => moves.threads.push((tid, to)),
+                    Ok(Some(to)) => moves.threads.push((stopped, to)),
                     Err(()) => {
                         return Ok(Err("a thread is inside of an instruction to be changed"));
                     }
                 }
             }
-            for frame in frames::signal_frames(tid, &memory, &maps, &|at| space.holds(at))? {
+            for frame in frames::signal_frames(stopped, &memory, &maps, &|at| space.holds(at))? {
                 let shown = |thread: &super::Thread| thread.contexts.shown_for(frame.at);
-                if let Some(real) = self.threads.get(&tid).and_then(shown) {
+                if let Some(real) = self.threads.get(&stopped.tid()).and_then(shown) {
                     if space.needs_ways(real) {
                         return Ok(Err(ON_THE_WAY));
                     }
@@ -470,14 +472,14 @@ impl Tracer<'_> {
 }
 
 impl Moves {
-    fn make(self, tid: i32) -> Result<()> {
-        for (tid, to) in self.threads {
-            let mut regs = ptrace::regs(tid)?;
+    fn make(self, worker: Stopped) -> Result<()> {
+        for (stopped, to) in self.threads {
+            let mut regs = stopped.regs()?;
             regs.set_pc(to);
-            ptrace::set_regs(tid, &regs)?;
+            stopped.set_regs(&regs)?;
         }
         if !self.frames.is_empty() {
-            let memory = Memory::open(tid)?;
+            let memory = worker.memory()?;
             for (at, to) in self.frames {
                 memory.write(TargetAddr(at), &to.to_le_bytes())?;
             }

@@ -13,7 +13,7 @@ use super::{SharedSpace, Tracer};
 use hodo_inject::context::{Place, Turn};
 use hodo_inject::leave::{self, Unwinding};
 use hodo_ptrace as ptrace;
-use hodo_ptrace::Memory;
+use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 use hodo_ptrace::stops::PATIENCE;
 
@@ -44,21 +44,22 @@ impl Tracer<'_> {
     /// Ends a thread's process by a signal that leaves a core file. What cannot be put in order is left as it is.
     pub(super) fn end_with_core(
         &mut self,
-        tid: i32,
+        stopped: Stopped,
         signal: i32,
         space: &SharedSpace,
         place: Place,
     ) -> Result<()> {
+        let tid = stopped.tid();
         if (self.dying.as_ref()).is_some_and(|dying| Rc::ptr_eq(dying, space)) {
             // The core of another thread's signal is being prepared. This one stays where it is: it will not go on.
-            ptrace::interrupt(tid)?;
-            return ptrace::cont(tid, 0);
+            stopped.interrupt()?;
+            return stopped.cont(0);
         }
-        let info = ptrace::siginfo(tid)?;
+        let info = stopped.siginfo()?;
         if let Place::At(standing) = place {
-            let mut regs = ptrace::regs(tid)?;
+            let mut regs = stopped.regs()?;
             regs.set_pc(standing.original);
-            ptrace::set_regs(tid, &regs)?;
+            stopped.set_regs(&regs)?;
             let left = Turn::Left(standing.original);
             self.turn(space, standing.probed.then_some(left));
         }
@@ -69,17 +70,17 @@ impl Tracer<'_> {
             None => self.others_in(tid, space),
         };
         let Some(others) = others else {
-            return self.go(tid, signal);
+            return self.go(stopped, signal);
         };
         self.dying = Some(Rc::clone(space));
-        let stopped = self.stop_within(&others, Some(PATIENCE));
+        let halted = self.stop_within(&others, Some(PATIENCE));
         self.dying = None;
-        let (mut stopped, all) = stopped?;
+        let (mut halted, all) = halted?;
         if all {
             // Others that were made meanwhile may be of another process.
-            let mut tids = self.stopped_in(space, &stopped);
-            tids.insert(tid);
-            if let Err(error) = put_in_order(tid, &tids, space)
+            let mut threads = self.stopped_in(space, &halted);
+            threads.insert(stopped);
+            if let Err(error) = put_in_order(stopped, &threads, space)
                 && !ptrace::is_gone(&error)
             {
                 // The signal counts for more than a remark that cannot be written.
@@ -87,9 +88,9 @@ impl Tracer<'_> {
             }
         }
         // Steps may have taken the place of the signal's stop.
-        let restored = ptrace::set_siginfo(tid, &info);
-        let gone = self.go(tid, signal);
-        self.let_on(&mut stopped);
+        let restored = stopped.set_siginfo(&info);
+        let gone = self.go(stopped, signal);
+        self.let_on(&mut halted);
         restored.and(gone)
     }
 
@@ -125,12 +126,13 @@ fn is_core_written(tid: i32) -> bool {
 
 /// Gives a process, all threads of which are stopped, the code that it would have alone, and return addresses in place
 /// of those of stubs.
-fn put_in_order(tid: i32, tids: &BTreeSet<i32>, space: &SharedSpace) -> Result<()> {
-    let memory = Memory::open(tid)?;
+fn put_in_order(stopped: Stopped, threads: &BTreeSet<Stopped>, space: &SharedSpace) -> Result<()> {
+    let tid = stopped.tid();
+    let memory = stopped.memory()?;
     site_writer::revert(tid, &space.borrow())?;
     space.borrow_mut().is_reverted();
     let maps = maps::read(tid)?;
     // Nobody executes these hooks any more, whatever is on the way to one.
-    leave::settle(tids, &memory, &maps, space, Unwinding::Over)?;
+    leave::settle(threads, &memory, &maps, space, Unwinding::Over)?;
     site_writer::remove_hooks(&memory, &space.borrow())
 }

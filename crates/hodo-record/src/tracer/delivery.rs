@@ -9,8 +9,8 @@ use super::{SharedSpace, Tracer};
 use hodo_inject::context::{self, Place, STEPS, Turn, Waiting};
 use hodo_inject::space::Standing;
 use hodo_ptrace as ptrace;
-use hodo_ptrace::Regs;
 use hodo_ptrace::stops;
+use hodo_ptrace::{Regs, Stopped};
 
 /// Signals that instructions cause.
 pub(super) const CAUSED: [i32; 6] = [
@@ -35,28 +35,27 @@ pub(super) fn is_in(tid: i32, key: &str, signal: i32) -> bool {
 
 impl Tracer<'_> {
     /// Lets a stopped thread run, with a signal or 0.
-    pub(super) fn go(&mut self, tid: i32, signal: i32) -> Result<()> {
-        let how = match self.threads.get(&tid) {
+    pub(super) fn go(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
+        let tid = stopped.tid();
+        match self.threads.get(&tid) {
             // Its step is not at its end.
-            Some(thread) if thread.step.is_some() => libc::PTRACE_CONT,
-            Some(thread) if thread.contexts.waiting.is_some() => {
-                return match signal {
-                    0 => self.begin_step(tid),
-                    _ => arch::enter_handler(tid, signal),
-                };
-            }
+            Some(thread) if thread.step.is_some() => stopped.cont(signal),
+            Some(thread) if thread.contexts.waiting.is_some() => match signal {
+                0 => self.begin_step(stopped),
+                _ => stopped.enter_handler(signal),
+            },
             Some(thread) if thread.contexts.is_watched() || thread.is_seen() => {
-                libc::PTRACE_SYSCALL
+                stopped.cont_to_call(signal)
             }
-            _ => libc::PTRACE_CONT,
-        };
-        ptrace::request(how, tid, 0, signal as u64)
+            _ => stopped.cont(signal),
+        }
     }
 
     /// Has a stopped thread make a single step.
-    fn begin_step(&mut self, tid: i32) -> Result<()> {
+    fn begin_step(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
         let Some(thread) = self.threads.get(&tid) else {
-            return ptrace::cont(tid, 0);
+            return stopped.cont(0);
         };
         let scratch_page = match &thread.space {
             Some(space) => space.borrow().scratch_page(),
@@ -73,7 +72,7 @@ impl Tracer<'_> {
                 .find(|&slot| !taken(slot))
                 .unwrap_or_default();
         }
-        let step = arch::step(tid, scratch_page, slot)?;
+        let step = stopped.step(scratch_page, slot)?;
         if arch::SCRATCH_PAGE != 0
             && let Some(thread) = self.threads.get_mut(&tid)
         {
@@ -83,51 +82,60 @@ impl Tracer<'_> {
     }
 
     /// A thread that was making a step has stopped. Returns whether it has made it.
-    pub(super) fn end_step(&mut self, tid: i32) -> Result<bool> {
+    pub(super) fn end_step(&mut self, stopped: Stopped) -> Result<bool> {
+        let tid = stopped.tid();
         let step = self.threads.get_mut(&tid).and_then(|t| t.step.take());
-        step.map_or(Ok(false), |(step, _)| step.end(tid))
+        step.map_or(Ok(false), |(step, _)| step.end(stopped))
     }
 
     /// A thread has stopped as if it had been asked to. If it is at the first instruction of a handler, for which it
     /// had to stop, goes on with that. Returns whether it was that.
-    pub(super) fn is_in_handler(&mut self, tid: i32) -> Result<bool> {
+    pub(super) fn is_in_handler(&mut self, stopped: Stopped) -> Result<bool> {
+        let tid = stopped.tid();
         let space = match self.threads.get(&tid) {
             Some(thread) if arch::HANDLERS_STOP && thread.contexts.delivering.is_some() => {
                 thread.space.clone()
             }
             _ => None,
         };
-        space.map_or(Ok(false), |space| self.stepped(tid, &space))
+        space.map_or(Ok(false), |space| self.stepped(stopped, &space))
     }
 
     /// A signal is about to come to a thread: if it is nothing to it, it breaks no system call off.
-    pub(super) fn restart_ignored(&mut self, tid: i32, signal: i32) -> Result<()> {
+    pub(super) fn restart_ignored(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
+        let tid = stopped.tid();
         /// How often a call that ends after a certain time may begin anew.
         const SELDOM: Duration = Duration::from_secs(60);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(());
         };
         let lately = thread.again.is_some_and(|at| at.elapsed() < SELDOM);
-        if stops::restart_ignored(tid, signal, lately)? && !lately {
+        if stops::restart_ignored(stopped, signal, lately)? && !lately {
             thread.again = Some(Instant::now());
         }
         Ok(())
     }
 
     /// Delivers a signal that nothing of ours has caused.
-    pub(super) fn deliver(&mut self, tid: i32, signal: i32, space: &SharedSpace) -> Result<()> {
-        let regs = ptrace::regs(tid)?;
+    pub(super) fn deliver(
+        &mut self,
+        stopped: Stopped,
+        signal: i32,
+        space: &SharedSpace,
+    ) -> Result<()> {
+        let tid = stopped.tid();
+        let regs = stopped.regs()?;
         let place = context::place(&mut space.borrow_mut(), &regs);
         let waits = (self.threads.get(&tid)).is_some_and(|t| t.contexts.waiting.is_some());
         if !waits && self.leaves_core(tid, signal) {
-            return self.end_with_core(tid, signal, space, place);
+            return self.end_with_core(stopped, signal, space, place);
         }
         let Some(thread) = self.threads.get_mut(&tid) else {
-            return ptrace::cont(tid, signal);
+            return stopped.cont(signal);
         };
         // Those that cannot be held back: they stop or end the process.
         if place == Place::Program || thread.contexts.waiting.is_some() {
-            return self.go(tid, signal);
+            return self.go(stopped, signal);
         }
         if !is_in(tid, "SigCgt:", signal) {
             // What it leaves behind, a core file perhaps, has the program's address.
@@ -139,57 +147,57 @@ impl Tracer<'_> {
             {
                 let mut regs = regs;
                 regs.set_pc(standing.original);
-                ptrace::set_regs(tid, &regs)?;
+                stopped.set_regs(&regs)?;
                 let left = standing.probed.then_some(Turn::Left(standing.original));
                 self.turn(space, left);
             }
-            return self.go(tid, signal);
+            return self.go(stopped, signal);
         }
-        let info = ptrace::siginfo(tid)?;
+        let info = stopped.siginfo()?;
         match place {
             Place::At(standing) => {
                 thread.contexts.delivering = Some((standing, regs.pc()));
-                arch::enter_handler(tid, signal)
+                stopped.enter_handler(signal)
             }
             // One of our instructions that faults does so again. A step would end that SIGTRAP is ignored.
             _ if info.si_code > 0 && CAUSED.contains(&signal)
                 || is_in(tid, "SigIgn:", libc::SIGTRAP) =>
             {
-                self.go(tid, signal)
+                self.go(stopped, signal)
             }
-            _ => self.deliver_after_our_code(tid, signal, info, &regs, space),
+            _ => self.deliver_after_our_code(stopped, signal, info, &regs, space),
         }
     }
 
     /// Delivers a signal to a thread that is somewhere in our code: when it has done what is left of that.
     fn deliver_after_our_code(
         &mut self,
-        tid: i32,
+        stopped: Stopped,
         signal: i32,
         info: libc::siginfo_t,
         regs: &Regs,
         space: &SharedSpace,
     ) -> Result<()> {
-        let ahead = context::run_ahead(tid, &mut space.borrow_mut(), regs);
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return ptrace::cont(tid, signal);
+        let ahead = context::run_ahead(stopped, &mut space.borrow_mut(), regs);
+        let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
+            return stopped.cont(signal);
         };
         match ahead {
             Ok(Some(regs)) => {
                 let place = context::place(&mut space.borrow_mut(), &regs);
                 let Place::At(standing) = place else {
-                    return self.go(tid, signal);
+                    return self.go(stopped, signal);
                 };
                 thread.contexts.delivering = Some((standing, regs.pc()));
-                return arch::enter_handler(tid, signal);
+                return stopped.enter_handler(signal);
             }
             Err(error) if ptrace::is_gone(&error) => return Err(error),
             // Steps find out what to do about memory that cannot be written.
             Ok(None) | Err(_) => {}
         }
-        let mask = ptrace::signal_mask(tid)?;
+        let mask = stopped.signal_mask()?;
         let caused = CAUSED.iter().fold(0, |set, &signal| set | bit(signal));
-        ptrace::set_signal_mask(tid, !caused)?;
+        stopped.set_signal_mask(!caused)?;
         thread.contexts.waiting = Some(Waiting {
             signal,
             info,
@@ -197,69 +205,74 @@ impl Tracer<'_> {
             steps: STEPS,
             announcing: space.borrow().is_announcing(regs.pc()),
         });
-        self.go(tid, 0)
+        self.go(stopped, 0)
     }
 
     /// A thread has made a step for a signal that is on its way. Returns whether it was that.
-    pub(super) fn stepped(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
+    pub(super) fn stepped(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<bool> {
+        let tid = stopped.tid();
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(false);
         };
         if let Some((place, real)) = thread.contexts.delivering.take() {
-            thread.contexts.entered(tid, place, real)?;
-            self.go(tid, 0)?;
+            thread.contexts.entered(stopped, place, real)?;
+            self.go(stopped, 0)?;
             return Ok(true);
         }
         let Some(waiting) = &mut thread.contexts.waiting else {
             return Ok(false);
         };
-        let regs = ptrace::regs(tid)?;
+        let regs = stopped.regs()?;
         waiting.steps = waiting.steps.saturating_sub(1);
         if waiting.steps > 0 && context::place(&mut space.borrow_mut(), &regs) == Place::Between {
-            self.go(tid, 0)?;
+            self.go(stopped, 0)?;
             return Ok(true);
         }
         if let Some(waiting) = thread.contexts.waiting.take() {
             if waiting.announcing {
-                self.announced(tid, space)?;
+                self.announced(stopped, space)?;
             }
-            ptrace::set_signal_mask(tid, waiting.mask)?;
-            ptrace::set_siginfo(tid, &waiting.info)?;
+            stopped.set_signal_mask(waiting.mask)?;
+            stopped.set_siginfo(&waiting.info)?;
             let place = context::place(&mut space.borrow_mut(), &regs);
             match place {
                 Place::At(standing) => {
                     if let Some(thread) = self.threads.get_mut(&tid) {
                         thread.contexts.delivering = Some((standing, regs.pc()));
                     }
-                    arch::enter_handler(tid, waiting.signal)?;
+                    stopped.enter_handler(waiting.signal)?;
                 }
-                _ => self.go(tid, waiting.signal)?,
+                _ => self.go(stopped, waiting.signal)?,
             }
         }
         Ok(true)
     }
 
     /// A thread that is watched has begun or ended a system call.
-    pub(super) fn system_call(&mut self, tid: i32, space: &SharedSpace) -> Result<()> {
-        let call = ptrace::call(tid)?;
+    pub(super) fn system_call(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<()> {
+        let tid = stopped.tid();
+        let call = stopped.call()?;
         if matches!(call, ptrace::Call::Entry { .. })
             && let Some(thread) = self.threads.get_mut(&tid)
         {
-            let turns = thread.contexts.system_call(tid, &mut space.borrow_mut())?;
+            let turns = thread
+                .contexts
+                .system_call(stopped, &mut space.borrow_mut())?;
             self.turn(space, turns);
         }
-        self.see_call(tid, space, call)?;
-        self.go(tid, 0)
+        self.see_call(stopped, space, call)?;
+        self.go(stopped, 0)
     }
 
     /// A thread is about to end: it may have been killed anywhere.
-    pub(super) fn exiting(&mut self, tid: i32) -> Result<()> {
+    pub(super) fn exiting(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
         let Some(thread) = self.threads.get(&tid) else {
-            return ptrace::cont(tid, 0);
+            return stopped.cont(0);
         };
         if let Some(space) = thread.space.clone() {
             let mut turns: Vec<Turn> = thread.contexts.end().collect();
-            let place = context::place(&mut space.borrow_mut(), &ptrace::regs(tid)?);
+            let place = context::place(&mut space.borrow_mut(), &stopped.regs()?);
             if let Place::At(Standing {
                 original,
                 probed: true,
@@ -269,7 +282,7 @@ impl Tracer<'_> {
             }
             self.turn(&space, turns);
         }
-        self.go(tid, 0)
+        self.go(stopped, 0)
     }
 
     /// A thread did not go on as instructions do: corrects what is counted once for several of them.

@@ -16,11 +16,12 @@ use anyhow::{Result, bail};
 
 use super::delivery::CAUSED;
 use super::stopping::after;
-use super::stopping::{Stopped, exists};
+use super::stopping::{Halted, exists};
 use super::{SharedSpace, Thread, Tracer, guarded};
 use crate::reserve;
 use hodo_ptrace as ptrace;
-use hodo_ptrace::Memory;
+use hodo_ptrace::Report;
+use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 
 /// For so long they run until it is seen whether they have, at most.
@@ -67,8 +68,8 @@ impl Tracer<'_> {
     /// A thread that nobody has let go on after its stop would never stop again: has it do what it was about to do, and
     /// stop before that.
     fn release_dealt(&mut self) -> Result<()> {
-        while let Some((tid, status)) = self.dealing.pop() {
-            match release(tid, status) {
+        while let Some(report) = self.dealing.pop() {
+            match release(report) {
                 Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
@@ -79,7 +80,7 @@ impl Tracer<'_> {
     fn let_all_go(&mut self) -> Result<()> {
         self.release_dealt()?;
         let all: BTreeSet<i32> = self.threads.keys().copied().collect();
-        let mut stopped = self.stop(&all)?;
+        let mut halted = self.stop(&all)?;
         let mut done = Vec::new();
         // What is left may make others meanwhile, with memory of their own perhaps.
         while let Some((&tid, space)) =
@@ -89,7 +90,7 @@ impl Tracer<'_> {
                 let own = thread.space.as_ref();
                 own.is_some_and(|own| Rc::ptr_eq(own, &space))
             };
-            let left = guarded(|| self.leave(&space, &mut stopped));
+            let left = guarded(|| self.leave(&space, &mut halted));
             if left.is_err()
                 && let Ok(space) = space.try_borrow()
             {
@@ -111,11 +112,11 @@ impl Tracer<'_> {
             let threads = self.threads.extract_if(|_, thread| of_space(thread));
             done.extend(threads);
             for (tid, _) in done.iter().filter(|(_, thread)| of_space(thread)) {
-                let _ = ptrace::detach(*tid);
+                let _ = ptrace::let_go(*tid);
             }
         }
         for &tid in self.threads.keys() {
-            let _ = ptrace::detach(tid);
+            let _ = ptrace::let_go(tid);
         }
         self.threads.clear();
         for (_, thread) in &done {
@@ -130,26 +131,27 @@ impl Tracer<'_> {
     }
 
     /// The threads of an address space that are stopped.
-    pub(super) fn stopped_in(&self, space: &SharedSpace, stopped: &Stopped) -> BTreeSet<i32> {
+    pub(super) fn stopped_in(&self, space: &SharedSpace, halted: &Halted) -> BTreeSet<Stopped> {
         let own = |thread: &Thread| {
             let own = thread.space.as_ref();
             own.is_some_and(|own| Rc::ptr_eq(own, space))
         };
         let all = self.threads.iter().filter(|(_, thread)| own(thread));
-        all.map(|(&tid, _)| tid)
-            .filter(|tid| stopped.contains_key(tid))
+        all.filter_map(|(tid, _)| halted.get_key_value(tid))
+            .map(|(&stopped, _)| stopped)
             .collect()
     }
 
     /// Lets stopped threads run until none is in the middle of switching static keys.
-    fn wait_for_keys(&mut self, space: &SharedSpace, stopped: &mut Stopped) -> Result<()> {
+    fn wait_for_keys(&mut self, space: &SharedSpace, halted: &mut Halted) -> Result<()> {
         let begun = Instant::now();
         loop {
-            let own = self.stopped_in(space, stopped);
-            let Some(&tid) = own.first() else {
+            let own = self.stopped_in(space, halted);
+            let Some(&stopped) = own.first() else {
                 return Ok(());
             };
-            let memory = Memory::open(tid)?;
+            let tid = stopped.tid();
+            let memory = stopped.memory()?;
             if !space.borrow().is_switching_keys(tid, &memory) {
                 return Ok(());
             }
@@ -160,7 +162,7 @@ impl Tracer<'_> {
                 return self.remark(tid, text);
             }
             let mut late = after(PAUSE);
-            self.run_on(&own, stopped, || {
+            self.run_on(&own, halted, || {
                 late() || !space.borrow().is_switching_keys(tid, &memory)
             })?;
         }
@@ -169,18 +171,14 @@ impl Tracer<'_> {
     /// Has threads leave what leads from the program or back, which will not be there any more. One that does not is
     /// left where it is, after a while: the code is put back all the same, for what is left behind would end the
     /// program at its next breakpoint.
-    pub(super) fn all_come_off(
-        &mut self,
-        stopped: &mut Stopped,
-        space: &SharedSpace,
-    ) -> Result<()> {
+    pub(super) fn all_come_off(&mut self, halted: &mut Halted, space: &SharedSpace) -> Result<()> {
         let begun = Instant::now();
         loop {
-            let tids = self.stopped_in(space, stopped);
+            let own = self.stopped_in(space, halted);
             let mut stays = None;
-            for &tid in &tids {
-                if !step_out::come_off(tid, space)? {
-                    stays = Some(tid);
+            for &stopped in &own {
+                if !step_out::come_off(stopped, space)? {
+                    stays = Some(stopped.tid());
                 }
             }
             let Some(tid) = stays else {
@@ -190,30 +188,36 @@ impl Tracer<'_> {
                 let why = "this thread does not leave code that leads into hodo's, which is being removed";
                 return self.remark(tid, why);
             }
-            self.run_on(&tids, stopped, after(Duration::from_millis(1)))?;
+            self.run_on(&own, halted, after(Duration::from_millis(1)))?;
         }
     }
 
     /// Why hooks cannot go away, if a thread is between two instructions that lead to one.
-    pub(super) fn coming(&self, tids: &BTreeSet<i32>, space: &SharedSpace) -> Option<&'static str> {
-        let comes = |tid: &&i32| {
-            let regs = ptrace::regs(**tid);
+    pub(super) fn coming(
+        &self,
+        own: &BTreeSet<Stopped>,
+        space: &SharedSpace,
+    ) -> Option<&'static str> {
+        let comes = |stopped: &Stopped| {
+            let regs = stopped.regs();
             regs.is_ok_and(|regs| space.borrow().is_in_hook(regs.pc()))
         };
-        let mut tids = tids.iter().filter(|tid| self.threads.contains_key(tid));
-        tids.any(|tid| comes(&tid))
+        let is_there = |stopped: &&Stopped| self.threads.contains_key(&stopped.tid());
+        let mut own = own.iter().filter(is_there);
+        own.any(comes)
             .then_some("a thread is about to enter hodo's code")
     }
 
     /// Gives an address space back what it had. Its threads stay stopped.
-    fn leave(&mut self, space: &SharedSpace, stopped: &mut Stopped) -> Result<()> {
-        self.wait_for_keys(space, stopped)?;
-        self.all_come_off(stopped, space)?;
-        let Some(tid) = self.stopped_in(space, stopped).pop_first() else {
+    fn leave(&mut self, space: &SharedSpace, halted: &mut Halted) -> Result<()> {
+        self.wait_for_keys(space, halted)?;
+        self.all_come_off(halted, space)?;
+        let Some(stopped) = self.stopped_in(space, halted).pop_first() else {
             return Ok(());
         };
+        let tid = stopped.tid();
         let pid = self.threads[&tid].pid;
-        let memory = Memory::open(tid)?;
+        let memory = stopped.memory()?;
         // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
         site_writer::revert(tid, &space.borrow())?;
         // They are lowered once, and keys are held by nobody then.
@@ -225,21 +229,21 @@ impl Tracer<'_> {
         let mut tries = 0u32;
         let own = loop {
             // Others than before: threads are made, and end, while they run.
-            let own = self.stopped_in(space, stopped);
-            let Some(&tid) = own.first() else {
+            let own = self.stopped_in(space, halted);
+            let Some(first) = own.first() else {
                 return Ok(());
             };
-            for tid in &own {
-                if let Some(thread) = self.threads.get_mut(tid) {
+            for &stopped in &own {
+                if let Some(thread) = self.threads.get_mut(&stopped.tid()) {
                     // Before anybody runs, for the code is the original one already; and again, for signals may have
                     // come meanwhile.
-                    match thread.contexts.leave(*tid) {
+                    match thread.contexts.leave(stopped) {
                         Err(error) if !ptrace::is_gone(&error) => return Err(error),
                         _ => {}
                     }
                 }
             }
-            let maps = maps::read(tid)?;
+            let maps = maps::read(first.tid())?;
             let left = leave::settle(&own, &memory, &maps, space, leave::Unwinding::GoesOn)?;
             let Some(reason) = left.or_else(|| self.coming(&own, space)) else {
                 break own;
@@ -253,58 +257,58 @@ impl Tracer<'_> {
             // Now and then nobody is held: others may wait for them.
             tries += 1;
             match tries % 4 {
-                0 => self.run_on(&own, stopped, after(pause))?,
-                _ => self.run_until_unwinding(&own, space, stopped, pause)?,
+                0 => self.run_on(&own, halted, after(pause))?,
+                _ => self.run_until_unwinding(&own, space, halted, pause)?,
             }
             pause = (pause * 3 / 2).min(Duration::from_millis(5));
         };
-        let Some(&tid) = own.first() else {
+        let Some(&worker) = own.first() else {
             return Ok(());
         };
         // The rest is done, and other code may be there now.
         site_writer::remove_hooks(&memory, &space.borrow())?;
-        leave::restored(tid, &memory, &space.borrow())?;
-        for &tid in &own {
-            match arch::set_block(tid, 0, space.borrow().scratch_page(), 0) {
+        leave::restored(worker.tid(), &memory, &space.borrow())?;
+        for stopped in &own {
+            match stopped.set_block(0, space.borrow().scratch_page(), 0) {
                 Err(error) if !ptrace::is_gone(&error) => return Err(error),
                 _ => {}
             }
         }
         self.forget_words(space);
-        let maps = maps::read(tid)?;
-        let group = leave::unmap(tid, &memory, &maps, &mut space.borrow_mut())?;
-        stopped.insert(tid, group);
+        let maps = maps::read(worker.tid())?;
+        let group = leave::unmap(worker, &memory, &maps, &mut space.borrow_mut())?;
+        halted.insert(worker, group);
         Ok(())
     }
 }
 
-/// Has a thread that is stopped with this status do what it was about to do, and stop before that.
-fn release(tid: i32, status: i32) -> Result<()> {
-    if !libc::WIFSTOPPED(status) {
+/// Has a thread that has stopped do what it was about to do, and stop before that.
+fn release(report: Report) -> Result<()> {
+    let Some(stopped) = report.stopped() else {
         return Ok(());
-    }
+    };
     let mut signal = 0;
-    if status >> 16 == 0 {
-        let info = ptrace::siginfo(tid)?;
+    if report.event() == 0 {
+        let info = stopped.siginfo()?;
         // What it stands for may be another than that of the stop: one that has waited.
         signal = info.si_signo;
         if CAUSED.contains(&signal) && signal != libc::SIGSYS && info.si_code > 0 {
             // The instruction is executed again, and our breakpoint is not there then.
-            let mut regs = ptrace::regs(tid)?;
+            let mut regs = stopped.regs()?;
             let mut code = arch::BREAKPOINT.map(|_| 0);
             if signal == libc::SIGTRAP
                 && arch::is_breakpoint(&info)
-                && Memory::open(tid)?
+                && (stopped.memory()?)
                     .read(TargetAddr(regs.breakpoint()), &mut code)
                     .is_ok()
                 && code == arch::BREAKPOINT
             {
                 regs.set_pc(regs.breakpoint());
-                ptrace::set_regs(tid, &regs)?;
+                stopped.set_regs(&regs)?;
             }
             signal = 0;
         }
     }
-    ptrace::interrupt(tid)?;
-    ptrace::cont(tid, signal)
+    stopped.interrupt()?;
+    stopped.cont(signal)
 }

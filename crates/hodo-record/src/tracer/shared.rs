@@ -6,20 +6,27 @@
 //! find a block by which nothing is recorded, until only one is left.
 
 use hodo_ptrace::TargetAddr;
-use hodo_ptrace::arch;
 use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_trace::format::tcb;
 
 use super::{SharedSpace, Thread, Tracer};
-use hodo_ptrace::Memory;
+use hodo_ptrace::{Memory, Stopped};
 
 /// Which thread has made another, and whether it waits until that one has another memory or has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Maker {
-    pub tid: i32,
+    pub thread: Stopped,
     pub waits: bool,
+}
+
+/// A thread that has made another one with the same memory: its control block, and whether it waits.
+#[derive(Debug, Clone, Copy)]
+struct Making {
+    tid: i32,
+    block: u64,
+    waits: bool,
 }
 
 /// What a new thread has from the one that has made it.
@@ -89,12 +96,7 @@ impl Word {
 impl Words {
     /// A new thread, which has not run yet, has the word of its maker. Both are given with their own control blocks.
     /// Returns what the word is to have.
-    fn join(
-        &mut self,
-        (space, at): (usize, u64),
-        maker: (Maker, u64),
-        child: (i32, u64),
-    ) -> Option<u64> {
+    fn join(&mut self, (space, at): (usize, u64), maker: Making, child: (i32, u64)) -> Option<u64> {
         let here = |word: &Word| word.space == space && word.at == at;
         let index = self.0.iter().position(here).unwrap_or_else(|| {
             self.0.push(Word {
@@ -106,7 +108,7 @@ impl Words {
             self.0.len() - 1
         });
         let word = &mut self.0[index];
-        let (Maker { tid, waits }, block) = maker;
+        let Making { tid, block, waits } = maker;
         let known = word.position(tid).unwrap_or_else(|| {
             word.users.push(User {
                 tid,
@@ -180,7 +182,7 @@ impl Tracer<'_> {
     /// `number`, at `block` in its memory. `maker`: who has made it, if the two have one memory.
     pub(super) fn lead(
         &mut self,
-        child: i32,
+        child: Stopped,
         (number, block): (u64, u64),
         space: &SharedSpace,
         maker: Option<Maker>,
@@ -188,21 +190,30 @@ impl Tracer<'_> {
         let scratch_page = space.borrow().scratch_page();
         let shared = match maker {
             Some(maker) => {
-                let word = arch::place_of_block(child, scratch_page)?;
-                let makers = arch::place_of_block(maker.tid, scratch_page)?;
+                let word = child.place_of_block(scratch_page)?;
+                let makers = maker.thread.place_of_block(scratch_page)?;
                 word.filter(|_| word == makers).zip(Some(maker))
             }
             None => None,
         };
         let Some((at, maker)) = shared else {
-            return arch::set_block(child, block, scratch_page, number);
+            return child.set_block(block, scratch_page, number);
         };
-        let known = match self.threads.get(&maker.tid).and_then(Thread::block) {
+        let known = match self
+            .threads
+            .get(&maker.thread.tid())
+            .and_then(Thread::block)
+        {
             Some(known) => known,
-            None => arch::block(maker.tid)?,
+            None => maker.thread.block()?,
         };
         let key = (Rc::as_ptr(space) as usize, at);
-        let found = match self.words.join(key, (maker, known), (child, block)) {
+        let making = Making {
+            tid: maker.thread.tid(),
+            block: known,
+            waits: maker.waits,
+        };
+        let found = match self.words.join(key, making, (child.tid(), block)) {
             Some(found) => found,
             None => {
                 let mute = self.mute(child, space)?;
@@ -210,7 +221,7 @@ impl Tracer<'_> {
                 mute
             }
         };
-        arch::set_block(child, found, scratch_page, number)?;
+        child.set_block(found, scratch_page, number)?;
         if found == block {
             return Ok(());
         }
@@ -221,9 +232,9 @@ impl Tracer<'_> {
         };
         let text = format!(
             "shares the thread pointer of {}: calls of both are not recorded {long}",
-            maker.tid
+            maker.thread
         );
-        self.remark(child, &text)?;
+        self.remark(child.tid(), &text)?;
         if self.options.verbose == 0 {
             warn_user!("hodo: {child}: {text}");
         }
@@ -232,11 +243,11 @@ impl Tracer<'_> {
 
     /// Where a control block is in the address space of a stopped thread by which nothing is recorded, for several
     /// threads at once.
-    fn mute(&mut self, tid: i32, space: &SharedSpace) -> Result<u64> {
+    fn mute(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<u64> {
         if let Some(mute) = space.borrow().mute_block() {
             return Ok(mute);
         }
-        let mut init = self.tcb_init(tid, space, None);
+        let mut init = self.tcb_init(stopped.tid(), space, None);
         init.silent = true;
         init.fixed = true;
         let mute = match self.alloc_tcb() {
@@ -244,7 +255,7 @@ impl Tracer<'_> {
                 self.session.events.init_tcb(number, &init);
                 init.base + number * tcb::SIZE
             }
-            None => self.private_block(tid, space, &init)?,
+            None => self.private_block(stopped, space, &init)?,
         };
         // It is never another's: a thread may be about to use it when it is the only one again.
         space.borrow_mut().set_mute_block(mute);
@@ -253,13 +264,14 @@ impl Tracer<'_> {
 
     /// The child that a stopped thread was waiting for has another memory, or has ended: the thread gets its control
     /// block back.
-    pub(super) fn take_back(&mut self, tid: i32) -> Result<()> {
+    pub(super) fn take_back(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
         let Some(mut written) = self.words.resume(tid) else {
             return Ok(());
         };
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space.filter(|_| written.block.is_none()) {
-            let mute = self.mute(tid, &space)?;
+            let mute = self.mute(stopped, &space)?;
             (self.words).set_mute((Rc::as_ptr(&space) as usize, written.at), mute);
             written.block = Some(mute);
         }
@@ -322,7 +334,11 @@ mod tests {
 
         fn made(&mut self, tid: i32, child: i32, waits: bool) -> u64 {
             let own = |tid: i32| 10 * u64::from(tid.cast_unsigned());
-            let maker = (Maker { tid, waits }, own(tid));
+            let maker = Making {
+                tid,
+                block: own(tid),
+                waits,
+            };
             let block = self.words.join(WORD, maker, (child, own(child)));
             self.block(block)
         }
@@ -415,12 +431,13 @@ mod tests {
     fn words_of_other_memories_are_others() {
         let mut memory = Memory::new();
         assert_eq!(memory.vforks(1, 2), 20);
-        let maker = Maker {
+        let maker = Making {
             tid: 6,
+            block: 60,
             waits: true,
         };
         let other = (2, WORD.1);
-        assert_eq!(memory.words.join(other, (maker, 60), (7, 70)), Some(70));
+        assert_eq!(memory.words.join(other, maker, (7, 70)), Some(70));
         assert_eq!(memory.resumes(1), Some(10));
         memory.words.forget(2);
         assert!(memory.words.0.is_empty());

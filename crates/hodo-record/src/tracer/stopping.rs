@@ -10,9 +10,10 @@ use super::Tracer;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::stops;
 use hodo_ptrace::stops::{OWN, PATIENCE, bit};
+use hodo_ptrace::{Report, Stopped};
 
-/// Threads that are stopped, and whether their process is stopped as a whole.
-pub(super) type Stopped = BTreeMap<i32, bool>;
+/// Threads that are stopped together, and whether their process is stopped as a whole.
+pub(super) type Halted = BTreeMap<Stopped, bool>;
 
 /// Has a thread not ended?
 pub(super) fn exists(tid: i32) -> bool {
@@ -38,8 +39,8 @@ pub(super) fn tell_late<'a>(tids: impl Iterator<Item = &'a i32>) {
 
 impl Tracer<'_> {
     /// Stops these threads, and those that they make meanwhile.
-    pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Stopped> {
-        self.stop_within(wanted, None).map(|(stopped, _)| stopped)
+    pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Halted> {
+        self.stop_within(wanted, None).map(|(halted, _)| halted)
     }
 
     /// Asks threads to stop. What keeps its maker from stopping goes on until it executes a program or ends.
@@ -53,12 +54,14 @@ impl Tracer<'_> {
 
     /// If a thread's own signal has to be dealt with first (one of our breakpoints), lets it go on. Returns whether
     /// there is one.
-    fn let_due_on(&self, wanted: &BTreeSet<i32>, stopped: &mut Stopped) -> bool {
-        let Some(&tid) = wanted.iter().find(|&&tid| self.is_due(tid)) else {
+    fn let_due_on(&self, wanted: &BTreeSet<i32>, halted: &mut Halted) -> bool {
+        let Some(&due) =
+            (halted.keys()).find(|due| wanted.contains(&due.tid()) && self.is_due(**due))
+        else {
             return false;
         };
-        stopped.remove(&tid);
-        let _ = ptrace::interrupt(tid).and_then(|()| ptrace::cont(tid, 0));
+        halted.remove(&due);
+        let _ = due.interrupt().and_then(|()| due.cont(0));
         true
     }
 
@@ -67,10 +70,10 @@ impl Tracer<'_> {
         &mut self,
         wanted: &BTreeSet<i32>,
         limit: Option<Duration>,
-    ) -> Result<(Stopped, bool)> {
+    ) -> Result<(Halted, bool)> {
         let mut late = false;
         let since = Instant::now();
-        let mut stopped = Stopped::new();
+        let mut halted = Halted::new();
         let mut asked = BTreeSet::new();
         let mut ended: BTreeSet<i32> = BTreeSet::new();
         let mut known: BTreeSet<i32> = self.threads.keys().copied().collect();
@@ -85,8 +88,8 @@ impl Tracer<'_> {
             wanted.retain(|tid| now.contains(tid) && !ended.contains(tid));
             known = now;
             self.interrupt_all(&wanted, &mut asked);
-            if wanted.iter().all(|tid| stopped.contains_key(tid)) {
-                match self.let_due_on(&wanted, &mut stopped) {
+            if wanted.iter().all(|tid| halted.contains_key(tid)) {
+                match self.let_due_on(&wanted, &mut halted) {
                     true => continue,
                     false => break,
                 }
@@ -98,7 +101,7 @@ impl Tracer<'_> {
             if alone() {
                 // It waits for others that are stopped, perhaps: what a child of vfork does before it executes a
                 // program may.
-                self.let_on(&mut stopped);
+                self.let_on(&mut halted);
                 asked.clear();
                 self.serve(after(together))?;
                 together = (together * 2).min(ALONE);
@@ -106,39 +109,37 @@ impl Tracer<'_> {
                 continue;
             }
             if begun.elapsed() > PATIENCE {
-                tell_late(wanted.iter().filter(|tid| !stopped.contains_key(tid)));
+                tell_late(wanted.iter().filter(|tid| !halted.contains_key(*tid)));
                 begun = Instant::now();
             }
-            let mut status = 0;
-            // SAFETY: waitpid writes one int.
-            let tid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
-            match tid {
-                -1 => break,
-                0 => {
+            match Report::any(false) {
+                Err(_) => break,
+                Ok(None) => {
                     std::thread::sleep(Duration::from_micros(50));
-                    let late = wanted.iter().filter(|tid| !stopped.contains_key(tid));
+                    let late = wanted.iter().filter(|tid| !halted.contains_key(*tid));
                     ended.extend(late.filter(|&&tid| self.is_first_and_ended(tid)));
                 }
-                _ => {
+                Ok(Some(report)) => {
+                    let tid = report.tid();
                     if ended.remove(&tid) {
                         // Another thread has executed a program, and has this one's number now.
                         wanted.insert(tid);
                     }
-                    let is_stop =
-                        libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_STOP;
+                    let asked_for = report.stopped().filter(|_| report.is_asked_for());
                     let is_wanted = wanted.contains(&tid) && !self.is_awaited(tid);
-                    if is_stop && is_wanted && self.has_waiting(tid) {
-                        // Nobody else can say later where the signal came from. Its step is stopped, too.
-                        let _ = self.go(tid, 0);
-                        continue;
-                    }
-                    if is_stop && is_wanted && !self.is_in_handler(tid)? {
-                        stopped.insert(tid, libc::WSTOPSIG(status) != libc::SIGTRAP);
-                        alone = after(ALONE);
-                        continue;
-                    }
-                    if !is_stop || !is_wanted {
-                        self.deal(tid, status)?;
+                    if let Some(stopped) = asked_for.filter(|_| is_wanted) {
+                        if self.has_waiting(tid) {
+                            // Nobody else can say later where the signal came from. Its step is stopped, too.
+                            let _ = self.go(stopped, 0);
+                            continue;
+                        }
+                        if !self.is_in_handler(stopped)? {
+                            halted.insert(stopped, report.is_group_stop());
+                            alone = after(ALONE);
+                            continue;
+                        }
+                    } else {
+                        self.deal(report)?;
                         // What a child executes is planned here, which takes its time.
                         alone = after(ALONE);
                         begun = Instant::now();
@@ -149,19 +150,19 @@ impl Tracer<'_> {
                 }
             }
         }
-        self.rest(&mut stopped);
-        Ok((stopped, !late))
+        self.rest(&mut halted);
+        Ok((halted, !late))
     }
 
     /// Puts stopped threads in order: no single step is under way, and calls that were broken off will be made again.
-    fn rest(&mut self, stopped: &mut Stopped) {
-        stopped.retain(|tid, _| self.threads.contains_key(tid));
-        for &tid in stopped.keys() {
-            let _ = self.end_step(tid);
+    fn rest(&mut self, halted: &mut Halted) {
+        halted.retain(|stopped, _| self.threads.contains_key(&stopped.tid()));
+        for &stopped in halted.keys() {
+            let _ = self.end_step(stopped);
         }
-        for (&tid, &group) in &*stopped {
+        for (&stopped, &group) in &*halted {
             if !group {
-                let _ = stops::restart_call(tid);
+                let _ = stops::restart_call(stopped);
             }
         }
     }
@@ -169,26 +170,27 @@ impl Tracer<'_> {
     /// Lets stopped threads run, and deals with what comes of them, until they are to stop again.
     pub(super) fn run_on(
         &mut self,
-        tids: &BTreeSet<i32>,
-        stopped: &mut Stopped,
+        tids: &BTreeSet<impl Copy + Into<i32>>,
+        halted: &mut Halted,
         until: impl FnMut() -> bool,
     ) -> Result<()> {
-        self.run_within(tids, stopped, until, None).map(drop)
+        self.run_within(tids, halted, until, None).map(drop)
     }
 
     /// The same; they have some time to stop. Returns whether all have.
     pub(super) fn run_within(
         &mut self,
-        tids: &BTreeSet<i32>,
-        stopped: &mut Stopped,
+        tids: &BTreeSet<impl Copy + Into<i32>>,
+        halted: &mut Halted,
         until: impl FnMut() -> bool,
         limit: Option<Duration>,
     ) -> Result<bool> {
         let before: BTreeSet<i32> = self.threads.keys().copied().collect();
-        for &tid in tids {
-            let _ = match stopped.remove(&tid) {
-                Some(true) => ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0),
-                Some(false) => self.go(tid, 0),
+        let tids: BTreeSet<i32> = tids.iter().map(|&tid| tid.into()).collect();
+        for tid in &tids {
+            let _ = match halted.remove_entry(tid) {
+                Some((stopped, true)) => stopped.listen(),
+                Some((stopped, false)) => self.go(stopped, 0),
                 None => continue,
             };
         }
@@ -196,7 +198,7 @@ impl Tracer<'_> {
         let made = self.threads.keys().filter(|tid| !before.contains(tid));
         let wanted = tids.iter().chain(made).copied().collect();
         let (mut more, all) = self.stop_within(&wanted, limit)?;
-        stopped.append(&mut more);
+        halted.append(&mut more);
         Ok(all)
     }
 
@@ -204,43 +206,42 @@ impl Tracer<'_> {
     /// delivered.
     fn serve(&mut self, mut until: impl FnMut() -> bool) -> Result<()> {
         while !until() {
-            let mut status = 0;
-            // SAFETY: waitpid writes one int.
-            match unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) } {
-                -1 => break,
-                0 => std::thread::sleep(Duration::from_micros(20)),
-                tid => self.deal(tid, status)?,
+            match Report::any(false) {
+                Err(_) => break,
+                Ok(None) => std::thread::sleep(Duration::from_micros(20)),
+                Ok(Some(report)) => self.deal(report)?,
             }
         }
         Ok(())
     }
 
     /// Lets threads go on that have been stopped for another one in vain.
-    pub(super) fn let_on(&mut self, stopped: &mut Stopped) {
-        for (tid, group) in std::mem::take(stopped) {
+    pub(super) fn let_on(&mut self, halted: &mut Halted) {
+        for (stopped, group) in std::mem::take(halted) {
             // A thread may be killed at any time; its end is reported by itself.
             let _ = match group {
-                true => ptrace::request(libc::PTRACE_LISTEN, tid, 0, 0),
-                false => (self.end_step(tid))
-                    .and_then(|_| stops::restart_call(tid))
-                    .and_then(|()| self.go(tid, 0)),
+                true => stopped.listen(),
+                false => (self.end_step(stopped))
+                    .and_then(|_| stops::restart_call(stopped))
+                    .and_then(|()| self.go(stopped, 0)),
             };
         }
     }
 
     /// Has one of our instructions raised a signal in a stopped thread that was not delivered yet?
-    fn is_due(&self, tid: i32) -> bool {
+    fn is_due(&self, stopped: Stopped) -> bool {
         let signals = OWN.iter().fold(0, |set, &signal| set | bit(signal));
-        let Some(space) = self.threads.get(&tid).and_then(|t| t.space.as_ref()) else {
+        let thread = self.threads.get(&stopped.tid());
+        let Some(space) = thread.and_then(|thread| thread.space.as_ref()) else {
             return false;
         };
-        let Ok(regs) = ptrace::regs(tid) else {
+        let Ok(regs) = stopped.regs() else {
             return false;
         };
         let space = space.borrow();
         let at = regs.breakpoint();
         let ours = space.holds(regs.pc()) || space.stub_at(at).is_some() || space.announces(at);
-        ours && hodo_ptrace::pending(tid) & signals != 0
+        ours && hodo_ptrace::pending(stopped.tid()) & signals != 0
     }
 
     /// Does another thread wait until this one executes a program or ends (vfork)? It cannot be stopped before that.

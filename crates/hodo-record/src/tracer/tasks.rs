@@ -15,6 +15,7 @@ use crate::options::Exit;
 use crate::session::exit_json;
 use hodo_inject::context::Contexts;
 use hodo_ptrace as ptrace;
+use hodo_ptrace::Stopped;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 
@@ -26,7 +27,7 @@ impl Tracer<'_> {
         if tid == self.first {
             self.exit = Some(exit);
         }
-        self.early.retain(|&early| early != tid);
+        self.early.retain(|early| early.tid() != tid);
         self.part(tid);
         if let Some(thread) = self.threads.remove(&tid) {
             self.release(&thread, Some(exit))?;
@@ -55,15 +56,16 @@ impl Tracer<'_> {
     }
 
     /// Logs a signal that is about to come to a thread.
-    pub(super) fn tell_signal(&mut self, tid: i32) -> Result<()> {
+    pub(super) fn tell_signal(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
         if self.threads.get(&tid).is_none_or(|thread| thread.task == 0) {
             return Ok(());
         }
         // What has no information is no signal, but a stop of the process.
-        let Ok(info) = ptrace::siginfo(tid) else {
+        let Ok(info) = stopped.siginfo() else {
             return Ok(());
         };
-        self.await_return(tid, info.si_signo)?;
+        self.await_return(stopped, info.si_signo)?;
         let Some(thread) = self.threads.get(&tid) else {
             return Ok(());
         };
@@ -136,15 +138,16 @@ impl Tracer<'_> {
     /// Gives a stopped thread a control block, and logs its task.
     pub(super) fn begin_task(
         &mut self,
-        tid: i32,
+        stopped: Stopped,
         pid: i32,
         kind: &str,
         parent: u32,
         space: &SharedSpace,
         origin: Origin,
     ) -> Result<()> {
+        let tid = stopped.tid();
         if self.clearing {
-            return self.join_left(tid, pid, space, origin.maker);
+            return self.join_left(stopped, pid, space, origin.maker);
         }
         let Origin {
             maker,
@@ -154,10 +157,10 @@ impl Tracer<'_> {
         let mut init = self.tcb_init(tid, space, inherited);
         init.pid = pid.cast_unsigned();
         if begins && self.modules.probes.trace_stacks() {
-            init.stack_top = ptrace::regs(tid)?.sp();
+            init.stack_top = stopped.regs()?.sp();
         }
         let Some(number) = self.alloc_tcb() else {
-            return self.crowded(tid, pid, space, init, maker);
+            return self.crowded(stopped, pid, space, init, maker);
         };
         init.task = self.next_task;
         self.next_task += 1;
@@ -188,7 +191,7 @@ impl Tracer<'_> {
             let events = &self.session.events;
             events.put_tcb_words(number, tcb::CHAIN_TOP, &[at + used, at]);
         }
-        self.lead(tid, (number, base + number * tcb::SIZE), space, maker)?;
+        self.lead(stopped, (number, base + number * tcb::SIZE), space, maker)?;
         let exe = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
         self.session.log(&json!({"task": {
             "id": init.task, "exe": exe.to_string_lossy(), "tid": tid, "pid": pid,
@@ -254,15 +257,16 @@ impl Tracer<'_> {
     /// There are more threads than control blocks: this one gets one in its own memory, and its calls go unrecorded.
     pub(super) fn crowded(
         &mut self,
-        tid: i32,
+        stopped: Stopped,
         pid: i32,
         space: &SharedSpace,
         mut init: TcbInit,
         maker: Option<Maker>,
     ) -> Result<()> {
+        let tid = stopped.tid();
         init.silent = true;
-        let at = self.private_block(tid, space, &init)?;
-        self.lead(tid, (0, at), space, maker)?;
+        let at = self.private_block(stopped, space, &init)?;
+        self.lead(stopped, (0, at), space, maker)?;
         self.crowded += 1;
         let thread = Thread {
             space: Some(Rc::clone(space)),
@@ -276,7 +280,7 @@ impl Tracer<'_> {
     /// Makes a control block in the memory of a stopped thread. Returns where it is.
     pub(super) fn private_block(
         &self,
-        tid: i32,
+        stopped: Stopped,
         space: &SharedSpace,
         init: &TcbInit,
     ) -> Result<u64> {
@@ -284,10 +288,10 @@ impl Tracer<'_> {
             Some(_) => counters::SIZE,
             None => 0,
         };
-        let at = install::private_page(tid, TargetAddr(space.borrow().syscall_place()), below)?;
+        let at = install::private_page(stopped, TargetAddr(space.borrow().syscall_place()), below)?;
         space.borrow_mut().add_private(at - below, below + 4096);
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
-        let memory = ptrace::Memory::open(tid)?;
+        let memory = stopped.memory()?;
         space.borrow_mut().note(&memory)?;
         memory.write(TargetAddr(at), &bytes)?;
         Ok(at)

@@ -6,13 +6,14 @@ use hodo_ptrace::arch;
 use super::Tracer;
 use super::delivery::CAUSED;
 use crate::options::Exit;
-use hodo_ptrace as ptrace;
+use hodo_ptrace::Stopped;
 
 impl Tracer<'_> {
     /// A signal that an instruction has caused ends the first process of a PID namespace, unless it has a handler. The
     /// kernel does not end it so while it is traced: the instruction would be executed again and again. So it gets to
     /// execute it untraced. Returns whether it was that.
-    pub(super) fn ends_first_process(&mut self, tid: i32, signal: i32) -> Result<bool> {
+    pub(super) fn ends_first_process(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
+        let tid = stopped.tid();
         if !CAUSED.contains(&signal)
             || hodo_ptrace::is_caught(tid, signal)
             || !hodo_ptrace::is_first(tid)
@@ -20,13 +21,13 @@ impl Tracer<'_> {
             return Ok(false);
         }
         // Where there is no information, the whole process stops.
-        let Ok(info) = ptrace::siginfo(tid) else {
+        let Ok(info) = stopped.siginfo() else {
             return Ok(false);
         };
         if info.si_code <= 0 {
             return Ok(false);
         }
-        let mut regs = ptrace::regs(tid)?;
+        let mut regs = stopped.regs()?;
         match signal {
             libc::SIGTRAP if arch::is_breakpoint(&info) => regs.set_pc(regs.breakpoint()),
             libc::SIGTRAP => return Ok(false),
@@ -35,12 +36,12 @@ impl Tracer<'_> {
             }
             _ => {}
         }
-        ptrace::set_regs(tid, &regs)?;
+        stopped.set_regs(&regs)?;
         self.remark(
             tid,
             "the first process of a PID namespace gets a signal that ends it only while it is not traced: it is released",
         )?;
-        ptrace::detach(tid)?;
+        stopped.detach()?;
         // The end of a child of hodo is reported to hodo in any case.
         if tid != self.first {
             self.part(tid);

@@ -12,21 +12,26 @@ use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
 use hodo_inject::untimed::{INSIDE_TIME, take_time, takes_time};
-use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
+use hodo_ptrace::Stopped;
 
 /// How long the other threads may take to stop.
 const STOPPING: Duration = Duration::from_secs(1);
 
 impl Tracer<'_> {
     /// If our code has faulted for want of the time counter, has it go on without. Returns whether it was that.
-    pub(super) fn without_counter(&mut self, tid: i32, space: &SharedSpace) -> Result<bool> {
-        let mut regs = ptrace::regs(tid)?;
+    pub(super) fn without_counter(
+        &mut self,
+        stopped: Stopped,
+        space: &SharedSpace,
+    ) -> Result<bool> {
+        let tid = stopped.tid();
+        let mut regs = stopped.regs()?;
         let is_ours = |&(start, len): &(u64, u64)| regs.pc().wrapping_sub(start) < len;
-        if !space.borrow().islands().iter().any(is_ours) || ptrace::siginfo(tid)?.si_code <= 0 {
+        if !space.borrow().islands().iter().any(is_ours) || stopped.siginfo()?.si_code <= 0 {
             return Ok(false);
         }
-        let memory = Memory::open(tid)?;
+        let memory = stopped.memory()?;
         // Another thread was faster.
         if takes_time(&regs, &memory)? {
             return Ok(true);
@@ -35,18 +40,24 @@ impl Tracer<'_> {
             return Ok(false);
         }
         let known = space.borrow_mut().set_untimed();
-        if !known && self.take_time(tid, &memory, space)? {
+        if !known && self.take_time(stopped, &memory, space)? {
             let text = "this process has forbidden itself the time counter: hodo keeps the time for it from here on, to the \
                         millisecond, and no longer than some seconds";
             self.remark(tid, text)?;
             return Ok(true);
         }
-        ptrace::set_regs(tid, &regs)?;
+        stopped.set_regs(&regs)?;
         Ok(true)
     }
 
     /// Changes our code in an address space, while no other thread is in it. Returns whether that could be.
-    fn take_time(&mut self, tid: i32, memory: &Memory, space: &SharedSpace) -> Result<bool> {
+    fn take_time(
+        &mut self,
+        stopped: Stopped,
+        memory: &Memory,
+        space: &SharedSpace,
+    ) -> Result<bool> {
+        let tid = stopped.tid();
         let waits = |tid| {
             self.threads
                 .values()
@@ -62,28 +73,28 @@ impl Tracer<'_> {
             .map(|(&other, _)| other)
             .filter(|&other| other != tid && !waits(other) && !self.is_first_and_ended(other))
             .collect();
-        let (stopped, whole) = match others.is_empty() {
-            true => (super::stopping::Stopped::new(), true),
+        let (halted, whole) = match others.is_empty() {
+            true => (super::stopping::Halted::new(), true),
             false => self.stop_within(&others, Some(STOPPING))?,
         };
         let done = match whole {
             true => take_time(memory, &space.borrow()),
             false => Ok(BTreeSet::new()),
         };
-        for (&other, &group) in &stopped {
+        for (&other, &group) in &halted {
             let back = || -> Result<()> {
-                let mut regs = ptrace::regs(other)?;
+                let mut regs = other.regs()?;
                 let start = regs.pc().wrapping_sub(INSIDE_TIME);
                 if done.as_ref().is_ok_and(|places| places.contains(&start)) {
                     regs.set_pc(start);
-                    ptrace::set_regs(other, &regs)?;
+                    other.set_regs(&regs)?;
                 }
                 Ok(())
             };
             // A thread may be killed at any time; its end is reported by itself.
             let _ = back();
             let _ = match group {
-                true => ptrace::request(libc::PTRACE_LISTEN, other, 0, 0),
+                true => other.listen(),
                 false => self.go(other, 0),
             };
         }

@@ -7,17 +7,17 @@
 
 use anyhow::Result;
 use hodo_trace::format::tcb;
-use hodo_trace::syscalls::fetch::Stopped;
+use hodo_trace::syscalls::fetch;
 use hodo_trace::syscalls::{EARLIER, NUMBERS};
 
 use super::delivery::is_in;
 use super::{SharedSpace, Thread, Tracer};
-use hodo_ptrace as ptrace;
+use hodo_ptrace::Call;
+use hodo_ptrace::Stopped;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 use hodo_ptrace::arch::frame;
 use hodo_ptrace::stops;
-use hodo_ptrace::{Call, Memory};
 
 /// System calls above the frame of a handler after which it is not waited for any more: it has left by `longjmp`.
 const PATIENCE: u32 = 64;
@@ -100,7 +100,8 @@ fn is_broken_off(tid: i32, result: u64) -> bool {
 impl Tracer<'_> {
     /// A stopped thread was in a system call when hodo came: the call begins now, as far as is known. `probed`: a probe
     /// sees its end.
-    pub(super) fn was_in_call(&mut self, tid: i32, probed: bool) -> Result<()> {
+    pub(super) fn was_in_call(&mut self, stopped: Stopped, probed: bool) -> Result<()> {
+        let tid = stopped.tid();
         let (Some(events), Some(thread)) = (
             self.modules.probes.syscall_events(),
             self.threads.get_mut(&tid),
@@ -110,10 +111,10 @@ impl Tracer<'_> {
         let Some(number) = thread.tcb.filter(|_| probed || thread.is_seen()) else {
             return Ok(());
         };
-        let regs = ptrace::regs(tid)?;
-        let memory = Memory::open(tid)?;
+        let regs = stopped.regs()?;
+        let memory = stopped.memory()?;
         let (which, args) = regs.call();
-        let call = Stopped {
+        let call = fetch::Stopped {
             table: &events.table,
             number: which,
             args,
@@ -137,7 +138,7 @@ impl Tracer<'_> {
     }
 
     /// The dynamic linker has told of libraries.
-    pub(super) fn watch_start(&self, tid: i32, space: &SharedSpace) {
+    pub(super) fn watch_start(&self, stopped: Stopped, space: &SharedSpace) {
         /// Of `r_state`: the linker is about to add to its list.
         const ADDING: u64 = 1;
         let mut space = space.borrow_mut();
@@ -148,7 +149,8 @@ impl Tracer<'_> {
         else {
             return;
         };
-        let state = Memory::open(tid).and_then(|memory| memory.read_u64(TargetAddr(at)));
+        let memory = stopped.memory();
+        let state = memory.and_then(|memory| memory.read_u64(TargetAddr(at)));
         space.linker_is_adding(state.is_ok_and(|state| state & 0xFFFF_FFFF == ADDING));
     }
 
@@ -164,9 +166,10 @@ impl Tracer<'_> {
 
     /// A signal is about to come to a thread: if it has a handler, its return is seen. If it ends the thread, so does
     /// the call that it is in, whose result is there already.
-    pub(super) fn await_return(&mut self, tid: i32, signal: i32) -> Result<()> {
+    pub(super) fn await_return(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
+        let tid = stopped.tid();
         let is_caught = is_in(tid, "SigCgt:", signal);
-        let regs = ptrace::regs(tid)?;
+        let regs = stopped.regs()?;
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(());
         };
@@ -189,7 +192,13 @@ impl Tracer<'_> {
     }
 
     /// A thread has stopped at a system call: records it, if no probe does.
-    pub(super) fn see_call(&mut self, tid: i32, space: &SharedSpace, call: Call) -> Result<()> {
+    pub(super) fn see_call(
+        &mut self,
+        stopped: Stopped,
+        space: &SharedSpace,
+        call: Call,
+    ) -> Result<()> {
+        let tid = stopped.tid();
         let Some(events) = self.modules.probes.syscall_events() else {
             return Ok(());
         };
@@ -199,9 +208,9 @@ impl Tracer<'_> {
         let Some(number) = thread.tcb else {
             return Ok(());
         };
-        let memory = Memory::open(tid)?;
+        let memory = stopped.memory()?;
         let read = |at: u64, bytes: &mut [u8]| memory.read_some(TargetAddr(at), bytes);
-        let stopped = |(number, args)| Stopped {
+        let stopped = |(number, args)| fetch::Stopped {
             table: &events.table,
             number,
             args,

@@ -10,6 +10,7 @@ use hodo_isa::riscv64::regs::{RA, SP};
 
 use crate::memory::Memory;
 use crate::request::check;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
 /// A breakpoint, `c.ebreak`.
@@ -30,14 +31,19 @@ const GENERAL: u64 = 1;
 const VECTOR: u64 = 0x901;
 
 /// `PTRACE_GETREGSET` and `PTRACE_SETREGSET`; bytes that were read.
-fn register_set(request: libc::c_uint, tid: i32, kind: u64, bytes: &mut [u8]) -> Result<usize> {
+fn register_set(
+    request: libc::c_uint,
+    thread: Stopped,
+    kind: u64,
+    bytes: &mut [u8],
+) -> Result<usize> {
     let mut piece = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
     // SAFETY: these requests read or write at most the piece of memory that the structure names, and the structure.
-    let result = unsafe { libc::ptrace(request, tid, kind, &raw mut piece) };
-    check(result, "the registers", tid)?;
+    let result = unsafe { libc::ptrace(request, thread.tid(), kind, &raw mut piece) };
+    check(result, "the registers", thread.tid())?;
     Ok(piece.iov_len)
 }
 
@@ -46,32 +52,34 @@ fn is_invalid(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidInput)
 }
 
-/// Reads the registers of a stopped thread.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn regs(tid: i32) -> Result<Regs> {
-    let mut bytes = [0; 256];
-    if register_set(libc::PTRACE_GETREGSET, tid, GENERAL, &mut bytes)? != bytes.len() {
-        bail!("the kernel has registers that hodo does not know");
+impl Stopped {
+    /// Its registers.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn regs(self) -> Result<Regs> {
+        let mut bytes = [0; 256];
+        if register_set(libc::PTRACE_GETREGSET, self, GENERAL, &mut bytes)? != bytes.len() {
+            bail!("the kernel has registers that hodo does not know");
+        }
+        let mut regs = Regs([0; 32]);
+        for (register, bytes) in regs.0.iter_mut().zip(bytes.chunks_exact(8)) {
+            *register = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        }
+        Ok(regs)
     }
-    let mut regs = Regs([0; 32]);
-    for (register, bytes) in regs.0.iter_mut().zip(bytes.chunks_exact(8)) {
-        *register = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    }
-    Ok(regs)
-}
 
-/// Writes the registers of a stopped thread.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
-    let mut bytes = [0; 256];
-    for (bytes, register) in bytes.chunks_exact_mut(8).zip(regs.0) {
-        bytes.copy_from_slice(&register.to_le_bytes());
+    /// Writes its registers.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn set_regs(self, regs: &Regs) -> Result<()> {
+        let mut bytes = [0; 256];
+        for (bytes, register) in bytes.chunks_exact_mut(8).zip(regs.0) {
+            bytes.copy_from_slice(&register.to_le_bytes());
+        }
+        register_set(libc::PTRACE_SETREGSET, self, GENERAL, &mut bytes).map(drop)
     }
-    register_set(libc::PTRACE_SETREGSET, tid, GENERAL, &mut bytes).map(drop)
 }
 
 /// Of the vector registers' set (`struct __riscv_v_regset_state` in the kernel's `asm/ptrace.h`): where the vector
@@ -86,14 +94,14 @@ pub struct Kept(Vec<u8>);
 
 impl Kept {
     /// Of a stopped thread that is about to make system calls for hodo. What cannot be read is not there.
-    pub fn of(tid: i32) -> Self {
-        Self(Self::read(tid))
+    pub fn of(thread: Stopped) -> Self {
+        Self(Self::read(thread))
     }
 
-    fn read(tid: i32) -> Vec<u8> {
+    fn read(thread: Stopped) -> Vec<u8> {
         // 32 registers of at most 8 KiB, and what is known of them.
         let mut bytes = vec![0; (256 << 10) + 64];
-        let len = register_set(libc::PTRACE_GETREGSET, tid, VECTOR, &mut bytes).unwrap_or(0);
+        let len = register_set(libc::PTRACE_GETREGSET, thread, VECTOR, &mut bytes).unwrap_or(0);
         bytes.truncate(len);
         bytes.shrink_to_fit();
         bytes
@@ -106,14 +114,14 @@ impl Kept {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub fn put_back(&mut self, tid: i32) -> Result<()> {
-        if self.0.is_empty() || Self::read(tid) == self.0 {
+    pub fn put_back(&mut self, thread: Stopped) -> Result<()> {
+        if self.0.is_empty() || Self::read(thread) == self.0 {
             return Ok(());
         }
-        let set = register_set(libc::PTRACE_SETREGSET, tid, VECTOR, &mut self.0);
+        let set = register_set(libc::PTRACE_SETREGSET, thread, VECTOR, &mut self.0);
         match (set, self.without_illegal()) {
             (Err(error), Some(mut valid)) if is_invalid(&error) => {
-                register_set(libc::PTRACE_SETREGSET, tid, VECTOR, &mut valid).map(drop)
+                register_set(libc::PTRACE_SETREGSET, thread, VECTOR, &mut valid).map(drop)
             }
             (set, _) => set.map(drop),
         }
@@ -200,12 +208,12 @@ impl Regs {
         false
     }
 
-    /// The first argument of the system call that the thread `tid` is in. Its register has the result already.
+    /// The first argument of the system call that the thread is in. Its register has the result already.
     ///
     /// # Errors
     /// If the kernel does not tell.
-    pub fn first_argument(&self, tid: i32) -> Result<u64> {
-        first_argument(tid)
+    pub fn first_argument(&self, thread: Stopped) -> Result<u64> {
+        first_argument(thread)
     }
 
     /// What a thread needs to go on from [`CALL_AND_HOME`](super::CALL_AND_HOME): there is no such code.
@@ -309,8 +317,8 @@ pub(super) const A0: u8 = 10;
 pub(super) const A7: u8 = 17;
 
 /// The kernel has kept it for the case that the call is made again.
-pub(super) fn first_argument(tid: i32) -> Result<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall"))?;
+pub(super) fn first_argument(thread: Stopped) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/syscall"))?;
     let word = text.split_whitespace().nth(1).unwrap_or_default();
     let digits = word.strip_prefix("0x").context("no system call")?;
     Ok(u64::from_str_radix(digits, 16)?)

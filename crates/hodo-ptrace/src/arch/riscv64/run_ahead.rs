@@ -4,13 +4,14 @@ use anyhow::Result;
 
 use super::regs::Regs;
 use crate::memory::Memory;
+use crate::stopped::Stopped;
 
 /// Would have a stopped thread do what its next instructions do, without executing them. It never can.
 ///
 /// # Errors
 /// Never, here.
 pub fn run_ahead(
-    _tid: i32,
+    _thread: Stopped,
     _memory: &Memory,
     _regs: &Regs,
     _is_done: impl FnMut(&Regs) -> bool,

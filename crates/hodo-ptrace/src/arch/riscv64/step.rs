@@ -3,10 +3,10 @@
 use anyhow::Result;
 use hodo_isa::riscv64::simulate::{Simulation, State};
 
-use super::regs::{BREAKPOINT, insn, regs, set_regs};
+use super::regs::{BREAKPOINT, insn};
 use super::thread_slot::{SLOT, SLOTS, WORDS};
-use crate::memory::Memory;
-use crate::request::{interrupt, request};
+use crate::request::request;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
 /// A single step, which the processor does not know: a copy of the instruction and a breakpoint after it, in a page of
@@ -22,57 +22,14 @@ pub struct Step {
     next: u64,
 }
 
-/// Has a stopped thread execute one instruction; it stops by a breakpoint. `scratch_page`: hodo's page in its process;
-/// `slot`: which of its places nobody else uses.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn step(tid: i32, scratch_page: u64, slot: u64) -> Result<Step> {
-    let memory = Memory::open(tid)?;
-    let mut regs = regs(tid)?;
-    let from = regs.pc();
-    let insn = insn(&memory, from)?;
-    let mut code = Vec::new();
-    let mut word = [0; 4];
-    memory.read(TargetAddr(from), &mut word[..usize::from(insn.len).min(4)])?;
-    let mut next = insn.end();
-    if let Some(simulation) = Simulation::new(&word, from) {
-        let mut state = State {
-            x: regs.0,
-            pc: from,
-        };
-        state.x[0] = 0;
-        simulation.run(&mut state);
-        next = state.pc;
-        regs.0 = state.x;
-    } else {
-        code.extend(&word[..usize::from(insn.len).min(4)]);
-    }
-    let copy = scratch_page + WORDS + slot % SLOTS * SLOT;
-    let after = copy + code.len() as u64;
-    code.extend(BREAKPOINT);
-    memory.write(TargetAddr(copy), &code)?;
-    regs.set_pc(copy);
-    set_regs(tid, &regs)?;
-    request(libc::PTRACE_CONT, tid, 0, 0)?;
-    // What is done already is not done again.
-    let from = if after == copy { next } else { from };
-    Ok(Step {
-        copy,
-        after,
-        from,
-        next,
-    })
-}
-
 impl Step {
     /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Returns
     /// whether it has come to the end of the step.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub fn end(self, tid: i32) -> Result<bool> {
-        let mut regs = regs(tid)?;
+    pub fn end(self, thread: Stopped) -> Result<bool> {
+        let mut regs = thread.regs()?;
         let done = regs.pc() == self.after;
         if done {
             regs.set_pc(self.next);
@@ -81,20 +38,65 @@ impl Step {
         } else {
             return Ok(false);
         }
-        set_regs(tid, &regs)?;
+        thread.set_regs(&regs)?;
         Ok(done)
     }
 }
 
-/// Whether [`enter_handler`] stops a thread as [`crate::request::interrupt`] does, not by a signal.
+/// Whether [`Stopped::enter_handler`] stops a thread as [`Stopped::interrupt`] does, not by a signal.
 pub const HANDLERS_STOP: bool = true;
 
-/// Has a stopped thread take a signal, and stop at the first instruction of its handler.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn enter_handler(tid: i32, signal: i32) -> Result<()> {
-    // It stops on its way out of the kernel, when the handler's frame has been made.
-    interrupt(tid)?;
-    request(libc::PTRACE_CONT, tid, 0, signal as u64)
+impl Stopped {
+    /// Has it execute one instruction; it stops by a breakpoint. `scratch_page`: hodo's page in its process; `slot`:
+    /// which of its places nobody else uses.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn step(self, scratch_page: u64, slot: u64) -> Result<Step> {
+        let memory = self.memory()?;
+        let mut regs = self.regs()?;
+        let from = regs.pc();
+        let insn = insn(&memory, from)?;
+        let mut code = Vec::new();
+        let mut word = [0; 4];
+        memory.read(TargetAddr(from), &mut word[..usize::from(insn.len).min(4)])?;
+        let mut next = insn.end();
+        if let Some(simulation) = Simulation::new(&word, from) {
+            let mut state = State {
+                x: regs.0,
+                pc: from,
+            };
+            state.x[0] = 0;
+            simulation.run(&mut state);
+            next = state.pc;
+            regs.0 = state.x;
+        } else {
+            code.extend(&word[..usize::from(insn.len).min(4)]);
+        }
+        let copy = scratch_page + WORDS + slot % SLOTS * SLOT;
+        let after = copy + code.len() as u64;
+        code.extend(BREAKPOINT);
+        memory.write(TargetAddr(copy), &code)?;
+        regs.set_pc(copy);
+        self.set_regs(&regs)?;
+        request(libc::PTRACE_CONT, self.tid(), 0, 0)?;
+        // What is done already is not done again.
+        let from = if after == copy { next } else { from };
+        Ok(Step {
+            copy,
+            after,
+            from,
+            next,
+        })
+    }
+
+    /// Has it take a signal, and stop at the first instruction of its handler.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn enter_handler(self, signal: i32) -> Result<()> {
+        // It stops on its way out of the kernel, when the handler's frame has been made.
+        self.interrupt()?;
+        request(libc::PTRACE_CONT, self.tid(), 0, signal as u64)
+    }
 }

@@ -1,9 +1,10 @@
 //! System calls that a stop interrupts. When the kernel lets such a thread stop, it has already set the thread back to
 //! the instruction, and knows whether that stays so if a handler runs. It forgets this at the next system call.
 
-use super::regs::{A0, A7, Regs, first_argument, set_regs};
+use super::regs::{A0, A7, Regs, first_argument};
 use super::sigframe::{frame, word};
 use crate::memory::Memory;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 use anyhow::Result;
 
@@ -79,12 +80,12 @@ const FOR_HANDLERS: [i64; 9] = [
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn broken_off(tid: i32, saved: &Regs) -> Result<(Regs, Option<u64>)> {
+pub fn broken_off(thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)> {
     let code = restarts(saved.get(A7).cast_signed());
     let mut bytes = SYSTEM_CALL;
     let begins = code.is_some() && {
         // What cannot be read is no call.
-        let read = Memory::open(tid)?.read(TargetAddr(saved.pc()), &mut bytes);
+        let read = thread.memory()?.read(TargetAddr(saved.pc()), &mut bytes);
         read.is_ok() && bytes == SYSTEM_CALL
     };
     let Some(code) = code.filter(|_| begins) else {
@@ -101,21 +102,21 @@ pub fn broken_off(tid: i32, saved: &Regs) -> Result<(Regs, Option<u64>)> {
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
+pub fn call_again(thread: Stopped, mut regs: Regs) -> Result<()> {
     if FOR_HANDLERS.contains(&regs.get(A7).cast_signed()) {
         return Ok(());
     }
     let mut code = SYSTEM_CALL;
     let at = regs.pc().wrapping_sub(code.len() as u64);
-    let memory = Memory::open(tid)?;
+    let memory = thread.memory()?;
     memory.read(TargetAddr(at), &mut code)?;
     if code == SYSTEM_CALL
         && !is_behind_handler(&memory, &regs)
-        && let Ok(argument) = first_argument(tid)
+        && let Ok(argument) = first_argument(thread)
     {
         regs.set_pc(at);
         regs.set(A0, argument);
-        set_regs(tid, &regs)?;
+        thread.set_regs(&regs)?;
     }
     Ok(())
 }

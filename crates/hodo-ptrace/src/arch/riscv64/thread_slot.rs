@@ -8,8 +8,9 @@
 use anyhow::{Context, Result};
 use hodo_isa::riscv64::regs::TP;
 
-use super::regs::{Regs, insn, regs, set_regs};
+use super::regs::{Regs, insn};
 use crate::memory::Memory;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
 /// Bytes of hodo's page in targets: words for threads without a thread pointer, and a place for a single step for each
@@ -29,65 +30,68 @@ fn block_word(regs: &Regs) -> Option<u64> {
     regs.get(TP).checked_sub(8)
 }
 
-/// Where the word is that leads to a stopped thread's control block, unless it has or gets one of hodo's
-/// (`scratch_page`). It is another thread's, too, if that has the same thread pointer.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn place_of_block(tid: i32, scratch_page: u64) -> Result<Option<u64>> {
-    let regs = regs(tid)?;
-    Ok(block_word(&regs).filter(|_| scratch_page == 0 || !is_ours(&regs, scratch_page)))
-}
-
 /// Whether a thread has no thread pointer but one of hodo's.
 fn is_ours(regs: &Regs, scratch_page: u64) -> bool {
     let tp = regs.get(TP);
     tp == 0 || tp.wrapping_sub(scratch_page + 8) < WORDS
 }
 
-/// Where the control block of a stopped thread is, as its stubs find it. 0: nowhere.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn block(tid: i32) -> Result<u64> {
-    let regs = regs(tid)?;
-    match block_word(&regs) {
-        // What cannot be read was not made by a libc.
-        Some(at) => Ok(Memory::open(tid)?.read_u64(TargetAddr(at)).unwrap_or(0)),
-        None => Ok(0),
+impl Stopped {
+    /// Where the word is that leads to its control block, unless it has or gets one of hodo's
+    /// (`scratch_page`). It is another thread's, too, if that has the same thread pointer.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn place_of_block(self, scratch_page: u64) -> Result<Option<u64>> {
+        let regs = self.regs()?;
+        Ok(block_word(&regs).filter(|_| scratch_page == 0 || !is_ours(&regs, scratch_page)))
     }
-}
 
-/// Shows the stubs of a stopped thread where its control block is. `scratch_page`: hodo's page in its process;
-/// `number`: of the control block.
-///
-/// # Errors
-/// If the thread is gone, or its thread pointer leads nowhere.
-pub fn set_block(tid: i32, at: u64, scratch_page: u64, number: u64) -> Result<()> {
-    let mut regs = regs(tid)?;
-    let word = scratch_page + number * 8 % WORDS;
-    if scratch_page != 0 && is_ours(&regs, scratch_page) {
-        regs.set(TP, if at == 0 { 0 } else { word + 8 });
-        set_regs(tid, &regs)?;
-        return Memory::open(tid)?.write(TargetAddr(word), &at.to_le_bytes());
+    /// Where its control block is, as its stubs find it. 0: nowhere.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn block(self) -> Result<u64> {
+        let regs = self.regs()?;
+        match block_word(&regs) {
+            // What cannot be read was not made by a libc.
+            Some(at) => Ok(self.memory()?.read_u64(TargetAddr(at)).unwrap_or(0)),
+            None => Ok(0),
+        }
     }
-    match block_word(&regs) {
-        Some(word) => Memory::open(tid)?
-            .write(TargetAddr(word), &at.to_le_bytes())
-            .context("the thread pointer is not libc's"),
-        None => Ok(()),
-    }
-}
 
-/// A process has just executed a program: its thread pointer is still that of what was there before, which leads
-/// nowhere.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn forget_block(tid: i32) -> Result<()> {
-    let mut regs = regs(tid)?;
-    regs.set(TP, 0);
-    set_regs(tid, &regs)
+    /// Shows its stubs where its control block is. `scratch_page`: hodo's page in its process;
+    /// `number`: of the control block.
+    ///
+    /// # Errors
+    /// If the thread is gone, or its thread pointer leads nowhere.
+    pub fn set_block(self, at: u64, scratch_page: u64, number: u64) -> Result<()> {
+        let mut regs = self.regs()?;
+        let word = scratch_page + number * 8 % WORDS;
+        if scratch_page != 0 && is_ours(&regs, scratch_page) {
+            regs.set(TP, if at == 0 { 0 } else { word + 8 });
+            self.set_regs(&regs)?;
+            return self.memory()?.write(TargetAddr(word), &at.to_le_bytes());
+        }
+        match block_word(&regs) {
+            Some(word) => self
+                .memory()?
+                .write(TargetAddr(word), &at.to_le_bytes())
+                .context("the thread pointer is not libc's"),
+            None => Ok(()),
+        }
+    }
+
+    /// Its process has just executed a program: its thread pointer is still that of what was there before, which leads
+    /// nowhere.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn forget_block(self) -> Result<()> {
+        let mut regs = self.regs()?;
+        regs.set(TP, 0);
+        self.set_regs(&regs)
+    }
 }
 
 /// What a process uses itself if one of its threads has something where its control block goes.

@@ -6,6 +6,7 @@ use hodo_isa::x86_64::interpret::State;
 use super::SYSTEM_CALL;
 use crate::memory::Memory;
 use crate::request::check;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
 /// A breakpoint.
@@ -24,7 +25,7 @@ pub struct Kept;
 
 impl Kept {
     /// Of a stopped thread that is about to make system calls for hodo.
-    pub fn of(_tid: i32) -> Self {
+    pub fn of(_thread: Stopped) -> Self {
         Self
     }
 
@@ -32,7 +33,7 @@ impl Kept {
     ///
     /// # Errors
     /// Never, here.
-    pub fn put_back(&mut self, _tid: i32) -> Result<()> {
+    pub fn put_back(&mut self, _thread: Stopped) -> Result<()> {
         Ok(())
     }
 }
@@ -41,27 +42,30 @@ impl Kept {
 #[derive(Debug, Clone, Copy)]
 pub struct Regs(pub(super) libc::user_regs_struct);
 
-/// Reads the registers of a stopped thread.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn regs(tid: i32) -> Result<Regs> {
-    // SAFETY: all-zero is a valid user_regs_struct.
-    let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };
-    // SAFETY: PTRACE_GETREGS writes one user_regs_struct to `data`.
-    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut regs) };
-    check(result, "the registers", tid)?;
-    Ok(Regs(regs))
-}
+impl Stopped {
+    /// Its registers.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn regs(self) -> Result<Regs> {
+        // SAFETY: all-zero is a valid user_regs_struct.
+        let mut regs: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        // SAFETY: PTRACE_GETREGS writes one user_regs_struct to `data`.
+        let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.tid(), 0, &raw mut regs) };
+        check(result, "the registers", self.tid())?;
+        Ok(Regs(regs))
+    }
 
-/// Writes the registers of a stopped thread.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn set_regs(tid: i32, regs: &Regs) -> Result<()> {
-    // SAFETY: PTRACE_SETREGS reads one user_regs_struct from `data`.
-    let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, &raw const regs.0) };
-    check(result, "the registers", tid).map(drop)
+    /// Writes its registers.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn set_regs(self, regs: &Regs) -> Result<()> {
+        let regs = &raw const regs.0;
+        // SAFETY: PTRACE_SETREGS reads one user_regs_struct from `data`.
+        let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.tid(), 0, regs) };
+        check(result, "the registers", self.tid()).map(drop)
+    }
 }
 
 impl Regs {
@@ -119,11 +123,11 @@ impl Regs {
         self.system_call().is_some() && matches!(self.result(), -514..=-512 | -516)
     }
 
-    /// The first argument of the system call that the thread `_tid` is in.
+    /// The first argument of the system call that the thread is in.
     ///
     /// # Errors
     /// Never, here.
-    pub fn first_argument(&self, _tid: i32) -> Result<u64> {
+    pub fn first_argument(&self, _thread: Stopped) -> Result<u64> {
         Ok(self.0.rdi)
     }
 

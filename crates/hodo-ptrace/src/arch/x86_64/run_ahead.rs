@@ -10,8 +10,9 @@ use hodo_abi::tcb;
 use hodo_isa::x86_64::interpret::{self, Halt, Machine};
 use hodo_isa::x86_64::simulate::{self, Fault};
 
-use super::regs::{Regs, counter, set_regs};
+use super::regs::{Regs, counter};
 use crate::memory::Memory;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
 const PAGE: u64 = 4096;
@@ -21,7 +22,7 @@ const MOST: u32 = 100_000;
 
 /// The target's memory, as it will be.
 struct Ahead<'a> {
-    tid: i32,
+    thread: Stopped,
     memory: &'a Memory,
     /// Pages that were read, with what was written since, and how many bytes of each there are.
     pages: HashMap<u64, (Box<[u8; PAGE as usize]>, usize)>,
@@ -70,7 +71,7 @@ impl Ahead<'_> {
             if known.is_err() || self.memory.store(TargetAddr(at), &now) != len {
                 bail!(
                     "the memory of thread {} cannot be written at {at:#x}",
-                    self.tid
+                    self.thread
                 );
             }
         }
@@ -145,7 +146,7 @@ impl Machine for Ahead<'_> {
     }
 
     fn processor(&mut self) -> Option<u64> {
-        last_processor(self.tid)
+        last_processor(self.thread.tid())
     }
 }
 
@@ -160,7 +161,7 @@ impl Machine for Ahead<'_> {
 /// # Errors
 /// If the thread is gone, or some of its memory cannot be written any more (a full disk).
 pub fn run_ahead(
-    tid: i32,
+    thread: Stopped,
     memory: &Memory,
     regs: &Regs,
     mut is_done: impl FnMut(&Regs) -> bool,
@@ -170,7 +171,7 @@ pub fn run_ahead(
         return Ok(None);
     }
     let mut ahead = Ahead {
-        tid,
+        thread,
         memory,
         pages: HashMap::new(),
         written: Vec::new(),
@@ -187,7 +188,7 @@ pub fn run_ahead(
     }
     now.set_state(&state);
     ahead.commit(state.gs)?;
-    set_regs(tid, &now)?;
+    thread.set_regs(&now)?;
     Ok(Some(now))
 }
 

@@ -3,18 +3,11 @@
 use anyhow::Result;
 
 use crate::request::request;
+use crate::stopped::Stopped;
 
 /// A single step: the processor does it.
 #[derive(Debug, Clone, Copy)]
 pub struct Step;
-
-/// Has a stopped thread execute one instruction; it stops by SIGTRAP. (`_scratch_page` and `_slot` are for others.)
-///
-/// # Errors
-/// If the thread is gone.
-pub fn step(tid: i32, _scratch_page: u64, _slot: u64) -> Result<Step> {
-    request(libc::PTRACE_SINGLESTEP, tid, 0, 0).map(|()| Step)
-}
 
 impl Step {
     /// The thread has stopped: brings it to where it would be if it had executed the instruction in its place. Returns
@@ -22,18 +15,28 @@ impl Step {
     ///
     /// # Errors
     /// Never, here.
-    pub fn end(self, _tid: i32) -> Result<bool> {
+    pub fn end(self, _thread: Stopped) -> Result<bool> {
         Ok(false)
     }
 }
 
-/// Whether [`enter_handler`] stops a thread as [`crate::request::interrupt`] does, not by a signal.
+/// Whether [`Stopped::enter_handler`] stops a thread as [`Stopped::interrupt`] does, not by a signal.
 pub const HANDLERS_STOP: bool = false;
 
-/// Has a stopped thread take a signal, and stop at the first instruction of its handler.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn enter_handler(tid: i32, signal: i32) -> Result<()> {
-    request(libc::PTRACE_SINGLESTEP, tid, 0, signal as u64)
+impl Stopped {
+    /// Has it execute one instruction; it stops by SIGTRAP. (`_scratch_page` and `_slot` are for others.)
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn step(self, _scratch_page: u64, _slot: u64) -> Result<Step> {
+        request(libc::PTRACE_SINGLESTEP, self.tid(), 0, 0).map(|()| Step)
+    }
+
+    /// Has it take a signal, and stop at the first instruction of its handler.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn enter_handler(self, signal: i32) -> Result<()> {
+        request(libc::PTRACE_SINGLESTEP, self.tid(), 0, signal as u64)
+    }
 }

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::regs::{Regs, set_regs};
-use crate::memory::Memory;
+use super::regs::Regs;
+use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
 /// What enters the kernel (`syscall`).
@@ -42,15 +42,15 @@ pub const OPTIONS: i32 = 0;
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
+pub fn call_again(thread: Stopped, mut regs: Regs) -> Result<()> {
     let mut code = SYSTEM_CALL;
     let at = regs.0.rip.wrapping_sub(code.len() as u64);
-    Memory::open(tid)?.read(TargetAddr(at), &mut code)?;
+    thread.memory()?.read(TargetAddr(at), &mut code)?;
     if code == SYSTEM_CALL {
         regs.0.rip = at;
         regs.0.rax = regs.0.orig_rax;
         regs.0.orig_rax = u64::MAX;
-        set_regs(tid, &regs)?;
+        thread.set_regs(&regs)?;
     }
     Ok(())
 }
@@ -61,6 +61,6 @@ pub fn call_again(tid: i32, mut regs: Regs) -> Result<()> {
 ///
 /// # Errors
 /// Never, here.
-pub fn broken_off(_tid: i32, saved: &Regs) -> Result<(Regs, Option<u64>)> {
+pub fn broken_off(_thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)> {
     Ok((*saved, None))
 }

@@ -2,18 +2,10 @@
 
 use anyhow::Result;
 
-use super::regs::{Regs, regs};
+use super::regs::Regs;
 use crate::memory::Memory;
 use crate::request::request;
-
-/// Where the word is that leads to a thread's control block and may be another thread's, too: nowhere, each has a
-/// register.
-///
-/// # Errors
-/// Never, here.
-pub fn place_of_block(_tid: i32, _scratch_page: u64) -> Result<Option<u64>> {
-    Ok(None)
-}
+use crate::stopped::Stopped;
 
 /// Bytes of hodo's page in targets. 0: none is needed.
 pub const SCRATCH_PAGE: u64 = 0;
@@ -21,29 +13,39 @@ pub const SCRATCH_PAGE: u64 = 0;
 /// This many threads may make a step at once.
 pub const SLOTS: u64 = u64::MAX;
 
-/// Where the control block of a stopped thread is, as its stubs find it: the `gs` base. 0: nowhere.
-///
-/// # Errors
-/// If the thread is gone.
-pub fn block(tid: i32) -> Result<u64> {
-    Ok(regs(tid)?.0.gs_base)
-}
+impl Stopped {
+    /// Where the word is that leads to its control block and may be another thread's, too: nowhere, each has a register.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn place_of_block(self, _scratch_page: u64) -> Result<Option<u64>> {
+        Ok(None)
+    }
 
-/// Shows the stubs of a stopped thread where its control block is. (`_scratch_page` and `_number` are for others.)
-///
-/// # Errors
-/// If the thread is gone.
-pub fn set_block(tid: i32, at: u64, _scratch_page: u64, _number: u64) -> Result<()> {
-    let offset = std::mem::offset_of!(libc::user_regs_struct, gs_base) as u64;
-    request(libc::PTRACE_POKEUSER, tid, offset, at)
-}
+    /// Where its control block is, as its stubs find it: the `gs` base. 0: nowhere.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn block(self) -> Result<u64> {
+        Ok(self.regs()?.0.gs_base)
+    }
 
-/// A process has just executed a program. The kernel has cleared its `gs` base.
-///
-/// # Errors
-/// Never, here.
-pub fn forget_block(_tid: i32) -> Result<()> {
-    Ok(())
+    /// Shows its stubs where its control block is. (`_scratch_page` and `_number` are for others.)
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn set_block(self, at: u64, _scratch_page: u64, _number: u64) -> Result<()> {
+        let offset = std::mem::offset_of!(libc::user_regs_struct, gs_base) as u64;
+        request(libc::PTRACE_POKEUSER, self.tid(), offset, at)
+    }
+
+    /// Its process has just executed a program. The kernel has cleared its `gs` base.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn forget_block(self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// What a process uses itself if one of its threads has something where its control block goes.

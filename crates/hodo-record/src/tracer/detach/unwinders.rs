@@ -11,10 +11,9 @@ use anyhow::Result;
 
 use super::super::stopping::{after, tell_late};
 use super::super::{SharedSpace, Tracer};
-use super::Stopped;
+use super::Halted;
 use hodo_inject::frames;
-use hodo_ptrace as ptrace;
-use hodo_ptrace::Memory;
+use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 use hodo_ptrace::stops::PATIENCE;
 
@@ -25,32 +24,32 @@ impl Tracer<'_> {
     /// Lets stopped threads run for some time, or until they begin to unwind.
     pub(super) fn run_until_unwinding(
         &mut self,
-        own: &BTreeSet<i32>,
+        own: &BTreeSet<Stopped>,
         space: &SharedSpace,
-        stopped: &mut Stopped,
+        halted: &mut Halted,
         time: Duration,
     ) -> Result<()> {
-        let Some(&first) = own.first() else {
+        let Some(first) = own.first() else {
             return Ok(());
         };
-        let memory = Memory::open(first)?;
-        let maps = maps::read(first)?;
+        let memory = first.memory()?;
+        let maps = maps::read(first.tid())?;
         let mut places = Vec::new();
-        for &tid in own {
-            let Ok(regs) = ptrace::regs(tid) else {
+        for &stopped in own {
+            let Ok(regs) = stopped.regs() else {
                 continue;
             };
             places.push(regs.pc());
             let holds = |at| space.borrow().holds(at);
-            let handled = frames::signal_frames(tid, &memory, &maps, &holds)?;
+            let handled = frames::signal_frames(stopped, &memory, &maps, &holds)?;
             places.extend(handled.iter().map(|frame| frame.pc));
         }
         site_writer::hold(&memory, &mut space.borrow_mut(), &places);
-        let run = self.run_held(own, stopped, time);
+        let run = self.run_held(own, halted, time);
         site_writer::release(&memory, &mut space.borrow_mut());
         if !run? {
             let all = self.threads.keys().copied().collect();
-            self.run_on(&all, stopped, || true)?;
+            self.run_on(&all, halted, || true)?;
         }
         Ok(())
     }
@@ -59,21 +58,21 @@ impl Tracer<'_> {
     /// is held.
     fn run_held(
         &mut self,
-        own: &BTreeSet<i32>,
-        stopped: &mut Stopped,
+        own: &BTreeSet<Stopped>,
+        halted: &mut Halted,
         time: Duration,
     ) -> Result<bool> {
-        let mut all = self.run_within(own, stopped, after(time), Some(HELD))?;
+        let mut all = self.run_within(own, halted, after(time), Some(HELD))?;
         let mut begun = Instant::now();
         while !all && !self.threads.keys().any(|&tid| self.is_awaited(tid)) {
             let tids = self.threads.keys().copied();
-            let rest: BTreeSet<i32> = tids.filter(|tid| !stopped.contains_key(tid)).collect();
+            let rest: BTreeSet<i32> = tids.filter(|tid| !halted.contains_key(tid)).collect();
             if begun.elapsed() > PATIENCE {
                 tell_late(rest.iter());
                 begun = Instant::now();
             }
             let (mut more, rest) = self.stop_within(&rest, Some(HELD))?;
-            stopped.append(&mut more);
+            halted.append(&mut more);
             all = rest;
         }
         Ok(all)
