@@ -211,17 +211,65 @@ impl Syscalls {
         self.call(libc::SYS_madvise, arguments).map(drop)
     }
 
-    /// Closes a file.
+    /// Closes a file. Returns whether it was open.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub fn close(&self, fd: TargetFd) -> Result<()> {
+    pub fn close(&self, fd: TargetFd) -> Result<bool> {
         let arguments = [fd.0, 0, 0, 0, 0, 0];
-        self.call(libc::SYS_close, arguments).map(drop)
+        Ok(self.call(libc::SYS_close, arguments)? == 0)
     }
 
-    /// One system call, where no method names it; the result is what the kernel returned, errors as negative numbers.
-    pub fn call(&self, number: i64, arguments: [u64; 6]) -> Result<i64> {
+    /// The number of the thread's process, as that sees it.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn getpid(&self) -> Result<i64> {
+        self.call(libc::SYS_getpid, [0; 6])
+    }
+
+    /// Opens the file whose path is the string at `path`; `flags` as for `open`. The path begins in the current
+    /// directory, if it is relative. `None`: the kernel refuses.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn open(&self, path: TargetAddr, flags: i32) -> Result<Option<TargetFd>> {
+        let here = i64::from(libc::AT_FDCWD).cast_unsigned();
+        let fd = self.call(libc::SYS_openat, [here, path.0, flags as u64, 0, 0, 0])?;
+        Ok(fd_of(fd).ok())
+    }
+
+    /// Makes a socket in the file system's name space (`AF_UNIX`); `kind` as for `socket`.
+    ///
+    /// # Errors
+    /// If the thread is gone, or the kernel refuses.
+    pub(crate) fn unix_socket(&self, kind: i32) -> Result<TargetFd> {
+        let arguments = [libc::AF_UNIX as u64, kind as u64, 0, 0, 0, 0];
+        fd_of(self.call(libc::SYS_socket, arguments)?).context("a socket")
+    }
+
+    /// Gives a socket the address that these bytes are.
+    ///
+    /// # Errors
+    /// If the thread is gone, or the kernel refuses.
+    pub(crate) fn bind(&self, socket: TargetFd, address: TargetAddr, len: u64) -> Result<()> {
+        let arguments = [socket.0, address.0, len, 0, 0, 0];
+        let bound = self.call(libc::SYS_bind, arguments)?;
+        succeeded(bound).context("binding a socket").map(drop)
+    }
+
+    /// Receives what the `msghdr` at an address has room for; `flags` as for `recvmsg`.
+    ///
+    /// # Errors
+    /// If the thread is gone, or the kernel refuses.
+    pub(crate) fn recvmsg(&self, socket: TargetFd, header: TargetAddr, flags: i32) -> Result<()> {
+        let arguments = [socket.0, header.0, flags as u64, 0, 0, 0];
+        let got = self.call(libc::SYS_recvmsg, arguments)?;
+        succeeded(got).context("receiving a descriptor").map(drop)
+    }
+
+    /// One system call; the result is what the kernel returned, errors as negative numbers.
+    fn call(&self, number: i64, arguments: [u64; 6]) -> Result<i64> {
         self.prepare(number, arguments)?;
         // A stop at its entry, a stop at its exit; neither involves a signal. The exit of the call that the thread was
         // stopped in may come first.
@@ -299,6 +347,20 @@ impl Syscalls {
         }
         Ok(())
     }
+}
+
+/// The result of a system call of the target, or the kernel's error.
+fn succeeded(result: i64) -> io::Result<u64> {
+    match result {
+        0.. => Ok(result.cast_unsigned()),
+        error => Err(io::Error::from_raw_os_error(
+            i32::try_from(-error).unwrap_or(libc::EIO),
+        )),
+    }
+}
+
+fn fd_of(result: i64) -> io::Result<TargetFd> {
+    succeeded(result).map(TargetFd)
 }
 
 /// A stop that `PTRACE_SYSCALL` has asked for.

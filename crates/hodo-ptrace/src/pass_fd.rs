@@ -15,10 +15,6 @@ use crate::target::{TargetAddr, TargetFd};
 /// Bytes of memory that are used, and put back.
 pub const SCRATCH: u64 = 4096;
 
-fn error(code: i64) -> io::Error {
-    io::Error::from_raw_os_error(i32::try_from(-code).unwrap_or(libc::EIO))
-}
-
 /// Where a thread with this stack pointer has memory that can be used meanwhile.
 pub fn below(sp: u64) -> TargetAddr {
     TargetAddr((sp - 2 * SCRATCH) & !15)
@@ -49,19 +45,16 @@ fn by_path(
     file: &File,
     path: &Path,
 ) -> Result<Option<TargetFd>> {
-    const FLAGS: u64 = (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as u64;
-    let here = i64::from(libc::AT_FDCWD).cast_unsigned();
+    const FLAGS: i32 = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let mut name = path.as_os_str().as_encoded_bytes().to_vec();
     name.push(0);
     if name.len() as u64 > SCRATCH {
         return Ok(None);
     }
     memory.write(at, &name)?;
-    let fd = calls.call(libc::SYS_openat, [here, at.0, FLAGS, 0, 0, 0])?;
-    if fd < 0 {
+    let Some(fd) = calls.open(at, FLAGS)? else {
         return Ok(None);
-    }
-    let fd = TargetFd(fd.cast_unsigned());
+    };
     // Under another root the same path may be another file.
     let same = std::fs::metadata(format!("/proc/{}/fd/{}", calls.thread(), fd.0))
         .and_then(|theirs| Ok((theirs, file.metadata()?)))
@@ -99,13 +92,7 @@ fn address(tid: i32) -> Result<(libc::sockaddr_un, usize)> {
 }
 
 fn by_socket(calls: &Syscalls, memory: &Memory, at: TargetAddr, file: &File) -> Result<TargetFd> {
-    let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
-    let domain = libc::AF_UNIX as u64;
-    let socket = calls.call(libc::SYS_socket, [domain, kind, 0, 0, 0, 0])?;
-    if socket < 0 {
-        return Err(error(socket)).context("a socket");
-    }
-    let socket = TargetFd(socket.cast_unsigned());
+    let socket = calls.unix_socket(libc::SOCK_DGRAM | libc::SOCK_CLOEXEC)?;
     let fd = receive(calls, memory, at, file, socket);
     calls.close(socket)?;
     fd
@@ -122,10 +109,7 @@ fn receive(
     // SAFETY: the address is plain bytes, `len` of which are initialized and in bounds.
     let bytes = unsafe { std::slice::from_raw_parts((&raw const address).cast::<u8>(), len) };
     memory.write(at, bytes)?;
-    let bound = calls.call(libc::SYS_bind, [socket.0, at.0, len as u64, 0, 0, 0])?;
-    if bound < 0 {
-        return Err(error(bound)).context("binding a socket");
-    }
+    calls.bind(socket, at, len as u64)?;
     send(&address, len, file).context("sending a descriptor")?;
     // A message header, the piece of memory it names, one byte of data, and room for one descriptor.
     let (iov, data, control) = (at.offset(64), at.offset(96), at.offset(128));
@@ -137,11 +121,7 @@ fn receive(
     image[64..72].copy_from_slice(&data.0.to_le_bytes());
     image[72..80].copy_from_slice(&1u64.to_le_bytes());
     memory.write(at, &image)?;
-    let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as u64;
-    let got = calls.call(libc::SYS_recvmsg, [socket.0, at.0, flags, 0, 0, 0])?;
-    if got < 0 {
-        return Err(error(got)).context("receiving a descriptor");
-    }
+    calls.recvmsg(socket, at, libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT)?;
     let mut control_message = [0; 24];
     memory.read(control, &mut control_message)?;
     let word = |i: usize| i32::from_le_bytes(control_message[i..i + 4].try_into().expect("four"));

@@ -64,11 +64,11 @@ impl Child {
             return 0;
         }
         let calls = Syscalls::begin(thread, self.place()).expect("calls");
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-        let rx = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-        let got = calls.call(libc::SYS_mmap, [0, SCRATCH_PAGE, rx, flags, u64::MAX, 0]);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let rx = libc::PROT_READ | libc::PROT_EXEC;
+        let got = calls.mmap(TargetAddr(0), SCRATCH_PAGE, rx, flags, None);
         calls.end_in_stop().expect("ending");
-        got.expect("a page").cast_unsigned()
+        got.expect("a call").addr().expect("a page").0
     }
 
     fn exit(mut self) -> i32 {
@@ -135,7 +135,7 @@ fn whose_tracer_ends_in_a_call_comes_home() {
             let thread = stops.worker().expect("its thread");
             let calls = Syscalls::begin_anywhere(thread, &memory, &maps).expect("calls");
             for _ in 0..calls_before {
-                calls.call(libc::SYS_getppid, [0; 6]).expect("getppid");
+                calls.getpid().expect("getpid");
             }
             std::mem::forget((stops, calls));
         });
@@ -158,13 +158,10 @@ fn calls_are_made_in_a_call_that_goes_on_afterwards() {
     let (thread, stops) = child.stop();
     let before = thread.regs().expect("registers");
     let calls = Syscalls::begin(thread, child.place()).expect("calls");
-    let none = [0; 6];
-    assert_eq!(
-        calls.call(libc::SYS_getpid, none).expect("getpid"),
-        i64::from(child.0)
-    );
-    let bad = calls.call(libc::SYS_close, [1000, 0, 0, 0, 0, 0]);
-    assert_eq!(bad.expect("close"), -i64::from(libc::EBADF));
+    assert_eq!(calls.getpid().expect("getpid"), i64::from(child.0));
+    // Nothing is mapped there, which is no error.
+    assert!(calls.munmap(TargetAddr(1 << 40), 4096).expect("munmap"));
+    assert!(!calls.munmap(TargetAddr(1), 4096).expect("munmap"));
     assert!(!calls.end_in_stop().expect("ending"));
     let after = thread.regs().expect("registers");
     assert_eq!(after.sp(), before.sp());
@@ -242,7 +239,7 @@ fn signals_that_come_while_calls_are_made_wait_and_break_off_what_they_would() {
         let before = thread.regs().expect("registers");
         let calls = Syscalls::begin(thread, child.place()).expect("calls");
         ptrace::send(child.0, libc::SIGUSR1).expect("a signal");
-        let got = calls.call(libc::SYS_getpid, [0; 6]).expect("getpid");
+        let got = calls.getpid().expect("getpid");
         assert_eq!(got, i64::from(child.0));
         assert!(!calls.end_in_stop().expect("ending"));
         let after = thread.regs().expect("registers");
