@@ -20,6 +20,37 @@ around_system_calls!(
     .hidden hodo_sys_start, hodo_sys_enter, hodo_sys_exit, hodo_sys_faults, hodo_sys_faults_end, hodo_sys_end
 hodo_sys_start:
 
+    # Saves the registers that an event is made with, the arguments of the call last: they are 12 words then, in order.
+    .macro HODO_SYS_SAVE
+    push rbx
+    push rbp
+    push r12
+    push r13
+    push r14
+    push r15
+    push r9
+    push r8
+    push r10
+    push rdx
+    push rsi
+    push rdi
+    .endm
+
+    .macro HODO_SYS_RESTORE
+    pop rdi
+    pop rsi
+    pop rdx
+    pop r10
+    pop r8
+    pop r9
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop rbp
+    pop rbx
+    .endm
+
     # Before a system call. In: all registers are the program's, but rsp, which is 136 below. Clobbers rcx and r11, as the
     # system call itself does.
 hodo_sys_enter:
@@ -41,18 +72,7 @@ hodo_sys_enter:
     add r11, rcx
     test byte ptr [r11 + 15], 0x80
     jnz 9f
-    push rbx
-    push rbp
-    push r12
-    push r13
-    push r14
-    push r15
-    push r9
-    push r8
-    push r10
-    push rdx
-    push rsi
-    push rdi
+    HODO_SYS_SAVE
     mov rbp, rsp
     mov rbx, [r11]
     movzx r15d, byte ptr [r11 + 14]
@@ -72,18 +92,7 @@ hodo_sys_enter:
     add rdi, 8
     jmp 2b
 3:  call hodo_sys_pieces
-    pop rdi
-    pop rsi
-    pop rdx
-    pop r10
-    pop r8
-    pop r9
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop rbp
-    pop rbx
+    HODO_SYS_RESTORE
 9:  pop rax
     add al, 127
     sahf
@@ -110,18 +119,7 @@ hodo_sys_exit:
     add r11, rcx
     test byte ptr [r11 + 15], 0x80
     jnz 9f
-    push rbx
-    push rbp
-    push r12
-    push r13
-    push r14
-    push r15
-    push r9
-    push r8
-    push r10
-    push rdx
-    push rsi
-    push rdi
+    HODO_SYS_SAVE
     mov rbp, rsp
     mov rbx, [r11 + 8]
     shl rbx, 16
@@ -136,24 +134,16 @@ hodo_sys_exit:
     jbe 3f
     xor ebx, ebx
 3:  call hodo_sys_pieces
-    pop rdi
-    pop rsi
-    pop rdx
-    pop r10
-    pop r8
-    pop r9
-    pop r15
-    pop r14
-    pop r13
-    pop r12
-    pop rbp
-    pop rbx
+    HODO_SYS_RESTORE
 9:  pop rax
     add al, 127
     sahf
     pop r11
     pop rax
     ret
+
+    .purgem HODO_SYS_SAVE
+    .purgem HODO_SYS_RESTORE
 
     # Begins an event. Out: rcx = its place, rdi = where to go on, r13 = the time, r14 = where no piece may begin any more.
     .p2align 4
