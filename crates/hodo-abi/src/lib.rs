@@ -1,5 +1,6 @@
-//! What all other crates agree on: the instruction sets ([`Isa`]), and the memory that code in the target shares with
-//! its controller: the thread control block ([`tcb`]) and the shadow of the stack ([`SHADOW_DISTANCE`]).
+//! What all other crates agree on: the instruction sets ([`Isa`]), ranges of addresses ([`Span`]), and the memory that
+//! code in the target shares with its controller: the thread control block ([`tcb`]) and the shadow of the stack
+//! ([`SHADOW_DISTANCE`]).
 //!
 //! `hodo-isa` describes instructions, and `hodo-trace` the files of a recording.
 #![no_std]
@@ -9,9 +10,11 @@
 extern crate std;
 
 mod isa;
+mod span;
 pub mod tcb;
 
 pub use isa::Isa;
+pub use span::Span;
 
 /// The distance from a stack slot to its shadow. It is not a multiple of 4096, because loads from the slot would then
 /// falsely depend on stores to the shadow (measured: 28 ns a call instead of 5).

@@ -80,10 +80,10 @@ fn replay(entry: Entry, space: &mut Space, files: &mut Vec<Changed>) {
             space.keys.let_go();
         }
         Entry::Unmapped(at) => {
-            space.mapped.retain(|mapping| mapping.0 != at);
+            space.mapped.retain(|mapping| mapping.start != at);
             space.unmapped.insert(at);
         }
-        Entry::Mapped(at, size) => space.mapped.push((at, size)),
+        Entry::Mapped(region) => space.mapped.push(region.into()),
     }
 }
 
@@ -103,7 +103,7 @@ fn add(patched: &Patched, space: &mut Space, files: &mut Vec<Changed>) {
     }
     if patched.has_copies() {
         files.push(Changed {
-            range: patched.range.0..patched.range.1,
+            range: patched.range.clone(),
             bias: patched.bias,
         });
     }

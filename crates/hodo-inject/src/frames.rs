@@ -6,6 +6,7 @@ use anyhow::Result;
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::arch::{RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER};
+use hodo_abi::Span;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::{frame, is_frame};
 use hodo_ptrace::maps::Mapping;
@@ -155,15 +156,15 @@ pub fn signal_frames(
     let mut found = Vec::new();
     let regs = thread.regs()?;
     let mut todo = vec![regs.sp() & !7];
-    let mut done: Vec<(u64, u64)> = Vec::new();
+    let mut done: Vec<Span> = Vec::new();
     while let Some(sp) = todo.pop() {
-        if done.iter().any(|&(from, to)| (from..to).contains(&sp)) {
+        if done.iter().any(|stack| stack.contains(sp)) {
             continue;
         }
         let Some(bytes) = stack(memory, maps, sp) else {
             continue;
         };
-        done.push((sp, sp + bytes.len() as u64));
+        done.push(Span::at(sp, bytes.len() as u64));
         for at in (0..bytes.len()).step_by(8) {
             // A handler that is traced itself returns to its stub.
             let real = |back| {
@@ -372,7 +373,7 @@ pub fn correct_exceptions(
 }
 
 /// Puts the real return addresses into what `getcontext` and `swapcontext` have saved, wherever that is: where a traced
-/// function has jumped to one of these, its own. `islands`: where stubs are, start and length.
+/// function has jumped to one of these, its own. `islands`: where stubs are.
 ///
 /// # Errors
 /// If the process's memory cannot be written.
@@ -380,13 +381,13 @@ pub fn restore_contexts(
     pid: i32,
     memory: &Memory,
     maps: &[Mapping],
-    islands: [(u64, u64); 2],
+    islands: [Span; 2],
     returns: &dyn Returns,
 ) -> Result<()> {
     // Asked of each word of the process.
     let holds = |at: u64| {
         let [first, second] = islands;
-        (at.wrapping_sub(first.0) < first.1) | (at.wrapping_sub(second.0) < second.1)
+        first.contains(at) | second.contains(at)
     };
     use std::os::unix::fs::FileExt;
     const STEP: u64 = 256;

@@ -1,6 +1,7 @@
 //! Library functions that must behave differently in a traced program: those that unwinders use, and those that affect
 //! all of its memory.
 
+use hodo_abi::Span;
 use std::ops::Range;
 
 use hodo_patch::{Hook, Island, LimitCall, Patches, Raise};
@@ -41,12 +42,14 @@ pub fn add(
         "execute_cfa_program",
         "execute_stack_op",
     ]);
-    let in_memory = |&(addr, size): &(u64, u64)| (addr.wrapping_add(bias), size);
+    let in_memory = |function: &Span| Span::at(function.start.wrapping_add(bias), function.len());
     let ranges = unwinder.iter().flatten().map(in_memory);
     space.unwinders.extend(ranges);
     // The first of them.
     let entries = unwinder.iter().take(ENTRIES).flatten().map(in_memory);
-    space.unwinding.extend(entries.map(|(at, _)| at));
+    space
+        .unwinding
+        .extend(entries.map(|function| function.start));
     let before = patches.writes.len();
     let symbols = image.symbols(&[
         "_dl_find_object",
@@ -58,7 +61,7 @@ pub fn add(
         "getrlimit",
         "prlimit",
     ]);
-    let range = |index: usize| symbols[index].map(|(addr, size)| addr..addr + size);
+    let range = |index: usize| symbols[index].map(Span::range);
     // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
     // nothing.
     if let Some(function) = range(4) {

@@ -23,6 +23,7 @@ mod places;
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
+use hodo_abi::Span;
 use hodo_module::image::Version;
 use hodo_module::{Image, Module};
 use hodo_patch::{Copied, Island, Patches, Raise, Refusal, Used};
@@ -33,6 +34,7 @@ use hodo_ptrace::signals::go_on;
 use hodo_ptrace::{Memory, Stopped};
 
 use crate::hooks;
+use crate::ledger::Page;
 use crate::recorder::Recorder;
 use crate::site_writer::{follow, lead};
 use crate::space::{Loaded, Space};
@@ -168,8 +170,8 @@ struct Installation {
     islands: [Option<Island>; 2],
     /// Pages that are to be mapped for jumps.
     pages: Vec<u64>,
-    /// The pages for jumps that there are then, and how much of each is taken.
-    trampolines: Vec<(u64, u64)>,
+    /// The pages for jumps that there are then.
+    trampolines: Vec<Page>,
 }
 
 /// Builds what files get. Nothing is written over their code; at exec and when libraries are loaded, pages may be
@@ -197,9 +199,10 @@ fn install(
             });
             continue;
         }
-        let (base, capacity) = space.islands[file.island];
+        let region = space.islands[file.island];
+        let used = space.used[file.island];
         let island = islands[file.island]
-            .get_or_insert_with(|| Island::resume(base, capacity, space.used[file.island]));
+            .get_or_insert_with(|| Island::resume(region.start, region.len(), used));
         let mut patches = Patches::default();
         if let Some(module) = &file.module {
             let raised = space.extra != Raise::default();
@@ -243,9 +246,9 @@ fn install(
 
 impl Installation {
     /// Ranges of code that will be changed: a thread must not be inside one of them.
-    fn ranges(&self) -> Vec<(u64, u64)> {
+    fn ranges(&self) -> Vec<Span> {
         let writes = (self.pieces.iter()).flat_map(|piece| &piece.patches.writes);
-        let ranges = writes.map(|(at, bytes)| (*at, at + bytes.len() as u64));
+        let ranges = writes.map(|(at, bytes)| Span::at(*at, bytes.len() as u64));
         let mut ranges: Vec<_> = ranges.collect();
         ranges.sort_unstable();
         ranges
@@ -307,7 +310,7 @@ impl Installation {
 /// New islands, with the agent in that of the program, where the space has places for them.
 fn new_islands(memory: &Memory, maps: &[Mapping], space: &mut Space) -> [Option<Island>; 2] {
     let signals = maps::signal_return(memory, maps);
-    let island = |(base, size)| (size > 0).then(|| Island::new(base, size, signals));
+    let island = |at: Span| (!at.is_empty()).then(|| Island::new(at.start, at.len(), signals));
     let islands = space.islands.map(island);
     if let Some(program) = &islands[PROGRAM] {
         space.syscall = program.syscall();

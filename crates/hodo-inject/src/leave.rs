@@ -161,10 +161,7 @@ impl<'a> Stacks<'a> {
     ) -> Self {
         // No stack lies in our memory, of which there is much.
         let ours = space.regions(memory);
-        let is_ours = |m: &Mapping| {
-            let mut ours = ours.iter();
-            ours.any(|&(at, size)| m.start.wrapping_sub(at) < size)
-        };
+        let is_ours = |m: &Mapping| ours.iter().any(|region| region.contains(m.start));
         Self {
             space,
             memory,
@@ -424,11 +421,11 @@ pub fn unmap(
 ) -> Result<bool> {
     let calls = Syscalls::begin_anywhere(thread, memory, maps)?;
     let mut failed = 0;
-    for (start, size) in space.regions(memory) {
-        if start != space.ledger.region().0 {
-            space.ledger.note(memory, &Entry::Unmapped(start))?;
+    for region in space.regions(memory) {
+        if region != space.ledger.region() {
+            space.ledger.note(memory, &Entry::Unmapped(region.start))?;
         }
-        failed += i32::from(!calls.munmap(TargetAddr(start), size)?);
+        failed += i32::from(!calls.munmap(TargetAddr(region.start), region.len())?);
     }
     let group = calls.end_in_stop()?;
     if failed > 0 {

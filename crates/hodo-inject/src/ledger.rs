@@ -14,10 +14,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Span;
 use hodo_trace::format::SHADOW_DISTANCE;
 use twox_hash::XxHash3_64;
 
-pub(crate) use entry::{Bytes, Entry, Patched, State};
+pub(crate) use entry::{Bytes, Entry, Page, Patched, Region, State};
 
 use crate::arch::LEDGER_AT;
 use hodo_abi::Isa;
@@ -120,9 +121,9 @@ impl Ledger {
         Ok(Self::default())
     }
 
-    /// Its mapping: start and length; the length is 0 if there is none.
-    pub fn region(&self) -> (u64, u64) {
-        (self.at, self.size)
+    /// Its mapping; empty, if there is none.
+    pub fn region(&self) -> Span {
+        Span::at(self.at, self.size)
     }
 
     /// How many stubs of each island it has, which are as many as these from now on.

@@ -21,11 +21,11 @@ pub fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option
     };
     let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
     let [symbol, list] = image.symbols(&["_dl_debug_state", "_r_debug"]);
-    let (symbol, _) = symbol
+    let symbol = symbol
         .with_context(|| format!("{} does not announce libraries", mapping.path.display()))?;
-    let state = list.map(|(list, _)| base.wrapping_add(list) + STATE);
+    let state = list.map(|list| base.wrapping_add(list.start) + STATE);
     Ok(Some(Linker {
-        at: base.wrapping_add(symbol),
+        at: base.wrapping_add(symbol.start),
         state,
     }))
 }

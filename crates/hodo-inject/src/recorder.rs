@@ -5,6 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_module::{Image, Module};
 use hodo_patch::Recording;
 use hodo_ptrace::maps::Mapping;
@@ -73,7 +74,7 @@ pub trait Recorder {
     ///
     /// # Errors
     /// If it cannot be written.
-    fn log_islands(&mut self, pid: i32, islands: &[(u64, u64)]) -> Result<()>;
+    fn log_islands(&mut self, pid: i32, islands: &[Span]) -> Result<()>;
 
     /// Takes something that the user should know of a process, or with 0 of all.
     ///

@@ -9,11 +9,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_patch::{Announcement, Copies, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::arch::{self, WAIT};
-use crate::ledger::{Bytes, Entry, Ledger, Patched};
+use crate::ledger::{Bytes, Entry, Ledger, Page, Patched};
 use crate::stubs::Stubs;
 use hodo_module::image::{Image, Placed, Seen, Version};
 use hodo_ptrace::Memory;
@@ -91,14 +92,14 @@ pub type SharedSpace = Rc<RefCell<Space>>;
 /// * A process that is forked has the same of all ([`Self::forked`]): from then on the two are different spaces.
 #[derive(Debug, Clone, Default)]
 pub struct Space {
-    /// Where the `events` file is mapped, and how much of it.
-    pub(crate) events: (u64, u64),
-    /// Where counters and histograms are mapped: start and length.
-    pub(crate) counters: Vec<(u64, u64)>,
+    /// Where the `events` file is mapped, as much of it as is.
+    pub(crate) events: Span,
+    /// Where counters and histograms are mapped.
+    pub(crate) counters: Vec<Span>,
     /// Islands: for the program, for the libraries.
-    pub(crate) islands: [(u64, u64); 2],
-    /// Address ranges whose shadow is mapped as a whole: start and length.
-    pub(crate) shadows: [(u64, u64); 2],
+    pub(crate) islands: [Span; 2],
+    /// Address ranges whose shadow is mapped as a whole.
+    pub(crate) shadows: [Span; 2],
     /// Breakpoints and the stubs that they stand for.
     pub(crate) traps: HashMap<u64, u64>,
     /// Our instructions that read what may not be there, and where to go on then.
@@ -143,16 +144,16 @@ pub struct Space {
     pub(crate) stopped: bool,
     /// Whether a thread may not read the time counter.
     pub(crate) untimed: bool,
-    /// Functions of unwinders: start and length.
-    pub(crate) unwinders: Vec<(u64, u64)>,
+    /// Functions of unwinders.
+    pub(crate) unwinders: Vec<Span>,
     /// Where the unwinding of exceptions begins.
     pub(crate) unwinding: Vec<u64>,
     /// Where threads are held for a moment, and the code there.
     pub(crate) held: Vec<(u64, [u8; WAIT.len()])>,
     /// Whether the program uses `ptrace`.
     pub(crate) debugger: bool,
-    /// Pages for the jumps of punned sites, and how many bytes of each are taken.
-    pub(crate) trampolines: Vec<(u64, u64)>,
+    /// Pages for the jumps of punned sites.
+    pub(crate) trampolines: Vec<Page>,
     /// By how much limits are raised.
     pub(crate) extra: Raise,
     /// The stubs in each island.
@@ -165,14 +166,14 @@ pub struct Space {
     pub(crate) moved: Option<Rc<Moved>>,
     /// Where a control block is that several threads have, by which nothing is recorded, once that was needed.
     pub(crate) mute: Option<u64>,
-    /// Pages for control blocks that are in no file: start and length.
-    pub(crate) private: Vec<(u64, u64)>,
+    /// Pages for control blocks that are in no file.
+    pub(crate) private: Vec<Span>,
     /// How the system calls are recorded that no probe sees.
     pub(crate) watch: Watch,
     /// What of all this is written down in the process itself.
     pub(crate) ledger: Ledger,
     /// Mappings that another hodo was about to make.
-    pub(crate) mapped: Vec<(u64, u64)>,
+    pub(crate) mapped: Vec<Span>,
     /// Where mappings began that are gone already.
     pub(crate) unmapped: BTreeSet<u64>,
 }
@@ -191,23 +192,23 @@ pub struct Watch {
 
 /// What the recording asks of an address space, and tells it.
 impl Space {
-    /// Where the trace is mapped, and how much of it.
-    pub fn trace(&self) -> (u64, u64) {
+    /// Where the trace is mapped, as much of it as is.
+    pub fn trace(&self) -> Span {
         self.events
     }
 
     /// Is this an address in the trace?
     pub fn is_in_trace(&self, at: u64) -> bool {
-        at.wrapping_sub(self.events.0) < self.events.1
+        self.events.contains(at)
     }
 
-    /// Islands, of the program and of the libraries: start and length.
-    pub fn islands(&self) -> [(u64, u64); 2] {
+    /// Islands, of the program and of the libraries.
+    pub fn islands(&self) -> [Span; 2] {
         self.islands
     }
 
-    /// Address ranges whose shadow is mapped as a whole: start and length.
-    pub fn shadows(&self) -> [(u64, u64); 2] {
+    /// Address ranges whose shadow is mapped as a whole.
+    pub fn shadows(&self) -> [Span; 2] {
         self.shadows
     }
 
@@ -296,8 +297,8 @@ impl Space {
     }
 
     /// Notes pages for control blocks that are in no file.
-    pub fn add_private(&mut self, start: u64, size: u64) {
-        self.private.push((start, size));
+    pub fn add_private(&mut self, pages: Span) {
+        self.private.push(pages);
     }
 
     /// Whether a thread is just switching static keys. `memory` is that of the process.
@@ -327,13 +328,9 @@ impl Space {
 impl Space {
     /// Is this an address in our executable memory?
     pub fn holds(&self, at: u64) -> bool {
-        let inside = |&(start, size): &(u64, u64)| at.wrapping_sub(start) < size;
-        self.islands.iter().any(inside)
-            || inside(&(self.scratch_page, SCRATCH_PAGE))
-            || self
-                .trampolines
-                .iter()
-                .any(|&(page, _)| inside(&(page, 4096)))
+        self.islands.iter().any(|island| island.contains(at))
+            || Span::at(self.scratch_page, SCRATCH_PAGE).contains(at)
+            || (self.trampolines.iter()).any(|page| page.span().contains(at))
     }
 
     /// Is this the breakpoint by which the dynamic linker announces libraries?
@@ -406,57 +403,63 @@ impl Space {
             && arch::follows_call(memory, at)
     }
 
-    /// Where words of a stack may be addresses of code: start and length of the range of the program, and of that of
-    /// the libraries, with room for those that are mapped later. The island of the libraries is within 2 GiB of their
-    /// code.
-    pub fn code_ranges(&self) -> [(u64, u64); 2] {
+    /// Where words of a stack may be addresses of code: of the program, and of the libraries, with room for those that
+    /// are mapped later. The island of the libraries is within 2 GiB of their code.
+    pub fn code_ranges(&self) -> [Span; 2] {
         const AROUND: u64 = 4 << 30;
-        let files = self.seen.iter().map(|file| (file.start, file.end));
+        let files = (self.seen.iter()).map(|file| Span::from(file.start..file.end));
         let mut program = files.clone().min().unwrap_or_default();
-        for (start, end) in files {
-            if start < program.0.saturating_add(AROUND) {
-                program.1 = program.1.max(end);
+        for file in files {
+            if file.start < program.start.saturating_add(AROUND) {
+                program.end = program.end.max(file.end);
             }
         }
-        let (island, size) = self.islands[1];
-        let libraries = match size {
-            0 => (0, 0),
-            _ => (island.saturating_sub(AROUND), size + 2 * AROUND),
+        let island = self.islands[1];
+        let libraries = match island.is_empty() {
+            true => Span::EMPTY,
+            false => Span::at(
+                island.start.saturating_sub(AROUND),
+                island.len() + 2 * AROUND,
+            ),
         };
-        [(program.0, program.1 - program.0), libraries]
+        [program, libraries]
     }
 
-    /// All memory that was mapped for the recording: start and length. `memory` is that of the process.
-    pub fn regions(&self, memory: &Memory) -> Vec<(u64, u64)> {
+    /// All memory that was mapped for the recording. `memory` is that of the process.
+    pub fn regions(&self, memory: &Memory) -> Vec<Span> {
         const PIECE: u64 = 1 << 20;
         let mut regions = Vec::new();
         // The agent lists the pieces that it maps after the first of the shadows. They go before their list does.
-        let (start, size) = self.shadows[0];
+        let first = self.shadows[0];
         let mut list = vec![0; 4096];
-        if size > 0
+        if !first.is_empty()
             && memory
-                .read(TargetAddr(start + size - SHADOW_DISTANCE), &mut list)
+                .read(TargetAddr(first.end - SHADOW_DISTANCE), &mut list)
                 .is_ok()
         {
             let words = list.chunks_exact(8);
             let pieces = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
             // What is not a multiple is not known to be mapped for us.
             let mapped = pieces.filter(|&at| at != 0 && at.is_multiple_of(PIECE));
-            regions.extend(mapped.map(|at| (at, PIECE)));
+            regions.extend(mapped.map(|at| Span::at(at, PIECE)));
         }
         regions.extend(&self.mapped);
         regions.push(self.events);
         regions.extend(&self.counters);
         regions.extend(self.islands);
-        regions.extend(self.trampolines.iter().map(|&(page, _)| (page, 4096)));
+        regions.extend(self.trampolines.iter().map(|page| page.span()));
         regions.extend(&self.private);
-        regions.extend((self.scratch_page != 0).then_some((self.scratch_page, SCRATCH_PAGE)));
-        for (start, size) in self.shadows.into_iter().filter(|shadow| shadow.1 > 0) {
-            regions.push((start - SHADOW_DISTANCE, size + 4096));
+        regions
+            .extend((self.scratch_page != 0).then_some(Span::at(self.scratch_page, SCRATCH_PAGE)));
+        for shadow in self.shadows.into_iter().filter(|shadow| !shadow.is_empty()) {
+            regions.push(Span::at(
+                shadow.start - SHADOW_DISTANCE,
+                shadow.len() + 4096,
+            ));
         }
-        regions.retain(|region| region.1 > 0 && !self.unmapped.contains(&region.0));
+        regions.retain(|region| !region.is_empty() && !self.unmapped.contains(&region.start));
         // As long as anything of hodo is there, it has to be known.
-        regions.extend(Some(self.ledger.region()).filter(|region| region.1 > 0));
+        regions.extend(Some(self.ledger.region()).filter(|region| !region.is_empty()));
         regions
     }
 
@@ -465,7 +468,7 @@ impl Space {
     /// # Errors
     /// If its memory cannot be written.
     pub fn note(&mut self, memory: &Memory) -> Result<()> {
-        if self.ledger.region().1 == 0 {
+        if self.ledger.region().is_empty() {
             return Ok(());
         }
         let state = self.state();
@@ -482,7 +485,7 @@ impl Space {
         (image, bias): (&Image, u64),
         patches: &Patches,
     ) -> Result<()> {
-        if self.ledger.region().1 == 0 {
+        if self.ledger.region().is_empty() {
             return Ok(());
         }
         self.note(memory)?;
@@ -539,7 +542,7 @@ impl Space {
         self.traps.retain(|&at, _| !inside(at));
         self.sites.retain(|&(at, _)| !inside(at));
         self.ways.retain(|&(at, _)| !inside(at));
-        self.unwinders.retain(|&(at, _)| !inside(at));
+        self.unwinders.retain(|function| !inside(function.start));
         self.unwinding.retain(|&at| !inside(at));
         self.held.retain(|&(at, _)| !inside(at));
         self.hooks.retain(|(at, _)| !inside(*at));

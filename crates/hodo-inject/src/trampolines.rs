@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
+use crate::ledger::Page;
 use crate::space::Space;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Stopped, Syscalls, TargetAddr};
 
-const PAGE: u64 = 4096;
 /// Bytes of a jump to anywhere.
 const JUMP: u64 = 14;
 /// No program gets more such pages.
@@ -18,7 +18,7 @@ const MOST: usize = 4096;
 pub struct Trampolines {
     /// Who maps them, where the process is stopped.
     worker: Option<Worker>,
-    pages: Vec<(u64, u64)>,
+    pages: Vec<Page>,
     maps: Option<Vec<Mapping>>,
     calls: Option<Syscalls>,
     /// Pages that are only chosen: they are mapped later.
@@ -57,22 +57,26 @@ impl Trampolines {
 
     /// An address in the range at which a jump can be put.
     pub fn find(&mut self, range: std::ops::Range<u64>) -> Option<u64> {
-        for (page, used) in &mut self.pages {
-            let at = (*page + *used).max(range.start);
-            if at < range.end && at >= *page && at + JUMP <= *page + PAGE {
-                *used = at + JUMP - *page;
+        for page in &mut self.pages {
+            let Page { start, used } = *page;
+            let at = (start + used).max(range.start);
+            if at < range.end && at >= start && at + JUMP <= page.span().end {
+                page.used = at + JUMP - start;
                 return Some(at);
             }
         }
         if self.pages.len() >= MOST {
             return None;
         }
-        let page = self.map(&range)?;
-        let at = page.max(range.start);
-        if at >= range.end || at + JUMP > page + PAGE {
+        let start = self.map(&range)?;
+        let at = start.max(range.start);
+        if at >= range.end || at + JUMP > start + Page::SIZE {
             return None;
         }
-        self.pages.push((page, at + JUMP - page));
+        self.pages.push(Page {
+            start,
+            used: at + JUMP - start,
+        });
         Some(at)
     }
 
@@ -83,13 +87,13 @@ impl Trampolines {
             self.maps = Some(maps::read(self.worker?.thread.tid()).ok()?);
         }
         let maps = self.maps.as_mut()?;
-        let first = (range.start & !(PAGE - 1)).max(LOWEST);
+        let first = (range.start & !(Page::SIZE - 1)).max(LOWEST);
         let mut page = None;
         let mut candidate = first;
         while candidate < range.end {
             match maps
                 .iter()
-                .find(|m| m.start < candidate + PAGE && candidate < m.end)
+                .find(|m| m.start < candidate + Page::SIZE && candidate < m.end)
             {
                 Some(mapping) => candidate = mapping.end,
                 None => {
@@ -112,7 +116,7 @@ impl Trampolines {
         let rx = libc::PROT_READ | libc::PROT_EXEC;
         let calls = self.calls.as_ref()?;
         let wanted = TargetAddr(page);
-        let got = calls.mmap(wanted, PAGE, rx, flags, None).ok()?;
+        let got = calls.mmap(wanted, Page::SIZE, rx, flags, None).ok()?;
         maps.push(taken(page));
         got.is_at(wanted).then_some(page)
     }
@@ -123,7 +127,7 @@ impl Trampolines {
     }
 
     /// Puts the thread back, and tells which pages there are.
-    pub fn finish(self) -> Result<Vec<(u64, u64)>> {
+    pub fn finish(self) -> Result<Vec<Page>> {
         if let Some(calls) = self.calls {
             calls.end()?;
         }
@@ -135,7 +139,7 @@ impl Trampolines {
 fn taken(page: u64) -> Mapping {
     Mapping {
         start: page,
-        end: page + PAGE,
+        end: page + Page::SIZE,
         writable: false,
         executable: true,
         offset: 0,

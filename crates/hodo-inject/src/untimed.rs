@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 
@@ -13,7 +14,7 @@ use crate::space::Space;
 /// Has all our code take the time from the control block. Returns where it was changed.
 pub fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
     let mut places = BTreeSet::new();
-    for (&(start, _), used) in space.islands.iter().zip(&space.used) {
+    for (&Span { start, .. }, used) in space.islands.iter().zip(&space.used) {
         let mut code = vec![0; used.bytes()];
         memory.read(TargetAddr(start), &mut code)?;
         let changed = arch::take_time(&mut code);

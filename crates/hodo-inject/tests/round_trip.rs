@@ -9,6 +9,7 @@ use std::process::Command;
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_inject::install;
 use hodo_inject::leave;
 use hodo_inject::recorder::{Recorder, Shared};
@@ -120,7 +121,7 @@ impl Recorder for All {
         Ok(())
     }
 
-    fn log_islands(&mut self, _: i32, _: &[(u64, u64)]) -> Result<()> {
+    fn log_islands(&mut self, _: i32, _: &[Span]) -> Result<()> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use hodo_abi::Isa;
+use hodo_abi::{Isa, Span};
 use hodo_ptrace::maps::Mapping;
 use hodo_symbols::{Debug, DebugError, Frames, Unwinder};
 use memmap2::Mmap;
@@ -180,8 +180,8 @@ impl Image {
             .map(|s| start.wrapping_sub(page(s.addr) + (offset - page(s.offset))))
     }
 
-    /// Returns the link-time addresses and sizes of symbols, dynamic or static.
-    pub fn symbols<const N: usize>(&self, names: &[&str; N]) -> [Option<(u64, u64)>; N] {
+    /// Returns the link-time addresses of symbols, dynamic or static.
+    pub fn symbols<const N: usize>(&self, names: &[&str; N]) -> [Option<Span>; N] {
         use object::read::elf::Sym;
         use object::{Object, ObjectSection};
         let mut found = [None; N];
@@ -206,7 +206,8 @@ impl Image {
                     && symbol.st_value(endian) != 0
                     && !symbol.is_undefined(endian)
                 {
-                    found[index] = Some((symbol.st_value(endian), symbol.st_size(endian)));
+                    let span = Span::at(symbol.st_value(endian), symbol.st_size(endian));
+                    found[index] = Some(span);
                 }
             }
         }
@@ -266,15 +267,15 @@ impl Image {
             .collect()
     }
 
-    /// Returns the link-time address and size of the dynamic section.
-    pub fn dynamic(&self) -> Option<(u64, u64)> {
+    /// Returns the link-time addresses of the dynamic section.
+    pub fn dynamic(&self) -> Option<Span> {
         let elf = ElfFile64::<object::Endianness>::parse(&*self.bytes).ok()?;
         let endian = elf.endian();
         let headers = elf.elf_header().program_headers(endian, elf.data()).ok()?;
         let header = headers
             .iter()
             .find(|header| header.p_type(endian) == object::elf::PT_DYNAMIC)?;
-        Some((header.p_vaddr(endian), header.p_memsz(endian)))
+        Some(Span::at(header.p_vaddr(endian), header.p_memsz(endian)))
     }
 
     /// Returns the link-time address of the entry point.
@@ -287,19 +288,21 @@ impl Image {
 /// Identifies one content of a file. Inode numbers are reused, and files rewritten, several times in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Version {
-    file: (u64, u64),
+    /// The device, and the file's number there.
+    file: [u64; 2],
     size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+    /// Seconds and nanoseconds.
+    modified: [i64; 2],
+    changed: [i64; 2],
 }
 
 impl From<&Metadata> for Version {
     fn from(meta: &Metadata) -> Self {
         Self {
-            file: (meta.dev(), meta.ino()),
+            file: [meta.dev(), meta.ino()],
             size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
+            modified: [meta.mtime(), meta.mtime_nsec()],
+            changed: [meta.ctime(), meta.ctime_nsec()],
         }
     }
 }

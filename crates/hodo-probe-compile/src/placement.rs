@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbeSite, Wanted};
 use hodo_probe_syntax::{Definition, Location, Offset, ProbeKind, Symbol};
@@ -76,8 +77,8 @@ struct Regions {
 /// Bytes at the beginning of a hooked function that may be changed.
 pub(super) const HOOK_LENGTH: u64 = 32;
 
-fn hook(&(addr, _): &(u64, u64)) -> Range<u64> {
-    addr..addr + HOOK_LENGTH
+fn hook(function: &Span) -> Range<u64> {
+    Span::at(function.start, HOOK_LENGTH).range()
 }
 
 impl Probes {

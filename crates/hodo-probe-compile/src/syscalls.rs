@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
+use hodo_abi::Span;
 use hodo_codegen::native::detour::{Action, When};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::PlanOptions;
@@ -168,12 +169,13 @@ fn take_clashing(
     let clashes = |site: &mut ProbeSite| {
         hooked.iter().zip(HOOKED).any(|(symbol, name)| {
             let is_limit = name.ends_with("rlimit");
-            let overlaps = symbol.is_some_and(|(addr, size)| {
+            let overlaps = symbol.is_some_and(|function| {
+                let start = function.start;
                 let end = match is_limit {
-                    true => hook_end(image, addr, size),
-                    false => addr + HOOK_LENGTH,
+                    true => hook_end(image, start, function.len()),
+                    false => start + HOOK_LENGTH,
                 };
-                site.displaced.start < end && addr < site.displaced.end
+                Span { start, end }.overlaps(site.displaced.clone().into())
             });
             overlaps && is_limit == limits
         })

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use hodo_abi::Span;
 use hodo_trace::format::{
     BUCKET, BUCKET_ROOM, BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE,
     FILE_MAGIC, FORMAT_VERSION, RECORD_SIZE, SHADOW_DISTANCE, chunk_header, file_header, record,
@@ -61,18 +62,16 @@ pub struct TcbInit {
     pub pid: u32,
     /// The thread's name, with a byte 0 at its end.
     pub comm: [u8; 16],
-    /// Where the target has the file mapped.
-    pub base: u64,
-    /// How much of it.
-    pub span: u64,
-    /// Start and length of the island regions.
-    pub islands: [(u64, u64); 2],
-    /// Start and length of the stack whose shadow is mapped.
-    pub shadow: (u64, u64),
-    /// Start and length of the ranges whose shadow is mapped as a whole.
-    pub regions: [(u64, u64); 2],
-    /// Start and length of the ranges in which words of a stack count as addresses of code.
-    pub code: [(u64, u64); 2],
+    /// Where the target has the file mapped, as much of it as is.
+    pub trace: Span,
+    /// The islands.
+    pub islands: [Span; 2],
+    /// The stack whose shadow is mapped.
+    pub shadow: Span,
+    /// The ranges whose shadow is mapped as a whole.
+    pub regions: [Span; 2],
+    /// The ranges in which words of a stack count as addresses of code.
+    pub code: [Span; 2],
     /// The address after the thread's stack; 0: it is not known.
     pub stack_top: u64,
     /// Upper half of the counter.
@@ -102,34 +101,34 @@ impl TcbInit {
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
         put(tcb::COMM, word(low));
         put(tcb::COMM + 8, word(high));
-        put(tcb::SHADOW_LO, self.shadow.0);
-        put(tcb::SHADOW_LEN, self.shadow.1);
-        put(tcb::ISLAND0_LO, self.islands[0].0);
-        put(tcb::ISLAND0_LEN, self.islands[0].1);
-        put(tcb::ISLAND1_LO, self.islands[1].0);
-        put(tcb::ISLAND1_LEN, self.islands[1].1);
-        put(tcb::REGION0_LO, self.regions[0].0);
-        put(tcb::REGION0_LEN, self.regions[0].1);
-        put(tcb::REGION1_LO, self.regions[1].0);
-        put(tcb::REGION1_LEN, self.regions[1].1);
-        put(tcb::CODE0_LO, self.code[0].0);
-        put(tcb::CODE0_LEN, self.code[0].1);
-        put(tcb::CODE1_LO, self.code[1].0);
-        put(tcb::CODE1_LEN, self.code[1].1);
+        put(tcb::SHADOW_LO, self.shadow.start);
+        put(tcb::SHADOW_LEN, self.shadow.len());
+        put(tcb::ISLAND0_LO, self.islands[0].start);
+        put(tcb::ISLAND0_LEN, self.islands[0].len());
+        put(tcb::ISLAND1_LO, self.islands[1].start);
+        put(tcb::ISLAND1_LEN, self.islands[1].len());
+        put(tcb::REGION0_LO, self.regions[0].start);
+        put(tcb::REGION0_LEN, self.regions[0].len());
+        put(tcb::REGION1_LO, self.regions[1].start);
+        put(tcb::REGION1_LEN, self.regions[1].len());
+        put(tcb::CODE0_LO, self.code[0].start);
+        put(tcb::CODE0_LEN, self.code[0].len());
+        put(tcb::CODE1_LO, self.code[1].start);
+        put(tcb::CODE1_LEN, self.code[1].len());
         put(tcb::STACK_TOP, self.stack_top);
         // No list for return probes.
         put(tcb::CHAIN_TOP, u64::MAX);
         put(tcb::FLAGS, self.calls);
         put(tcb::SHADOW_BUSY, u64::from(self.fixed));
-        put(tcb::BASE, self.base);
-        put(tcb::BUCKET, self.base + BUCKET);
+        put(tcb::BASE, self.trace.start);
+        put(tcb::BUCKET, self.trace.start + BUCKET);
         // The first record asks for a chunk; the place before it can be read.
-        put(tcb::CURSOR, self.base + BUCKET);
-        put(tcb::LIMIT, self.base + BUCKET);
+        put(tcb::CURSOR, self.trace.start + BUCKET);
+        put(tcb::LIMIT, self.trace.start + BUCKET);
         if !self.silent {
             put(
                 tcb::MAX_CHUNKS,
-                self.span.saturating_sub(CONTROL_SIZE) / CHUNK_SIZE,
+                self.trace.len().saturating_sub(CONTROL_SIZE) / CHUNK_SIZE,
             );
         }
         words
@@ -342,9 +341,9 @@ impl Events {
     }
 
     /// The stack range whose shadow a thread has mapped.
-    pub fn shadow_range(&self, number: u64) -> (u64, u64) {
+    pub fn shadow_range(&self, number: u64) -> Span {
         let at = number * tcb::SIZE;
-        (
+        Span::at(
             self.get_u64(at + tcb::SHADOW_LO),
             self.get_u64(at + tcb::SHADOW_LEN),
         )

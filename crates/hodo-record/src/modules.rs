@@ -224,7 +224,7 @@ impl<'p> Choice<'p> {
         let mut libcalls = Vec::new();
         let left_out = left_out(image, plan, selection);
         let hooked = image.symbols(&HOOKED);
-        let is_hooked = |at: u64| hooked.iter().flatten().any(|&(addr, _)| addr == at);
+        let is_hooked = |at: u64| hooked.iter().flatten().any(|function| function.start == at);
         for (index, function) in plan.functions.iter().enumerate() {
             let number = next;
             let name = function.name.as_str();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use hodo_abi::Span;
 use hodo_trace::format::{FORMAT_NAME, FORMAT_VERSION, ISLAND, counters, tcb};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -412,15 +413,15 @@ impl Session {
         }}))
     }
 
-    /// Logs where islands are in a thread's process: start and bytes of each.
+    /// Logs where islands are in a thread's process.
     ///
     /// # Errors
     /// If the log cannot be kept whole.
-    pub fn log_islands(&mut self, tid: i32, islands: &[(u64, u64)]) -> Result<()> {
-        for &(start, size) in islands.iter().filter(|island| island.1 > 0) {
+    pub fn log_islands(&mut self, tid: i32, islands: &[Span]) -> Result<()> {
+        for island in islands.iter().filter(|island| !island.is_empty()) {
             let mapping = Mapping {
-                start,
-                end: start + size,
+                start: island.start,
+                end: island.end,
                 writable: false,
                 executable: true,
                 offset: 0,

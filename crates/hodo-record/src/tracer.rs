@@ -97,7 +97,7 @@ impl Thread {
     /// Where its control block is in its memory, as its children inherit it.
     fn block(&self) -> Option<u64> {
         let space = self.space.as_ref()?.borrow();
-        let number = || Some(space.trace().0 + self.tcb? * tcb::SIZE);
+        let number = || Some(space.trace().start + self.tcb? * tcb::SIZE);
         self.private.or_else(number)
     }
 }
@@ -699,7 +699,7 @@ impl<'a> Tracer<'a> {
                 self.session.events.divert_tcb(number);
             }
             if let Some(space) = &thread.space {
-                let base = space.borrow().trace().0;
+                let base = space.borrow().trace().start;
                 if let Some(chunk) = Events::chunk_at(address - base) {
                     let mut regs = stopped.regs()?;
                     regs.divert(base + chunk, BUCKET_ROOM, base + BUCKET);

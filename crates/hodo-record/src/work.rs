@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_inject::recorder::{Recorder, Shared};
 use hodo_module::{Image, Module};
 use hodo_patch::Recording;
@@ -102,7 +103,7 @@ impl Recorder for Work<'_> {
         }
     }
 
-    fn log_islands(&mut self, pid: i32, islands: &[(u64, u64)]) -> Result<()> {
+    fn log_islands(&mut self, pid: i32, islands: &[Span]) -> Result<()> {
         match self.modules.probes.want_maps() {
             true => self.session.log_islands(pid, islands),
             false => Ok(()),

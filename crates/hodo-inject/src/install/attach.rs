@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Span;
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version, of_mapping};
 use hodo_patch::{Announcement, Copied, Patches};
@@ -58,10 +59,10 @@ pub struct Prepared {
 }
 
 /// A mapping that is not there yet.
-fn future((start, size): (u64, u64)) -> Mapping {
+fn future(place: Span) -> Mapping {
     Mapping {
-        start,
-        end: start + size,
+        start: place.start,
+        end: place.end,
         writable: false,
         executable: true,
         offset: 0,
@@ -99,8 +100,9 @@ impl Wanted {
     pub fn is_loading(&self, memory: &Memory) -> bool {
         const DT_DEBUG: u64 = 21;
         let state = || -> Option<u64> {
-            let (at, size) = self.module.image.dynamic()?;
-            let mut bytes = vec![0; usize::try_from(size.min(1 << 16)).ok()?];
+            let section = self.module.image.dynamic()?;
+            let at = section.start;
+            let mut bytes = vec![0; usize::try_from(section.len().min(1 << 16)).ok()?];
             memory
                 .read(TargetAddr(at.wrapping_add(self.bias)), &mut bytes)
                 .ok()?;
@@ -175,8 +177,8 @@ fn choose_islands(
     recorder: &dyn Recorder,
     space: &mut Space,
 ) -> Result<()> {
-    let add = |island: (u64, u64), maps: &mut Vec<Mapping>| {
-        let at = maps.partition_point(|m| m.start < island.0);
+    let add = |island: Span, maps: &mut Vec<Mapping>| {
+        let at = maps.partition_point(|m| m.start < island.start);
         maps.insert(at, future(island));
         island
     };
@@ -250,9 +252,9 @@ fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Resu
     Ok(files)
 }
 
-/// Where the island for libraries can be, and how large it is: room for libraries that come later is left above, if
+/// Where the island for libraries can be: room for libraries that come later is left above, if
 /// there is any.
-fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
+fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
     let top = base.saturating_sub(LIBRARY_ROOM);
     let usual = top.saturating_sub((64 << 20) + LIBRARY_ISLAND)..top;
     let any = base.saturating_sub(REACH)..base;
@@ -261,13 +263,13 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
     sizes
         .into_iter()
         .zip(ranges)
-        .find_map(|(size, range)| maps::find_gap(maps, range, size).map(|place| (place, size)))
+        .find_map(|(size, range)| Some(Span::at(maps::find_gap(maps, range, size)?, size)))
         .or_else(|| place_above(maps, base))
 }
 
 /// The same above the libraries, where the kernel maps nothing, but the first stack grows down to: for programs whose
 /// own memory is all that is in reach below.
-fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
+fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
     const ROOM: u64 = 512 << 20;
     const ALIGN: u64 = 64 << 10;
     let stack = maps.iter().find(|m| m.path.as_os_str() == "[stack]")?;
@@ -282,7 +284,7 @@ fn place_above(maps: &[Mapping], base: u64) -> Option<(u64, u64)> {
                     end <= within && maps::find_gap(maps, at..end, size).is_some()
                 })
             };
-            starts.clone().find(is_free).map(|place| (place, size))
+            starts.clone().find(is_free).map(|at| Span::at(at, size))
         })
 }
 
@@ -337,9 +339,9 @@ impl Prepared {
     }
 
     /// Ranges of the program's code that will be changed: a thread must not be inside one of them.
-    pub fn ranges(&self) -> Vec<(u64, u64)> {
+    pub fn ranges(&self) -> Vec<Span> {
         let mut ranges = self.installation.ranges();
-        ranges.extend(self.space.r_brk.map(|at| (at, at + ANNOUNCING)));
+        ranges.extend(self.space.r_brk.map(|at| Span::at(at, ANNOUNCING)));
         ranges.sort_unstable();
         ranges
     }
@@ -353,7 +355,7 @@ impl Prepared {
     ///
     /// # Errors
     /// If the log cannot be written.
-    pub fn log(&self, islands: &[(u64, u64)], recorder: &mut dyn Recorder) -> Result<()> {
+    pub fn log(&self, islands: &[Span], recorder: &mut dyn Recorder) -> Result<()> {
         for mapping in &self.code {
             recorder.log_map(self.wanted.pid, mapping)?;
         }
@@ -380,7 +382,7 @@ impl Prepared {
             .context("a page of memory in the process")?;
         self.space
             .ledger
-            .note(memory, &Entry::Mapped(scratch.0, size))?;
+            .note(memory, &Entry::Mapped(Span::at(scratch.0, size).into()))?;
         let mapped = map_events(calls, memory, scratch, None, recorder, &mut self.space);
         self.space
             .ledger
@@ -400,16 +402,19 @@ impl Prepared {
         self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program, ledger)?;
         self.space.scratch_page = map_scratch_page(calls)?;
         self.space.note(memory)?;
-        for (mapped, (at, size)) in self.space.islands.iter_mut().zip(islands) {
-            if size > 0 {
-                self.space.ledger.note(memory, &Entry::Mapped(at, size))?;
-                *mapped = (map_island(calls, at, size)?, size);
+        for (mapped, island) in self.space.islands.iter_mut().zip(islands) {
+            if !island.is_empty() {
+                let entry = Entry::Mapped(island.into());
+                self.space.ledger.note(memory, &entry)?;
+                map_island(calls, island)?;
+                *mapped = island;
             }
         }
-        for &(page, used) in &self.installation.trampolines {
-            self.space.ledger.note(memory, &Entry::Mapped(page, 4096))?;
-            map_island(calls, page, 4096)?;
-            self.space.trampolines.push((page, used));
+        for &page in &self.installation.trampolines {
+            let entry = Entry::Mapped(page.span().into());
+            self.space.ledger.note(memory, &entry)?;
+            map_island(calls, page.span())?;
+            self.space.trampolines.push(page);
         }
         Ok(())
     }
@@ -476,13 +481,14 @@ mod tests {
             ];
             library_place(&maps, LIBRARIES)
         };
-        let (start, size) = place(1 << 20, 8 << 30).unwrap();
-        assert_eq!(size, LIBRARY_ISLAND);
-        assert!(start + size <= LIBRARIES - LIBRARY_ROOM, "{start:#x}");
-        assert!(LIBRARIES - start <= REACH, "{start:#x}");
-        assert_eq!(place(5 << 30, 8 << 30), Some((END, LIBRARY_ISLAND)));
+        let found = place(1 << 20, 8 << 30).unwrap();
+        assert_eq!(found.len(), LIBRARY_ISLAND);
+        assert!(found.end <= LIBRARIES - LIBRARY_ROOM, "{found:?}");
+        assert!(LIBRARIES - found.start <= REACH, "{found:?}");
+        let above = |size| Some(Span::at(END, size));
+        assert_eq!(place(5 << 30, 8 << 30), above(LIBRARY_ISLAND));
         // The stack may grow.
-        assert_eq!(place(5 << 30, 700 << 20), Some((END, 128 << 20)));
+        assert_eq!(place(5 << 30, 700 << 20), above(128 << 20));
         assert_eq!(place(5 << 30, 100 << 20), None);
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Span;
 use hodo_module::image::{Version, of_mapping};
 use hodo_patch::{Copied, Patches};
 use hodo_ptrace::maps;
@@ -18,6 +19,7 @@ use hodo_ptrace::{Memory, Stopped, Syscalls};
 use super::mapping::{extent, map_island};
 use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, auxv, file_mappings, install};
 use crate::ledger::Entry;
+use crate::ledger::Page;
 use crate::recorder::Recorder;
 use crate::site_writer::{apply, put_back};
 use crate::space::{Loaded, Space};
@@ -83,7 +85,7 @@ fn files(
     let mut files = vec![program];
     let mut seen = HashSet::new();
     let libraries = file_mappings(maps).filter(|m| !own.contains(&m.start));
-    for mapping in libraries.filter(|_| space.islands[LIBRARIES].1 != 0) {
+    for mapping in libraries.filter(|_| !space.islands[LIBRARIES].is_empty()) {
         if !recorder.selects_library(&mapping.path) {
             continue;
         }
@@ -145,7 +147,7 @@ impl Change {
     }
 
     /// Ranges of code that will be changed: a thread must not be inside one of them.
-    pub fn ranges(&self) -> Vec<(u64, u64)> {
+    pub fn ranges(&self) -> Vec<Span> {
         self.installation.ranges()
     }
 
@@ -201,7 +203,7 @@ fn map_pages(worker: Stopped, memory: &Memory, pages: &[u64]) -> Result<Option<b
     let maps = maps::read(worker.tid())?;
     let calls = Syscalls::begin_anywhere(worker, memory, &maps)?;
     let mut pages = pages.iter();
-    let mapped = pages.try_for_each(|&page| map_island(&calls, page, 4096).map(drop));
+    let mapped = pages.try_for_each(|&page| map_island(&calls, Span::at(page, Page::SIZE)));
     let group = calls.end_in_stop()?;
     mapped?;
     Ok(Some(group))

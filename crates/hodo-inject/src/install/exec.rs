@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use hodo_abi::Span;
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version};
 use hodo_patch::Raise;
@@ -60,11 +61,11 @@ pub fn program(
     };
     begun.map(limits.budget(), recorder, &mut space)?;
     thread.forget_block()?;
-    let shadows = space.shadows.iter().map(|shadow| shadow.1).sum();
-    let islands: u64 = space.islands.iter().map(|island| island.1).sum();
+    let shadows = space.shadows.iter().map(|shadow| shadow.len()).sum();
+    let islands: u64 = space.islands.iter().map(|island| island.len()).sum();
     recorder.log_islands(pid, &space.islands)?;
-    let ledger = space.ledger.region().1;
-    space.extra = limits.settle(space.events.1 + islands + shadows + ledger, shadows);
+    let ledger = space.ledger.region().len();
+    space.extra = limits.settle(space.events.len() + islands + shadows + ledger, shadows);
     space.seen = file_mappings(&begun.maps).map(Seen::from).collect();
     let sites = begun.install(recorder, &mut space)?;
     if let Some(base) = begun.linker {
@@ -142,8 +143,9 @@ impl Begun {
         space.shadows = map_shadows(calls, sp, self.linker, program, ledger)?;
         space.scratch_page = map_scratch_page(calls)?;
         let room = budget.is_none();
-        let (place, need) = program_place(&self.module, self.bias, maps, room, recorder)?;
-        space.islands[0] = (map_island(calls, place, need)?, need);
+        let place = program_place(&self.module, self.bias, maps, room, recorder)?;
+        map_island(calls, place)?;
+        space.islands[0] = place;
         if let Some(base) = self.linker {
             let top = base.saturating_sub(LIBRARY_ROOM);
             let size = budget.map_or(LIBRARY_ISLAND, |budget| {
@@ -153,7 +155,9 @@ impl Begun {
             // way.
             let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
                 .context("there is no room for an island near the libraries")?;
-            space.islands[1] = (map_island(calls, place, size)?, size);
+            let place = Span::at(place, size);
+            map_island(calls, place)?;
+            space.islands[1] = place;
         }
         Ok(())
     }

@@ -72,9 +72,9 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
             continue;
         };
         files.push((Rc::clone(&file.image), file.bias));
-        let (base, capacity) = space.islands[LIBRARIES];
+        let region = space.islands[LIBRARIES];
         let used = space.used[LIBRARIES];
-        let island = Island::resume_in(std::mem::take(&mut code), base, capacity, used);
+        let island = Island::resume_in(std::mem::take(&mut code), region.start, region.len(), used);
         let islands = [None, Some(island)];
         let mut done = install(&Moment::Load(thread), vec![file], islands, space, recorder)?;
         space.trampolines.clone_from(&done.trampolines);
@@ -107,7 +107,7 @@ fn look(
     space: &Space,
     recorder: &mut dyn Recorder,
 ) -> Result<Option<File>> {
-    if space.islands[LIBRARIES].1 == 0 {
+    if space.islands[LIBRARIES].is_empty() {
         return Ok(None);
     }
     let path = &mapping.path;

@@ -1,6 +1,7 @@
 //! What is mapped into targets.
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Span;
 use hodo_trace::format::{SHADOW_DISTANCE, counters};
 
 use hodo_module::Module;
@@ -30,32 +31,32 @@ pub(super) fn map_events(
 ) -> Result<()> {
     let events = recorder.events();
     let fd = pass_fd::file(calls, memory, scratch, events.file, events.path)?;
-    let mut span = events.size;
-    while budget.is_some_and(|budget| span > budget.max(SMALLEST)) {
-        span /= 2;
+    let mut size = events.size;
+    while budget.is_some_and(|budget| size > budget.max(SMALLEST)) {
+        size /= 2;
     }
     let shared = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
-    'found: while span >= SMALLEST {
+    'found: while size >= SMALLEST {
         for place in EVENTS_AT {
             let wanted = TargetAddr(place);
             if calls
-                .mmap(wanted, span, rw, shared, Some(fd))?
+                .mmap(wanted, size, rw, shared, Some(fd))?
                 .is_at(wanted)
             {
-                space.events = (place, span);
+                space.events = Span::at(place, size);
                 space.note(memory)?;
                 break 'found;
             }
         }
-        span /= 2;
+        size /= 2;
     }
     calls.close(fd)?;
-    if space.events.1 == 0 {
+    if space.events.is_empty() {
         bail!("there is no room in the address space for the trace");
     }
     // While it has a name, the kernel leaves it out by itself (core(5)); what `hodo probe` maps has none.
-    let (at, size) = (TargetAddr(space.events.0), space.events.1);
+    let (at, size) = (TargetAddr(space.events.start), space.events.len());
     keep_undumped(calls, at, size)?;
     // hodo has made the pages ready: reading ahead would make more, for nothing.
     calls.madvise(at, size, libc::MADV_RANDOM)?;
@@ -63,18 +64,18 @@ pub(super) fn map_events(
     let counters = counters.map(|shared| (shared, 0));
     let histograms = histograms.map(|shared| (shared, counters::SIZE));
     for (Shared { file, path, size }, below) in counters.into_iter().chain(histograms) {
-        let at = space.events.0 - below - size;
+        let region = Span::at(space.events.start - below - size, size);
         let fd = pass_fd::file(calls, memory, scratch, file, path)?;
-        space.ledger.note(memory, &Entry::Mapped(at, size))?;
-        let wanted = TargetAddr(at);
+        space.ledger.note(memory, &Entry::Mapped(region.into()))?;
+        let wanted = TargetAddr(region.start);
         let got = calls.mmap(wanted, size, rw, shared, Some(fd))?;
         calls.close(fd)?;
         if !got.is_at(wanted) {
-            space.ledger.note(memory, &Entry::Unmapped(at))?;
+            space.ledger.note(memory, &Entry::Unmapped(region.start))?;
             bail!("there is no room in the address space for the counters");
         }
         keep_undumped(calls, wanted, size)?;
-        space.counters.push((at, size));
+        space.counters.push(region);
     }
     Ok(())
 }
@@ -94,7 +95,7 @@ pub(super) fn map_shadows(
     linker: Option<u64>,
     program: std::ops::Range<u64>,
     (memory, ledger): (&Memory, &Ledger),
-) -> Result<[(u64, u64); 2]> {
+) -> Result<[Span; 2]> {
     let wanted = [
         (arch::stacks(sp, linker), true),
         (
@@ -105,14 +106,14 @@ pub(super) fn map_shadows(
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
-    let mut regions = [(0, 0); 2];
+    let mut regions = [Span::EMPTY; 2];
     for (region, (range, useful)) in regions.iter_mut().zip(wanted) {
         if !useful {
             continue;
         }
         let at = (range.start - SHADOW_DISTANCE) & !0xF_FFFF;
         let len = (range.end - SHADOW_DISTANCE - at).next_multiple_of(4096);
-        ledger.note(memory, &Entry::Mapped(at, len))?;
+        ledger.note(memory, &Entry::Mapped(Span::at(at, len).into()))?;
         let wanted = TargetAddr(at);
         let got = calls.mmap(wanted, len, rw, flags, None)?;
         if !got.is_at(wanted) {
@@ -123,7 +124,7 @@ pub(super) fn map_shadows(
         calls.madvise(wanted, len, libc::MADV_NOHUGEPAGE)?;
         keep_undumped(calls, wanted, len)?;
         // The last page of the first range is the agent's: there it lists what it maps itself.
-        *region = (at + SHADOW_DISTANCE, len - 4096);
+        *region = Span::at(at + SHADOW_DISTANCE, len - 4096);
     }
     Ok(regions)
 }
@@ -143,17 +144,16 @@ pub(super) fn map_scratch_page(calls: &Syscalls) -> Result<u64> {
 }
 
 /// Maps an island, to execute and not to write: hodo writes it from outside.
-pub(super) fn map_island(calls: &Syscalls, place: u64, size: u64) -> Result<u64> {
+pub(super) fn map_island(calls: &Syscalls, place: Span) -> Result<()> {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
     let rx = libc::PROT_READ | libc::PROT_EXEC;
-    let wanted = TargetAddr(place);
+    let (wanted, size) = (TargetAddr(place.start), place.len());
     let got = calls.mmap(wanted, size, rx, flags, None)?;
     if !got.is_at(wanted) {
-        bail!("an island of {size:#x} bytes at {place:#x} was refused ({got})");
+        bail!("an island of {size:#x} bytes at {wanted:#x} was refused ({got})");
     }
-    keep_undumped(calls, wanted, size)?;
-    Ok(place)
+    keep_undumped(calls, wanted, size)
 }
 
 /// A page of a stopped thread's own memory, with this many bytes before it; `syscall` is the address of an instruction

@@ -1,6 +1,7 @@
 //! Where the islands of programs are.
 
 use anyhow::{Context, Result};
+use hodo_abi::Span;
 
 use super::mapping::extent;
 use super::{LOWEST, REACH};
@@ -9,14 +10,14 @@ use hodo_module::Module;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 
-/// Where the island of a program can be, and how large it is. `room`: address space is not scarce.
+/// Where the island of a program can be. `room`: address space is not scarce.
 pub(super) fn program_place(
     module: &Module,
     bias: u64,
     maps: &[Mapping],
     room: bool,
     recorder: &dyn Recorder,
-) -> Result<(u64, u64)> {
+) -> Result<Span> {
     let mut stubs = module.functions.len() + module.libcalls.len();
     if room {
         stubs = stubs.max(module.plan.functions.len());
@@ -29,7 +30,7 @@ pub(super) fn program_place(
         (true, true) => (8 * need).clamp(64 << 20, 512 << 20),
     };
     let sizes = [need + more, need].map(|size| size.next_multiple_of(1 << 20));
-    let place = |size| island_place(module, bias, maps, size).map(|place| (place, size));
+    let place = |size| island_place(module, bias, maps, size).map(|place| Span::at(place, size));
     let place = sizes.into_iter().find_map(place);
     place.context("there is no room for an island within 2 GiB of the program")
 }

@@ -24,7 +24,7 @@ impl<'a> Unwinders<'a> {
                 && name.is_some_and(|name| name.contains("libgcc_s") || name.contains("libunwind"))
         };
         let libraries = maps.iter().filter(is_unwinder).map(|m| m.start..m.end);
-        let functions = space.unwinders.iter().map(|&(at, size)| at..at + size);
+        let functions = space.unwinders.iter().map(|function| function.range());
         Self {
             ranges: libraries.chain(functions).collect(),
             space,

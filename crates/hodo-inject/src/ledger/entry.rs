@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use hodo_abi::Span;
 use hodo_patch::{Copied, Patches, Stub};
 use serde::{Deserialize, Serialize};
 
@@ -22,24 +23,64 @@ pub enum Entry {
     Lowered,
     /// The mapping that begins here is about to go, or was refused.
     Unmapped(u64),
-    /// There is about to be a mapping: start and length.
-    Mapped(u64, u64),
+    /// There is about to be a mapping.
+    Mapped(Region),
+}
+
+/// Memory, as it is written: start and length.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    start: u64,
+    len: u64,
+}
+
+impl From<Span> for Region {
+    fn from(span: Span) -> Self {
+        Self {
+            start: span.start,
+            len: span.len(),
+        }
+    }
+}
+
+impl From<Region> for Span {
+    fn from(Region { start, len }: Region) -> Self {
+        Self::at(start, len)
+    }
+}
+
+/// A page for single jumps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    pub start: u64,
+    /// How many of its bytes are taken.
+    pub used: u64,
+}
+
+impl Page {
+    /// Bytes of a page.
+    pub const SIZE: u64 = 4096;
+
+    /// All of it.
+    pub fn span(self) -> Span {
+        Span::at(self.start, Self::SIZE)
+    }
 }
 
 /// What is small of an address space.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    pub events: (u64, u64),
-    pub counters: Vec<(u64, u64)>,
-    pub islands: [(u64, u64); 2],
-    pub shadows: [(u64, u64); 2],
+    pub events: Region,
+    pub counters: Vec<Region>,
+    pub islands: [Region; 2],
+    pub shadows: [Region; 2],
     pub scratch_page: u64,
     pub syscall: u64,
     pub ret: u64,
-    pub trampolines: Vec<(u64, u64)>,
-    pub private: Vec<(u64, u64)>,
+    pub trampolines: Vec<Page>,
+    pub private: Vec<Region>,
     pub r_brk: Option<u64>,
-    pub unwinders: Vec<(u64, u64)>,
+    pub unwinders: Vec<Region>,
     pub unwinding: Vec<u64>,
     /// Static keys that are held, or about to be.
     pub keys: Vec<u64>,
@@ -60,8 +101,9 @@ impl State {
 /// What is written over the code of a file, and what has its place.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Patched {
-    /// Its addresses, and runtime minus link-time address.
-    pub range: (u64, u64),
+    /// Its addresses.
+    pub range: Range<u64>,
+    /// Runtime minus link-time address.
     pub bias: u64,
     originals: Writes,
     hooks: Writes,
@@ -97,7 +139,7 @@ impl Patched {
         };
         let stub = |stub: &Stub| [stub.start, stub.body, stub.slow, stub.original, stub.entry];
         Self {
-            range: (range.start, range.end),
+            range,
             bias,
             originals: Writes::new(originals),
             hooks: Writes::new(hooks),

@@ -2,6 +2,7 @@ use hodo_patch::{Copied, Patches, Stub};
 use hodo_ptrace::TargetAddr;
 
 use super::*;
+use hodo_abi::Span;
 
 /// This process's own memory, with room for a ledger.
 fn own() -> (Memory, Ledger, Found, Vec<u8>) {
@@ -59,7 +60,7 @@ fn stub(start: u64) -> Stub {
 
 fn note(ledger: &mut Ledger, memory: &Memory) {
     let state = State {
-        events: (1 << 45, 1 << 38),
+        events: Span::at(1 << 45, 1 << 38).into(),
         keys: vec![3],
         ..State::default()
     };
@@ -85,6 +86,22 @@ fn note(ledger: &mut Ledger, memory: &Memory) {
     }
 }
 
+fn written(what: &impl serde::Serialize) -> Vec<u8> {
+    postcard::to_extend(what, Vec::new()).expect("it can be written")
+}
+
+/// Another hodo of the same version reads them, too.
+#[test]
+fn ranges_and_pages_are_written_as_two_numbers() {
+    let (start, len) = (0x7f12_3400_0000u64, 0x20_0000u64);
+    let span = Span::at(start, len);
+    assert_eq!(written(&Region::from(span)), written(&(start, len)));
+    assert_eq!(Span::from(Region::from(span)), span);
+    let page = Page { start, used: len };
+    assert_eq!(written(&page), written(&(start, len)));
+    assert_eq!(written(&span.range()), written(&(start, start + len)));
+}
+
 #[test]
 fn what_was_written_down_is_read() {
     let (memory, mut ledger, found, _room) = own();
@@ -93,11 +110,13 @@ fn what_was_written_down_is_read() {
     let [state, patched, original, reverted, lowered, unmapped] = &entries[..] else {
         panic!("{entries:?}");
     };
-    assert!(matches!(state, Entry::State(state) if state.events == (1 << 45, 1 << 38)));
+    assert!(
+        matches!(state, Entry::State(state) if state.events == Span::at(1 << 45, 1 << 38).into())
+    );
     let Entry::Patched(patched) = patched else {
         panic!("{patched:?}");
     };
-    assert_eq!(patched.range, (0x4000, 0x8000));
+    assert_eq!(patched.range, 0x4000..0x8000);
     let originals: Vec<_> = patched.originals().collect();
     assert_eq!(
         originals,
@@ -136,7 +155,7 @@ fn what_a_forked_process_does_not_have_is_not_counted() {
     (ledger.note(&memory, &patched(0x6000, &rest))).expect("memory");
     let entries = read(&memory, found).expect("a good ledger");
     let starts = entries.iter().map(|entry| match entry {
-        Entry::Patched(patched) => patched.range.0,
+        Entry::Patched(patched) => patched.range.start,
         other => panic!("{other:?}"),
     });
     assert_eq!(starts.collect::<Vec<_>>(), [0x4000, 0x6000]);

@@ -1,10 +1,19 @@
 //! What the process's ledger says of its address space.
 
+use hodo_abi::Span;
 use hodo_patch::Raise;
 
 use super::Space;
-use crate::ledger::State;
+use crate::ledger::{Region, State};
 use hodo_module::image::Seen;
+
+fn written(spans: &[Span]) -> Vec<Region> {
+    spans.iter().copied().map(Region::from).collect()
+}
+
+fn read(regions: &[Region]) -> Vec<Span> {
+    regions.iter().copied().map(Span::from).collect()
+}
 
 impl Space {
     /// What the ledger has of it.
@@ -16,17 +25,17 @@ impl Space {
         } = self.extra;
         let seen = |seen: &Seen| (seen.start, seen.end, seen.inode);
         State {
-            events: self.events,
-            counters: self.counters.clone(),
-            islands: self.islands,
-            shadows: self.shadows,
+            events: self.events.into(),
+            counters: written(&self.counters),
+            islands: self.islands.map(Region::from),
+            shadows: self.shadows.map(Region::from),
             scratch_page: self.scratch_page,
             syscall: self.syscall,
             ret: self.ret,
             trampolines: self.trampolines.clone(),
-            private: self.private.clone(),
+            private: written(&self.private),
             r_brk: self.r_brk,
-            unwinders: self.unwinders.clone(),
+            unwinders: written(&self.unwinders),
             unwinding: self.unwinding.clone(),
             keys: self.keys.all().collect(),
             extra: [room, data, hard],
@@ -37,17 +46,17 @@ impl Space {
 
     /// Makes it what the ledger has of it.
     pub fn put_state(&mut self, state: &State) {
-        self.events = state.events;
-        self.counters.clone_from(&state.counters);
-        self.islands = state.islands;
-        self.shadows = state.shadows;
+        self.events = state.events.into();
+        self.counters = read(&state.counters);
+        self.islands = state.islands.map(Span::from);
+        self.shadows = state.shadows.map(Span::from);
         self.scratch_page = state.scratch_page;
         self.syscall = state.syscall;
         self.ret = state.ret;
         self.trampolines.clone_from(&state.trampolines);
-        self.private.clone_from(&state.private);
+        self.private = read(&state.private);
         self.r_brk = state.r_brk;
-        self.unwinders.clone_from(&state.unwinders);
+        self.unwinders = read(&state.unwinders);
         self.unwinding.clone_from(&state.unwinding);
         let [room, data, hard] = state.extra;
         self.extra = Raise {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Span;
 use hodo_patch::Copied;
 
 use super::shared::{Maker, Origin};
@@ -355,18 +356,20 @@ impl Moves {
 pub(super) fn moved(
     pc: u64,
     in_call: bool,
-    ranges: &[(u64, u64)],
+    ranges: &[Span],
     copies: &[Copied],
 ) -> Result<Option<u64>, ()> {
     // Ranges do not overlap.
     let is_inside = |pc| {
-        let next = ranges.partition_point(|range| range.0 < pc);
+        let next = ranges.partition_point(|range| range.start < pc);
         next.checked_sub(1)
-            .is_some_and(|index| pc < ranges[index].1)
+            .is_some_and(|index| pc < ranges[index].end)
     };
     let must =
         is_inside(pc) || in_call && is_inside(pc.wrapping_sub(arch::SYSTEM_CALL.len() as u64));
-    let begins = ranges.binary_search_by_key(&pc, |range| range.0).is_ok();
+    let begins = ranges
+        .binary_search_by_key(&pc, |range| range.start)
+        .is_ok();
     if !must && begins {
         return Ok(None);
     }

@@ -46,7 +46,7 @@ impl Tracer<'_> {
                 return child.cont(0);
             };
             self.session.events.init_tcb(number, &init);
-            let block = init.base + number * tcb::SIZE;
+            let block = init.trace.start + number * tcb::SIZE;
             self.lead(child, (number, block), space, maker)?;
             if space.borrow().is_debugger() {
                 self.remark(tid, "the child of a debugger: it is not traced")?;
@@ -64,7 +64,7 @@ impl Tracer<'_> {
         if space.borrow().is_debugger() {
             self.remark(tid, "the child of a debugger: it is not traced")?;
         }
-        let number = match self.silent.get(&init.base) {
+        let number = match self.silent.get(&init.trace.start) {
             Some(&number) => Some(number),
             None => self.alloc_tcb(),
         };
@@ -73,11 +73,11 @@ impl Tracer<'_> {
             self.threads.remove(&tid);
             return child.detach();
         };
-        if self.silent.insert(init.base, number).is_none() {
+        if self.silent.insert(init.trace.start, number).is_none() {
             self.session.events.init_tcb(number, &init);
         }
         child.set_block(
-            init.base + number * tcb::SIZE,
+            init.trace.start + number * tcb::SIZE,
             space.borrow().scratch_page(),
             number,
         )?;

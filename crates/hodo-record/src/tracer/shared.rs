@@ -253,7 +253,7 @@ impl Tracer<'_> {
         let mute = match self.alloc_tcb() {
             Some(number) => {
                 self.session.events.init_tcb(number, &init);
-                init.base + number * tcb::SIZE
+                init.trace.start + number * tcb::SIZE
             }
             None => self.private_block(stopped, space, &init)?,
         };

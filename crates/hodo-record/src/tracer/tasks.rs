@@ -4,6 +4,7 @@ use hodo_inject::install;
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_trace::format::{TCBS, counters, tcb};
 use serde_json::json;
 
@@ -176,7 +177,7 @@ impl Tracer<'_> {
         if self.session.events.tells_time() {
             self.session.events.tell_time_to(self.next_tcb);
         }
-        let base = space.borrow().trace().0;
+        let base = space.borrow().trace().start;
         let (inherited, used) = match inherited.filter(|_| kind == "fork") {
             Some(from) => {
                 let words = self.session.events.tcb_words(from, CHAIN);
@@ -224,16 +225,17 @@ impl Tracer<'_> {
         inherited: Option<u64>,
     ) -> TcbInit {
         let space = space.borrow();
-        let known = inherited.map_or((0, 0), |number| self.session.events.shadow_range(number));
+        let known = inherited.map_or(Span::EMPTY, |number| {
+            self.session.events.shadow_range(number)
+        });
         TcbInit {
             task: 0,
             tid: tid.cast_unsigned(),
             pid: tid.cast_unsigned(),
             comm: ptrace::comm(tid),
-            base: space.trace().0,
-            span: space.trace().1,
+            trace: space.trace(),
             islands: space.islands(),
-            shadow: if known.1 == 0 {
+            shadow: if known.is_empty() {
                 space.shadows()[0]
             } else {
                 known
@@ -289,7 +291,9 @@ impl Tracer<'_> {
             None => 0,
         };
         let at = install::private_page(stopped, TargetAddr(space.borrow().syscall_place()), below)?;
-        space.borrow_mut().add_private(at - below, below + 4096);
+        space
+            .borrow_mut()
+            .add_private(Span::at(at - below, below + 4096));
         let bytes: Vec<u8> = init.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         let memory = stopped.memory()?;
         space.borrow_mut().note(&memory)?;

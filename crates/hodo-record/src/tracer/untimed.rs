@@ -27,8 +27,10 @@ impl Tracer<'_> {
     ) -> Result<bool> {
         let tid = stopped.tid();
         let mut regs = stopped.regs()?;
-        let is_ours = |&(start, len): &(u64, u64)| regs.pc().wrapping_sub(start) < len;
-        if !space.borrow().islands().iter().any(is_ours) || stopped.siginfo()?.si_code <= 0 {
+        let islands = space.borrow().islands();
+        if !islands.iter().any(|island| island.contains(regs.pc()))
+            || stopped.siginfo()?.si_code <= 0
+        {
             return Ok(false);
         }
         let memory = stopped.memory()?;
