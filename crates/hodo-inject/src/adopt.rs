@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use hodo_patch::Lead;
 
 use crate::arch::WAIT;
 use crate::ledger::{Entry, Found, Patched};
@@ -90,8 +91,9 @@ fn replay(entry: Entry, space: &mut Space, files: &mut Vec<Changed>) {
 fn add(patched: &Patched, space: &mut Space, files: &mut Vec<Changed>) {
     space.originals.extend(patched.originals());
     let patches = patched.patches();
-    space.traps.extend(patches.traps);
-    space.faults.extend(patches.faults);
+    let pair = |lead: Lead| (lead.at, lead.to);
+    space.traps.extend(patches.traps.into_iter().map(pair));
+    space.faults.extend(patches.faults.into_iter().map(pair));
     space.sites.extend(patches.sites);
     space.ways.extend(patches.ways);
     space.leaving.extend(patches.leaving);

@@ -9,6 +9,7 @@ use crate::space::{Moved, Standing};
 use hodo_ptrace::TargetAddr;
 
 use anyhow::Result;
+use hodo_abi::Span;
 
 use crate::space::Space;
 use hodo_ptrace::arch::{BROKEN_OFF, frame};
@@ -32,8 +33,8 @@ struct Shown {
     left: Option<u64>,
     /// The interrupted stack pointer.
     sp: u64,
-    /// The alternate stack that the frame is on, if it is on that: first address and the one after the last.
-    alternate: Option<(u64, u64)>,
+    /// The alternate stack that the frame is on, if it is on that.
+    alternate: Option<Span>,
 }
 
 /// What a thread's signals are waiting for.
@@ -138,7 +139,7 @@ impl Contexts {
         }
         let shown = place.original.wrapping_add_signed(off);
         memory.write(TargetAddr(at + frame::PC), &shown.to_le_bytes())?;
-        let alternate = (stack..stack.saturating_add(size)).contains(&at);
+        let alternate = Span::from(stack..stack.saturating_add(size));
         self.patience = 0;
         self.shown.push(Shown {
             at,
@@ -146,7 +147,7 @@ impl Contexts {
             real: found,
             left: place.probed.then_some(place.original),
             sp: memory.read_u64(TargetAddr(at + frame::SP))?,
-            alternate: alternate.then_some((stack, stack.saturating_add(size))),
+            alternate: Some(alternate).filter(|stack| stack.contains(at)),
         });
         Ok(())
     }
@@ -166,7 +167,7 @@ impl Contexts {
                 return false;
             }
             let left = match shown.alternate {
-                Some((start, end)) => !(start..end).contains(&regs.sp()),
+                Some(stack) => !stack.contains(regs.sp()),
                 None => regs.sp() > shown.at + frame::RETURNED,
             };
             let keep = patience && !left;
@@ -285,8 +286,8 @@ mod tests {
     #[test]
     fn what_leads_to_stubs_is_nowhere_in_the_program() {
         let mut space = Space {
-            ways: vec![(0x2000, 0x200C), (0x1001, 0x1008)],
-            leaving: vec![(0x9000, 0x9010)],
+            ways: vec![Span::from(0x2000..0x200C), Span::from(0x1001..0x1008)],
+            leaving: vec![Span::from(0x9000..0x9010)],
             ..Space::default()
         };
         let moved = Moved::of(&mut space);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use hodo_module::Image;
 use hodo_module::image::Placed;
-use hodo_patch::Patches;
+use hodo_patch::{Lead, Patches};
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::BREAKPOINT;
@@ -79,8 +79,9 @@ pub fn follow(
         count(memory, at, 1)?;
         space.semaphores.push(at);
     }
-    space.traps.extend(patches.traps.iter().copied());
-    space.faults.extend(patches.faults.iter().copied());
+    let pair = |lead: &Lead| (lead.at, lead.to);
+    space.traps.extend(patches.traps.iter().map(pair));
+    space.faults.extend(patches.faults.iter().map(pair));
     space.sites.extend(patches.sites.iter().copied());
     space.ways.extend(patches.ways.iter().copied());
     space.leaving.extend(patches.leaving.iter().copied());
@@ -286,9 +287,9 @@ pub fn stop(pid: i32, space: &mut Space) -> Result<()> {
     let memory = Memory::open(pid)?;
     // Branches cannot be changed while threads run: tracepoints stay as they are.
     space.keys.let_go();
-    for &(site, stub) in &space.sites {
-        space.traps.insert(site, stub);
-        memory.write(TargetAddr(site), &BREAKPOINT)?;
+    for &Lead { at, to } in &space.sites {
+        space.traps.insert(at, to);
+        memory.write(TargetAddr(at), &BREAKPOINT)?;
     }
     lower_semaphores(&memory, space)?;
     // Each on its own: what is between them, the program may be changing itself. The oldest bytes win.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_abi::Span;
-use hodo_patch::{Announcement, Copies, Patches, Raise, Used};
+use hodo_patch::{Announcement, Copies, Lead, Patches, Raise, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::arch::{self, WAIT};
@@ -105,11 +105,11 @@ pub struct Space {
     /// Our instructions that read what may not be there, and where to go on then.
     pub(crate) faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.
-    pub(crate) sites: Vec<(u64, u64)>,
-    /// Our code in the program or on the way there: start and end, as [`hodo_patch::Patches::ways`] has them.
-    pub(crate) ways: Vec<(u64, u64)>,
-    /// Code in islands that is left by some of that: start and end, as [`hodo_patch::Patches::leaving`] has them.
-    pub(crate) leaving: Vec<(u64, u64)>,
+    pub(crate) sites: Vec<Lead>,
+    /// Our code in the program or on the way there, as [`hodo_patch::Patches::ways`] has it.
+    pub(crate) ways: Vec<Span>,
+    /// Code in islands that is left by some of that, as [`hodo_patch::Patches::leaving`] has it.
+    pub(crate) leaving: Vec<Span>,
     /// Counters of USDT probes that were raised.
     pub(crate) semaphores: Vec<u64>,
     /// Static keys, if events are looked for.
@@ -350,14 +350,13 @@ impl Space {
     /// Is this in the code that announces libraries?
     pub fn is_announcing(&self, pc: u64) -> bool {
         self.announcement
-            .is_some_and(|announcement| (announcement.code.0..announcement.code.1).contains(&pc))
+            .is_some_and(|announcement| announcement.code.contains(pc))
     }
 
     /// Is this an address in our code that leads from the program or back, so that a thread there is nowhere in the
     /// program?
     pub fn is_on_the_way(&self, at: u64) -> bool {
-        let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
-        self.ways.iter().any(inside)
+        self.ways.iter().any(|way| way.contains(at))
     }
 
     /// The same of what hooks have written, which stays longer.
@@ -369,14 +368,14 @@ impl Space {
 
     /// Must that stay until a thread is somewhere else, which is at this address?
     pub fn needs_ways(&self, at: u64) -> bool {
-        let inside = |&(start, end): &(u64, u64)| (start..end).contains(&at);
-        self.ways.iter().chain(&self.leaving).any(inside)
+        let mut ways = self.ways.iter().chain(&self.leaving);
+        ways.any(|way| way.contains(at))
     }
 
     /// Where the jump in a slot after a function leads to, if the address is that of one: it goes away.
     pub fn slot(&self, memory: &Memory, at: u64) -> Option<u64> {
         if !self.originals.iter().any(|&(start, _)| start == at)
-            || self.sites.iter().any(|&(site, _)| site == at)
+            || self.sites.iter().any(|site| site.at == at)
         {
             return None;
         }
@@ -522,10 +521,10 @@ impl Space {
     pub fn keep_only(&mut self, stay: &BTreeSet<u64>) {
         self.originals.retain(|(at, _)| stay.contains(at));
         self.traps.retain(|at, _| stay.contains(at));
-        self.sites.retain(|(at, _)| stay.contains(at));
+        self.sites.retain(|site| stay.contains(&site.at));
         // What leads into islands is gone but for hooks, and what leads out of them, too; nobody is there.
         let ways = std::mem::take(&mut self.ways).into_iter();
-        let stays = |&(start, _): &(u64, u64)| stay.contains(&(start - 1)) || self.holds(start);
+        let stays = |way: &Span| stay.contains(&(way.start - 1)) || self.holds(way.start);
         self.ways = ways.filter(stays).collect();
         self.leaving.clear();
         self.moved = None;
@@ -540,8 +539,8 @@ impl Space {
         let own = gone.start..next.unwrap_or(u64::MAX);
         self.semaphores.retain(|at| !own.contains(at));
         self.traps.retain(|&at, _| !inside(at));
-        self.sites.retain(|&(at, _)| !inside(at));
-        self.ways.retain(|&(at, _)| !inside(at));
+        self.sites.retain(|site| !inside(site.at));
+        self.ways.retain(|way| !inside(way.start));
         self.unwinders.retain(|function| !inside(function.start));
         self.unwinding.retain(|&at| !inside(at));
         self.held.retain(|&(at, _)| !inside(at));

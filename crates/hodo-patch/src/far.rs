@@ -11,7 +11,7 @@ use hodo_plan::model::{Extra, SitePlan, Tactic};
 
 use crate::open_site::{Later, Open};
 use crate::site_writer::{Pad, take_back, trap, write_pads};
-use crate::{Patches, Places};
+use crate::{Lead, Patches, Places};
 
 /// How far from a jump our memory is looked for: a little less than it reaches.
 const NEARBY: u64 = 0x7000_0000;
@@ -46,7 +46,8 @@ pub(crate) fn lead_far(
         trap(site.via, at, stub, patches);
         return Ok(None);
     }
-    patches.sites.push((at, patch::trap_entry(stub, site.via)));
+    let to = patch::trap_entry(stub, site.via);
+    patches.sites.push(Lead { at, to });
     Ok(Some(match &site.far {
         Some(far) => Later::Literal(far.literal),
         None => Later::Farther,

@@ -1,6 +1,7 @@
 //! Hooks on the functions that unwinders call: see `hodo_codegen::native::hooks`.
 
 use crate::refusal::Refusal;
+use hodo_abi::Span;
 use hodo_codegen::native::hooks::{self, IslandLayout};
 pub use hodo_codegen::native::hooks::{LimitCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
@@ -13,8 +14,8 @@ use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
 /// How the dynamic linker announces libraries: see [`Island::add_announcement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announcement {
-    /// The code: its start and end.
-    pub code: (u64, u64),
+    /// The code.
+    pub code: Span,
     /// Where a thread is that has sent itself a signal for the recorder,
     pub signal: u64,
     /// and one that has met the breakpoint.
@@ -115,7 +116,7 @@ impl Island {
         self.close_group();
         let jump = jump(function, at, Via::Nothing)?.try_into().ok()?;
         Some(Announcement {
-            code: (at, at + agent.code.len() as u64),
+            code: Span::at(at, agent.code.len() as u64),
             signal: at + agent.signal as u64,
             breakpoint: at + agent.breakpoint as u64,
             jump,

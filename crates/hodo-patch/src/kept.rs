@@ -11,12 +11,13 @@ mod make;
 
 use std::collections::HashSet;
 
+use hodo_abi::Span;
 use hodo_codegen::native::masm::fill;
 use hodo_codegen::native::patch::{MOVABLE, forges_stub};
 
 use crate::later::write_later;
 use crate::open_site::Open;
-use crate::{Copied, Image, Island, Patches, Places, Stub};
+use crate::{Copied, Image, Island, Lead, Patches, Places, Stub};
 
 /// Whether stubs can be kept on this machine.
 pub const KEEPS_STUBS: bool = MOVABLE;
@@ -269,10 +270,13 @@ impl Island {
         });
         self.stubs.extend(stubs);
         put_writes(&place, image, &mut reader, patches)?;
-        let lead = |[site, stub]: [u32; 2]| (place.in_module(site), place.in_stubs(stub));
+        let lead = |[site, stub]: [u32; 2]| Lead {
+            at: place.in_module(site),
+            to: place.in_stubs(stub),
+        };
         patches.traps.extend(reader.rows()?.map(lead));
         patches.sites.extend(reader.rows()?.map(lead));
-        let way = |[start, end]: [u32; 2]| (place.in_module(start), place.in_module(end));
+        let way = |[start, end]: [u32; 2]| Span::from(place.in_module(start)..place.in_module(end));
         patches.ways.extend(reader.rows()?.map(way));
         let copies = reader.rows()?.map(|[original, before, copy]| Copied {
             original: place.in_module(original),

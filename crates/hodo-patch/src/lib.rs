@@ -29,6 +29,7 @@ pub use refusal::Refusal;
 pub use stack::packs_stacks;
 pub use syscalls::SyscallEvents;
 
+use hodo_abi::Span;
 use hodo_codegen::native::frames::{self, Frames};
 use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_entry};
@@ -101,23 +102,38 @@ impl Used {
     }
 }
 
+/// Two runtime addresses: a thread at the first one goes on at the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lead {
+    /// Where it is.
+    pub at: u64,
+    /// Where it goes on.
+    pub to: u64,
+}
+
+impl From<(u64, u64)> for Lead {
+    fn from((at, to): (u64, u64)) -> Self {
+        Self { at, to }
+    }
+}
+
 /// What is to be written over the target's code.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Patches {
     /// Runtime addresses and bytes, in no order; they do not overlap.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// Runtime address of each breakpoint and of the stub that stands for it.
-    pub traps: Vec<(u64, u64)>,
-    /// Runtime address of each jump at a site and of its stub.
-    pub sites: Vec<(u64, u64)>,
-    /// Our instructions that read what may not be there, and where to go on then: runtime addresses.
-    pub faults: Vec<(u64, u64)>,
+    /// Breakpoints, and the stubs that stand for them.
+    pub traps: Vec<Lead>,
+    /// Jumps at sites, and their stubs.
+    pub sites: Vec<Lead>,
+    /// Our instructions that read what may not be there, and where to go on then.
+    pub faults: Vec<Lead>,
     /// Our code in the program or on the way there, but for the first instructions of sites: while a thread is in it,
-    /// it is nowhere in the program. Start and end.
-    pub ways: Vec<(u64, u64)>,
+    /// it is nowhere in the program.
+    pub ways: Vec<Span>,
     /// Displaced instructions that leave by our code outside islands, which has to stay as long as a thread is among
-    /// them. Start and end.
-    pub leaving: Vec<(u64, u64)>,
+    /// them.
+    pub leaving: Vec<Span>,
     /// Where displaced instructions are now, and what follows them.
     pub copies: Copies,
     /// Runtime addresses of counters of two bytes that tell the program which of its own probes are wanted.
@@ -430,7 +446,7 @@ impl Island {
         &mut self,
         records: &Records,
         original: u64,
-        faults: &mut Vec<(u64, u64)>,
+        faults: &mut Vec<Lead>,
         body: impl FnOnce(u64) -> Result<Body, E>,
     ) -> Result<u64, Refusal> {
         self.check_room(4096)?;
@@ -446,7 +462,7 @@ impl Island {
         let done = (self.templates).emit(&mut code, &runtime, records, rows, body);
         match done {
             Ok(emitted) => {
-                faults.extend(emitted.faults);
+                faults.extend(emitted.faults.into_iter().map(Lead::from));
                 self.stubs.push(Stub {
                     start: at,
                     body: emitted.body.start,
@@ -613,7 +629,10 @@ impl Island {
             Err(_) => lead_far(site, &pads, at, stub, patches)?,
         };
         if matches!(spare.back, Via::Kept(_)) || !pads.is_empty() {
-            let body = self.stubs.last().map(|stub| (stub.body, stub.slow));
+            let body = self
+                .stubs
+                .last()
+                .map(|stub| Span::from(stub.body..stub.slow));
             patches.leaving.extend(body);
         }
         patches.copies.extend(copies);

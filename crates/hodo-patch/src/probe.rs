@@ -4,6 +4,7 @@ use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hodo_abi::Span;
 use hodo_codegen::native::detour::{self, Action, Detour, DetourError, Place, SYSTEM_CALL, When};
 use hodo_codegen::native::frames;
 use hodo_codegen::native::masm::Masm;
@@ -17,7 +18,7 @@ use hodo_plan::model::SitePlan;
 use crate::open_site::Later;
 use crate::site_writer::{lead, pad, pads};
 use crate::{
-    Copied, Image, Island, Patches, Places, Recording, Traced, layout, records, registers,
+    Copied, Image, Island, Lead, Patches, Places, Recording, Traced, layout, records, registers,
 };
 
 /// A probe on one instruction.
@@ -133,10 +134,10 @@ impl Island {
         };
         let later = lead(site, &found, at, start, patches)?;
         if matches!(site.spare.back, Via::Kept(_)) || !found.is_empty() {
-            patches.leaving.push((start, self.end()));
+            patches.leaving.push(Span::from(start..self.end()));
         }
         patches.copies.extend(copies(&detour, from));
-        patches.faults.extend(detour.faults);
+        (patches.faults).extend(detour.faults.into_iter().map(Lead::from));
         detour
             .exits
             .into_iter()
@@ -175,7 +176,7 @@ impl Island {
     fn detour_in_stub(
         &mut self,
         records: &Records,
-        faults: &mut Vec<(u64, u64)>,
+        faults: &mut Vec<Lead>,
         emit: impl FnOnce(&mut Masm<'_>) -> Result<Detour, DetourError>,
     ) -> Result<(u64, Detour), Refusal> {
         let mut detour = Detour::default();

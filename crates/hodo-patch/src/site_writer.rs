@@ -8,12 +8,12 @@ use hodo_isa::Via;
 use hodo_plan::model::{self, Extra, SitePlan, Tactic, elsewhere};
 
 use crate::open_site::{Later, Open};
-use crate::{OUT_OF_REACH, Patches, Places};
+use crate::{Lead, OUT_OF_REACH, Patches, Places};
 
 impl Patches {
     /// Adds one of [`Patches::ways`].
     pub fn add_way(&mut self, way: Range<u64>) {
-        self.ways.push((way.start, way.end));
+        self.ways.push(way.into());
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn lead(
     }
     // Who comes by a breakpoint later has put nothing on the stack.
     let entry = patch::trap_entry(stub, site.via);
-    patches.sites.push((at, entry));
+    patches.sites.push(Lead { at, to: entry });
     Ok(later)
 }
 
@@ -130,7 +130,8 @@ pub(crate) fn take_back(site: &SitePlan, pads: &[Pad], at: u64, patches: &mut Pa
 /// Writes a breakpoint.
 pub(crate) fn trap(via: Via, at: u64, stub: u64, patches: &mut Patches) {
     patches.writes.push((at, patch::TRAP.to_vec()));
-    patches.traps.push((at, patch::trap_entry(stub, via)));
+    let to = patch::trap_entry(stub, via);
+    patches.traps.push(Lead { at, to });
 }
 
 /// A region that is built, which of the writes are its own, and what is left for later.
@@ -158,8 +159,8 @@ pub(crate) fn drop_users<'s>(
             dropped.push(writes);
             lost.push(site);
             let at = site.patch.wrapping_add(bias);
-            patches.traps.retain(|trap| trap.0 != at);
-            patches.sites.retain(|site| site.0 != at);
+            patches.traps.retain(|trap| trap.at != at);
+            patches.sites.retain(|site| site.at != at);
             // Nobody is to be led into what cannot be left.
             let moved = at..site.displaced.end.wrapping_add(bias);
             (patches.copies).retain(|copied| !moved.contains(&copied.original));
@@ -216,7 +217,7 @@ mod tests {
             if let Extra::HopSlot(slot) = site.extra {
                 patches.writes.push((slot + bias, vec![0; 5]));
             }
-            patches.sites.push((at, 0));
+            patches.sites.push(Lead { at, to: 0 });
             patches.copies.extend(crate::copied(&[(at, 0)]));
             built.push((site, before..patches.writes.len(), None));
         }
@@ -227,7 +228,11 @@ mod tests {
         assert_eq!(places(&patches.writes), [0x400, 0x120, 0x500, 0x410]);
         let failed: Vec<u64> = patches.failed.iter().map(|failed| failed.0).collect();
         assert_eq!(failed, [0x200, 0x300]);
-        assert_eq!(patches.sites, [(0x400 + bias, 0), (0x500 + bias, 0)]);
+        let left = [0x400, 0x500].map(|addr| Lead {
+            at: addr + bias,
+            to: 0,
+        });
+        assert_eq!(patches.sites, left);
         let copied: Vec<u64> = patches
             .copies
             .iter()

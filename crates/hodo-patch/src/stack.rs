@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use hodo_codegen::native::masm::Masm;
 
-use crate::{Island, Patches};
+use crate::{Island, Lead, Patches};
 
 /// Whether events of this machine's probes can have packed stacks.
 #[must_use]
@@ -26,7 +26,10 @@ impl Island {
         let start = out.here();
         out.raw(agent.code);
         let at = |offset: usize| start + offset as u64;
-        let faults = agent.faults.map(|(load, next)| (at(load), at(next)));
+        let faults = agent.faults.map(|(load, next)| Lead {
+            at: at(load),
+            to: at(next),
+        });
         patches.faults.extend(faults);
         self.stack = Some(start);
         Ok(())

@@ -7,7 +7,7 @@ use hodo_codegen::native::masm::Masm;
 use hodo_trace::format::record;
 use hodo_trace::syscalls::HEADER;
 
-use crate::{Island, Patches};
+use crate::{Island, Lead, Patches};
 
 /// How system calls are recorded.
 #[derive(Debug, Clone)]
@@ -52,10 +52,10 @@ impl Island {
             out.raw(&word.to_le_bytes());
         }
         let at = |offset: u32| start + u64::from(offset);
-        let faults = agent
-            .faults
-            .iter()
-            .map(|&[load, next]| (at(load), at(next)));
+        let faults = agent.faults.iter().map(|&[load, next]| Lead {
+            at: at(load),
+            to: at(next),
+        });
         patches.faults.extend(faults);
         self.syscalls = Some((start + agent.enter as u64, start + agent.exit as u64));
         Ok(())

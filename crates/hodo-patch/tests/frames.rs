@@ -489,7 +489,7 @@ fn frames_are_right_at_each_instruction_of_the_agent() {
 fn frames_are_right_at_each_instruction_that_announces_libraries() {
     let mut island = Island::new(BASE, u64::from(SIZE), 0);
     let announcement = island.add_announcement(BASE + 0x10_0000);
-    let (start, end) = announcement.expect("room").code;
+    let hodo_abi::Span { start, end } = announcement.expect("room").code;
     let mut bytes = vec![0; SIZE as usize];
     let parts = island.added(Used::default());
     for (at, part) in &parts {

@@ -184,6 +184,7 @@ const CRATES: [(&str, &[&str]); 23] = [
     (
         "hodo-patch",
         &[
+            "hodo-abi",
             "hodo-agent",
             "hodo-codegen",
             "hodo-isa",

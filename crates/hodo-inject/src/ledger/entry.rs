@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hodo_abi::Span;
-use hodo_patch::{Copied, Patches, Stub};
+use hodo_patch::{Copied, Lead, Patches, Stub};
 use serde::{Deserialize, Serialize};
 
 use hodo_module::image::Seen;
@@ -126,7 +126,8 @@ impl Patched {
         patches: &Patches,
         stubs: [&[Stub]; 2],
     ) -> Self {
-        let pair = |&(a, b): &(u64, u64)| [a, b];
+        let lead = |lead: &Lead| [lead.at, lead.to];
+        let span = |span: &Span| [span.start, span.end];
         let hooks = (patches.hooks.iter()).map(|(at, bytes)| (*at, bytes.as_slice()));
         let copy = |copied: Copied| {
             let Copied {
@@ -143,11 +144,11 @@ impl Patched {
             bias,
             originals: Writes::new(originals),
             hooks: Writes::new(hooks),
-            traps: Rows::new(patches.traps.iter().map(pair)),
-            faults: Rows::new(patches.faults.iter().map(pair)),
-            sites: Rows::new(patches.sites.iter().map(pair)),
-            ways: Rows::new(patches.ways.iter().map(pair)),
-            leaving: Rows::new(patches.leaving.iter().map(pair)),
+            traps: Rows::new(patches.traps.iter().map(lead)),
+            faults: Rows::new(patches.faults.iter().map(lead)),
+            sites: Rows::new(patches.sites.iter().map(lead)),
+            ways: Rows::new(patches.ways.iter().map(span)),
+            leaving: Rows::new(patches.leaving.iter().map(span)),
             semaphores: Rows::new(patches.semaphores.iter().map(|&at| [at])),
             copies: Rows::new(patches.copies.iter().map(copy)),
             stubs: stubs.map(|stubs| Rows::new(stubs.iter().map(stub))),
@@ -178,7 +179,11 @@ impl Patched {
 
     /// The rest, as far as it matters after the patches were written.
     pub fn patches(&self) -> Patches {
-        let pairs = |rows: &Rows| rows.all().map(|[a, b]| (a, b)).collect();
+        let leads = |rows: &Rows| rows.all().map(|[at, to]| Lead { at, to }).collect();
+        let spans = |rows: &Rows| {
+            let spans = rows.all().map(|[start, end]| Span { start, end });
+            spans.collect()
+        };
         let copy = |[original, before, copy, call]: [u64; 4]| Copied {
             original,
             before,
@@ -186,11 +191,11 @@ impl Patched {
             call: call != 0,
         };
         Patches {
-            traps: pairs(&self.traps),
-            faults: pairs(&self.faults),
-            sites: pairs(&self.sites),
-            ways: pairs(&self.ways),
-            leaving: pairs(&self.leaving),
+            traps: leads(&self.traps),
+            faults: leads(&self.faults),
+            sites: leads(&self.sites),
+            ways: spans(&self.ways),
+            leaving: spans(&self.leaving),
             semaphores: self.semaphores.all().map(|[at]| at).collect(),
             copies: self.copies.all().map(copy).collect(),
             hooks: self.hooks.all().collect(),

@@ -34,11 +34,11 @@ fn patches() -> Patches {
         call,
     };
     Patches {
-        traps: vec![(0x5000, 0x9000), (0x4000, 0x9100)],
-        faults: vec![(u64::MAX, 0)],
-        sites: vec![(0x7fff_ffff_f000, 0x1000)],
-        ways: vec![(1, 2), (3, 4)],
-        leaving: vec![(5, 6)],
+        traps: vec![(0x5000, 0x9000).into(), (0x4000, 0x9100).into()],
+        faults: vec![(u64::MAX, 0).into()],
+        sites: vec![(0x7fff_ffff_f000, 0x1000).into()],
+        ways: vec![Span::from(1..2), Span::from(3..4)],
+        leaving: vec![Span::from(5..6)],
         semaphores: vec![0x6000, 0x6002],
         copies: [copied(0x5001, 0x9010, false), copied(0x5003, 0x9018, true)]
             .into_iter()

@@ -4,6 +4,8 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
+use hodo_abi::Span;
+
 use super::Space;
 
 /// The program's instruction for which one of hodo's stands.
@@ -21,8 +23,8 @@ pub struct Moved {
     /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may
     /// be millions.
     found: OnceCell<Found>,
-    /// Code of hodo at which a thread is nowhere in the program, though it may be among its code: start and end.
-    ways: Vec<(u64, u64)>,
+    /// Code of hodo at which a thread is nowhere in the program, though it may be among its code.
+    ways: Vec<Span>,
 }
 
 #[derive(Debug, Default)]
@@ -56,9 +58,9 @@ impl Moved {
 
     /// Is a thread there neither at an instruction of the program nor at one that stands for it?
     pub fn is_on_the_way(&self, at: u64) -> bool {
-        let next = self.ways.partition_point(|&(start, _)| start <= at);
+        let next = self.ways.partition_point(|way| way.start <= at);
         let way = next.checked_sub(1).map(|index| self.ways[index]);
-        way.is_some_and(|(_, end)| at < end)
+        way.is_some_and(|way| at < way.end)
     }
 
     /// The program's instruction for which one of hodo's stands, if all is there as the program has it.
@@ -81,7 +83,7 @@ impl Moved {
 impl Found {
     fn of(space: &Space) -> Self {
         // What leads into an island stays where it is.
-        let leads = space.sites.iter().map(|site| site.0);
+        let leads = space.sites.iter().map(|site| site.at);
         let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
         let mut moved = Self::default();
         for stubs in &space.stubs {

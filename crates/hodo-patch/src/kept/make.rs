@@ -8,13 +8,14 @@ use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use hodo_abi::Span;
 use hodo_codegen::native::patch::MOVABLE;
 use hodo_trace::format::record;
 
 use super::{ALIGN_BITS, CLASS_BITS, CONSTANT, Class, NONE, Place, is_forged};
 use crate::open_site::Open;
 use crate::{
-    Copies, Image, Island, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used,
+    Copies, Image, Island, Lead, Patches, Places, Recording, Sites, Stub, Traced, TracedCall, Used,
     write_later,
 };
 
@@ -467,10 +468,10 @@ fn keep(built: &Built, other: &Built) -> Option<Vec<u8>> {
 /// Adds which sites lead to which stubs, and where moved instructions came from.
 fn keep_places(built: &Built, out: &mut Vec<u8>) -> Option<()> {
     let patches = &built.patches;
-    let lead = |&(site, stub): &(u64, u64)| [built.addr(site), built.offset(stub)];
+    let lead = |lead: &Lead| [built.addr(lead.at), built.offset(lead.to)];
     rows(out, patches.traps.iter().map(lead))?;
     rows(out, patches.sites.iter().map(lead))?;
-    let way = |&(start, end): &(u64, u64)| [built.addr(start), built.addr(end)];
+    let way = |way: &Span| [built.addr(way.start), built.addr(way.end)];
     rows(out, patches.ways.iter().map(way))?;
     let copies = patches.copies.iter().map(|copied| {
         [

@@ -111,7 +111,7 @@ fn without_a_place_for_the_address_there_is_a_breakpoint() {
         let at = site.plan.patch;
         let world = far(&[site], false);
         assert_eq!(world.patches.traps.len(), 1);
-        assert_eq!(world.patches.traps[0].0, at);
+        assert_eq!(world.patches.traps[0].at, at);
         assert_eq!(room16(3, 4), 14);
         assert_eq!(world.text(1), "+room16 -room16", "{via:?}");
     }

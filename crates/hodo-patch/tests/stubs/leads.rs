@@ -3,14 +3,14 @@
 use std::sync::Mutex;
 
 use hodo_isa::Via;
-use hodo_patch::Patches;
+use hodo_patch::{Lead, Patches};
 use hodo_plan::model::{Extra, Pad, Spare, Tactic};
 
 use crate::code::{leaf, room, slot, tiny, tiny2};
 use crate::world::{Site, World, address, site, timed};
 
 /// Breakpoints, and where they lead.
-static TRAPS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+static TRAPS: Mutex<Vec<Lead>> = Mutex::new(Vec::new());
 
 extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives the context, and the thread that was interrupted does not hold the lock.
@@ -18,8 +18,8 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
         let context = context.cast::<libc::ucontext_t>();
         let pc = &raw mut (*context).uc_mcontext.__gregs[0];
         let traps = TRAPS.lock().expect("nobody panics with it");
-        let found = traps.iter().find(|(at, _)| *at == *pc);
-        *pc = found.expect("a breakpoint of ours").1;
+        let found = traps.iter().find(|trap| trap.at == *pc);
+        *pc = found.expect("a breakpoint of ours").to;
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hodo_isa::Via;
-use hodo_patch::Hook;
+use hodo_patch::{Hook, Lead};
 use hodo_trace::{CallStep, Left};
 
 use crate::code::{call, catch, fib, leaf, outer, tail, tail2, throw, throw_from_nowhere};
@@ -108,7 +108,7 @@ fn return_addresses_that_lead_nowhere_are_no_tail_calls() {
     let mut world = World::new(timed(), 2);
     world.enter(1);
     world.trace(&[site("throw", address(throw as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
-    let [(load, next)] = world.patches.faults[..] else {
+    let [Lead { at: load, to: next }] = world.patches.faults[..] else {
         panic!("{:x?}", world.patches.faults);
     };
     FAULT[0].store(load, Ordering::Relaxed);
