@@ -56,6 +56,32 @@ pub struct Window {
     pub dead: Vec<(u64, u32)>,
 }
 
+/// Why a jump cannot displace the first instructions of a function. Each with the bytes of the jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoWindow {
+    /// Control leaves them.
+    #[error("a branch in its first {} bytes", word(*.0))]
+    Branch(u64),
+    /// The function has fewer bytes.
+    #[error("it is shorter than {} bytes", word(*.0))]
+    Short(u64),
+    /// A branch of the function leads into them.
+    #[error("a branch into its first {} bytes", word(*.0))]
+    BranchInto(u64),
+    /// The jump back has no register.
+    #[error("no register is free after its first {} bytes", word(*.0))]
+    NoRegister(u64),
+}
+
+/// A small number as a word.
+fn word(number: u64) -> &'static str {
+    const WORDS: [&str; 10] = [
+        "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
+    ];
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    WORDS.get(index).copied().unwrap_or("its")
+}
+
 impl Window {
     /// The registers that are dead at an address.
     #[must_use]

@@ -1,6 +1,5 @@
 //! Switching keys from outside: by the environment when the program starts, and by requests while it runs.
 
-use std::format;
 use std::io::{self, Write};
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -88,7 +87,7 @@ fn privileged() -> bool {
 }
 
 /// Does what one clause of the variable says.
-fn apply(clause: &str) -> Result<(), String> {
+fn apply(clause: &str) -> Result<(), Complaint<'_>> {
     let clause = clause.trim();
     if clause.is_empty() {
         return Ok(());
@@ -97,19 +96,38 @@ fn apply(clause: &str) -> Result<(), String> {
         None => (clause, true),
         Some((pattern, "on")) => (pattern, true),
         Some((pattern, "off")) => (pattern, false),
-        Some((_, other)) => {
-            return Err(format!(
-                "`{clause}`: after `=` comes on or off, not `{other}`"
-            ));
-        }
+        Some((_, other)) => return Err(Complaint::Value { clause, other }),
     };
     if pattern.is_empty() {
-        return Err(format!("`{clause}` has no pattern"));
+        return Err(Complaint::NoPattern { clause });
     }
-    switch(&[pattern], on, |_, _| {}).map_err(|error| match error {
-        Unswitched::NoMatch(_) => error.to_string(),
-        Unswitched::Failed(error) => format!("`{clause}`: {error}"),
-    })
+    switch(&[pattern], on, |_, _| {}).map_err(|error| Complaint::Unswitched { clause, error })
+}
+
+/// What is wrong with one part of the variable.
+#[derive(Debug)]
+enum Complaint<'a> {
+    /// Something else than `on` or `off`.
+    Value { clause: &'a str, other: &'a str },
+    /// There is nothing before the `=`.
+    NoPattern { clause: &'a str },
+    /// It could not be done.
+    Unswitched { clause: &'a str, error: Unswitched },
+}
+
+impl core::fmt::Display for Complaint<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Value { clause, other } => {
+                write!(f, "`{clause}`: after `=` comes on or off, not `{other}`")
+            }
+            Self::NoPattern { clause } => write!(f, "`{clause}` has no pattern"),
+            Self::Unswitched { clause, error } => match error {
+                Unswitched::NoMatch(_) => error.fmt(f),
+                Unswitched::Failed(error) => write!(f, "`{clause}`: {error}"),
+            },
+        }
+    }
 }
 
 /// Why keys were not switched.

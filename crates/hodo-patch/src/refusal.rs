@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use hodo_codegen::native::patch::NoWindow;
+use hodo_plan::model::Reason;
+
 /// Why something is not put into an island, or not written over a program's code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -26,6 +29,18 @@ impl std::error::Error for Refusal {}
 impl From<&'static str> for Refusal {
     fn from(reason: &'static str) -> Self {
         Self::Code(reason.into())
+    }
+}
+
+impl From<NoWindow> for Refusal {
+    fn from(reason: NoWindow) -> Self {
+        Self::Code(reason.to_string().into())
+    }
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Self::Code(reason.to_string().into())
     }
 }
 

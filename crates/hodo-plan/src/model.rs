@@ -1,5 +1,7 @@
 //! The parts of a plan.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use hodo_abi::Isa;
@@ -130,7 +132,41 @@ pub struct PlannedFunction {
     /// Bytes; 0 where unknown.
     pub size: u64,
     /// The site, or why there is none.
-    pub outcome: Result<SitePlan, String>,
+    pub outcome: Result<SitePlan, Reason>,
+}
+
+/// Why something is not traced or probed, in words that go on after its name and "it". A plan that is kept has nothing
+/// else of it, so nobody decides anything by one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Reason(Cow<'static, str>);
+
+impl Reason {
+    /// The words.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Reason {}
+
+impl From<&'static str> for Reason {
+    fn from(text: &'static str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
 }
 
 /// One site in the code. All addresses are link-time addresses.

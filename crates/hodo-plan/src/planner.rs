@@ -90,9 +90,9 @@ fn plan_functions(survey: &Survey<'_>, options: &PlanOptions) -> Plan {
 }
 
 /// Refuses all functions of an image.
-fn trace_nothing(plan: &mut Plan, reason: &str, details: Option<&String>) {
+fn trace_nothing(plan: &mut Plan, reason: &'static str, details: Option<&String>) {
     for function in &mut plan.functions {
-        function.outcome = Err(reason.to_owned());
+        function.outcome = Err(reason.into());
     }
     plan.nops.clear();
     let mut remark = format!("nothing is traced: {reason}");
@@ -129,7 +129,7 @@ impl Planner<'_> {
                 name: function.name.clone(),
                 addr: function.addr,
                 size: function.size,
-                outcome: outcome.map_err(|refusal| refusal.to_string()),
+                outcome: outcome.map_err(|refusal| refusal.to_string().into()),
             });
         }
         // What has no room for a jump looks for one nearby when all others have theirs.
@@ -146,7 +146,7 @@ impl Planner<'_> {
             if let Ok(site) = &second {
                 self.occupy(site);
             }
-            planned[at].outcome = second.map_err(|refusal| refusal.to_string());
+            planned[at].outcome = second.map_err(|refusal| refusal.to_string().into());
         }
         for function in &mut planned {
             if let Ok(site) = &mut function.outcome {

@@ -4,7 +4,6 @@
 //! outside nor a return. A region runs elsewhere as a whole, so one jump serves all probes in it, and what its
 //! jump does not overwrite of it is free for the jumps of regions that have no room for one.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
@@ -23,20 +22,57 @@ use crate::static_keys;
 use crate::survey::{Survey, processors};
 
 const RELOCATED: &str = "its code is relocated when it is loaded";
-const SIGNAL: &str = "it belongs to a signal handler's return, which unwinders know by its bytes";
-const DATA: &str = "it is data between code";
-const UNREACHED: &str = "no known code leads to it: it may be data";
-const TRANSACTION: &str = "it is in a hardware transaction, which a probe may abort, and whose end undoes what a probe has done";
-const RESERVED: &str =
-    "it depends on memory that is reserved for it, and what a probe does in between ends that";
-const NO_REGISTER: &str = "no register is free for the jump from its copy";
-const OWN_MIDDLE: &str = "it branches into its own middle";
-const RESTARTABLE: &str =
-    "it is in a restartable sequence, which the kernel knows by its addresses";
-const PADDING: &str = "it is padding, which is not executed";
-const UNKNOWN: &str = "it is not in the code of a known function";
-const PLT: &str = "it is in a procedure linkage table";
-const NO_CODE: &str = "it is not in executable code";
+
+/// Why an instruction is not probed. The texts speak of it as "it".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Unprobed {
+    /// Nothing of the whole file is, or of the function.
+    #[error("{0}")]
+    LeftAlone(&'static str),
+    #[error("it belongs to a signal handler's return, which unwinders know by its bytes")]
+    SignalReturn,
+    #[error("it is in a procedure linkage table")]
+    Plt,
+    #[error("it is data between code")]
+    Data,
+    #[error("it is not in executable code")]
+    NoCode,
+    #[error("it is not in the code of a known function")]
+    Unknown,
+    #[error("no known code leads to it: it may be data")]
+    Unreached,
+    #[error("it is padding, which is not executed")]
+    Padding,
+    #[error(
+        "it is in a hardware transaction, which a probe may abort, and whose end undoes what a probe has done"
+    )]
+    Transaction,
+    #[error(
+        "it depends on memory that is reserved for it, and what a probe does in between ends that"
+    )]
+    Reserved,
+    #[error("it is in a restartable sequence, which the kernel knows by its addresses")]
+    Restartable,
+    #[error("no register is free for the jump from its copy")]
+    NoRegister,
+    #[error("it branches into its own middle")]
+    OwnMiddle,
+    /// What the instruction set says.
+    #[error("{0}")]
+    Immovable(String),
+}
+
+impl Unprobed {
+    /// What is at the address.
+    fn what(&self) -> Refused {
+        match self {
+            Self::Data | Self::NoCode => Refused::NoInstruction,
+            Self::Plt | Self::SignalReturn => Refused::LeftAlone,
+            Self::Unknown => Refused::Unknown,
+            _ => Refused::Instruction,
+        }
+    }
+}
 
 /// The result for some of the pieces.
 #[derive(Default)]
@@ -137,6 +173,8 @@ enum Known {
     No,
     /// It is a function or a part of one.
     Code,
+    /// It is a signal handler's return.
+    SignalReturn,
     /// It stays as it is, for this reason.
     Never(&'static str),
 }
@@ -148,7 +186,7 @@ fn known(survey: &Survey<'_>, host: &hosts::Host) -> Vec<Known> {
     let mut fragments = symbols.fragments.iter().peekable();
     let of = |piece: &Piece| {
         if signal_return(survey, piece).is_some() {
-            return Known::Never(SIGNAL);
+            return Known::SignalReturn;
         }
         if let Some(reason) = host.lends(piece.start) {
             return Known::Never(reason);
@@ -161,11 +199,11 @@ fn known(survey: &Survey<'_>, host: &hosts::Host) -> Vec<Known> {
             };
         };
         let function = &symbols.functions[function];
+        if function.signal {
+            return Known::SignalReturn;
+        }
         let mut names = std::iter::once(&function.name).chain(&function.aliases);
-        let reason = match function.signal {
-            true => Some(SIGNAL),
-            false => names.find_map(|name| modes::untouchable(name).or_else(|| host.copies(name))),
-        };
+        let reason = names.find_map(|name| modes::untouchable(name).or_else(|| host.copies(name)));
         reason.map_or(Known::Code, Known::Never)
     };
     pieces.iter().map(of).collect()
@@ -238,7 +276,7 @@ impl Planner<'_> {
     /// The code of a piece.
     fn code_of(&self, index: usize) -> Piece {
         let mut piece = self.survey.pieces[index].clone();
-        if matches!(self.known[index], Known::Never(_))
+        if matches!(self.known[index], Known::Never(_) | Known::SignalReturn)
             && let Some(start) = signal_return(self.survey, &piece)
         {
             piece.start = start;
@@ -272,16 +310,24 @@ impl Planner<'_> {
             }
             let Some((span, pads)) = code.region(at) else {
                 out.total += 1;
-                out.refused
-                    .push(refused(self.isa(), text, &code.steps[at], NO_REGISTER));
+                out.refused.push(refused(
+                    self.isa(),
+                    text,
+                    &code.steps[at],
+                    &Unprobed::NoRegister,
+                ));
                 at += 1;
                 continue;
             };
             out.total += span.end - span.first;
             let probed = |&index: &usize| code.states[index] == State::Good;
             for index in (span.first..span.end).filter(|index| !probed(index)) {
-                out.refused
-                    .push(refused(self.isa(), text, &code.steps[index], RESERVED));
+                out.refused.push(refused(
+                    self.isa(),
+                    text,
+                    &code.steps[index],
+                    &Unprobed::Reserved,
+                ));
             }
             let probes = (span.first..span.end).filter(probed);
             out.regions.push(self.region(code, (span, pads), probes));
@@ -299,29 +345,31 @@ impl Planner<'_> {
         index: usize,
         known: Known,
         text: &Text<'_>,
-    ) -> Result<(), Cow<'static, str>> {
+    ) -> Result<(), Unprobed> {
         if let Some(reason) = self.all {
-            return Err(reason.into());
+            return Err(Unprobed::LeftAlone(reason));
         }
-        if let Known::Never(reason) = known {
-            return Err(reason.into());
+        match known {
+            Known::Never(reason) => return Err(Unprobed::LeftAlone(reason)),
+            Known::SignalReturn => return Err(Unprobed::SignalReturn),
+            Known::Code | Known::No => {}
         }
         let step = &code.steps[index];
-        Err(Cow::Borrowed(match code.states[index] {
+        Err(match code.states[index] {
             State::Good => return Ok(()),
-            State::Padding => PADDING,
-            State::Data => DATA,
-            State::Transaction => TRANSACTION,
-            State::Reserved => RESERVED,
-            State::Restartable => RESTARTABLE,
+            State::Padding => Unprobed::Padding,
+            State::Data => Unprobed::Data,
+            State::Transaction => Unprobed::Transaction,
+            State::Reserved => Unprobed::Reserved,
+            State::Restartable => Unprobed::Restartable,
             State::Immovable => {
                 let code = text.slice(step.addr, step.end());
                 let why = self.isa().immovable(code, step.addr);
-                return Err(why.map_or(Cow::Borrowed(OWN_MIDDLE), Cow::Owned));
+                why.map_or(Unprobed::OwnMiddle, Unprobed::Immovable)
             }
-            State::Unreached => UNREACHED,
-            State::Static => static_keys::IS_ONE,
-        }))
+            State::Unreached => Unprobed::Unreached,
+            State::Static => Unprobed::LeftAlone(static_keys::IS_ONE),
+        })
     }
 
     /// The instruction set of the image.
@@ -343,12 +391,12 @@ impl Planner<'_> {
             let Some(index) = pieces::find(&self.survey.pieces, addr) else {
                 let text = self.survey.image.text_at(addr);
                 let reason = match text {
-                    Some(text) if text.plt => PLT,
-                    Some(_) => UNKNOWN,
-                    None => NO_CODE,
+                    Some(text) if text.plt => Unprobed::Plt,
+                    Some(_) => Unprobed::Unknown,
+                    None => Unprobed::NoCode,
                 };
                 part.refused
-                    .push(at_address(self.isa(), text, addr, reason));
+                    .push(at_address(self.isa(), text, addr, &reason));
                 rest = &rest[1..];
                 continue;
             };
@@ -371,8 +419,9 @@ impl Planner<'_> {
         let text = self.survey.image.text_at(piece.start);
         let Some(text) = text.filter(|_| known != Known::No) else {
             let refused = addresses.iter();
-            out.refused
-                .extend(refused.map(|&addr| at_address(self.isa(), text, addr, UNKNOWN)));
+            out.refused.extend(
+                refused.map(|&addr| at_address(self.isa(), text, addr, &Unprobed::Unknown)),
+            );
             return;
         };
         code.read(self.survey, piece, text, &self.live);
@@ -408,7 +457,7 @@ impl Planner<'_> {
                 rest = &rest[1..];
                 let step = &code.steps[first];
                 out.refused
-                    .push(refused(self.isa(), text, step, NO_REGISTER));
+                    .push(refused(self.isa(), text, step, &Unprobed::NoRegister));
                 continue;
             }
             let count = rest.partition_point(|&probe| probe < span.end);
@@ -459,7 +508,7 @@ impl Planner<'_> {
         let inside = at.checked_sub(1).map(|at| &code.steps[at]);
         Err(match inside.filter(|step| addr < step.end()) {
             Some(step) => middle(isa, text, step, addr),
-            None => at_address(isa, Some(text), addr, PADDING),
+            None => at_address(isa, Some(text), addr, &Unprobed::Padding),
         })
     }
 
@@ -600,13 +649,13 @@ fn refused(
     isa: &'static dyn InstructionSet,
     text: &Text<'_>,
     step: &Step,
-    reason: &str,
+    reason: &Unprobed,
 ) -> RefusedProbe {
     RefusedProbe {
         addr: step.addr,
         insn: isa.text(text.slice(step.addr, step.end()), step.addr),
-        reason: reason.to_owned(),
-        what: what_is_there(reason),
+        reason: reason.to_string(),
+        what: reason.what(),
     }
 }
 
@@ -615,7 +664,7 @@ fn at_address(
     isa: &'static dyn InstructionSet,
     text: Option<&Text<'_>>,
     addr: u64,
-    reason: &str,
+    reason: &Unprobed,
 ) -> RefusedProbe {
     let code = text.map_or(&[][..], |text| {
         text.slice(addr, text.end().min(addr + isa.longest()))
@@ -627,17 +676,8 @@ fn at_address(
     RefusedProbe {
         addr,
         insn,
-        reason: reason.to_owned(),
-        what: what_is_there(reason),
-    }
-}
-
-fn what_is_there(reason: &str) -> Refused {
-    match reason {
-        DATA | NO_CODE => Refused::NoInstruction,
-        PLT | SIGNAL => Refused::LeftAlone,
-        UNKNOWN => Refused::Unknown,
-        _ => Refused::Instruction,
+        reason: reason.to_string(),
+        what: reason.what(),
     }
 }
 

@@ -297,7 +297,7 @@ fn coverage() {
         assert!(traps <= most, "{}: {traps}", path.display());
         for function in functions {
             if let Err(reason) = &function.outcome {
-                assert!(reason.len() > 10, "{}: {reason:?}", function.name);
+                assert!(reason.as_str().len() > 10, "{}: {reason:?}", function.name);
             }
         }
     }

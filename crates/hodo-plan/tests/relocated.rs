@@ -68,7 +68,7 @@ fn refused(path: &Path, bytes: &[u8]) -> Option<String> {
             assert!(remarks.iter().any(|remark| remark.ends_with(REASON)));
         }
     }
-    traced
+    traced.map(|reason| reason.to_string())
 }
 
 /// The file offsets of the relocations of its code.

@@ -298,7 +298,9 @@ fn code_shared_by_functions_is_no_function() {
         for helper in named(part) {
             let reason = helper.outcome.as_ref().expect_err(&helper.name);
             assert!(
-                reason.contains("a part of the functions that use it"),
+                reason
+                    .as_str()
+                    .contains("a part of the functions that use it"),
                 "{reason}"
             );
         }

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hodo_plan::model::{Extra, ProbeSite, Tactic};
+use hodo_plan::model::{Extra, ProbeSite, Reason, Tactic};
 
 use super::placement::Planned;
 use super::wanted::ProbePoint;
@@ -43,7 +43,7 @@ pub struct ExaminedPlace {
     /// Link-time address.
     pub addr: u64,
     /// What would be changed, or why it cannot have a probe.
-    pub outcome: Result<Changed, String>,
+    pub outcome: Result<Changed, Reason>,
 }
 
 /// How code is changed for a probe. Addresses are link-time addresses.
@@ -128,7 +128,7 @@ fn examine(image: &Image, planned: &Planned, texts: &[String], examined: &mut [E
         });
     };
     for (addr, point, reason) in &planned.no_returns {
-        add(*addr, point, Err(reason.clone()));
+        add(*addr, point, Err(reason.clone().into()));
     }
     let mut site_of = HashMap::new();
     for site in &planned.sites {
@@ -138,8 +138,8 @@ fn examine(image: &Image, planned: &Planned, texts: &[String], examined: &mut [E
     for (addr, point) in planned.places.all() {
         let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
             (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
-            (None, Some(reason)) => Err(reason.clone()),
-            (None, None) => Err("this is not code of a function".to_owned()),
+            (None, Some(reason)) => Err(reason.clone().into()),
+            (None, None) => Err("this is not code of a function".into()),
         };
         add(addr, point, outcome);
     }

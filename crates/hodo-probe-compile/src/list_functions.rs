@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use hodo_plan::model::{Mode, Tactic, Wanted};
+use hodo_plan::model::{Mode, Reason, Tactic, Wanted};
 use hodo_plan::{PlanOptions, Survey};
 use hodo_probe_syntax::Symbol;
 
@@ -26,7 +26,7 @@ pub struct Listed {
     /// Bytes; 0 where unknown.
     pub size: u64,
     /// How its first instruction can be probed, or why not.
-    pub entry: Result<Tactic, String>,
+    pub entry: Result<Tactic, Reason>,
     /// Why its return cannot be probed, if so.
     pub no_return: Option<String>,
     /// Source file and line where it begins, if there is debugging information.
@@ -74,7 +74,7 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
     let survey = Survey::new(&path, &image.bytes, options.threads).with_context(planning)?;
     let probes = survey.plan_probes(Wanted::At(&wanted), &options);
     let calls = survey.plan(&options);
-    let mut entries: HashMap<u64, Result<Tactic, String>> = HashMap::new();
+    let mut entries: HashMap<u64, Result<Tactic, Reason>> = HashMap::new();
     for site in &probes.sites {
         entries.extend(
             site.probes
@@ -83,7 +83,7 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
         );
     }
     for refused in probes.refused {
-        entries.insert(refused.addr, Err(refused.reason));
+        entries.insert(refused.addr, Err(refused.reason.into()));
     }
     let mut returns: HashMap<u64, Option<String>> = HashMap::new();
     for function in calls.functions {
@@ -92,7 +92,7 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
                 Mode::Call => None,
                 Mode::EntryOnly(reason) => Some(reason.as_str().to_owned()),
             },
-            Err(reason) => Some(reason),
+            Err(reason) => Some(reason.to_string()),
         };
         returns.insert(function.addr, reason);
     }
@@ -106,8 +106,9 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
                 Some(code) => format!(
                     "it cannot be decoded: {}",
                     hodo_isa::NATIVE.text(code, function.addr)
-                ),
-                None => "it has no code in the file".to_owned(),
+                )
+                .into(),
+                None => "it has no code in the file".into(),
             })
         }),
         no_return: returns

@@ -14,7 +14,7 @@ fn refusal(plan: &Plan, addr: u64) -> Option<String> {
         .map(|index| &plan.functions[index].outcome);
     match function {
         Err(_) => Some("it is not known to be a function".to_owned()),
-        Ok(Err(reason)) => Some(reason.clone()),
+        Ok(Err(reason)) => Some(reason.to_string()),
         Ok(Ok(site)) => match site.mode {
             Mode::Call => None,
             Mode::EntryOnly(reason) => {

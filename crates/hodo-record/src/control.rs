@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
 use crate::options::Match;
@@ -101,8 +101,8 @@ impl Changes {
     }
 }
 
-/// What has become of a request: a text for the user, or why not.
-type Answer = Result<String, String>;
+/// What has become of a request: a text for the user, or why nothing has changed.
+type Answer = Result<String>;
 
 /// Where a recording is asked to change.
 #[derive(Debug)]
@@ -203,7 +203,7 @@ fn listen(
         let answer = serve(&stream, recorder, sender, done);
         let line = match answer {
             Ok(text) => json!({"done": text}),
-            Err(text) => json!({"error": text}),
+            Err(error) => json!({"error": format!("{error:#}")}),
         };
         // Whoever has gone gets none.
         let _ = writeln!(stream, "{line}");
@@ -266,39 +266,36 @@ fn serve(
     done: &AtomicBool,
 ) -> Answer {
     const ENDED: &str = "the recording has just ended";
-    let told = |error: anyhow::Error| format!("{error:#}");
     let asked = stream
         .set_nonblocking(false)
         .and_then(|()| stream.set_write_timeout(Some(SAYING)))
-        .and_then(|()| peer(stream))
-        .map_err(|error| error.to_string())?;
+        .and_then(|()| peer(stream))?;
     // Read in any case: what is left unread breaks the connection.
-    let line = line(stream, SAYING).map_err(told)?;
+    let line = line(stream, SAYING)?;
     // SAFETY: geteuid only returns a number.
     let own = unsafe { libc::geteuid() };
     if asked.uid != own && asked.uid != 0 {
-        return Err(format!(
+        bail!(
             "the recording belongs to user {}: only that user and root may change it",
             processes::user_name(own)
-        ));
+        );
     }
-    let changes = Changes::read(&line).map_err(told)?;
+    let changes = Changes::read(&line)?;
     let (answer, answers) = sync_channel(1);
-    sender
-        .send((changes, answer))
-        .map_err(|_| ENDED.to_owned())?;
+    let sent = sender.send((changes, answer));
+    sent.map_err(|_| anyhow!(ENDED))?;
     let end = Instant::now() + CHANGING;
     loop {
         // SAFETY: the signal does nothing but interrupt a wait; a thread of this process that is gone is not found.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, WAKE) };
         match answers.recv_timeout(WAKING) {
             Ok(answer) => return answer,
-            Err(RecvTimeoutError::Disconnected) => return Err(ENDED.to_owned()),
+            Err(RecvTimeoutError::Disconnected) => bail!(ENDED),
             Err(RecvTimeoutError::Timeout) if done.load(Ordering::Acquire) => {
-                return Err(ENDED.to_owned());
+                bail!(ENDED);
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() > end => {
-                return Err("the recording has not answered in time".to_owned());
+                bail!("the recording has not answered in time");
             }
             Err(RecvTimeoutError::Timeout) => {}
         }

@@ -103,7 +103,7 @@ impl Debug {
             Ok(Some(other)) => {
                 dwarf.set_sup(load(&other).map_err(|error| damaged(error.to_string()))?);
             }
-            Err(missing) => return Err(damaged(missing)),
+            Err(missing) => return Err(damaged(missing.to_string())),
         }
         let units = all_units(&dwarf).map_err(|error| damaged(error.to_string()))?;
         let shared = match dwarf.sup() {

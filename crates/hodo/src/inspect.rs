@@ -270,6 +270,7 @@ fn summary(one: &Examined, out: &mut dyn Write) -> Result<()> {
             Ok(changed) => *tactics.entry(changed.tactic).or_insert(0usize) += 1,
             Err(reason) => {
                 // The reason is followed by the instruction in parentheses.
+                let reason = reason.as_str();
                 let reason = reason.split(" (").next().unwrap_or(reason);
                 *reasons.entry(reason).or_insert(0usize) += 1;
             }

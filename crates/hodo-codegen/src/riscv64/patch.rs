@@ -1,12 +1,10 @@
 //! What leads from code to an island and back: jumps, and bytes that stand for them.
 
-use alloc::borrow::ToOwned;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::stub::Body;
-pub use crate::patch::{Displaced, Leaving, Through, Window};
+pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};
 use crate::stub::Registers;
 use hodo_isa::riscv64::asm::{Code, Reach};
 use hodo_isa::riscv64::decode::Insn;
@@ -395,7 +393,7 @@ pub fn registers_through(through: Through) -> Registers {
 ///
 /// # Errors
 /// Why there can be none.
-pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
+pub fn window(code: &[u8], addr: u64) -> Result<Window, NoWindow> {
     let mut end = addr;
     let mut dead = Vec::new();
     let mut free = FREE;
@@ -405,23 +403,23 @@ pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
             break;
         }
         if insn.flow() != Flow::Next || insn.kind == Kind::Ecall {
-            return Err("a branch in its first eight bytes".to_owned());
+            return Err(NoWindow::Branch(JUMP));
         }
         dead.push((insn.addr, free));
         free &= !insn.general().1;
         end = insn.end();
     }
     if end < addr + JUMP {
-        return Err("it is shorter than eight bytes".to_owned());
+        return Err(NoWindow::Short(JUMP));
     }
     let into = Sweep::new(code, addr).any(|scanned| match scanned.flow {
         Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => addr < to && to < end,
         _ => false,
     });
     if into {
-        return Err("a branch into its first eight bytes".to_owned());
+        return Err(NoWindow::BranchInto(JUMP));
     }
-    let back = choose(free).ok_or("no register is free after its first eight bytes")?;
+    let back = choose(free).ok_or(NoWindow::NoRegister(JUMP))?;
     Ok(Window {
         end,
         via: Via::Free(LINK),

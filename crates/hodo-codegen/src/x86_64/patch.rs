@@ -1,14 +1,12 @@
 //! What leads from code to an island and back: jumps, and bytes that stand for them.
 
-use alloc::borrow::ToOwned;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::frames::RETURN_POINT;
 use super::masm::{Masm, address, label};
 use super::stub::Body;
-pub use crate::patch::{Displaced, Leaving, Through, Window};
+pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};
 use crate::stub::Registers;
 use hodo_isa::Via;
 use hodo_isa::code::Flow;
@@ -199,26 +197,26 @@ pub fn registers_through(_: Through) -> Registers {
 ///
 /// # Errors
 /// Why there can be none.
-pub fn window(code: &[u8], addr: u64) -> Result<Window, String> {
+pub fn window(code: &[u8], addr: u64) -> Result<Window, NoWindow> {
     let mut end = addr;
     for insn in Sweep::new(code, addr) {
         if end >= addr + JUMP {
             break;
         }
         if insn.flow != Flow::Next {
-            return Err("a branch in its first five bytes".to_owned());
+            return Err(NoWindow::Branch(JUMP));
         }
         end = insn.addr + u64::from(insn.len);
     }
     if end < addr + JUMP {
-        return Err("it is shorter than five bytes".to_owned());
+        return Err(NoWindow::Short(JUMP));
     }
     let into = Sweep::new(code, addr).any(|insn| match insn.flow {
         Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => addr < to && to < end,
         _ => false,
     });
     if into {
-        return Err("a branch into its first five bytes".to_owned());
+        return Err(NoWindow::BranchInto(JUMP));
     }
     Ok(Window {
         end,

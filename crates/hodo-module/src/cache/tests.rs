@@ -12,7 +12,7 @@ fn planned() -> (Plan, Vec<u8>) {
     };
     let mut plan = hodo_plan::plan(&image.path, &image.bytes, &options).expect("a plan");
     plan.functions.truncate(300);
-    plan.functions[10].outcome = Err("it is empty".to_owned());
+    plan.functions[10].outcome = Err("it is empty".into());
     let asked = Asked::Functions {
         functions: true,
         libcalls: false,

@@ -177,7 +177,7 @@ impl Tracer<'_> {
         while let Some((changes, answer)) = self.control.as_ref().and_then(Control::next) {
             let done = self.change(&changes);
             // Whoever has gone gets none.
-            let _ = answer.try_send(done.map_err(|error| format!("{error:#}")));
+            let _ = answer.try_send(done);
         }
         Ok(())
     }

@@ -84,6 +84,11 @@ pub fn debug_file(
     })
 }
 
+/// The file that holds a part of some debugging information is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("a part of it is in {}, which does not exist", .0.display())]
+pub struct Missing(PathBuf);
+
 /// Returns the contents of the file with what several separate files have in common (`.gnu_debugaltlink`, made by dwz).
 ///
 /// # Errors
@@ -92,7 +97,7 @@ pub fn shared_file(
     path: &Path,
     bytes: &[u8],
     roots: &[PathBuf],
-) -> Result<Option<Vec<u8>>, String> {
+) -> Result<Option<Vec<u8>>, Missing> {
     let Some(Ok(Some((name, id)))) = parse(bytes).map(|file| {
         let link = file.gnu_debugaltlink();
         link.map(|link| link.map(|(name, id)| (OsStr::from_bytes(name).to_owned(), id.to_vec())))
@@ -112,10 +117,7 @@ pub fn shared_file(
             return Ok(Some(content));
         }
     }
-    Err(format!(
-        "a part of it is in {}, which does not exist",
-        name.display()
-    ))
+    Err(Missing(name.into()))
 }
 
 /// Computes the checksum in `.gnu_debuglink`: CRC-32 (IEEE 802.3).
