@@ -164,7 +164,7 @@ impl Probes {
             info: id | record::ENTRY << record::KIND_SHIFT,
             payload: record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT,
             timed: self.timed,
-            rdpid: self.rdpid,
+            rdpid: crate::has_rdpid(),
             values,
         })
     }
@@ -199,7 +199,7 @@ impl Probes {
         Arguments {
             known: &fetched.known,
             types: &fetched.types,
-            rdpid: self.rdpid,
+            rdpid: crate::has_rdpid(),
         }
     }
 }

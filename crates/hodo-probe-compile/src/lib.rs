@@ -36,6 +36,7 @@ mod wanted;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 use hodo_codegen::native::detour::{Action, When};
@@ -124,7 +125,6 @@ pub struct Probes {
     pub counts: Counts,
     switches: Switches,
     histograms: Histograms,
-    rdpid: bool,
     timed: bool,
     /// Functions are traced, too.
     calls: bool,
@@ -134,6 +134,16 @@ pub struct Probes {
     names: Range<usize>,
     /// Events that are found by patterns.
     events: Events,
+}
+
+/// Whether the machine has the instruction `rdpid`. It is asked when a probe first needs it: the kernel takes its time
+/// over the answer.
+fn has_rdpid() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        std::fs::read_to_string("/proc/cpuinfo")
+            .is_ok_and(|text| text.split_whitespace().any(|word| word == "rdpid"))
+    })
 }
 
 impl Probes {
@@ -147,8 +157,6 @@ impl Probes {
             possible(&definition).with_context(|| format!("the probe {text:?}"))?;
             definitions.push(definition);
         }
-        let rdpid = std::fs::read_to_string("/proc/cpuinfo")
-            .is_ok_and(|text| text.split_whitespace().any(|word| word == "rdpid"));
         let mut histograms = Histograms::default();
         for (index, definition) in definitions.iter().enumerate() {
             let context = || format!("the probe {:?}", texts[index]);
@@ -161,7 +169,7 @@ impl Probes {
             let arguments = Arguments {
                 known: &fetched.known,
                 types: &fetched.types,
-                rdpid,
+                rdpid: has_rdpid(),
             };
             histograms
                 .add(index, definition, Some(&arguments))
@@ -175,7 +183,6 @@ impl Probes {
             texts: texts.to_vec(),
             definitions,
             counts: Counts::default(),
-            rdpid,
             timed,
             calls: false,
             syscalls: None,

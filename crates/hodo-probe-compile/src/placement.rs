@@ -112,7 +112,7 @@ impl Probes {
         let arguments = Arguments {
             known: &fetched.known,
             types: &fetched.types,
-            rdpid: self.rdpid,
+            rdpid: crate::has_rdpid(),
         };
         self.histograms.look(index, &resolved, &arguments)?;
         Ok(resolved)

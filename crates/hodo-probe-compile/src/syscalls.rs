@@ -151,7 +151,7 @@ impl Probes {
         let table = std::mem::take(&mut syscalls.table);
         let events = SyscallEvents {
             ids,
-            rdpid: self.rdpid,
+            rdpid: crate::has_rdpid(),
             table,
         };
         Ok(Some(Rc::clone(syscalls.events.insert(Rc::new(events)))))
