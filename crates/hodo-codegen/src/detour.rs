@@ -19,7 +19,7 @@ pub use hist::{HEAD, Histogram, Key, Part, Words};
 pub use text::{Atom, Text, cut};
 
 use hodo_isa::Via;
-use hodo_isa::track::Row;
+use hodo_isa::cfa::Row;
 
 /// Words of the stack that [`Fetch::Stack`] looks at, at most.
 pub const PACKED_WORDS: usize = 1024;

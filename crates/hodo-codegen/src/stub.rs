@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use hodo_isa::Via;
-use hodo_isa::track::Row;
+use hodo_isa::cfa::Row;
 
 /// Offsets into the thread control block and bits of a record, given by the trace format.
 #[derive(Debug, Clone, Copy, Default)]

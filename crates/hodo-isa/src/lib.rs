@@ -4,7 +4,7 @@
 //! The modules of the sets have the same names: `scan` finds branches and addresses in code, `steps` what a planner of
 //! probes has to know of each instruction, `entry` what a function does with its return address, `origin` where jumps
 //! through registers lead. `text` writes instructions for people, `relocate` moves them, `simulate` does on saved
-//! registers what some of them do, and `track` follows the frame. `asm` writes instructions, with the labels of
+//! registers what some of them do, and `cfa` follows the frame. `asm` writes instructions, with the labels of
 //! [`buffer`]. What RISC-V and AArch64 share is in [`linked`], [`relocate`] and `sequences`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,12 +17,12 @@ extern crate std;
 pub mod aarch64;
 pub mod branch;
 pub mod buffer;
+pub mod cfa;
 pub mod code;
 pub mod linked;
 pub mod relocate;
 pub mod riscv64;
 mod sequences;
-pub mod track;
 pub mod x86_64;
 
 /// The instruction set that this is built for, which is that of the processes that it can trace.

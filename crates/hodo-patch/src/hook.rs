@@ -7,7 +7,7 @@ pub use hodo_codegen::native::hooks::{LimitCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{Leaving, displace, jump, window};
 use hodo_isa::Via;
-use hodo_isa::native::track::{self, State};
+use hodo_isa::native::cfa::{self, State};
 
 use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
 
@@ -86,7 +86,7 @@ impl Island {
         out.raw(&moved.body.bytes);
         let offset = (at - self.start()) as usize;
         fill(&mut self.code, offset);
-        self.rows = track::code_rows(&bytes, at, &[(0, State::ENTRY)]);
+        self.rows = cfa::code_rows(&bytes, at, &[(0, State::ENTRY)]);
         for row in &mut self.rows {
             row.at += offset as u32;
         }
@@ -108,7 +108,7 @@ impl Island {
         let at = self.end().next_multiple_of(16);
         let offset = (at - self.start()) as usize;
         fill(&mut self.code, offset);
-        self.rows = track::code_rows(agent.code, at, &[(0, State::ENTRY)]);
+        self.rows = cfa::code_rows(agent.code, at, &[(0, State::ENTRY)]);
         for row in &mut self.rows {
             row.at += offset as u32;
         }

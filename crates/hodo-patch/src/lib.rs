@@ -36,8 +36,8 @@ use hodo_codegen::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_
 use hodo_codegen::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_codegen::patch::{Leaving, dead};
 use hodo_isa::Via;
+use hodo_isa::native::cfa::Row;
 use hodo_isa::native::relocate::RelocateError;
-use hodo_isa::native::track::Row;
 use hodo_plan::model::{EntryOnlyReason, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{
     BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, record, tcb,

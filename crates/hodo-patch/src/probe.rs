@@ -12,7 +12,7 @@ use hodo_codegen::native::patch::{before_stub, way_to_call};
 use hodo_codegen::native::stub::{Body, Records};
 use hodo_isa::Via;
 use hodo_isa::code::{Flow, Insn};
-use hodo_isa::native::track::{Row, Rule};
+use hodo_isa::native::cfa::{Row, Rule};
 use hodo_plan::model::SitePlan;
 
 use crate::open_site::Later;

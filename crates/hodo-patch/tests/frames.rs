@@ -11,8 +11,8 @@ use gimli::{
 use hodo_codegen::native::frames::{self, GROUP};
 use hodo_codegen::native::masm::Masm;
 use hodo_codegen::native::stub::{Body, Records, Registers, Runtime, Scope, emit_stub};
+use hodo_isa::native::cfa::Row;
 use hodo_isa::native::relocate::relocate_mapped;
-use hodo_isa::native::track::Row;
 use hodo_patch::{Island, Used, layout};
 use hodo_trace::format::SHADOW_DISTANCE;
 use iced_x86::{

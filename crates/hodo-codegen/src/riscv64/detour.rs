@@ -25,12 +25,12 @@ use crate::stub::{Layout, Runtime};
 pub use block::size;
 use frame::{Frame, Regs};
 use hodo_isa::Via;
+use hodo_isa::cfa::{Row, Rule};
 pub use hodo_isa::riscv64::asm::SYSTEM_CALL;
 use hodo_isa::riscv64::asm::{Code, OutOfRange};
 use hodo_isa::riscv64::isa::options;
 use hodo_isa::riscv64::regs::{SP, TP, ZERO};
 use hodo_isa::riscv64::relocate::{EXIT, Relocated, relocate_apart};
-use hodo_isa::track::{Row, Rule};
 use syscall::without_syscalls;
 
 /// Slow paths, emitted after the hot code.

@@ -22,12 +22,12 @@ pub use crate::frames::{Frames, GROUP, header, table_room};
 use crate::frames::{advance, entry, fde, uleb};
 
 use hodo_isa::riscv64::asm::fill;
+use hodo_isa::riscv64::cfa::{CALLEE_SAVED, Row, Rule};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::operand::imm_i;
 use hodo_isa::riscv64::encode::{OP, OP_IMM, i, r};
 use hodo_isa::riscv64::regs::{RA, SP, T0, ZERO};
 use hodo_isa::riscv64::scan::Sweep;
-use hodo_isa::riscv64::track::{CALLEE_SAVED, Row, Rule};
 
 /// Bytes of a unit of code in tables.
 const UNIT: u32 = 2;

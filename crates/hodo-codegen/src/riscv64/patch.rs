@@ -7,6 +7,7 @@ use super::stub::Body;
 pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};
 use crate::stub::Registers;
 use hodo_isa::riscv64::asm::{Code, Reach};
+use hodo_isa::riscv64::cfa::{Row, Rule, State, Step, Then, add_row, pushed, rows};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::Kind;
 use hodo_isa::riscv64::encode::c_j;
@@ -15,7 +16,6 @@ use hodo_isa::riscv64::regs::KEPT;
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 use hodo_isa::riscv64::relocate::{EXIT, Options, RelocateError, Relocated, choose, relocate};
 use hodo_isa::riscv64::scan::{Flow, Scanned, Sweep};
-use hodo_isa::riscv64::track::{Row, Rule, State, Step, Then, add_row, pushed, rows};
 use hodo_isa::riscv64::{FAR, JUMP, KEEP, Riscv64};
 use hodo_isa::{InstructionSet, Via};
 

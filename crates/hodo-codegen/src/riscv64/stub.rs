@@ -48,7 +48,7 @@ use core::ops::Range;
 
 pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope};
 use hodo_isa::Via;
-use hodo_isa::track::{Row, Rule};
+use hodo_isa::cfa::{Row, Rule};
 
 use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::encode::{LOAD, i};

@@ -16,8 +16,8 @@
 pub use crate::frames::{Frames, GROUP, header, table_room};
 use crate::frames::{advance, entry, fde, uleb};
 use alloc::vec::Vec;
-use hodo_isa::track::SAVED;
-use hodo_isa::x86_64::track::{CALLEE_SAVED, RSP, Row, Rule, State, code_rows};
+use hodo_isa::cfa::SAVED;
+use hodo_isa::x86_64::cfa::{CALLEE_SAVED, RSP, Row, Rule, State, code_rows};
 
 /// The second to fifth byte of the instruction to which bodies return: `lea rsp, [rsp-8]`.
 pub const RETURN_POINT: [u8; 4] = [0x8D, 0x64, 0x24, 0xF8];

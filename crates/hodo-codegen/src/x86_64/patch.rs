@@ -10,9 +10,9 @@ pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};
 use crate::stub::Registers;
 use hodo_isa::Via;
 use hodo_isa::code::Flow;
+use hodo_isa::x86_64::cfa::{Row, pushed};
 use hodo_isa::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_isa::x86_64::scan::Sweep;
-use hodo_isa::x86_64::track::{Row, pushed};
 use hodo_isa::x86_64::{JUMP, asm};
 
 /// A breakpoint.

@@ -17,8 +17,8 @@ use core::ops::Range;
 use super::frames::RETURN_POINT;
 use super::masm::*;
 pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope};
-use hodo_isa::track::SAVED;
-use hodo_isa::x86_64::track::{self, Row, Rule, pushed};
+use hodo_isa::cfa::SAVED;
+use hodo_isa::x86_64::cfa::{self, Row, Rule, pushed};
 pub use template::Templates;
 
 /// In a record, the upper of the two bits of the kind, which is set in tail calls.
@@ -353,7 +353,7 @@ impl Writer<'_, '_> {
         let mut below = [0; SAVED];
         below[0] = 5;
         let saved = Rule::Frame {
-            base: track::RSP,
+            base: cfa::RSP,
             offset: S_NOW + 8,
             saved: below,
         };

@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 use core::borrow::Borrow;
 
 use super::LEN;
+use super::cfa::State;
 use super::decode::{Insn, Kind};
 use super::regs::{FLAGS, FRAME, LINK, SP, STACK, Set, VOLATILE, ZERO, general};
 use super::scan::{self, Flow, Scanned, Sweep};
-use super::track::State;
 use crate::code::{EntryFacts, LinkUse, Slot};
 
 /// Looks at no more instructions than this.

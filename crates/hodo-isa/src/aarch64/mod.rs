@@ -12,6 +12,7 @@ pub const JUMP: u64 = 4;
 /// How far that leads in both directions; forwards one instruction less.
 pub const JUMP_REACH: u64 = 1 << 27;
 
+pub mod cfa;
 pub mod decode;
 pub mod effects;
 pub mod encode;
@@ -24,7 +25,6 @@ pub mod scan;
 pub mod simulate;
 pub mod steps;
 mod text;
-pub mod track;
 
 pub use decode::{Insn, Kind};
 pub use isa::Aarch64;

@@ -3,12 +3,12 @@
 use alloc::vec::Vec;
 use core::borrow::Borrow;
 
+use super::cfa::State;
 use super::decode::Insn;
 use super::decode::Kind;
 use super::decode::operand::imm_i;
 use super::regs::{RA, SP, ZERO};
 use super::scan::{Flow, Scanned, Sweep};
-use super::track::State;
 use crate::code::{EntryFacts, LinkUse, Slot};
 
 /// Looks at no more instructions than this.

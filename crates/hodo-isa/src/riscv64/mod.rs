@@ -16,6 +16,7 @@ pub const KEEP: u64 = crate::Via::TAKE;
 pub const FAR: u64 = 10;
 
 pub mod asm;
+pub mod cfa;
 pub mod decode;
 pub mod encode;
 pub mod entry;
@@ -29,7 +30,6 @@ pub mod scan;
 pub mod simulate;
 pub mod steps;
 mod text;
-pub mod track;
 
 pub use decode::{Kind, Pattern};
 pub use isa::Riscv64;

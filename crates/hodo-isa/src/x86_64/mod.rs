@@ -4,6 +4,7 @@
 pub const JUMP: u64 = 5;
 
 pub mod asm;
+pub mod cfa;
 pub mod entry;
 pub mod interpret;
 pub mod isa;
@@ -13,7 +14,6 @@ pub mod scan;
 pub mod simulate;
 pub mod steps;
 mod text;
-pub mod track;
 pub mod vectors;
 
 pub use isa::X86_64;

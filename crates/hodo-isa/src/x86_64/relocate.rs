@@ -4,8 +4,8 @@
 //! the addresses, so stubs can be laid out before their places are known.
 
 use super::asm::{self, DWORD, RSP, fill, mem};
+use super::cfa::{self, Row, State, Step, Then};
 use super::scan::is_nop;
-use super::track::{self, Row, State, Step, Then};
 pub use crate::relocate::Moved;
 use alloc::vec::Vec;
 use core::fmt;
@@ -529,7 +529,7 @@ fn frame_rows(pieces: &[Piece], len: usize) -> Vec<Row> {
             },
         })
         .collect();
-    track::rows(&steps, len as u32, &[(0, State::ENTRY)])
+    cfa::rows(&steps, len as u32, &[(0, State::ENTRY)])
 }
 
 /// Offset of the opcode after legacy and REX prefixes.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::{Cold, DetourError, Probe, When, emit_probe};
 use crate::x86_64::masm::*;
 use crate::x86_64::stub::{Layout, Runtime, pop_scratch, push_scratch};
-use hodo_isa::x86_64::track::{Row, Rule, State, code_rows};
+use hodo_isa::x86_64::cfa::{Row, Rule, State, code_rows};
 
 /// Code of which the frames are found by following what it does to the stack pointer.
 struct Followed {

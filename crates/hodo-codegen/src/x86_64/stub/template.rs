@@ -197,7 +197,7 @@ fn moved(rows: &[Row], by: u32) -> impl Iterator<Item = Row> {
 mod tests {
     use super::*;
     use crate::stub::Scope;
-    use hodo_isa::x86_64::track::pushed;
+    use hodo_isa::x86_64::cfa::pushed;
 
     fn layout() -> Layout {
         Layout {

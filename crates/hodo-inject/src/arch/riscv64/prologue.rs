@@ -1,7 +1,7 @@
 //! Frames of functions without unwind tables, read from their code: most C on RISC-V is compiled without tables.
 
+use hodo_isa::riscv64::cfa::{Row, Rule, function_rows};
 use hodo_isa::riscv64::regs::SP;
-use hodo_isa::riscv64::track::{Row, Rule, function_rows};
 
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;

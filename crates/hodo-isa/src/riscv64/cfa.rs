@@ -5,8 +5,8 @@
 
 use alloc::vec::Vec;
 
-use crate::track::SAVED;
-pub use crate::track::{Row, Rule};
+use crate::cfa::SAVED;
+pub use crate::cfa::{Row, Rule};
 
 use super::decode::Insn;
 use super::decode::Kind;

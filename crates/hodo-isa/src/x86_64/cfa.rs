@@ -3,8 +3,8 @@
 //! Starts where the return address is on top of the stack and follows what moves the stack pointer or saves registers
 //! that belong to the caller. What it cannot follow it calls unknown.
 
-use crate::track::SAVED;
-pub use crate::track::{Row, Rule};
+use crate::cfa::SAVED;
+pub use crate::cfa::{Row, Rule};
 use alloc::vec::Vec;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
