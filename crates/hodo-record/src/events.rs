@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -167,8 +168,9 @@ impl Events {
         };
         events.read_singly(CONTROL_SIZE + SMALL_TRACE * CHUNK_SIZE);
         // The bucket has to be there when the disk is full.
-        for at in (BUCKET..CONTROL_SIZE).step_by(PAGE) {
-            events.file.write_all_at(&[0], at)?;
+        if !events.allocate(BUCKET, CONTROL_SIZE - BUCKET)? {
+            let zeros = vec![0; (CONTROL_SIZE - BUCKET) as usize];
+            events.file.write_all_at(&zeros, BUCKET)?;
         }
         events.put_u64(file_header::MAX_CHUNKS, MOST);
         events.put_u64(file_header::MAGIC, u64::from_le_bytes(FILE_MAGIC));
@@ -302,6 +304,27 @@ impl Events {
         owner::give_up(self.u32_at(file_header::OWNER));
     }
 
+    /// Gives a part of the file its place on the disk, and leaves what it contains. Returns `false` if the file system
+    /// cannot do that.
+    ///
+    /// One byte in each page is not enough: file systems may have smaller blocks (1 KiB on a small ext4). A store to a
+    /// page of which one block has no place is a SIGBUS when the disk is full.
+    fn allocate(&self, at: u64, len: u64) -> io::Result<bool> {
+        let (at, len) = (at.cast_signed(), len.cast_signed());
+        loop {
+            // SAFETY: the call takes numbers, and the file is open.
+            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, at, len) } == 0 {
+                return Ok(true);
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(false),
+                _ => return Err(error),
+            }
+        }
+    }
+
     /// Gives a thread control block its place on the disk, so that it can be filled.
     ///
     /// # Errors
@@ -309,7 +332,7 @@ impl Events {
     pub fn reserve_tcb(&self, number: u64) -> io::Result<()> {
         // A page holds some. The first of them has it made, with a byte that is 0 in all blocks that nobody has used.
         let at = number * tcb::SIZE;
-        if at.is_multiple_of(PAGE as u64) {
+        if at.is_multiple_of(PAGE as u64) && !self.allocate(at, PAGE as u64)? {
             self.file.write_all_at(&[0], at)?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use hodo_tests::{
-    Ended, Kind, Run, Trace, Traced, build, build_with, has_tool, is_root, needs, scratch,
+    Ended, Kind, Outcome, Run, Trace, Traced, build, build_with, has_tool, is_root, needs, scratch,
 };
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
@@ -65,6 +65,11 @@ fn another_root_directory_and_another_user() {
 /// Runs in a mount namespace where `disk`, in the test's directory, is a disk of this many KiB. Afterwards the trace is
 /// in `kept`.
 fn on_a_small_disk(run: Run, size: u32) -> Run {
+    on_a_disk(run, &format!("mount -t tmpfs -o size={size}k none"))
+}
+
+/// The same with a disk that a command mounts.
+fn on_a_disk(run: Run, mount: &str) -> Run {
     let place = run.place().to_owned();
     std::fs::create_dir_all(place.join("disk")).expect("a directory can be made");
     let disk = place.join("disk").display().to_string();
@@ -75,7 +80,7 @@ fn on_a_small_disk(run: Run, size: u32) -> Run {
         "sh".to_owned(),
         "-c".to_owned(),
         format!(
-            "mount -t tmpfs -o size={size}k none {disk} && {{ \"$@\"; status=$?; cp -r --sparse=always {disk}/data {kept}; \
+            "{mount} {disk} && {{ \"$@\"; status=$?; cp -r --sparse=always {disk}/data {kept}; \
              rm -rf {disk}/data; exit $status; }}"
         ),
         "sh".to_owned(),
@@ -98,7 +103,11 @@ fn fill_the_disk(
     function: &str,
 ) -> (u64, u64) {
     let alone = run(&format!("{test}-alone")).alone();
-    let run = on_a_small_disk(run(test), 1024);
+    fill(alone, on_a_small_disk(run(test), 1024), options, function)
+}
+
+/// The same with what the program does alone, and a run on some disk.
+fn fill(alone: Outcome, run: Run, options: &[&str], function: &str) -> (u64, u64) {
     let Traced {
         outcome, remarks, ..
     } = run.traced(options);
@@ -130,6 +139,35 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
             );
         }
     }
+}
+
+/// Each record is a fault if a page in which they go round has no place on the disk: the program would take many minutes.
+#[test]
+fn a_full_disk_with_small_blocks_does_not_slow_the_program() {
+    const MOUNTS: &str = "mke2fs -q -t ext4 -b 1024 /tmp/disk && mount -o loop /tmp/disk /mnt";
+    let tried = std::process::Command::new("unshare")
+        .args(["-m", "sh", "-c"])
+        .arg(format!(
+            "mount -t tmpfs none /tmp && truncate -s 24M /tmp/disk && PATH=$PATH:/usr/sbin && {MOUNTS}"
+        ))
+        .output();
+    needs!(
+        can_mount() && tried.is_ok_and(|tried| tried.status.success()),
+        "mounting a disk with small blocks needs root, mke2fs, and loop devices"
+    );
+    let program = build("many_calls.c", Kind::Pie, &[]);
+    let run = |name: &str| Run::new(name, &program).args(["40000000"]);
+    let alone = run("full_disk-small_blocks-alone").alone();
+    let run = run("full_disk-small_blocks");
+    let image = run.place().join("image").display().to_string();
+    let mount = format!(
+        "truncate -s 24M {image} && PATH=$PATH:/usr/sbin mke2fs -q -t ext4 -b 1024 {image} && mount -o loop {image}"
+    );
+    let (seen, lost) = fill(alone, on_a_disk(run, &mount), &[], "leaf");
+    assert!(
+        seen > 100_000 && seen + lost >= 40_000_000,
+        "{seen} seen, {lost} lost"
+    );
 }
 
 #[test]
