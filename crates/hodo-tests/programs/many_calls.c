@@ -1,4 +1,4 @@
-// Calls a small function as often as it is told.
+// Calls a small function as many times as its argument says.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -266,7 +266,7 @@ fn shells_outlive_hodo() {
     }
 }
 
-/// Kills hodo while signals come in its code in the target: so many times, `step` apart.
+/// Kills hodo `times` times, at moments `step` apart, while signals arrive in its code in the target.
 fn in_storms(name: &str, times: u32, step: Duration) {
     let program = build("killed_in_storms.c", Kind::Pie, &[]);
     for number in 0..times {

@@ -14,21 +14,14 @@ use iced_x86::{
 
 use super::relocate::is_narrow;
 use super::scan::is_nop;
-use super::simulate::{Fault, Memory, holds};
+use super::simulate::{CARRY, Fault, Memory, OVERFLOW, PARITY, RCX, RSP, SIGN, ZERO, holds};
 
 use arithmetic::{Outcome, Width};
 
 const RAX: usize = 0;
-const RCX: usize = 1;
 const RDX: usize = 2;
-const RSP: usize = 4;
 
-const CARRY: u64 = 1;
-const PARITY: u64 = 1 << 2;
 const ADJUST: u64 = 1 << 4;
-const ZERO: u64 = 1 << 6;
-const SIGN: u64 = 1 << 7;
-const OVERFLOW: u64 = 1 << 11;
 /// The flags that arithmetic changes.
 const STATUS: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
 /// What `lahf` reads and `sahf` writes.

@@ -9,14 +9,14 @@ use iced_x86::{
 use super::relocate::is_narrow;
 use super::scan::is_nop;
 
-const RSP: usize = 4;
-const RCX: usize = 1;
+pub(super) const RSP: usize = 4;
+pub(super) const RCX: usize = 1;
 
-const CARRY: u64 = 1;
-const PARITY: u64 = 1 << 2;
-const ZERO: u64 = 1 << 6;
-const SIGN: u64 = 1 << 7;
-const OVERFLOW: u64 = 1 << 11;
+pub(super) const CARRY: u64 = 1;
+pub(super) const PARITY: u64 = 1 << 2;
+pub(super) const ZERO: u64 = 1 << 6;
+pub(super) const SIGN: u64 = 1 << 7;
+pub(super) const OVERFLOW: u64 = 1 << 11;
 
 /// An access to memory that faults: the instruction has then done nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
