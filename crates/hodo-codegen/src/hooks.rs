@@ -34,3 +34,9 @@ pub enum LimitCall {
 
 pub(crate) const RLIMIT_DATA: i8 = 2;
 pub(crate) const RLIMIT_AS: i8 = 9;
+pub(crate) const SIGTRAP: i8 = 5;
+/// Where a `struct sigaction` of libc has its flags: after the handler and 128 bytes of signals. (`bits/sigaction.h` of
+/// glibc, `signal.h` of musl.)
+pub(crate) const ACTION_FLAGS: u32 = 136;
+/// `SA_SIGINFO` and `SA_ONSTACK`.
+pub(crate) const HANDLER_FLAGS: u32 = 0x4 | 0x0800_0000;

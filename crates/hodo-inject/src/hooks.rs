@@ -25,31 +25,7 @@ pub fn add(
         bias,
         code: &|range| image.at(range),
     };
-    let unwinder = image.symbols(&[
-        "_Unwind_RaiseException",
-        "_Unwind_Resume",
-        "_Unwind_Resume_or_Rethrow",
-        "_Unwind_ForcedUnwind",
-        "_Unwind_Backtrace",
-        "_Unwind_Find_FDE",
-        "_Unwind_RaiseException_Phase2",
-        "_Unwind_ForcedUnwind_Phase2",
-        "uw_frame_state_for",
-        "uw_update_context",
-        "uw_update_context_1",
-        "uw_init_context_1",
-        "uw_install_context_1",
-        "execute_cfa_program",
-        "execute_stack_op",
-    ]);
-    let in_memory = |function: &Span| Span::at(function.start.wrapping_add(bias), function.len());
-    let ranges = unwinder.iter().flatten().map(in_memory);
-    space.unwinders.extend(ranges);
-    // The first of them.
-    let entries = unwinder.iter().take(ENTRIES).flatten().map(in_memory);
-    space
-        .unwinding
-        .extend(entries.map(|function| function.start));
+    note_unwinders(image, bias, space);
     let before = patches.writes.len();
     let symbols = image.symbols(&[
         "_dl_find_object",
@@ -60,6 +36,7 @@ pub fn add(
         "setrlimit",
         "getrlimit",
         "prlimit",
+        "sigaction",
     ]);
     let range = |index: usize| symbols[index].map(Span::range);
     // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
@@ -69,6 +46,11 @@ pub fn add(
         patches.add_way(at + 1..at + arch::RETURN_ZERO.len() as u64);
         patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
     }
+    // Where it is traced itself, the program sees the handler.
+    let handler = (space.trap_handler).filter(|_| space.trap_blocks.0 != 0);
+    let action = handler
+        .zip(symbols[8])
+        .filter(|(_, function)| is_free(&patches.writes, function.start.wrapping_add(bias)));
     let mut hook = |hook: Hook, function: Range<u64>| {
         let at = function.start;
         let added = island.add_hook(hook, function, view, patches);
@@ -102,6 +84,45 @@ pub fn add(
             }
         }
     }
+    if let Some((handler, function)) = action {
+        hook(Hook::Action { ours: handler.at }, function.range());
+    }
     let hooks = patches.writes[before..].to_vec();
     patches.hooks.extend(hooks);
+}
+
+/// Notes which functions of a module unwind stacks.
+fn note_unwinders(image: &Image, bias: u64, space: &mut Space) {
+    let unwinder = image.symbols(&[
+        "_Unwind_RaiseException",
+        "_Unwind_Resume",
+        "_Unwind_Resume_or_Rethrow",
+        "_Unwind_ForcedUnwind",
+        "_Unwind_Backtrace",
+        "_Unwind_Find_FDE",
+        "_Unwind_RaiseException_Phase2",
+        "_Unwind_ForcedUnwind_Phase2",
+        "uw_frame_state_for",
+        "uw_update_context",
+        "uw_update_context_1",
+        "uw_init_context_1",
+        "uw_install_context_1",
+        "execute_cfa_program",
+        "execute_stack_op",
+    ]);
+    let in_memory = |function: &Span| Span::at(function.start.wrapping_add(bias), function.len());
+    let ranges = unwinder.iter().flatten().map(in_memory);
+    space.unwinders.extend(ranges);
+    // The first of them.
+    let entries = unwinder.iter().take(ENTRIES).flatten().map(in_memory);
+    space
+        .unwinding
+        .extend(entries.map(|function| function.start));
+}
+
+/// Is nothing else written over the beginning of a function?
+fn is_free(writes: &[(u64, Vec<u8>)], at: u64) -> bool {
+    /// No jump of a hook takes more bytes.
+    const MOST: u64 = 16;
+    !(writes.iter()).any(|(start, bytes)| *start < at + MOST && at < start + bytes.len() as u64)
 }

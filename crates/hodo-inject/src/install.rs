@@ -217,6 +217,11 @@ fn install(
             )?;
             space.watch.always |= module.probed.unwatched;
         }
+        if !patches.traps.is_empty()
+            && let Some(block) = island.add_traps(&patches.traps, space.trap_blocks.0)
+        {
+            space.trap_blocks.0 = block;
+        }
         if moment.hooks() {
             hooks::add(&file.image, file.bias, island, space, &mut patches);
             build::tell_failures(&file.image, &patches, recorder)?;
@@ -311,8 +316,9 @@ impl Installation {
 fn new_islands(memory: &Memory, maps: &[Mapping], space: &mut Space) -> [Option<Island>; 2] {
     let signals = maps::signal_return(memory, maps);
     let island = |at: Span| (!at.is_empty()).then(|| Island::new(at.start, at.len(), signals));
-    let islands = space.islands.map(island);
-    if let Some(program) = &islands[PROGRAM] {
+    let mut islands = space.islands.map(island);
+    if let Some(program) = &mut islands[PROGRAM] {
+        space.trap_handler = program.add_trap_handler();
         space.syscall = program.syscall();
         space.ret = program.ret();
     }

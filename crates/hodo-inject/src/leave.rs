@@ -27,6 +27,7 @@ use crate::limits;
 use crate::site_writer;
 use crate::space::{Moved, SharedSpace, Space};
 use crate::step_out::{run_ahead, stepping, steps_until};
+use crate::trap_handler;
 use returns::Process;
 use unwinders::Unwinders;
 
@@ -420,6 +421,7 @@ pub fn unmap(
     space: &mut Space,
 ) -> Result<bool> {
     let calls = Syscalls::begin_anywhere(thread, memory, maps)?;
+    trap_handler::take_back(&calls, memory, space)?;
     let mut failed = 0;
     for region in space.regions(memory) {
         if region != space.ledger.region() {

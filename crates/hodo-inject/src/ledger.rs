@@ -27,7 +27,7 @@ use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
 const MAGIC: [u8; 16] = *b"\x7fhodo's ledger\r\n";
 /// What the entries look like. A change of [`entry`] or of what they mean takes another number.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Address space for it. What it has of memory is what was written.
 const SIZE: u64 = 512 << 20;
 /// The same where address space is scarce.

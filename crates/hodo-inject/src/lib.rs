@@ -26,5 +26,6 @@ pub mod space;
 pub mod step_out;
 mod stubs;
 mod trampolines;
+pub mod trap_handler;
 mod unsupported;
 pub mod untimed;

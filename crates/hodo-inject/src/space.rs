@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_abi::Span;
-use hodo_patch::{Announcement, Copies, Lead, Patches, Raise, Used};
+use hodo_patch::{Announcement, Copies, Lead, Patches, Raise, TrapHandler, Used};
 use hodo_trace::format::SHADOW_DISTANCE;
 
 use crate::arch::{self, WAIT};
@@ -102,6 +102,10 @@ pub struct Space {
     pub(crate) shadows: [Span; 2],
     /// Breakpoints and the stubs that they stand for.
     pub(crate) traps: HashMap<u64, u64>,
+    /// The handler by which threads come past them if hodo is killed.
+    pub(crate) trap_handler: Option<TrapHandler>,
+    /// The newest block of addresses that is made for it, and the one that it knows of; 0: none.
+    pub(crate) trap_blocks: (u64, u64),
     /// Our instructions that read what may not be there, and where to go on then.
     pub(crate) faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.

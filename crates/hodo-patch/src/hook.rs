@@ -38,6 +38,11 @@ pub enum Hook {
     },
     /// `setrlimit`, `getrlimit` or `prlimit` of any libc.
     Limits(LimitCall, Raise),
+    /// `sigaction` of any libc.
+    Action {
+        /// The handler of SIGTRAP that the program is not to see: see [`TrapHandler`].
+        ours: u64,
+    },
 }
 
 impl Island {
@@ -71,6 +76,7 @@ impl Island {
             Hook::IteratePhdr => hooks::iterate_phdr(&mut out, &layout(), island),
             Hook::Backtrace { get_ip } => hooks::backtrace(&mut out, &layout(), get_ip),
             Hook::Limits(call, extra) => hooks::limits(&mut out, call, extra),
+            Hook::Action { ours } => hooks::action(&mut out, ours),
         }
         let resume = window.end.wrapping_add(image.bias);
         let dead = |at: u64| window.dead(at.wrapping_sub(image.bias));

@@ -17,6 +17,7 @@ mod refusal;
 mod site_writer;
 mod stack;
 mod syscalls;
+mod trap_handler;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -28,6 +29,7 @@ pub use probe::{Probe, Region};
 pub use refusal::Refusal;
 pub use stack::packs_stacks;
 pub use syscalls::SyscallEvents;
+pub use trap_handler::TrapHandler;
 
 use hodo_abi::Span;
 use hodo_codegen::native::frames::{self, Frames};

@@ -220,6 +220,18 @@ impl Syscalls {
         Ok(self.call(libc::SYS_close, arguments)? == 0)
     }
 
+    /// Gives a signal the action that the kernel's `struct sigaction` at `new` has, and writes what it was to `old`; 0 is
+    /// neither. Returns whether the kernel did.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn sigaction(&self, signal: i32, new: TargetAddr, old: TargetAddr) -> Result<bool> {
+        /// Bytes of the kernel's signal mask.
+        const MASK: u64 = 8;
+        let arguments = [signal as u64, new.0, old.0, MASK, 0, 0];
+        Ok(self.call(libc::SYS_rt_sigaction, arguments)? == 0)
+    }
+
     /// The number of the thread's process, as that sees it.
     ///
     /// # Errors

@@ -34,6 +34,8 @@ pub use calls::{Call, Syscalls, syscall_place};
 pub use memory::Memory;
 pub use request::{SUSPEND_SECCOMP, interrupt, is_gone, seize, send};
 pub use run::let_go;
-pub use status::{call_of, comm, has_signal, is_caught, is_confined, is_first, pending, status};
+pub use status::{
+    call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, pending, status,
+};
 pub use stopped::{Report, Stopped};
 pub use target::{Mapped, TargetAddr, TargetFd};

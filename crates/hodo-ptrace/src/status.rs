@@ -60,6 +60,11 @@ pub fn is_caught(tid: i32, signal: i32) -> bool {
     1 << (signal - 1) & mask(tid, "SigCgt:") != 0
 }
 
+/// Whether a process ignores a signal that it could have a handler for.
+pub fn is_ignored(tid: i32, signal: i32) -> bool {
+    1 << (signal - 1) & mask(tid, "SigIgn:") != 0
+}
+
 /// Whether a process is the first of its PID namespace, to which signals do nothing that it has no handler for.
 pub fn is_first(tid: i32) -> bool {
     let process = process_of(tid).unwrap_or(tid);

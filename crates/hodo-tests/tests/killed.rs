@@ -1,7 +1,7 @@
 //! hodo is killed at some moment. The program that it has started, or is attached to, continues and ends as it would
 //! alone.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -281,6 +281,83 @@ fn in_storms(name: &str, times: u32, step: Duration) {
 #[test]
 fn programs_in_a_storm_of_signals_outlive_hodo() {
     in_storms("killed_in_storms", 12, Duration::from_micros(13_300));
+}
+
+/// A program with functions that need a breakpoint, whose own SIGTRAP still ends it.
+fn with_traps() -> std::path::PathBuf {
+    build("killed_at_traps.c", Kind::Fixed, &["-pthread"])
+}
+
+/// How a program ends whose recorder was killed: see `killed_at_traps.c`.
+fn at_traps(name: &str, argument: &str, status: i32) {
+    let place = scratch(name);
+    // SAFETY: prctl takes numbers only.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    let program = with_traps();
+    let mut hodo = Command::new(hodo())
+        .args(arguments(RECORD, path(&program), &place))
+        .args(["--", path(&program), argument])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("hodo can be run");
+    let input = hodo.stdin.take();
+    let mut output = BufReader::new(hodo.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "begun\n");
+    kill(hodo.id().cast_signed());
+    hodo.wait().expect("its end");
+    drop(input);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).expect("its output");
+    let mut end = 0;
+    // SAFETY: waitpid writes one int.
+    while unsafe { libc::waitpid(-1, &raw mut end, libc::__WALL) } != -1 {}
+    assert_eq!(
+        (rest.as_str(), end & 0x7F),
+        ("wrong: 0\n", status),
+        "{argument}"
+    );
+    let _ = std::fs::remove_dir_all(place);
+}
+
+/// Functions that need a breakpoint do not end a program that nobody traces any more. What ends it alone still does.
+#[test]
+fn programs_with_traps_outlive_hodo() {
+    at_traps("killed_at_traps", "goes_on", 0);
+    at_traps("killed_meets_traps", "meets", libc::SIGTRAP);
+    at_traps("killed_sends_traps", "sends", libc::SIGTRAP);
+}
+
+/// The same if hodo was attached; and after `hodo detach`, the action is the default one again.
+#[test]
+fn attached_programs_with_traps_outlive_hodo() {
+    let program = with_traps();
+    for argument in ["goes_on", "detached"] {
+        let place = scratch("killed_attached_to_traps");
+        let target = Target::start_with(&program, &[argument]);
+        let hodo = Command::new(hodo())
+            .args(arguments(RECORD, path(&program), &place))
+            .args(["-p", &target.pid().to_string()])
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("hodo can be run");
+        target.is_changed(&program);
+        std::thread::sleep(Duration::from_millis(50));
+        kill_hodo(hodo, 0, Moment::Time(Duration::ZERO));
+        if argument == "detached" {
+            let pid = target.pid().to_string();
+            let detach = Command::new(hodo_tests::hodo())
+                .args(["detach", &pid])
+                .output();
+            assert!(detach.expect("hodo can be run").status.success());
+        }
+        target.ends("wrong: 0\n");
+        let _ = std::fs::remove_dir_all(place);
+    }
 }
 
 /// By hand, as the next one.

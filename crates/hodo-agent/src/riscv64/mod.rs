@@ -5,7 +5,9 @@ mod macros;
 mod slow_paths;
 mod stack;
 mod syscalls;
+mod trap_handler;
 mod windows;
 
 pub use slow_paths::{Runtime, runtime};
 pub use stack::stack;
+pub use trap_handler::trap_handler;

@@ -5,8 +5,8 @@
 //! the program asks for. All hooks are ordinary C functions to their callers: they may use `t0` to `t6`.
 
 use super::stub::Layout;
+use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
 pub use crate::hooks::{IslandLayout, LimitCall, Raise};
-use crate::hooks::{RLIMIT_AS, RLIMIT_DATA};
 use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 
@@ -242,6 +242,50 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
         code.bind(none);
     }
     end(code);
+    code.jr(RA);
+    code.bind(theirs);
+    code.bind(body);
+}
+
+/// A function that stands for `sigaction(signal, new, old)`. The default action for SIGTRAP is our handler, at `ours`:
+/// programs see and set the default. The function's own code, to be called, follows.
+pub fn action(code: &mut Code<'_>, ours: u64) {
+    /// The frame: a `struct sigaction` of libc, where the old one goes, the return address.
+    const FRAME: i64 = 176;
+    const SAVE_OLD: i64 = 152;
+    const LINK: i64 = 160;
+    let (theirs, call, out) = (code.label(), code.label(), code.label());
+    code.li(T0, SIGTRAP.into());
+    code.branch(If::NotEqual, A0, T0, theirs);
+    code.addi(SP, SP, -FRAME);
+    code.sd(RA, LINK, SP);
+    code.sd(A2, SAVE_OLD, SP);
+    code.branch(If::Equal, A1, ZERO, call);
+    code.ld(T0, 0, A1);
+    code.branch(If::NotEqual, T0, ZERO, call);
+    // Instead of the default: the handler, no signals but its own blocked, its flags.
+    number(code, T0, ours);
+    code.sd(T0, 0, SP);
+    for word in (8..SAVE_OLD).step_by(8) {
+        code.sd(ZERO, word, SP);
+    }
+    code.li(T0, HANDLER_FLAGS.cast_signed());
+    code.sd(T0, ACTION_FLAGS.into(), SP);
+    code.addi(A1, SP, 0);
+    code.bind(call);
+    let body = code.label();
+    code.jal(RA, body);
+    code.ld(T1, SAVE_OLD, SP);
+    code.branch(If::Equal, T1, ZERO, out);
+    code.branch(If::NotEqual, A0, ZERO, out);
+    number(code, T0, ours);
+    code.ld(T2, 0, T1);
+    code.branch(If::NotEqual, T0, T2, out);
+    code.sd(ZERO, 0, T1);
+    code.sd(ZERO, ACTION_FLAGS.into(), T1);
+    code.bind(out);
+    code.ld(RA, LINK, SP);
+    code.addi(SP, SP, FRAME);
     code.jr(RA);
     code.bind(theirs);
     code.bind(body);

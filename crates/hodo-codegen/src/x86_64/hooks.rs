@@ -6,8 +6,8 @@
 
 use super::masm::*;
 use super::stub::Layout;
+use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
 pub use crate::hooks::{IslandLayout, LimitCall, Raise};
-use crate::hooks::{RLIMIT_AS, RLIMIT_DATA};
 
 /// Bytes of the stack frame of every hook that calls.
 const FRAME: i8 = 88;
@@ -222,4 +222,51 @@ fn lower(code: &mut Masm<'_>, extra: Raise) {
         code.mov_mr(mem8(RSI, limit), RDI);
     }
     code.bind(none);
+}
+
+/// Bytes of the stack frame of the hook for actions: a `struct sigaction` of libc, and a word.
+const ACTION_FRAME: u32 = 168;
+const SAVE_ACTION: i32 = 152;
+
+/// A function that stands for `sigaction(signal, new, old)`. The default action for SIGTRAP is our handler, at `ours`:
+/// programs see and set the default. The function's own code, to be called, follows.
+pub fn action(code: &mut Masm<'_>, ours: u64) {
+    let (theirs, call, out) = (code.label(), code.label(), code.label());
+    code.cmp_ri8(EDI, SIGTRAP);
+    code.jcc(Cond::NE, theirs);
+    code.sub_ri(RSP, ACTION_FRAME);
+    code.mov_mr(mem32(RSP, SAVE_ACTION as u32), RDX);
+    code.test_rr(RSI, RSI);
+    code.jcc(Cond::E, call);
+    code.mov_rm(RAX, mem(RSI, 0));
+    code.test_rr(RAX, RAX);
+    code.jcc(Cond::NE, call);
+    // Instead of the default: the handler, no signals but its own blocked, its flags.
+    code.movabs_ri(RCX, ours);
+    code.mov_mr(mem(RSP, 0), RCX);
+    for word in (8..ACTION_FRAME as i32 - 16).step_by(8) {
+        code.mov_mr(mem32(RSP, word as u32), RAX);
+    }
+    code.mov_mi(DWORD, mem32(RSP, ACTION_FLAGS), HANDLER_FLAGS);
+    code.mov_rr(RSI, RSP);
+    code.bind(call);
+    let body = code.label();
+    code.call(body);
+    code.mov_rm(RDX, mem32(RSP, SAVE_ACTION as u32));
+    code.test_rr(RDX, RDX);
+    code.jcc(Cond::E, out);
+    code.test_rr(EAX, EAX);
+    code.jcc(Cond::NE, out);
+    code.movabs_ri(RCX, ours);
+    code.cmp_rm(RCX, mem(RDX, 0));
+    code.jcc(Cond::NE, out);
+    code.xor_rr(ECX, ECX);
+    code.mov_mr(mem(RDX, 0), RCX);
+    code.mov_mr(mem32(RDX, ACTION_FLAGS), RCX);
+    code.mov_mr(mem32(RDX, ACTION_FLAGS + 8), RCX);
+    code.bind(out);
+    code.add_ri(RSP, ACTION_FRAME);
+    code.ret();
+    code.bind(theirs);
+    code.bind(body);
 }

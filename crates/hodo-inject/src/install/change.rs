@@ -23,6 +23,7 @@ use crate::ledger::Page;
 use crate::recorder::Recorder;
 use crate::site_writer::{apply, put_back};
 use crate::space::{Loaded, Space};
+use crate::trap_handler;
 
 /// All that changes in an address space.
 #[derive(Debug)]
@@ -166,6 +167,7 @@ impl Change {
         let group = map_pages(worker, &memory, &self.installation.pages)?;
         space.trampolines.clone_from(&self.installation.trampolines);
         self.installation.write_islands(&memory, space)?;
+        let group = trap_handler::prepare_in_stop(worker, space)?.or(group);
         revert_all(&memory, space)?;
         let mut hooks = std::mem::take(&mut space.patched);
         for piece in self.installation.pieces {

@@ -28,6 +28,7 @@ use crate::linker::announcement;
 use crate::recorder::Recorder;
 use crate::site_writer::apply;
 use crate::space::{Sites, Space};
+use crate::trap_handler;
 use crate::unsupported;
 
 /// Why the program that `pid` has just begun to execute must run without a tracer.
@@ -190,6 +191,7 @@ impl Begun {
         }
         space.trampolines.clone_from(&installation.trampolines);
         installation.write_islands(memory, space)?;
+        trap_handler::prepare(self.thread, space)?;
         Ok(Sites {
             image: Rc::clone(&self.module.image),
             bias: self.bias,

@@ -15,6 +15,7 @@ use super::{File, LIBRARIES, Moment, file_mappings, install, keys};
 use crate::recorder::Recorder;
 use crate::site_writer::stop;
 use crate::space::Space;
+use crate::trap_handler;
 
 /// Is this a library that moves frames about? Greenlet (of gevent, eventlet, SQLAlchemy) is the one in wide use.
 pub(super) fn copies_stacks(path: &Path) -> bool {
@@ -79,6 +80,7 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
         let mut done = install(&Moment::Load(thread), vec![file], islands, space, recorder)?;
         space.trampolines.clone_from(&done.trampolines);
         done.write_islands(&memory, space)?;
+        trap_handler::prepare(thread, space)?;
         done.note(&memory, space)?;
         done.write_sites(&memory, space)?;
         done.remember(space);

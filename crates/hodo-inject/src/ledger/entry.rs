@@ -77,6 +77,7 @@ pub struct State {
     pub scratch_page: u64,
     pub syscall: u64,
     pub ret: u64,
+    pub trap_handler: u64,
     pub trampolines: Vec<Page>,
     pub private: Vec<Region>,
     pub r_brk: Option<u64>,

@@ -1,7 +1,7 @@
 //! What the process's ledger says of its address space.
 
 use hodo_abi::Span;
-use hodo_patch::Raise;
+use hodo_patch::{Raise, TrapHandler};
 
 use super::Space;
 use crate::ledger::{Region, State};
@@ -32,6 +32,7 @@ impl Space {
             scratch_page: self.scratch_page,
             syscall: self.syscall,
             ret: self.ret,
+            trap_handler: self.trap_handler.map_or(0, |handler| handler.at),
             trampolines: self.trampolines.clone(),
             private: written(&self.private),
             r_brk: self.r_brk,
@@ -53,6 +54,7 @@ impl Space {
         self.scratch_page = state.scratch_page;
         self.syscall = state.syscall;
         self.ret = state.ret;
+        self.trap_handler = (state.trap_handler != 0).then(|| TrapHandler::at(state.trap_handler));
         self.trampolines.clone_from(&state.trampolines);
         self.private = read(&state.private);
         self.r_brk = state.r_brk;

@@ -18,6 +18,7 @@ use hodo_inject::frames;
 use hodo_inject::install;
 use hodo_inject::install::{Prepared, Wanted};
 use hodo_inject::ledger;
+use hodo_inject::trap_handler;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
@@ -196,7 +197,14 @@ impl Tracer<'_> {
         let mapped = prepared.map(&calls, &memory, &self.work());
         let group = calls.end_in_stop()?;
         stops.set_group(worker, group);
-        let written = guarded(|| mapped.and_then(|()| prepared.write_islands(&memory)));
+        let written = guarded(|| {
+            mapped?;
+            prepared.write_islands(&memory)?;
+            if let Some(group) = trap_handler::prepare_in_stop(worker, &mut prepared.space)? {
+                stops.set_group(worker, group);
+            }
+            Ok(())
+        });
         if let Err(error) = written {
             // What was mapped goes again.
             let mut space = prepared.space;

@@ -1,0 +1,105 @@
+//! The handler of SIGTRAP by which threads come past breakpoints if hodo is killed.
+//!
+//! As long as hodo traces a thread, the kernel tells it of each breakpoint first, and no handler runs. Without a tracer,
+//! SIGTRAP would end the program. The handler is set only in programs in which there are breakpoints, and only as long
+//! as the default action is what they want.
+
+use anyhow::Result;
+use hodo_ptrace::pass_fd::below;
+use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr, is_caught, is_ignored, maps};
+
+use crate::space::Space;
+
+/// Has a stopped thread's process come past the breakpoints that are about to be written, and tells the handler where
+/// they lead. The blocks with that are written already.
+///
+/// # Errors
+/// If the process's memory cannot be written, or the thread is gone.
+pub fn prepare(thread: Stopped, space: &mut Space) -> Result<()> {
+    if !has_news(space) {
+        return Ok(());
+    }
+    let calls = Syscalls::begin(thread, TargetAddr(space.syscall))?;
+    let set = prepare_by(&calls, space);
+    calls.end()?;
+    set
+}
+
+/// The same in a thread that was stopped by [`Stopped::interrupt`]. Returns whether its process is found stopped as a
+/// whole, if it had to work for it.
+///
+/// # Errors
+/// The same.
+pub fn prepare_in_stop(thread: Stopped, space: &mut Space) -> Result<Option<bool>> {
+    if !has_news(space) {
+        return Ok(None);
+    }
+    let maps = maps::read(thread.tid())?;
+    let calls = Syscalls::begin_anywhere(thread, &thread.memory()?, &maps)?;
+    let set = prepare_by(&calls, space);
+    let group = calls.end_in_stop()?;
+    set?;
+    Ok(Some(group))
+}
+
+fn has_news(space: &Space) -> bool {
+    space.trap_blocks.0 != space.trap_blocks.1
+}
+
+fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
+    let Some(handler) = space.trap_handler else {
+        return Ok(());
+    };
+    let tid = calls.thread().tid();
+    let memory = calls.thread().memory()?;
+    let block = space.trap_blocks.0.to_le_bytes();
+    memory.write(TargetAddr(handler.head), &block)?;
+    space.trap_blocks.1 = space.trap_blocks.0;
+    // What the program has chosen itself stays.
+    if !is_caught(tid, libc::SIGTRAP) && !is_ignored(tid, libc::SIGTRAP) {
+        calls.sigaction(libc::SIGTRAP, TargetAddr(handler.action), TargetAddr(0))?;
+    }
+    Ok(())
+}
+
+/// If the action of a process is our handler, sets the default action. Returns whether it was that.
+///
+/// # Errors
+/// If the process's memory cannot be accessed, or the thread is gone.
+pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Result<bool> {
+    let thread = calls.thread();
+    let Some(handler) = space
+        .trap_handler
+        .filter(|_| is_caught(thread.tid(), libc::SIGTRAP))
+    else {
+        return Ok(false);
+    };
+    let scratch = below(thread.regs()?.sp());
+    // The kernel's `struct sigaction`.
+    let mut saved = [0; 32];
+    memory.read(scratch, &mut saved)?;
+    let mut action = saved;
+    let asked = calls.sigaction(libc::SIGTRAP, TargetAddr(0), scratch)?;
+    memory.read(scratch, &mut action)?;
+    memory.write(scratch, &saved)?;
+    let is_ours = asked && action[..8] == handler.at.to_le_bytes();
+    if is_ours {
+        calls.sigaction(libc::SIGTRAP, TargetAddr(handler.default), TargetAddr(0))?;
+    }
+    Ok(is_ours)
+}
+
+/// A SIGTRAP that nothing of ours has caused is about to come to a stopped thread: if the action is our handler, the
+/// default action takes its place. Returns whether it was that: the signal has to be sent once more, then.
+///
+/// # Errors
+/// If the process's memory cannot be accessed, or the thread is gone.
+pub fn give_way(thread: Stopped, space: &Space) -> Result<bool> {
+    if space.trap_blocks.1 == 0 || !is_caught(thread.tid(), libc::SIGTRAP) {
+        return Ok(false);
+    }
+    let calls = Syscalls::begin(thread, TargetAddr(space.syscall))?;
+    let taken = take_back(&calls, &thread.memory()?, space);
+    calls.end()?;
+    taken
+}
