@@ -86,6 +86,7 @@ fn layout() -> Layout {
         bucket_size: 4096,
         lost: 80,
         base: 88,
+        owner: 59,
     }
 }
 

@@ -58,6 +58,17 @@ pub enum Source {
     Segment(u8),
 }
 
+impl Source {
+    /// Whether it reads memory that may not be there.
+    fn may_fault(&self) -> bool {
+        match self {
+            Self::Memory(..) | Self::ThreadPointer => true,
+            Self::Plus(base, _) => base.may_fault(),
+            _ => false,
+        }
+    }
+}
+
 /// One value of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetch {
@@ -85,6 +96,15 @@ impl Fetch {
             Self::Word(source) => matches!(source, Source::Memory(..)),
             Self::Load(..) => true,
             Self::Text(..) | Self::Bytes(..) | Self::Thread(..) | Self::Stack => false,
+        }
+    }
+
+    /// Whether it reads memory that may not be there.
+    pub(crate) fn may_fault(&self) -> bool {
+        match self {
+            Self::Word(source) => source.may_fault(),
+            Self::Load(..) | Self::Text(..) | Self::Bytes(..) | Self::Stack => true,
+            Self::Thread(..) => false,
         }
     }
 
@@ -142,6 +162,13 @@ pub struct Event {
     pub rdpid: bool,
     /// The values. A bit for each of the first 32 is in the payload's first word, for the others in words after it.
     pub values: Vec<Fetch>,
+}
+
+impl Event {
+    /// Whether it has a value that may not be there.
+    pub(crate) fn may_fault(&self) -> bool {
+        self.values.iter().any(Fetch::may_fault)
+    }
 }
 
 /// No processor is known.

@@ -219,6 +219,8 @@ pub(crate) trait Events: Target {
     fn count(&mut self, counter: Counter);
     /// Goes to a label if a byte of the events file is 0.
     fn unless_on(&mut self, base: u32, at: u32, off: Label);
+    /// Goes to a label if nobody traces the thread any more: who fetches a value then that is not there, faults for good.
+    fn unless_traced(&mut self, off: Label);
     /// Makes a byte of the events file 0 or 1, if it is not yet: then no other processor's cache loses it.
     fn switch(&mut self, base: u32, at: u32, on: bool);
     /// Takes what a histogram of this many words needs.

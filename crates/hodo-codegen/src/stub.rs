@@ -62,7 +62,12 @@ pub struct Layout {
     pub lost: u32,
     /// Offset of the address of the events file, `u64`.
     pub base: u32,
+    /// Offset in that file of a byte that has [`UNTRACED`] when nobody traces any more.
+    pub owner: u32,
 }
+
+/// The bit of a robust futex's highest byte that the kernel sets when its owner ends.
+pub const UNTRACED: u8 = 0x40;
 
 /// Addresses of the runtime's slow paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

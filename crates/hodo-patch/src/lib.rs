@@ -42,7 +42,7 @@ use hodo_isa::native::cfa::Row;
 use hodo_isa::native::relocate::RelocateError;
 use hodo_plan::model::{EntryOnlyReason, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{
-    BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, record, tcb,
+    BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, file_header, record, tcb,
 };
 
 use crate::far::{far_site, lead_far};
@@ -256,6 +256,7 @@ pub fn layout() -> Layout {
         bucket_size: offset(BUCKET_SIZE),
         lost: offset(tcb::LOST),
         base: offset(tcb::BASE),
+        owner: offset(file_header::OWNER) + 3,
     }
 }
 

@@ -288,15 +288,15 @@ fn with_traps() -> std::path::PathBuf {
     build("killed_at_traps.c", Kind::Fixed, &["-pthread"])
 }
 
-/// How a program ends whose recorder was killed: see `killed_at_traps.c`.
-fn at_traps(name: &str, argument: &str, status: i32) {
+/// Starts a program with an argument under hodo, which is killed when the program has begun. Its input ends then. It
+/// must find nothing wrong, and end by this signal, or 0.
+fn outlives(name: &str, command: &[&str], program: &Path, argument: &str, signal: i32) {
     let place = scratch(name);
     // SAFETY: prctl takes numbers only.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    let program = with_traps();
     let mut hodo = Command::new(hodo())
-        .args(arguments(RECORD, path(&program), &place))
-        .args(["--", path(&program), argument])
+        .args(arguments(command, path(program), &place))
+        .args(["--", path(program), argument])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .process_group(0)
@@ -315,20 +315,48 @@ fn at_traps(name: &str, argument: &str, status: i32) {
     let mut end = 0;
     // SAFETY: waitpid writes one int.
     while unsafe { libc::waitpid(-1, &raw mut end, libc::__WALL) } != -1 {}
-    assert_eq!(
-        (rest.as_str(), end & 0x7F),
-        ("wrong: 0\n", status),
-        "{argument}"
-    );
+    let ended = (rest.as_str(), end & 0x7F);
+    assert_eq!(ended, ("wrong: 0\n", signal), "{command:?} {argument}");
     let _ = std::fs::remove_dir_all(place);
 }
 
 /// Functions that need a breakpoint do not end a program that nobody traces any more. What ends it alone still does.
 #[test]
 fn programs_with_traps_outlive_hodo() {
-    at_traps("killed_at_traps", "goes_on", 0);
-    at_traps("killed_meets_traps", "meets", libc::SIGTRAP);
-    at_traps("killed_sends_traps", "sends", libc::SIGTRAP);
+    let program = with_traps();
+    outlives("killed_at_traps", RECORD, &program, "goes_on", 0);
+    outlives(
+        "killed_meets_traps",
+        RECORD,
+        &program,
+        "meets",
+        libc::SIGTRAP,
+    );
+    outlives(
+        "killed_sends_traps",
+        RECORD,
+        &program,
+        "sends",
+        libc::SIGTRAP,
+    );
+}
+
+/// Neither do probes that fetch values from where nothing is.
+#[test]
+fn programs_with_fetches_that_fault_outlive_hodo() {
+    let program = build("killed_at_fetches.c", Kind::Pie, &[]);
+    let definitions = [
+        "p PROGRAM:reader text=+0($arg1):string n=+8($arg2)",
+        "p PROGRAM:reader n=+0($arg2) if n == 7 count",
+        "p PROGRAM:reader text=+0($arg1):string hist:keys=text",
+        "p PROGRAM:reader text=+0($arg1):string n=+0($arg2):x64[8] if text == \"text\"",
+        "r PROGRAM:reader n=+0($retval)",
+        "p PROGRAM:reader n=+0(+0($arg2)) stacktrace",
+    ];
+    for definition in definitions {
+        let command = ["probe", "-e", definition];
+        outlives("killed_at_fetches", &command, &program, "", 0);
+    }
 }
 
 /// The same if hodo was attached; and after `hodo detach`, the action is the default one again.

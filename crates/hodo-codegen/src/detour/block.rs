@@ -21,6 +21,18 @@ pub struct Block {
     pub deeds: Vec<Deed>,
 }
 
+impl Block {
+    /// Whether it reads memory that may not be there.
+    pub(crate) fn may_fault(&self) -> bool {
+        self.values.iter().any(Fetch::may_fault)
+            || self.deeds.iter().any(|deed| match deed {
+                Deed::Record(event, ..) => event.may_fault(),
+                Deed::Name(..) => true,
+                _ => false,
+            })
+    }
+}
+
 /// One thing that is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 
 use super::masm::{Asm, If, Label, Op};
 pub use crate::detour::*;
-use crate::lower::record;
+use crate::lower::{Events, record};
 use crate::stub::{Layout, Runtime};
 pub use block::size;
 use frame::{Frame, Regs};
@@ -355,7 +355,12 @@ fn emit_probe(
                 keys: 0,
                 cold,
             };
+            let off = probing.asm.label();
+            if event.may_fault() {
+                probing.unless_traced(off);
+            }
             record(&mut probing, event, &|_| None)?;
+            probing.asm.bind(off);
             let frame = probing.frame;
             frame.end(asm, &mut cold.rows);
         }

@@ -247,7 +247,14 @@ fn emit_probe(
     let mut probing = Probing::begin_probe(code, layout, probe.flags_dead, here, cold);
     match probe.action {
         Action::Count(counter) => probing.count(*counter),
-        Action::Record(event) => record(&mut probing, event, &|_| None)?,
+        Action::Record(event) => {
+            let off = probing.code.label();
+            if event.may_fault() {
+                probing.unless_traced(off);
+            }
+            record(&mut probing, event, &|_| None)?;
+            probing.code.bind(off);
+        }
         Action::Block(block) => return probing.block(block),
         Action::Syscall => {}
     }

@@ -52,7 +52,10 @@ pub(super) fn emit_block(
     let by_address = |deed: &Deed| matches!(deed, Deed::Name(..));
     if let Some(switch) = block.switch {
         probing.unless_on(block.base, switch, off);
-    } else if needs.texts || block.deeds.iter().any(by_address) {
+    }
+    if block.may_fault() {
+        probing.unless_traced(off);
+    } else if block.switch.is_none() && (needs.texts || block.deeds.iter().any(by_address)) {
         // What does not find the control block faults where it uses this register first, and is put right. So that is
         // not left to what uses an address that is made of it.
         probing.asm.ld(regs.x, regs.block, block.base.into());

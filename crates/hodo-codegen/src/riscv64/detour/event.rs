@@ -8,6 +8,7 @@ use super::{
 };
 use crate::lower::{Events, Sources};
 use crate::riscv64::masm::{If, Label, Op, small};
+use crate::stub::UNTRACED;
 use hodo_isa::riscv64::regs::{SP, TP, ZERO};
 
 impl Probing<'_> {
@@ -127,6 +128,14 @@ impl Events for Probing<'_> {
         self.asm.ld(regs.v, regs.block, base.into());
         self.asm.load(1, regs.x, regs.v, at.into());
         self.asm.branch(If::Equal, regs.x, ZERO, off);
+    }
+
+    fn unless_traced(&mut self, off: Label) {
+        let regs = self.frame.regs;
+        self.asm.ld(regs.v, regs.block, self.layout.base.into());
+        self.asm.load(1, regs.x, regs.v, self.layout.owner.into());
+        self.asm.op_imm(Op::AND, regs.x, regs.x, UNTRACED.into());
+        self.asm.branch(If::NotEqual, regs.x, ZERO, off);
     }
 
     fn switch(&mut self, base: u32, at: u32, on: bool) {

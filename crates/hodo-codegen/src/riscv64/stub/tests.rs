@@ -42,6 +42,7 @@ pub(in crate::riscv64) fn layout() -> Layout {
         bucket_size: 4096,
         lost: 80,
         base: 88,
+        owner: 59,
     }
 }
 

@@ -29,6 +29,9 @@ impl Probing<'_, '_> {
         if let Some(switch) = block.switch {
             self.unless_on(block.base, switch, off);
         }
+        if block.may_fault() {
+            self.unless_traced(off);
+        }
         if given.needs.pairs {
             self.saved.push(self.code, RCX);
             self.saved.push(self.code, RDX);

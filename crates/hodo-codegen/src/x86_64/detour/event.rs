@@ -7,6 +7,7 @@ use super::{
     CHUNK_SHIFT, Counter, DetourError, Event, Fetch, NO_PROCESSOR, Probing, Register, STRING, Words,
 };
 use crate::lower::{Events, Sources};
+use crate::stub::UNTRACED;
 use crate::x86_64::masm::*;
 
 impl Probing<'_, '_> {
@@ -140,6 +141,12 @@ impl Events for Probing<'_, '_> {
         self.code.mov_rm(RAX, gs(base));
         self.code.cmp_mi(BYTE, mem32(RAX, at), 0);
         self.code.jcc(Cond::E, off);
+    }
+
+    fn unless_traced(&mut self, off: Label) {
+        self.code.mov_rm(RAX, gs(self.layout.base));
+        self.code.test_mi(mem32(RAX, self.layout.owner), UNTRACED);
+        self.code.jcc(Cond::NE, off);
     }
 
     fn switch(&mut self, base: u32, at: u32, on: bool) {
