@@ -47,7 +47,7 @@ pub fn add(
         patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
     }
     // Where it is traced itself, the program sees the handler.
-    let handler = (space.trap_handler).filter(|_| space.trap_blocks.0 != 0);
+    let handler = (space.trap_handler).filter(|_| space.trap_blocks.are_needed());
     let action = handler
         .zip(symbols[8])
         .filter(|(_, function)| is_free(&patches.writes, function.start.wrapping_add(bias)));

@@ -35,6 +35,7 @@ use hodo_ptrace::{Memory, Stopped};
 
 use crate::hooks;
 use crate::ledger::Page;
+use crate::linker;
 use crate::recorder::Recorder;
 use crate::site_writer::{follow, lead};
 use crate::space::{Loaded, Space};
@@ -217,11 +218,7 @@ fn install(
             )?;
             space.watch.always |= module.probed.unwatched;
         }
-        if !patches.traps.is_empty()
-            && let Some(block) = island.add_traps(&patches.traps, space.trap_blocks.0)
-        {
-            space.trap_blocks.0 = block;
-        }
+        space.trap_blocks.add(island, &patches.traps);
         if moment.hooks() {
             hooks::add(&file.image, file.bias, island, space, &mut patches);
             build::tell_failures(&file.image, &patches, recorder)?;
@@ -276,6 +273,12 @@ impl Installation {
             }
         }
         Ok(())
+    }
+
+    /// Whether the dynamic linker's own jump gives way to a breakpoint for what will be written.
+    fn has_to_make_room(&self, space: &Space) -> bool {
+        let mut pieces = self.pieces.iter();
+        pieces.any(|piece| linker::has_to_make_room(&piece.patches, space))
     }
 
     /// Writes down in the process what [`Self::write_sites`] will change.

@@ -37,9 +37,13 @@ pub fn announcement(
     memory: &Memory,
     island: &mut Island,
     taken: &[&Patches],
+    space: &mut Space,
 ) -> Option<Announcement> {
     let is_free = has_room(memory, at) && !taken.iter().any(|patches| takes_room(at, patches));
-    is_free.then(|| island.add_announcement(at)).flatten()
+    let announcement = is_free.then(|| island.add_announcement(at)).flatten();
+    let blocks = &mut space.trap_blocks;
+    blocks.add_linker(island, at, space.ret, announcement.is_none());
+    announcement
 }
 
 /// Sets the breakpoint where the dynamic linker announces new libraries, or what stops there in its place.
@@ -75,6 +79,12 @@ fn has_room(memory: &Memory, at: u64) -> bool {
 fn takes_room(at: u64, patches: &Patches) -> bool {
     let mut writes = patches.writes.iter();
     writes.any(|(start, bytes)| *start < at + ANNOUNCING && at + 1 < start + bytes.len() as u64)
+}
+
+/// Whether [`make_room`] will have something to do.
+pub fn has_to_make_room(patches: &Patches, space: &Space) -> bool {
+    let takes = |at| takes_room(at, patches);
+    space.announcement.is_some() && space.r_brk.is_some_and(takes)
 }
 
 /// If patches need the padding where the dynamic linker announces libraries, only its breakpoint is there.

@@ -3,6 +3,7 @@
 pub mod keys;
 mod moved;
 mod state;
+mod trap_blocks;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -24,6 +25,7 @@ use hodo_ptrace::arch::SCRATCH_PAGE;
 pub use moved::{Moved, Standing};
 
 use keys::Keys;
+use trap_blocks::TrapBlocks;
 
 /// The dynamic linker of a process.
 #[derive(Debug, Clone, Copy)]
@@ -104,8 +106,8 @@ pub struct Space {
     pub(crate) traps: HashMap<u64, u64>,
     /// The handler by which threads come past them if hodo is killed.
     pub(crate) trap_handler: Option<TrapHandler>,
-    /// The newest block of addresses that is made for it, and the one that it knows of; 0: none.
-    pub(crate) trap_blocks: (u64, u64),
+    /// What the handler knows of them.
+    pub(crate) trap_blocks: TrapBlocks,
     /// Our instructions that read what may not be there, and where to go on then.
     pub(crate) faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.

@@ -43,7 +43,8 @@ pub fn prepare_in_stop(thread: Stopped, space: &mut Space) -> Result<Option<bool
 }
 
 fn has_news(space: &Space) -> bool {
-    space.trap_blocks.0 != space.trap_blocks.1
+    let blocks = space.trap_blocks;
+    blocks.are_needed() && blocks.newest != blocks.known
 }
 
 fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
@@ -52,9 +53,9 @@ fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
     };
     let tid = calls.thread().tid();
     let memory = calls.thread().memory()?;
-    let block = space.trap_blocks.0.to_le_bytes();
-    memory.write(TargetAddr(handler.head), &block)?;
-    space.trap_blocks.1 = space.trap_blocks.0;
+    let block = space.trap_blocks.newest;
+    memory.write(TargetAddr(handler.head), &block.to_le_bytes())?;
+    space.trap_blocks.known = block;
     // What the program has chosen itself stays.
     if !is_caught(tid, libc::SIGTRAP) && !is_ignored(tid, libc::SIGTRAP) {
         calls.sigaction(libc::SIGTRAP, TargetAddr(handler.action), TargetAddr(0))?;
@@ -95,7 +96,7 @@ pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Res
 /// # Errors
 /// If the process's memory cannot be accessed, or the thread is gone.
 pub fn give_way(thread: Stopped, space: &Space) -> Result<bool> {
-    if space.trap_blocks.1 == 0 || !is_caught(thread.tid(), libc::SIGTRAP) {
+    if space.trap_blocks.known == 0 || !is_caught(thread.tid(), libc::SIGTRAP) {
         return Ok(false);
     }
     let calls = Syscalls::begin(thread, TargetAddr(space.syscall))?;

@@ -430,7 +430,7 @@ impl Prepared {
         if let (Some(at), Some(island)) = (space.r_brk.take(), island) {
             let taken: Vec<&Patches> = installation.pieces.iter().map(|p| &*p.patches).collect();
             let linker = Linker { at, state: None };
-            self.linker = Some((linker, announcement(at, memory, island, &taken)));
+            self.linker = Some((linker, announcement(at, memory, island, &taken, space)));
         }
         installation.write_islands(memory, space)?;
         installation.note(memory, space)

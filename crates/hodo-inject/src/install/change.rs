@@ -167,6 +167,9 @@ impl Change {
         let group = map_pages(worker, &memory, &self.installation.pages)?;
         space.trampolines.clone_from(&self.installation.trampolines);
         self.installation.write_islands(&memory, space)?;
+        if self.installation.has_to_make_room(space) {
+            space.trap_blocks.need();
+        }
         let group = trap_handler::prepare_in_stop(worker, space)?.or(group);
         revert_all(&memory, space)?;
         let mut hooks = std::mem::take(&mut space.patched);

@@ -186,7 +186,7 @@ impl Begun {
         };
         let mut linker = None;
         if let Some(island) = &mut installation.islands[LIBRARIES] {
-            let place = announced.map(|linker| announcement(linker.at, memory, island, &[]));
+            let place = announced.map(|linker| announcement(linker.at, memory, island, &[], space));
             linker = announced.zip(place);
         }
         space.trampolines.clone_from(&installation.trampolines);

@@ -80,6 +80,9 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
         let mut done = install(&Moment::Load(thread), vec![file], islands, space, recorder)?;
         space.trampolines.clone_from(&done.trampolines);
         done.write_islands(&memory, space)?;
+        if done.has_to_make_room(space) {
+            space.trap_blocks.need();
+        }
         trap_handler::prepare(thread, space)?;
         done.note(&memory, space)?;
         done.write_sites(&memory, space)?;

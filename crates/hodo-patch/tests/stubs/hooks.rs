@@ -218,3 +218,54 @@ fn limits_are_raised_by_as_much_as_the_trace_takes() {
     assert_eq!(call(0, data, [7000, 6000]), [7000, 6000, 7000, 6000]);
     world.restore();
 }
+
+extern "C" fn ours(_: i32) {}
+
+extern "C" fn theirs(_: i32) {}
+
+#[test]
+fn programs_see_the_default_action_in_place_of_our_handler() {
+    const NOTHING: usize = libc::SIG_DFL;
+    let (ours, theirs) = (ours as *const () as usize, theirs as *const () as usize);
+    // The kernel's action: its handler comes first.
+    let kernel = |signal: i32| {
+        let mut words = [0usize; 8];
+        // SAFETY: writes the kernel's struct, which is shorter.
+        let result = unsafe {
+            let none = std::ptr::null::<u8>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, none, words.as_mut_ptr(), 8)
+        };
+        assert_eq!(result, 0);
+        words[0]
+    };
+    // Sets a handler, if any, and returns the one before.
+    let set = |signal: i32, handler: Option<usize>| {
+        // SAFETY: all-zero actions are valid; nobody sends the signals.
+        unsafe {
+            let mut new: libc::sigaction = std::mem::zeroed();
+            let mut old: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = handler.unwrap_or_default();
+            let new = handler.map_or(std::ptr::null(), |_| &raw const new);
+            assert_eq!(libc::sigaction(signal, new, &raw mut old), 0);
+            old.sa_sigaction
+        }
+    };
+    let mut world = World::new(timed(), 2);
+    world.enter(1);
+    let hook = Hook::Action { ours: ours as u64 };
+    world.hook(hook, c"sigaction", 0x40);
+    assert_eq!(set(libc::SIGTRAP, Some(theirs)), NOTHING);
+    assert_eq!(kernel(libc::SIGTRAP), theirs);
+    assert_eq!(set(libc::SIGTRAP, Some(NOTHING)), theirs);
+    assert_eq!(kernel(libc::SIGTRAP), ours);
+    assert_eq!(set(libc::SIGTRAP, None), NOTHING);
+    assert_eq!(set(libc::SIGTRAP, Some(libc::SIG_IGN)), NOTHING);
+    assert_eq!(kernel(libc::SIGTRAP), libc::SIG_IGN);
+    assert_eq!(set(libc::SIGTRAP, None), libc::SIG_IGN);
+    // Others are left alone.
+    assert_eq!(set(libc::SIGUSR2, Some(ours)), NOTHING);
+    assert_eq!(set(libc::SIGUSR2, Some(NOTHING)), ours);
+    assert_eq!(kernel(libc::SIGUSR2), NOTHING);
+    set(libc::SIGTRAP, Some(NOTHING));
+    world.restore();
+}
