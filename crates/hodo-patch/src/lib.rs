@@ -294,8 +294,9 @@ impl Island {
         island
     }
 
-    /// The same without the agent's frame table.
-    fn bare(base: u64, capacity: u64, signal_return: u64) -> Self {
+    /// The same without the agent's frame table: no unwinder finds its way there.
+    #[must_use]
+    pub fn bare(base: u64, capacity: u64, signal_return: u64) -> Self {
         let runtime = hodo_agent::runtime();
         let mut code = runtime.code.to_vec();
         let len = code.len().next_multiple_of(64);

@@ -36,24 +36,32 @@ fn length(cli: &Command, word: &[u8]) -> usize {
 }
 
 /// Moves the command to the front. The first word that is neither an option nor an option's value is the command. If
-/// there is no such command, it is a program: `hodo PROGRAM` means `hodo live PROGRAM`.
+/// there is no such command, it is a program: `hodo PROGRAM` means `hodo live PROGRAM`. Returns the command line that
+/// parses the words, too: building it takes a millisecond.
 ///
 /// # Errors
 /// If it is a command of uftrace that hodo does not have.
-pub fn with_command(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
-    let mut cli = uftrace::extended(Cli::command());
+pub fn with_command(mut words: Vec<OsString>) -> Result<(Command, Vec<OsString>), clap::Error> {
+    let cli = Cli::command();
+    let first = words.get(1).and_then(|word| word.to_str());
+    if let Some(first) = first
+        && cli.get_subcommands().any(|c| c.get_name() == first)
+    {
+        return Ok((uftrace::extended_for(cli, first), words));
+    }
+    let mut cli = uftrace::extended(cli);
     cli.build();
     let is_command = |word: &OsStr| cli.get_subcommands().any(|c| word == c.get_name());
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match word.as_bytes() {
             b"--" => break,
-            b"-h" | b"--help" | b"-V" | b"--version" if at == 1 => return Ok(words),
+            b"-h" | b"--help" | b"-V" | b"--version" if at == 1 => return Ok((cli, words)),
             option if option.len() > 1 && option[0] == b'-' => at += length(&cli, option),
             _ if is_command(word) => {
                 let command = words.remove(at);
                 words.insert(1, command);
-                return Ok(words);
+                return Ok((cli, words));
             }
             name => match std::str::from_utf8(name)
                 .ok()
@@ -67,7 +75,7 @@ pub fn with_command(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Err
     if words.len() > 1 {
         words.insert(1, "live".into());
     }
-    Ok(words)
+    Ok((cli, words))
 }
 
 #[cfg(test)]
@@ -76,7 +84,7 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
-        assert_eq!(with_command(words(text)).unwrap(), words(expected));
+        assert_eq!(with_command(words(text)).unwrap().1, words(expected));
     }
 
     #[test]

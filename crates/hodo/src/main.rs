@@ -101,8 +101,8 @@ fn run_all() -> ExitCode {
 }
 
 fn parse(words: Vec<OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
-    let words = argv::with_command(words)?;
-    let matches = uftrace::extended(Cli::command()).try_get_matches_from(words)?;
+    let (cli, words) = argv::with_command(words)?;
+    let matches = cli.try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if let Some((_, matches)) = matches.subcommand() {
         uftrace::check_patterns(matches)?;

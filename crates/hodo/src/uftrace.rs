@@ -355,9 +355,17 @@ fn accepting(mut command: Command) -> Command {
 /// Returns the command line with all options that are accepted.
 pub fn extended(mut cli: Command) -> Command {
     for name in COMMANDS {
-        cli = cli.mut_subcommand(name, accepting);
+        cli = extended_for(cli, name);
     }
     cli
+}
+
+/// The same for the options of one command.
+pub fn extended_for(cli: Command, name: &str) -> Command {
+    match COMMANDS.contains(&name) {
+        true => cli.mut_subcommand(name, accepting),
+        false => cli,
+    }
 }
 
 /// Returns the uftrace option that is written like this, if the word is one.

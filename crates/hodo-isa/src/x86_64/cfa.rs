@@ -299,11 +299,14 @@ pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> Vec<Row
     for &(index, state) in entries {
         states[index] = Some(state);
     }
+    // What a step does to those after it does not change.
+    let mut open: Vec<usize> = (0..steps.len()).collect();
     loop {
         let mut changed = false;
-        for (index, step) in steps.iter().enumerate() {
+        open.retain(|&index| {
+            let step = &steps[index];
             let Some(mut state) = states[index] else {
-                continue;
+                return true;
             };
             if matches!(step.then, Then::Next(_)) {
                 state.step(step.instruction);
@@ -319,7 +322,8 @@ pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> Vec<Row
                     changed = true;
                 }
             }
-        }
+            false
+        });
         if !changed {
             break;
         }

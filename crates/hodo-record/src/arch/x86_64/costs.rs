@@ -211,7 +211,8 @@ pub fn measure(recording: Recording) -> Option<Costs> {
         ..recording
     };
     let code = Mapped::new(0, SIZE)?;
-    let mut island = Island::new(code.start, SIZE, 0);
+    // Nothing unwinds there.
+    let mut island = Island::bare(code.start, SIZE, 0);
     let whole = island.add_empty(true, recording).ok()?;
     let entry = island.add_empty(false, recording).ok()?;
     if island.code.len() as u64 > SIZE {
