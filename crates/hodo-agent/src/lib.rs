@@ -24,7 +24,7 @@ mod arch;
 
 #[cfg(target_arch = "x86_64")]
 pub use arch::announce;
-pub use arch::{Runtime, runtime, stack, trap_handler};
+pub use arch::{Runtime, call_and_home, runtime, stack, trap_handler};
 pub use syscalls::{Syscalls, syscalls};
 
 /// The code in place of the function by which the dynamic linker announces libraries.

@@ -6,17 +6,6 @@ mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-/// What a call in a program calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Called {
-    /// The code at this address.
-    This(u64),
-    /// An address that is in a register.
-    Something,
-    /// There is no call.
-    Nothing,
-}
-
 #[cfg(target_arch = "riscv64")]
 pub use riscv64::*;
 #[cfg(target_arch = "x86_64")]

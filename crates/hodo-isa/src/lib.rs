@@ -17,6 +17,7 @@ extern crate std;
 pub mod aarch64;
 pub mod branch;
 pub mod buffer;
+pub mod calls;
 pub mod cfa;
 pub mod code;
 pub mod linked;

@@ -5,7 +5,9 @@ use std::io;
 
 use anyhow::{Context, Result, bail};
 
-use crate::arch::{CALL_AND_HOME, Kept, Regs, SYSTEM_CALL, broken_off};
+use hodo_agent::call_and_home;
+
+use crate::arch::{Kept, Regs, SYSTEM_CALL, broken_off};
 use crate::maps::Mapping;
 use crate::memory::Memory;
 use crate::request::check;
@@ -93,8 +95,9 @@ impl Syscalls {
         let saved = thread.regs()?;
         let mask = thread.signal_mask()?;
         let memory = thread.memory()?;
-        let mut code = CALL_AND_HOME;
-        let leads_home = memory.read(at, &mut code).is_ok() && code == CALL_AND_HOME;
+        let home = call_and_home();
+        let mut code = home.to_vec();
+        let leads_home = memory.read(at, &mut code).is_ok() && code == home;
         let home = match saved.home(mask).filter(|_| leads_home) {
             // Without room below its stack, there is no way back.
             Some((home, bytes)) => {
@@ -125,16 +128,17 @@ impl Syscalls {
     /// some instruction of the process.
     pub fn begin_anywhere(thread: Stopped, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
         let page = maps.iter().find(|m| m.path.to_str() == Some("[vdso]"));
-        let size = CALL_AND_HOME.len() as u64;
+        let code = call_and_home();
+        let size = code.len() as u64;
         let lent = page
             .filter(|_| size > 0)
             .map(|m| TargetAddr((m.end - size) & !15));
-        let mut before = CALL_AND_HOME;
+        let mut before = code.to_vec();
         if let Some(at) = lent
             && memory.read(at, &mut before).is_ok()
             // One that was killed may have lent the same.
-            && (before == CALL_AND_HOME || before.iter().all(|&byte| byte == 0))
-            && memory.write(at, &CALL_AND_HOME).is_ok()
+            && (before == code || before.iter().all(|&byte| byte == 0))
+            && memory.write(at, code).is_ok()
         {
             let begun = Self::begin(thread, at);
             return match begun {
@@ -143,7 +147,7 @@ impl Syscalls {
                     Ok(calls)
                 }
                 Err(error) => {
-                    memory.write(at, &CALL_AND_HOME.map(|_| 0))?;
+                    memory.write(at, &vec![0; code.len()])?;
                     Err(error)
                 }
             };
@@ -156,7 +160,10 @@ impl Syscalls {
     /// Takes back the code that it was lent.
     fn give_back(&mut self) -> Result<()> {
         match self.lent.take() {
-            Some(at) => self.thread.memory()?.write(at, &CALL_AND_HOME.map(|_| 0)),
+            Some(at) => {
+                let nothing = vec![0; call_and_home().len()];
+                self.thread.memory()?.write(at, &nothing)
+            }
             None => Ok(()),
         }
     }

@@ -179,7 +179,7 @@ const CRATES: [(&str, &[&str]); 23] = [
     ("hodo-probe", &["hodo-isa", "hodo-sys"]),
     ("hodo-probe-syntax", &[]),
     ("hodo-probe-capi", &["hodo-probe"]),
-    ("hodo-ptrace", &["hodo-abi", "hodo-isa"]),
+    ("hodo-ptrace", &["hodo-abi", "hodo-agent", "hodo-isa"]),
     ("hodo-view", &["hodo-abi", "hodo-symbols", "hodo-trace"]),
     (
         "hodo-patch",
@@ -222,6 +222,7 @@ const CRATES: [(&str, &[&str]); 23] = [
         "hodo-inject",
         &[
             "hodo-abi",
+            "hodo-codegen",
             "hodo-isa",
             "hodo-module",
             "hodo-patch",

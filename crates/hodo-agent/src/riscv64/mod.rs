@@ -8,6 +8,6 @@ mod syscalls;
 mod trap_handler;
 mod windows;
 
-pub use slow_paths::{Runtime, runtime};
+pub use slow_paths::{Runtime, call_and_home, runtime};
 pub use stack::stack;
 pub use trap_handler::trap_handler;

@@ -442,7 +442,7 @@ hodo_agent_record_untimed:
     ret
 
     # The controller makes the target run single system calls here. If it is killed meanwhile, the thread comes back to where it was by what is
-    # at the stack pointer: signal mask, registers, and what `iretq` takes. A test of `hodo-record` compares the bytes.
+    # at the stack pointer: signal mask, registers, and what `iretq` takes.
     .p2align 4
 hodo_agent_syscall:
     syscall
@@ -469,6 +469,7 @@ hodo_agent_syscall:
     pop rsi
     pop rdi
     iretq
+hodo_agent_home_end:
     .p2align 4
 hodo_agent_end:
     .popsection
@@ -496,6 +497,7 @@ unsafe extern "C" {
     static hodo_agent_frame: u8;
     static hodo_agent_tails: u8;
     static hodo_agent_syscall: u8;
+    static hodo_agent_home_end: u8;
     static hodo_agent_end: u8;
 }
 
@@ -528,6 +530,16 @@ pub struct Runtime {
     pub syscall: usize,
     /// A return instruction.
     pub ret: usize,
+}
+
+/// Code that makes a system call and then, unless somebody stops the thread there, lets it continue as if the call had
+/// not been made. The stack pointer leads to what it takes: signal mask, registers, and what `iretq` takes.
+#[must_use]
+pub fn call_and_home() -> &'static [u8] {
+    let start = &raw const hodo_agent_syscall;
+    let len = (&raw const hodo_agent_home_end).addr() - start.addr();
+    // SAFETY: both labels are in one object in read-only data, laid out by the assembly above.
+    unsafe { core::slice::from_raw_parts(start, len) }
 }
 
 /// The runtime, ready to be copied into a target.

@@ -1,5 +1,6 @@
 //! x86-64.
 
+pub mod clock;
 pub mod detour;
 pub mod frames;
 pub mod hooks;

@@ -14,6 +14,7 @@ mod template;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::clock;
 use super::frames::RETURN_POINT;
 use super::masm::*;
 pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope};
@@ -414,8 +415,7 @@ impl Writer<'_, '_> {
     /// `eax` = lower half of the time counter. Clobbers `rdx`, and `rcx` where the upper half has changed. Returns the
     /// way of that case.
     fn clock(&mut self) -> Way {
-        self.code.rdtsc();
-        self.code.cmp_rm(EDX, gs(self.layout.epoch));
+        clock::read_into(self.code, self.layout);
         let changed = self.code.label();
         self.code.jcc(Cond::NE, changed);
         (changed, self.code.label_here())

@@ -80,6 +80,7 @@ pub fn layout() -> Layout {
         bucket_size: 4096,
         lost: 80,
         base: 88,
+        owner: 59,
     }
 }
 

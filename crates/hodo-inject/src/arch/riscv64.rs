@@ -9,20 +9,16 @@ use hodo_abi::Isa;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
 
-pub use code::{called_before, called_by, follows_call, jump_at, jump_target, slot_of};
+pub use code::{called_before, follows_call, jump_at};
+pub use hodo_isa::riscv64::asm::{RETURN_ZERO, WAIT};
+pub use hodo_isa::riscv64::calls::{Called, called_by, jump_target, slot_of};
 pub use libc_of::unsuited;
 pub use prologue::Made;
-
-/// A branch to itself, `c.j`.
-pub const WAIT: [u8; 2] = [0x01, 0xA0];
 
 /// Is this a function that only returns, with room after it for a long jump? That is not looked for.
 pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
     false
 }
-
-/// A function that returns 0: `c.li a0, 0; c.jr ra`.
-pub const RETURN_ZERO: [u8; 4] = [0x01, 0x45, 0x82, 0x80];
 
 /// Where the trace goes in targets: far from all that programs use, sanitizers included. The last one is for address
 /// spaces of 38 bits, between the shadow of programs and that of stacks.

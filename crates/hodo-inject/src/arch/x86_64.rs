@@ -1,18 +1,16 @@
 //! x86-64, with Linux's conventions for it.
 
 use anyhow::Result;
+use hodo_codegen::x86_64::clock;
+use hodo_isa::x86_64::calls;
+use hodo_patch::layout;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
 use hodo_trace::format::tcb;
 
-use super::Called;
-
-/// A branch to itself.
-pub const WAIT: [u8; 2] = [0xEB, 0xFE];
-
-/// A function that returns 0: `xor eax, eax; ret`.
-pub const RETURN_ZERO: [u8; 3] = [0x31, 0xC0, 0xC3];
+pub use hodo_isa::x86_64::asm::{RETURN_ZERO, WAIT};
+pub use hodo_isa::x86_64::calls::{Called, called_by, jump_target, only_returns};
 
 /// Where the trace goes in targets: far from all that programs use, sanitizers included.
 pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
@@ -40,35 +38,16 @@ pub fn unsuited(_file: &[u8]) -> Option<&'static str> {
     None
 }
 
-/// How records get their time: `rdtsc; cmp edx, gs:[EPOCH]`.
-const READ_TIME: [u8; 10] = [
-    0x0F,
-    0x31,
-    0x65,
-    0x3B,
-    0x14,
-    0x25,
-    tcb::EPOCH as u8,
-    0,
-    0,
-    0,
-];
-
-/// How they get it where that is forbidden: `mov eax, gs:[NOW]; cmp eax, eax`.
-const TAKE_TIME: [u8; 10] = {
-    let [low, high, ..] = (tcb::NOW as u32).to_le_bytes();
-    [0x65, 0x8B, 0x04, 0x25, low, high, 0, 0, 0x39, 0xC0]
-};
-
 /// A thread that is so far inside what `take_time` changes has to begin there again.
 pub const INSIDE_TIME: u64 = 2;
 
 /// Has our code take the time from the control block, not from the time counter. Returns where it was changed.
 pub fn take_time(code: &mut [u8]) -> Vec<usize> {
+    let [read, take] = [clock::read(&layout()), clock::take(tcb::NOW as u32)];
     let mut places = Vec::new();
-    for at in 0..code.len().saturating_sub(READ_TIME.len() - 1) {
-        if code[at..].starts_with(&READ_TIME) {
-            code[at..][..TAKE_TIME.len()].copy_from_slice(&TAKE_TIME);
+    for at in 0..code.len().saturating_sub(read.len() - 1) {
+        if code[at..].starts_with(&read) {
+            code[at..][..take.len()].copy_from_slice(&take);
             places.push(at);
         }
     }
@@ -80,9 +59,10 @@ pub fn take_time(code: &mut [u8]) -> Vec<usize> {
 /// # Errors
 /// If the memory cannot be accessed.
 pub fn takes_time(regs: &Regs, memory: &Memory) -> Result<bool> {
-    let mut code = TAKE_TIME;
+    let take = clock::take(tcb::NOW as u32);
+    let mut code = take.clone();
     memory.read(TargetAddr(regs.pc()), &mut code)?;
-    Ok(code == TAKE_TIME)
+    Ok(code == take)
 }
 
 /// What the code of one function does with the stack: nothing that matters, for calls put return addresses there.
@@ -112,22 +92,6 @@ pub fn return_below(_kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
     Some(0)
 }
 
-/// What a call calls that ends at `at` with these 8 bytes.
-pub fn called_by(before: [u8; 8], at: u64) -> Called {
-    let direct = before.last_chunk().copied();
-    if let Some(target) = direct.and_then(|call| by_distance(0xE8, at.wrapping_sub(5), call)) {
-        return Called::This(target);
-    }
-    // FF /2: two bytes, and those of an operand in memory
-    match before
-        .windows(2)
-        .any(|code| code[0] == 0xFF && code[1] >> 3 & 7 == 2)
-    {
-        true => Called::Something,
-        false => Called::Nothing,
-    }
-}
-
 /// The slot from which code loads the address that it jumps to: not asked, for S is known.
 pub fn slot_of(_code: &[u8], _at: u64) -> Option<u64> {
     None
@@ -155,41 +119,13 @@ pub const STUB_FRAME: u64 = 0;
 /// which is by so much lower than that of the function would be.
 pub const STUB_LOWER: u64 = 8;
 
-fn by_distance(opcode: u8, at: u64, code: [u8; 5]) -> Option<u64> {
-    let [first, distance @ ..] = code;
-    let distance = i64::from(i32::from_le_bytes(distance));
-    (first == opcode).then(|| at.wrapping_add(5).wrapping_add_signed(distance))
-}
-
-/// Is this a function that only returns, with padding after it as far as a long jump goes?
-pub fn only_returns(at: u64, code: [u8; 5]) -> bool {
-    /// Bytes of the longer nops, and what stands for single ones.
-    const PADDING: [u8; 11] = [
-        0x66, 0x2E, 0x0F, 0x1F, 0x84, 0x80, 0x40, 0x44, 0x00, 0x90, 0xCC,
-    ];
-    const RETURN: u8 = 0xC3;
-    const MARKED: [u8; 5] = [0xF3, 0x0F, 0x1E, 0xFA, RETURN];
-    let is_padding = || code[1..].iter().all(|byte| PADDING.contains(byte));
-    code == MARKED || code[0] == RETURN && at.is_multiple_of(16) && is_padding()
-}
-
-/// Where the long jump with these bytes at `at` leads to, if it is one.
-pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
-    by_distance(0xE9, at, bytes.get(..5)?.try_into().ok()?)
-}
-
 /// Our jump that code of the program would take which is a copy of changed code, and begins at `at`: where the
 /// jump is, and where it leads. It has changed no register.
 pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
     let mut code = [0; 2];
     memory.read(TargetAddr(at), &mut code).ok()?;
-    let jump = match code {
-        // By way of padding nearby.
-        [0xEB, distance] => at
-            .wrapping_add(2)
-            .wrapping_add_signed(i64::from(distance.cast_signed())),
-        _ => at,
-    };
+    // By way of padding nearby, perhaps.
+    let jump = calls::short_jump_target(at, code).unwrap_or(at);
     Some((jump, jump_at(memory, jump)?))
 }
 
@@ -197,34 +133,26 @@ pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
 pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     let mut jump = [0; 5];
     memory.read(TargetAddr(at), &mut jump).ok()?;
-    by_distance(0xE9, at, jump)
+    jump_target(at, &jump)
 }
 
 /// What our call in front of `at` calls, if it is one whose bytes tell.
 pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
     let (mut call, start) = ([0; 5], at.checked_sub(5)?);
     memory.read(TargetAddr(start), &mut call).ok()?;
-    by_distance(0xE8, start, call)
+    calls::call_target(start, &call)
 }
 
 /// Does the code of a hook stand in front of `at` that makes a call?
 pub fn follows_call(memory: &Memory, at: u64) -> bool {
     let mut before = [0; 5];
-    memory
-        .read(TargetAddr(at.wrapping_sub(5)), &mut before)
-        .is_ok()
-        && (before[0] == 0xE8 || before[1..4] == [0xFF, 0x54, 0x24])
+    let start = TargetAddr(at.wrapping_sub(5));
+    memory.read(start, &mut before).is_ok() && calls::is_call_of_hook(before)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_agent_makes_system_calls_by_the_code_that_leads_home() {
-        let agent = hodo_agent::runtime();
-        assert!(agent.code[agent.syscall..].starts_with(&hodo_ptrace::arch::CALL_AND_HOME));
-    }
 
     #[test]
     fn jumps_and_calls_lead_where_their_bytes_say() {

@@ -63,6 +63,11 @@ pub const SYSTEM_CALL_NOP: [u8; 4] = [0x13, 0, 0, 0];
 /// `c.ebreak`
 pub const BREAKPOINT: [u8; 2] = [0x02, 0x90];
 
+/// `c.j` to itself
+pub const WAIT: [u8; 2] = [0x01, 0xA0];
+/// `c.li a0, 0; c.jr ra`: a function that returns 0.
+pub const RETURN_ZERO: [u8; 4] = [0x01, 0x45, 0x82, 0x80];
+
 /// Fills up to a length with breakpoints.
 pub fn fill(bytes: &mut Vec<u8>, len: usize) {
     let more = len.saturating_sub(bytes.len());

@@ -16,6 +16,7 @@ pub const KEEP: u64 = crate::Via::TAKE;
 pub const FAR: u64 = 10;
 
 pub mod asm;
+pub mod calls;
 pub mod cfa;
 pub mod decode;
 pub mod encode;

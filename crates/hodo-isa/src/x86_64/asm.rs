@@ -21,6 +21,11 @@ pub const SYSTEM_CALL_NOP: [u8; 2] = [0x66, 0x90];
 /// `int3`
 pub const BREAKPOINT: [u8; 1] = [0xCC];
 
+/// `jmp` to itself
+pub const WAIT: [u8; 2] = [0xEB, 0xFE];
+/// `xor eax, eax; ret`: a function that returns 0.
+pub const RETURN_ZERO: [u8; 3] = [0x31, 0xC0, 0xC3];
+
 /// Fills up to a length with breakpoints.
 pub fn fill(bytes: &mut Vec<u8>, len: usize) {
     if bytes.len() < len {

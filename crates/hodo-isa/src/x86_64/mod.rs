@@ -4,6 +4,7 @@
 pub const JUMP: u64 = 5;
 
 pub mod asm;
+pub mod calls;
 pub mod cfa;
 pub mod entry;
 pub mod interpret;

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::lower::{Events, Sources};
 use crate::stub::UNTRACED;
+use crate::x86_64::clock;
 use crate::x86_64::masm::*;
 
 impl Probing<'_, '_> {
@@ -212,8 +213,7 @@ impl Events for Probing<'_, '_> {
         let layout = self.layout;
         let code = &mut *self.code;
         if event.timed {
-            code.rdtsc();
-            code.cmp_rm(EDX, gs(layout.epoch));
+            clock::read_into(code, layout);
             let changed = code.label();
             code.jcc(Cond::NE, changed);
             self.cold.epoch.push((changed, code.label_here()));

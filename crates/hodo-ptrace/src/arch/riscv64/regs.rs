@@ -216,7 +216,7 @@ impl Regs {
         first_argument(thread)
     }
 
-    /// What a thread needs to go on from [`CALL_AND_HOME`](super::CALL_AND_HOME): there is no such code.
+    /// What a thread needs to go on from [`hodo_agent::call_and_home`]: there is no such code.
     pub fn home(&self, _mask: u64) -> Option<(u64, Vec<u8>)> {
         None
     }

@@ -15,9 +15,6 @@ pub use hodo_isa::riscv64::asm::SYSTEM_CALL;
 /// system call.
 pub const BROKEN_OFF: i64 = 4;
 
-/// There is no code that makes a system call and comes back by itself.
-pub const CALL_AND_HOME: [u8; 0] = [];
-
 /// The oldest system call that waits for events of an epoll descriptor.
 pub const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 

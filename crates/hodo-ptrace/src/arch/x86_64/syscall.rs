@@ -13,24 +13,6 @@ pub use hodo_isa::x86_64::asm::SYSTEM_CALL;
 /// system call that is made again.
 pub const BROKEN_OFF: i64 = -2;
 
-/// Code that makes a system call and then, unless somebody stops the thread there, has it go on as if it had not been
-/// made. The stack pointer leads to what [`Regs::home`] has.
-pub const CALL_AND_HOME: [u8; 51] = [
-    0x0F, 0x05, // syscall
-    0x31, 0xD2, // xor edx, edx
-    0x48, 0x89, 0xE6, // mov rsi, rsp
-    0xBF, 2, 0, 0, 0, // mov edi, SIG_SETMASK
-    0x41, 0xBA, 8, 0, 0, 0, // mov r10d, 8
-    0xB8, 14, 0, 0, 0, // mov eax, rt_sigprocmask
-    0x0F, 0x05, // syscall
-    0x58, // pop rax
-    0x41, 0x5F, 0x41, 0x5E, 0x41, 0x5D, 0x41, 0x5C, // pop r15, r14, r13, r12
-    0x5D, 0x5B, 0x41, 0x5B, 0x41, 0x5A, 0x41, 0x59, 0x41,
-    0x58, // pop rbp, rbx, r11, r10, r9, r8
-    0x58, 0x59, 0x5A, 0x5E, 0x5F, // pop rax, rcx, rdx, rsi, rdi
-    0x48, 0xCF, // iretq
-];
-
 /// The oldest system call that waits for events of an epoll descriptor.
 pub const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
 
