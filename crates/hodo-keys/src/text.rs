@@ -121,7 +121,7 @@ mod linux {
         unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
             let file = self.0.load(Ordering::Relaxed);
             // SAFETY: the caller answers for what is written.
-            match unsafe { sys::pwrite(file, bytes, at as u64) }? {
+            match unsafe { hodo_sys::write_memory(file, bytes, at as u64) }? {
                 count if count == bytes.len() => Ok(()),
                 _ => Err(EIO),
             }

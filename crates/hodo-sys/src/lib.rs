@@ -2,6 +2,7 @@
 //! (`hodo-keys`) have in common.
 //!
 //! [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and backed by its file.
+//! (Where the kernel lets only tracers do that, it is writable for the moment of the write.)
 //! [`sys::sync_core`] then makes every processor discard what it has fetched before. The callers decide in which order
 //! bytes are written, so that no thread ever executes half of an instruction.
 //!
@@ -31,7 +32,8 @@ mod generic;
 pub mod lock;
 mod memory;
 pub mod sys;
+mod unprotected;
 
 #[cfg(feature = "alloc")]
 pub use memory::Change;
-pub use memory::{Memory, set_written};
+pub use memory::{Memory, set_written, write_memory};

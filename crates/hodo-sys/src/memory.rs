@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 #[cfg(feature = "alloc")]
 use crate::lock;
 use crate::sys::{self, Errno};
+use crate::unprotected::{self, EIO};
 
 #[cfg(feature = "alloc")]
 /// Writes that are no further apart than this share one system call.
@@ -16,7 +17,6 @@ const NEAR: u64 = 512;
 /// and everything else byte by byte; nobody may execute half of a changed two-byte instruction.
 #[cfg(feature = "alloc")]
 const UNIT: u64 = if cfg!(target_arch = "riscv64") { 4 } else { 1 };
-const EIO: Errno = 5;
 #[cfg(feature = "alloc")]
 const EDEADLK: Errno = 35;
 
@@ -28,6 +28,22 @@ static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 #[doc(hidden)]
 pub fn set_written(written: fn(u64, usize)) {
     WRITTEN.store(written as *mut (), Ordering::Release);
+}
+
+/// Writes to this process's memory, as [`sys::pwrite`] to `file`, which is `/proc/self/mem`, even if the mapping is read-only.
+///
+/// Some kernels let only a tracer do that (`proc_mem.force_override`, since Linux 6.12; Debian 14 is built so). There the
+/// pages are made writable for the moment of the write.
+///
+/// # Safety
+/// As writing to that memory.
+pub unsafe fn write_memory(file: i32, from: &[u8], at: u64) -> Result<usize, Errno> {
+    // SAFETY: the caller answers for what is written.
+    match unsafe { sys::pwrite(file, from, at) } {
+        // SAFETY: as above.
+        Err(EIO) => unsafe { unprotected::write(file, from, at) },
+        result => result,
+    }
 }
 
 /// The memory of this process as a file.
@@ -59,7 +75,7 @@ impl Memory {
     /// As writing to that memory; if it is code, other threads may be executing it.
     pub unsafe fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         // SAFETY: the caller answers for what is written.
-        let count = unsafe { sys::pwrite(self.0, bytes, at) }?;
+        let count = unsafe { write_memory(self.0, bytes, at) }?;
         let written = WRITTEN.load(Ordering::Acquire);
         if !written.is_null() {
             // SAFETY: `set_written` stored it.

@@ -2,6 +2,7 @@
 
 /// Numbers of system calls, from the kernel's `include/uapi/asm-generic/unistd.h`.
 pub mod number {
+    pub const IOCTL: usize = 29;
     pub const OPENAT: usize = 56;
     pub const CLOSE: usize = 57;
     pub const READ: usize = 63;
@@ -19,5 +20,6 @@ pub mod number {
     pub const GETSOCKOPT: usize = 209;
     pub const MUNMAP: usize = 215;
     pub const MMAP: usize = 222;
+    pub const MPROTECT: usize = 226;
     pub const MADVISE: usize = 233;
 }

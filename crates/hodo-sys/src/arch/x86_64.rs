@@ -7,8 +7,10 @@ pub mod number {
     pub const READ: usize = 0;
     pub const CLOSE: usize = 3;
     pub const MMAP: usize = 9;
+    pub const MPROTECT: usize = 10;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
+    pub const IOCTL: usize = 16;
     pub const PREAD: usize = 17;
     pub const PWRITE: usize = 18;
     pub const SCHED_YIELD: usize = 24;
