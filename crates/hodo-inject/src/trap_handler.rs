@@ -63,17 +63,17 @@ fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
     Ok(())
 }
 
-/// If the action of a process is our handler, sets the default action. Returns whether it was that.
+/// If the action of a process is our handler, sets the default action.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed, or the thread is gone.
-pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Result<bool> {
+pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Result<()> {
     let thread = calls.thread();
     let Some(handler) = space
         .trap_handler
         .filter(|_| is_caught(thread.tid(), libc::SIGTRAP))
     else {
-        return Ok(false);
+        return Ok(());
     };
     let scratch = below(thread.regs()?.sp());
     // The kernel's `struct sigaction`.
@@ -83,24 +83,8 @@ pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Res
     let asked = calls.sigaction(libc::SIGTRAP, TargetAddr(0), scratch)?;
     memory.read(scratch, &mut action)?;
     memory.write(scratch, &saved)?;
-    let is_ours = asked && action[..8] == handler.at.to_le_bytes();
-    if is_ours {
+    if asked && action[..8] == handler.at.to_le_bytes() {
         calls.sigaction(libc::SIGTRAP, TargetAddr(handler.default), TargetAddr(0))?;
     }
-    Ok(is_ours)
-}
-
-/// A SIGTRAP that nothing of ours has caused is about to come to a stopped thread: if the action is our handler, the
-/// default action takes its place. Returns whether it was that: the signal has to be sent once more, then.
-///
-/// # Errors
-/// If the process's memory cannot be accessed, or the thread is gone.
-pub fn give_way(thread: Stopped, space: &Space) -> Result<bool> {
-    if space.trap_blocks.known == 0 || !is_caught(thread.tid(), libc::SIGTRAP) {
-        return Ok(false);
-    }
-    let calls = Syscalls::begin(thread, TargetAddr(space.syscall))?;
-    let taken = take_back(&calls, &thread.memory()?, space);
-    calls.end()?;
-    taken
+    Ok(())
 }

@@ -43,7 +43,6 @@ use crate::work::Work;
 use hodo_inject::context::Contexts;
 use hodo_inject::install;
 use hodo_inject::space::{SharedSpace, Sites, Space};
-use hodo_inject::trap_handler;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::Step;
 use hodo_ptrace::launch::Failure;
@@ -599,9 +598,6 @@ impl<'a> Tracer<'a> {
             }
             if hodo_inject::copied::repair(stopped, signal, &space)? {
                 return self.go(stopped, 0);
-            }
-            if signal == libc::SIGTRAP && trap_handler::give_way(stopped, &space.borrow())? {
-                return self.go(stopped, signal);
             }
             if self.modules.probes.records_syscalls() {
                 self.tell_signal(stopped)?;
