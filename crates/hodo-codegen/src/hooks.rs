@@ -40,3 +40,5 @@ pub(crate) const SIGTRAP: i8 = 5;
 pub(crate) const ACTION_FLAGS: u32 = 136;
 /// `SA_SIGINFO` and `SA_ONSTACK`.
 pub(crate) const HANDLER_FLAGS: u32 = 0x4 | 0x0800_0000;
+/// `SA_RESETHAND`, which would have the handler run only once.
+pub(crate) const RESETS_HANDLER: u32 = 0x8000_0000;

@@ -6,6 +6,13 @@ mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+/// Where signal handlers tell the kernel what they return to.
+#[derive(Debug, Clone, Copy)]
+pub struct Restorer {
+    /// The flag that says so: `SA_RESTORER`.
+    pub flag: u64,
+}
+
 #[cfg(target_arch = "riscv64")]
 pub use riscv64::*;
 #[cfg(target_arch = "x86_64")]

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use hodo_patch::{Hook, Island, LimitCall, Patches, Raise};
 
-use crate::arch;
+use crate::arch::{self, leaving_jump};
 use crate::space::Space;
 use hodo_module::Image;
 
@@ -46,11 +46,6 @@ pub fn add(
         patches.add_way(at + 1..at + arch::RETURN_ZERO.len() as u64);
         patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
     }
-    // Where it is traced itself, the program sees the handler.
-    let handler = (space.trap_handler).filter(|_| space.trap_blocks.are_needed());
-    let action = handler
-        .zip(symbols[8])
-        .filter(|(_, function)| is_free(&patches.writes, function.start.wrapping_add(bias)));
     let mut hook = |hook: Hook, function: Range<u64>| {
         let at = function.start;
         let added = island.add_hook(hook, function, view, patches);
@@ -84,8 +79,12 @@ pub fn add(
             }
         }
     }
-    if let Some((handler, function)) = action {
-        hook(Hook::Action { ours: handler.at }, function.range());
+    if let (Some(handler), Some(function)) = (space.trap_handler, range(8))
+        && space.trap_blocks.are_needed()
+    {
+        let (ours, restorer) = (handler.at, handler.restorer);
+        let hook = Hook::Action { ours, restorer };
+        add_action(hook, function, view, island, patches);
     }
     let hooks = patches.writes[before..].to_vec();
     patches.hooks.extend(hooks);
@@ -120,7 +119,30 @@ fn note_unwinders(image: &Image, bias: u64, space: &mut Space) {
         .extend(entries.map(|function| function.start));
 }
 
-/// Is nothing else written over the beginning of a function?
+/// Hooks `sigaction`: at its jump to another function, if it has one, so that it can be traced all the same. If it has
+/// none and is traced itself, the program sees the handler.
+fn add_action(
+    hook: Hook,
+    function: Range<u64>,
+    view: hodo_patch::Image<'_>,
+    island: &mut Island,
+    patches: &mut Patches,
+) {
+    let start = function.start.wrapping_add(view.bias);
+    let code = (view.code)(function.clone()).unwrap_or_default();
+    let added = match leaving_jump(start, code) {
+        Some(jump) if is_free(&patches.writes, jump.0) => {
+            island.add_hook_at_jump(hook, jump, patches)
+        }
+        _ if is_free(&patches.writes, start) => island.add_hook(hook, function, view, patches),
+        _ => return,
+    };
+    if let Err(reason) = added {
+        patches.failed.push((start, reason));
+    }
+}
+
+/// Is nothing else written over code at an address?
 fn is_free(writes: &[(u64, Vec<u8>)], at: u64) -> bool {
     /// No jump of a hook takes more bytes.
     const MOST: u64 = 16;

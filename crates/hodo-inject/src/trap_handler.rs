@@ -8,6 +8,7 @@ use anyhow::Result;
 use hodo_ptrace::pass_fd::below;
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr, is_caught, is_ignored, maps};
 
+use crate::arch::RESTORER;
 use crate::space::Space;
 
 /// Has a stopped thread's process come past the breakpoints that are about to be written, and tells the handler where
@@ -57,7 +58,18 @@ fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
     memory.write(TargetAddr(handler.head), &block.to_le_bytes())?;
     space.trap_blocks.known = block;
     // What the program has chosen itself stays.
-    if !is_caught(tid, libc::SIGTRAP) && !is_ignored(tid, libc::SIGTRAP) {
+    if is_caught(tid, libc::SIGTRAP) || is_ignored(tid, libc::SIGTRAP) {
+        return Ok(());
+    }
+    if let Some(mut action) = Action::of(calls, &memory)? {
+        action.flags = (action.flags | OUR_FLAGS) & !RESETS_HANDLER;
+        if let Some(restorer) = RESTORER
+            && action.flags & restorer.flag == 0
+        {
+            action.flags |= restorer.flag;
+            action.restorer = handler.restorer;
+        }
+        action.write(&memory, handler.action)?;
         calls.sigaction(libc::SIGTRAP, TargetAddr(handler.action), TargetAddr(0))?;
     }
     Ok(())
@@ -68,23 +80,62 @@ fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
 /// # Errors
 /// If the process's memory cannot be accessed, or the thread is gone.
 pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Result<()> {
-    let thread = calls.thread();
-    let Some(handler) = space
-        .trap_handler
-        .filter(|_| is_caught(thread.tid(), libc::SIGTRAP))
-    else {
+    let caught = is_caught(calls.thread().tid(), libc::SIGTRAP);
+    let Some(handler) = space.trap_handler.filter(|_| caught) else {
         return Ok(());
     };
-    let scratch = below(thread.regs()?.sp());
-    // The kernel's `struct sigaction`.
-    let mut saved = [0; 32];
-    memory.read(scratch, &mut saved)?;
-    let mut action = saved;
-    let asked = calls.sigaction(libc::SIGTRAP, TargetAddr(0), scratch)?;
-    memory.read(scratch, &mut action)?;
-    memory.write(scratch, &saved)?;
-    if asked && action[..8] == handler.at.to_le_bytes() {
+    if let Some(mut action) = Action::of(calls, memory)?
+        && action.handler == handler.at
+    {
+        action.flags &= !OUR_FLAGS;
+        if let Some(restorer) = RESTORER
+            && action.restorer == handler.restorer
+        {
+            action.flags &= !restorer.flag;
+            action.restorer = 0;
+        }
+        action.write(memory, handler.default)?;
         calls.sigaction(libc::SIGTRAP, TargetAddr(handler.default), TargetAddr(0))?;
     }
     Ok(())
+}
+
+/// The flags that our handler needs, and one that it must not have. Without a handler they do nothing, but programs can
+/// ask for them.
+const OUR_FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64;
+const RESETS_HANDLER: u64 = libc::SA_RESETHAND as u32 as u64;
+
+/// What a process does at SIGTRAP: what the kernel's `struct sigaction` begins with.
+struct Action {
+    handler: u64,
+    flags: u64,
+    /// Only where [`RESTORER`] is.
+    restorer: u64,
+}
+
+impl Action {
+    /// Asks the kernel. `None`: it does not say.
+    fn of(calls: &Syscalls, memory: &Memory) -> Result<Option<Self>> {
+        let scratch = below(calls.thread().regs()?.sp());
+        let mut saved = [0; 32];
+        memory.read(scratch, &mut saved)?;
+        let asked = calls.sigaction(libc::SIGTRAP, TargetAddr(0), scratch)?;
+        let word = |number: u64| memory.read_u64(TargetAddr(scratch.0 + 8 * number));
+        let this = Self {
+            handler: word(0)?,
+            flags: word(1)?,
+            restorer: word(2)?,
+        };
+        memory.write(scratch, &saved)?;
+        Ok(asked.then_some(this))
+    }
+
+    /// Writes all but the handler to such a struct in the process's memory.
+    fn write(&self, memory: &Memory, at: u64) -> Result<()> {
+        memory.write(TargetAddr(at + 8), &self.flags.to_le_bytes())?;
+        match RESTORER {
+            Some(_) => memory.write(TargetAddr(at + 16), &self.restorer.to_le_bytes()),
+            None => Ok(()),
+        }
+    }
 }

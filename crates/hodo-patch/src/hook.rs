@@ -40,8 +40,10 @@ pub enum Hook {
     Limits(LimitCall, Raise),
     /// `sigaction` of any libc.
     Action {
-        /// The handler of SIGTRAP that the program is not to see: see [`TrapHandler`].
+        /// The handler of SIGTRAP that the program is not to see: see [`TrapHandler`](crate::TrapHandler).
         ours: u64,
+        /// What it returns to.
+        restorer: u64,
     },
 }
 
@@ -67,17 +69,7 @@ impl Island {
         let mut bytes = Vec::new();
         let at = self.end().next_multiple_of(16);
         let mut out = Masm::new(&mut bytes, at);
-        let island = IslandLayout {
-            program_headers: self.frames.program_headers,
-            name: self.frames.name,
-        };
-        match hook {
-            Hook::FindObject => hooks::find_object(&mut out, &layout(), island),
-            Hook::IteratePhdr => hooks::iterate_phdr(&mut out, &layout(), island),
-            Hook::Backtrace { get_ip } => hooks::backtrace(&mut out, &layout(), get_ip),
-            Hook::Limits(call, extra) => hooks::limits(&mut out, call, extra),
-            Hook::Action { ours } => hooks::action(&mut out, ours),
-        }
+        self.write_hook(hook, &mut out);
         let resume = window.end.wrapping_add(image.bias);
         let dead = |at: u64| window.dead(at.wrapping_sub(image.bias));
         let leaving = Leaving {
@@ -90,18 +82,64 @@ impl Island {
         patches.copies.extend(copied(&moved.copies));
         moved.exits.into_iter().for_each(|way| patches.add_way(way));
         out.raw(&moved.body.bytes);
-        let offset = (at - self.start()) as usize;
-        fill(&mut self.code, offset);
-        self.rows = cfa::code_rows(&bytes, at, &[(0, State::ENTRY)]);
-        for row in &mut self.rows {
-            row.at += offset as u32;
-        }
-        self.code.extend(bytes);
-        self.close_group();
+        self.add_code(at, &bytes);
         let jump = jump(from, at, window.via).ok_or(OUT_OF_REACH)?;
         patches.add_way(from + 1..from + jump.len() as u64);
         patches.writes.push((from, jump));
         Ok(())
+    }
+
+    /// Hooks a function in place of a jump there: the jump at the first of two runtime addresses leads to the other one.
+    /// So the function that has the jump can be traced.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn add_hook_at_jump(
+        &mut self,
+        hook: Hook,
+        (from, to): (u64, u64),
+        patches: &mut Patches,
+    ) -> Result<(), Refusal> {
+        self.check_reach(from)?;
+        self.check_room(4096)?;
+        let mut bytes = Vec::new();
+        let at = self.end().next_multiple_of(16);
+        let mut out = Masm::new(&mut bytes, at);
+        self.write_hook(hook, &mut out);
+        let on = jump(out.here(), to, Via::Nothing).ok_or(OUT_OF_REACH)?;
+        out.raw(&on);
+        self.add_code(at, &bytes);
+        let jump = jump(from, at, Via::Nothing).ok_or(OUT_OF_REACH)?;
+        patches.add_way(from + 1..from + jump.len() as u64);
+        patches.writes.push((from, jump));
+        Ok(())
+    }
+
+    /// Writes the hook itself. The function's own code is to follow.
+    fn write_hook(&self, hook: Hook, out: &mut Masm<'_>) {
+        let island = IslandLayout {
+            program_headers: self.frames.program_headers,
+            name: self.frames.name,
+        };
+        match hook {
+            Hook::FindObject => hooks::find_object(out, &layout(), island),
+            Hook::IteratePhdr => hooks::iterate_phdr(out, &layout(), island),
+            Hook::Backtrace { get_ip } => hooks::backtrace(out, &layout(), get_ip),
+            Hook::Limits(call, extra) => hooks::limits(out, call, extra),
+            Hook::Action { ours, restorer } => hooks::action(out, ours, restorer),
+        }
+    }
+
+    /// Adds code at an address, which is entered at its beginning.
+    fn add_code(&mut self, at: u64, code: &[u8]) {
+        let offset = (at - self.start()) as usize;
+        fill(&mut self.code, offset);
+        self.rows = cfa::code_rows(code, at, &[(0, State::ENTRY)]);
+        for row in &mut self.rows {
+            row.at += offset as u32;
+        }
+        self.code.extend(code);
+        self.close_group();
     }
 
     /// Code in place of a function at a runtime address which only returns, and before whose next function there are at
@@ -112,14 +150,7 @@ impl Island {
         self.check_reach(function).ok()?;
         self.check_room(agent.code.len() + 64).ok()?;
         let at = self.end().next_multiple_of(16);
-        let offset = (at - self.start()) as usize;
-        fill(&mut self.code, offset);
-        self.rows = cfa::code_rows(agent.code, at, &[(0, State::ENTRY)]);
-        for row in &mut self.rows {
-            row.at += offset as u32;
-        }
-        self.code.extend(agent.code);
-        self.close_group();
+        self.add_code(at, agent.code);
         let jump = jump(function, at, Via::Nothing)?.try_into().ok()?;
         Some(Announcement {
             code: Span::at(at, agent.code.len() as u64),

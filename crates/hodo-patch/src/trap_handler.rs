@@ -9,6 +9,8 @@ use crate::{Island, Lead};
 pub struct TrapHandler {
     /// The handler.
     pub at: u64,
+    /// What it returns to; 0 where that is code of the kernel.
+    pub restorer: u64,
     /// The kernel's `struct sigaction` that sets it,
     pub action: u64,
     /// and the one that sets the default action.
@@ -24,6 +26,7 @@ impl TrapHandler {
         let agent = hodo_agent::trap_handler();
         Self {
             at,
+            restorer: agent.restorer.map_or(0, |restorer| at + restorer as u64),
             action: at + agent.action as u64,
             default: at + agent.default as u64,
             head: at + agent.head as u64,

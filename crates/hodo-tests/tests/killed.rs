@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hodo_tests::probing::path;
 use hodo_tests::target::Target;
-use hodo_tests::{Kind, build, hodo, scratch};
+use hodo_tests::{Kind, Run, build, hodo, scratch};
 
 /// How `hodo` records, and the options for it.
 const RECORD: &[&str] = &["record", "--no-libcall"];
@@ -356,6 +356,15 @@ fn programs_with_fetches_that_fault_outlive_hodo() {
     for definition in definitions {
         let command = ["probe", "-e", definition];
         outlives("killed_at_fetches", &command, &program, "", 0);
+    }
+}
+
+/// While it is traced, too, the program sees the default action; also if `sigaction` itself is traced.
+#[test]
+fn programs_with_traps_see_the_default_action() {
+    let program = with_traps();
+    for options in [&[][..], &["-l"]] {
+        Run::new("sees_no_handler", &program).same(options);
     }
 }
 

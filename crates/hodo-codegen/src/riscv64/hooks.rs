@@ -5,7 +5,7 @@
 //! the program asks for. All hooks are ordinary C functions to their callers: they may use `t0` to `t6`.
 
 use super::stub::Layout;
-use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
+use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
 pub use crate::hooks::{IslandLayout, LimitCall, Raise};
 use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
@@ -249,7 +249,7 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
 
 /// A function that stands for `sigaction(signal, new, old)`. The default action for SIGTRAP is our handler, at `ours`:
 /// programs see and set the default. The function's own code, to be called, follows.
-pub fn action(code: &mut Code<'_>, ours: u64) {
+pub fn action(code: &mut Code<'_>, ours: u64, _restorer: u64) {
     /// The frame: a `struct sigaction` of libc, where the old one goes, the return address.
     const FRAME: i64 = 176;
     const SAVE_OLD: i64 = 152;
@@ -263,14 +263,20 @@ pub fn action(code: &mut Code<'_>, ours: u64) {
     code.branch(If::Equal, A1, ZERO, call);
     code.ld(T0, 0, A1);
     code.branch(If::NotEqual, T0, ZERO, call);
-    // Instead of the default: the handler, no signals but its own blocked, its flags.
+    // Instead of the default: the handler, with its flags.
+    for word in (8..SAVE_OLD).step_by(8) {
+        code.ld(T0, word, A1);
+        code.sd(T0, word, SP);
+    }
     number(code, T0, ours);
     code.sd(T0, 0, SP);
-    for word in (8..SAVE_OLD).step_by(8) {
-        code.sd(ZERO, word, SP);
-    }
-    code.li(T0, HANDLER_FLAGS.cast_signed());
-    code.sd(T0, ACTION_FLAGS.into(), SP);
+    flags(code, A1, T0);
+    code.or(T0, T0, T1);
+    // The bit is set, so that taking it away clears it.
+    code.li(T1, RESETS_HANDLER.cast_signed());
+    code.or(T0, T0, T1);
+    code.sub(T0, T0, T1);
+    code.sw(T0, ACTION_FLAGS.into(), SP);
     code.addi(A1, SP, 0);
     code.bind(call);
     let body = code.label();
@@ -282,13 +288,23 @@ pub fn action(code: &mut Code<'_>, ours: u64) {
     code.ld(T2, 0, T1);
     code.branch(If::NotEqual, T0, T2, out);
     code.sd(ZERO, 0, T1);
-    code.sd(ZERO, ACTION_FLAGS.into(), T1);
+    code.addi(T2, T1, 0);
+    flags(code, T2, T0);
+    code.or(T0, T0, T1);
+    code.sub(T0, T0, T1);
+    code.sw(T0, ACTION_FLAGS.into(), T2);
     code.bind(out);
     code.ld(RA, LINK, SP);
     code.addi(SP, SP, FRAME);
     code.jr(RA);
     code.bind(theirs);
     code.bind(body);
+}
+
+/// `rd` = the flags of an action, `t1` = those of our handler.
+fn flags(code: &mut Code<'_>, action: u8, rd: u8) {
+    code.lw(rd, ACTION_FLAGS.into(), action);
+    code.li(T1, HANDLER_FLAGS.cast_signed());
 }
 
 /// `rd` = a number.

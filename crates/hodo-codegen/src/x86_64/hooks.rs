@@ -6,7 +6,7 @@
 
 use super::masm::*;
 use super::stub::Layout;
-use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
+use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
 pub use crate::hooks::{IslandLayout, LimitCall, Raise};
 
 /// Bytes of the stack frame of every hook that calls.
@@ -224,13 +224,16 @@ fn lower(code: &mut Masm<'_>, extra: Raise) {
     code.bind(none);
 }
 
+/// `SA_RESTORER`: the action has what its handler returns to.
+const HAS_RESTORER: u32 = 0x0400_0000;
 /// Bytes of the stack frame of the hook for actions: a `struct sigaction` of libc, and a word.
 const ACTION_FRAME: u32 = 168;
 const SAVE_ACTION: i32 = 152;
 
 /// A function that stands for `sigaction(signal, new, old)`. The default action for SIGTRAP is our handler, at `ours`:
-/// programs see and set the default. The function's own code, to be called, follows.
-pub fn action(code: &mut Masm<'_>, ours: u64) {
+/// programs see and set the default. `restorer` is what it returns to if hodo has set it. The function's own code, to be
+/// called, follows.
+pub fn action(code: &mut Masm<'_>, ours: u64, restorer: u64) {
     let (theirs, call, out) = (code.label(), code.label(), code.label());
     code.cmp_ri8(EDI, SIGTRAP);
     code.jcc(Cond::NE, theirs);
@@ -241,13 +244,17 @@ pub fn action(code: &mut Masm<'_>, ours: u64) {
     code.mov_rm(RAX, mem(RSI, 0));
     code.test_rr(RAX, RAX);
     code.jcc(Cond::NE, call);
-    // Instead of the default: the handler, no signals but its own blocked, its flags.
+    // Instead of the default: the handler, with its flags.
+    for word in (8..ACTION_FRAME - 16).step_by(8) {
+        code.mov_rm(RAX, mem32(RSI, word));
+        code.mov_mr(mem32(RSP, word), RAX);
+    }
     code.movabs_ri(RCX, ours);
     code.mov_mr(mem(RSP, 0), RCX);
-    for word in (8..ACTION_FRAME as i32 - 16).step_by(8) {
-        code.mov_mr(mem32(RSP, word as u32), RAX);
-    }
-    code.mov_mi(DWORD, mem32(RSP, ACTION_FLAGS), HANDLER_FLAGS);
+    code.mov_rm(EAX, mem32(RSI, ACTION_FLAGS));
+    code.and_ri(EAX, !RESETS_HANDLER);
+    code.or_ri(EAX, HANDLER_FLAGS);
+    code.mov_mr(mem32(RSP, ACTION_FLAGS), EAX);
     code.mov_rr(RSI, RSP);
     code.bind(call);
     let body = code.label();
@@ -262,8 +269,17 @@ pub fn action(code: &mut Masm<'_>, ours: u64) {
     code.jcc(Cond::NE, out);
     code.xor_rr(ECX, ECX);
     code.mov_mr(mem(RDX, 0), RCX);
-    code.mov_mr(mem32(RDX, ACTION_FLAGS), RCX);
-    code.mov_mr(mem32(RDX, ACTION_FLAGS + 8), RCX);
+    code.mov_rm(ECX, mem32(RDX, ACTION_FLAGS));
+    code.and_ri(ECX, !HANDLER_FLAGS);
+    code.movabs_ri(RSI, restorer);
+    code.cmp_rm(RSI, mem32(RDX, ACTION_FLAGS + 8));
+    let theirs_too = code.label();
+    code.jcc(Cond::NE, theirs_too);
+    code.and_ri(ECX, !HAS_RESTORER);
+    code.xor_rr(ESI, ESI);
+    code.mov_mr(mem32(RDX, ACTION_FLAGS + 8), RSI);
+    code.bind(theirs_too);
+    code.mov_mr(mem32(RDX, ACTION_FLAGS), ECX);
     code.bind(out);
     code.add_ri(RSP, ACTION_FRAME);
     code.ret();

@@ -4,6 +4,7 @@ mod code;
 mod libc_of;
 mod prologue;
 
+use super::Restorer;
 use anyhow::Result;
 use hodo_abi::Isa;
 use hodo_ptrace::{Memory, Regs};
@@ -11,7 +12,7 @@ use hodo_symbols::Registers;
 
 pub use code::{called_before, follows_call, jump_at};
 pub use hodo_isa::riscv64::asm::{RETURN_ZERO, WAIT};
-pub use hodo_isa::riscv64::calls::{Called, called_by, jump_target, slot_of};
+pub use hodo_isa::riscv64::calls::{Called, called_by, jump_target, leaving_jump, slot_of};
 pub use libc_of::unsuited;
 pub use prologue::Made;
 
@@ -19,6 +20,9 @@ pub use prologue::Made;
 pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
     false
 }
+
+/// Handlers return to code of the kernel.
+pub const RESTORER: Option<Restorer> = None;
 
 /// Where the trace goes in targets: far from all that programs use, sanitizers included. The last one is for address
 /// spaces of 38 bits, between the shadow of programs and that of stacks.

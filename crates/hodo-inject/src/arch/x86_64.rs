@@ -1,5 +1,6 @@
 //! x86-64, with Linux's conventions for it.
 
+use super::Restorer;
 use anyhow::Result;
 use hodo_codegen::x86_64::clock;
 use hodo_isa::x86_64::calls;
@@ -10,7 +11,10 @@ use hodo_symbols::Registers;
 use hodo_trace::format::tcb;
 
 pub use hodo_isa::x86_64::asm::{RETURN_ZERO, WAIT};
-pub use hodo_isa::x86_64::calls::{Called, called_by, jump_target, only_returns};
+pub use hodo_isa::x86_64::calls::{Called, called_by, jump_target, leaving_jump, only_returns};
+
+/// Handlers return to code that they name, in the third word of the kernel's `struct sigaction`.
+pub const RESTORER: Option<Restorer> = Some(Restorer { flag: 0x0400_0000 });
 
 /// Where the trace goes in targets: far from all that programs use, sanitizers included.
 pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];

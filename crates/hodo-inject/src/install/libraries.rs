@@ -24,14 +24,14 @@ pub(super) fn copies_stacks(path: &Path) -> bool {
         .is_some_and(|name| name.contains("_greenlet") || name.starts_with("greenlet."))
 }
 
-/// Is this a C library, or its dynamic linker?
-fn is_libc(path: &Path) -> bool {
+/// The rank of a file among those that are mapped at once: dynamic linkers, then C libraries, then all others.
+fn rank(path: &Path) -> usize {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| {
-        ["libc.so", "libc-", "ld-"]
-            .iter()
-            .any(|begin| name.starts_with(begin))
-    })
+    let begins = |begin: &&[&str]| {
+        name.is_some_and(|name| begin.iter().any(|begin| name.starts_with(begin)))
+    };
+    let ranks: [&[&str]; 2] = [&["ld-"], &["libc.so", "libc-"]];
+    ranks.iter().position(begins).unwrap_or(ranks.len())
 }
 
 /// Looks for libraries that have been mapped since the last time, and installs what they are to have. Their code has
@@ -100,8 +100,9 @@ fn new_code(maps: &[Mapping], space: &Space) -> Vec<Mapping> {
         .filter(|m| !space.seen.contains(&Seen::from(*m)))
         .cloned()
         .collect();
-    // Unwinders ask functions of these: what others get leads nowhere that they do not know of.
-    new.sort_by_key(|mapping| !is_libc(&mapping.path));
+    // Unwinders ask functions of linkers and C libraries: what others get leads nowhere that they do not know of. And
+    // what C libraries get depends on whether the linker gets a breakpoint.
+    new.sort_by_key(|mapping| rank(&mapping.path));
     new
 }
 

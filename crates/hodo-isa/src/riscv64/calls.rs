@@ -85,6 +85,13 @@ pub fn called_by(before: [u8; 8], at: u64) -> Called {
     }
 }
 
+/// The first jump of a function to another one in whose place a long one can be: there is none, for such jumps have four
+/// bytes.
+#[must_use]
+pub fn leaving_jump(_at: u64, _code: &[u8]) -> Option<(u64, u64)> {
+    None
+}
+
 /// The slot from which code at `at` loads the address that it jumps to: an entry of a PLT, or a stub's copy of one.
 #[must_use]
 pub fn slot_of(code: &[u8], at: u64) -> Option<u64> {

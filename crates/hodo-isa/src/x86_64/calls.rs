@@ -1,6 +1,8 @@
 //! Calls, jumps and short functions that are known by their bytes.
 
+use super::steps::Steps;
 pub use crate::calls::Called;
+use crate::code::Flow;
 
 /// `call rel32` and `jmp rel32`
 const CALL: u8 = 0xE8;
@@ -56,6 +58,18 @@ pub fn is_call_of_hook(before: [u8; 5]) -> bool {
     before[0] == CALL || before[1..4] == [INDIRECT, 0x54, 0x24]
 }
 
+/// The first long jump of a function, which begins at `at`, to another one: where it is, and where it leads.
+#[must_use]
+pub fn leaving_jump(at: u64, code: &[u8]) -> Option<(u64, u64)> {
+    let function = at..at + code.len() as u64;
+    Steps::new(code, at).find_map(|step| match step.flow {
+        Flow::Jump(to) if u64::from(step.len) == super::JUMP && !function.contains(&to) => {
+            Some((step.addr, to))
+        }
+        _ => None,
+    })
+}
+
 /// Whether a function at `at` with these bytes only returns, with padding after it as far as a long jump goes.
 #[must_use]
 pub fn only_returns(at: u64, code: [u8; 5]) -> bool {
@@ -106,6 +120,20 @@ mod tests {
         let last = [&[0x90][..], &last].concat();
         assert!(is_call_of_hook(last[..].try_into().unwrap()));
         assert_eq!(called_by([0x90; 8], 0x1000), Called::Nothing);
+    }
+
+    #[test]
+    fn a_jump_to_another_function_is_found() {
+        const AT: u64 = 0x1000;
+        let mut bytes = Vec::new();
+        let mut code = Code::new(&mut bytes, AT);
+        let end = code.label();
+        code.test_rr(RSP, RSP);
+        code.jmp(end);
+        code.bind(end);
+        code.jmp_to(0x2000);
+        let jump = AT + bytes.len() as u64 - 5;
+        assert_eq!(leaving_jump(AT, &bytes), Some((jump, 0x2000)));
     }
 
     #[test]

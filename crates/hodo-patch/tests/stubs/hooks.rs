@@ -245,20 +245,34 @@ fn programs_see_the_default_action_in_place_of_our_handler() {
             let mut new: libc::sigaction = std::mem::zeroed();
             let mut old: libc::sigaction = std::mem::zeroed();
             new.sa_sigaction = handler.unwrap_or_default();
+            new.sa_flags = libc::SA_RESTART;
             let new = handler.map_or(std::ptr::null(), |_| &raw const new);
             assert_eq!(libc::sigaction(signal, new, &raw mut old), 0);
             old.sa_sigaction
         }
     };
+    let flags = |signal: i32| {
+        // SAFETY: only asks.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            assert_eq!(libc::sigaction(signal, std::ptr::null(), &raw mut old), 0);
+            // libc adds one of its own.
+            old.sa_flags & (libc::SA_RESTART | libc::SA_SIGINFO | libc::SA_ONSTACK)
+        }
+    };
     let mut world = World::new(timed(), 2);
     world.enter(1);
-    let hook = Hook::Action { ours: ours as u64 };
+    let hook = Hook::Action {
+        ours: ours as u64,
+        restorer: 1,
+    };
     world.hook(hook, c"sigaction", 0x40);
     assert_eq!(set(libc::SIGTRAP, Some(theirs)), NOTHING);
     assert_eq!(kernel(libc::SIGTRAP), theirs);
     assert_eq!(set(libc::SIGTRAP, Some(NOTHING)), theirs);
     assert_eq!(kernel(libc::SIGTRAP), ours);
     assert_eq!(set(libc::SIGTRAP, None), NOTHING);
+    assert_eq!(flags(libc::SIGTRAP), libc::SA_RESTART);
     assert_eq!(set(libc::SIGTRAP, Some(libc::SIG_IGN)), NOTHING);
     assert_eq!(kernel(libc::SIGTRAP), libc::SIG_IGN);
     assert_eq!(set(libc::SIGTRAP, None), libc::SIG_IGN);
