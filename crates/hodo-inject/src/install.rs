@@ -322,6 +322,10 @@ fn new_islands(memory: &Memory, maps: &[Mapping], space: &mut Space) -> [Option<
     let mut islands = space.islands.map(island);
     if let Some(program) = &mut islands[PROGRAM] {
         space.trap_handler = program.add_trap_handler();
+        // Hooks are made before it is known what the linker gets.
+        if !hodo_patch::announces() && !space.islands[LIBRARIES].is_empty() {
+            space.trap_blocks.need();
+        }
         space.syscall = program.syscall();
         space.ret = program.ret();
     }

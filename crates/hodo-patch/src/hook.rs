@@ -24,6 +24,12 @@ pub struct Announcement {
     pub jump: [u8; 5],
 }
 
+/// Whether there can be an [`Announcement`] on this machine. If not, the dynamic linker always gets a breakpoint.
+#[must_use]
+pub fn announces() -> bool {
+    hodo_agent::announce().is_some()
+}
+
 /// Which function is hooked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {

@@ -4,6 +4,7 @@ use crate::reach;
 use crate::select::Selection;
 use crate::session::Session;
 use anyhow::{Context, Result};
+use hodo_isa::native::calls::FINDS_LEAVING_JUMPS;
 use hodo_module::HOOKED;
 use hodo_module::cache::Planning;
 use hodo_module::image::Version;
@@ -224,7 +225,15 @@ impl<'p> Choice<'p> {
         let mut libcalls = Vec::new();
         let left_out = left_out(image, plan, selection);
         let hooked = image.symbols(&HOOKED);
-        let is_hooked = |at: u64| hooked.iter().flatten().any(|function| function.start == at);
+        // Where this is hooked at its beginning, the hook and its site would need the same bytes.
+        let action = match FINDS_LEAVING_JUMPS {
+            true => [None],
+            false => image.symbols(&["sigaction"]),
+        };
+        let is_hooked = |at: u64| {
+            let mut hooked = hooked.iter().chain(&action).flatten();
+            hooked.any(|function| function.start == at)
+        };
         for (index, function) in plan.functions.iter().enumerate() {
             let number = next;
             let name = function.name.as_str();

@@ -16,8 +16,8 @@ hodo_trap_start:
     li t1, {TRAP_BRKPT}
     bne t0, t1, 8f
     ld t2, {PC}(a2)
-10: auipc t3, 0
-    ld t3, hodo_trap_head - 10b(t3)
+    lla t3, hodo_trap_head
+    ld t3, 0(t3)
 1:  beqz t3, 9f
     ld t4, 8(t3)
     addi t5, t3, 16
@@ -45,8 +45,7 @@ hodo_trap_start:
     ecall
     # So does a breakpoint of the program, which the thread meets again.
 9:  li a0, {SIGTRAP}
-11: auipc a1, 0
-    addi a1, a1, hodo_trap_default - 11b
+    lla a1, hodo_trap_default
     li a2, 0
     li a3, 8
     li a7, 134                    # rt_sigaction

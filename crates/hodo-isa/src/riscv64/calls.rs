@@ -85,6 +85,9 @@ pub fn called_by(before: [u8; 8], at: u64) -> Called {
     }
 }
 
+/// Whether [`leaving_jump`] finds jumps.
+pub const FINDS_LEAVING_JUMPS: bool = false;
+
 /// The first jump of a function to another one in whose place a long one can be: there is none, for such jumps have four
 /// bytes.
 #[must_use]

@@ -58,6 +58,9 @@ pub fn is_call_of_hook(before: [u8; 5]) -> bool {
     before[0] == CALL || before[1..4] == [INDIRECT, 0x54, 0x24]
 }
 
+/// Whether [`leaving_jump`] finds jumps.
+pub const FINDS_LEAVING_JUMPS: bool = true;
+
 /// The first long jump of a function, which begins at `at`, to another one: where it is, and where it leads.
 #[must_use]
 pub fn leaving_jump(at: u64, code: &[u8]) -> Option<(u64, u64)> {
