@@ -46,6 +46,7 @@ whole_programs=(
     "control_flow coroutines_by_swapcontext"
     "libraries"
     "left"
+    "killed programs_with_traps_outlive_hodo attached_programs_with_traps_outlive_hodo"
     "attach_moments contexts_saved_through_a_jump queued_signals_arrive_as_sent threads_that_are_cancelled threads_that_throw_all_the_time"
     "registers vector_registers_in_use_at_entries_on_new_stacks"
     "live_control an_attached_process_changes_too_and_gets_its_code_back"
