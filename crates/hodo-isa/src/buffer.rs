@@ -1,10 +1,10 @@
-//! Labels, and what refers to them: the part of an assembler that is the same for all instruction sets.
+//! Labels and references to them: the part of an assembler that is the same for all instruction sets.
 //!
-//! A place in code is a [`Label`]. An instruction set says in which ways its instructions refer to places: each is a
+//! A place in code is a [`Label`]. An instruction set says how its instructions can refer to places: each way is a
 //! [`Reference`], with its length and its reach. Code is written in one of two ways:
 //!
-//! * where it will stay: [`Labels`] put right what refers to a label when that is bound;
-//! * as a [`Draft`], whose references become as long as they have to be when all of it is known.
+//! * where it will stay: [`Labels`] fills in the references to a label when the label is bound;
+//! * as a [`Draft`]: its references get the length that they need once all of the code is known.
 
 mod draft;
 
@@ -17,12 +17,12 @@ pub use draft::{Draft, Laid, Offsets};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfRange;
 
-/// A place in code, which may come later.
+/// A place in code, perhaps one that is not written yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Label(u32);
 
 impl Label {
-    /// The label with a number. Whoever gives numbers gives each once.
+    /// The label with a number. The caller gives each number once.
     fn new(number: usize) -> Self {
         Self(u32::try_from(number).expect("code has fewer labels"))
     }
@@ -32,9 +32,9 @@ impl Label {
     }
 }
 
-/// Bytes of code that depend on how far away a place is: a whole instruction, several, or a field of one.
+/// Bytes of code that depend on the distance to a place: a whole instruction, several, or a field of one.
 pub trait Reference: Copy {
-    /// How many bytes it has, and which distances from its first byte it can have.
+    /// Its length in bytes, and how far it reaches from its first byte.
     fn form(self) -> JumpForm;
 
     /// The next longer one that does the same, if there is any.
@@ -43,11 +43,11 @@ pub trait Reference: Copy {
     /// Writes it into its bytes, with a distance that is within its reach.
     fn write(self, bytes: &mut [u8], distance: i64);
 
-    /// Appends this many bytes that are not to be executed.
+    /// Appends this many bytes that are never executed.
     fn fill(bytes: &mut Vec<u8>, len: usize);
 }
 
-/// Writes a reference at an offset, to another.
+/// Writes the reference at offset `at`, which leads to offset `place`.
 fn write<R: Reference>(
     bytes: &mut [u8],
     reference: R,
@@ -66,9 +66,9 @@ fn write<R: Reference>(
 /// The labels of code that is written where it will stay.
 #[derive(Debug)]
 pub struct Labels<R> {
-    /// Offsets of those that are bound.
+    /// Offsets of the labels that are bound.
     places: Vec<Option<usize>>,
-    /// What refers to others, and where it is.
+    /// References to labels that are not bound yet, and their offsets.
     open: Vec<(Label, R, usize)>,
 }
 
@@ -123,7 +123,7 @@ impl<R: Reference> Labels<R> {
         self.places[label.index()].expect("a label that is bound")
     }
 
-    /// Whether all is bound that something refers to.
+    /// Whether every label that is referred to is bound.
     #[must_use]
     pub fn all_bound(&self) -> bool {
         self.open.is_empty()

@@ -1,35 +1,35 @@
-//! Follows a function's frame: what is the same for all instruction sets.
+//! How to find a function's frame: what is the same for all instruction sets.
 
-/// Registers of the caller that a function may keep on its stack: as many as the instruction set has that most.
+/// The number of callee-saved registers of the instruction set that has the most of them.
 pub const SAVED: usize = 13;
 
-/// How to find the frame from one place in the code to the next.
+/// How to find the frame at one place in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Code of stubs, of which frame tables tell by themselves.
+    /// Code of stubs, which frame tables describe separately.
     Stub,
-    /// Code of stubs, where tables have to say how much of the stack they use.
+    /// Code of stubs for which tables have to say how much of the stack it uses.
     Lowered {
         /// This many bytes.
         bytes: u16,
-        /// Whether the return address is in the shadow; else it is in its register.
+        /// Whether the return address is in the shadow; otherwise it is in its register.
         shadow: bool,
     },
-    /// CFA = register (by column) + offset; the words below it that hold registers.
+    /// CFA = register (by column) + offset; and the words below the CFA that hold saved registers.
     Frame {
         /// Column of the register.
         base: u8,
         /// CFA minus its value.
         offset: i32,
-        /// As many words below the CFA are the registers that the instruction set's `CALLEE_SAVED` lists; 0: in their
-        /// registers.
+        /// Where the registers that the instruction set's `CALLEE_SAVED` lists are saved: this many words below the
+        /// CFA; 0 if they are still in their registers.
         saved: [u16; SAVED],
     },
-    /// It cannot be told.
+    /// Not known.
     Unknown,
 }
 
-/// A rule that holds from an offset in the code on.
+/// A rule that holds from an offset in the code onward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
     /// The offset.

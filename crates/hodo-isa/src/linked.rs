@@ -1,5 +1,5 @@
-//! Code of instruction sets whose calls leave the return address in a register: RISC-V and AArch64. What is here names
-//! no instruction.
+//! Code of instruction sets whose calls put the return address in a register: RISC-V and AArch64. Nothing here names an
+//! instruction.
 
 use crate::code::{self, How, Transaction};
 
@@ -12,20 +12,20 @@ pub enum Flow {
     Branch(u64),
     /// A jump to an address.
     Jump(u64),
-    /// A call of an address. On RISC-V, [`Step::link`] has the register that keeps the next one.
+    /// A call of an address. On RISC-V, [`Step::link`] says which register receives the return address.
     Call(u64),
     /// A jump through a register.
     IndirectJump,
     /// A call through a register.
     IndirectCall,
-    /// A jump to where a link register leads.
+    /// A jump to the address in a link register.
     Return {
         /// The register.
         by: u8,
     },
     /// An instruction that only faults in programs.
     Fault,
-    /// No instruction.
+    /// Not an instruction.
     Invalid,
 }
 
@@ -39,7 +39,7 @@ impl Flow {
         )
     }
 
-    /// The same in the words of planners, where calls leave the return address in the register `link`.
+    /// The same in the terms of planners, for code whose calls put the return address in the register `link`.
     #[inline]
     pub(crate) fn for_planners(self, link: u8) -> code::Flow {
         match self {
@@ -66,13 +66,13 @@ pub enum Part {
     Outside,
     /// It is an `lr`.
     First,
-    /// Between.
+    /// Between the two.
     Between,
     /// It is an `sc`.
     Last,
 }
 
-/// One instruction, as a planner of probes sees it. `Why` says why it is not executed elsewhere.
+/// One instruction, as a planner of probes sees it. `Why` is the type of the reason that it must not run elsewhere.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<Why> {
     /// Its address.
@@ -81,20 +81,20 @@ pub struct Step<Why> {
     pub flow: Flow,
     /// Its length.
     pub len: u8,
-    /// The registers that it reads, or somebody may see in it: those who handle breakpoints, and the kernel. Bits by
-    /// their numbers; AArch64 has the flags, too.
+    /// The registers that it reads, or that a breakpoint handler or the kernel may look at. One bit for each register
+    /// number; on AArch64 also one for the flags.
     pub uses: u32,
-    /// Those that it overwrites whatever happens.
+    /// The registers that it overwrites in any case.
     pub writes: u32,
-    /// The register in which a call keeps the address after it.
+    /// The register in which a call puts the return address.
     pub link: Option<u8>,
-    /// It does nothing: padding, where nothing leads to it.
+    /// It does nothing: padding, if nothing leads to it.
     pub padding: bool,
-    /// Why it is not executed elsewhere; nothing if it may be.
+    /// Why it must not run elsewhere; `None` if it may.
     pub immovable: Option<Why>,
     /// Where it is in a sequence of a load that reserves memory and the store that depends on it.
     pub part: Part,
-    /// It enters the kernel, and what happens then is not the instruction's to say.
+    /// It enters the kernel, so the instruction alone does not say what happens next.
     pub leaves: bool,
 }
 
@@ -127,8 +127,7 @@ impl<Why> Step<Why> {
         }
     }
 
-    /// The same in the words of planners: what it reads, and whether it can be moved, is for the instruction set to
-    /// say.
+    /// The same in the terms of planners. The instruction set says what it reads, and whether it can be moved.
     #[inline]
     pub(crate) fn for_planners(self, link: u8, reads: u32, movable: bool) -> code::Step {
         code::Step {

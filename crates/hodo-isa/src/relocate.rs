@@ -1,8 +1,8 @@
-//! Moved code: what is the same for several instruction sets.
+//! Moved code: what several instruction sets share.
 
 use core::fmt;
 
-/// Where one instruction went. Offsets are from the starts of the original and of the moved code.
+/// Where one instruction was moved. Offsets are from the starts of the original and of the moved code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// Offset in the original.
@@ -14,15 +14,15 @@ pub struct Moved {
 /// What moved calls return to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
-    /// The original code after the call: the callee, unwinders and the link register see what they would have seen.
-    /// Such a call must be the last instruction.
+    /// The original code after the call, so the callee and unwinders see the original return address in the link
+    /// register. Such a call must be the last instruction.
     Original,
-    /// The moved code after the call. The link register is not what it was.
+    /// The moved code after the call. The link register then differs from the original.
     Moved,
 }
 
-/// Why code cannot be moved, where calls leave the return address in a register. Instruction sets have reasons of
-/// their own for an instruction that must stay.
+/// Why code cannot be moved, on instruction sets whose calls put the return address in a register. `Why` is the
+/// instruction set's own reason for an instruction that must stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelocateError<Why> {
     /// An instruction that must stay.
@@ -32,7 +32,7 @@ pub enum RelocateError<Why> {
         /// Why.
         why: Why,
     },
-    /// A call that is not the last instruction, and returns to the original code.
+    /// A call that returns to the original code but is not the last instruction.
     CallInside {
         /// Offset of the instruction.
         offset: usize,

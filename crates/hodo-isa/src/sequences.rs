@@ -1,22 +1,21 @@
-//! Sequences of a load that reserves memory and a store that depends on it: what is executed between the two must stay
-//! there. RISC-V has `lr` and `sc`, which this page takes for both, AArch64 `ldxr` and `stxr`.
+//! Sequences of a load that reserves memory and a store that depends on it. The instructions between the two must stay
+//! in place. RISC-V has `lr` and `sc`, AArch64 `ldxr` and `stxr`; these comments say `lr` and `sc` for both.
 //!
-//! An `sc` succeeds only if nothing has happened since the `lr` that takes the reservation away, and processors promise
-//! this only for a few simple instructions in a row. A breakpoint or a jump to elsewhere in between makes a loop that
-//! never ends.
+//! An `sc` succeeds only if nothing since the `lr` has cancelled the reservation, and processors promise this only for
+//! a few simple instructions in a row. A breakpoint or a jump to elsewhere in between makes the loop run forever.
 //!
-//! An instruction is in a sequence if control may come to it from an `lr` without passing an `sc`, and may go on from
-//! it to an `sc` without passing an `lr`. That is found by going through the code forwards from each `lr` and backwards
-//! from each `sc`. Distances do not matter: the way out of a loop leads to no `sc`, and what lies on it is not in the
-//! sequence, while code of the sequence that was put far away is. An `sc` to which control may come from where the code
-//! begins, or from somewhere unknown, without passing an `lr`, takes everything on that way with it.
+//! An instruction is in a sequence if control may reach it from an `lr` without passing an `sc`, and may go on from it
+//! to an `sc` without passing an `lr`. To find these, we follow the code forward from each `lr` and backward from each
+//! `sc`. Distances do not matter: the exit of a loop leads to no `sc`, so code after it is not in the sequence, whereas
+//! code of the sequence that was placed far away is. If control may reach an `sc` from the start of the code, or from
+//! somewhere unknown, without passing an `lr`, everything on that path is in the sequence, too.
 
 use alloc::vec::Vec;
 
 use crate::linked::{Part, Step};
 
-/// Finds what is between, if there is any sequence, and says of all that is in one why it stays: for `reserved`, unless
-/// there is another reason. The steps must be in order, and say of themselves what is an `lr` or `sc`.
+/// Finds the instructions that are in sequences, and marks each as immovable for the reason `reserved`, unless it
+/// already has another reason. The steps must be in order, and their `part` must say which are `lr` and `sc`.
 pub(crate) fn mark<Why: Copy>(steps: &mut [Step<Why>], reserved: Why) {
     if steps.iter().all(|step| step.part == Part::Outside) {
         return;
@@ -46,10 +45,10 @@ fn find<Why>(steps: &mut [Step<Why>]) {
         }
         reached
     };
-    // From all `lr`s, ending at `sc`s, and back.
+    // Forward from all `lr`s, ending at `sc`s, and back.
     let after = reach(Part::First, Part::Last, &forwards);
     let before = reach(Part::Last, Part::First, &backwards);
-    // Back from an `sc` to where nothing is known of what was before.
+    // Back from each `sc` to where it is not known what ran before.
     let unknown = unknown(steps, &places, &before, &forwards, &backwards);
     for (index, step) in steps.iter_mut().enumerate() {
         if step.part == Part::Outside && before[index] && (after[index] || unknown[index]) {
@@ -58,8 +57,8 @@ fn find<Why>(steps: &mut [Step<Why>]) {
     }
 }
 
-/// Those on a way to an `sc` to which control may come without an `lr`: from the first instruction, from where calls
-/// lead, or by ways that nobody sees.
+/// The instructions on paths to an `sc` that control may reach without an `lr`: from the first instruction, from call
+/// targets, or by paths that cannot be seen.
 fn unknown<Why>(
     steps: &[Step<Why>],
     places: &Places,
@@ -97,7 +96,7 @@ fn unknown<Why>(
     found
 }
 
-/// Where control goes on from each step, or comes from: indexes in one row, and where those of each begin.
+/// Where control goes from each step, or comes from: all indexes in one row, and where those of each step begin.
 struct Edges {
     starts: Vec<u32>,
     all: Vec<u32>,
@@ -127,7 +126,7 @@ impl Edges {
     }
 }
 
-/// Forwards and backwards.
+/// The edges forward and backward.
 fn edges<Why>(steps: &[Step<Why>], places: &Places) -> (Edges, Edges) {
     let mut pairs = Vec::with_capacity(steps.len() + steps.len() / 4);
     for (index, step) in steps.iter().enumerate() {
@@ -147,7 +146,7 @@ fn edges<Why>(steps: &[Step<Why>], places: &Places) -> (Edges, Edges) {
 /// Where instructions are, by their addresses.
 pub(crate) struct Places {
     base: u64,
-    /// For each two bytes one more than the number of the instruction that begins there, or zero.
+    /// For each two bytes, the number of the instruction that begins there plus one, or zero.
     numbers: Vec<u32>,
 }
 

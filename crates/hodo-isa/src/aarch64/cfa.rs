@@ -1,11 +1,11 @@
-//! Where the stack pointer and the frame pointer are, as far as straight code tells. S is the stack pointer at the
+//! Where the stack pointer and the frame pointer are, as far as straight-line code shows. S is the stack pointer at the
 //! function's entry.
 
 use super::decode::Insn;
 use super::effects::Effects;
 use super::regs::{FRAME, SP, STACK, general};
 
-/// Where things are before an instruction.
+/// Where things are before an instruction runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// S minus the stack pointer.
@@ -32,12 +32,12 @@ impl State {
         base.checked_sub(i32::try_from(distance).ok()?)
     }
 
-    /// What an instruction does to this.
+    /// Updates the state for an instruction.
     pub fn step(&mut self, insn: &Insn, effects: &Effects) {
         if let Some(added) = insn.added() {
             let address = self.address(insn.rn(), added);
             match insn.rd() {
-                // Of `adds` and `subs` it is the register that is always zero.
+                // For `adds` and `subs`, register 31 is the zero register.
                 SP if !insn.bit(29) => self.stack = address,
                 FRAME => self.frame = address,
                 _ => {}

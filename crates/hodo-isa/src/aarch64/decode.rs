@@ -1,7 +1,7 @@
-//! From bytes to an instruction: which class it is of, and its fields.
+//! Decodes an instruction: its class and its fields.
 //!
-//! An instruction has 32 bits; four of them say which group it is of. Each group has a table of rows: the bits that are
-//! fixed, what they are, and the class. The first row that fits counts. Names of groups and fields are those of the Arm
+//! An instruction has 32 bits; four of them select its group. Each group has a table of rows: which bits are fixed,
+//! their values, and the class. The first row that matches counts. The names of groups and fields are those of the Arm
 //! Architecture Reference Manual for A-profile ("A64 instruction set encoding").
 
 mod rows;
@@ -9,7 +9,7 @@ mod rows;
 /// The class of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// No instruction, or one that is not known.
+    /// Not an instruction, or an unknown one.
     Invalid,
     /// `udf`, which faults by definition.
     Undefined,
@@ -20,13 +20,13 @@ pub enum Kind {
     Adr,
     /// `adrp`
     Adrp,
-    /// `add`, `sub` of a number, with or without flags.
+    /// `add`, `sub` of an immediate, with or without flags.
     AddImmediate,
-    /// The larger or smaller of a register and a number.
+    /// `smax`, `umax`, `smin`, `umin` with an immediate.
     MinMaxImmediate,
-    /// `addg`, `subg`: of addresses with tags.
+    /// `addg`, `subg`: on tagged addresses.
     AddTags,
-    /// `and`, `orr`, `eor`, `ands` of a number.
+    /// `and`, `orr`, `eor`, `ands` with an immediate.
     LogicalImmediate,
     /// `movn`, `movz`, `movk`
     MoveWide,
@@ -55,7 +55,7 @@ pub enum Kind {
     SystemCall,
     /// `brk`
     Breakpoint,
-    /// Hints, with those that sign the return address and where branches may land.
+    /// Hints, including those that sign the return address and those that mark branch targets.
     Hint,
     /// `wfet`, `wfit`
     Wait,
@@ -71,9 +71,9 @@ pub enum Kind {
     TransactionEnd,
     /// `tcancel`, `ttest`
     TransactionOther,
-    /// `msr` of a number.
+    /// `msr` of an immediate.
     SetState,
-    /// `sys`: of caches, translation and such.
+    /// `sys`: cache maintenance, address translation and so on.
     System,
     /// `sysl`
     SystemResult,
@@ -88,11 +88,11 @@ pub enum Kind {
     StoreExclusive,
     /// `ldar`, `stlr` and their like
     Ordered,
-    /// The same with a distance.
+    /// The same with an offset.
     OrderedUnscaled,
-    /// The same of vector registers.
+    /// The same for vector registers.
     OrderedVector,
-    /// The same of a pair.
+    /// The same for a pair.
     OrderedPair,
     /// `cas`
     CompareSwap,
@@ -104,19 +104,19 @@ pub enum Kind {
     LoadAcquire,
     /// `ld64b`, `st64b` and their like
     Bytes64,
-    /// A load of what is near the instruction.
+    /// A load relative to the instruction's address.
     Literal,
     /// `ldp`, `stp` and their like, of general registers
     Pair,
-    /// The same of vector registers.
+    /// The same for vector registers.
     PairVector,
     /// `ldr`, `str` and their like, of a general register
     Single,
-    /// The same of vector registers.
+    /// The same for vector registers.
     SingleVector,
     /// `ldraa`, `ldrab`
     LoadAuthenticated,
-    /// Of allocation tags.
+    /// Loads and stores of allocation tags.
     Tags,
     /// `cpyp` and its like: a step of copying or setting memory.
     MemorySteps,
@@ -127,7 +127,7 @@ pub enum Kind {
     LogicalRegister,
     /// `add`, `sub` of registers
     AddRegister,
-    /// `add`, `sub` of a register that is extended
+    /// `add`, `sub` of an extended register
     AddExtended,
     /// `addpt`, `subpt`
     AddPointer,
@@ -143,15 +143,15 @@ pub enum Kind {
     ConditionalSelect,
     /// `udiv`, `lslv`, `crc32b` …
     TwoSources,
-    /// `irg`, `gmi`, `subp`: of addresses with tags, where the stack pointer may be
+    /// `irg`, `gmi`, `subp`: on tagged addresses; operands may be the stack pointer
     TwoPointers,
     /// `subps`
     TwoPointersFlags,
     /// `rbit`, `clz` …
     OneSource,
-    /// `pacia` …: the address is signed by a register.
+    /// `pacia` …: signs an address with a modifier register.
     Sign,
-    /// The same without a register.
+    /// The same without a modifier.
     SignZero,
     /// `madd`, `umulh` …
     ThreeSources,
@@ -168,7 +168,7 @@ pub enum Kind {
     VectorFromGeneral,
     /// `smov`, `umov`
     VectorToGeneral,
-    /// All others of floating point and of vectors with a fixed length.
+    /// All other floating-point instructions, and those of vectors of a fixed length.
     Vector,
     /// SVE
     Scalable,
@@ -181,7 +181,7 @@ pub enum Kind {
 pub struct Insn {
     /// Its address.
     pub addr: u64,
-    /// Its length: 4 bytes, or as many as there are.
+    /// Its length: 4 bytes, or fewer at the end of the code.
     pub len: u8,
     /// The instruction.
     pub word: u32,
@@ -205,7 +205,7 @@ impl Insn {
         }
     }
 
-    /// The instruction of these bits.
+    /// Decodes these 32 bits.
     #[must_use]
     #[inline]
     pub fn of(word: u32, addr: u64) -> Self {
@@ -223,14 +223,14 @@ impl Insn {
         self.addr.wrapping_add(u64::from(self.len))
     }
 
-    /// Bits of it.
+    /// A field of this many bits.
     #[must_use]
     #[inline]
     pub const fn field(&self, low: u32, count: u32) -> u32 {
         self.word >> low & ((1 << count) - 1)
     }
 
-    /// Bits of it, as a number with a sign.
+    /// A field of this many bits, as a signed number.
     #[must_use]
     #[inline]
     pub const fn signed(&self, low: u32, count: u32) -> i64 {
@@ -272,7 +272,7 @@ impl Insn {
         self.word >> number & 1 != 0
     }
 
-    /// The address that a branch, `adr`, `adrp` or a load of what is near has in it.
+    /// The address that a branch, `adr`, `adrp` or PC-relative load contains.
     #[must_use]
     pub fn target(&self) -> Option<u64> {
         let distance = match self.kind {

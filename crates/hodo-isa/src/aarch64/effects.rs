@@ -1,4 +1,4 @@
-//! What instructions do with general registers, the flags and memory.
+//! What instructions do to general registers, the flags and memory.
 
 use super::decode::{Insn, Kind};
 use super::regs::{ALL, ARGUMENTS, FLAGS, LINK, SP, STACK, Set, ZERO, general, or_stack};
@@ -8,14 +8,14 @@ use super::regs::{ALL, ARGUMENTS, FLAGS, LINK, SP, STACK, Set, ZERO, general, or
 pub struct Effects {
     /// It may read these.
     pub reads: Set,
-    /// It writes these, whatever happens.
+    /// It writes these in any case.
     pub writes: Set,
     /// It may write these: all of `writes`, and more.
     pub changes: Set,
 }
 
 impl Effects {
-    /// Reads some, and writes others for sure.
+    /// Reads some registers, and writes others in any case.
     const fn of(reads: Set, writes: Set) -> Self {
         Self {
             reads,
@@ -25,24 +25,24 @@ impl Effects {
     }
 }
 
-/// Memory that an instruction uses by a base register.
+/// Memory that an instruction accesses through a base register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// The register, which may be the stack pointer.
     pub base: u8,
-    /// What is added to it for the access; nothing where that is in a register.
+    /// The offset of the access from the base register; `None` if it is in a register.
     pub distance: Option<i64>,
-    /// Bytes from there on that are accessed; 0 where that is not known here.
+    /// Bytes accessed from there on; 0 if not known here.
     pub size: u8,
     /// It is read.
     pub reads: bool,
     /// It is written.
     pub writes: bool,
-    /// What the base register has afterwards is that much more.
+    /// How much is added to the base register, if it is written back.
     pub moves: Option<i64>,
 }
 
-/// How the address of an access is made, by the bits of [`Kind::Single`] and [`Kind::Pair`].
+/// How the address of an access is formed, by the bits of [`Kind::Single`] and [`Kind::Pair`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Offset,
@@ -52,7 +52,7 @@ enum Mode {
 }
 
 impl Insn {
-    /// The mode of a load or store of one register.
+    /// The addressing mode of a load or store of one register.
     fn single_mode(&self) -> Mode {
         match (self.bit(24), self.bit(21), self.field(10, 2)) {
             (true, ..) => Mode::Offset,
@@ -71,7 +71,7 @@ impl Insn {
         }
     }
 
-    /// Whether a [`Kind::Single`] is a hint that memory will be used.
+    /// Whether a [`Kind::Single`] is a prefetch hint.
     #[must_use]
     pub fn is_prefetch(&self) -> bool {
         match self.kind {
@@ -93,7 +93,7 @@ impl Insn {
         }
     }
 
-    /// Whether it loads or stores a general register with all its bits, or a pair of them.
+    /// Whether it loads or stores a whole general register, or a pair of them.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         match self.kind {
@@ -103,7 +103,8 @@ impl Insn {
         }
     }
 
-    /// The memory that it uses by a base register; nothing if it uses none so, or by vector registers.
+    /// The memory that it accesses through a base register; `None` if there is none, or if vector registers hold the
+    /// address.
     #[must_use]
     #[inline]
     pub fn memory(&self) -> Option<Memory> {
@@ -212,7 +213,7 @@ impl Insn {
                 return Some(memory);
             }
             Kind::OrderedPair | Kind::VectorStructure => (0, self.bit(22), !self.bit(22)),
-            // Tags are no data, but stores of them may set data to zero, too.
+            // Tags are not data, but some stores of tags also zero the data.
             Kind::Tags => (0, self.field(22, 2) != 0, true),
             Kind::MemorySteps => (0, true, true),
             _ => return None,
@@ -312,7 +313,7 @@ impl Insn {
                 let set = if self.bit(29) { FLAGS } else { 0 };
                 Effects::of(general(n) | general(m) | FLAGS, general(d) | set)
             }
-            // Some of the flags stay.
+            // Some of the flags are preserved.
             Kind::RotateFlags | Kind::SetFlags => Effects::of(general(n) | FLAGS, FLAGS),
             Kind::ConditionalCompare => {
                 let by = if self.bit(11) { 0 } else { general(m) };
@@ -325,7 +326,7 @@ impl Insn {
             Kind::SignZero => Effects::of(general(d), general(d)),
             Kind::ThreeSources => Effects::of(general(n) | general(m) | general(a), general(d)),
             Kind::JumpRegister | Kind::CallRegister | Kind::Return => self.jumps(),
-            // The kernel sees the number and the arguments, and returns one value.
+            // The kernel reads the number and the arguments, and returns one value.
             Kind::SystemCall => Effects::of(ARGUMENTS | general(8), general(0)),
             Kind::Hint => self.hints(),
             Kind::Wait | Kind::WriteSystem | Kind::System => {
@@ -334,7 +335,7 @@ impl Insn {
             }
             Kind::ReadSystem => {
                 let flags = if self.is_flags_register() { FLAGS } else { 0 };
-                // The flags say whether there are random numbers.
+                // The flags say whether a random number was available.
                 let random = self.word & 0xFFFF_FFC0 == 0xD53B_2400;
                 Effects::of(flags, general(d) | if random { FLAGS } else { 0 })
             }
@@ -365,7 +366,7 @@ impl Insn {
         }
     }
 
-    /// Arithmetic of addresses with tags, where some registers may be the stack pointer.
+    /// Arithmetic on tagged addresses, where some registers may be the stack pointer.
     fn pointers(&self) -> Effects {
         let (d, n, m) = (self.rd(), self.rn(), self.rm());
         match self.field(10, 6) {
@@ -386,7 +387,7 @@ impl Insn {
             _ => 0,
         };
         let by = match (self.kind, self.bit(11), self.bit(24)) {
-            // The return address is signed by the stack pointer.
+            // The stack pointer is the modifier of the return address's signature.
             (Kind::Return, true, _) => return Effects::of(general(LINK) | STACK, 0),
             (_, true, true) => or_stack(self.rd()),
             _ => 0,
@@ -394,7 +395,7 @@ impl Insn {
         Effects::of(general(self.rn()) | by, link)
     }
 
-    /// Those that sign and authenticate addresses, or are told something by a register.
+    /// Hints that sign and authenticate addresses, or that read a register.
     fn hints(&self) -> Effects {
         let (to, by) = match self.field(5, 7) {
             // xpaclri
@@ -417,11 +418,11 @@ impl Insn {
         matches!(self.word & 0xFFFF_FFE0, 0xD53B_4200 | 0xD51B_4200)
     }
 
-    /// Of scalable vectors only this is known: where registers can be in an instruction.
+    /// Scalable vectors and matrices: all we know is where an instruction can hold general registers.
     fn scalable(&self) -> Effects {
         let fields = general(self.rd()) | general(self.rn()) | general(self.rm()) | STACK | FLAGS;
         Effects {
-            // Rows of a matrix are chosen by one of these.
+            // One of these registers selects a row of a matrix.
             reads: match self.kind {
                 Kind::Matrix => fields | 0xFF00,
                 _ => fields,
@@ -431,7 +432,7 @@ impl Insn {
         }
     }
 
-    /// Loads and stores that are rare.
+    /// Rare loads and stores.
     fn other_accesses(&self) -> Effects {
         let (d, n, m, a) = (self.rd(), self.rn(), self.rm(), self.ra());
         let base = or_stack(n);
@@ -476,7 +477,7 @@ impl Insn {
                 writes: 0,
                 changes: general(d) | general(n) | general(m) | FLAGS,
             },
-            // Registers in a row, and whatever is unknown.
+            // Consecutive registers, and anything unknown.
             _ => Effects {
                 reads: ALL,
                 writes: 0,
@@ -489,7 +490,7 @@ impl Insn {
         let (d, n) = (self.rd(), self.rn());
         let base = or_stack(n);
         match (self.field(22, 2), self.field(10, 2)) {
-            // ldg keeps most of the register.
+            // ldg preserves most of the register.
             (1, 0) => Effects::of(base | general(d), general(d)),
             // ldgm
             (3, 0) => Effects::of(base, general(d)),

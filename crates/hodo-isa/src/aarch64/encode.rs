@@ -1,4 +1,4 @@
-//! The few instructions that moved code needs. Distances must be in reach: the callers look.
+//! The few instructions that moved code needs. Callers check that distances are within reach.
 
 /// `b`, or `bl`.
 #[must_use]
@@ -19,26 +19,26 @@ pub const fn call(register: u8) -> u32 {
     0xD63F_0000 | (register as u32) << 5
 }
 
-/// `adrp`: an address, without its low 12 bits.
+/// `adrp`: an address without its low 12 bits.
 #[must_use]
 pub const fn page(register: u8, pages: i64) -> u32 {
     let pages = pages as u32;
     0x9000_0000 | (pages & 3) << 29 | (pages >> 2 & 0x7_FFFF) << 5 | register as u32
 }
 
-/// `add` of a number below 4096.
+/// `add` of an immediate below 4096.
 #[must_use]
 pub const fn add(to: u8, from: u8, number: u32) -> u32 {
     0x9100_0000 | (number & 0xFFF) << 10 | (from as u32) << 5 | to as u32
 }
 
-/// `movz` of 16 bits, `part` × 16 bits up.
+/// `movz` of 16 bits, shifted left by `part` × 16 bits.
 #[must_use]
 pub const fn movz(register: u8, bits: u16, part: u32) -> u32 {
     0xD280_0000 | part << 21 | (bits as u32) << 5 | register as u32
 }
 
-/// `movk` of 16 bits, `part` × 16 bits up.
+/// `movk` of 16 bits, shifted left by `part` × 16 bits.
 #[must_use]
 pub const fn movk(register: u8, bits: u16, part: u32) -> u32 {
     0xF280_0000 | part << 21 | (bits as u32) << 5 | register as u32

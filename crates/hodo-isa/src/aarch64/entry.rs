@@ -1,4 +1,4 @@
-//! What a function does with its return address, which it is called with in `x30`.
+//! What a function does with its return address, which callers pass in `x30`.
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
@@ -10,16 +10,16 @@ use super::regs::{FLAGS, FRAME, LINK, SP, STACK, Set, VOLATILE, ZERO, general};
 use super::scan::{self, Flow, Scanned, Sweep};
 use crate::code::{EntryFacts, LinkUse, Slot};
 
-/// Looks at no more instructions than this.
+/// Looks at this many instructions at most.
 const LIMIT: usize = 64;
 
-/// Follows the straight line of code from the entry of a function, to the first jump or return.
+/// Follows the straight-line code from the entry of a function to the first jump or return.
 #[must_use]
 pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
     facts(Sweep::new(code, addr).take(LIMIT))
 }
 
-/// The same of instructions that were read.
+/// The same for instructions that were read already.
 pub(crate) fn entry_facts_of(code: &[Scanned]) -> EntryFacts {
     facts(code.iter().take(LIMIT).copied())
 }
@@ -61,7 +61,7 @@ fn facts(code: impl Iterator<Item = Scanned>) -> EntryFacts {
         state.step(&insn, &scanned.effects);
         let after = state.address(SP, 0);
         if scanned.effects.changes & STACK != 0 {
-            // A large frame, or one of scalable vectors.
+            // A large frame, or one with scalable vectors.
             let lowers = match (before, after) {
                 (Some(_), Some(after)) => after > 0,
                 _ => true,
@@ -77,7 +77,7 @@ fn facts(code: impl Iterator<Item = Scanned>) -> EntryFacts {
     facts
 }
 
-/// Whether all that an instruction reads is taken to be so, for want of knowledge.
+/// Whether an instruction is only assumed to read all registers, because nothing is known about it.
 fn may_see_all(insn: &Insn) -> bool {
     matches!(insn.kind, Kind::Breakpoint | Kind::Scalable | Kind::Matrix)
 }
@@ -87,23 +87,22 @@ fn may_see_all(insn: &Insn) -> bool {
 enum Held {
     /// The return address of the function.
     Own,
-    /// The same, taken back from the stack.
+    /// The same, reloaded from the stack.
     Back,
-    /// The address after the last call. A return does not go there, for it would do so for ever: such a call does not
-    /// return.
+    /// The address after the last call. No return goes there, since it would loop forever: such a call does not return.
     Call,
-    /// Something that the function has put onto the stack, or its caller: compilers take that back into any register.
+    /// Something that the function or its caller has stored on the stack: compilers reload it into any register.
     Stack,
     /// Something else.
     Other,
 }
 
-/// `x9`–`x14`, `x16`, `x17`: no caller passes arguments in them. (`x15` and `x18` may be what nested functions are
-/// called with, `x8` has the place of the result.)
+/// `x9`–`x14`, `x16`, `x17`: no caller passes arguments in them. (Nested functions may be called with something in
+/// `x15` or `x18`; `x8` holds the address of the result.)
 const NO_ARGUMENTS: Set = 0x0003_7E00;
 
-/// Whether the straight line of code from a function's entry, up to its first call, takes something from registers that
-/// no caller passes arguments in.
+/// Whether the straight-line code from a function's entry to its first call uses values from registers in which no
+/// caller passes arguments.
 fn takes_more_than_arguments(code: &[Scanned]) -> bool {
     let mut written = 0;
     for scanned in code.iter().take(LIMIT) {
@@ -118,9 +117,9 @@ fn takes_more_than_arguments(code: &[Scanned]) -> bool {
     false
 }
 
-/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on, and `scanned` its
-/// instructions. `place` says how far above the frame's start the place is that an instruction at an address uses, if a
-/// table says so; else the code is asked.
+/// Follows all paths from the entry of a function. `code` is the function's code from `addr` on, and `scanned` its
+/// instructions. `place` returns how far above the frame's start the slot lies that the instruction at an address uses,
+/// if a table says so; otherwise it is derived from the code.
 pub(crate) fn link_use(
     (code, addr): (&[u8], u64),
     scanned: &[Scanned],
@@ -146,7 +145,7 @@ pub(crate) fn link_use(
         };
         match scanned.binary_search_by_key(&at, |scanned| scanned.insn.addr) {
             Ok(index) => ways.pass(scanned[index..].iter(), held, state),
-            // The middle of an instruction, which faults.
+            // The middle of an instruction, where a jump would fault.
             Err(_) if !(offset as u64).is_multiple_of(LEN) => {}
             Err(_) => ways.pass(Sweep::new(&code[offset..], at), held, state),
         }
@@ -158,22 +157,23 @@ pub(crate) fn link_use(
     found
 }
 
-/// The ways through a function.
+/// The paths through a function.
 struct Ways<P> {
     found: LinkUse,
     addr: u64,
-    /// By instruction: which of the states was seen.
+    /// For each instruction, the states of `x30` with which it was seen.
     seen: Vec<u8>,
     open: Vec<(u64, Held, State)>,
-    /// Where the return address was saved: above the frame's start, or above the stack pointer where that is not known.
-    /// And whether it may be elsewhere, too.
+    /// Where the return address was saved: above the frame's start (`true`), or above the stack pointer if the frame's
+    /// start is not known.
     places: Vec<(bool, i32)>,
+    /// Whether it may also be at a place that is not known.
     elsewhere: bool,
     place: P,
 }
 
 impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
-    /// Goes through instructions, up to where control leaves them or has been.
+    /// Follows instructions until control leaves them or reaches what was seen before.
     fn pass(
         &mut self,
         code: impl Iterator<Item: Borrow<Scanned>>,
@@ -184,7 +184,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         for scanned in code {
             let scanned = scanned.borrow();
             let insn = &scanned.insn;
-            // What control comes to by a jump has no instruction before it that would say where it goes.
+            // After a jump, no earlier instruction shows where this one leads.
             let flow = match core::mem::take(&mut first) {
                 true => insn.flow(),
                 false => scanned.flow,
@@ -226,7 +226,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         }
     }
 
-    /// What an instruction does with the return address, which `held` says whether the link register has.
+    /// Records how an instruction uses the return address; `held` says whether the link register has it.
     fn reads(&mut self, scanned: &Scanned, held: Held, state: &State) {
         let insn = &scanned.insn;
         let own = matches!(held, Held::Own | Held::Back);
@@ -248,7 +248,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
                 None => self.elsewhere = true,
             }
         }
-        // What has the return address for a value may be on the stack meanwhile, in a place of its own.
+        // A copy of the return address may be reloaded from a stack slot of its own.
         if insn.kind == Kind::Single
             && insn.is_whole()
             && insn.is_load()
@@ -262,7 +262,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         }
     }
 
-    /// What the link register has after an instruction that loads it from the stack.
+    /// What the link register holds after an instruction that reloads it from the stack.
     fn restored(&self, insn: &Insn, state: &State) -> Option<Held> {
         let slot = link_slot(insn).filter(|_| insn.is_load())?;
         let below = matches!(slot, Slot::Frame(_)) || insn.rn() == SP;
@@ -278,7 +278,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         }
     }
 
-    /// The place on the stack that an instruction uses, as [`Self::places`] has it.
+    /// The stack slot that an instruction uses, as in [`Self::places`].
     fn here(&self, addr: u64, slot: Slot, before: &State) -> Option<(bool, i32)> {
         let (base, distance) = match slot {
             Slot::Stack(at) => (SP, at),
@@ -287,13 +287,13 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         };
         let tracked = || before.address(base, distance.into())?.checked_neg();
         let known = (self.place)(addr, slot).or_else(tracked);
-        // In a large frame nobody knows how far it is below the frame's start, but then all are.
+        // In a large frame its distance from the frame's start is not known, but that is then true of all slots.
         let apart = || (base == SP).then_some((false, distance));
         known.map(|at| (true, at)).or_else(apart)
     }
 }
 
-/// Where on the stack a load or store has the link register.
+/// The stack slot in which a load or store has the link register.
 fn link_slot(insn: &Insn) -> Option<Slot> {
     let distance = scan::link_distance(insn)?;
     match scan::at(insn.rn(), distance) {
@@ -302,7 +302,7 @@ fn link_slot(insn: &Insn) -> Option<Slot> {
     }
 }
 
-/// Whether an instruction signs or authenticates the link register: it stays the address that it is.
+/// Whether an instruction signs or authenticates the link register, which keeps its address.
 fn signs(insn: &Insn) -> bool {
     match insn.kind {
         Kind::Hint => true,
@@ -311,7 +311,7 @@ fn signs(insn: &Insn) -> bool {
     }
 }
 
-/// Whether an instruction that reads `x30` saves it on the stack, signs it or jumps by it.
+/// Whether an instruction that reads `x30` saves it on the stack, signs it or jumps through it.
 pub(super) fn is_usual(insn: &Insn) -> bool {
     match insn.kind {
         Kind::Single | Kind::Pair => !insn.is_load() && link_slot(insn).is_some(),
@@ -320,8 +320,8 @@ pub(super) fn is_usual(insn: &Insn) -> bool {
     }
 }
 
-/// Whether the return address, which the instruction at `read` copies, goes nowhere but to calls that are dropped.
-/// `code` is the function's, from `addr` on.
+/// Whether the return address, which the instruction at `read` copies, is used for nothing but calls that are dropped.
+/// `code` is the function's code from `addr` on.
 #[must_use]
 pub fn is_only_passed_on(
     code: &[u8],
@@ -345,8 +345,8 @@ pub fn is_only_passed_on(
     if !from_stack && first.insn.copied() != Some(LINK) {
         return false;
     }
-    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told
-    // apart.
+    // Registers that hold it. Callee-saved registers count as holding it to the function's end, since we do not tell
+    // blocks apart.
     let mut holders: Set = general(first.insn.rd());
     for scanned in sweep {
         if holders == 0 {
@@ -381,7 +381,7 @@ pub fn is_only_passed_on(
         if scanned.effects.reads & holders != 0 {
             return false;
         }
-        // The frame's end brings back what callers had in these.
+        // The epilogue restores the caller's values of these.
         let restores = insn.is_load() && insn.rn() == SP;
         let writes = scanned.effects.writes;
         holders &= !if restores { writes } else { writes & VOLATILE };

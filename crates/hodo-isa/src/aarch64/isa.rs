@@ -1,4 +1,4 @@
-//! AArch64 in the words of [`code`], which planners use.
+//! AArch64 as planners see it, in the terms of [`code`].
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -70,9 +70,9 @@ impl InstructionSet for Aarch64 {
         FLAGS_BIT
     }
 
-    /// What is supposed of functions that are called through registers or in other files.
+    /// What is assumed of functions that are called through registers or from other files.
     fn convention(&self) -> Option<Convention> {
-        // Arguments, the place of the result, what nested functions are called with, and what functions keep.
+        // Arguments, the address of the result, what nested functions are called with, and what functions preserve.
         const ENTRY: u32 = 0x3FFC_81FF | 1 << LINK;
         const RESULTS: u32 = 0xFF;
         Some(Convention {
@@ -86,7 +86,7 @@ impl InstructionSet for Aarch64 {
         text(code, addr)
     }
 
-    /// As far as the instruction tells alone.
+    /// Judged by this instruction alone.
     fn immovable(&self, code: &[u8], addr: u64) -> Option<String> {
         let why = immovable_alone(&Insn::new(code, addr))?;
         (why != Immovable::SystemCall).then(|| why.to_string())
@@ -148,7 +148,7 @@ impl InstructionSet for Aarch64 {
         scan::got_jumps(bytes, addr).collect()
     }
 
-    /// No instruction calls through a slot.
+    /// No single instruction calls through a slot.
     fn slot_call_len(&self) -> u8 {
         0
     }
@@ -174,7 +174,7 @@ impl InstructionSet for Aarch64 {
     fn relocation(&self, kind: u32) -> Relocation {
         match kind {
             1027 => Relocation::Relative,
-            // The plain word of 64 bits, GLOB_DAT and JUMP_SLOT.
+            // The plain 64-bit word, GLOB_DAT and JUMP_SLOT.
             257 | 1025 | 1026 => Relocation::Slot,
             _ => Relocation::Other,
         }
@@ -192,7 +192,7 @@ impl InstructionSet for Aarch64 {
         LEN
     }
 
-    /// The long jump is as short as any.
+    /// No jump is shorter than the long one.
     fn near(&self) -> &'static [JumpForm] {
         &[]
     }
@@ -217,7 +217,7 @@ impl InstructionSet for Aarch64 {
         Via::Nothing
     }
 
-    /// `b`; or `adrp`, `add` and `br` by a free register.
+    /// `b`; or `adrp`, `add` and `br` through a free register.
     fn jump(&self, via: Via) -> JumpForm {
         match via {
             Via::Free(_) => JumpForm {
@@ -231,7 +231,7 @@ impl InstructionSet for Aarch64 {
     }
 }
 
-/// Goes through code, instruction by instruction.
+/// Iterates over code, instruction by instruction.
 pub struct Sweep<'a>(scan::Sweep<'a>);
 
 impl<'a> Sweep<'a> {
@@ -251,7 +251,7 @@ impl Iterator for Sweep<'_> {
     }
 }
 
-/// An instruction in the words of planners.
+/// An instruction in the terms of planners.
 #[inline]
 pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     let insn = &scanned.insn;
@@ -266,8 +266,8 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     }
 }
 
-/// Saving and restoring the link register is what all functions do; so is making a frame, also by a store that lowers
-/// the stack pointer.
+/// Leaves out what all functions do: saving and restoring the link register, and making a frame, also by a store that
+/// lowers the stack pointer.
 #[inline]
 fn slot(insn: &Insn, slot: Slot) -> Slot {
     let usual = match insn.kind {
@@ -283,7 +283,7 @@ fn slot(insn: &Insn, slot: Slot) -> Slot {
 /// The instructions of code as a planner of probes sees them.
 pub type Steps = iter::Map<vec::IntoIter<steps::Step>, fn(steps::Step) -> Step>;
 
-/// The registers that [`step`] says of an instruction.
+/// The registers that [`step`] reports for an instruction.
 #[inline]
 pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
     steps::registers(scanned)
@@ -291,7 +291,7 @@ pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
 
 #[inline]
 fn step(step: steps::Step) -> Step {
-    // Where they are moved as a whole, what is between exclusive accesses can be, too.
+    // Instructions between exclusive accesses can be moved, too, if the sequence is moved as a whole.
     let movable = matches!(
         step.immovable,
         None | Some(Immovable::SystemCall | Immovable::Reserved)

@@ -1,15 +1,15 @@
-//! AArch64: the A64 instructions of Armv8 and Armv9, those of vectors as far as they use general registers and memory.
+//! AArch64: the A64 instructions of Armv8 and Armv9; of vector instructions, how they use general registers and memory.
 //!
-//! [`decode`] is the ground: tables of rows say which class an instruction is of, and [`effects`] which general
-//! registers it uses, by the fields of its class. [`scan`] finds branches and addresses, [`steps`] what a planner has
-//! to know of each instruction, [`relocate`] moves instructions. Code is planned; nothing is emitted for AArch64 yet
-//! but what moved instructions need.
+//! [`decode`] is the basis: tables of rows give the class of an instruction, and [`effects`] derives from the class's
+//! fields which general registers it uses. [`scan`] finds branches and addresses, [`steps`] says what a planner must
+//! know about each instruction, [`relocate`] moves instructions. AArch64 code can be planned; the only code emitted for
+//! it yet is what moved instructions need.
 
 /// Bytes of an instruction.
 pub const LEN: u64 = 4;
 /// Bytes of the jump that patches write, `b`.
 pub const JUMP: u64 = 4;
-/// How far that leads in both directions; forwards one instruction less.
+/// How far it reaches in both directions; forward one instruction less.
 pub const JUMP_REACH: u64 = 1 << 27;
 
 pub mod cfa;

@@ -1,19 +1,19 @@
-//! Where jumps through registers lead.
+//! Finds where jumps through registers lead.
 
 use super::decode::{Insn, Kind};
 use super::regs::{STACK, ZERO, general};
 use crate::code::Origin;
 
-/// What is known of the register that is jumped through, seen backwards.
+/// What is known of the register that is jumped through, following the code backward.
 enum Seen {
-    /// It is this one, and nothing else is known.
+    /// It is the value of this one; nothing else is known.
     Register(u8),
-    /// It is the sum of these, of which the second may be scaled.
+    /// It is the sum of these; the second may be scaled.
     Sum(u8, u8),
 }
 
-/// Where a jump through a register goes, as far as the instructions before it tell: code and address of each, the jump
-/// first, then backwards.
+/// Where a jump through a register gets its target, as far as the instructions before it show. `path` gives code and
+/// address of each, the jump first, then backward.
 #[must_use]
 pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     let mut path = path.into_iter().map(|(code, addr)| Insn::new(code, addr));
@@ -25,7 +25,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     let mut formed = false;
     for insn in path {
         if matches!(insn.kind, Kind::BranchLink | Kind::CallRegister) {
-            // What it returned, or what was kept.
+            // A value that the call returned, or that it preserved.
             leaves = true;
             break;
         }
@@ -54,7 +54,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
                             Origin::Distances
                         };
                     }
-                    // Where the distance is from: what is loaded before has nothing to do with it.
+                    // This forms the base of the distances: a load before it uses another address.
                     Kind::Adr | Kind::Adrp | Kind::AddImmediate => formed = true,
                     _ => return Origin::Computed,
                 }
@@ -63,17 +63,17 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
         }
     }
     match seen {
-        // The frame is gone: this is a call at the function's end.
+        // The frame is gone: this is a tail call.
         Seen::Register(_) if leaves => Origin::Loaded,
         Seen::Register(_) => Origin::Open,
         Seen::Sum(..) => Origin::Computed,
     }
 }
 
-/// What an instruction says that writes the register.
+/// What an instruction that writes the register shows.
 fn of_register(insn: &Insn, register: u8) -> Result<Seen, Origin> {
     if insn.rd() != register {
-        // The base of a load or store that moves it, or another of several registers.
+        // The base register of an access with writeback, or one of several registers that are written.
         return Err(match insn.kind {
             Kind::Pair if insn.ra() == register && insn.is_load() => Origin::Loaded,
             _ => Origin::Computed,
@@ -87,7 +87,7 @@ fn of_register(insn: &Insn, register: u8) -> Result<Seen, Origin> {
         }
         Kind::Ordered | Kind::OrderedUnscaled => Err(Origin::Loaded),
         Kind::Adr | Kind::Adrp => Err(Origin::Loaded),
-        // Signed, or no longer.
+        // Signed or authenticated: the address stays the same.
         Kind::Sign | Kind::SignZero | Kind::Hint => Ok(Seen::Register(register)),
         Kind::AddExtended | Kind::AddRegister if !insn.bit(30) => {
             Ok(Seen::Sum(insn.rn(), insn.rm()))
@@ -101,7 +101,7 @@ fn of_register(insn: &Insn, register: u8) -> Result<Seen, Origin> {
     }
 }
 
-/// Whether an instruction loads a distance from a table: 8, 16 or 32 bits.
+/// Whether an instruction loads a distance of 8, 16 or 32 bits from a table.
 fn loads_distance(insn: &Insn) -> bool {
     insn.kind == Kind::Single && insn.is_load() && insn.field(30, 2) < 3
 }
@@ -132,7 +132,7 @@ mod tests {
         // ldrsw x10, [x1, x8, lsl #2]; add x1, x1, x10
         let words = [0xB8A8_782A, 0x8B0A_0021, BR_X1];
         assert_eq!(of(&words), Origin::Table);
-        // The same by another register than the table's: add x1, x2, x10
+        // The same from a register other than the table's: add x1, x2, x10
         assert_eq!(of(&[0xB8A8_782A, 0x8B0A_0041, BR_X1]), Origin::Distances);
         // eor x1, x1, x2
         assert_eq!(of(&[0xCA02_0021, BR_X1]), Origin::Computed);

@@ -1,16 +1,16 @@
 //! Registers, and sets of them.
 
-/// The number that is the stack pointer in some places, and the register that is always zero in the others.
+/// The number of the stack pointer in some operands, and of the zero register in the others.
 pub const SP: u8 = 31;
-/// The number of the register that is always zero.
+/// The number of the zero register.
 pub const ZERO: u8 = 31;
 /// The link register of calls.
 pub const LINK: u8 = 30;
 /// The frame pointer.
 pub const FRAME: u8 = 29;
-/// The registers that code between a call and its callee may change: of linkers, and of the PLT.
+/// The registers that code between a call and its callee may change: linker veneers, and the PLT.
 pub const BETWEEN: [u8; 2] = [16, 17];
-/// The register that platforms have for themselves; Linux keeps a shadow of the stack there, if anything.
+/// The register that is reserved for the platform; on Linux it holds a shadow call stack, if anything.
 pub const PLATFORM: u8 = 18;
 
 /// A set of general registers: `x0`–`x30` by their numbers, the stack pointer, and the flags.
@@ -30,7 +30,7 @@ pub const ARGUMENTS: Set = 0xFF;
 /// Those that functions may change: `x0`–`x17`, the link register, and the flags.
 pub const VOLATILE: Set = 0x3_FFFF | 1 << LINK | FLAGS;
 
-/// The set of one register, where the highest number is the one that is always zero.
+/// The set of one register, where number 31 is the zero register.
 #[must_use]
 #[inline]
 pub const fn general(number: u8) -> Set {
@@ -40,7 +40,7 @@ pub const fn general(number: u8) -> Set {
     }
 }
 
-/// The set of one register, where the highest number is the stack pointer.
+/// The set of one register, where number 31 is the stack pointer.
 #[must_use]
 #[inline]
 pub const fn or_stack(number: u8) -> Set {

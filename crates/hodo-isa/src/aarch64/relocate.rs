@@ -1,23 +1,26 @@
-//! Moving instructions to another address.
+//! Moves instructions to another address.
 //!
 //! The moved code does what the original does, register for register. Its length depends on the code and on the
-//! [`Options`], not on the addresses, so stubs can be laid out before their places are known.
+//! [`Options`], not on the addresses, so stubs can be laid out before their addresses are known.
 //!
 //! | original | moved |
 //! |---|---|
 //! | most | the same bytes |
-//! | `nop`, a prefetch of what is near | nothing |
+//! | `nop`, a PC-relative prefetch | nothing |
 //! | `adr`, `adrp` | the address, by [`Reach`] |
-//! | a load of what is near | the address into the register that is loaded, or into one that is free or put on the stack; a load by it |
+//! | a PC-relative load | its address into the loaded register, or into a register that is free or saved on the stack;
+//! then a load through it |
 //! | a branch within the moved code | the same branch |
 //! | a branch to elsewhere | the opposite branch over a jump |
 //! | a jump | a jump |
-//! | a call | the original return address into the link register, and a jump; or a call, by [`Link`]. One of the code's own start leads to the original |
+//! | a call | the original return address into the link register, and a jump; or a call, according to [`Link`]. A call
+//! of the code's own start leads to the original |
 //!
-//! A jump through a register in memory that is not guarded may land at any `bti`; so the memory that moved code is put
-//! into must not be mapped with `PROT_BTI`.
+//! A jump through a register may land on any `bti` if it comes from memory that is not guarded; so the memory that
+//! holds moved code must not be mapped with `PROT_BTI`.
 //!
-//! What is between exclusive loads and stores does not tell by itself that it is: [`steps`](super::steps::steps) does.
+//! An instruction does not show that it is between exclusive loads and stores: [`steps`](super::steps::steps) finds
+//! that.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -31,14 +34,14 @@ use super::{JUMP_REACH, LEN};
 use crate::relocate;
 pub use crate::relocate::{Link, Moved};
 
-/// How far away what moved code refers to is.
+/// How far away the addresses that moved code refers to can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// 128 MiB for jumps, by `b`; 4 GiB for addresses, by `adrp` and `add`. No register is needed.
     Jump,
-    /// 4 GiB: jumps go by `adrp`, `add` and `br`.
+    /// 4 GiB: jumps are `adrp`, `add` and `br`.
     Page,
-    /// Anywhere: addresses are put together of four parts.
+    /// Anywhere: addresses are built from four parts.
     Any,
 }
 
@@ -49,7 +52,7 @@ impl Reach {
         !matches!(self, Self::Jump)
     }
 
-    /// Bytes of what forms an address.
+    /// Bytes of the instructions that form an address.
     #[must_use]
     pub const fn address_len(self) -> usize {
         match self {
@@ -71,17 +74,17 @@ impl Reach {
 /// How code is moved.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// How far away what the code refers to is.
+    /// How far away the addresses that the code refers to can be.
     pub reach: Reach,
-    /// The general registers that are dead at the instruction at an address, as bits by their numbers.
+    /// Returns the general registers that are dead at the instruction at an address, one bit for each number.
     pub dead: &'a dyn Fn(u64) -> u32,
     /// What moved calls return to.
     pub link: Link,
-    /// System calls are moved, too. The address after them is then seen by signal handlers that interrupt them, by
-    /// tracers and by the kernel, which goes back to it to make the call again; a child begins there.
+    /// System calls are moved, too. Signal handlers that interrupt them, tracers and the kernel then see the new
+    /// address after them; the kernel returns to it to restart the call, and a child starts there.
     pub system_calls: bool,
-    /// Sequences of exclusive loads and stores are moved, too. They must be in the code as a whole, and nothing of ours
-    /// be put between.
+    /// Sequences of exclusive loads and stores are moved, too. The code must contain them as a whole, and we must not
+    /// insert anything.
     pub sequences: bool,
 }
 
@@ -97,7 +100,7 @@ impl fmt::Debug for Options<'_> {
 }
 
 impl Options<'_> {
-    /// With no register that is known to be dead, and calls that return to the original code.
+    /// No register is known to be dead, and calls return to the original code.
     #[must_use]
     pub fn new(reach: Reach) -> Self {
         Self {
@@ -120,7 +123,7 @@ pub struct Relocated {
     pub bytes: Vec<u8>,
     /// One entry for each original instruction, in order.
     pub map: Vec<Moved>,
-    /// Whether control can reach the end, so that a jump back must follow. Not so after a jump or return, nor after a
+    /// Whether control can reach the end, so that a jump back must follow. It cannot after a jump or return, or after a
     /// call that returns to the original code.
     pub falls_through: bool,
 }
@@ -155,7 +158,7 @@ struct Piece {
     form: Form,
     old: usize,
     new: usize,
-    /// The register that it uses beside its own, if it needs one.
+    /// The additional register that it uses, if it needs one.
     register: Option<u8>,
 }
 
@@ -170,7 +173,7 @@ fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
             to,
             inside: inside(to),
         },
-        // One of the start is one of the function, which is to be noticed.
+        // A call of the code's start calls the function, and must be recorded.
         Flow::Call(to) => Form::Call {
             to,
             inside: inside(to) && to != from,
@@ -190,7 +193,7 @@ fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
     }
 }
 
-/// A register for jumps and addresses out of those that are dead, or nothing: those that linkers use first.
+/// Picks a dead register for jumps and addresses, if there is one; preferably one that linkers use for this.
 #[must_use]
 pub fn choose(dead: u32) -> Option<u8> {
     let dead = dead & !(FLAGS_BIT | 1 << PLATFORM | 1 << LINK);
@@ -202,14 +205,14 @@ pub fn choose(dead: u32) -> Option<u8> {
 }
 
 impl Piece {
-    /// The register into which a load of what is near puts the address first: the one that it loads, if it is a general
-    /// one.
+    /// The register in which a PC-relative load forms the address: the one that it loads, if that is a general
+    /// register.
     fn loaded(&self) -> Option<u8> {
         let general = !self.insn.bit(26) && self.insn.rd() != ZERO;
         general.then_some(self.insn.rd())
     }
 
-    /// Whether it needs a register, and whether one that is put on the stack will do.
+    /// Whether it needs a register, and whether one that is saved on the stack will do.
     fn needs(&self, options: &Options<'_>) -> (bool, bool) {
         let far = |inside: bool| !inside && options.reach.needs_register();
         match self.form {
@@ -268,7 +271,7 @@ struct Layout {
     len: usize,
 }
 
-/// Which forms the instructions take and where they go, with gaps before some of them.
+/// Chooses the form of each instruction and where it goes, with gaps before some of them.
 fn layout(
     code: &[u8],
     from: u64,
@@ -302,7 +305,7 @@ fn layout(
         };
         let (needed, stack) = piece.needs(options);
         if needed {
-            // A register that the instruction reads is not dead; one that only holds its result may be.
+            // A register that the instruction reads is not dead; one that only receives its result may be.
             let effects = insn.effects();
             let dead = (options.dead)(insn.addr) & !mask(effects.reads | general(LINK));
             piece.register = choose(dead);
@@ -342,9 +345,9 @@ pub fn relocate(
     relocate_apart(code, from, to, options, &[])
 }
 
-/// [`relocate()`] with room between the instructions: each gap is the offset of an original instruction and this many
-/// bytes, a multiple of four, before the moved one, which are filled with breakpoints. Branches within the code lead to
-/// the start of the gap. `map` has the offsets after the gaps.
+/// [`relocate()`] with room between the instructions. Each gap is the offset of an original instruction and a number of
+/// bytes, a multiple of four; that many bytes of breakpoints come before the moved instruction. Branches within the
+/// code lead to the start of the gap. `map` has the offsets after the gaps.
 ///
 /// # Errors
 /// If the code cannot be moved, or not there.
@@ -444,7 +447,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// A jump to an address that [`Self::target`] has found.
+    /// A jump to an address as [`Self::target`] returns it.
     fn jump(&mut self, (to, inside): (u64, bool), register: Option<u8>) -> Result<(), OutOfRange> {
         match register.filter(|_| !inside) {
             None => self.near(false, to),
@@ -456,7 +459,7 @@ impl Moving<'_> {
         }
     }
 
-    /// What a branch to an address leads to: what is within stays within.
+    /// Where a branch to an address leads: branches within the code stay within it.
     fn target(&self, to: u64, inside: bool, offset: usize) -> Result<(u64, bool), RelocateError> {
         if !inside {
             return Ok((to, false));
@@ -505,7 +508,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// A load of what is near, by its address in a register.
+    /// A PC-relative load, with its address in a register.
     fn literal(&mut self, piece: &Piece, value: u64) -> Result<(), OutOfRange> {
         let insn = &piece.insn;
         let keeps = piece.loaded().is_none() && piece.register.is_none();
@@ -514,7 +517,7 @@ impl Moving<'_> {
             self.word(push(register));
         }
         self.address(register, value)?;
-        // ldr of 4 or 8 bytes, ldrsw; ldr of 4, 8 or 16 bytes into a vector register: without a distance.
+        // ldr of 4 or 8 bytes, ldrsw; ldr of 4, 8 or 16 bytes into a vector register: without an offset.
         let load = match (insn.bit(26), insn.field(30, 2)) {
             (false, 0) => 0xB940_0000,
             (false, 1) => 0xF940_0000,
@@ -547,7 +550,7 @@ impl Moving<'_> {
             self.word(bits | place(distance));
             return Ok(());
         }
-        // Over the jump, if the opposite holds.
+        // The opposite branch skips the jump.
         let over = 4 + self.options.reach.jump_len();
         self.word((bits ^ opposite) | place(over as i64));
         self.jump((to, false), piece.register)
@@ -571,7 +574,7 @@ impl Moving<'_> {
     /// A call through a register becomes a jump through it.
     fn indirect_call(&mut self, piece: &Piece) -> Result<(), OutOfRange> {
         let insn = &piece.insn;
-        // The bit that keeps the address after it in the link register.
+        // The bit that makes it a call.
         let mut word = insn.word & !(1 << 21);
         if let Some(register) = piece.register {
             self.word(copy(register, LINK));

@@ -1,4 +1,4 @@
-//! Reading code: what branches where, which addresses it forms, and which places of the stack it uses.
+//! Reads code: where it branches, which addresses it forms, and which stack slots it uses.
 
 pub use crate::code::{Reference, Slot};
 pub use crate::linked::Flow;
@@ -9,8 +9,8 @@ use super::effects::Effects;
 use super::encode::NOP;
 use super::regs::{BETWEEN, FRAME, LINK, SP, Set, VOLATILE, ZERO, general};
 
-/// The numbers of the breakpoints with which compilers and libraries end a program: clang's and GCC's `__builtin_trap`,
-/// and those of the undefined behavior sanitizer.
+/// The numbers of the breakpoints with which compilers and libraries end a program: the `__builtin_trap` of clang and
+/// GCC, and the undefined behavior sanitizer.
 fn is_trap(number: u32) -> bool {
     matches!(number, 1 | 1000 | 0x5500..=0x55FF)
 }
@@ -38,7 +38,7 @@ impl Insn {
         }
     }
 
-    /// Whether it does nothing where nothing leads to it: `nop`, or a word of zeros.
+    /// Whether it does nothing, if nothing leads to it: `nop`, or a zero word.
     #[must_use]
     pub fn is_padding(&self) -> bool {
         self.is_nop() || self.kind == Kind::Undefined && self.word == 0
@@ -50,13 +50,13 @@ impl Insn {
         match self.kind {
             // orr REGISTER, zero, REGISTER, of all bits
             Kind::LogicalRegister if self.word & 0xFFE0_FFE0 == 0xAA00_03E0 => Some(self.rm()),
-            // add REGISTER, REGISTER, #0, where one is the stack pointer mostly
+            // add REGISTER, REGISTER, #0, where one is usually the stack pointer
             Kind::AddImmediate if self.word & 0xFFFF_FC00 == 0x9100_0000 => Some(self.rn()),
             _ => None,
         }
     }
 
-    /// The number that an addition of 64 bits adds to a register.
+    /// The constant that a 64-bit addition adds to a register.
     #[must_use]
     pub fn added(&self) -> Option<i64> {
         if self.kind != Kind::AddImmediate || !self.bit(31) {
@@ -67,23 +67,23 @@ impl Insn {
     }
 }
 
-/// One instruction of code that is gone through.
+/// One instruction of the code.
 #[derive(Debug, Clone, Copy)]
 pub struct Scanned {
     /// The instruction.
     pub insn: Insn,
-    /// What it does with control. A jump through a register whose address the instructions just before have formed is
-    /// one to that address.
+    /// What it does with control. A jump through a register whose address the preceding instructions have formed counts
+    /// as a jump to that address.
     pub flow: Flow,
     /// The address it holds.
     pub reference: Reference,
-    /// It does nothing: padding, where nothing leads to it.
+    /// It does nothing: padding, if nothing leads to it.
     pub padding: bool,
-    /// The place on the stack that it uses first, or whose address it computes.
+    /// The stack slot that it uses first, or whose address it computes.
     pub slot: Slot,
     /// The registers and flags that it uses.
     pub effects: Effects,
-    /// It calls the resolver of a thread-local variable, which changes `x0` and the link register only.
+    /// It calls the resolver of a thread-local variable, which changes only `x0` and the link register.
     pub keeps_all: bool,
 }
 
@@ -91,11 +91,11 @@ pub struct Scanned {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// By `adrp` alone: the page of an address.
+    /// Set by `adrp` alone: the page of an address.
     Page(u64),
     /// An address.
     Address(u64),
-    /// By `movz` and `movk`: perhaps an address.
+    /// Set by `movz` and `movk`: perhaps an address.
     Constant(u64),
     /// Loaded from this address.
     Loaded(u64),
@@ -104,7 +104,7 @@ enum Known {
 /// What is known of all registers.
 struct Values {
     known: Set,
-    /// Those that were given their values since control has last come from somewhere else.
+    /// Those that were set since control last came from somewhere else.
     fresh: Set,
     of: [Known; 32],
 }
@@ -133,7 +133,7 @@ impl Values {
         }
     }
 
-    /// What is so far from what a register has.
+    /// The value at this distance from a register's value.
     #[inline]
     fn sum(&self, register: u8, distance: i64) -> Known {
         match self.get(register) {
@@ -146,13 +146,14 @@ impl Values {
     }
 }
 
-/// Goes through code, instruction by instruction. What a register was given holds until it is overwritten, or a call
-/// may have done so: of the ways by which control may come to an instruction only the one in a row is looked at.
+/// Iterates over code, instruction by instruction. The value of a register is known until the register is overwritten
+/// or a call may have overwritten it. Of the paths by which control may reach an instruction, only the straight one is
+/// considered.
 pub struct Sweep<'a> {
     code: &'a [u8],
     addr: u64,
     known: Values,
-    /// The register that the last instruction has written.
+    /// The registers that the last instruction has written.
     last: Set,
 }
 
@@ -168,7 +169,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// What an instruction computes, as far as that is known.
+    /// What an instruction computes, as far as it is known.
     #[inline]
     fn result(&self, insn: &Insn) -> Known {
         match insn.kind {
@@ -210,7 +211,7 @@ impl<'a> Sweep<'a> {
             let Some(distance) = memory.distance else {
                 return (Reference::None, Known::Nothing);
             };
-            // What is left from before may be wrong here, and what is used as memory is taken for data.
+            // A value from before a jump may be wrong here, and memory that is accessed counts as data.
             let fresh = self.known.fresh & general(memory.base) != 0;
             return match self.known.sum(memory.base, distance) {
                 Known::Address(addr) | Known::Constant(addr) if fresh => {
@@ -227,9 +228,9 @@ impl<'a> Sweep<'a> {
         }
         let result = self.result(insn);
         let reference = match result {
-            // Whoever formed it holds it already.
+            // The instruction that formed the address has reported it.
             _ if insn.kind == Kind::LogicalRegister => Reference::None,
-            // No code is there, and what is left from before may be wrong here.
+            // No code is at such an address, and a value from before a jump may be wrong here.
             Known::Address(addr)
                 if !addr.is_multiple_of(LEN)
                     && insn.kind == Kind::AddImmediate
@@ -244,7 +245,7 @@ impl<'a> Sweep<'a> {
         (reference, result)
     }
 
-    /// What jumps and calls through a register do whose value is known.
+    /// Resolves jumps and calls through a register whose value is known.
     fn through(&self, insn: &Insn, flow: &mut Flow, reference: &mut Reference) {
         if !matches!(flow, Flow::IndirectJump | Flow::IndirectCall) {
             return;
@@ -261,8 +262,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Whether a call is one of the resolver of a thread-local variable, whose descriptor is at an address that `x0`
-    /// has.
+    /// Whether a call is one of the resolver of a thread-local variable, whose descriptor is at the address in `x0`.
     fn is_descriptor_call(&self, insn: &Insn) -> bool {
         let (by, descriptor) = (self.known.get(insn.rn()), self.known.get(0));
         insn.kind == Kind::CallRegister
@@ -318,7 +318,7 @@ impl Iterator for Sweep<'_> {
     }
 }
 
-/// The place on the stack that an instruction uses first, or whose address it computes.
+/// The stack slot that an instruction uses first, or whose address it computes.
 #[inline]
 fn slot(insn: &Insn) -> Slot {
     let (base, distance) = match insn.memory() {
@@ -334,7 +334,7 @@ fn slot(insn: &Insn) -> Slot {
     at(base, distance)
 }
 
-/// The place that is so far above a register.
+/// The slot at this distance above a register.
 pub(super) fn at(base: u8, distance: i64) -> Slot {
     match (base, i32::try_from(distance)) {
         (SP, Ok(distance)) => Slot::Stack(distance),
@@ -343,7 +343,7 @@ pub(super) fn at(base: u8, distance: i64) -> Slot {
     }
 }
 
-/// Where a load or store of the link register has it, as far above its base register: in a pair, it may be the second.
+/// How far above its base register a load or store has the link register; in a pair, it may be the second.
 #[must_use]
 pub fn link_distance(insn: &Insn) -> Option<i64> {
     let distance = insn.memory()?.distance?;
@@ -356,7 +356,8 @@ pub fn link_distance(insn: &Insn) -> Option<i64> {
     }
 }
 
-/// The entries in a PLT, which jump to the address in a slot: address, slot, length of those instructions.
+/// The entries in a PLT, which jump to the address in a slot: the entry's address, the slot, and the length of the
+/// jump.
 pub fn got_jumps(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)> {
     let [page, target] = BETWEEN;
     let mut start = None;
@@ -375,7 +376,7 @@ pub fn got_jumps(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)
                 let len = insn.end().wrapping_sub(start) as u8;
                 return Some((start, slot?, len));
             }
-            // The slot's address for who binds it, and what signs the target.
+            // The slot's address, for the lazy binder, or an authentication of the target.
             Kind::AddImmediate | Kind::Hint => {}
             _ => start = None,
         }
@@ -470,7 +471,7 @@ mod tests {
         // adrp x0, .; ldr x1, [x0, #16]; add x0, x0, #16; blr x1
         let found = sweep(&[0x9000_0000, 0xF940_0801, 0x9100_4000, 0xD63F_0020]);
         assert!(found[3].keeps_all && found[3].flow == Flow::IndirectCall);
-        // The same by another register's address: add x2, x0, #16
+        // The same with another register's address: add x2, x0, #16
         let found = sweep(&[0x9000_0000, 0xF940_0801, 0x9100_4002, 0xD63F_0020]);
         assert!(!found[3].keeps_all);
     }

@@ -1,10 +1,10 @@
-//! Instructions done on saved registers, without running them: those that use the address they are at, and use no
-//! memory, so that none faults. Made ready once, so that doing it takes no decoder, none of our memory and no lock.
+//! Executes instructions on saved registers: those that use their own address and no memory, so none faults. They are
+//! prepared once, so executing one needs no decoder, none of our memory and no lock.
 
 use super::decode::{Insn, Kind};
 use super::regs::{LINK, ZERO};
 
-/// What a thread has in its registers.
+/// A thread's registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// `x0`–`x30`.
@@ -22,7 +22,7 @@ enum Action {
         register: u8,
         value: u64,
     },
-    /// If the flags say so.
+    /// If the flags satisfy the condition.
     Conditional {
         condition: u8,
         to: u64,
@@ -68,8 +68,7 @@ fn holds(condition: u8, flags: u64) -> bool {
 }
 
 impl Simulation {
-    /// Makes ready the instruction at the start of `code`, whose address is `addr`; nothing if it is none that can be
-    /// simulated.
+    /// Prepares the instruction at the start of `code`, whose address is `addr`; `None` if it cannot be simulated.
     #[must_use]
     pub fn new(code: &[u8], addr: u64) -> Option<Self> {
         let insn = Insn::new(code, addr);
@@ -104,7 +103,7 @@ impl Simulation {
                 link: insn.kind == Kind::BranchLink,
                 to: to?,
             },
-            // Not those that authenticate, which takes the processor's keys.
+            // Not those that authenticate: they use the processor's keys.
             Kind::JumpRegister | Kind::CallRegister | Kind::Return if !insn.bit(11) => {
                 Action::JumpTo {
                     link: insn.kind == Kind::CallRegister,
@@ -118,13 +117,13 @@ impl Simulation {
         Some(Self { action, next })
     }
 
-    /// Whether control may go on elsewhere than at the next instruction.
+    /// Whether control may go elsewhere than to the next instruction.
     #[must_use]
     pub fn branches(&self) -> bool {
         !matches!(self.action, Action::Nothing | Action::Set { .. })
     }
 
-    /// Does it: changes registers, and `pc` becomes the address of the next instruction.
+    /// Executes it: changes registers, and sets `pc` to the address of the next instruction.
     pub fn run(&self, state: &mut State) {
         let get = |register: u8| match register {
             ZERO => 0,

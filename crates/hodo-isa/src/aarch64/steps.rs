@@ -10,10 +10,10 @@ use crate::linked;
 pub use crate::linked::Part;
 use crate::sequences;
 
-/// The bit for the flags in the masks of planners, which have 32: no planner asks about the stack pointer.
+/// The bit for the flags in the 32-bit masks of planners. It is that of the stack pointer, about which no planner asks.
 pub const FLAGS_BIT: u32 = 1 << 31;
 
-/// A set of registers as planners have it: `x0`–`x30`, and [`FLAGS_BIT`].
+/// A set of registers in the form that planners use: `x0`–`x30`, and [`FLAGS_BIT`].
 #[must_use]
 #[inline]
 pub const fn mask(set: Set) -> u32 {
@@ -21,29 +21,29 @@ pub const fn mask(set: Set) -> u32 {
     (set & GENERAL) as u32 | flags
 }
 
-/// Why an instruction is not executed elsewhere than in its place.
+/// Why an instruction must not run elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Immovable {
-    /// No instruction, or one that is not known.
+    /// Not an instruction, or an unknown one.
     Invalid,
-    /// It is there to fault, or faults in programs.
+    /// It is there to fault, or it faults in programs.
     Faults,
-    /// `brk`: who waits for it knows its address.
+    /// `brk`: whoever handles it knows its address.
     Breakpoint,
-    /// `svc`: the kernel, signal handlers and children see the address. It can be moved by those who take care of that.
+    /// `svc`: the kernel, signal handlers and children see its address. Code that takes care of that may move it.
     SystemCall,
-    /// It is about changed code, of which copies would not know.
+    /// It deals with changed code, and would not know about copies.
     CodeChanges,
-    /// It accesses a system register that programs may not have.
+    /// It accesses a system register that programs may not be allowed to access.
     Register,
     /// It waits.
     Waits,
-    /// It is or may be executed between a load and a store that are exclusive, where other accesses and jumps to
-    /// elsewhere make the store fail.
+    /// It is or may be between an exclusive load and its store, where other accesses and jumps to elsewhere make the
+    /// store fail.
     Reserved,
-    /// It is a step of copying or setting memory, which the kernel begins again at the instructions before it.
+    /// It is a step of copying or setting memory; the kernel may restart at the instructions before it.
     Steps,
-    /// It is about hardware transactions.
+    /// It belongs to hardware transactions.
     Transaction,
 }
 
@@ -71,8 +71,8 @@ impl core::error::Error for Immovable {}
 /// One instruction.
 pub type Step = linked::Step<Immovable>;
 
-/// The instructions of code at this address, in a row. What is in a sequence of an exclusive load and its store is
-/// found by the control flow within: so this should be whole functions at least.
+/// The instructions of the code at this address, in order. Sequences of an exclusive load and its store are found by
+/// control flow within the code, which should therefore be whole functions at least.
 #[must_use]
 pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
@@ -80,7 +80,7 @@ pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     steps
 }
 
-/// An instruction as it is by itself.
+/// An instruction judged by itself.
 #[inline]
 pub(super) fn alone(scanned: &Scanned) -> Step {
     let insn = &scanned.insn;
@@ -103,26 +103,26 @@ pub(super) fn alone(scanned: &Scanned) -> Step {
     }
 }
 
-/// The register in which a call keeps the address after it.
+/// The register in which a call puts the return address.
 #[inline]
 fn step_link(flow: Flow) -> Option<u8> {
     matches!(flow, Flow::Call(_) | Flow::IndirectCall).then_some(LINK)
 }
 
-/// What an instruction uses and overwrites, as [`mask`] has it.
+/// What an instruction uses and overwrites, in the form of [`mask`].
 #[inline]
 pub(super) fn registers(scanned: &Scanned) -> (u32, u32) {
     let uses = match scanned.insn.kind {
-        // Who handles a breakpoint may see all.
+        // A breakpoint's handler may look at all registers.
         Kind::Breakpoint | Kind::Wait => ALL,
-        // Its callee keeps all registers but a few, so that many are of use after it.
+        // Its callee preserves all registers but a few, so many of them are needed after it.
         _ if scanned.keeps_all => ALL,
         _ => scanned.effects.reads,
     };
     (mask(uses), mask(scanned.effects.writes))
 }
 
-/// Why an instruction is not executed elsewhere, as far as it tells alone; nothing if it may be.
+/// Why an instruction must not run elsewhere, judged by itself; `None` if it may.
 #[must_use]
 #[inline]
 pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
@@ -131,7 +131,7 @@ pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
         Kind::Undefined | Kind::Privileged => Immovable::Faults,
         Kind::Breakpoint => Immovable::Breakpoint,
         Kind::SystemCall => Immovable::SystemCall,
-        // ic: of instruction caches
+        // ic: instruction cache maintenance
         Kind::System if insn.field(12, 4) == 7 && matches!(insn.field(8, 4), 1 | 5) => {
             Immovable::CodeChanges
         }
@@ -152,8 +152,8 @@ pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
     })
 }
 
-/// Whether a system register or operation is one of programs, or the kernel does what programs want of it: which
-/// features there are.
+/// Whether programs may use a system register or operation, or the kernel emulates it for them: registers that list
+/// features.
 fn is_harmless(insn: &Insn) -> bool {
     let of_programs = insn.field(16, 3) == 3;
     let features = insn.kind == Kind::ReadSystem && insn.field(12, 7) == 0;

@@ -1,7 +1,8 @@
-//! Instructions as text, in the words of GNU's disassembler; numbers are hexadecimal.
+//! Instructions as text, in the syntax of GNU's disassembler; numbers are hexadecimal.
 //!
-//! What uses its own address is written here, with addresses, and so are hints; the rest is written by the decoder of
-//! `yaxpeax-arm`. Neither knows scalable vectors and matrices: these, as what is no instruction, are words.
+//! Instructions that use their own address are written here, with addresses, and so are hints; the decoder of
+//! `yaxpeax-arm` writes the rest. Scalable vector and matrix instructions, which neither knows, are shown as words, as
+//! are bytes that are not an instruction.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -57,7 +58,7 @@ const HINTS: [(u32, &str); 37] = [
     (127, "hint #0x7f"),
 ];
 
-/// Operations on caches by an address, by the fields `op1`, `CRn`, `CRm` and `op2` in a row.
+/// Cache operations on an address, by the concatenated fields `op1`, `CRn`, `CRm` and `op2`.
 const CACHES: [(u32, &str); 9] = [
     (0x1BA1, "dc cvac"),
     (0x1BD9, "dc cvau"),
@@ -96,7 +97,7 @@ fn register(number: u8, wide: bool) -> String {
     }
 }
 
-/// What has an address in it.
+/// Instructions that contain an address.
 fn by_address(insn: &Insn) -> Option<String> {
     let to = insn.target()?;
     let rd = |wide: bool| register(insn.rd(), wide);
@@ -131,7 +132,7 @@ fn by_address(insn: &Insn) -> Option<String> {
     })
 }
 
-/// What has a name of its own.
+/// Instructions with names of their own.
 fn by_name(insn: &Insn) -> Option<String> {
     if let Some(number) = insn.hint() {
         let named = HINTS.iter().find(|(hint, _)| *hint == number);

@@ -1,4 +1,4 @@
-//! Code whose references become as long as they have to be when all of it is known.
+//! Code whose references get the length that they need once all of it is known.
 
 use alloc::vec::Vec;
 
@@ -7,9 +7,9 @@ use super::{Label, OutOfRange, Reference};
 /// Code that is being written.
 #[derive(Debug)]
 pub struct Draft<R> {
-    /// What is known of it.
+    /// The bytes that are known.
     bytes: Vec<u8>,
-    /// What stands between those bytes, in order, each with how many are before it.
+    /// What stands between those bytes, in order, each with the number of bytes before it.
     parts: Vec<(usize, Part<R>)>,
     labels: usize,
 }
@@ -22,7 +22,7 @@ enum Part<R> {
     Hole(usize),
 }
 
-/// What a reference leads to.
+/// Where a reference leads.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     Label(Label),
@@ -42,7 +42,7 @@ impl<R: Reference> Part<R> {
 /// Code whose addresses are known.
 #[derive(Debug)]
 pub struct Laid {
-    /// All of it. Holes are full of breakpoints.
+    /// All of it. Holes are filled with breakpoints.
     pub bytes: Vec<u8>,
     /// Where its labels are.
     pub labels: Offsets,
@@ -53,7 +53,7 @@ pub struct Laid {
 pub struct Offsets(Vec<u64>);
 
 impl Offsets {
-    /// That of a label, which must be bound.
+    /// The offset of a label, which must be bound.
     #[must_use]
     pub fn at(&self, label: Label) -> u64 {
         self.0[label.index()]
@@ -77,7 +77,7 @@ impl<R: Reference> Draft<R> {
         Label::new(self.labels - 1)
     }
 
-    /// Makes a label that of what comes next.
+    /// Binds a label to what comes next.
     pub fn bind(&mut self, label: Label) {
         self.part(Part::Bind(label));
     }
@@ -113,13 +113,13 @@ impl<R: Reference> Draft<R> {
         self.parts.push((self.bytes.len(), part));
     }
 
-    /// How many bytes it has, with references as long as they are now.
+    /// Its length in bytes, with references as long as they are now.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() + self.parts.iter().map(|(_, part)| part.len()).sum::<usize>()
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -138,7 +138,7 @@ impl<R: Reference> Draft<R> {
         Offsets(labels)
     }
 
-    /// Makes references to labels as long as they have to be. Gives the offset of each label.
+    /// Makes references to labels as long as they need to be. Returns the offset of each label.
     pub fn settle(&mut self) -> Offsets {
         loop {
             let labels = self.offsets();
@@ -172,7 +172,7 @@ impl<R: Reference> Draft<R> {
         }
     }
 
-    /// The code as it is at an address.
+    /// The finished code, for an address.
     ///
     /// # Errors
     /// If the longest form of a reference does not reach its target.

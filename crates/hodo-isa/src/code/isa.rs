@@ -1,4 +1,4 @@
-//! What planners ask of any instruction set.
+//! What planners ask of an instruction set.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use super::readers::{Read, Room, Steps, Sweep};
 use super::{EntryFacts, Origin, SlotCall};
 use crate::{JumpForm, Via, aarch64, riscv64, x86_64};
 
-/// What functions that know nothing of each other suppose of general registers, as bits by their numbers.
+/// Which general registers matter between functions that know nothing of each other, one bit for each number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convention {
-    /// What a function may find in registers that it uses or keeps.
+    /// Those in which a function may find something that it uses or preserves.
     pub entry: u32,
     /// Those that functions may change.
     pub volatile: u32,
@@ -22,7 +22,7 @@ pub struct Convention {
 }
 
 impl Convention {
-    /// What is of use when a function has returned that overwrites these.
+    /// The registers that are still needed when a function returns that overwrites these.
     #[must_use]
     pub fn returned(&self, clobbers: u32) -> u32 {
         !(clobbers & self.volatile & !self.results)
@@ -34,13 +34,13 @@ impl Convention {
 pub enum Relocation {
     /// It makes an address of the image itself.
     Relative,
-    /// It fills a slot by which functions are called with the address of a symbol.
+    /// It fills a slot through which functions are called with the address of a symbol.
     Slot,
     /// Something else.
     Other,
 }
 
-/// All those whose code can be read, for messages.
+/// All instruction sets whose code can be read, for messages.
 pub const NAMES: &str = "x86-64, RISC-V with 64 bits or AArch64";
 
 /// The instruction set of files and processes, if its code can be read.
@@ -53,27 +53,28 @@ pub fn instruction_set(isa: Isa) -> Option<&'static dyn InstructionSet> {
     }
 }
 
-/// What planners ask of an instruction set. Each has it in its own `isa.rs`; [`instruction_set`] leads there.
+/// What planners ask of an instruction set. Each one implements it in its own `isa.rs`; [`instruction_set`] returns the
+/// implementation.
 ///
-/// What goes through code is not asked through this again for each instruction: [`Sweep`] and its like know their
+/// Iterating over code does not go through this trait for each instruction: [`Sweep`] and its like know their
 /// instruction set.
 pub trait InstructionSet: Sync {
     /// Which one it is.
     fn isa(&self) -> Isa;
 
-    /// Goes through code of an executable in which a register holds the same address everywhere, as [`Self::globals`]
-    /// finds it.
+    /// Iterates over code of an executable in which a register holds the same address everywhere, as found by
+    /// [`Self::globals`].
     #[must_use]
     fn sweep_with<'a>(&self, code: &'a [u8], addr: u64, globals: Option<u64>) -> Sweep<'a>;
 
-    /// Goes through code, whose first byte is at `addr`.
+    /// Iterates over code, whose first byte is at `addr`.
     #[must_use]
     fn sweep<'a>(&self, code: &'a [u8], addr: u64) -> Sweep<'a> {
         self.sweep_with(code, addr, None)
     }
 
-    /// Reads the instructions of a function, whose first byte is at `addr`, once for all that is asked of them. In all
-    /// code of the executable a register holds `globals`, as [`Self::globals`] finds it.
+    /// Reads the instructions of a function, whose first byte is at `addr`, once for everything that is asked about
+    /// them. In all code of the executable a register holds `globals`, as found by [`Self::globals`].
     #[must_use]
     fn read<'a>(
         &self,
@@ -83,42 +84,42 @@ pub trait InstructionSet: Sync {
         room: &'a mut Room,
     ) -> Read<'a>;
 
-    /// The address that a register holds in all code of an executable, if this code of it puts one there.
+    /// The address that a register holds in all code of an executable, if this part of the code sets that register.
     #[must_use]
     fn globals(&self, _code: &[u8], _addr: u64) -> Option<u64> {
         None
     }
 
-    /// Whether jump tables may have addresses of 32 bits.
+    /// Whether jump tables may contain 32-bit addresses.
     #[must_use]
     fn has_short_addresses(&self) -> bool;
 
-    /// Whether jump tables may have distances of fewer than 32 bits, or counted in instructions.
+    /// Whether jump tables may contain distances of fewer than 32 bits, or distances counted in instructions.
     #[must_use]
     fn has_short_distances(&self) -> bool {
         false
     }
 
-    /// Goes through code as a planner of probes does.
+    /// Iterates over code as a planner of probes sees it.
     #[must_use]
     fn steps<'a>(&self, code: &'a [u8], addr: u64) -> Steps<'a>;
 
-    /// What a probe may have to keep, as the masks of [`Step`](super::Step) have it: the arithmetic flags, the general
+    /// What a probe may have to preserve, in the masks of [`Step`](super::Step): the arithmetic flags, the general
     /// registers, or both.
     #[must_use]
     fn state(&self) -> u32;
 
-    /// Those bits of it that are the arithmetic flags; nothing where there are none. The others are general registers.
+    /// The bits of those masks that are arithmetic flags, if any. The others are general registers.
     #[must_use]
     fn flags(&self) -> u32;
 
-    /// Whether it has general registers.
+    /// Whether the masks include general registers.
     #[must_use]
     fn tracks_registers(&self) -> bool {
         self.convention().is_some()
     }
 
-    /// What is supposed of calls and returns, where general registers are what a probe may have to keep.
+    /// What is assumed at calls and returns, if a probe may have to preserve general registers.
     #[must_use]
     fn convention(&self) -> Option<Convention>;
 
@@ -126,7 +127,7 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn text(&self, code: &[u8], addr: u64) -> String;
 
-    /// Why the instruction at the start of `code` cannot be moved; nothing if it can.
+    /// Why the instruction at the start of `code` cannot be moved; `None` if it can.
     #[must_use]
     fn immovable(&self, code: &[u8], addr: u64) -> Option<String>;
 
@@ -134,19 +135,19 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn longest(&self) -> u64;
 
-    /// Whether whole instructions can run elsewhere. `dead` tells the registers that are dead at an instruction, where
-    /// moved code may need one.
+    /// Whether whole instructions can run elsewhere. `dead` returns the registers that are dead at an instruction,
+    /// since moved code may need one.
     ///
     /// # Errors
     /// Why they cannot.
     fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), NotMovable>;
 
-    /// Follows the straight line of code from the entry of a function, to the first jump or return.
+    /// Follows the straight-line code from the entry of a function to the first jump or return.
     #[must_use]
     fn entry_facts(&self, code: &[u8], addr: u64) -> EntryFacts;
 
-    /// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped.
-    /// `code` is the function's, from `addr` on.
+    /// Whether the return address, which the instruction at `read` loads, is used for nothing but calls that are
+    /// dropped. `code` is the function's code from `addr` on.
     #[must_use]
     fn is_only_passed_on(
         &self,
@@ -168,27 +169,28 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn calls_push(&self) -> bool;
 
-    /// Bytes of the landing instruction for indirect branches that stands at the start of a function's code; 0 if there
-    /// is none.
+    /// Bytes of the landing instruction for indirect branches at the start of a function's code; 0 if it has none.
     #[must_use]
     fn landing(&self, code: &[u8]) -> u64;
 
-    /// The entries in a PLT, which jump to the address in a slot: address, slot, length of the instructions that do it.
+    /// The entries in a PLT, which jump to the address in a slot: the entry's address, the slot, and the length of the
+    /// jump.
     #[must_use]
     fn got_jumps(&self, bytes: &[u8], addr: u64) -> Vec<(u64, u64, u8)>;
 
-    /// Bytes of the calls and jumps through a slot which a direct one can take the place of.
+    /// Length of the calls and jumps through a slot that a direct one can replace.
     #[must_use]
     fn slot_call_len(&self) -> u8;
 
-    /// Where code may load a register from memory for a call by it, by addresses of the two instructions and of the
-    /// memory. Nowhere if one instruction does all.
+    /// Where code may load a register from memory and then call through it: the addresses of the two instructions and
+    /// of the memory. Empty if one instruction does it all.
     #[must_use]
     fn slot_loads(&self, _code: &[u8], _addr: u64) -> Vec<(u64, u64)> {
         Vec::new()
     }
 
-    /// The call or jump by what the instructions at the start of `code` load, if nothing else uses it.
+    /// The call or jump through the register that the instructions at the start of `code` load, if nothing else uses
+    /// it.
     #[must_use]
     fn slot_call(&self, _code: &[u8], _addr: u64) -> Option<SlotCall> {
         None
@@ -198,21 +200,20 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn nops(&self, len: usize) -> Vec<u8>;
 
-    /// `len` bytes, of which the first return.
+    /// `len` bytes that begin with a return.
     #[must_use]
     fn ret(&self, len: usize) -> Vec<u8>;
 
-    /// What makes a jump of a register, as far as the instructions before it tell: code and address of each, the jump
-    /// first, then backwards.
+    /// Where a jump through a register gets its target, as far as the instructions before it show. The iterator gives
+    /// code and address of each, the jump first, then backward.
     #[must_use]
     fn origin(&self, path: &mut dyn Iterator<Item = (&[u8], u64)>) -> Origin;
 
-    /// Whether code is a signal handler's return, which unwinders know by its bytes.
+    /// Whether code is a signal handler's return, which unwinders recognize by its bytes.
     #[must_use]
     fn is_signal_return(&self, code: &[u8]) -> bool;
 
-    /// Whether a function of this name, without underscores at its start, is a piece of code that does an indirect jump
-    /// or call for others.
+    /// Whether a function of this name (without leading underscores) only performs an indirect jump or call for others.
     #[must_use]
     fn is_thunk(&self, _name: &str) -> bool {
         false
@@ -222,7 +223,7 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn relocation(&self, kind: u32) -> Relocation;
 
-    /// Whether an unused byte between sections can be one of padding.
+    /// Whether an unused byte between sections can be padding.
     #[must_use]
     fn fills(&self, byte: u8) -> bool;
 
@@ -234,7 +235,8 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn trap_len(&self) -> u64;
 
-    /// The shorter jumps to places that hold a long one, the one that reaches farthest first.
+    /// The jumps shorter than the long one, which lead to places that hold a long one; the one that reaches farthest
+    /// first.
     #[must_use]
     fn near(&self) -> &'static [JumpForm];
 
@@ -246,24 +248,24 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn needs_register(&self) -> bool;
 
-    /// Those of some general registers that our code may use where they are free.
+    /// The general registers among these free ones that our code may use.
     #[must_use]
     fn usable(&self, free: u32) -> u32;
 
-    /// The register that calls leave the return address in, as a bit; nothing where they push it.
+    /// The register in which calls leave the return address, as a bit; 0 if they push it.
     #[must_use]
     fn link(&self) -> u32;
 
-    /// The register that a long jump takes where these are free.
+    /// The register that a long jump uses if these are free.
     #[must_use]
     fn via(&self, free: u32) -> Via;
 
-    /// The long jump of a patch that takes its register so.
+    /// The long jump of a patch that gets its register this way.
     #[must_use]
     fn jump(&self, via: Via) -> JumpForm;
 
-    /// The jump to anywhere that takes its register so and finds in memory where it leads to, without the address in
-    /// memory; nothing if none can be made at a site.
+    /// The jump to anywhere that gets its register this way and loads its target from memory. The length excludes the
+    /// address in memory; `None` if a site cannot have one.
     #[must_use]
     fn far_jump(&self, _via: Via) -> Option<JumpForm> {
         None
@@ -276,7 +278,7 @@ impl fmt::Debug for dyn InstructionSet {
     }
 }
 
-/// Why whole instructions cannot run elsewhere: each instruction set has its own reasons.
+/// Why whole instructions cannot run elsewhere; each instruction set has its own reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotMovable {
     /// On x86-64.

@@ -1,4 +1,5 @@
-//! Code as planners see it, in terms that fit every instruction set. [`instruction_set`] returns the one of a file.
+//! Code as planners see it, in terms that fit every instruction set. [`instruction_set`] returns a file's instruction
+//! set.
 
 use alloc::vec::Vec;
 
@@ -25,16 +26,16 @@ pub enum Flow {
     IndirectCall,
     /// A return.
     Return {
-        /// What it does beside.
+        /// What else it does.
         how: How,
     },
     /// An instruction that only faults.
     Fault,
-    /// No instruction.
+    /// Not an instruction.
     Invalid,
 }
 
-/// A call or jump by a register that was loaded from a slot just before.
+/// A call or jump through a register that was loaded from a slot just before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotCall {
     /// The register.
@@ -52,7 +53,7 @@ pub enum How {
     Plain,
     /// It also drops arguments from the stack.
     Drops,
-    /// By another register than that of most calls.
+    /// Through a register other than the usual link register.
     OtherLink,
 }
 
@@ -67,22 +68,22 @@ impl Flow {
     }
 }
 
-/// An address that an instruction holds, alone or with those before it.
+/// An address that an instruction holds, alone or together with those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference {
     /// None.
     None,
     /// It computes the address.
     Forms(u64),
-    /// It has it as a constant, which may as well be a number.
+    /// It holds the address as a constant, which may also be just a number.
     Constant(u64),
-    /// It uses the memory there.
+    /// It accesses the memory there.
     Memory(u64),
     /// It jumps through a table of addresses there.
     Table(u64),
 }
 
-/// A place on the stack, by a distance alone.
+/// A place on the stack, at a constant distance from a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// None.
@@ -108,7 +109,7 @@ pub struct Insn {
     pub padding: bool,
     /// The place on the stack that it uses, or whose address it computes.
     pub slot: Slot,
-    /// It loads 32 bits at this distance from an address in a register: perhaps of a table.
+    /// It loads 32 bits at this distance from an address in a register, perhaps from a table.
     pub word: Option<i32>,
 }
 
@@ -120,8 +121,8 @@ impl Insn {
     }
 }
 
-/// One instruction as a planner of probes sees it. What a probe may have to keep is one bit each: arithmetic flags
-/// where the instruction set has them, general registers where it has none.
+/// One instruction as a planner of probes sees it. Each bit of a mask is something that a probe may have to preserve:
+/// arithmetic flags on instruction sets that have them, general registers on the others.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Its address.
@@ -130,17 +131,17 @@ pub struct Step {
     pub flow: Flow,
     /// Its length.
     pub len: u8,
-    /// What it uses of what a probe may have to keep.
+    /// The parts of this state that it uses.
     pub reads: u32,
-    /// What it overwrites of it whatever happens.
+    /// The parts that it overwrites in any case.
     pub writes: u32,
-    /// It does nothing: padding, where nothing leads to it.
+    /// It does nothing: padding, if nothing leads to it.
     pub padding: bool,
     /// It can be moved.
     pub movable: bool,
     /// It begins or ends a transaction.
     pub transaction: Transaction,
-    /// It enters the kernel or ends a transaction at will, and what happens then is not the instruction's to say.
+    /// It enters the kernel or ends a transaction at will, so the instruction alone does not say what happens next.
     pub leaves: bool,
 }
 
@@ -158,7 +159,7 @@ impl Step {
     }
 }
 
-/// What an instruction does with sequences that fail if anything else happens in between.
+/// The part of an instruction in sequences that fail if anything else happens in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transaction {
     /// Nothing.
@@ -167,56 +168,56 @@ pub enum Transaction {
     Begin,
     /// It ends one.
     End,
-    /// It makes a reservation of memory: it and what follows it up to the store that depends on that can only be moved
-    /// together.
+    /// It reserves memory: this instruction and everything up to the store that depends on the reservation can only be
+    /// moved together.
     Reserves,
-    /// It is between the two, or is the store.
+    /// It is between such a load and its store, or is the store.
     Reserved,
 }
 
-/// Where a jump through a register goes, as far as the instructions before it tell; what is known best comes first.
+/// Where a jump through a register leads, as far as the instructions before it show; the best-known case comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// To an address that was in memory or in a register at the start: what the image itself puts there is known.
+    /// To an address that was in memory, or in a register at the start: one that the image itself stores is known.
     Loaded,
-    /// By a table of 32-bit distances from the table's own start.
+    /// Through a table of 32-bit distances from the table's own start.
     Table,
-    /// By a table of 32-bit distances, perhaps from somewhere else.
+    /// Through a table of 32-bit distances, perhaps from another address.
     Distances,
     /// It is computed otherwise.
     Computed,
-    /// The instructions do not tell.
+    /// The instructions do not show it.
     Open,
 }
 
-/// What a function does with its return address along all ways from its entry, where calls leave that in a register.
+/// What a function does with its return address on all paths from its entry, if calls put it in a register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkUse {
-    /// Instructions that read it as a value, in its register or where it is on the stack: they neither save it there
-    /// nor return by it.
+    /// Instructions that read it as a value, in its register or from the stack: they neither save it nor return with
+    /// it.
     pub reads: Vec<u64>,
-    /// Instructions that save it on the stack, and the place that each uses.
+    /// Instructions that save it on the stack, and the slot that each uses.
     pub saves: Vec<(u64, Slot)>,
-    /// It returns by that register with what was neither the return address nor taken from the stack.
+    /// It returns through that register with something that is neither the return address nor loaded from the stack.
     pub moves: bool,
-    /// It finds out by a call where to go, from what callers pass no arguments in, and jumps there with the return
-    /// address that it was entered with: lazy binding. What it leads to may return twice, or look at its return
+    /// It calls code to find out where to go, based on registers that callers do not use for arguments, and jumps there
+    /// with its own return address: lazy binding. The function that it jumps to may return twice, or look at its return
     /// address.
     pub leads_on: bool,
 }
 
-/// What the straight line of code from a function's entry does.
+/// What the straight-line code from a function's entry does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntryFacts {
     /// It reads the return address.
     pub reads_return: bool,
     /// It overwrites the return address or takes it off the stack.
     pub moves_return: bool,
-    /// It makes a frame before its first branch, so that a jump to its entry can only be a tail call.
+    /// It makes a frame before its first branch, so a jump to its entry can only be a tail call.
     pub makes_frame: bool,
-    /// It keeps the caller's frame pointer and makes its own.
+    /// It saves the caller's frame pointer and sets its own.
     pub frame_pointer: bool,
-    /// It uses the status flags that it is entered with.
+    /// It uses the status flags as they are on entry.
     pub reads_flags: bool,
     /// It reads memory below the stack pointer before it writes there.
     pub reads_red_zone: bool,

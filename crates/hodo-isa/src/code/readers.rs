@@ -6,7 +6,8 @@ use core::slice;
 use super::{EntryFacts, Insn, LinkUse, Slot, Step};
 use crate::{aarch64, riscv64, x86_64};
 
-/// Goes through code, instruction by instruction; after bytes that are none it goes on with the next ones.
+/// Iterates over code, instruction by instruction. After bytes that are not an instruction it goes on with the next
+/// ones.
 pub struct Sweep<'a>(
     pub(crate) Kind<x86_64::scan::Sweep<'a>, riscv64::isa::Sweep<'a>, aarch64::isa::Sweep<'a>>,
 );
@@ -33,8 +34,8 @@ impl Iterator for Sweep<'_> {
     }
 }
 
-/// Goes through code as a planner of probes does. What is in a sequence that must not be interrupted is found by the
-/// control flow within the code, which should be whole functions.
+/// Iterates over code as a planner of probes sees it. Sequences that must not be interrupted are found by control flow
+/// within the code, which should therefore be whole functions.
 pub struct Steps<'a>(
     pub(crate) Kind<x86_64::steps::Steps<'a>, riscv64::isa::Steps, aarch64::isa::Steps>,
 );
@@ -51,7 +52,7 @@ impl Iterator for Steps<'_> {
         }
     }
 
-    /// Asks only once which instruction set it is.
+    /// Overridden to choose the instruction set only once.
     #[inline]
     fn fold<T, F: FnMut(T, Step) -> T>(self, start: T, with: F) -> T {
         match self.0 {
@@ -62,7 +63,7 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// Room for the instructions of one function after the other.
+/// A buffer for the instructions of a function, reused for one function after another.
 #[derive(Default)]
 pub struct Room {
     pub(crate) riscv64: Vec<riscv64::scan::Scanned>,
@@ -70,8 +71,8 @@ pub struct Room {
     pub(crate) aarch64: Vec<aarch64::scan::Scanned>,
 }
 
-/// The instructions of a function, read once for all that is asked of them. (Those of x86-64 are read whenever they are
-/// asked for.)
+/// The instructions of a function, read once for everything that is asked about them. (Those of x86-64 are read each
+/// time.)
 #[derive(Clone, Copy)]
 pub struct Read<'a> {
     pub(crate) code: &'a [u8],
@@ -79,7 +80,7 @@ pub struct Read<'a> {
     pub(crate) insns: Kind<(), &'a [riscv64::scan::Scanned], &'a [aarch64::scan::Scanned]>,
 }
 
-/// Goes through instructions that were read.
+/// Iterates over instructions that were read.
 pub struct ReadInsns<'a>(
     Kind<
         x86_64::scan::Sweep<'a>,
@@ -102,7 +103,7 @@ impl Iterator for ReadInsns<'_> {
 }
 
 impl<'a> Read<'a> {
-    /// All of them, one after the other.
+    /// All of them, in order.
     #[inline]
     #[must_use]
     pub fn insns(&self) -> ReadInsns<'a> {
@@ -113,7 +114,7 @@ impl<'a> Read<'a> {
         })
     }
 
-    /// What the straight line of code from the entry does; see
+    /// What the straight-line code from the entry does; see
     /// [`InstructionSet::entry_facts`](super::InstructionSet::entry_facts).
     #[must_use]
     pub fn entry_facts(&self) -> EntryFacts {
@@ -124,9 +125,8 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// What the function does with its return address where calls leave that in a register; nothing where they do not.
-    /// `place` tells how far above the frame's start the place is that an instruction at an address uses, if a table
-    /// says so.
+    /// What the function does with its return address, if calls put it in a register; otherwise `None`. `place` returns
+    /// how far above the frame's start the slot lies that the instruction at an address uses, if a table says so.
     #[must_use]
     pub fn link_use(&self, place: impl Fn(u64, Slot) -> Option<i32>) -> Option<LinkUse> {
         match self.insns {
@@ -142,7 +142,7 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// What one of them uses of general registers, and what it overwrites, as [`Step`] has it; nothing on x86-64.
+    /// The general registers that one of them uses, and those it overwrites, as in [`Step`]; none on x86-64.
     #[inline]
     #[must_use]
     pub fn registers(&self, index: usize) -> (u32, u32) {

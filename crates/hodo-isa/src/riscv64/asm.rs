@@ -1,9 +1,9 @@
 //! The assembler. There are two ways to write code:
 //!
-//! * [`Code`] writes it where it will stay: each instruction is final, and only what refers to labels is put right
+//! * [`Code`] writes it where it will stay: each instruction is final, and only references to labels are filled in
 //!   later.
 //! * [`Asm`](relax::Asm) keeps it until all of it is known: instructions take 16 bits where they can, and branches
-//!   become as long as they have to be.
+//!   become as long as they need to be.
 
 use alloc::vec::Vec;
 
@@ -17,20 +17,20 @@ use super::regs::ZERO;
 use crate::buffer::{JumpForm, Labels, Reference};
 pub use crate::buffer::{Label, OutOfRange};
 
-/// How far away what code refers to is, at most. It decides the length of jumps and constants, whatever the distance is
-/// then.
+/// How far away the addresses that code refers to can be, at most. This decides the length of jumps and constants,
+/// whatever the actual distance is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Jumps within 1 MiB: one instruction and no register. Addresses within 2 GiB.
+    /// 1 MiB for jumps: one instruction and no register. 2 GiB for addresses.
     Jump,
     /// 2 GiB: two instructions, and a register for jumps.
     Pair,
-    /// Addresses of 56 bits with their sign, from anywhere: six instructions, and a register for jumps.
+    /// Anywhere: sign-extended addresses of 56 bits. Six instructions, and a register for jumps.
     Any,
 }
 
 impl Reach {
-    /// Bytes of an address in a register.
+    /// Bytes of the instructions that form an address in a register.
     #[must_use]
     pub const fn address_len(self) -> usize {
         match self {
@@ -74,21 +74,21 @@ pub fn fill(bytes: &mut Vec<u8>, len: usize) {
     bytes.extend(BREAKPOINT.into_iter().cycle().take(more));
 }
 
-/// Whether a number has this many bits with its sign.
+/// Whether a number fits this many bits, sign included.
 #[must_use]
 pub const fn fits(value: i64, bits: u32) -> bool {
     let shift = 64 - bits;
     value << shift >> shift == value
 }
 
-/// The lower 12 bits with their sign, and the rest.
+/// Splits a number into its sign-extended lower 12 bits and the rest.
 #[must_use]
 pub const fn split(value: i64) -> (i64, i64) {
     let low = signed(value as u32 & 0xFFF, 12);
     (value.wrapping_sub(low), low)
 }
 
-/// Conditions of branches between two registers, as their three bits.
+/// Conditions of branches that compare two registers; the values are their three bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -103,18 +103,18 @@ pub enum If {
     NotBelow = 7,
 }
 
-/// How instructions refer to places.
+/// The ways in which instructions refer to places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refer {
-    /// A branch by a condition of two registers.
+    /// A branch that compares two registers.
     Branch(If, u8, u8),
-    /// The same as a branch by the opposite condition over a jump.
+    /// The same, as the opposite branch over a jump.
     OverJump(If, u8, u8),
-    /// A jump that keeps the address after it in a register.
+    /// A jump that puts the return address into a register.
     Jump(u8),
-    /// An address in a register.
+    /// Forms an address in a register.
     Address(u8),
-    /// A jump by an address in a register, the first one; the second has the address after it then.
+    /// A jump through the first register, in which the address is formed; the second receives the return address.
     Pair(u8, u8),
 }
 
@@ -122,7 +122,7 @@ impl Reference for Refer {
     fn form(self) -> JumpForm {
         const BRANCH: u64 = 1 << 12;
         const JUMP: u64 = 1 << 20;
-        // The second instruction adds a number of 12 bits with the sign.
+        // The second instruction adds a sign-extended number of 12 bits.
         const PAIR: u64 = 1 << 31;
         match self {
             Self::Branch(..) => JumpForm::plain(4, BRANCH, BRANCH - 2),
@@ -164,7 +164,7 @@ impl Reference for Refer {
     }
 }
 
-/// Code that is written for a known address.
+/// Code being written for a known address.
 #[derive(Debug)]
 pub struct Code<'a> {
     bytes: &'a mut Vec<u8>,
@@ -184,16 +184,16 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The address of what is written next.
+    /// The address of what comes next.
     #[must_use]
     pub fn here(&self) -> u64 {
         self.base.wrapping_add(self.bytes.len() as u64)
     }
 
-    /// Offset of what is written next in the buffer.
+    /// The offset in the buffer of what comes next.
     ///
     /// # Panics
-    /// If the buffer has 4 GiB.
+    /// If the buffer holds 4 GiB or more.
     #[must_use]
     pub fn offset(&self) -> u32 {
         u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
@@ -205,27 +205,27 @@ impl<'a> Code<'a> {
         &self.bytes[offset as usize..]
     }
 
-    /// Bytes as they are.
+    /// Appends bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// An instruction of 32 bits.
+    /// Appends a 32-bit instruction.
     pub fn word(&mut self, word: u32) {
         self.raw(&word.to_le_bytes());
     }
 
-    /// Another instruction of 32 bits in place of the one at an offset.
+    /// Overwrites the instruction at an offset with another 32-bit instruction.
     pub fn replace(&mut self, at: u32, word: u32) {
         self.bytes[at as usize..][..4].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// An instruction of 16 bits.
+    /// Appends a 16-bit instruction.
     pub fn half(&mut self, half: u16) {
         self.raw(&half.to_le_bytes());
     }
 
-    /// This many bytes of breakpoints, an even number.
+    /// Appends this many bytes of breakpoints, an even number.
     pub fn breakpoints(&mut self, len: usize) {
         fill(self.bytes, self.bytes.len() + len);
     }
@@ -248,7 +248,7 @@ impl<'a> Code<'a> {
         label
     }
 
-    /// Makes a label that of what comes next.
+    /// Binds a label to what comes next.
     ///
     /// # Panics
     /// If something that refers to it does not reach it.
@@ -276,7 +276,7 @@ impl<'a> Code<'a> {
         self.labels.refer(self.bytes, reference, to);
     }
 
-    /// What leads to an address.
+    /// Appends a reference to an address.
     fn refer_to(&mut self, reference: Refer, to: u64) -> Result<(), OutOfRange> {
         let distance = to.wrapping_sub(self.here()).cast_signed();
         let form = reference.form();
@@ -290,7 +290,7 @@ impl<'a> Code<'a> {
         Ok(())
     }
 
-    /// Puts an address into a register that is not the one that is always zero.
+    /// Puts an address into a register other than the zero register.
     ///
     /// # Errors
     /// If it is too far away, or has too many bits.
@@ -304,7 +304,7 @@ impl<'a> Code<'a> {
         if !fits(first, 32) || !fits(value as i64, 56) {
             return Err(OutOfRange);
         }
-        // The upper part may become one more than there is room for: the addition of 32 bits wraps around just so.
+        // Rounding may carry the upper part out of its range: 32-bit addition wraps around the same way.
         let (high, low) = split(first);
         self.word(u(LUI, rd, high));
         self.word(i(OP_IMM_32, 0, rd, rd, low));
@@ -321,7 +321,7 @@ impl<'a> Code<'a> {
         self.half(half);
     }
 
-    /// A jump. `register` is overwritten where one is needed.
+    /// A jump. `register` is overwritten if the jump needs one.
     ///
     /// # Errors
     /// If it is too far away.
@@ -329,7 +329,7 @@ impl<'a> Code<'a> {
         self.jump_and_link(to, reach, register, ZERO)
     }
 
-    /// A jump that keeps the address after it in a register, which may be the one that is overwritten.
+    /// A jump that puts the return address into a register, which may be the one that is overwritten.
     ///
     /// # Errors
     /// If it is too far away.
@@ -360,7 +360,7 @@ mod tests {
 
     const T1: u8 = 6;
 
-    /// Runs pairs.
+    /// Executes the two instructions of a pair.
     fn pair(code: &[u8], at: u64) -> State {
         let mut state = State { x: [0; 32], pc: at };
         let first = Simulation::new(code, at).expect("auipc");

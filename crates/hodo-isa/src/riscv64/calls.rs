@@ -1,14 +1,14 @@
-//! Calls, jumps and short functions that are known by their bytes.
+//! Recognizes calls, jumps and short functions by their bytes.
 
 use super::regs::RA;
 pub use crate::calls::Called;
 
-/// Bits of an instruction as a number with a sign.
+/// The lowest bits of an instruction as a signed number.
 fn signed(word: u32, bits: u32) -> i64 {
     i64::from((word << (32 - bits)).cast_signed() >> (32 - bits))
 }
 
-/// How far a `jal` with this register as its link jumps.
+/// How far a `jal` with this register as its link jumps; `None` if it is not one.
 fn jal(word: u32, link: u8) -> Option<i64> {
     let distance = (word >> 31) << 20
         | (word >> 12 & 0xFF) << 12
@@ -22,8 +22,8 @@ fn half_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Where the long jump with these bytes at `at` leads to, if it is one: `auipc` and `jalr`, after what keeps their
-/// register or not, or `jal`.
+/// Where the long jump with these bytes at `at` leads, if it is one: `auipc` and `jalr`, perhaps after the instructions
+/// that save their register, or `jal`.
 #[must_use]
 pub fn jump_target(at: u64, bytes: &[u8]) -> Option<u64> {
     let first = half_at(bytes, 0)?;
@@ -49,7 +49,7 @@ pub fn call_target(at: u64, code: [u8; 4]) -> Option<u64> {
     Some(at.wrapping_add_signed(jal(u32::from_le_bytes(code), RA)?))
 }
 
-/// Whether a call of a hook ends with these bytes.
+/// Whether these bytes end with a call of a hook.
 #[must_use]
 pub fn is_call_of_hook(before: [u8; 4]) -> bool {
     let word = u32::from_le_bytes(before);
@@ -59,7 +59,7 @@ pub fn is_call_of_hook(before: [u8; 4]) -> bool {
         || word >> 16 & 0xF07F == 0x9002 && word >> 23 & 31 != 0
 }
 
-/// What a call calls that ends at `at` with these 8 bytes.
+/// What the call that ends at `at` with these 8 bytes calls.
 #[must_use]
 pub fn called_by(before: [u8; 8], at: u64) -> Called {
     let (first, last) = (half_at(&before, 0), half_at(&before, 4));
@@ -98,7 +98,7 @@ pub fn leaving_jump(_at: u64, _code: &[u8]) -> Option<(u64, u64)> {
 /// The slot from which code at `at` loads the address that it jumps to: an entry of a PLT, or a stub's copy of one.
 #[must_use]
 pub fn slot_of(code: &[u8], at: u64) -> Option<u64> {
-    // A copy begins with the address after the entry.
+    // A copy begins by forming the address after the entry.
     [0, 8].into_iter().find_map(|start| {
         let (upper, load) = (half_at(code, start)?, half_at(code, start + 4)?);
         let register = upper >> 7 & 31;
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(by(0x0001_2097, 0xF9C0_80E7), Called::This(0x1_2FA8));
         // auipc t1, 1; jalr ra, 8(t1)
         assert_eq!(by(0x1317, 0x0083_00E7), Called::This(0x2014));
-        // jalr ra, 0(a5) after another register's; c.jalr a5
+        // jalr ra, 0(a5) after auipc of another register; c.jalr a5
         assert_eq!(by(0x0001_2097, 0x0007_80E7), Called::Something);
         assert_eq!(by(0, 0x9782_0001), Called::Something);
         // jal t0, 40; jalr t1, t3; ret
@@ -164,7 +164,7 @@ mod tests {
         let entry = [0x0000_2E17u32, 0x8C6E_3E03, 0x000E_0367];
         let entry: Vec<u8> = entry.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(slot_of(&entry, 0x101A), Some(0x28E0));
-        // A stub's copy: auipc t1, 0; addi t1, t1, 12 first.
+        // A stub's copy begins with auipc t1, 0; addi t1, t1, 12.
         let copy = [
             &0x317u32.to_le_bytes()[..],
             &0x00C3_0313u32.to_le_bytes(),

@@ -1,7 +1,8 @@
-//! Follows a function's frame, instruction by instruction, along straight code.
+//! Follows a function's frame, instruction by instruction, along straight-line code.
 //!
-//! Starts where the return address is in its register and follows what moves the stack pointer or saves registers that
-//! belong to the caller. What it cannot follow it calls unknown. CFA is the stack pointer at the function's entry, S.
+//! It starts where the return address is in its register, and follows the instructions that move the stack pointer or
+//! save callee-saved registers. Where it loses track, the rule is *unknown*. The CFA is the stack pointer at the
+//! function's entry, S.
 
 use alloc::vec::Vec;
 
@@ -14,32 +15,33 @@ use super::decode::operand::{imm_i, imm_s};
 use super::regs::{RA, SP, ZERO};
 use super::scan::{Flow, Reference, Sweep};
 
-/// The caller's registers, by column in frame tables: the return address, s0 to s11.
+/// The callee-saved registers, by column in frame tables: the return address, s0 to s11.
 pub const CALLEE_SAVED: [u8; 13] = [RA, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27];
-/// The frame pointer, where there is one: `s0`.
+/// The frame pointer, if there is one: `s0`.
 const FRAME: u8 = 8;
 
-/// Where things are before an instruction.
+/// Where things are before an instruction runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// S minus the stack pointer.
     sp: Option<i32>,
-    /// S minus the frame pointer, if that holds the frame.
+    /// S minus the frame pointer, if that holds an address of the frame.
     frame: Option<i32>,
-    /// Where the registers of [`CALLEE_SAVED`] are: this many words below S; 0 for those that keep their values.
+    /// Where the registers of [`CALLEE_SAVED`] are saved: this many words below S; 0 for those that still have their
+    /// values.
     saved: [u16; SAVED],
-    /// The link register has another value.
+    /// The link register holds another value.
     linked: bool,
 }
 
-/// What a step does with control.
+/// Where control goes after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The next instruction follows; with the index of another step that may follow, too.
+    /// To the next step, and perhaps also to the step with this index.
     Next(Option<usize>),
-    /// It does not; perhaps this step does.
+    /// Not to the next step; perhaps to this one.
     Stop(Option<usize>),
-    /// An address is put into this register by instructions, then a jump leaves the code.
+    /// Instructions put an address into this register, then a jump leaves the code.
     Call(u8),
 }
 
@@ -50,11 +52,11 @@ pub struct Step<'a> {
     pub at: u32,
     /// What it is.
     pub instruction: &'a Insn,
-    /// What comes next.
+    /// Where control goes after it.
     pub then: Then,
 }
 
-/// This many bytes of the stack are in use below S, and the return address is in its register.
+/// With this many bytes of stack in use below S, and the return address in its register.
 #[must_use]
 pub const fn pushed(bytes: i32) -> Rule {
     Rule::Frame {
@@ -91,7 +93,7 @@ impl State {
         }
     }
 
-    /// The stack pointer is moved down.
+    /// Moves the stack pointer down.
     pub fn lower(&mut self, bytes: i32) {
         self.sp = self.sp.and_then(|sp| sp.checked_add(bytes));
     }
@@ -117,7 +119,7 @@ impl State {
         }
     }
 
-    /// A register is loaded, perhaps from where it was saved.
+    /// Loads a register, perhaps from where it was saved.
     fn load(&mut self, register: u8, below: Option<i32>) {
         let index = CALLEE_SAVED.iter().position(|&saved| saved == register);
         self.forget(register);
@@ -140,11 +142,11 @@ impl State {
         }
     }
 
-    /// What an instruction does to this, which writes these general registers.
+    /// Updates the state for an instruction that writes these general registers.
     pub fn step(&mut self, insn: &Insn, mut written: u32) {
         let (word, rd, rs1) = (insn.word, insn.rd(), insn.rs1());
         match (insn.kind, word & 0x7F, word >> 12 & 7) {
-            // addi, also as `mv`
+            // addi, and mv
             (Kind::Plain, 0x13, 0) if matches!(rd, SP | FRAME) => {
                 let address = self.address(rs1, imm_i(word));
                 match rd {
@@ -181,9 +183,9 @@ impl State {
     }
 }
 
-/// The rows of these steps and of what stands after them, at the offset `end`; `entries` are the steps that are entered
-/// from outside, with their states. What is reached in no way that can be seen is unknown. Returns the state at the
-/// end, too, if control comes there.
+/// The rows of these steps and of what comes after them, at the offset `end`. `entries` are the steps that are entered
+/// from outside, with their states. Code that no visible path reaches has the rule *unknown*. Also returns the state at
+/// the end, if control gets there.
 #[must_use]
 pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> (Vec<Row>, Option<State>) {
     let mut states: Vec<Option<State>> = vec![None; steps.len() + 1];
@@ -243,7 +245,8 @@ pub fn add_row(rows: &mut Vec<Row>, at: u32, rule: Rule) {
     }
 }
 
-/// The rows of code at an address, none of which is left but by returns and jumps; calls come back. `entries`: offsets.
+/// The rows of code at an address that control leaves only by returns and jumps; calls come back. `entries` are
+/// offsets.
 #[must_use]
 pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row> {
     followed(code, address, entries, true)
@@ -255,7 +258,7 @@ pub fn function_rows(code: &[u8], address: u64) -> Vec<Row> {
     followed(code, address, &[(0, State::ENTRY)], false)
 }
 
-/// `within`: functions that the code has within are entered, too.
+/// `within`: other functions in the code are entered, too.
 fn followed(code: &[u8], address: u64, entries: &[(u32, State)], within: bool) -> Vec<Row> {
     let scanned: Vec<_> = Sweep::new(code, address).collect();
     let index = |at: u64| {
@@ -279,7 +282,7 @@ fn followed(code: &[u8], address: u64, entries: &[(u32, State)], within: bool) -
             },
         })
         .collect();
-    // Functions within are called, or their addresses are formed.
+    // The addresses of such functions are called or formed in the code.
     let functions = scanned.iter().filter_map(|scanned| {
         let at = match (scanned.flow, scanned.reference) {
             (Flow::Call(to), _) => to,

@@ -1,4 +1,4 @@
-//! Decodes an instruction: which one it is, how long, its operands, and what it does with registers and memory.
+//! Decodes an instruction: which one it is, its length, its operands, and how it uses registers and memory.
 
 use super::regs::{Registers, state};
 
@@ -25,18 +25,18 @@ use vector_memory::{Access, access, access_operands};
 pub struct Insn {
     /// Its address.
     pub addr: u64,
-    /// Its length: 2 or 4 bytes. What is no instruction has the length that its low bits tell, as far as there are
-    /// bytes.
+    /// Its length: 2 or 4 bytes. Bytes that are not an instruction have the length that their low bits indicate, or
+    /// fewer at the end of the code.
     pub len: u8,
-    /// The instruction, expanded to 32 bits if it has 16.
+    /// The instruction, expanded to 32 bits if it is a 16-bit one.
     pub word: u32,
-    /// What sort it is of.
+    /// What kind it is.
     pub kind: Kind,
-    /// What the instruction of 32 bits works on.
+    /// The operands of the 32-bit instruction.
     pub(super) operands: &'static [Operand],
 }
 
-/// How an instruction is written.
+/// How an instruction is written as text.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Written {
     pub name: &'static str,
@@ -55,26 +55,26 @@ pub struct Memory {
     pub size: u8,
     /// It is read.
     pub reads: bool,
-    /// It is written; `sc` perhaps not.
+    /// It is written; by `sc` perhaps not.
     pub writes: bool,
-    /// How the elements of a vector lie.
+    /// The layout of a vector's elements.
     pub vector: Option<Elements>,
 }
 
-/// How the elements lie that a vector instruction loads or stores.
+/// The layout in memory of the elements that a vector instruction loads or stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elements {
-    /// In which order.
+    /// The order.
     pub pattern: Pattern,
-    /// The register with the distance, general for strided ones, of vectors for indexed ones.
+    /// The register that holds the stride (general) or the indexes (vector).
     pub by: u8,
-    /// How many lie in a row for each: fields of a segment, or whole registers.
+    /// How many are consecutive at each place: fields of a segment, or whole registers.
     pub fields: u8,
-    /// Only those for which the mask says so.
+    /// Only the elements that the mask selects.
     pub masked: bool,
 }
 
-/// How long an instruction is by its first half.
+/// The length of an instruction, by its first half.
 fn length(half: u16) -> u8 {
     match half {
         _ if half & 0b11 != 0b11 => 2,
@@ -82,7 +82,7 @@ fn length(half: u16) -> u8 {
         _ if half & 0b11_1111 == 0b01_1111 => 6,
         _ if half & 0b111_1111 == 0b011_1111 => 8,
         _ if half & 0x7000 != 0x7000 => 10 + 2 * (half >> 12 & 7) as u8,
-        // Kept for what is longer still.
+        // Reserved for longer instructions.
         _ => 2,
     }
 }
@@ -114,7 +114,7 @@ fn rows(word: u32) -> &'static [Row] {
     }
 }
 
-/// Whether the rounding mode is one of those that exist.
+/// Whether the rounding mode is a valid one.
 fn rounds(word: u32) -> bool {
     !matches!(funct3(word), 5 | 6)
 }
@@ -127,7 +127,7 @@ impl Insn {
         Self::read(code, addr).0
     }
 
-    /// The same, and how it is written.
+    /// The same, and how it is written as text.
     #[inline(always)]
     pub(super) fn read(code: &[u8], addr: u64) -> (Self, Written) {
         let mut insn = Self {
@@ -167,7 +167,7 @@ impl Insn {
         (insn, written)
     }
 
-    /// Looks an instruction of 32 bits up; tells how it is written.
+    /// Looks up a 32-bit instruction. Returns how it is written as text.
     fn find(&mut self, word: u32) -> Written {
         self.word = word;
         let mut written = Written::default();
@@ -208,19 +208,19 @@ impl Insn {
         self.addr.wrapping_add(u64::from(self.len))
     }
 
-    /// The register that it writes its result to, or its link: the field, if it has one.
+    /// The register that receives its result, or the return address: the field, whether or not it is used.
     #[must_use]
     pub fn rd(&self) -> u8 {
         rd(self.word)
     }
 
-    /// Its first source: the field, if it has one.
+    /// Its first source register: the field, whether or not it is used.
     #[must_use]
     pub fn rs1(&self) -> u8 {
         rs1(self.word)
     }
 
-    /// Its second source: the field, if it has one.
+    /// Its second source register: the field, whether or not it is used.
     #[must_use]
     pub fn rs2(&self) -> u8 {
         rs2(self.word)
@@ -237,8 +237,8 @@ impl Insn {
         self.word & 0x7F == 0x27
     }
 
-    /// The place in memory that it uses, where that is a scalar's: the general register that holds an address, and what
-    /// is added to it.
+    /// The place in memory that it accesses, if that is a scalar: the general register that holds an address, and the
+    /// offset.
     #[inline]
     pub(super) fn place(&self) -> Option<(u8, i64)> {
         let distance = match self.kind {
@@ -250,7 +250,7 @@ impl Insn {
         Some((self.rs1(), distance))
     }
 
-    /// The memory that it uses; nothing where it is none, or a block of the cache.
+    /// The memory that it accesses; `None` if it accesses none, or a cache block.
     #[must_use]
     pub fn memory(&self) -> Option<Memory> {
         let plain = |size, distance, reads, writes| {
@@ -274,7 +274,7 @@ impl Insn {
                 Some(Memory {
                     base: self.rs1(),
                     distance: 0,
-                    // The size of elements of indexed ones is that of the type of vectors.
+                    // For indexed accesses, the vector type gives the size of elements.
                     size: match access.pattern {
                         Pattern::Indexed => 0,
                         _ => access.size,
@@ -299,7 +299,7 @@ impl Insn {
         (self.kind == Kind::Csr).then(|| field(self.word, 20, 12) as u16)
     }
 
-    /// The general registers that it reads and those that it writes: the masks of [`Self::reads`] and [`Self::writes`].
+    /// The general registers that it reads and those that it writes, as in [`Self::reads`] and [`Self::writes`].
     #[must_use]
     pub fn general(&self) -> (u32, u32) {
         let word = self.word;
@@ -365,15 +365,15 @@ impl Insn {
             Kind::VectorFixed => set.state |= state::VXRM,
             Kind::VectorFloat => set.state |= state::FRM,
             Kind::VectorMemory if !self.stores() => set.state |= state::MEMORY,
-            // One form keeps the number of elements.
+            // One form preserves the number of elements.
             Kind::VectorSet => set.state |= state::VL,
             _ => {}
         }
         set
     }
 
-    /// What it writes: general and floating-point registers are overwritten whole, whatever happens; of vector
-    /// registers and of state perhaps only some bits are.
+    /// What it writes. General and floating-point registers are overwritten whole, in any case; of vector registers and
+    /// state perhaps only some bits.
     #[must_use]
     pub fn writes(&self) -> Registers {
         let word = self.word;
@@ -398,7 +398,7 @@ impl Insn {
             Kind::VectorFixed => state::VXSAT,
             Kind::VectorSet => state::VL | state::VTYPE,
             Kind::VectorMemory if self.stores() => state::MEMORY,
-            // As many as could be loaded.
+            // It sets the number of elements that could be loaded.
             Kind::VectorMemory if self.is_fault_first() => state::VL,
             Kind::Csr if self.writes_csr() => self.csr_state(),
             _ => 0,
@@ -426,7 +426,7 @@ impl Insn {
         }
     }
 
-    /// Whether it works on vector registers, or sets what those that do work by.
+    /// Whether it works on vector registers, or sets the state by which such instructions work.
     #[must_use]
     pub fn is_vector(&self) -> bool {
         matches!(
@@ -440,12 +440,12 @@ impl Insn {
         )
     }
 
-    /// Whether an access to a control register reads it: swapping into the register that is always zero does not.
+    /// Whether an access to a control register reads it: a swap into the zero register does not.
     pub(super) fn reads_csr(&self) -> bool {
         !(matches!(funct3(self.word), 1 | 5) && self.rd() == 0)
     }
 
-    /// Whether it writes it: setting or clearing no bits does not.
+    /// Whether an access to a control register writes it: setting or clearing no bits does not.
     pub(super) fn writes_csr(&self) -> bool {
         matches!(funct3(self.word), 1 | 5) || self.rs1() != 0
     }
@@ -466,7 +466,7 @@ impl Insn {
     }
 }
 
-/// What an operand says of general registers, as bits.
+/// How an operand uses general registers; the values are bits.
 mod role {
     pub const WRITES: u8 = 1;
     pub const READS_1: u8 = 1 << 1;
@@ -488,7 +488,7 @@ fn role(operand: Operand) -> u8 {
     }
 }
 
-/// A pair of registers; that of the one that is always zero is zero, too.
+/// A pair of registers. The pair of the zero register is zero, too.
 fn pair(register: u8) -> u32 {
     match register {
         0 => 0,
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn pairs_of_registers() {
-        // amocas.q a2, a4, (a0); the same with the register that is always zero
+        // amocas.q a2, a4, (a0); the same with the zero register
         let cas = insn(0x28E5_462F);
         assert_eq!(cas.general(), (0xF400, 0x3000));
         assert_eq!(insn(0x2805_402F).general(), (0x400, 0));

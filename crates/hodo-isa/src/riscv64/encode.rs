@@ -1,14 +1,14 @@
-//! Encodes instructions of 32 bits.
+//! Encodes 32-bit instructions, and a few 16-bit ones.
 
 /// The opcode of loads of general registers.
 pub const LOAD: u32 = 0x03;
 /// The opcode of loads of floating-point and vector registers.
 pub const LOAD_FP: u32 = 0x07;
-/// The opcode of arithmetic with a constant.
+/// The opcode of arithmetic with an immediate.
 pub const OP_IMM: u32 = 0x13;
 /// The opcode of `auipc`.
 pub const AUIPC: u32 = 0x17;
-/// The opcode of arithmetic of 32 bits with a constant.
+/// The opcode of 32-bit arithmetic with an immediate.
 pub const OP_IMM_32: u32 = 0x1B;
 /// The opcode of stores of general registers.
 pub const STORE: u32 = 0x23;
@@ -16,11 +16,11 @@ pub const STORE: u32 = 0x23;
 pub const STORE_FP: u32 = 0x27;
 /// The opcode of atomic operations.
 pub const AMO: u32 = 0x2F;
-/// The opcode of arithmetic of two registers.
+/// The opcode of arithmetic on two registers.
 pub const OP: u32 = 0x33;
 /// The opcode of `lui`.
 pub const LUI: u32 = 0x37;
-/// The opcode of arithmetic of 32 bits of two registers.
+/// The opcode of 32-bit arithmetic on two registers.
 pub const OP_32: u32 = 0x3B;
 /// The opcode of conditional branches.
 pub const BRANCH: u32 = 0x63;
@@ -29,9 +29,9 @@ pub const JALR: u32 = 0x67;
 /// The opcode of `jal`.
 pub const JAL: u32 = 0x6F;
 
-/// `fence w, w`: stores before it come before stores after it.
+/// `fence w, w`: stores before it become visible before stores after it.
 pub const FENCE_STORES: u32 = 0x0110_000F;
-/// `fence r, r`: loads before it come before loads after it.
+/// `fence r, r`: loads before it are performed before loads after it.
 pub const FENCE_LOADS: u32 = 0x0220_000F;
 /// `c.nop`
 pub const C_NOP: u16 = 0x0001;
@@ -45,7 +45,7 @@ pub const fn rdtime(rd: u8) -> u32 {
     i(SYSTEM, CSRRS, rd, 0, TIME)
 }
 
-/// `c.jr`, of any register but the one that is always zero.
+/// `c.jr`, for any register but the zero register.
 #[must_use]
 pub const fn c_jr(register: u8) -> u16 {
     0x8002 | (register as u16) << 7
@@ -63,7 +63,7 @@ pub const fn c_sdsp(register: u8) -> u16 {
     0xE002 | (register as u16) << 2
 }
 
-/// `c.j`, to an even distance of 12 bits with the sign.
+/// `c.j`, to an even distance that fits 12 bits, sign included.
 #[must_use]
 pub const fn c_j(distance: i64) -> u16 {
     // From bit 2 of the instruction on: bits 5, 3 to 1, 7, 6, 10, 9 and 8, 4, 11 of the distance.
@@ -73,13 +73,13 @@ pub const fn c_j(distance: i64) -> u16 {
     0xA001 | low | high
 }
 
-/// Two sources.
+/// An instruction with two source registers.
 #[must_use]
 pub const fn r(opcode: u32, f3: u32, f7: u32, rd: u8, rs1: u8, rs2: u8) -> u32 {
     f7 << 25 | (rs2 as u32) << 20 | (rs1 as u32) << 15 | f3 << 12 | (rd as u32) << 7 | opcode
 }
 
-/// A source and a constant of 12 bits: `addi`, loads, `jalr`.
+/// An instruction with a source register and a 12-bit immediate: `addi`, loads, `jalr`.
 #[must_use]
 pub const fn i(opcode: u32, f3: u32, rd: u8, rs1: u8, value: i64) -> u32 {
     ((value as u32) & 0xFFF) << 20 | (rs1 as u32) << 15 | f3 << 12 | (rd as u32) << 7 | opcode
@@ -97,13 +97,13 @@ pub const fn s(opcode: u32, f3: u32, rs2: u8, rs1: u8, distance: i64) -> u32 {
         | opcode
 }
 
-/// A constant whose lower 12 bits are left out.
+/// An instruction with a 20-bit upper immediate; the lower 12 bits of `value` are ignored.
 #[must_use]
 pub const fn u(opcode: u32, rd: u8, value: i64) -> u32 {
     (value as u32) & 0xFFFF_F000 | (rd as u32) << 7 | opcode
 }
 
-/// A branch, as the condition's three bits say.
+/// A branch; the three bits select the condition.
 #[must_use]
 pub const fn b(f3: u32, rs1: u8, rs2: u8, distance: i64) -> u32 {
     let d = distance as u32;

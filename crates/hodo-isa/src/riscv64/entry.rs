@@ -11,29 +11,29 @@ use super::regs::{RA, SP, ZERO};
 use super::scan::{Flow, Scanned, Sweep};
 use crate::code::{EntryFacts, LinkUse, Slot};
 
-/// Looks at no more instructions than this.
+/// Looks at this many instructions at most.
 const LIMIT: usize = 64;
-/// `s0`, the frame pointer where there is one.
+/// `s0`, the frame pointer if there is one.
 const FRAME: u8 = 8;
 
 fn is_addi(insn: &Insn) -> bool {
     insn.kind == Kind::Plain && insn.word & 0x707F == 0x13
 }
 
-/// Follows the straight line of code from the entry of a function, to the first jump or return.
+/// Follows the straight-line code from the entry of a function to the first jump or return.
 #[must_use]
 pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
     facts(Sweep::new(code, addr).take(LIMIT))
 }
 
-/// The same of instructions that were read.
+/// The same for instructions that were read already.
 pub(crate) fn entry_facts_of(code: &[Scanned]) -> EntryFacts {
     facts(code.iter().take(LIMIT).copied())
 }
 
 fn facts(code: impl Iterator<Item = Scanned>) -> EntryFacts {
     let mut facts = EntryFacts::default();
-    // Bytes between the stack pointer and what it was at the entry, if that is known.
+    // How far the stack pointer has moved down since the entry, if that is known.
     let mut depth = 0i64;
     let mut branched = false;
     let mut below_known = false;
@@ -54,7 +54,7 @@ fn facts(code: impl Iterator<Item = Scanned>) -> EntryFacts {
                 branched = true;
                 below_known = true;
             }
-            // Helpers that save registers are called by another link register, and make the frame.
+            // Helpers that save registers are called through another link register, and make the frame.
             Flow::Call(_) if insn.link() != Some(RA) => {
                 facts.makes_frame |= !branched;
                 break;
@@ -86,22 +86,21 @@ fn facts(code: impl Iterator<Item = Scanned>) -> EntryFacts {
 enum Held {
     /// The return address of the function.
     Own,
-    /// The same, taken back from the stack.
+    /// The same, reloaded from the stack.
     Back,
-    /// The address after the last call. A return does not go there, for it would do so for ever: such a call does not
-    /// return.
+    /// The address after the last call. No return goes there, since it would loop forever: such a call does not return.
     Call,
-    /// Something that the function has put onto the stack, or its caller: compilers take that back into any register.
+    /// Something that the function or its caller has stored on the stack: compilers reload it into any register.
     Stack,
     /// Something else.
     Other,
 }
 
-/// `t0`, `t1`, `t3`–`t6`: no caller passes arguments in them. (`t2` is what nested functions are called with.)
+/// `t0`, `t1`, `t3`–`t6`: no caller passes arguments in them. (Nested functions are called with something in `t2`.)
 const NO_ARGUMENTS: u32 = 0xF000_0060;
 
-/// Whether the straight line of code from a function's entry, up to its first call, takes something from registers that
-/// no caller passes arguments in.
+/// Whether the straight-line code from a function's entry to its first call uses values from registers in which no
+/// caller passes arguments.
 fn takes_more_than_arguments(code: &[Scanned]) -> bool {
     let mut written = 0;
     for scanned in code.iter().take(LIMIT) {
@@ -116,9 +115,9 @@ fn takes_more_than_arguments(code: &[Scanned]) -> bool {
     false
 }
 
-/// Follows all ways from the entry of a function. `code` is the function's, from `addr` on, and `scanned` its
-/// instructions. `place` tells how far above the frame's start the place is that an instruction at an address uses, if
-/// a table says so; else the code is asked.
+/// Follows all paths from the entry of a function. `code` is the function's code from `addr` on, and `scanned` its
+/// instructions. `place` returns how far above the frame's start the slot lies that the instruction at an address uses,
+/// if a table says so; otherwise it is derived from the code.
 pub(crate) fn link_use(
     (code, addr): (&[u8], u64),
     scanned: &[Scanned],
@@ -158,22 +157,23 @@ pub(crate) fn link_use(
     found
 }
 
-/// The ways through a function.
+/// The paths through a function.
 struct Ways<P> {
     found: LinkUse,
     addr: u64,
-    /// By half words: which of the states was seen.
+    /// For each half word, the states of `ra` with which it was seen.
     seen: Vec<u8>,
     open: Vec<(u64, Held, State)>,
-    /// Where the return address was saved: above the frame's start, or above the stack pointer where that is not known.
-    /// And whether it may be elsewhere, too.
+    /// Where the return address was saved: above the frame's start (`true`), or above the stack pointer if the frame's
+    /// start is not known.
     places: Vec<(bool, i32)>,
+    /// Whether it may also be at a place that is not known.
     elsewhere: bool,
     place: P,
 }
 
 impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
-    /// Goes through instructions, up to where control leaves them or has been.
+    /// Follows instructions until control leaves them or reaches what was seen before.
     fn pass(
         &mut self,
         code: impl Iterator<Item: Borrow<Scanned>>,
@@ -184,7 +184,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         for scanned in code {
             let scanned = scanned.borrow();
             let insn = &scanned.insn;
-            // What control comes to by a jump has no instruction before it that would tell where it goes.
+            // After a jump, no earlier instruction shows where this one leads.
             let flow = match core::mem::take(&mut first) {
                 true => insn.flow(),
                 false => scanned.flow,
@@ -209,7 +209,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
                 }
             }
             let loads = loads(insn);
-            // What has the return address for a value may be on the stack meanwhile, in a place of its own.
+            // A copy of the return address may be reloaded from a stack slot of its own.
             if loads && insn.rd() != RA && !self.places.is_empty() {
                 let here = self.here(insn.addr, scanned.slot, &state);
                 if here.is_some_and(|at| self.places.contains(&at)) {
@@ -253,7 +253,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         }
     }
 
-    /// The place on the stack that an instruction uses, as [`Self::places`] has it.
+    /// The stack slot that an instruction uses, as in [`Self::places`].
     fn here(&self, addr: u64, slot: Slot, before: &State) -> Option<(bool, i32)> {
         let (base, distance) = match slot {
             Slot::Stack(at) => (SP, at),
@@ -262,29 +262,29 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
         };
         let tracked = || before.address(base, distance.into())?.checked_neg();
         let known = (self.place)(addr, slot).or_else(tracked);
-        // In a large frame nobody knows how far it is below the frame's start, but then all are.
+        // In a large frame its distance from the frame's start is not known, but that is then true of all slots.
         let apart = || (base == SP).then_some((false, distance));
         known.map(|at| (true, at)).or_else(apart)
     }
 }
 
-/// Whether a load or store by this distance may be one of what the function saves: by the stack pointer, or below the
-/// frame's start.
+/// Whether a load or store at this distance may access what the function saves: relative to the stack pointer, or below
+/// the frame's start.
 fn is_saved_place(insn: &Insn, distance: i64) -> bool {
     insn.rs1() == SP || insn.rs1() == FRAME && distance < 0
 }
 
-/// Whether an instruction stores `ra`, and not the floating-point register of this number.
+/// Whether an instruction stores `ra`, and not the floating-point register with that number.
 fn stores_link(insn: &Insn) -> bool {
     insn.kind == Kind::Store(8) && insn.word & 0x7F == 0x23 && insn.rs2() == RA
 }
 
-/// Whether an instruction loads a general register with all its bits.
+/// Whether an instruction loads a whole general register.
 fn loads(insn: &Insn) -> bool {
     insn.kind == Kind::Load(8) && insn.word & 0x7F == 0x03
 }
 
-/// Whether an instruction that reads `ra` saves it on the stack or jumps by it.
+/// Whether an instruction that reads `ra` saves it on the stack or jumps through it.
 fn is_usual(insn: &Insn) -> bool {
     match insn.kind {
         Kind::Store(8) => stores_link(insn) && matches!(insn.rs1(), SP | FRAME),
@@ -296,8 +296,8 @@ fn is_usual(insn: &Insn) -> bool {
 /// Registers that calls may change: `ra`, `t0`–`t6`, `a0`–`a7`.
 pub const VOLATILE: u32 = 0xF003_FCE2;
 
-/// Whether the return address, which the instruction at `read` copies, goes nowhere but to calls that are dropped.
-/// `code` is the function's, from `addr` on.
+/// Whether the return address, which the instruction at `read` copies, is used for nothing but calls that are dropped.
+/// `code` is the function's code from `addr` on.
 #[must_use]
 pub fn is_only_passed_on(
     code: &[u8],
@@ -333,8 +333,8 @@ pub fn is_only_passed_on(
     if !from_stack && !from_link {
         return false;
     }
-    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told
-    // apart.
+    // Registers that hold it. Callee-saved registers count as holding it to the function's end, since we do not tell
+    // blocks apart.
     let mut holders = 1u32 << first.insn.rd();
     for scanned in sweep {
         if holders == 0 {
@@ -370,7 +370,7 @@ pub fn is_only_passed_on(
             holders |= 1 << to;
             continue;
         }
-        // The frame's end brings back what callers had in these.
+        // The epilogue restores the caller's values of these.
         let restores = matches!(insn.kind, Kind::Load(8)) && insn.rs1() == SP;
         if reads & holders != 0 {
             return false;

@@ -1,6 +1,5 @@
-//! Calls through slots that hold the addresses of functions, without an entry of the procedure linkage table
-//! (`-mno-plt`): `auipc; ld` load the address, and a call or jump by that register follows, perhaps with a few other
-//! instructions in between.
+//! Calls through GOT slots that hold the addresses of functions, without a PLT entry (`-mno-plt`): `auipc; ld` load the
+//! address, then code calls or jumps through that register, perhaps after a few other instructions.
 
 use alloc::vec::Vec;
 
@@ -13,14 +12,14 @@ use crate::code::SlotCall;
 
 /// Bytes of the two instructions that load the address.
 const PAIR: usize = 8;
-/// This many instructions may be between them and the call.
+/// At most this many instructions may be between them and the call.
 const BETWEEN: usize = 8;
-/// `t0`, `t1`, `t3`–`t6`, and the link register: neither what is called asks what is in them, nor does its caller
-/// afterwards. In one for arguments, the address may be an argument, too.
+/// `t0`, `t1`, `t3`–`t6`, and the link register: neither the callee nor, afterward, its caller reads them. If the
+/// address is in an argument register, it may also be an argument.
 const TEMPORARY: u32 = 0xF000_0060 | 1 << RA;
 
-/// Where `auipc; ld` of one register may be in code: their addresses, and that of the memory that they load from. Some
-/// are no instructions, but look like these.
+/// Where code may contain `auipc; ld` of one register: the addresses of the two, and the address that they load from.
+/// Some only look like such instructions.
 #[must_use]
 pub fn loads(code: &[u8], addr: u64) -> Vec<(u64, u64)> {
     let halves = code.as_chunks::<2>().0.iter().enumerate();
@@ -46,8 +45,8 @@ pub fn loads(code: &[u8], addr: u64) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// What calls or jumps by the register that the instructions at the start of `code` load from a slot; nothing if that
-/// is not plain to see, or if something else uses it.
+/// The call or jump through the register that the instructions at the start of `code` load from a slot; `None` if it is
+/// not plain to see, or if something else uses the register.
 #[must_use]
 pub fn called(code: &[u8], addr: u64) -> Option<SlotCall> {
     let register = Insn::new(code, addr).rd();
@@ -74,8 +73,8 @@ pub fn called(code: &[u8], addr: u64) -> Option<SlotCall> {
     None
 }
 
-/// Whether an instruction only computes, or uses the stack, and leaves a register alone: it does not fault, and does
-/// not take long.
+/// Whether an instruction only computes or uses the stack, and leaves a register alone. Such an instruction does not
+/// fault and does not take long.
 fn passes(insn: &Insn, register: u8) -> bool {
     let (reads, writes) = insn.general();
     let harmless = match insn.kind {
@@ -111,7 +110,7 @@ mod tests {
             loads(&code, 0x1_0000),
             [(0x1_0004, 0x1_0004 + 0x2000 - 1496)]
         );
-        // Of another register; too short.
+        // Another register; code that is too short.
         let other = super::tests::code(&[LOAD[0], 0xA28E_3E03, JALR]);
         assert_eq!(loads(&other, 0), []);
         assert_eq!(loads(&code[4..10], 0), []);
@@ -155,10 +154,10 @@ mod tests {
             let found = found(if after.len() > 1 { &after } else { &[] });
             assert_eq!(found, None, "{after:08x?}");
         }
-        // Into a register that functions keep: auipc s5, 2; ld s5, (s5); jalr s5
+        // Into a callee-saved register: auipc s5, 2; ld s5, (s5); jalr s5
         let kept = code(&[0x0000_2A97, 0x000A_BA83, 0x000A_80E7]);
         assert_eq!(called(&kept, 0), None);
-        // A function that gets its own address: auipc a0, 2; ld a0, (a0); jalr a0; the same by t2, which nested
+        // A function that gets its own address: auipc a0, 2; ld a0, (a0); jalr a0. The same with t2, which nested
         // functions read.
         let own = code(&[0x0000_2517, 0x0005_3503, 0x0005_00E7]);
         assert_eq!(called(&own, 0), None);

@@ -1,4 +1,4 @@
-//! RISC-V for planners, in the terms of [`code`].
+//! RISC-V as planners see it, in the terms of [`code`].
 
 use super::regs::KEPT;
 use alloc::string::{String, ToString};
@@ -28,7 +28,7 @@ use crate::code::{
 };
 use crate::{JumpForm, Via};
 
-/// `lpad 0`, where indirect branches may land.
+/// `lpad 0`, which marks targets of indirect branches.
 pub const LANDING: [u8; 4] = [0x17, 0, 0, 0];
 /// `c.jr ra`
 pub const RET: [u8; 2] = [0x82, 0x80];
@@ -84,7 +84,7 @@ impl InstructionSet for Riscv64 {
         0
     }
 
-    /// What is supposed of functions that are called through registers or in other files.
+    /// What is assumed of functions that are called through registers or from other files.
     fn convention(&self) -> Option<Convention> {
         Some(Convention {
             entry: ENTRY,
@@ -97,7 +97,7 @@ impl InstructionSet for Riscv64 {
         text(code, addr)
     }
 
-    /// As far as the instruction tells alone.
+    /// Judged by this instruction alone.
     fn immovable(&self, code: &[u8], addr: u64) -> Option<String> {
         let why = immovable_alone(&Insn::new(code, addr))?;
         (why != Immovable::SystemCall).then(|| why.to_string())
@@ -189,7 +189,7 @@ impl InstructionSet for Riscv64 {
     fn relocation(&self, kind: u32) -> Relocation {
         match kind {
             3 => Relocation::Relative,
-            // The plain word of 64 bits, and JUMP_SLOT.
+            // The plain 64-bit word, and JUMP_SLOT.
             2 | 5 => Relocation::Slot,
             _ => Relocation::Other,
         }
@@ -239,7 +239,7 @@ impl InstructionSet for Riscv64 {
         }
     }
 
-    /// `auipc` and `jalr`, after what keeps the register.
+    /// `auipc` and `jalr`, after the instructions that save the register.
     fn jump(&self, via: Via) -> JumpForm {
         let kept = kept_len(via);
         JumpForm {
@@ -260,7 +260,7 @@ impl InstructionSet for Riscv64 {
     }
 }
 
-/// Bytes of what keeps the register of a jump.
+/// Bytes of the instructions that save a jump's register.
 const fn kept_len(via: Via) -> u64 {
     match via {
         Via::Kept(_) => KEEP,
@@ -268,10 +268,10 @@ const fn kept_len(via: Via) -> u64 {
     }
 }
 
-/// The frame pointer where there is one: `s0`.
+/// The frame pointer, if there is one: `s0`.
 const FRAME: u8 = 8;
 
-/// Goes through code, instruction by instruction.
+/// Iterates over code, instruction by instruction.
 pub struct Sweep<'a>(scan::Sweep<'a>);
 
 impl<'a> Sweep<'a> {
@@ -291,7 +291,7 @@ impl Iterator for Sweep<'_> {
     }
 }
 
-/// An instruction in the words of planners.
+/// An instruction in the terms of planners.
 #[inline]
 pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     let insn = &scanned.insn;
@@ -300,7 +300,7 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
         len: insn.len,
         flow: scanned.flow.for_planners(RA),
         reference: match insn.kind {
-            // The upper part of an address is none.
+            // The upper part alone is not an address.
             Kind::Auipc => Reference::None,
             _ => scanned.reference,
         },
@@ -310,7 +310,7 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     }
 }
 
-/// Saving and restoring the link register is what all functions do; so is making a frame.
+/// Leaves out what all functions do: saving and restoring the link register, and making a frame.
 #[inline]
 fn slot(insn: &Insn, slot: Slot) -> Slot {
     let usual = match insn.kind {
@@ -325,7 +325,7 @@ fn slot(insn: &Insn, slot: Slot) -> Slot {
 /// The instructions of code as a planner of probes sees them.
 pub type Steps = iter::Map<vec::IntoIter<steps::Step>, fn(steps::Step) -> Step>;
 
-/// The registers that [`step`] says of an instruction.
+/// The registers that [`step`] reports for an instruction.
 #[inline]
 pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
     let insn = &scanned.insn;
@@ -338,23 +338,24 @@ pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
 
 #[inline]
 fn step(step: steps::Step) -> Step {
-    // Where they are moved as a whole, what is in sequences of `lr` and `sc` can be, too.
+    // Instructions between `lr` and `sc` can be moved, too, if the sequence is moved as a whole.
     let moved = matches!(
         step.immovable,
         None | Some(Immovable::SystemCall | Immovable::Reserved)
     );
     let reads = match step.link {
-        // What is called through a register and by another link register has a convention of its own.
+        // A function that is called through a register and by another link register has a convention of its own.
         Some(link) if link != RA && step.flow == scan::Flow::IndirectCall => ALL,
-        // Who handles it sees what a function would that is called.
+        // The breakpoint's handler sees what a callee would see.
         _ if step.immovable == Some(Immovable::Breakpoint) => ENTRY,
         _ => step.uses,
     };
     step.for_planners(RA, reads, moved)
 }
 
-/// How planned code is moved: with free registers, or by those places if there are none, and with its system calls.
-/// Regions of probes have whole sequences of `lr` and `sc`, which can be moved, too; what functions displace has none.
+/// How planned code is moved: through free registers, or through these pads if none is free, and with its system calls.
+/// The regions of probes contain whole sequences of `lr` and `sc`, which can be moved, too; displaced instructions of
+/// functions contain none.
 #[must_use]
 pub fn options<'a>(
     dead: &'a dyn Fn(u64) -> u32,

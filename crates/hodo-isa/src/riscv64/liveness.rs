@@ -1,14 +1,15 @@
-//! Finds dead registers: a jump of eight bytes needs one, and our code is shorter with some.
+//! Finds dead registers: an eight-byte jump needs one, and our code is shorter with some.
 //!
-//! A general register is dead at an instruction if control, wherever it may go from there, overwrites the register
-//! before anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is asked to;
-//! [`live_registers`] tells for all instructions of a function at once. Both take what they cannot see for a use: jumps
-//! through registers, code outside, breakpoints, the end of patience. Of calls and returns they suppose the [calling
-//! convention](Convention) only if told to, for compilers keep values in registers that the convention gives away
-//! across calls of functions that they know.
+//! A general register is dead at an instruction if, wherever control may go from there, the register is overwritten
+//! before anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is told to;
+//! [`live_registers`] handles all instructions of a function at once. Both take everything that they cannot see for a
+//! use: jumps through registers, code outside, breakpoints, and code beyond their limits. They assume the [calling
+//! convention](Convention) at calls and returns only if told to, because compilers keep values in caller-saved
+//! registers across calls of functions that they know.
 //!
-//! Handlers of signals that look at registers of what they have interrupted may see a dead register changed. Languages
-//! in which any load may throw an exception are not supposed: the ways from there to what catches it are not seen.
+//! Signal handlers that look at the registers of the interrupted code may see a changed value in a dead register. The
+//! analysis does not support languages in which any load may throw an exception, because it does not see the paths from
+//! there to the handler.
 
 use alloc::vec::Vec;
 
@@ -23,28 +24,28 @@ use crate::sequences::Places;
 pub(super) const RESULTS: u32 = 0x0000_0C00;
 /// `t0`–`t6`.
 const TEMPORARIES: u32 = 0xF000_00E0;
-/// The register by which nested functions find the variables of what is around them: `t2`.
+/// The register through which nested functions find the variables of the enclosing function: `t2`.
 const STATIC_CHAIN: u32 = 1 << 7;
-/// What a function may find in registers that it uses or keeps.
+/// The registers in which a function may find something that it uses or preserves.
 pub(super) const ENTRY: u32 = !(TEMPORARIES & !STATIC_CHAIN);
-/// What the caller of a function may find in registers.
+/// The registers in which the caller of a function may find something.
 const RETURN: u32 = !(TEMPORARIES | ARGUMENTS & !RESULTS | 1 << RA);
 
-/// What is supposed of calls and returns.
+/// What is assumed about calls and returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Convention {
-    /// Nothing: what is called, and what is returned to, may use any register.
+    /// Nothing: callees and the code returned to may use any register.
     Unknown,
-    /// Callers and callees that see nothing of each other: functions of a library that others call, code without
-    /// optimization between functions (`-fno-ipa-ra`).
+    /// The standard convention, for callers and callees that are compiled separately: functions that a library exports,
+    /// code without optimization across functions (`-fno-ipa-ra`).
     Standard,
 }
 
-/// Where control goes on from an instruction, as far as that is seen.
+/// Where control goes from an instruction, as far as can be seen.
 struct Leaving {
     next: bool,
     target: Option<u64>,
-    /// What is live after it because control goes where that is not seen.
+    /// The registers that are live after it because control goes somewhere that cannot be seen.
     live: u32,
 }
 
@@ -54,8 +55,8 @@ fn leaving(flow: Flow, link: Option<u8>, convention: Convention) -> Leaving {
         Flow::Next => (true, None, 0),
         Flow::Branch(to) => (true, Some(to), 0),
         Flow::Jump(to) => (false, Some(to), 0),
-        // What the callee does not find is gone when it returns. What it keeps may be used where an exception comes to,
-        // which is not seen: so the code after the call cannot tell anything.
+        // Registers that the callee does not receive are lost when it returns. Registers that it preserves may be used
+        // by a catch block, which cannot be seen; so the code after the call proves nothing.
         Flow::Call(_) | Flow::IndirectCall if standard && link == Some(RA) => (false, None, ENTRY),
         Flow::Return { by: RA } if standard => (false, None, RETURN),
         _ => (false, None, ALL),
@@ -63,16 +64,16 @@ fn leaving(flow: Flow, link: Option<u8>, convention: Convention) -> Leaving {
     Leaving { next, target, live }
 }
 
-/// The general registers that are dead at the instruction at `at`: it does not read them, nor does anything after it
+/// The general registers that are dead at the instruction at `at`: neither it nor any later instruction reads them
 /// before they are overwritten.
 ///
-/// `code` is all that is looked at, with its first byte at `base`, and no more than `most` instructions of it are. What
-/// leads out of it may use all registers.
+/// Only `code` is looked at, whose first byte is at `base`, and at most `most` of its instructions. Code outside may
+/// use all registers.
 #[must_use]
 pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: Convention) -> u32 {
     let mut live = FIXED;
     let mut seen: Vec<(u64, u32)> = Vec::new();
-    // Where to go on, and which registers were not overwritten on the way there.
+    // Where to continue, and which registers were not overwritten on the way there.
     let mut open = vec![(at, ALL)];
     let mut looked_at = 0;
     while let Some((addr, registers)) = open.pop() {
@@ -103,7 +104,7 @@ pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: 
             registers &= !(used | scanned.writes);
         };
         pass(&scanned);
-        // Together with the jump after it, it tells where to.
+        // Together with the jump after it, it determines the target.
         if scanned.insn.kind == Kind::Auipc
             && let Some(jump) = sweep.next()
             && jump.flow != jump.insn.flow()
@@ -124,11 +125,11 @@ pub fn dead_registers(code: &[u8], base: u64, at: u64, most: usize, convention: 
     !live
 }
 
-/// How often all instructions are gone through, at most: once for each loop in a loop, and once more.
+/// Goes through all instructions at most this often: once for each level of nested loops, and once more.
 const PASSES: usize = 20;
 
-/// The general registers that are live before each of these instructions: whole functions, in order. What leads
-/// elsewhere may use all registers.
+/// The general registers that are live before each of these instructions, which are whole functions, in order. Code
+/// outside may use all registers.
 #[must_use]
 pub fn live_registers(steps: &[Step], convention: Convention) -> Vec<u32> {
     let mut live = vec![0; steps.len()];
@@ -152,7 +153,7 @@ pub fn live_registers(steps: &[Step], convention: Convention) -> Vec<u32> {
             return live;
         }
     }
-    // As good as never.
+    // Practically never happens.
     live.fill(ALL);
     live
 }
@@ -196,13 +197,13 @@ mod tests {
         assert_eq!(dead(&[add(A5, A0), RET], Convention::Unknown), mask(&[A5]));
         // a5 := a5 + 1: read first
         assert_eq!(dead(&[add(A5, A5), RET], Convention::Unknown), 0);
-        // The register that is always zero and the stack pointer never are.
+        // The zero register and the stack pointer never are.
         assert_eq!(dead(&[add(0, A0), add(2, A0), RET], Convention::Unknown), 0);
     }
 
     #[test]
     fn all_ways_must_overwrite_it() {
-        // beq a0, a0, +12; a5 := …; ret; (there) a5 and t1 := …; ret
+        // beq a0, a0, +12; a5 := …; ret; (target) a5 and t1 := …; ret
         let both = [
             b(0, A0, A0, 12),
             add(A5, A0),
@@ -212,7 +213,7 @@ mod tests {
             RET,
         ];
         assert_eq!(dead(&both, Convention::Unknown), mask(&[A5]));
-        // A loop that reads it in its second round: add a0, a5; a5 := a0; beq back
+        // A loop that reads it in its second iteration: add a0, a5; a5 := a0; beq back
         let round = [
             b(0, A0, A0, 8),
             add(A0, A5),
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(dead(&[ebreak, add(A5, 0)], Convention::Standard), 0);
         let code = [ecall, add(T3, 0), add(A5, 0), RET];
         assert_eq!(dead(&code, Convention::Unknown), mask(&[T3]));
-        // Nothing is known of what no instruction is.
+        // Nothing is known of bytes that are not an instruction.
         assert_eq!(dead(&[0x7F, add(A5, 0)], Convention::Standard), 0);
     }
 

@@ -1,18 +1,19 @@
-//! RISC-V with 64 bits: RV64GC, the bit manipulation of Zba, Zbb and Zbs, and the vectors of V 1.0.
+//! 64-bit RISC-V: RV64GC, the bit manipulation extensions Zba, Zbb and Zbs, and the vector extension V 1.0.
 //!
-//! [`decode`] is the ground: tables of rows say of each instruction which bits it has, what its operands are and what
-//! sort it is of; everything else asks the decoded [`decode::Insn`]. Instructions of 16 bits are expanded to those of
-//! 32 bits, so that nothing else has to know them.
+//! [`decode`] is the basis: tables of rows give each instruction's fixed bits, its operands and its kind; everything
+//! else asks the decoded [`decode::Insn`]. 16-bit instructions are expanded to 32-bit ones, so nothing else has to know
+//! them.
 //!
-//! [`scan`] finds branches and addresses, [`steps`] what a planner has to know of each instruction, with the sequences
-//! of `lr` and `sc`, [`liveness`] the registers that are free. [`relocate`] moves instructions, [`simulate`] does on
-//! saved registers those that use their address, [`asm`] writes jumps and addresses.
+//! [`scan`] finds branches and addresses; [`steps`] says what a planner must know about each instruction, including
+//! sequences of `lr` and `sc`; [`liveness`] finds the registers that are free. [`relocate`] moves instructions,
+//! [`simulate`] executes on saved registers those that use their own address, and [`asm`] writes code.
 
 /// Bytes of the long jump, `auipc` and `jalr`.
 pub const JUMP: u64 = 8;
-/// Bytes of what puts the long jump's register on the stack before it: `c.addi sp, -16` and `c.sdsp REGISTER, 0(sp)`.
+/// Bytes of the instructions that save the long jump's register on the stack before it: `c.addi sp, -16` and `c.sdsp
+/// REGISTER, 0(sp)`.
 pub const KEEP: u64 = crate::Via::TAKE;
-/// Bytes of the jump to anywhere, `auipc`, `ld` and `c.jr`, without the address that it loads.
+/// Bytes of the jump to anywhere, `auipc`, `ld` and `c.jr`, not counting the address that it loads.
 pub const FAR: u64 = 10;
 
 pub mod asm;

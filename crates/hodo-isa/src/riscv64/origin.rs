@@ -5,18 +5,18 @@ use super::decode::{Insn, Kind};
 use super::regs::{SP, ZERO};
 use crate::code::Origin;
 
-/// What is known of the register that is jumped through, seen backwards.
+/// What is known of the register that is jumped through, following the code backward.
 enum Seen {
-    /// It is this one, and nothing else is known.
+    /// It is the value of this one; nothing else is known.
     Register(u8),
     /// It is the sum of these.
     Sum(u8, u8),
-    /// It is the sum of a distance that is loaded by the first, and the second.
+    /// It is the sum of a distance that is loaded through the first, and the second.
     Entry(u8, u8),
 }
 
-/// Where a jump through a register goes, as far as the instructions before it tell: code and address of each, the jump
-/// first, then backwards.
+/// Where a jump through a register gets its target, as far as the instructions before it show. `path` gives code and
+/// address of each, the jump first, then backward.
 #[must_use]
 pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     let mut path = path.into_iter().map(|(code, addr)| Insn::new(code, addr));
@@ -28,7 +28,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     let mut formed = false;
     for insn in path {
         if matches!(insn.kind, Kind::Jal | Kind::Jalr) && insn.rd() != ZERO {
-            // What it returned, or what was kept.
+            // A value that the call returned, or that it preserved.
             leaves = true;
             break;
         }
@@ -47,7 +47,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
                     || is_add && insn.rs2() == ZERO;
                 seen = match insn.kind {
                     Kind::Load(8) => return Origin::Loaded,
-                    // A table of addresses of 32 bits.
+                    // A table of 32-bit addresses.
                     Kind::Load(4) => return Origin::Loaded,
                     Kind::Auipc => return Origin::Loaded,
                     Kind::Plain if copy => Seen::Register(insn.rs1().max(insn.rs2_of_add(is_add))),
@@ -62,7 +62,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
                 match insn.kind {
                     Kind::Load(4) if formed || insn.rs1() == other => return Origin::Distances,
                     Kind::Load(4) => seen = Seen::Entry(insn.rs1(), other),
-                    // Where the distance is from may be formed between the two: then it is not the table's start, which
+                    // If this forms the base of the distances between the two, the base is not the table's start, which
                     // was used before.
                     Kind::Auipc => formed = true,
                     Kind::Plain if is(0x13, 0) && insn.rs1() == insn.rd() => {}
@@ -84,7 +84,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
         }
     }
     match seen {
-        // The frame is gone: this is a call at the function's end.
+        // The frame is gone: this is a tail call.
         Seen::Register(_) if leaves => Origin::Loaded,
         Seen::Register(_) => Origin::Open,
         Seen::Sum(..) => Origin::Computed,
@@ -93,7 +93,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
 }
 
 impl Insn {
-    /// The second source of an addition, else the register that is always zero.
+    /// The second source of an addition, otherwise the zero register.
     fn rs2_of_add(&self, is_add: bool) -> u8 {
         if is_add { self.rs2() } else { ZERO }
     }

@@ -24,22 +24,22 @@ pub const SP: u8 = 2;
 pub const GP: u8 = 3;
 /// The thread pointer.
 pub const TP: u8 = 4;
-/// The other link register, of calls to helpers that save registers.
+/// The other link register, used by calls of helpers that save registers.
 pub const T0: u8 = 5;
 /// The second temporary register.
 pub const T1: u8 = 6;
 
-/// Whether calls and returns are predicted by this register: `ra` and `t0`.
+/// Whether the processor predicts calls and returns through this register: `ra` and `t0`.
 #[must_use]
 pub fn is_link(register: u8) -> bool {
     register == RA || register == T0
 }
 
-/// Status and control that instructions use beside registers, one bit each.
+/// State and control that instructions use besides registers, one bit each.
 pub mod state {
-    /// The accumulated exceptions of floating point, which instructions only add to.
+    /// The accumulated floating-point exceptions; instructions only add to them.
     pub const FFLAGS: u16 = 1;
-    /// The rounding mode of floating point.
+    /// The floating-point rounding mode.
     pub const FRM: u16 = 1 << 1;
     /// The number of elements of vector instructions.
     pub const VL: u16 = 1 << 2;
@@ -59,17 +59,17 @@ pub mod state {
     pub const RESERVATION: u16 = 1 << 9;
 }
 
-/// Sets of registers, bit for bit by their numbers.
+/// Sets of registers, one bit for each number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// General registers, never the one that is always zero.
+    /// General registers, never the zero register.
     pub x: u32,
     /// Floating-point registers.
     pub f: u32,
-    /// Vector registers. How many a group has, the type of vectors says when it runs; so these are all that an operand
-    /// may have by its number.
+    /// Vector registers. How many form a group depends on the vector type at run time; so these are all that an operand
+    /// may include, judged by its number.
     pub v: u32,
-    /// Status and control, by the masks of [`state`].
+    /// State and control, as the masks of [`state`].
     pub state: u16,
 }
 
@@ -78,19 +78,19 @@ impl Registers {
         self.f |= 1 << number;
     }
 
-    /// All registers of the largest group that may begin at this one, and `fields` such groups.
+    /// Adds all registers of the largest group that may begin at this one, for `fields` such groups.
     pub(super) fn add_group(&mut self, number: u8, fields: u8) {
-        // A group of two, four or eight begins at a multiple of that.
+        // A group of two, four or eight begins at a multiple of its size.
         let most = if number == 0 {
             8
         } else {
             8.min(1 << number.trailing_zeros())
         };
-        // All groups of an instruction together have eight at most.
+        // All groups of an instruction together have at most eight registers.
         self.add_v(number, if fields > 1 { 8 } else { most });
     }
 
-    /// This many registers in a row.
+    /// Adds this many consecutive registers.
     pub(super) fn add_v(&mut self, number: u8, count: u8) {
         for number in number..(number + count).min(32) {
             self.v |= 1 << number;
@@ -98,8 +98,8 @@ impl Registers {
     }
 }
 
-/// The register that long jumps keep on the stack where none is free: `t1`. A jump through a link register is taken for
-/// a return.
+/// The register that long jumps save on the stack if none is free: `t1`. Processors take a jump through a link register
+/// for a return.
 pub const KEPT: u8 = 6;
 
 /// All general registers.

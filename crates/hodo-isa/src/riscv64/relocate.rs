@@ -1,7 +1,7 @@
 //! Moves instructions to another address.
 //!
 //! The moved code does what the original does, register for register. Its length depends on the code and on the
-//! [`Options`], not on the addresses, so stubs can be laid out before their places are known.
+//! [`Options`], not on the addresses, so stubs can be laid out before their addresses are known.
 //!
 //! | original | moved |
 //! |---|---|
@@ -11,9 +11,10 @@
 //! | a branch within the moved code | a branch, or the opposite branch over a jump |
 //! | a branch to elsewhere | the opposite branch over a jump |
 //! | a jump | a jump |
-//! | a call | the original return address into the link register, and a jump; or a call, by [`Link`]. One of the code's own start leads to the original |
+//! | a call | the original return address into the link register, and a jump; or a call, according to [`Link`]. A call
+//! of the code's own start leads to the original |
 //!
-//! What is between `lr` and `sc` does not tell by itself that it is: [`steps`](super::steps::steps) does.
+//! An instruction does not show that it is between `lr` and `sc`: [`steps`](super::steps::steps) finds that.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -34,22 +35,22 @@ pub use crate::relocate::{Link, Moved};
 /// How code is moved.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// How far away what the code refers to is.
+    /// How far away the addresses that the code refers to can be.
     pub reach: Reach,
-    /// The general registers that are dead at the instruction at an address, as
+    /// Returns the general registers that are dead at the instruction at an address, as
     /// [`dead_registers`](super::liveness::dead_registers) finds them.
     pub dead: &'a dyn Fn(u64) -> u32,
-    /// Where what leaves the code at the instruction at an address goes if none is dead: a place that takes [`KEPT`]
-    /// from the stack and jumps to where that leads, as `hodo-codegen` writes it. A call through its own link register
-    /// has one where an instruction before it tells where it leads.
+    /// Where the moved instruction at an address jumps to leave the code if no register is dead: a pad that restores
+    /// [`KEPT`] from the stack and jumps on to the target; `hodo-codegen` writes it. A call through its own link
+    /// register has a pad if an instruction before it determines the target.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
     /// What moved calls return to.
     pub link: Link,
-    /// System calls are moved, too. The address after them is then seen by signal handlers that interrupt them, by
-    /// tracers and by the kernel, which goes back to it to make the call again; a child begins there.
+    /// System calls are moved, too. Signal handlers that interrupt them, tracers and the kernel then see the new
+    /// address after them; the kernel returns to it to restart the call, and a child starts there.
     pub system_calls: bool,
-    /// Sequences of `lr` and `sc` are moved, too. They must be in the code as a whole, and nothing of ours be put
-    /// between.
+    /// Sequences of `lr` and `sc` are moved, too. The code must contain them as a whole, and we must not insert
+    /// anything.
     pub sequences: bool,
 }
 
@@ -65,7 +66,7 @@ impl fmt::Debug for Options<'_> {
 }
 
 impl Options<'_> {
-    /// With no register that is known to be dead, and calls that return to the original code.
+    /// No register is known to be dead, and calls return to the original code.
     #[must_use]
     pub fn new(reach: Reach) -> Self {
         Self {
@@ -89,15 +90,15 @@ pub struct Relocated {
     pub bytes: Vec<u8>,
     /// One entry for each original instruction, in order.
     pub map: Vec<Moved>,
-    /// Whether control can reach the end, so that a jump back must follow. Not so after a jump or return, nor after a
+    /// Whether control can reach the end, so that a jump back must follow. It cannot after a jump or return, or after a
     /// call that returns to the original code.
     pub falls_through: bool,
-    /// Where it leaves by [`Options::pads`]: the offset of the original instruction, and that of what keeps the
-    /// register and jumps, [`EXIT`] bytes.
+    /// Where it leaves through [`Options::pads`]: the offset of the original instruction, and the offset of the
+    /// [`EXIT`] bytes that save the register and jump.
     pub exits: Vec<Moved>,
 }
 
-/// Bytes of a jump that keeps its register.
+/// Bytes of a jump that saves its register.
 pub const EXIT: u64 = KEEP + JUMP;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +120,7 @@ struct Piece {
     new: usize,
     /// The dead register that it uses, if it needs one.
     register: u8,
-    /// Or where it leaves by [`KEPT`], which it puts on the stack.
+    /// Or the pad through which it leaves, if it saves [`KEPT`] on the stack.
     pad: Option<u64>,
 }
 
@@ -139,7 +140,7 @@ fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
             to,
             inside: inside(to),
         },
-        // One of the start is one of the function, which is to be noticed.
+        // A call of the code's start calls the function, and must be recorded.
         Flow::Call(to) => Form::Call {
             to,
             inside: inside(to) && to != from,
@@ -155,8 +156,8 @@ fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
     }
 }
 
-/// A register for jumps out of those that are dead, or nothing: the link registers last, for jumps through them are
-/// taken for returns.
+/// Picks a dead register for jumps, if there is one. Link registers come last, because processors take jumps through
+/// them for returns.
 #[must_use]
 pub fn choose(dead: u32) -> Option<u8> {
     let dead = dead & !FIXED;
@@ -169,7 +170,7 @@ pub fn choose(dead: u32) -> Option<u8> {
 }
 
 impl Piece {
-    /// Whether it needs a dead register, and which ones will not do.
+    /// If it needs a dead register, those that it cannot use.
     fn needs(&self, options: &Options<'_>) -> Option<u32> {
         let far = |inside: bool| !inside && options.reach.needs_register();
         let link = 1 << self.insn.rd();
@@ -184,7 +185,7 @@ impl Piece {
         }
     }
 
-    /// Bytes of the moved instruction. `wide`: branches within do not reach.
+    /// Bytes of the moved instruction. `wide`: branches within the code are out of reach.
     fn len(&self, options: &Options<'_>, wide: bool) -> usize {
         let reach = options.reach;
         let keep = self.pad.map_or(0, |_| KEEP as usize);
@@ -217,11 +218,11 @@ impl Piece {
 struct Layout {
     pieces: Vec<Piece>,
     len: usize,
-    /// Branches within do not reach.
+    /// Branches within the code are out of reach.
     wide: bool,
 }
 
-/// Which forms the instructions take and where they go, with gaps before some of them.
+/// Chooses the form of each instruction and where it goes, with gaps before some of them.
 fn layout(
     code: &[u8],
     from: u64,
@@ -252,7 +253,7 @@ fn layout(
             pad: None,
         };
         if let Some(except) = piece.needs(options) {
-            // A register that the instruction reads is not dead; one that only holds its result may be.
+            // A register that the instruction reads is not dead; one that only receives its result may be.
             let dead = (options.dead)(insn.addr) & !except & !insn.reads().x;
             (piece.register, piece.pad) = match choose(dead) {
                 Some(register) => (register, None),
@@ -308,9 +309,9 @@ pub fn relocate(
     relocate_apart(code, from, to, options, &[])
 }
 
-/// [`relocate()`] with room between the instructions: each gap is the offset of an original instruction and this many
-/// bytes, an even number, before the moved one, which are filled with breakpoints. Branches within the code lead to the
-/// start of the gap. `map` has the offsets after the gaps.
+/// [`relocate()`] with room between the instructions. Each gap is the offset of an original instruction and a number of
+/// bytes, an even one; that many bytes of breakpoints come before the moved instruction. Branches within the code lead
+/// to the start of the gap. `map` has the offsets after the gaps.
 ///
 /// # Errors
 /// If the code cannot be moved, or not there.
@@ -381,13 +382,13 @@ struct Writer<'a, 'o> {
 }
 
 impl Writer<'_, '_> {
-    /// Bytes of room before a piece.
+    /// Bytes of the gap before a piece.
     fn gap(&self, piece: &Piece) -> usize {
         let gap = self.gaps.iter().find(|(offset, _)| *offset == piece.old);
         gap.map_or(0, |(_, len)| *len)
     }
 
-    /// Where a branch leads, and how far that may be. What is within stays within.
+    /// Where a branch leads, and how far away that can be. Branches within the code stay within it.
     fn target(
         &self,
         piece: &Piece,
@@ -408,7 +409,7 @@ impl Writer<'_, '_> {
         Ok((self.to.wrapping_add(new as u64), Reach::Jump))
     }
 
-    /// A jump to there, or to the piece's pad.
+    /// Jumps to an address, or to the piece's pad.
     fn leave(&mut self, piece: &Piece, to: u64, reach: Reach) -> Result<(), OutOfRange> {
         let register = piece.register;
         match piece.pad {
@@ -450,7 +451,7 @@ impl Writer<'_, '_> {
                         .and_then(|()| self.leave(piece, to, jump_reach))
                 }
             }
-            // Where it leads is known by an instruction before it.
+            // An instruction before it determines the target.
             Form::IndirectCall if piece.pad.is_some() => self
                 .out
                 .address(link, insn.end(), reach)
@@ -474,7 +475,7 @@ impl Writer<'_, '_> {
             self.out.word(b(funct3(insn.word), rs1, rs2, distance));
             return Ok(());
         }
-        // Over the jump, if the opposite holds.
+        // The opposite branch skips the jump.
         let over = BRANCH + reach.jump_len() + piece.pad.map_or(0, |_| KEEP as usize);
         self.out
             .word(b(funct3(insn.word) ^ 1, rs1, rs2, over as i64));

@@ -9,11 +9,11 @@ use super::decode::kept::{Decode, Fresh};
 use super::decode::operand::{imm_b, imm_i, imm_j, imm_u};
 use super::regs::{GP, SP, ZERO, is_link};
 
-/// The number of the register that most functions use as their frame pointer, if they have one.
+/// The number of the register that most functions use as frame pointer, if they have one.
 const FRAME: u8 = 8;
-/// Registers that calls leave as they are: stack, global and thread pointer, and those that functions save.
+/// Registers that calls preserve: stack, global and thread pointer, and the callee-saved ones.
 const KEPT: u32 = 0x0FFC_031C;
-/// The registers by which entries of the PLT jump: where to, and the link.
+/// The registers that PLT entries use: for the target, and as link.
 const PLT: u8 = 28;
 const PLT_LINK: u8 = 6;
 
@@ -38,7 +38,7 @@ impl Insn {
         }
     }
 
-    /// The register in which a jump keeps the address after it.
+    /// The register in which a jump puts the return address.
     #[must_use]
     pub fn link(&self) -> Option<u8> {
         let jumps = matches!(self.kind, Kind::Jal | Kind::Jalr);
@@ -51,14 +51,14 @@ impl Insn {
         self.word == NOP
     }
 
-    /// Whether it does nothing, but may tell the processor something: what it computes goes to the register that is
-    /// always zero, or it orders nothing, or it is a form of 16 bits that changes nothing. A `nop` is none.
+    /// Whether it does nothing but may give the processor a hint: it writes to the zero register, or it orders nothing,
+    /// or it is a 16-bit form that changes nothing. A `nop` is not such an instruction.
     #[must_use]
     pub fn is_hint(&self) -> bool {
         let word = self.word;
         match self.kind {
             Kind::Auipc => self.rd() == ZERO,
-            // The base instructions: those that extensions add are not promised to stay without effect.
+            // Only base instructions: extensions do not promise that theirs remain without effect.
             Kind::Plain => match word & 0x7F {
                 0x13 | 0x1B => {
                     self.rd() == ZERO && word != NOP && self.is_base() || self.adds_nothing()
@@ -67,13 +67,13 @@ impl Insn {
                 0x37 => self.rd() == ZERO,
                 _ => false,
             },
-            // Nothing before, or nothing after.
+            // The set of accesses before or after the fence is empty.
             Kind::Fence => word >> 28 == 0 && (word >> 24 & 15 == 0 || word >> 20 & 15 == 0),
             _ => false,
         }
     }
 
-    /// Forms of 16 bits that add or shift by zero.
+    /// Whether it is a 16-bit form that adds or shifts by zero.
     fn adds_nothing(&self) -> bool {
         let shifts = matches!(self.word >> 12 & 7, 1 | 5);
         self.len == 2
@@ -84,7 +84,7 @@ impl Insn {
                 || self.word >> 12 & 7 == 0 && self.word >> 20 == 0)
     }
 
-    /// Whether it is one of the base instructions, as the upper bits tell.
+    /// Whether the upper bits show that it is a base instruction.
     fn is_base(&self) -> bool {
         let word = self.word;
         let (function, upper) = (word >> 12 & 7, word >> 26);
@@ -105,17 +105,17 @@ impl Insn {
 /// `nop`.
 const NOP: u32 = 0x13;
 
-/// One instruction of code that is gone through.
+/// One instruction of the code.
 #[derive(Debug, Clone, Copy)]
 pub struct Scanned {
     /// The instruction.
     pub insn: Insn,
-    /// What it does with control. A jump through a register that the instruction just before has computed by `auipc` is
-    /// one to that address.
+    /// What it does with control. A jump through a register that the preceding instruction has set by `auipc` counts as
+    /// a jump to that address.
     pub flow: Flow,
     /// The address it holds.
     pub reference: Reference,
-    /// It does nothing: padding. Zeros are, too, where nothing leads to them.
+    /// It does nothing: padding. So are zeros, if nothing leads to them.
     pub padding: bool,
     /// The place on the stack that it uses, or whose address it computes.
     pub slot: Slot,
@@ -129,15 +129,15 @@ pub struct Scanned {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
-    /// By `auipc`: an address.
+    /// Set by `auipc`: an address.
     Address(u64),
-    /// By `lui`: perhaps an address.
+    /// Set by `lui`: perhaps an address.
     Constant(u64),
 }
 
 /// What is known of all registers.
 struct Values {
-    /// Those that have an address, and those that have a constant, as bits.
+    /// The registers that hold an address, and those that hold a constant, as bits.
     addresses: u32,
     constants: u32,
     of: [u64; 32],
@@ -177,7 +177,7 @@ impl Values {
         self.of[usize::from(register & 31)] = value;
     }
 
-    /// Nothing is known but of these any more.
+    /// Forgets all registers but these.
     #[inline]
     fn keep(&mut self, registers: u32) {
         self.addresses &= registers;
@@ -185,7 +185,8 @@ impl Values {
     }
 }
 
-/// Goes through code, instruction by instruction; after bytes that are none it goes on by the length that they tell.
+/// Iterates over code, instruction by instruction. After bytes that are not an instruction it goes on by the length
+/// that they indicate.
 pub struct Sweep<'a, D = Fresh> {
     code: &'a [u8],
     decode: D,
@@ -193,7 +194,7 @@ pub struct Sweep<'a, D = Fresh> {
     known: Values,
     /// What the global pointer holds.
     globals: Option<u64>,
-    /// The register that the last instruction has computed by `auipc`.
+    /// The register that the last instruction has set by `auipc`.
     pair: Option<u8>,
 }
 
@@ -204,7 +205,7 @@ impl<'a> Sweep<'a> {
         Self::by(Fresh, code, addr, None)
     }
 
-    /// Starts where the global pointer is known, which is the same in all code of an executable.
+    /// Starts at the first byte of `code` with a known global pointer, which is the same in all code of an executable.
     #[must_use]
     pub fn with_globals(code: &'a [u8], addr: u64, globals: Option<u64>) -> Self {
         Self::by(Fresh, code, addr, globals)
@@ -212,7 +213,7 @@ impl<'a> Sweep<'a> {
 }
 
 impl<'a, D> Sweep<'a, D> {
-    /// The same, and says how to decode.
+    /// The same, with a way to decode.
     pub(crate) fn by(decode: D, code: &'a [u8], addr: u64, globals: Option<u64>) -> Self {
         Self {
             code,
@@ -224,7 +225,7 @@ impl<'a, D> Sweep<'a, D> {
         }
     }
 
-    /// What `distance` from a register is.
+    /// The value at `distance` from a register's value.
     #[inline]
     fn value(&self, register: u8, distance: i64) -> Known {
         match self.known.get(register) {
@@ -238,7 +239,7 @@ impl<'a, D> Sweep<'a, D> {
         }
     }
 
-    /// What an instruction computes, as far as that is known.
+    /// What an instruction computes, as far as it is known.
     #[inline]
     fn result(&self, insn: &Insn) -> Known {
         let word = insn.word;
@@ -337,7 +338,8 @@ fn slot(insn: &Insn, place: Option<(u8, i64)>) -> Slot {
     }
 }
 
-/// The entries in a PLT, which jump to the address in a slot: address, slot, length of those instructions.
+/// The entries in a PLT, which jump to the address in a slot: the entry's address, the slot, and the length of the
+/// jump.
 pub fn got_jumps(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)> {
     let mut start = addr;
     let mut slot = None;
@@ -356,7 +358,7 @@ pub fn got_jumps(bytes: &[u8], addr: u64) -> impl Iterator<Item = (u64, u64, u8)
     })
 }
 
-/// What the global pointer holds, by the instructions that set it, if code of a section does: `auipc gp; addi gp, gp`.
+/// What the global pointer holds, if this code sets it: `auipc gp; addi gp, gp`.
 #[must_use]
 pub fn globals(code: &[u8], addr: u64) -> Option<u64> {
     const UPPER: u32 = (GP as u32) << 7 | 0x17;
@@ -377,7 +379,7 @@ pub fn globals(code: &[u8], addr: u64) -> Option<u64> {
         })
 }
 
-/// Fills `len` bytes, an even number, with as few `nop`s as there can be.
+/// Fills `len` bytes, an even number, with as few `nop`s as possible.
 pub fn nops(len: usize) -> impl Iterator<Item = u8> {
     const SHORT: [u8; 2] = [0x01, 0];
     const LONG: [u8; 4] = [0x13, 0, 0, 0];

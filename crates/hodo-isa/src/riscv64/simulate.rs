@@ -1,15 +1,15 @@
-//! Executes instructions on saved registers: those that use their own address. They are prepared once, so executing one
-//! needs no decoder, none of our memory and no lock. None of them accesses memory, so none faults.
+//! Executes instructions on saved registers: those that use their own address and no memory, so none faults. They are
+//! prepared once, so executing one needs no decoder, none of our memory and no lock.
 
 use super::decode::Insn;
 use super::decode::Kind;
 use super::decode::operand::{funct3, imm_b, imm_i, imm_j, imm_u};
 use super::regs::ZERO;
 
-/// What a thread has in its registers.
+/// A thread's registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// General registers by their numbers. The first is always taken for zero.
+    /// General registers by their numbers. The first always counts as zero.
     pub x: [u64; 32],
     /// Address of the next instruction.
     pub pc: u64,
@@ -28,7 +28,7 @@ fn set(x: &mut [u64; 32], register: u8, value: u64) {
     }
 }
 
-/// What two registers must be to each other.
+/// How two registers must compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Equal,
@@ -40,7 +40,7 @@ enum Condition {
 }
 
 impl Condition {
-    /// By the three bits of a branch.
+    /// The comparison for the three bits of a branch.
     fn new(bits: u32) -> Option<Self> {
         Some(match bits {
             0 => Self::Equal,
@@ -97,8 +97,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Makes ready the instruction at the start of `code`, whose address is `addr`; nothing if it is none that can be
-    /// simulated.
+    /// Prepares the instruction at the start of `code`, whose address is `addr`; `None` if it cannot be simulated.
     #[must_use]
     pub fn new(code: &[u8], addr: u64) -> Option<Self> {
         let insn = Insn::new(code, addr);
@@ -132,19 +131,19 @@ impl Simulation {
         Some(Self { action, next })
     }
 
-    /// Whether control may go on elsewhere than at the next instruction.
+    /// Whether control may go elsewhere than to the next instruction.
     #[must_use]
     pub fn branches(&self) -> bool {
         !matches!(self.action, Action::Nothing | Action::Set { .. })
     }
 
-    /// Does it: changes registers, and `pc` becomes the address of the next instruction.
+    /// Executes it: changes registers, and sets `pc` to the address of the next instruction.
     pub fn run(&self, state: &mut State) {
         state.pc = self.run_on(&mut state.x);
     }
 
-    /// Does it on general registers by their numbers; the first may be anything and stays. Returns the address of the
-    /// next instruction. No memory is copied.
+    /// Executes it on general registers by their numbers; the first may hold anything and is not changed. Returns the
+    /// address of the next instruction. Copies no memory.
     #[must_use]
     pub fn run_on(&self, x: &mut [u64; 32]) -> u64 {
         let mut next = self.next;

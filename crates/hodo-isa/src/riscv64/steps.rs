@@ -13,31 +13,28 @@ use crate::linked;
 pub use crate::linked::Part;
 use crate::sequences;
 
-/// The general registers that are never free, whatever the code does with them: zero, the stack pointer, on which
-/// signals build their frames, and the pointers of globals and of the thread, which their handlers use.
+/// The general registers that are never free, whatever the code does with them: zero; the stack pointer, below which
+/// the kernel builds signal frames; and the global and thread pointers, which signal handlers use.
 pub const FIXED: u32 = 1 | 1 << SP | 1 << GP | 1 << TP;
 
-/// Why an instruction is not executed elsewhere than in its place.
+/// Why an instruction must not run elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Immovable {
-    /// No instruction.
+    /// Not an instruction.
     Invalid,
-    /// It is there to fault, or faults in programs.
+    /// It is there to fault, or it faults in programs.
     Faults,
-    /// `ebreak`: who waits for it knows its address.
+    /// `ebreak`: whoever handles it knows its address.
     Breakpoint,
-    /// `ecall`: the kernel, signal handlers and children see the address. It can be moved by those who take care of
-    /// that.
+    /// `ecall`: the kernel, signal handlers and children see its address. Code that takes care of that may move it.
     SystemCall,
-    /// `fence.i`: it goes with changes of code, of which copies would not know.
+    /// `fence.i`: it deals with changed code, and would not know about copies.
     CodeChanges,
-    /// It accesses a control and status register that may not be accessible, or whose accesses have effects of their
-    /// own.
+    /// It accesses a control and status register that may not be accessible, or whose accesses have side effects.
     Register,
     /// It waits.
     Waits,
-    /// It is or may be executed between an `lr` and its `sc`, where other accesses and jumps to elsewhere make the `sc`
-    /// fail.
+    /// It is or may be between an `lr` and its `sc`, where other accesses and jumps to elsewhere make the `sc` fail.
     Reserved,
 }
 
@@ -63,8 +60,8 @@ impl core::error::Error for Immovable {}
 /// One instruction.
 pub type Step = linked::Step<Immovable>;
 
-/// The instructions of code at this address, in a row. What is in a sequence of `lr` and `sc` is found by the control
-/// flow within: so this should be whole functions at least.
+/// The instructions of the code at this address, in order. Sequences of `lr` and `sc` are found by control flow within
+/// the code, which should therefore be whole functions at least.
 #[must_use]
 pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = Sweep::new(code, addr).map(|insn| alone(&insn)).collect();
@@ -72,7 +69,7 @@ pub fn steps(code: &[u8], addr: u64) -> Vec<Step> {
     steps
 }
 
-/// An instruction as it is by itself.
+/// An instruction judged by itself.
 #[inline]
 pub(super) fn alone(scanned: &Scanned) -> Step {
     let insn = &scanned.insn;
@@ -99,7 +96,7 @@ fn part_alone(insn: &Insn) -> Part {
     }
 }
 
-/// Why an instruction is not executed elsewhere, as far as it tells alone; nothing if it may be.
+/// Why an instruction must not run elsewhere, judged by itself; `None` if it may.
 #[must_use]
 #[inline]
 pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
@@ -116,19 +113,19 @@ pub fn immovable_alone(insn: &Insn) -> Option<Immovable> {
     })
 }
 
-/// Whether a control register can be accessed anywhere: those of floating point and vectors, and the time.
+/// Whether a control register is accessible everywhere: those of floating point and vectors, and the time.
 fn is_harmless(insn: &Insn) -> bool {
     /// The time, and the bytes of a vector register: read only.
     const CONSTANT: [u16; 2] = [0xC01, 0xC22];
     let known = state::OTHER & (insn.reads().state | insn.writes().state) == 0;
     let number = insn.csr().unwrap_or_default();
-    // The number says by its highest bits that a register is read only: a write is there to fault.
+    // The highest bits of the number mark a register as read-only: a write is there to fault.
     let writable = number >> 10 != 3;
     (known || CONSTANT.contains(&number)) && (writable || !insn.writes_csr())
 }
 
-/// What an instruction of this kind that reads these registers reads for this purpose: who handles a breakpoint may see
-/// all, the kernel the arguments.
+/// The registers that count as read by an instruction of this kind that reads `reads`: a breakpoint's handler may look
+/// at all, the kernel at the arguments.
 #[inline]
 pub(super) fn used(kind: Kind, reads: u32) -> u32 {
     match kind {

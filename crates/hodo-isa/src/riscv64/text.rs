@@ -1,4 +1,4 @@
-//! Instructions as text, as the assembler takes them without aliases.
+//! Instructions as text, in the assembler's syntax without aliases.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -90,7 +90,7 @@ fn push_access_name(text: &mut String, insn: &Insn) {
     };
 }
 
-/// Writes an operand; says whether there is anything to write.
+/// Appends an operand. Returns whether there was anything to append.
 fn push_operand(text: &mut String, insn: &Insn, operand: Operand) -> bool {
     let word = insn.word;
     let x = |number: u8| NAMES[usize::from(number)];
@@ -156,7 +156,7 @@ fn push_order(text: &mut String, bits: u32) -> bool {
     true
 }
 
-/// A type of vectors: width of elements, registers of a group, what happens to the rest.
+/// Appends a vector type: width of elements, registers in a group, and what happens to the other elements.
 fn push_type(text: &mut String, bits: u32) -> bool {
     let (group, width) = (bits & 7, bits >> 3 & 7);
     let _ = if bits >> 8 != 0 || width > 3 || group == 4 {

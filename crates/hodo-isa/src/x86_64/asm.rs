@@ -1,8 +1,8 @@
 //! The assembler: the instructions that we emit, by their names, into a buffer.
 //!
-//! A method's name is the mnemonic and what its operands are: `r` a register, `m` memory, `i` a number of four bytes
-//! (of one where the instruction works on bytes), `i8` a number of one byte that is extended with its sign. The
-//! destination comes first. There is a method for each instruction that we emit, and no other.
+//! A method's name is the mnemonic, followed by the operands: `r` a register, `m` memory, `i` a number of four bytes
+//! (one byte if the instruction works on bytes), `i8` a sign-extended number of one byte. The destination comes first.
+//! There is a method for each instruction that we emit, and for no other.
 
 mod encode;
 mod operand;
@@ -33,10 +33,10 @@ pub fn fill(bytes: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// `jmp to`, at an address within 2 GiB of it.
+/// `jmp to`, placed at an address within 2 GiB of it.
 ///
 /// # Errors
-/// If that is farther away.
+/// If `to` is farther away.
 pub fn jump(from: u64, to: u64) -> Result<[u8; 5], OutOfRange> {
     let mut bytes = Vec::with_capacity(5);
     let mut code = Code::new(&mut bytes, from);
@@ -54,11 +54,11 @@ pub struct Code<'a> {
     /// Address of `bytes[0]`.
     base: u64,
     labels: Labels<Field>,
-    /// Fields that depend on where the code is and for whom, if somebody wants to know them.
+    /// Fields that depend on where the code is and whom it serves, if the caller asked for them.
     marks: Option<Vec<Mark>>,
 }
 
-/// The last bytes of an instruction, which have the distance from their end to a label.
+/// The last bytes of an instruction, which hold the distance from their end to a label.
 #[derive(Debug, Clone, Copy)]
 enum Field {
     /// One byte.
@@ -83,7 +83,7 @@ impl Reference for Field {
         JumpForm::plain(len, end - len, end - 1 + len)
     }
 
-    /// The opcode is another.
+    /// A longer form has another opcode.
     fn longer(self) -> Option<Self> {
         None
     }
@@ -105,11 +105,11 @@ impl Reference for Field {
 pub struct Mark {
     /// Its offset in the buffer.
     pub at: usize,
-    /// What it has.
+    /// What it holds.
     pub value: Marked,
 }
 
-/// What a field of four bytes has.
+/// What a four-byte field holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
     /// The distance to an address.
@@ -120,10 +120,10 @@ pub enum Marked {
     Number(u32),
 }
 
-/// What an instruction that ends at `next` has as the distance to `target`.
+/// The distance to `target` as an instruction that ends at `next` holds it.
 ///
 /// # Panics
-/// If that is more than 2 GiB away.
+/// If `target` is more than 2 GiB away.
 #[must_use]
 pub fn distance(next: u64, target: u64) -> u32 {
     let distance = target.wrapping_sub(next).cast_signed();
@@ -150,7 +150,7 @@ impl<'a> Code<'a> {
 
     /// Offset of the next byte in the buffer.
     ///
-    /// # Panics
+    /// If the buffer holds 4 GiB or more.
     /// If the buffer has 4 GiB.
     #[must_use]
     pub fn offset(&self) -> u32 {
@@ -163,10 +163,11 @@ impl<'a> Code<'a> {
         &self.bytes[offset as usize..]
     }
 
-    /// Whether the distance from the end of the next instruction, which has `len` bytes, to an address has four bytes.
+    /// Checks that the distance from the end of the next instruction, which has `len` bytes, to an address fits four
+    /// bytes.
     ///
     /// # Errors
-    /// If it has more.
+    /// If it does not.
     pub fn reach(&self, len: u64, to: u64) -> Result<(), OutOfRange> {
         let distance = to.wrapping_sub(self.here().wrapping_add(len)).cast_signed();
         i32::try_from(distance).map(drop).map_err(|_| OutOfRange)
@@ -201,7 +202,7 @@ impl<'a> Code<'a> {
         label
     }
 
-    /// Makes a label that of what comes next.
+    /// Binds a label to what comes next.
     ///
     /// # Panics
     /// If something that refers to it does not reach it.
@@ -215,18 +216,18 @@ impl<'a> Code<'a> {
         self.base + self.labels.at(label) as u64
     }
 
-    /// Whether all labels are bound that something refers to.
+    /// Whether every label that is referred to is bound.
     #[must_use]
     pub fn all_bound(&self) -> bool {
         self.labels.all_bound()
     }
 
-    /// From now on, keeps in mind the fields that depend on where the code is and for whom.
+    /// From now on, records the fields that depend on where the code is and whom it serves.
     pub fn keep_marks(&mut self) {
         self.marks = Some(Vec::new());
     }
 
-    /// The fields that were kept in mind. All labels must be bound.
+    /// The fields that were recorded. All labels must be bound.
     pub fn take_marks(&mut self) -> Vec<Mark> {
         let mut marks = self.marks.take().unwrap_or_default();
         for mark in &mut marks {
@@ -245,7 +246,7 @@ impl<'a> Code<'a> {
         self.labels.refer(self.bytes, field, label);
     }
 
-    /// The field of four bytes that comes next has this.
+    /// Records what the next four-byte field holds.
     fn mark(&mut self, value: Marked) {
         let at = self.bytes.len();
         if let Some(marks) = &mut self.marks {
@@ -253,7 +254,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Writes a field of four bytes anew.
+    /// Overwrites a four-byte field.
     pub fn set(&mut self, at: usize, value: u32) {
         self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }

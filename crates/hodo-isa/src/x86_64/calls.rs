@@ -1,4 +1,4 @@
-//! Calls, jumps and short functions that are known by their bytes.
+//! Recognizes calls, jumps and short functions by their bytes.
 
 use super::steps::Steps;
 pub use crate::calls::Called;
@@ -38,13 +38,13 @@ pub fn call_target(at: u64, code: &[u8]) -> Option<u64> {
     by_distance(CALL, at, code)
 }
 
-/// What a call calls that ends at `at` with these bytes.
+/// What the call that ends at `at` with these bytes calls.
 #[must_use]
 pub fn called_by(before: [u8; 8], at: u64) -> Called {
     if let Some(target) = call_target(at.wrapping_sub(5), &before[3..]) {
         return Called::This(target);
     }
-    // Two bytes, and those of an operand in memory.
+    // Two bytes, plus those of a memory operand.
     let mut pairs = before.windows(2);
     match pairs.any(|code| code[0] == INDIRECT && code[1] >> 3 & 7 == 2) {
         true => Called::Something,
@@ -52,7 +52,7 @@ pub fn called_by(before: [u8; 8], at: u64) -> Called {
     }
 }
 
-/// Whether a call of a hook ends with these bytes: it is direct, or `call [rsp + disp8]`.
+/// Whether these bytes end with a call of a hook: a direct call, or `call [rsp + disp8]`.
 #[must_use]
 pub fn is_call_of_hook(before: [u8; 5]) -> bool {
     before[0] == CALL || before[1..4] == [INDIRECT, 0x54, 0x24]
@@ -61,7 +61,7 @@ pub fn is_call_of_hook(before: [u8; 5]) -> bool {
 /// Whether [`leaving_jump`] finds jumps.
 pub const FINDS_LEAVING_JUMPS: bool = true;
 
-/// The first long jump of a function, which begins at `at`, to another one: where it is, and where it leads.
+/// The first long jump to another function in the function at `at`: its address and its target.
 #[must_use]
 pub fn leaving_jump(at: u64, code: &[u8]) -> Option<(u64, u64)> {
     let function = at..at + code.len() as u64;
@@ -73,10 +73,11 @@ pub fn leaving_jump(at: u64, code: &[u8]) -> Option<(u64, u64)> {
     })
 }
 
-/// Whether a function at `at` with these bytes only returns, with padding after it as far as a long jump goes.
+/// Whether a function at `at` with these bytes does nothing but return, and is followed by enough padding for a long
+/// jump.
 #[must_use]
 pub fn only_returns(at: u64, code: [u8; 5]) -> bool {
-    /// Bytes of the longer nops, and what stands for single ones.
+    /// The bytes that occur in longer nops, and single-byte padding.
     const PADDING: [u8; 11] = [
         0x66, 0x2E, 0x0F, 0x1F, 0x84, 0x80, 0x40, 0x44, 0x00, 0x90, 0xCC,
     ];

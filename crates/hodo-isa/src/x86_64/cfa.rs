@@ -1,7 +1,7 @@
-//! Follows a function's frame, instruction by instruction, along straight code.
+//! Follows a function's frame, instruction by instruction, along straight-line code.
 //!
-//! Starts where the return address is on top of the stack and follows what moves the stack pointer or saves registers
-//! that belong to the caller. What it cannot follow it calls unknown.
+//! It starts where the return address is on top of the stack, and follows the instructions that move the stack pointer
+//! or save callee-saved registers. Where it loses track, the rule is *unknown*.
 
 use crate::cfa::SAVED;
 pub use crate::cfa::{Row, Rule};
@@ -11,21 +11,22 @@ use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 /// The column of the stack pointer in frame tables.
 pub const RSP: u8 = 7;
 
-/// The caller's registers, by column in frame tables: rbx, rbp, r12…r15.
+/// The callee-saved registers, by column in frame tables: rbx, rbp, r12…r15.
 pub const CALLEE_SAVED: [u8; 6] = [3, 6, 12, 13, 14, 15];
 
-/// Where things are before an instruction. CFA: the address above the return address.
+/// Where things are before an instruction runs. The CFA is the address above the return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// CFA minus the stack pointer.
     rsp: Option<i32>,
-    /// A register that holds the frame, too, and CFA minus its value.
+    /// Another register that holds an address of the frame, and CFA minus its value.
     copy: Option<(Register, i32)>,
-    /// Where the registers of [`CALLEE_SAVED`] are: this many words below the CFA; 0 for those that keep their values.
+    /// Where the registers of [`CALLEE_SAVED`] are saved: this many words below the CFA; 0 for those that still have
+    /// their values.
     saved: [u16; SAVED],
 }
 
-/// This many bytes of the stack are in use below the return address.
+/// With this many bytes of stack in use below the return address.
 #[must_use]
 pub const fn pushed(bytes: i32) -> Rule {
     Rule::Frame {
@@ -35,15 +36,16 @@ pub const fn pushed(bytes: i32) -> Rule {
     }
 }
 
-/// What a step does with control.
+/// Where control goes after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The next instruction follows; with the index of another step that may follow, too.
+    /// To the next step, and perhaps also to the step with this index.
     Next(Option<usize>),
-    /// It does not; perhaps this step does.
+    /// Not to the next step; perhaps to this one.
     Stop(Option<usize>),
-    /// A return address is pushed, then a jump leaves the code. Until the offset `read` from its start, if it is not 0,
-    /// an instruction pushes what the next one pops; the return address is on the stack from `pushed` on.
+    /// A return address is pushed, then a jump leaves the code. If `read` is not 0, the instruction that ends at this
+    /// offset from the step's start pushes something that the next one pops. The return address is on the stack from
+    /// `pushed` on.
     Call {
         /// The end of the instruction that pushes the call's target, or 0.
         read: u8,
@@ -61,7 +63,7 @@ pub struct Step<'a> {
     pub at: u32,
     /// What it is.
     pub instruction: &'a Instruction,
-    /// What comes next.
+    /// Where control goes after it.
     pub then: Then,
 }
 
@@ -141,7 +143,7 @@ impl State {
         self.shift(8);
         match self.rsp {
             Some(rsp) => self.save(register, rsp),
-            // The register will have another value, and nobody can tell where this one is.
+            // The register will change, and it is not known where it was saved.
             None if callee_saved(register).is_some() => self.lost(),
             None => {}
         }
@@ -165,7 +167,7 @@ impl State {
         self.copy = self.copy.filter(|&(copy, _)| copy != register);
     }
 
-    /// CFA minus the address of a memory operand, if that can be told.
+    /// CFA minus the address of a memory operand, if that is known.
     fn address(&self, instruction: &Instruction) -> Option<i32> {
         if instruction.memory_index() != Register::None
             || instruction.segment_prefix() != Register::None
@@ -180,7 +182,7 @@ impl State {
         base.checked_sub(displacement)
     }
 
-    /// What an instruction does to this.
+    /// Updates the state for an instruction.
     pub fn step(&mut self, instruction: &Instruction) {
         let op0 = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register)
             .then(|| instruction.op0_register());
@@ -253,7 +255,7 @@ impl State {
         ) {
             return self.lost();
         }
-        // Those that write their second operand, too.
+        // Instructions that write their second operand, too.
         let both = matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd);
         for index in 0..instruction.op_count().min(if both { 2 } else { 1 }) {
             if instruction.op_kind(index) == OpKind::Register {
@@ -267,8 +269,8 @@ impl State {
     }
 }
 
-/// The rows of these steps and of what stands after them, at the offset `end`; `entries` are the steps that are entered
-/// from outside, with their states. What is reached in no way that can be seen is unknown.
+/// The rows of these steps and of what comes after them, at the offset `end`. `entries` are the steps that are entered
+/// from outside, with their states. Code that no visible path reaches has the rule *unknown*.
 #[must_use]
 pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> Vec<Row> {
     let mut rows = Vec::with_capacity(steps.len() + 1);
@@ -282,7 +284,7 @@ pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> Vec<Row
             Then::Call { .. } => index != last,
         });
     if let ([(0, entry)], false) = (entries, inside) {
-        // Straight code, as nearly always.
+        // Straight-line code: nearly always.
         let mut state = *entry;
         for step in steps {
             add_rows(&mut rows, step, &mut state);
@@ -299,7 +301,7 @@ pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> Vec<Row
     for &(index, state) in entries {
         states[index] = Some(state);
     }
-    // What a step does to those after it does not change.
+    // The effect of a step on later ones does not change.
     let mut open: Vec<usize> = (0..steps.len()).collect();
     loop {
         let mut changed = false;
@@ -370,7 +372,8 @@ fn add_rows(rows: &mut Vec<Row>, step: &Step<'_>, state: &mut State) {
     }
 }
 
-/// The rows of code at an address, none of which is left but by returns and jumps; calls come back. `entries`: offsets.
+/// The rows of code at an address that control leaves only by returns and jumps; calls come back. `entries` are
+/// offsets.
 #[must_use]
 pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row> {
     let mut decoder = iced_x86::Decoder::with_ip(64, code, address, iced_x86::DecoderOptions::NONE);
@@ -378,7 +381,7 @@ pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row
     while decoder.can_decode() {
         let at = decoder.position();
         let instruction = decoder.decode();
-        // What fills the room before an entry is no code.
+        // The padding before an entry is not code.
         let inside = at + 1..at + instruction.len();
         match entries
             .iter()
@@ -412,7 +415,7 @@ pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row
             }
         })
         .collect();
-    // Functions within are called, or their addresses are formed.
+    // The addresses of such functions are called or formed in the code.
     let functions = instructions.iter().filter_map(|instruction| {
         let at = match instruction.mnemonic() {
             Mnemonic::Call => instruction.near_branch_target(),

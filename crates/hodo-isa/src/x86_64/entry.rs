@@ -1,4 +1,4 @@
-//! What a function does with its return address, judged by its first straight line of code.
+//! What a function does with its return address, judged by the straight-line code at its entry.
 
 use core::ops::ControlFlow;
 
@@ -18,10 +18,10 @@ const STATUS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// Looks at no more instructions than this.
+/// Looks at this many instructions at most.
 const LIMIT: usize = 64;
 
-/// Follows the straight line of code from the entry of a function, to the first jump or return.
+/// Follows the straight-line code from the entry of a function to the first jump or return.
 #[must_use]
 pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
     let mut walk = Walk::default();
@@ -39,14 +39,14 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
     walk.facts
 }
 
-/// What is known on the way.
+/// What is known along the way.
 #[derive(Default)]
 struct Walk {
     facts: EntryFacts,
     /// Bytes between the stack pointer and the return address.
     depth: i64,
     pushed_frame: bool,
-    /// A register that holds the stack pointer as it was at a depth.
+    /// A register that holds the stack pointer as it was at this depth.
     copy: Option<(Register, i64)>,
     branched: bool,
     flags_known: bool,
@@ -54,7 +54,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Goes over one instruction; it breaks where nothing is known of what follows.
+    /// Goes over one instruction; breaks if nothing is known of what follows.
     fn step(&mut self, raw: &Instruction) -> ControlFlow<()> {
         self.look(raw);
         match raw.flow_control() {
@@ -81,10 +81,10 @@ impl Walk {
         ControlFlow::Continue(())
     }
 
-    /// What an instruction does with flags, the return address and the red zone.
+    /// How an instruction uses flags, the return address and the red zone.
     fn look(&mut self, raw: &Instruction) {
         if !self.flags_known {
-            // A system call only copies them to a register.
+            // A system call only copies the flags to a register.
             let used = raw.code() != Code::Syscall && raw.rflags_read() & STATUS != 0;
             self.facts.reads_flags |= used;
             self.flags_known = self.branched || raw.rflags_modified() & STATUS != 0;
@@ -106,7 +106,7 @@ impl Walk {
         }
     }
 
-    /// What an instruction does to the stack pointer and the frame pointer.
+    /// How an instruction changes the stack pointer and the frame pointer.
     fn move_stack(&mut self, raw: &Instruction) -> ControlFlow<()> {
         if matches!(raw.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64) && self.copies(raw)? {
             return ControlFlow::Continue(());
@@ -139,7 +139,7 @@ impl Walk {
                 }
                 self.depth -= raw.memory_displacement64() as i64;
             }
-            // Anything else that moves the stack pointer ends what we know.
+            // We lose track if anything else moves the stack pointer.
             _ if overwritten(raw) == Some(Register::RSP)
                 && !matches!(raw.mnemonic(), Mnemonic::Cmp | Mnemonic::Test) =>
             {
@@ -162,7 +162,7 @@ impl Walk {
         ControlFlow::Continue(())
     }
 
-    /// Whether a move copies the stack pointer to a register, or back from there.
+    /// Whether a move copies the stack pointer to a register, or back from it.
     fn copies(&mut self, raw: &Instruction) -> ControlFlow<(), bool> {
         let (to, from) = (raw.op0_register(), raw.op1_register());
         if to == Register::RBP && from == Register::RSP {
@@ -170,7 +170,7 @@ impl Walk {
             return ControlFlow::Continue(true);
         }
         let registers = raw.op0_kind() == OpKind::Register && raw.op1_kind() == OpKind::Register;
-        // A copy of the stack pointer, to come back to.
+        // A copy of the stack pointer, to restore it later.
         if registers && from == Register::RSP {
             self.copy = Some((to, self.depth));
             return ControlFlow::Continue(true);
@@ -185,7 +185,7 @@ impl Walk {
             self.depth = depth;
             return ControlFlow::Continue(true);
         }
-        // Another stack: whatever is called here does not return where it came from.
+        // Another stack: functions that are called from here do not return to the original one.
         if !self.facts.frame_pointer {
             self.facts.moves_return = true;
             return ControlFlow::Break(());
@@ -205,8 +205,8 @@ fn overwritten(raw: &Instruction) -> Option<Register> {
     register.then(|| raw.op0_register().full_register())
 }
 
-/// Whether the return address, which the instruction at `read` loads, goes nowhere but to calls that are dropped.
-/// `code` is the function's, from `addr` on.
+/// Whether the return address, which the instruction at `read` loads, is used for nothing but calls that are dropped.
+/// `code` is the function's code from `addr` on.
 #[must_use]
 pub fn is_only_passed_on(
     code: &[u8],
@@ -238,8 +238,8 @@ pub fn is_only_passed_on(
     if first.code() != Code::Mov_r64_rm64 {
         return false;
     }
-    // Registers that hold it. Those that callees keep are taken to hold it to the function's end: blocks are not told
-    // apart.
+    // Registers that hold it. Callee-saved registers count as holding it to the function's end, since we do not tell
+    // blocks apart.
     let mut holders = vec![first.op0_register()];
     for raw in decoder {
         if holders.is_empty() {
@@ -281,7 +281,7 @@ pub fn is_only_passed_on(
         }
         match raw.flow_control() {
             FlowControl::Return if holders.contains(&Register::RAX) => return false,
-            // A jump to another function, perhaps: it gets all registers.
+            // Perhaps a jump to another function, which gets all registers.
             FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
                 let inside = raw.op0_kind() == OpKind::NearBranch64
                     && raw.near_branch64().wrapping_sub(addr) < end;
@@ -299,7 +299,7 @@ pub fn is_only_passed_on(
     true
 }
 
-/// Whether code is a signal handler's return, which unwinders know by these bytes.
+/// Whether code is a signal handler's return, which unwinders recognize by these bytes.
 #[must_use]
 pub fn is_signal_return(code: &[u8]) -> bool {
     // mov rax, 15; syscall, and the same with eax

@@ -1,9 +1,9 @@
 //! Executes instructions on saved registers, one after the other, as the processor would.
 //!
-//! It knows the instructions that hodo itself emits: general registers, flags, the stack, jumps. It refuses what it
-//! does not know (vectors, system calls, access to memory that must be atomic), and has then changed nothing. So a
-//! thread that was stopped in hodo's code can be brought to the end of that code without running. [`super::simulate`]
-//! prepares single instructions for the moment at which they are needed; this one decodes them at that moment.
+//! It knows the instructions that hodo itself emits: general registers, flags, the stack, jumps. It refuses all others
+//! (vectors, system calls, atomic memory accesses), and then changes nothing. So a thread that was stopped in hodo's
+//! code can be brought to the end of that code without running. [`super::simulate`] prepares single instructions in
+//! advance; this one decodes them when they are executed.
 
 mod arithmetic;
 mod operand;
@@ -30,7 +30,7 @@ const LOW: u64 = STATUS & !OVERFLOW;
 /// The longest instruction, in bytes.
 const LONGEST: usize = 15;
 
-/// Registers of a thread. Vector registers are not among them: no instruction that is executed here uses them.
+/// A thread's registers. Vector registers are left out: no instruction that is executed here uses them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// By the processor's numbers: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8…
@@ -57,14 +57,14 @@ pub trait Machine: Memory {
     fn processor(&mut self) -> Option<u64>;
 }
 
-/// Why an instruction was not executed. Nothing has changed then.
+/// Why an instruction was not executed; nothing has changed then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Halt {
-    /// It is none that is known here.
+    /// It is not one of those known here.
     Unknown,
     /// It would fault.
     Fault,
-    /// Too many were executed.
+    /// The limit of instructions was reached.
     Endless,
 }
 
@@ -74,11 +74,11 @@ impl From<Fault> for Halt {
     }
 }
 
-/// Executes instructions until `is_done` says so of the address of the next one. At least one is executed, and at
+/// Executes instructions until `is_done` returns true for the address of the next one. At least one is executed, and at
 /// most `most`.
 ///
 /// # Errors
-/// If an instruction cannot be executed; `state` is then that before it.
+/// If an instruction cannot be executed; `state` is then as it was before that instruction.
 pub fn run(
     state: &mut State,
     machine: &mut impl Machine,
@@ -102,11 +102,11 @@ pub fn step(state: &mut State, machine: &mut impl Machine) -> Result<(), Halt> {
     let mut code = [0; LONGEST];
     let len = machine.code(state.pc, &mut code).min(LONGEST);
     let raw = Decoder::with_ip(64, &code[..len], state.pc, DecoderOptions::NONE).decode();
-    // Repetitions are not known here. What is locked is in memory on which others work meanwhile.
+    // Repetitions are not supported. Locked instructions access memory that other threads use at the same time.
     if raw.is_invalid() || raw.has_rep_prefix() || raw.has_repne_prefix() || raw.has_lock_prefix() {
         return Err(Halt::Unknown);
     }
-    // Whether a branch with a prefix for 16 bits has 16 depends on the processor.
+    // Processors disagree on whether a 16-bit prefix makes a branch 16 bits wide.
     if raw.flow_control() != FlowControl::Next && is_narrow(&code[..raw.len()]) {
         return Err(Halt::Unknown);
     }
@@ -146,10 +146,10 @@ fn is_arithmetic(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// An instruction that is being executed. What it writes to memory comes after all that may fail.
+/// An instruction that is being executed. Memory is written only after everything that may fail.
 struct Execution<'a, M> {
     raw: &'a Instruction,
-    /// As it will be.
+    /// The state after the instruction.
     state: State,
     machine: &'a mut M,
 }
@@ -208,13 +208,13 @@ impl<M: Machine> Execution<'_, M> {
             return Ok(());
         }
         match self.raw.op_count() {
-            // `setcc`; loops have a condition, too.
+            // `setcc`; loops also have a condition.
             1 if !self.raw.is_loopcc() => return self.write(0, holds.into()),
             // `cmovcc`.
             2 => {}
             _ => return Err(Halt::Unknown),
         }
-        // It reads its operand in any case, and makes the upper half of a register of 32 bits zero.
+        // The operand is read in any case, and the upper half of a 32-bit register becomes zero.
         let value = self.read(1)?;
         let value = if holds { value } else { self.read(0)? };
         self.write(0, value)
@@ -236,7 +236,7 @@ impl<M: Machine> Execution<'_, M> {
             }
             Mnemonic::Xchg => {
                 let (a, b) = (self.read(0)?, self.read(1)?);
-                // Access to memory is atomic. Only the thread itself uses what `gs` leads to.
+                // `xchg` with memory is atomic. What `gs` points to is used by the thread alone.
                 if self.raw.op0_kind() == OpKind::Memory
                     && self.raw.memory_segment() != Register::GS
                 {
@@ -282,9 +282,9 @@ impl<M: Machine> Execution<'_, M> {
     }
 
     fn flags(&mut self) -> Result<(), Halt> {
-        /// Those that `pushf` shows as zero: *resume* and *virtual 8086 mode*.
+        /// Flags that `pushf` stores as zero: *resume* and *virtual 8086 mode*.
         const HIDDEN: u64 = 0x3_0000;
-        /// Those that programs can change, without *trap*: status, direction, nested task, alignment, identification.
+        /// Flags that programs can change, except *trap*: status, direction, nested task, alignment, identification.
         const CHANGED: u64 = STATUS | 1 << 10 | 1 << 14 | 1 << 18 | 1 << 21;
         const TRAP: u64 = 1 << 8;
         let flags = self.state.flags;
@@ -324,7 +324,7 @@ impl<M: Machine> Execution<'_, M> {
                 return Ok(());
             }
             Mnemonic::Ret => {
-                // Without an operand, or with the number of bytes to drop; far returns have mnemonics of their own.
+                // With or without the number of bytes to drop; far returns have other mnemonics.
                 if self.raw.stack_pointer_increment() < 8 {
                     return Err(Halt::Unknown);
                 }
@@ -346,14 +346,14 @@ impl<M: Machine> Execution<'_, M> {
         Ok(())
     }
 
-    /// Arithmetic: what it results in, and the flags.
+    /// Executes arithmetic: stores the result and the flags.
     fn computes(&mut self) -> Result<(), Halt> {
         match self.raw.mnemonic() {
             Mnemonic::Xadd => {
                 let width = self.width(0)?;
                 let (a, b) = (self.read(0)?, self.read(1)?);
                 let sum = width.add(a, b, 0);
-                // If both are one register, the sum stays.
+                // If both operands are the same register, the sum stays in it.
                 let memory = self.raw.op0_kind() == OpKind::Memory;
                 if memory {
                     self.write(0, sum.value)?;
@@ -392,7 +392,7 @@ impl<M: Machine> Execution<'_, M> {
             }
             Mnemonic::Bsr | Mnemonic::Bsf => {
                 let value = self.read(1)?;
-                // The processor leaves the register as it is; of its upper half nothing is said.
+                // The processor leaves the register as it is; the manuals do not specify its upper half.
                 if value == 0 {
                     return Err(Halt::Unknown);
                 }
@@ -419,7 +419,7 @@ impl<M: Machine> Execution<'_, M> {
     fn bits(&mut self) -> Result<(), Halt> {
         let width = self.width(0)?;
         let value = self.read(0)?;
-        // A register as the number of a bit leads beyond a word of memory.
+        // A bit number in a register may select a bit beyond the memory operand.
         if self.raw.op0_kind() == OpKind::Memory && self.raw.op1_kind() == OpKind::Register {
             return Err(Halt::Unknown);
         }
@@ -438,7 +438,7 @@ impl<M: Machine> Execution<'_, M> {
         Ok(())
     }
 
-    /// Of instructions with one or two operands, the first of which takes the result.
+    /// The result of an instruction with one or two operands, whose destination is the first.
     fn outcome(&mut self) -> Result<Outcome, Halt> {
         let width = self.width(0)?;
         let a = self.read(0)?;

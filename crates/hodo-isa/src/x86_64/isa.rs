@@ -1,4 +1,4 @@
-//! x86-64 for planners, in the terms of [`code`](crate::code).
+//! x86-64 as planners see it, in the terms of [`code`](crate::code).
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -6,7 +6,8 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 
 use crate::code::Origin;
 
-/// Where a jump leads, by the instructions before it: code and address of each, the jump first, then backwards.
+/// Where a jump gets its target, as far as the instructions before it show. `path` gives code and address of each, the
+/// jump first, then backward.
 #[must_use]
 pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     let decode = |(code, addr)| Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
@@ -15,7 +16,7 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
         return Origin::Computed;
     };
     if last.op0_kind() != OpKind::Register {
-        // Through memory, which holds whole addresses.
+        // A jump through memory, which holds whole addresses.
         return Origin::Loaded;
     }
     let mut search = Search {
@@ -32,36 +33,36 @@ pub fn origin<'c>(path: impl IntoIterator<Item = (&'c [u8], u64)>) -> Origin {
     search.end()
 }
 
-/// What is known on the way backwards.
+/// What is known when following the code backward.
 struct Search {
-    /// The register that is looked for.
+    /// The register whose value is sought.
     register: Register,
-    /// The two that were added: the distance and where it is from.
+    /// The two that were added: the distance and the address that it is relative to.
     sum: Option<[Register; 2]>,
     /// The function's frame is removed before the jump.
     leaves: bool,
-    /// The distance is extended to 64 bits by an instruction of its own, as code has it that is not optimized.
+    /// A separate instruction extends the distance to 64 bits, as in unoptimized code.
     extended: bool,
 }
 
 impl Search {
-    /// What is known where nothing is found.
+    /// The result if nothing more is found.
     fn end(&self) -> Origin {
         match self.sum {
-            // The frame is gone: this is a call at the function's end.
+            // The frame is gone: this is a tail call.
             None if self.leaves => Origin::Loaded,
             None => Origin::Open,
             Some(_) => Origin::Computed,
         }
     }
 
-    /// Goes back over one instruction; it breaks with what is found.
+    /// Goes back over one instruction; breaks with the result.
     fn step(&mut self, raw: &Instruction) -> ControlFlow<Origin> {
         if matches!(
             raw.flow_control(),
             FlowControl::Call | FlowControl::IndirectCall
         ) {
-            // What it returned, or what was kept.
+            // A value that the call returned, or that it preserved.
             self.leaves = true;
             return ControlFlow::Break(self.end());
         }
@@ -91,12 +92,12 @@ impl Search {
         }
     }
 
-    /// What writes one of the two that are added.
+    /// Handles an instruction that writes one of the two that are added.
     fn summand(&self, raw: &Instruction, to: Register, sum: [Register; 2]) -> ControlFlow<Origin> {
         let entry = raw.is_ip_rel_memory_operand() || raw.memory_index_scale() == 4;
         if raw.mnemonic() == Mnemonic::Movsxd && raw.op1_kind() == OpKind::Memory && entry {
             let other = if sum[0] == to { sum[1] } else { sum[0] };
-            // The table's own start may be overwritten by the distance; then it is not what is added.
+            // The distance may overwrite the register with the table's start; then that is not what is added.
             return ControlFlow::Break(match raw.memory_base() {
                 base if base == other && base != to => Origin::Table,
                 _ => Origin::Distances,
@@ -109,14 +110,14 @@ impl Search {
         if loads {
             return ControlFlow::Break(Origin::Table);
         }
-        // Where the distance is from may be formed between the two.
+        // The address that the distance is relative to may be formed between the two.
         match raw.mnemonic() {
             Mnemonic::Lea if raw.is_ip_rel_memory_operand() => ControlFlow::Continue(()),
             _ => ControlFlow::Break(Origin::Computed),
         }
     }
 
-    /// What writes the register that is looked for.
+    /// Handles an instruction that writes the register whose value is sought.
     fn source(&mut self, raw: &Instruction, to: Register) -> ControlFlow<Origin> {
         match raw.mnemonic() {
             Mnemonic::Mov if raw.op1_kind() == OpKind::Register => {
@@ -136,7 +137,7 @@ impl Search {
             Mnemonic::Add if raw.op1_kind() == OpKind::Register => {
                 self.sum = Some([to, raw.op1_register().full_register()]);
             }
-            // Protection of pointers in memory.
+            // Pointers in memory may be protected this way.
             Mnemonic::Xor | Mnemonic::Ror => {}
             _ => return ControlFlow::Break(Origin::Computed),
         }

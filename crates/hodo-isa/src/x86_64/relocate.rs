@@ -1,7 +1,7 @@
 //! Moves instructions to another address.
 //!
 //! The moved code does what the original does, register for register and flag for flag. Its length does not depend on
-//! the addresses, so stubs can be laid out before their places are known.
+//! the addresses, so stubs can be laid out before their addresses are known.
 
 use super::asm::{self, DWORD, RSP, fill, mem};
 use super::cfa::{self, Row, State, Step, Then};
@@ -16,7 +16,7 @@ use iced_x86::{
 /// Why code cannot be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelocateError {
-    /// No instruction, or one that is cut off at the end.
+    /// Not an instruction, or one that is cut off at the end.
     Invalid {
         /// Offset of the instruction.
         offset: usize,
@@ -67,7 +67,7 @@ pub struct Relocated {
     pub map: Vec<Moved>,
     /// Where the frame is, from the function's entry on.
     pub rows: Vec<Row>,
-    /// Whether control can reach the end, so that a jump back must follow. Not so after a jump or return, nor after a
+    /// Whether control can reach the end, so that a jump back must follow. It cannot after a jump or return, or after a
     /// call: the callee returns to the original code.
     pub falls_through: bool,
 }
@@ -98,12 +98,12 @@ struct Piece {
 
 /// `push imm32; mov dword [rsp+4], imm32`
 const PUSH_RETURN: usize = 13;
-/// The first of these.
+/// The first of the two.
 const PUSH_IMM: u8 = 5;
-/// `pop qword [rsp-16]`, which reckons with the stack pointer after the pop: what a push has read is then two words
-/// below the top of the stack, below the return address that comes next.
+/// `pop qword [rsp-16]`. The address is relative to the stack pointer after the pop. So the value that was pushed is
+/// then two words below the top of the stack, below the return address that comes next.
 const POP_TARGET: usize = 4;
-/// `jmp qword [rsp-8]`, to what was put there.
+/// `jmp qword [rsp-8]`, to the address that was stored there.
 const JUMP_TO_TARGET: usize = 4;
 
 fn classify(instruction: &Instruction, offset: usize, bytes: &[u8]) -> Result<Kind, RelocateError> {
@@ -251,10 +251,10 @@ pub fn relocate_mapped(code: &[u8], from: u64, to: u64) -> Result<Relocated, Rel
     Ok(Relocated { rows, ..moved })
 }
 
-/// [`relocate_mapped`] with room between the instructions: each gap is the offset of an original instruction and so
-/// many bytes before the moved one, which are filled with breakpoints. Branches within the code lead to the start of
-/// the gap. `map` has the offsets of the gaps, too, where there are any. `rows` is empty: what fills the gaps has
-/// frames of its own.
+/// [`relocate_mapped`] with room between the instructions. Each gap is the offset of an original instruction and a
+/// number of bytes; that many bytes of breakpoints come before the moved instruction. Branches within the code lead to
+/// the start of the gap. `map` also has the offsets of the gaps, if there are any. `rows` is empty, because the code in
+/// the gaps has frames of its own.
 ///
 /// # Errors
 /// If the code cannot be moved, or not there.
@@ -268,7 +268,7 @@ pub fn relocate_apart(
     moved((code, pieces, len), from, to, gaps)
 }
 
-/// The same of code that was read already.
+/// The same for code that was decoded already.
 fn moved(
     (code, mut pieces, len): (&[u8], Vec<Piece>, usize),
     from: u64,
@@ -371,7 +371,7 @@ impl<'a> Writer<'a> {
             .map_err(|_| RelocateError::OutOfRange { offset: piece.old })
     }
 
-    /// What comes next.
+    /// An assembler at the next byte.
     fn out(&mut self) -> asm::Code<'_> {
         asm::Code::new(&mut self.bytes, self.to)
     }
@@ -409,7 +409,7 @@ impl<'a> Writer<'a> {
         out.mov_mi(DWORD, mem(RSP, 4), (back >> 32) as u32);
     }
 
-    /// Lets the copy at `start` access the memory that the original does, relative to the instruction pointer.
+    /// Makes the copy at `start` access the same memory as the original, relative to the instruction pointer.
     fn patch_memory(&mut self, piece: &Piece, start: usize) -> Result<(), RelocateError> {
         let end = start + piece.instruction.len();
         let displacement = self.distance(piece, end, piece.instruction.ip_rel_memory_address())?;
@@ -417,8 +417,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The original with another `reg` field in its ModRM byte, which makes another instruction of it with the same
-    /// operand.
+    /// Appends the original with another `reg` field in its ModRM byte, which makes it a different instruction with the
+    /// same operand.
     fn with_reg(&mut self, piece: &Piece, reg: u8) -> Result<(), RelocateError> {
         let original = self.original(piece);
         let opcode = opcode_at(original).ok_or(RelocateError::Invalid { offset: piece.old })?;
@@ -451,7 +451,7 @@ impl<'a> Writer<'a> {
             Kind::ShortOnly => {
                 self.bytes
                     .extend_from_slice(&original[..original.len() - 1]);
-                // Taken: to the jump. Not taken: over it.
+                // Taken: to the jump. Not taken: past it.
                 self.branch(piece, 8, |code, to| {
                     code.raw(&[2]);
                     code.jmp_by(5);
@@ -469,7 +469,7 @@ impl<'a> Writer<'a> {
             }
             Kind::Call => {
                 self.push_return(piece);
-                // One of the start is one of the function, which is to be noticed.
+                // A call of the code's start calls the function, and must be recorded.
                 let target = match instruction.near_branch64() {
                     start if start == self.from => start,
                     other => self.target(piece, other)?,
@@ -481,8 +481,8 @@ impl<'a> Writer<'a> {
                 self.with_reg(piece, 4)
             }
             Kind::CallThroughMemory => {
-                // The operand is read first, with all registers and the stack as they were: a call through a null
-                // pointer faults in the state in which the original does.
+                // The operand is read first, with all registers and the stack as they were: so a call through a null
+                // pointer faults in the same state as the original.
                 self.with_reg(piece, 6)?;
                 if instruction.is_ip_rel_memory_operand() {
                     self.patch_memory(piece, start)?;
@@ -496,7 +496,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The pieces as steps of code that a function begins with.
+/// The frame rows of pieces that begin with a function's entry.
 fn frame_rows(pieces: &[Piece], len: usize) -> Vec<Row> {
     let inside = |piece: &Piece| {
         let target = piece.instruction.near_branch_target();
@@ -542,8 +542,8 @@ fn opcode_at(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// Whether there is an operand size prefix, and nothing that overrules it. Makers of processors do not agree on what it
-/// does to branches.
+/// Whether there is an operand size prefix that nothing overrides. Vendors' processors disagree on what it does to
+/// branches.
 pub(super) fn is_narrow(bytes: &[u8]) -> bool {
     let prefixes = &bytes[..opcode_at(bytes).unwrap_or(bytes.len())];
     let wide = prefixes.last().is_some_and(|last| last & 0xF8 == 0x48);
@@ -598,7 +598,7 @@ mod tests {
         assert_eq!(bytes[..5], [0x68, 0x05, 0x60, 0x45, 0x23]);
         assert_eq!(bytes[5..13], [0xC7, 0x44, 0x24, 4, 1, 0, 0, 0]);
         assert_eq!(bytes[13], 0xE9);
-        // nop; a call of the nop
+        // nop; a call to the nop
         let bytes = moved(&[0x90, 0xE8, 0xFA, 0xFF, 0xFF, 0xFF], 0x1000, 0x2000);
         assert_eq!(bytes[bytes.len() - 5], 0xE9);
         let end = 0x2000 + bytes.len() as i32;
@@ -644,7 +644,7 @@ mod tests {
 
     #[test]
     fn gaps_come_before_their_instructions() {
-        // dec ecx; jnz to the start: the loop passes the gap each time
+        // dec ecx; jnz to the start: each iteration of the loop passes the gap
         let code = [0xFF, 0xC9, 0x75, 0xFC];
         let moved = relocate_apart(&code, 0x1000, 0x9000, &[(0, 3), (2, 1)]).unwrap();
         assert_eq!(

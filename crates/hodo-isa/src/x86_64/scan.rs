@@ -6,12 +6,12 @@ use iced_x86::{
 
 use crate::code::How;
 
-/// The landing instruction for indirect branches, which may stand at the start of a function.
+/// The landing instruction for indirect branches, `endbr64`, with which a function may start.
 pub const LANDING: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
 
 pub use crate::code::{Flow, Insn, Reference, Slot};
 
-/// Goes through code, instruction by instruction; after bytes that are none it goes on one byte later.
+/// Iterates over code, instruction by instruction. After bytes that are not an instruction it goes on one byte later.
 pub struct Sweep<'a> {
     decoder: Decoder<'a>,
     raw: Instruction,
@@ -80,7 +80,7 @@ fn slot(raw: &Instruction) -> Slot {
     make(raw.memory_displacement64() as i32)
 }
 
-/// Whether this is a barrier: a locked instruction that leaves memory as it is, as compilers write it in place of
+/// Whether this is a barrier: a locked instruction that does not change memory, which compilers use instead of
 /// `mfence`.
 pub(super) fn is_barrier(insn: &Instruction) -> bool {
     let wide = matches!(insn.memory_size().size(), 4 | 8);

@@ -1,5 +1,5 @@
-//! Executes instructions on saved registers: those that use the instruction pointer, and some that are frequent where
-//! probes are. They are prepared once, so executing one needs no decoder, none of our memory and no lock.
+//! Executes instructions on saved registers: those that use the instruction pointer, and some that are frequent at
+//! probed places. They are prepared once, so executing one needs no decoder, none of our memory and no lock.
 
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
@@ -18,7 +18,7 @@ pub(super) const ZERO: u64 = 1 << 6;
 pub(super) const SIGN: u64 = 1 << 7;
 pub(super) const OVERFLOW: u64 = 1 << 11;
 
-/// An access to memory that faults: the instruction has then done nothing.
+/// A memory access that faults: the instruction has done nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault;
 
@@ -37,21 +37,21 @@ pub trait Memory {
     fn write(&mut self, addr: u64, from: &[u8]) -> Result<(), Fault>;
 }
 
-/// An operand of eight bytes.
+/// An eight-byte operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operand {
     Register(u8),
     Memory(Address),
 }
 
-/// A place in memory: base and index by their numbers.
+/// A memory operand: base and index by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Address {
     base: Option<u8>,
     index: Option<u8>,
     scale: u8,
     displacement: u64,
-    /// Of 32 bits.
+    /// The address is 32 bits wide.
     narrow: bool,
 }
 
@@ -76,7 +76,7 @@ enum Kind {
     Nothing,
     Jump(u64),
     Branch(ConditionCode, u64),
-    /// By `rcx`, or `ecx`: decreased first, and then also by the zero flag.
+    /// Depends on `rcx` or `ecx`, which is decreased first, and perhaps also on the zero flag.
     Count {
         wide: bool,
         decreases: bool,
@@ -110,19 +110,18 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Makes ready the instruction at the start of `code`, whose address is `addr`; nothing if it is none that can be
-    /// simulated.
+    /// Prepares the instruction at the start of `code`, whose address is `addr`; `None` if it cannot be simulated.
     #[must_use]
     pub fn new(code: &[u8], addr: u64) -> Option<Self> {
         let raw = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
         if raw.is_invalid() {
             return None;
         }
-        // Whether a branch with a prefix for 16 bits has 16 depends on the processor.
+        // Processors disagree on whether a 16-bit prefix makes a branch 16 bits wide.
         if raw.flow_control() != FlowControl::Next && is_narrow(code.get(..raw.len())?) {
             return None;
         }
-        // What a prefix for repetitions does to a branch that counts is nowhere said; it does something.
+        // A repetition prefix on a counting branch has an effect that is not documented.
         let repeats = raw.has_rep_prefix() || raw.has_repne_prefix();
         if repeats
             && raw.flow_control() == FlowControl::ConditionalBranch
@@ -134,7 +133,7 @@ impl Simulation {
         kind(&raw).map(|kind| Self { kind, next })
     }
 
-    /// Whether control may go on elsewhere than at the next instruction.
+    /// Whether control may go elsewhere than to the next instruction.
     #[must_use]
     pub fn branches(&self) -> bool {
         !matches!(
@@ -148,7 +147,7 @@ impl Simulation {
         )
     }
 
-    /// Does it. The registers are in the order of the processor's numbers; `pc` becomes the address of the next
+    /// Executes it. The registers are in the order of the processor's numbers; sets `pc` to the address of the next
     /// instruction.
     ///
     /// # Errors
@@ -270,7 +269,7 @@ fn number(register: Register) -> Option<u8> {
         .then(|| register.full_register().number() as u8)
 }
 
-/// The place that a memory operand has; nothing if a segment, a vector register or the size is in the way.
+/// The address of a memory operand; `None` if it has a segment, a vector register or another size.
 fn address(raw: &Instruction) -> Option<Address> {
     let plain = [Register::DS, Register::SS, Register::CS, Register::ES];
     if !plain.contains(&raw.memory_segment()) {

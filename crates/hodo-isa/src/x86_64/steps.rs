@@ -8,7 +8,7 @@ use iced_x86::{
 use super::relocate::{is_movable, relocated_len};
 use super::scan::{Flow, flow, is_padding};
 
-/// The arithmetic flags, as the masks of [`Step`] have them.
+/// The arithmetic flags, as in the masks of [`Step`].
 pub const FLAGS: u8 = (RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
@@ -30,15 +30,15 @@ pub struct Step {
     pub len: u8,
     /// The arithmetic flags that it uses.
     pub reads: u8,
-    /// The arithmetic flags that it overwrites whatever happens.
+    /// The arithmetic flags that it overwrites in any case.
     pub writes: u8,
-    /// It does nothing: padding, where nothing leads to it.
+    /// It does nothing: padding, if nothing leads to it.
     pub padding: bool,
-    /// [`relocate`](super::relocate::relocate) takes it.
+    /// [`relocate`](super::relocate::relocate) can move it.
     pub movable: bool,
     /// It begins or ends a transaction.
     pub transaction: Transaction,
-    /// It enters the kernel or ends a transaction at will, and what happens then is not the instruction's to say.
+    /// It enters the kernel or ends a transaction at will, so the instruction alone does not say what happens next.
     pub leaves: bool,
 }
 
@@ -75,7 +75,7 @@ impl Step {
     }
 }
 
-/// Goes through code, instruction by instruction; after bytes that are none it goes on one byte later.
+/// Iterates over code, instruction by instruction. After bytes that are not an instruction it goes on one byte later.
 pub struct Steps<'a> {
     code: &'a [u8],
     decoder: Decoder<'a>,
@@ -143,13 +143,13 @@ impl Iterator for Steps<'_> {
 /// The arithmetic flags that an instruction uses, and those that it overwrites whatever its operands are.
 #[inline]
 fn flags(raw: &Instruction) -> (u8, u8) {
-    // The order of these bits is that of the masks.
+    // These bits are in the order of the masks.
     let reads = raw.rflags_read() as u8 & FLAGS;
     let writes = raw.rflags_modified() as u8 & FLAGS;
     if writes == 0 {
         return (reads, 0);
     }
-    // Shifts by zero and repetitions of none leave the flags as they are.
+    // Shifts by zero and zero repetitions leave the flags as they are.
     let shifts = raw.op_count() >= 2
         && raw.op_kind(raw.op_count() - 1) == OpKind::Register
         && raw.op_register(raw.op_count() - 1) == Register::CL
@@ -173,7 +173,7 @@ fn flags(raw: &Instruction) -> (u8, u8) {
     }
 }
 
-/// Why the instruction at the start of `code` cannot be moved; nothing if it can.
+/// Why the instruction at the start of `code` cannot be moved; `None` if it can.
 #[must_use]
 pub fn immovable(code: &[u8], addr: u64) -> Option<&'static str> {
     let raw = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
@@ -210,15 +210,15 @@ mod tests {
         let cases: [(&[u8], u8, u8); 7] = [
             // add eax, ecx
             (&[0x01, 0xC8], 0, FLAGS),
-            // inc eax: not the carry
+            // inc eax: all but the carry
             (&[0xFF, 0xC0], 0, FLAGS & !(RflagsBits::CF as u8)),
             // adc eax, ecx
             (&[0x11, 0xC8], RflagsBits::CF as u8, FLAGS),
             // je
             (&[0x74, 0x00], RflagsBits::ZF as u8, 0),
-            // shl eax, cl: by zero, perhaps
+            // shl eax, cl: perhaps by zero
             (&[0xD3, 0xE0], 0, 0),
-            // rep cmpsb: of nothing, perhaps
+            // rep cmpsb: perhaps zero times
             (&[0xF3, 0xA6], 0, 0),
             // mov eax, ecx
             (&[0x89, 0xC8], 0, 0),

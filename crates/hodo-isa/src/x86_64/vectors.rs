@@ -1,22 +1,22 @@
-//! Which vector and floating-point registers an instruction uses. Code that leaves them alone, or part of them, can be
-//! called without saving all of them.
+//! Which vector and floating-point registers an instruction uses. If code uses only some of them, or none, it can be
+//! called without saving them all.
 
 use iced_x86::{
     CpuidFeature, Decoder, DecoderOptions, EncodingKind, Instruction, Mnemonic, OpKind,
 };
 
-/// What an instruction may change of the registers beyond the general ones.
+/// Which registers besides the general ones an instruction may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Vectors {
     /// Nothing.
     None,
-    /// The lower 128 bits of vector registers 0 to 15, and MXCSR: what is above them stays.
+    /// The lower 128 bits of vector registers 0 to 15, and MXCSR; the upper bits are preserved.
     Lower,
     /// Anything.
     All,
 }
 
-/// Returns it for the instruction at the start of `code`.
+/// Returns this for the instruction at the start of `code`.
 #[must_use]
 pub fn vectors(code: &[u8], addr: u64) -> Vectors {
     let raw = Decoder::with_ip(64, code, addr, DecoderOptions::NONE).decode();
@@ -41,7 +41,7 @@ fn of(raw: &Instruction) -> Vectors {
             () => Vectors::All,
         });
     }
-    // What has such registers without naming them.
+    // Instructions that use such registers without naming them.
     let whole = [
         CpuidFeature::FPU,
         CpuidFeature::FPU287,
@@ -56,7 +56,7 @@ fn of(raw: &Instruction) -> Vectors {
     ];
     let features = raw.code().cpuid_features();
     let unnamed = features.iter().any(|feature| whole.contains(feature));
-    // `vzeroupper` and its like, which have no operand.
+    // `vzeroupper` and its like, which have no operands.
     let bare = !legacy && raw.op_count() == 0;
     if unnamed || bare { Vectors::All } else { found }
 }

@@ -2,7 +2,7 @@
 
 use super::Kind::{self, *};
 
-/// The bits that are fixed, what they are, and the class.
+/// The bits that are fixed, their values, and the class.
 type Row = (u32, u32, Kind);
 
 #[rustfmt::skip]
@@ -12,7 +12,7 @@ const IMMEDIATE: &[Row] = &[
     (0x1F80_0000, 0x1100_0000, AddImmediate),
     (0x7FF0_0000, 0x11C0_0000, MinMaxImmediate),
     (0xBFC0_C000, 0x9180_0000, AddTags),
-    // An element of 64 bits, where there are 32.
+    // 64-bit elements in a 32-bit operation.
     (0x9FC0_0000, 0x1240_0000, Invalid),
     (0x1F80_0000, 0x1200_0000, LogicalImmediate),
     (0x7F80_0000, 0x3280_0000, Invalid),
@@ -74,7 +74,7 @@ const BRANCHES: &[Row] = &[
 
 #[rustfmt::skip]
 const MEMORY: &[Row] = &[
-    // A distance that is added before or not at all: most of all code.
+    // With an unsigned offset: the most frequent in all code.
     (0xBFC0_0000, 0xB9C0_0000, Invalid),
     (0x3F00_0000, 0x3900_0000, Single),
     (0xFFC0_0000, 0x6840_0000, Invalid),
@@ -85,7 +85,7 @@ const MEMORY: &[Row] = &[
     (0xFE00_0000, 0xEC00_0000, Invalid),
     (0xFE00_0000, 0xEE00_0000, Invalid),
     (0x3E00_0000, 0x2C00_0000, PairVector),
-    // By a register, or a distance with a sign.
+    // With a register, or a signed offset.
     (0xBFE0_0000, 0xB8C0_0000, Invalid),
     (0x3F20_0000, 0x3800_0000, Single),
     (0xBFE0_0C00, 0xB8E0_0800, Invalid),
@@ -108,7 +108,7 @@ const MEMORY: &[Row] = &[
     (0x3F20_4C00, 0x3C20_4800, SingleVector),
     (0xFF00_0000, 0xDC00_0000, Invalid),
     (0x3B00_0000, 0x1800_0000, Literal),
-    // For several threads.
+    // For sharing between threads.
     (0xBFA0_7C00, 0x0820_7C00, CompareSwapPair),
     (0xBFA0_0000, 0x0820_0000, Invalid),
     (0x3FA0_7C00, 0x08A0_7C00, CompareSwap),
@@ -149,7 +149,7 @@ const REGISTER: &[Row] = &[
     (0xFFE0_FC00, 0xBAC0_0000, TwoPointersFlags),
     (0xFFE0_FC00, 0x9AC0_0000, TwoPointers),
     (0xFFE0_F800, 0x9AC0_1000, TwoPointers),
-    // Signs addresses by a register that may be the stack pointer.
+    // Signs an address with a register that may be the stack pointer.
     (0xFFE0_FC00, 0x9AC0_3000, TwoPointers),
     (0x7FE0_F800, 0x1AC0_0800, TwoSources),
     (0x7FE0_F000, 0x1AC0_2000, TwoSources),
@@ -218,7 +218,7 @@ const VECTOR: &[Row] = &[
     (0xFF00_0000, 0x1F00_0000, Vector),
 ];
 
-/// What begins with zeros, and what is of scalable vectors.
+/// Instructions that begin with zeros, and those of scalable vectors.
 #[rustfmt::skip]
 const OTHERS: &[Row] = &[
     (0xFFFF_0000, 0x0000_0000, Undefined),

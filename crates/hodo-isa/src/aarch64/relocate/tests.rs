@@ -98,7 +98,7 @@ fn calls_return_to_the_original() {
     // blr x8
     let found = near(&[0xD63F_0100]);
     assert_eq!(found[2], "br x8");
-    // blr x30: it needs another one.
+    // blr x30: it needs another register.
     let none = moved(&[0xD63F_03C0], &Options::new(Reach::Jump));
     assert_eq!(none, Err(RelocateError::NoRegister { offset: 0 }));
     let options = Options {
@@ -113,7 +113,7 @@ fn calls_return_to_the_original() {
         "br x16",
     ];
     assert_eq!(found, expected);
-    // Nothing comes after them.
+    // Nothing may come after them.
     let inside = moved(&[0x9400_0010, 0xD503_201F], &Options::new(Reach::Jump));
     assert_eq!(inside, Err(RelocateError::CallInside { offset: 4 }));
 }
@@ -170,7 +170,7 @@ fn what_is_too_far_away_is_refused() {
     let out = Err(RelocateError::OutOfRange { offset: 0 });
     // b .: up to 128 MiB back
     assert_eq!(far(FROM + (1 << 27), 0x1400_0000, Reach::Jump), Ok(false));
-    // (one's own start is within, and stays so: .+4 is not)
+    // (the code's own start is within it, and a branch there stays so: .+4 is not)
     assert_eq!(
         far(FROM + (1 << 27) + 4, 0x1400_0001, Reach::Jump),
         Ok(false)

@@ -94,17 +94,17 @@ impl Code<'_> {
         }
     }
 
-    /// `rd` = the memory at `base`, to which `from` is added.
+    /// `rd` = the memory at `base`; adds `from` to it.
     pub fn amoadd_d(&mut self, rd: u8, from: u8, base: u8) {
         self.word(r(AMO, 3, 0, rd, base, from));
     }
 
-    /// `rd` = the memory at `base`, which is reserved.
+    /// `rd` = the memory at `base`; reserves it.
     pub fn lr_d(&mut self, rd: u8, base: u8) {
         self.word(r(AMO, 3, 0x02 << 2, rd, base, ZERO));
     }
 
-    /// `rd` = 0 if `from` was stored.
+    /// Stores `from` at `base` if it is still reserved; `rd` = 0 if that was done.
     pub fn sc_d(&mut self, rd: u8, from: u8, base: u8) {
         self.word(r(AMO, 3, 0x03 << 2, rd, base, from));
     }
@@ -114,12 +114,12 @@ impl Code<'_> {
         self.word(rdtime(rd));
     }
 
-    /// A call of where a register points.
+    /// A call of the address in a register.
     pub fn call(&mut self, register: u8) {
         self.word(i(JALR, 0, RA, register, 0));
     }
 
-    /// A jump to where a register points.
+    /// A jump to the address in a register.
     pub fn jr(&mut self, register: u8) {
         self.word(i(JALR, 0, ZERO, register, 0));
     }
@@ -143,13 +143,13 @@ impl Code<'_> {
         self.half(if up { 0x0141 } else { 0x1141 });
     }
 
-    /// Puts a register on the stack: [`KEEP`](crate::riscv64::KEEP) bytes.
+    /// Saves a register on the stack: [`KEEP`](crate::riscv64::KEEP) bytes.
     pub fn keep(&mut self, register: u8) {
         self.move_stack(false);
         self.half(c_sdsp(register));
     }
 
-    /// Takes it back.
+    /// Restores it.
     pub fn take_back(&mut self, register: u8) {
         self.half(c_ldsp(register));
         self.move_stack(true);
@@ -160,7 +160,7 @@ impl Code<'_> {
         self.half(C_NOP);
     }
 
-    /// `c.jr`, to where a register points.
+    /// `c.jr`, to the address in a register.
     pub fn c_jr(&mut self, register: u8) {
         self.half(c_jr(register));
     }

@@ -1,5 +1,5 @@
-//! Code with labels: instructions take 16 bits where they can, and branches become as long as they have to be when all
-//! of it is known.
+//! Code with labels: instructions take 16 bits where they can, and branches become as long as they need to be once all
+//! of the code is known.
 
 use core::ops::{Deref, DerefMut};
 
@@ -12,7 +12,7 @@ use super::short::short;
 use super::{If, Refer, fits, split};
 use crate::buffer::{self, Label};
 
-/// Operations between two registers: three bits, and seven.
+/// Operations on two registers: their three-bit and seven-bit functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Op(u32, u32);
 
@@ -34,8 +34,8 @@ impl Op {
     pub const REM: Self = Self(6, 1);
     pub const REMU: Self = Self(7, 1);
 
-    /// With a constant of 12 bits in place of the second register, if there is such an instruction; shifts take six
-    /// bits.
+    /// The three-bit function of the form with a 12-bit immediate in place of the second register, if there is one;
+    /// shifts take six bits.
     fn immediate(self) -> Option<u32> {
         (self.1 == 0).then_some(self.0)
     }
@@ -60,15 +60,15 @@ impl DerefMut for Asm {
 }
 
 impl Asm {
-    /// The code as it is at an address.
+    /// The finished code, for an address.
     ///
     /// # Errors
-    /// If something is too far away from what refers to it.
+    /// If a reference does not reach its target.
     pub fn lay(self, start: u64) -> Result<buffer::Laid, buffer::OutOfRange> {
         self.0.lay(start)
     }
 
-    /// An instruction, as 16 bits where it has such a form.
+    /// Appends an instruction, in its 16-bit form if it has one.
     pub fn word(&mut self, word: u32) {
         match short(word) {
             Some(half) => self.raw(&half.to_le_bytes()),
@@ -76,7 +76,7 @@ impl Asm {
         }
     }
 
-    /// A branch to a label, as long as it has to be.
+    /// A branch to a label, as long as it needs to be.
     pub fn branch(&mut self, condition: If, left: u8, right: u8, to: Label) {
         self.refer(Refer::Branch(condition, left, right), to);
     }
@@ -86,7 +86,7 @@ impl Asm {
         self.call(ZERO, to);
     }
 
-    /// A jump to a label that keeps the address after it in a register.
+    /// A jump to a label that puts the return address into a register.
     pub fn call(&mut self, link: u8, to: Label) {
         self.refer(Refer::Jump(link), to);
     }
@@ -96,7 +96,7 @@ impl Asm {
         self.refer(Refer::Address(rd), of);
     }
 
-    /// A jump or call to an address within 2 GiB: where to, the register for it, the link.
+    /// A jump or call to an address within 2 GiB: the target, a register for it, and the link.
     pub fn far(&mut self, to: u64, register: u8, link: u8) {
         self.refer_to(Refer::Pair(register, link), to);
     }
@@ -113,12 +113,12 @@ impl Asm {
         }
     }
 
-    /// An operation of two registers.
+    /// An operation on two registers.
     pub fn op(&mut self, op: Op, rd: u8, left: u8, right: u8) {
         self.word(r(OP, op.0, op.1, rd, left, right));
     }
 
-    /// With a constant: of 12 bits with the sign, as [`small`] says; for shifts of six.
+    /// The same with an immediate: signed 12 bits (see [`small`]), six bits for shifts.
     pub fn op_imm(&mut self, op: Op, rd: u8, left: u8, value: i64) {
         let value = match op {
             Op::SRA => value | 0x400,
@@ -128,7 +128,7 @@ impl Asm {
         self.word(i(OP_IMM, op.0, rd, left, value));
     }
 
-    /// Adds a constant, for which `rd` must be another register if it is not [`small`].
+    /// Adds a constant. If it is not [`small`], `rd` must differ from `left`.
     pub fn add(&mut self, rd: u8, left: u8, value: i64) {
         if small(value) {
             if rd != left || value != 0 {
@@ -168,7 +168,7 @@ impl Asm {
         if i32::try_from(value).is_ok() {
             self.word(u(LUI, rd, high));
             if low != 0 {
-                // The sum of 32 bits wraps around where the upper part has become too large.
+                // 32-bit addition wraps around where rounding has carried the upper part out of its range.
                 self.word(i(OP_IMM_32, 0, rd, rd, low));
             }
             return;
@@ -181,8 +181,8 @@ impl Asm {
         }
     }
 
-    /// Loads 1, 2, 4 or 8 bytes, extended by zeros, from a base plus an offset. The base may be the register that is
-    /// loaded if the offset is [`small`]. Gives the label of what may fault.
+    /// Loads 1, 2, 4 or 8 bytes, zero-extended, from a base plus an offset. The base may be the register that is loaded
+    /// if the offset is [`small`]. Returns a label of the instruction that may fault.
     pub fn load(&mut self, size: u8, rd: u8, base: u8, offset: i64) -> Label {
         let f3 = match size {
             1 => 4,
@@ -196,7 +196,7 @@ impl Asm {
         at
     }
 
-    /// Loads 2 bytes with their sign. Gives the label of what may fault.
+    /// Loads 2 bytes, sign-extended. Returns a label of the instruction that may fault.
     pub fn load_signed_half(&mut self, rd: u8, base: u8, offset: i64) -> Label {
         let at = self.here();
         self.word(i(LOAD, 1, rd, base, offset));
@@ -211,13 +211,14 @@ impl Asm {
         self.word(s(STORE, f3, from, base, offset));
     }
 
-    /// A base and an offset that an instruction can have in it.
+    /// Turns a base and an offset into ones that fit an instruction.
     fn base(&mut self, scratch: u8, base: u8, offset: i64) -> (u8, i64) {
         if small(offset) {
             return (base, offset);
         }
         debug_assert_ne!(scratch, base);
-        // What cannot be written is led elsewhere, by this base, and from there on upwards.
+        // On a full disk, hodo moves the registers that point into the chunk to the bucket. So this base must point
+        // into the record, at or below the access.
         let low = offset & 0x7FF;
         self.li(scratch, (offset - low).cast_unsigned());
         self.op(Op::ADD, scratch, scratch, base);
@@ -234,7 +235,7 @@ impl Asm {
         self.word(r(AMO, 3, 0, rd, address, add));
     }
 
-    /// `lr.d rd, (address)`, and loads after it come later.
+    /// `lr.d rd, (address)`; later loads are performed after it.
     pub fn lr(&mut self, rd: u8, address: u8) {
         self.word(r(AMO, 3, 0x02 << 2 | 2, rd, address, 0));
     }
@@ -244,12 +245,12 @@ impl Asm {
         self.word(r(AMO, 3, 0x03 << 2, rd, address, from));
     }
 
-    /// Stores before this come before stores after it.
+    /// Stores before this become visible before stores after it.
     pub fn fence_stores(&mut self) {
         self.word(FENCE_STORES);
     }
 
-    /// Loads before this come before loads after it.
+    /// Loads before this are performed before loads after it.
     pub fn fence_loads(&mut self) {
         self.word(FENCE_LOADS);
     }
@@ -259,13 +260,13 @@ impl Asm {
         self.word(rdtime(rd));
     }
 
-    /// Adds to the stack pointer a multiple of 16 that is [`small`].
+    /// Adds a multiple of 16 that is [`small`] to the stack pointer.
     pub fn stack(&mut self, value: i64) {
         self.op_imm(Op::ADD, SP, SP, value);
     }
 }
 
-/// Whether instructions can have a number in them: 12 bits with the sign.
+/// Whether a number fits the immediate of an instruction: signed 12 bits.
 pub fn small(value: i64) -> bool {
     fits(value, 12)
 }

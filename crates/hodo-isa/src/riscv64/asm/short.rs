@@ -9,7 +9,7 @@ fn three(register: u8) -> Option<u16> {
     (8..16).contains(&register).then(|| u16::from(register) - 8)
 }
 
-/// Some bits of a number, where they go.
+/// Moves some bits of a number to where they belong.
 const fn bits(value: i64, low: u32, count: u32, to: u32) -> u16 {
     ((value >> low & ((1 << count) - 1)) as u16) << to
 }
@@ -20,7 +20,7 @@ fn six(value: i64) -> Option<u16> {
         .then(|| bits(value, 5, 1, 12) | bits(value, 0, 5, 2))
 }
 
-/// The short form of an instruction of 32 bits, if it has one that is of use here.
+/// The 16-bit form of a 32-bit instruction, if it has one that is useful here.
 pub(super) fn short(word: u32) -> Option<u16> {
     let (d, a, b) = (rd(word), rs1(word), rs2(word));
     let full = u16::from(d) << 7;
@@ -87,7 +87,7 @@ pub(super) fn short(word: u32) -> Option<u16> {
     }
 }
 
-/// The same of loads and stores of eight bytes.
+/// The same for eight-byte loads and stores.
 fn short_memory(word: u32) -> Option<u16> {
     let (d, a, b) = (rd(word), rs1(word), rs2(word));
     let full = u16::from(d) << 7;
@@ -124,7 +124,7 @@ mod tests {
     use super::super::super::encode::{i, r, s, u};
     use super::*;
 
-    /// The long form that the short one stands for, of those that do the same.
+    /// Of the long forms that do the same, the one that the short form stands for.
     fn usual(word: u32) -> u32 {
         let (d, a, b) = (rd(word), rs1(word), rs2(word));
         match word & 0x7F {
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Each short form is that of its instruction, of which there are enough.
+    /// Each short form must expand to its instruction; enough instructions must have one.
     #[test]
     fn short_forms_say_the_same() {
         let mut count = 0;

@@ -107,7 +107,7 @@ pub(crate) static STORE: [Row; 4] = [
     f3("sd", 0x23, 3, STORES, Store(8)),
 ];
 
-/// By the upper five bits; the two below are about the order of accesses.
+/// Selected by the upper five bits; the two bits below them order accesses.
 const fn atomic(name: &'static str, size: u8, f5: u32) -> Row {
     Row {
         name,
@@ -167,7 +167,7 @@ pub(crate) static AMO: [Row; 25] = [
     atomic("amomaxu.d", 8, 0b11100),
     compare("amocas.w", 4, &[RdRead, Rs2, Mem]),
     compare("amocas.d", 8, &[RdRead, Rs2, Mem]),
-    // Pairs of registers: only the even ones.
+    // Pairs of registers: only even ones.
     Row {
         mask: 0xF810_70FF,
         ..compare("amocas.q", 16, &[PairRd, PairRs2, Mem])
@@ -249,7 +249,7 @@ pub(crate) static JALR: [Row; 1] = [f3("jalr", 0x67, 0, &[Rd, MemI], Kind::Jalr)
 
 pub(crate) static JAL: [Row; 1] = [u("jal", 0x6F, &[Rd, Jump], Kind::Jal)];
 
-/// For operating systems, with two sources.
+/// An instruction for operating systems, with two sources.
 const fn fence_vm(name: &'static str, f7: u32) -> Row {
     Row {
         name,

@@ -1,4 +1,4 @@
-//! Instructions of 16 bits. Each is expanded to the one of 32 bits that it stands for.
+//! 16-bit instructions. Each is expanded to the 32-bit instruction that it stands for.
 
 use super::super::encode::{
     self, LOAD, LOAD_FP, LUI, OP, OP_32, OP_IMM, OP_IMM_32, STORE, STORE_FP,
@@ -7,15 +7,15 @@ use super::super::regs::{RA, SP, ZERO};
 use super::operand::Operand::{self, *};
 use super::operand::{field, signed};
 
-/// `ebreak` of 32 bits.
+/// The 32-bit `ebreak`.
 const EBREAK: u32 = 0x0010_0073;
 
-/// An instruction of 16 bits.
+/// A 16-bit instruction.
 pub(crate) struct Compressed {
     pub name: &'static str,
-    /// How it is written, by the fields of the expanded one.
+    /// How it is written as text, by the fields of the expanded instruction.
     pub shown: &'static [Operand],
-    /// The one of 32 bits.
+    /// The 32-bit instruction.
     pub word: u32,
 }
 
@@ -24,19 +24,19 @@ fn short(half: u32, low: u32) -> u8 {
     field(half, low, 3) as u8 + 8
 }
 
-/// Puts bits together: each pair is the lowest bit of the instruction and how many; the first are the highest.
+/// Collects bits. Each pair is the lowest bit and the number of bits; the highest ones come first.
 fn gather(half: u32, parts: &[(u32, u32)]) -> u32 {
     parts.iter().fold(0, |value, &(low, bits)| {
         value << bits | field(half, low, bits)
     })
 }
 
-/// The constant of six bits that most instructions have.
+/// The six-bit immediate that most instructions have.
 fn imm6(half: u32) -> u32 {
     gather(half, &[(12, 1), (2, 5)])
 }
 
-/// Distance of loads and stores of eight bytes, and of four.
+/// The offset of eight-byte and of four-byte loads and stores.
 fn offset8(half: u32) -> i64 {
     i64::from(gather(half, &[(5, 2), (10, 3)]) << 3)
 }
@@ -45,7 +45,7 @@ fn offset4(half: u32) -> i64 {
     i64::from(gather(half, &[(5, 1), (10, 3), (6, 1)]) << 2)
 }
 
-/// The instruction of 32 bits for one of 16; nothing if there is no such.
+/// The 32-bit instruction for a 16-bit one; `None` if there is none.
 pub(crate) fn expand(half: u16) -> Option<Compressed> {
     let half = u32::from(half);
     let found = |name, shown, word| Some(Compressed { name, shown, word });
@@ -79,7 +79,7 @@ pub(crate) fn expand(half: u16) -> Option<Compressed> {
     }
 }
 
-/// Loads and stores by a register, and the address of a place on the stack.
+/// Loads and stores through a register, and addresses of stack slots.
 fn memory(half: u32) -> Option<Compressed> {
     let (data, base) = (short(half, 2), short(half, 7));
     let (name, shown, word): (_, &[Operand], _) = match half >> 13 {
@@ -120,7 +120,7 @@ fn memory(half: u32) -> Option<Compressed> {
     Some(Compressed { name, shown, word })
 }
 
-/// Constants: added, loaded.
+/// Adds and loads of constants.
 fn constants(half: u32) -> Option<Compressed> {
     let rd = field(half, 7, 5) as u8;
     let value = signed(imm6(half), 6);
@@ -150,7 +150,7 @@ fn constants(half: u32) -> Option<Compressed> {
     Some(Compressed { name, shown, word })
 }
 
-/// Arithmetic of the eight short registers.
+/// Arithmetic on the eight registers that three bits can name.
 fn arithmetic(half: u32) -> Option<Compressed> {
     let (rd, rs2) = (short(half, 7), short(half, 2));
     let wide = field(half, 12, 1) == 0;

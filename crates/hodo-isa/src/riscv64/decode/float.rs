@@ -1,4 +1,4 @@
-//! Floating point in single and double precision.
+//! Floating point of single and double precision.
 
 use super::operand::Operand::{self, *};
 use super::rows::{Kind, Row, f3};
@@ -76,7 +76,7 @@ const fn exact(
     }
 }
 
-/// One source, rounded; which conversion it is, the field of the second source says.
+/// One source, rounded; the field of the second source selects the conversion.
 const fn convert(
     name: &'static str,
     f5: u32,

@@ -1,4 +1,4 @@
-//! Decoding all code of a file: most instructions occur again and again.
+//! Decodes all code of a file, in which most instructions occur again and again.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -6,15 +6,15 @@ use alloc::vec::Vec;
 use super::operand::Operand;
 use super::{Insn, Kind};
 
-/// How many are kept, as a power of two.
+/// How many instructions are kept, as a power of two.
 const BITS: u32 = 11;
 
-/// An instruction, wherever it is, and the general registers that it reads and writes.
+/// An instruction, wherever it stands, and the general registers that it reads and writes.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// The bits of it that matter; those of 16 bits have zeros above. None has no bits.
+    /// The bits of it that matter; 16-bit ones have zeros above. 0 marks an empty entry.
     bits: u32,
-    /// The instruction of 32 bits that it stands for, if it has 16.
+    /// The 32-bit instruction that it stands for, if it is a 16-bit one.
     word: u32,
     reads: u32,
     writes: u32,
@@ -22,7 +22,7 @@ struct Entry {
     operands: &'static [Operand],
 }
 
-/// Keeps instructions that were decoded, each in the place that its bytes choose, in which the last one stays.
+/// Keeps decoded instructions. Their bytes choose the entry, which holds the most recent instruction.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     entries: Vec<Entry>,
@@ -34,7 +34,7 @@ pub(crate) trait Decode {
     fn decode(&mut self, code: &[u8], addr: u64) -> (Insn, (u32, u32));
 }
 
-/// Decodes each by itself.
+/// Decodes each instruction anew.
 pub struct Fresh;
 
 impl Decode for Fresh {
@@ -45,18 +45,18 @@ impl Decode for Fresh {
     }
 }
 
-/// Which bits of an instruction of 32 bits tell what it is and its registers. The others are a constant, which is
-/// different wherever it is a distance.
+/// The bits of a 32-bit instruction that determine what it is and its registers. The others are a constant, which
+/// differs from place to place if it is a distance.
 #[inline]
 fn telling(word: u32) -> u32 {
-    /// The registers that an instruction may have, beside opcode and function.
+    /// Which registers an instruction may have, besides opcode and function.
     const RD: u32 = 0xFFF;
     const RD_RS1: u32 = 0xF_FFFF;
     const RS1_RS2: u32 = 0x1FF_F07F;
     match (word & 0x7F, word >> 12 & 7) {
         // lui, auipc, jal
         (0x37 | 0x17 | 0x6F, _) => RD,
-        // Loads, and sums with constants
+        // Loads, and additions of constants
         (0x03, _) | (0x13 | 0x1B, 0) => RD_RS1,
         // Stores, branches
         (0x23 | 0x63, _) => RS1_RS2,
@@ -65,7 +65,7 @@ fn telling(word: u32) -> u32 {
 }
 
 impl Kept {
-    /// Makes room, if there is none yet.
+    /// Allocates the entries, if that is not done yet.
     pub fn prepare(&mut self) {
         const NONE: Entry = Entry {
             bits: 0,
@@ -97,7 +97,7 @@ impl Decode for &mut Kept {
         };
         let place = bits.wrapping_mul(0x9E37_79B1) >> (32 - BITS);
         match self.entries.get_mut(place as usize) {
-            // Zeros are not kept: they may also be the end of the code.
+            // Zeros are not kept: they may also mean the end of the code.
             Some(kept) if bits != 0 => {
                 if kept.bits != bits {
                     let insn = Insn::new(code, addr);
@@ -134,7 +134,7 @@ mod tests {
         let mut kept = Kept::default();
         kept.prepare();
         let mut seed = 1u32;
-        // Some of them again and again, others in the same places.
+        // Some instructions again and again, others in the same entries.
         for round in 0..40_000u32 {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let bytes = match round % 4 {

@@ -7,7 +7,7 @@ pub(crate) enum Operand {
     Rd,
     Rs1,
     Rs2,
-    /// Pairs of general registers, of which the even one is named: written and read, and read.
+    /// Pairs of general registers, named by the even one: written and read, and read.
     PairRd,
     PairRs2,
     /// General register that is read and written.
@@ -59,13 +59,13 @@ pub(crate) enum Operand {
     V0,
 }
 
-/// The number in the bits from `low` on.
+/// The field of this many bits from `low` on.
 #[must_use]
 pub const fn field(word: u32, low: u32, bits: u32) -> u32 {
     word >> low & ((1 << bits) - 1)
 }
 
-/// Extends the sign of a number of this many bits.
+/// Sign-extends a number of this many bits.
 #[must_use]
 pub const fn signed(value: u32, bits: u32) -> i64 {
     let shift = 32 - bits;
@@ -96,19 +96,19 @@ pub const fn rs3(word: u32) -> u8 {
     field(word, 27, 5) as u8
 }
 
-/// The three bits that tell instructions of one opcode apart.
+/// The three bits that distinguish instructions of one opcode.
 #[must_use]
 pub const fn funct3(word: u32) -> u32 {
     field(word, 12, 3)
 }
 
-/// The constant of `addi` and loads.
+/// The immediate of `addi` and loads.
 #[must_use]
 pub const fn imm_i(word: u32) -> i64 {
     signed(word >> 20, 12)
 }
 
-/// The distance of stores.
+/// The offset of stores.
 #[must_use]
 pub const fn imm_s(word: u32) -> i64 {
     signed(field(word, 25, 7) << 5 | field(word, 7, 5), 12)
@@ -124,7 +124,7 @@ pub const fn imm_b(word: u32) -> i64 {
     signed(value, 13)
 }
 
-/// The constant of `lui` and `auipc`, shifted.
+/// The immediate of `lui` and `auipc`, shifted.
 #[must_use]
 pub const fn imm_u(word: u32) -> i64 {
     (word & 0xFFFF_F000) as i32 as i64

@@ -2,12 +2,12 @@
 
 use super::operand::Operand;
 
-/// What those that work on code have to know of an instruction beside its operands.
+/// What users of the code must know about an instruction besides its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing more: it computes registers from registers.
     Plain,
-    /// Floating point that raises exceptions, and rounds by its own field.
+    /// Floating point that raises exceptions, with a rounding mode of its own.
     Float,
     /// A load of this many bytes.
     Load(u8),
@@ -27,7 +27,7 @@ pub enum Kind {
     Jalr,
     /// A conditional branch.
     Branch,
-    /// `fence`, of any sort.
+    /// Any `fence`.
     Fence,
     /// `fence.i`.
     FenceI,
@@ -35,7 +35,7 @@ pub enum Kind {
     Ecall,
     /// `ebreak`.
     Ebreak,
-    /// An instruction that is defined to be none: it faults.
+    /// An instruction that is defined to be illegal: it faults.
     Unimp,
     /// An access to a control and status register.
     Csr,
@@ -43,21 +43,21 @@ pub enum Kind {
     Privileged,
     /// `wfi`, and waiting for a reservation to be lost.
     Wait,
-    /// Work on a block of the cache, or zeros for it.
+    /// An operation on a cache block, or one that zeroes it.
     CacheBlock,
     /// Vectors of integers, permutations, masks.
     Vector,
-    /// Vectors of fixed-point numbers, by a rounding mode.
+    /// Fixed-point vector instructions, with a rounding mode.
     VectorFixed,
     /// Vectors of floating-point numbers.
     VectorFloat,
-    /// Whole vector registers, whatever the type of vectors is.
+    /// Whole vector registers, regardless of the vector type.
     VectorWhole,
     /// `vsetvli` and its like.
     VectorSet,
     /// A load or store of vectors.
     VectorMemory,
-    /// No instruction.
+    /// Not an instruction.
     Invalid,
 }
 
@@ -65,9 +65,9 @@ pub enum Kind {
 #[derive(Debug)]
 pub(crate) struct Row {
     pub name: &'static str,
-    /// The bits that tell this instruction from others.
+    /// The bits that distinguish this instruction from others.
     pub mask: u32,
-    /// What they are.
+    /// Their values.
     pub value: u32,
     pub operands: &'static [Operand],
     pub kind: Kind,
@@ -79,7 +79,7 @@ impl Row {
     }
 }
 
-/// The opcode alone tells.
+/// The opcode alone decides.
 pub(crate) const fn u(
     name: &'static str,
     opcode: u32,
@@ -95,7 +95,7 @@ pub(crate) const fn u(
     }
 }
 
-/// Opcode and the function of three bits.
+/// Opcode and three-bit function.
 pub(crate) const fn f3(
     name: &'static str,
     opcode: u32,
@@ -112,7 +112,7 @@ pub(crate) const fn f3(
     }
 }
 
-/// Opcode and the functions of three and seven bits.
+/// Opcode, three-bit and seven-bit function.
 pub(crate) const fn f7(
     name: &'static str,
     opcode: u32,
@@ -130,7 +130,7 @@ pub(crate) const fn f7(
     }
 }
 
-/// Opcode, the function of three bits, and the upper six: there is a shift by six bits.
+/// Opcode, three-bit function, and the upper six bits: for shifts by a six-bit number.
 pub(crate) const fn f6(
     name: &'static str,
     opcode: u32,
@@ -148,7 +148,7 @@ pub(crate) const fn f6(
     }
 }
 
-/// Opcode, the function of three bits, and the upper twelve: there is one source.
+/// Opcode, three-bit function, and the upper twelve bits: for instructions with one source.
 pub(crate) const fn f12(
     name: &'static str,
     opcode: u32,

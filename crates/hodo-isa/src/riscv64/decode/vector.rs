@@ -1,7 +1,7 @@
 //! Vector instructions, version 1.0.
 //!
-//! Operations are named by six bits and by the kinds of their operands, which the three bits of `funct3` tell. A table
-//! has a row for each operation, and the row the kinds that exist; the name's ending follows from the kind.
+//! Six bits name an operation, and the three bits of `funct3` give the kinds of its operands. A table has a row for
+//! each operation, which lists the kinds that exist; the ending of the name follows from the kind.
 
 use super::operand::Operand::{self, *};
 use super::operand::{field, funct3};
@@ -15,7 +15,7 @@ pub(crate) struct Found {
     pub kind: Kind,
 }
 
-/// Kinds of the last operand: a vector, a scalar register, a constant.
+/// Kinds of the last operand: a vector, a scalar register, an immediate.
 const V: u8 = 1;
 const X: u8 = 2;
 const I: u8 = 4;
@@ -23,32 +23,32 @@ const VX: u8 = V | X;
 const XI: u8 = X | I;
 const VXI: u8 = V | X | I;
 
-/// How the operands of an operation are.
+/// Which operands an operation has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// `.vv`, `.vx`, `.vi`: with a mask.
     Usual,
-    /// The same, and the constant has no sign.
+    /// The same with an unsigned immediate.
     Unsigned,
-    /// `.wv`, `.wx`, `.wi`: the second source is twice as wide.
+    /// `.wv`, `.wx`, `.wi`: the source `vs2` is twice as wide.
     Wide,
-    /// The same, and the constant has no sign.
+    /// The same with an unsigned immediate.
     WideUnsigned,
     /// `.vs`: the last operand is one element.
     Reduce,
-    /// `.vvm`, …: the mask is an operand; without that bit there is none such.
+    /// `.vvm`, …: the mask is an operand; there is no form without it.
     Carry,
     /// `.vvm`, or `.vv` without the mask.
     CarryOut,
     /// `.mm`: no mask.
     Masks,
-    /// The destination is a source, too, and the order of operands is another.
+    /// The destination is also a source, and the order of operands differs.
     Multiply,
 }
 
 use Shape::{Carry, CarryOut, Masks, Multiply, Reduce, Unsigned, Usual, Wide, WideUnsigned};
 
-/// An operation: its six bits, name, kinds, shape, and what else is to be known of it.
+/// An operation: its six bits, name, kinds, shape, and what else must be known about it.
 type Operation = (u32, &'static str, u8, Shape, Kind);
 
 const INT: Kind = Kind::Vector;
@@ -153,7 +153,7 @@ static MULTIPLY: [Operation; 49] = [
     (0b11_1111, "vwmaccsu", VX, Multiply, INT),
 ];
 
-/// Of floating point: [`X`] stands for a floating-point register.
+/// Floating-point operations; [`X`] stands for a floating-point register.
 static FLOAT: [Operation; 43] = [
     (0b00_0000, "vfadd", VX, Usual, FLT),
     (0b00_0001, "vfredusum", V, Reduce, FLT),
@@ -202,7 +202,7 @@ static FLOAT: [Operation; 43] = [
 
 const V_MASK: &[Operand] = &[Vd, Vs2, Mask];
 
-/// One source; which it is, the five bits of the other say. `f3`: 1 for floating point, 2 for integers.
+/// One source; the five bits of the other source select the operation. `f3`: 1 for floating point, 2 for integers.
 const fn unary(
     name: &'static str,
     f3: u32,
@@ -236,7 +236,7 @@ const fn whole(
     }
 }
 
-/// The second vector is named by no bits: they are zero.
+/// The field of the second vector is unused: its bits are zero.
 const fn source(
     name: &'static str,
     f3: u32,

@@ -1,36 +1,36 @@
-//! Loads and stores of vectors.
+//! Vector loads and stores.
 
 use super::operand::Operand::{self, *};
 use super::operand::{field, funct3, rs2};
 
-/// What a load or store of vectors does in memory.
+/// How a vector load or store accesses memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
-    /// Elements in a row.
+    /// Consecutive elements.
     Unit,
-    /// Elements in a row, up to the first that cannot be loaded.
+    /// Consecutive elements, up to the first that cannot be loaded.
     FaultFirst,
-    /// A mask, in a row.
+    /// A mask, in consecutive bytes.
     Mask,
-    /// Whole registers, in a row.
+    /// Whole registers, in consecutive bytes.
     Whole,
-    /// Elements at the distance that a register holds.
+    /// Elements at the stride that a register holds.
     Strided,
-    /// Elements at the distances that a vector register holds, each of this many bytes.
+    /// Elements at the offsets that a vector register holds, each of this many bytes.
     Indexed,
 }
 
-/// What the fields of a load or store of vectors say.
+/// What the fields of a vector load or store mean.
 #[derive(Clone, Copy)]
 pub(crate) struct Access {
     pub pattern: Pattern,
-    /// Bytes of an element, or of a distance.
+    /// Bytes of an element, or of an offset.
     pub size: u8,
     /// Registers or groups that are loaded or stored.
     pub fields: u8,
 }
 
-/// The fields of a load or store; nothing if there is none such. A load if not a store.
+/// The fields of a store if `store`, otherwise of a load; `None` if there is no such instruction.
 pub(crate) fn access(word: u32, store: bool) -> Option<Access> {
     let size = match funct3(word) {
         0 => 1,

@@ -69,13 +69,13 @@ fn without_a_register_branches_leave_by_places_near_their_targets() {
         "jalr zero, -8(t1)",
     ];
     assert_eq!(moved(&BEQ, &options), expected);
-    // A register that is free is better.
+    // A free register is preferred.
     let options = Options {
         dead: &one,
         ..options
     };
     assert_eq!(moved(&BEQ, &options).len(), 3);
-    // A call by its link, of which it is known where it leads, and one of which it is not.
+    // Two calls through their own link register: one whose target is known, and one whose target is not.
     let free = moved(&CALL_BY_LINK, &options);
     assert_eq!((free[0].as_str(), free.len()), ("addi t1, ra, 8", 4));
     let options = Options {
@@ -104,7 +104,7 @@ fn addresses_stay() {
     let code = [0x17, 0x15, 0, 0];
     let expected = ["auipc a0, 0xffff1", "addi a0, a0, 0"];
     assert_eq!(moved(&code, &Options::new(Reach::Jump)), expected);
-    // For no register: a hint.
+    // Into the zero register: a hint.
     let code = [0x17, 0x10, 0, 0];
     assert_eq!(
         moved(&code, &Options::new(Reach::Jump)),
@@ -143,7 +143,7 @@ fn calls_return_where_they_are_told() {
         moved(&CALL_BY_LINK, &moved_link(Reach::Any)),
         ["jalr ra, 8(ra)"]
     );
-    // After one that comes back to the copy, code goes on.
+    // After a call that returns to the copy, code continues.
     let code = [&CALL[..], &CALL_A0, &[0x13, 5, 5, 0]].concat();
     let all = relocate(&code, FROM, TO, &moved_link(Reach::Jump)).expect("it can be moved");
     assert!(all.falls_through);

@@ -10,7 +10,7 @@ const SC: u32 = 0x18C5_272F; // sc.w a4, a2, (a0)
 const NOP: u32 = 0x13;
 const RET: u32 = 0x8067;
 
-/// bne a5, a1, so far
+/// bne a5, a1, by this distance
 fn bne(distance: i64) -> u32 {
     super::super::encode::b(1, 15, 11, distance)
 }
@@ -55,7 +55,7 @@ fn code_far_away_is_between_and_the_way_out_is_not() {
     let expected = [
         First, Between, Last, Outside, Outside, Between, Between, Between,
     ];
-    // What nothing leads to runs into the far part and may be led to by what is not seen.
+    // Code that nothing leads to runs into the far part; unseen code may lead to it.
     assert_eq!(parts, expected);
 }
 
@@ -72,14 +72,14 @@ fn a_branch_backwards_within() {
 #[test]
 fn an_lr_without_an_sc_takes_nothing_with_it() {
     assert_eq!(found(&[LR, NOP, RET]), [First, Outside, Outside]);
-    // A second lr begins anew, but the first sequence may go on to it.
+    // A second lr starts a new sequence, but the first one may extend to it.
     let parts = found(&[LR, NOP, LR, NOP, SC, RET]);
     assert_eq!(parts, [First, Outside, First, Between, Last, Outside]);
 }
 
 #[test]
 fn an_sc_without_an_lr_takes_all_before_it() {
-    // A function that is called within a sequence, in the same code.
+    // A function in the same code that is called within a sequence.
     let parts = found(&[LR, call(12), SC, RET, NOP, SC, RET]);
     assert_eq!(
         parts,

@@ -23,18 +23,18 @@ impl From<Mem> for Rm {
     }
 }
 
-/// An opcode: a prefix that belongs to it or 0, and its bytes.
+/// An opcode: its mandatory prefix or 0, and its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opcode {
     prefix: u8,
     /// The first byte is 0x0F.
     two: bool,
     byte: u8,
-    /// Works on whole registers: takes the prefix that says so.
+    /// Works on whole registers, which needs a prefix.
     wide: bool,
 }
 
-/// An opcode of one byte.
+/// A one-byte opcode.
 #[inline]
 pub(super) const fn one(byte: u8, size: Size) -> Opcode {
     Opcode {
@@ -45,7 +45,7 @@ pub(super) const fn one(byte: u8, size: Size) -> Opcode {
     }
 }
 
-/// An opcode of two bytes, of which the first is 0x0F.
+/// A two-byte opcode that begins with 0x0F.
 #[inline]
 pub(super) const fn two(byte: u8, size: Size) -> Opcode {
     Opcode {
@@ -60,7 +60,7 @@ pub(super) const fn prefixed(prefix: u8, opcode: Opcode) -> Opcode {
     Opcode { prefix, ..opcode }
 }
 
-/// A row of opcodes of which the even one works on bytes.
+/// An opcode whose even form works on bytes.
 #[inline]
 pub(super) const fn sized(byte: u8, size: Size) -> Opcode {
     one(byte | !matches!(size, Size::Byte) as u8, size)
@@ -90,16 +90,16 @@ impl Bytes {
 
 /// The prefix of instructions that work on whole registers.
 const REX_WIDE: u8 = 0x48;
-/// What the byte after the opcode says of memory.
+/// Values of the ModRM byte, which follows the opcode: how memory is addressed.
 const NO_DISPLACEMENT: u8 = 0;
 const BYTE_DISPLACEMENT: u8 = 0x40;
 const LONG_DISPLACEMENT: u8 = 0x80;
 const REGISTER: u8 = 0xC0;
-/// In place of a base: another byte comes, with two registers.
+/// In place of a base: another byte with two registers follows.
 const PAIR: u8 = 4;
-/// In place of an index: none.
+/// In place of an index: there is none.
 const NO_INDEX: u8 = 4;
-/// In place of a base without displacement: only a displacement.
+/// In place of a base without displacement: there is only a displacement.
 const NO_BASE: u8 = 5;
 
 impl Code<'_> {
@@ -118,7 +118,7 @@ impl Code<'_> {
         }
     }
 
-    /// Appends an instruction whose opcode has a register in its lowest bits.
+    /// Appends an instruction with a register in the lowest bits of its opcode.
     #[inline]
     pub(super) fn in_opcode(&mut self, opcode: u8, size: Size, reg: Reg) {
         let mut out = Bytes {
@@ -134,7 +134,7 @@ impl Code<'_> {
         self.write(&out);
     }
 
-    /// Appends an instruction without its immediate operand. `reg` is a register, or what the opcode has there.
+    /// Appends an instruction without its immediate operand. `reg` is a register, or the digit that extends the opcode.
     #[inline]
     pub(super) fn op(&mut self, opcode: Opcode, reg: Reg, rm: impl Into<Rm>) {
         match rm.into() {
@@ -201,7 +201,7 @@ impl Code<'_> {
         }
     }
 
-    /// Appends the bytes. All are copied, for a copy of a fixed length is much faster.
+    /// Appends the bytes. It copies all 16 of them, since a copy of a fixed length is much faster.
     #[inline]
     fn write(&mut self, out: &Bytes) {
         let len = self.bytes.len() + out.len;
@@ -209,14 +209,14 @@ impl Code<'_> {
         self.bytes.truncate(len);
     }
 
-    /// The distance from the end of the next four bytes to an address.
+    /// Appends the distance from the end of the next four bytes to an address.
     pub(super) fn distance(&mut self, address: u64) {
         self.mark(Marked::To(address));
         let distance = distance(self.here() + 4, address);
         self.raw(&distance.to_le_bytes());
     }
 
-    /// A number of four bytes.
+    /// Appends a four-byte number.
     #[inline]
     pub(super) fn number(&mut self, number: u32) {
         self.mark(Marked::Number(number));
@@ -224,7 +224,7 @@ impl Code<'_> {
     }
 }
 
-/// The prefix for whole registers and the upper eight, if it is needed.
+/// Appends the prefix for whole registers and the upper eight, if it is needed.
 #[inline]
 fn rex(wide: bool, reg: u8, index: u8, base: u8, forced: bool) -> Option<u8> {
     let upper = (reg >> 3) << 2 | (index >> 3) << 1 | base >> 3;
@@ -232,17 +232,17 @@ fn rex(wide: bool, reg: u8, index: u8, base: u8, forced: bool) -> Option<u8> {
     (rex != 0x40 || forced).then_some(rex)
 }
 
-/// Whether a byte is not in a register without that prefix.
+/// Whether a byte register can only be named with that prefix.
 #[inline]
 fn needs_rex(reg: Reg) -> bool {
     reg.size == Size::Byte && (4..8).contains(&reg.number)
 }
 
-/// Memory at a register.
+/// A memory operand with a base register.
 fn based(out: &mut Bytes, reg: u8, base: u8, mem: &Mem) {
     let displacement = mem.displacement;
     let least = match i8::try_from(displacement) {
-        // Without a displacement `rbp` and `r13` would say that there is no base.
+        // Without a displacement, `rbp` and `r13` would mean that there is no base.
         Ok(0) if base & 7 != NO_BASE => NO_DISPLACEMENT,
         Ok(_) => BYTE_DISPLACEMENT,
         Err(_) => LONG_DISPLACEMENT,
@@ -258,7 +258,7 @@ fn based(out: &mut Bytes, reg: u8, base: u8, mem: &Mem) {
             out.push(kind | reg | PAIR);
             out.push((index.number & 7) << 3 | base & 7);
         }
-        // `rsp` and `r12` have the number that says that a pair comes.
+        // The number of `rsp` and `r12` means that a byte with two registers follows.
         None if base & 7 == PAIR => {
             out.push(kind | reg | PAIR);
             out.push(NO_INDEX << 3 | base & 7);

@@ -39,7 +39,7 @@ impl Reg {
         }
     }
 
-    /// Its lower part of a size.
+    /// The lower part of this size.
     #[must_use]
     pub const fn part(self, size: Size) -> Self {
         Self {
@@ -74,22 +74,22 @@ pub enum Segment {
     Gs,
 }
 
-/// What an address begins with.
+/// What an address is relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
     Register(Reg),
-    /// Nothing: the displacement is the address, in the segment.
+    /// Nothing: the displacement is the address within the segment.
     Zero,
-    /// The address after the instruction, and from there the distance to an address.
+    /// The instruction pointer; the displacement leads to this address.
     Address(u64),
-    /// The same to a label.
+    /// The instruction pointer; the displacement leads to this label.
     Label(Label),
 }
 
-/// How many bytes a displacement takes.
+/// How many bytes a displacement has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
-    /// As few as will do.
+    /// As few as possible.
     Least,
     /// One.
     Byte,
@@ -118,7 +118,7 @@ impl Mem {
         }
     }
 
-    /// The same with a register added.
+    /// The same with an index register added.
     #[must_use]
     pub const fn plus(mut self, index: Reg) -> Self {
         self.index = Some(index);
@@ -133,7 +133,7 @@ impl Mem {
     }
 }
 
-/// A register plus a number, which takes as few bytes as will do.
+/// A register plus a number, in as few bytes as possible.
 #[must_use]
 pub const fn mem(base: Reg, displacement: i32) -> Mem {
     Mem::new(Base::Register(base), displacement, Width::Least)
@@ -145,7 +145,7 @@ pub const fn mem8(base: Reg, displacement: i8) -> Mem {
     Mem::new(Base::Register(base), displacement as i32, Width::Byte)
 }
 
-/// A register plus a number, which takes four bytes whatever it is.
+/// A register plus a number, which always takes four bytes.
 #[must_use]
 pub const fn mem32(base: Reg, displacement: u32) -> Mem {
     Mem::new(

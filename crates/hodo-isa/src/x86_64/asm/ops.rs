@@ -3,12 +3,12 @@
 use super::encode::{one, prefixed, sized, two};
 use super::{Code, Cond, Field, Label, Mem, Reg, Size};
 
-/// What the opcode has in place of a register.
+/// The opcode's extension in place of a register.
 const fn digit(number: u8) -> Reg {
     Reg::whole(number).part(Size::Dword)
 }
 
-/// Arithmetic of the eight operations that share their forms. The number is the operation's.
+/// The eight arithmetic operations that share their forms. The number is the operation's.
 macro_rules! arithmetic {
     ($(#$number:literal $mnemonic:literal
         $(rr $rr:ident)? $(rm $rm:ident)? $(mr $mr:ident)? $(ri $ri:ident)? $(ri8 $ri8:ident)? $(mi $mi:ident)? $(mi8 $mi8:ident)?;
@@ -115,7 +115,7 @@ plain! {
     syscall [0x0F, 0x05];
 }
 
-/// Instructions of one register or of memory, with the number that the opcode has.
+/// Instructions with one operand, a register or memory, and the digit that extends the opcode.
 macro_rules! single {
     ($($mnemonic:literal $opcode:literal $number:literal $(r $r:ident)? $(m $m:ident)?;)*) => {
         impl Code<'_> {
@@ -219,7 +219,7 @@ impl Code<'_> {
         self.op(sized(0x88, from.size), from, to);
     }
 
-    /// `mov to, number`, of as many bytes as the register, which has one or four.
+    /// `mov to, number`, of as many bytes as the register, which has one or four
     #[inline]
     pub fn mov_ri(&mut self, to: Reg, number: u32) {
         debug_assert!(matches!(to.size, Size::Byte | Size::Dword));
@@ -235,7 +235,7 @@ impl Code<'_> {
         self.data(number);
     }
 
-    /// `mov [to], number`, of four bytes with their sign, or of one for memory of one
+    /// `mov [to], number`: four sign-extended bytes, or one byte for byte-sized memory
     #[inline]
     pub fn mov_mi(&mut self, size: Size, to: Mem, number: u32) {
         self.op(sized(0xC6, size), digit(0), to);
@@ -248,7 +248,7 @@ impl Code<'_> {
         self.op(one(0x8C, to.size), digit(segment & 7), to);
     }
 
-    /// `movzx to, from`: a part of a register
+    /// `movzx to, from`: from part of a register
     #[inline]
     pub fn movzx_rr(&mut self, to: Reg, from: Reg) {
         self.op(two(0xB6 | word(from.size), to.size), to, from);
@@ -260,7 +260,7 @@ impl Code<'_> {
         self.op(two(0xB6 | word(size), to.size), to, from);
     }
 
-    /// `movsx to, from`: a part of a register
+    /// `movsx to, from`: from part of a register
     #[inline]
     pub fn movsx_rr(&mut self, to: Reg, from: Reg) {
         self.op(two(0xBE | word(from.size), to.size), to, from);
@@ -284,14 +284,14 @@ impl Code<'_> {
         self.in_opcode(0x58, Size::Dword, reg);
     }
 
-    /// `push number`, of four bytes with their sign
+    /// `push number`: four sign-extended bytes
     #[inline]
     pub fn push_i(&mut self, number: u32) {
         self.plain(&[0x68]);
         self.number(number);
     }
 
-    /// `pop qword [to]`. Where `to` is at the stack pointer, that is the one after the pop.
+    /// `pop qword [to]`. If `to` is relative to the stack pointer, that is its value after the pop.
     #[inline]
     pub fn pop_m(&mut self, to: Mem) {
         self.op(one(0x8F, Size::Dword), digit(0), to);
@@ -334,7 +334,7 @@ impl Code<'_> {
     }
 }
 
-/// Arithmetic, what locks, and what asks the processor.
+/// Arithmetic, locked instructions, and queries to the processor.
 impl Code<'_> {
     /// `imul to, from`
     #[inline]
@@ -400,7 +400,7 @@ impl Code<'_> {
         self.op(prefixed(0xF3, opcode), digit(7), to);
     }
 
-    /// `nop` of two bytes
+    /// A two-byte `nop`
     #[inline]
     pub fn nop2(&mut self) {
         self.plain(&[0x66, 0x90]);
@@ -433,7 +433,7 @@ impl Code<'_> {
         self.refer(to, Field::Long);
     }
 
-    /// `j… to`: a condition by its four bits, and an address
+    /// `j… to`: a condition by its four bits, to an address
     ///
     /// # Panics
     /// If the address is more than 2 GiB away.
@@ -448,7 +448,7 @@ impl Code<'_> {
         self.refer(to, Field::Short);
     }
 
-    /// `jmp to`, by this many bytes from its end
+    /// `jmp` over this many bytes
     #[inline]
     pub fn jmp_by(&mut self, bytes: i8) {
         self.plain(&[0xEB, bytes.cast_unsigned()]);
@@ -460,7 +460,7 @@ impl Code<'_> {
         self.refer(to, Field::Long);
     }
 
-    /// `jmp to`: an address
+    /// `jmp to` an address
     ///
     /// # Panics
     /// If it is more than 2 GiB away; islands are placed so that it never is.
@@ -469,7 +469,7 @@ impl Code<'_> {
         self.distance(to);
     }
 
-    /// `call to`: an address
+    /// `call to` an address
     ///
     /// # Panics
     /// If it is more than 2 GiB away; islands are placed so that it never is.
@@ -478,7 +478,7 @@ impl Code<'_> {
         self.distance(to);
     }
 
-    /// A call with a prefix without effect, which makes it one byte longer.
+    /// A call with a prefix that has no effect and makes it one byte longer.
     ///
     /// # Panics
     /// If the address is more than 2 GiB away.
@@ -487,7 +487,7 @@ impl Code<'_> {
         self.call_to(to);
     }
 
-    /// A jump with a prefix without effect, which makes it one byte longer.
+    /// A jump with a prefix that has no effect and makes it one byte longer.
     ///
     /// # Panics
     /// If the address is more than 2 GiB away.
@@ -515,9 +515,9 @@ impl Code<'_> {
     }
 }
 
-/// Operands that numbers are.
+/// Immediate operands.
 impl Code<'_> {
-    /// A number of one byte or four.
+    /// A one-byte or four-byte number.
     #[inline]
     fn immediate(&mut self, size: Size, number: u32) {
         match size {
@@ -527,7 +527,7 @@ impl Code<'_> {
     }
 }
 
-/// The bit of opcodes that work on words in place of bytes.
+/// The bit that makes an opcode work on words instead of bytes.
 const fn word(size: Size) -> u8 {
     debug_assert!(matches!(size, Size::Byte | Size::Word));
     matches!(size, Size::Word) as u8

@@ -1,4 +1,4 @@
-//! What arithmetic results in, with its flags (Intel's manual, volume 2; appendix A of volume 1).
+//! The results of arithmetic, with its flags (Intel's manual, volume 2; appendix A of volume 1).
 
 use iced_x86::Mnemonic;
 
@@ -8,11 +8,11 @@ use super::{ADJUST, CARRY, OVERFLOW, PARITY, SIGN, STATUS, ZERO};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Width(pub(super) u8);
 
-/// What an instruction results in.
+/// The result of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub value: u64,
-    /// Status flags; those outside of `known` stay as they are.
+    /// Status flags; those outside `known` stay as they are.
     pub flags: u64,
     pub known: u64,
 }
@@ -34,7 +34,7 @@ impl Width {
         u64::MAX >> (64 - self.bits())
     }
 
-    /// The value with its sign in all higher bits.
+    /// The value, sign-extended.
     pub fn extended(self, value: u64) -> u64 {
         let unused = 64 - self.bits();
         (value << unused)
@@ -47,7 +47,7 @@ impl Width {
         value >> (self.bits() - 1) & 1 == 1
     }
 
-    /// The flags that only the value determines.
+    /// The flags that depend on the value alone.
     fn of_value(self, value: u64) -> u64 {
         let even = (value as u8).count_ones().is_multiple_of(2);
         flag(ZERO, value & self.mask() == 0) | flag(SIGN, self.sign(value)) | flag(PARITY, even)
@@ -94,7 +94,7 @@ impl Width {
         }
     }
 
-    /// The lower half of a product of signed numbers. Carry and overflow say whether it is not all.
+    /// The lower half of a signed product. Carry and overflow say whether it does not hold the whole product.
     pub fn signed_product(self, a: u64, b: u64) -> Outcome {
         let signed = |value| i128::from(self.extended(value).cast_signed());
         let product = signed(a) * signed(b);
@@ -106,7 +106,7 @@ impl Width {
         }
     }
 
-    /// Shifts and rotates. `None` where it is not said what the processor does.
+    /// Shifts and rotates. `None` if the result is not defined.
     pub fn shift(self, by: Mnemonic, a: u64, count: u64, carry: bool) -> Option<Outcome> {
         let bits = self.bits();
         let count = count as u32 & if bits == 64 { 63 } else { 31 };
@@ -122,7 +122,7 @@ impl Width {
         }
         let a = a & self.mask();
         let signed = self.extended(a).cast_signed();
-        // As far as it goes, and once more.
+        // Shifted by one less, and then once more.
         let before = count - 1;
         let (value, out) = match by {
             Mnemonic::Shl | Mnemonic::Sal => (a << before << 1, self.sign(a << before)),
@@ -150,7 +150,8 @@ impl Width {
             by,
             Mnemonic::Shl | Mnemonic::Sal | Mnemonic::Shr | Mnemonic::Sar
         );
-        // After a shift by one bit, whether the sign has changed; for rotates to the right, by its last two bits.
+        // For shifts by one bit, whether the sign has changed; for rotates to the right, the difference of the top two
+        // bits.
         let overflow = match by {
             Mnemonic::Sar => false,
             Mnemonic::Shr => self.sign(a),
@@ -169,7 +170,7 @@ impl Width {
         })
     }
 
-    /// Rotates with the carry as one more bit.
+    /// Rotates through the carry, as one more bit.
     fn rotate_through(self, left: bool, a: u64, count: u32, carry: bool) -> (u64, bool) {
         let (mut value, mut carry) = (a, carry);
         for _ in 0..count {

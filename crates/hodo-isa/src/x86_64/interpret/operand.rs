@@ -18,7 +18,7 @@ impl State {
         })
     }
 
-    /// Changes it. A part of four bytes makes the upper half zero, smaller ones leave the rest as it is.
+    /// Sets it. Setting a 32-bit part zeroes the upper half; smaller parts leave the rest as it is.
     fn set(&mut self, register: Register, value: u64) -> Option<()> {
         if !register.is_gpr() {
             return None;
@@ -55,7 +55,7 @@ impl<M: Machine> Execution<'_, M> {
         }
     }
 
-    /// The value of an operand: zero-extended, but for immediate numbers, which are sign-extended.
+    /// The value of an operand: zero-extended, except for immediates, which are sign-extended.
     pub(super) fn read(&mut self, operand: u32) -> Result<u64, Halt> {
         match self.raw.op_kind(operand) {
             OpKind::Register => {
@@ -71,7 +71,7 @@ impl<M: Machine> Execution<'_, M> {
         }
     }
 
-    /// Gives an operand a value.
+    /// Sets an operand.
     pub(super) fn write(&mut self, operand: u32, value: u64) -> Result<(), Halt> {
         match self.raw.op_kind(operand) {
             OpKind::Register => {
@@ -94,7 +94,7 @@ impl<M: Machine> Execution<'_, M> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// The address of an operand in memory.
+    /// The address of a memory operand.
     fn address(&self, operand: u32) -> Result<u64, Halt> {
         let state = &self.state;
         let of = |register: Register, _, _| match register {
@@ -107,7 +107,7 @@ impl<M: Machine> Execution<'_, M> {
         address.ok_or(Halt::Unknown)
     }
 
-    /// The same without the segment's base, as `lea` has it.
+    /// The same without the segment's base, as `lea` computes it.
     pub(super) fn address_without_segment(&self) -> Result<u64, Halt> {
         let state = &self.state;
         let of = |register: Register, _, _| match register.is_segment_register() {
