@@ -1,12 +1,12 @@
-//! Frame information for an island: what is the same for all instruction sets, which is where its parts are and how
-//! they begin.
+//! Frame information for an island: the part that is the same for all instruction sets, which is the layout and how
+//! each part begins.
 //!
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Bytes of stubs after which an FDE for them is due. Unwinders read half of it for each frame.
+/// After this many bytes of stubs, an FDE for them is appended. Unwinders read half of it on average for each frame.
 pub const GROUP: u32 = 2048;
 
 /// What is at the start of an island for unwinders. Offsets are from the island's start.
@@ -16,7 +16,7 @@ pub struct Frames {
     pub bytes: Vec<u8>,
     /// Offset of the CIE of stubs.
     pub cie: u32,
-    /// Offset of the agent's, which can be the same one.
+    /// Offset of the agent's CIE, which may be the same.
     pub agent: u32,
     /// Offset of the `.eh_frame_hdr`.
     pub header: u32,
@@ -27,8 +27,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// What begins at the offset `at` of an island of `size` bytes: the CIEs of stubs and of the agent, without their
-    /// lengths.
+    /// The data at offset `at` of an island of `size` bytes: the CIEs of stubs and of the agent. `cies` come without
+    /// their lengths.
     pub(crate) fn new(at: u32, size: u32, cies: &[&[u8]]) -> Self {
         let header = size - table_room(size);
         let mut bytes = Vec::new();
@@ -59,14 +59,14 @@ impl Frames {
         }
     }
 
-    /// Counts offsets from this many bytes on; those of what comes before them are then negative, modulo 2^32.
+    /// Makes offsets relative to this many bytes further on. Offsets of earlier parts become negative, modulo 2^32.
     pub fn shift(&mut self, bytes: u32) {
         for offset in [&mut self.cie, &mut self.agent, &mut self.header] {
             *offset = offset.wrapping_sub(bytes);
         }
     }
 
-    /// The entry in the search table of the FDE at `at`, which describes what begins at `start`.
+    /// The search table entry of the FDE at `at`, which describes code that begins at `start`.
     #[must_use]
     pub fn table_entry(&self, start: u32, at: u32) -> [u8; 8] {
         let mut table = [0; 8];
@@ -76,10 +76,10 @@ impl Frames {
     }
 }
 
-/// Bytes at the end of an island of `size` bytes that its search table may need.
+/// How many bytes at the end of an island of `size` bytes its search table may need.
 #[must_use]
 pub fn table_room(size: u32) -> u32 {
-    // Groups are not much smaller than GROUP, but for the last one of each module, and hooks.
+    // Groups are not much smaller than GROUP, except for the last one of each module, and hooks.
     (size / GROUP * 8).next_multiple_of(4096) + 4096
 }
 
@@ -94,7 +94,7 @@ pub fn header(frames: &Frames, count: u32) -> [u8; 12] {
     bytes
 }
 
-/// An unsigned number of any length.
+/// Appends an unsigned number of any length.
 pub(crate) fn uleb(out: &mut Vec<u8>, mut value: u32) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -111,7 +111,7 @@ pub(crate) fn entry(out: &mut Vec<u8>, body: &[u8]) {
     out.resize(out.len() + len - 4 - body.len(), 0); // DW_CFA_nop
 }
 
-/// The beginning of the FDE at the offset `at` for the code at offsets.
+/// The beginning of the FDE at offset `at` for code at these offsets.
 pub(crate) fn fde(at: u32, cie: u32, code: Range<u32>) -> Vec<u8> {
     let mut body = (at + 4).wrapping_sub(cie).to_le_bytes().to_vec();
     body.extend(code.start.wrapping_sub(at + 8).to_le_bytes());
@@ -120,7 +120,7 @@ pub(crate) fn fde(at: u32, cie: u32, code: Range<u32>) -> Vec<u8> {
     body
 }
 
-/// This many units of code further on.
+/// Advances by this many units of code.
 pub(crate) fn advance(out: &mut Vec<u8>, distance: u32) {
     match distance {
         0 => {}

@@ -1,16 +1,16 @@
 //! The parameters of hooks, for all instruction sets.
 
-/// Offsets in every island of what the hooks hand out.
+/// Offsets of what the hooks hand out, the same in every island.
 #[derive(Debug, Clone, Copy)]
 pub struct IslandLayout {
-    /// Of two program headers: of the island, and of its `.eh_frame_hdr`.
+    /// Offset of two program headers: the island's, and its `.eh_frame_hdr`'s.
     pub program_headers: u32,
-    /// Of an empty string.
+    /// Offset of an empty string.
     pub name: u32,
 }
 
-/// What the address space and the data of a process have more than the program asked for, in bytes: its limits are
-/// raised by as much, and lowered when it asks for them.
+/// How much more address space and data a process has than the program asked for, in bytes: its limits are raised by
+/// this much, and lowered when the program asks for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Raise {
     /// For `RLIMIT_AS`.
@@ -35,8 +35,8 @@ pub enum LimitCall {
 pub(crate) const RLIMIT_DATA: i8 = 2;
 pub(crate) const RLIMIT_AS: i8 = 9;
 pub(crate) const SIGTRAP: i8 = 5;
-/// Where a `struct sigaction` of libc has its flags: after the handler and 128 bytes of signals. (`bits/sigaction.h` of
-/// glibc, `signal.h` of musl.)
+/// The offset of the flags in libc's `struct sigaction`: after the handler and 128 bytes of signals.
+/// (`bits/sigaction.h` of glibc, `signal.h` of musl.)
 pub(crate) const ACTION_FLAGS: u32 = 136;
 /// `SA_SIGINFO` and `SA_ONSTACK`.
 pub(crate) const HANDLER_FLAGS: u32 = 0x4 | 0x0800_0000;

@@ -1,9 +1,9 @@
-//! The code that Hodoscope puts into programs: stubs, detours, hooks, the jumps that lead to them and back, and unwind
-//! tables for all of it. The program's own instructions, and moving them, are the subject of [`hodo_isa`].
+//! The code that Hodoscope puts into programs: stubs, detours, hooks, the jumps to them and back, and unwind tables for
+//! all of it. [`hodo_isa`] deals with the program's own instructions and with moving them.
 //!
-//! What the instruction sets share is in modules of this crate, and each set has a module with the same names in it:
-//! `stub` records a function's calls, `detour` does what probes ask for, `hooks` are put before functions of the C
-//! library, `patch` writes what leads from a site to them, `frames` the unwind tables.
+//! What the instruction sets share is in modules of this crate. Each set has modules with the same names: `stub`
+//! records a function's calls, `detour` does what probes ask for, `hooks` are placed in front of functions of the C
+//! library, `patch` writes the jumps from a site to these, and `frames` writes the unwind tables.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ pub mod riscv64;
 pub mod stub;
 pub mod x86_64;
 
-/// The instruction set that this is built for, which is that of the processes that it can trace.
+/// The instruction set that this is built for, which is that of the processes it can trace.
 #[cfg(target_arch = "riscv64")]
 pub use riscv64 as native;
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,4 @@
-//! What leads from code to an island and back, for all instruction sets.
+//! What leads from code to an island and back; for all instruction sets.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -6,27 +6,27 @@ use core::ops::Range;
 use crate::stub::Body;
 use hodo_isa::Via;
 
-/// Displaced instructions at another address, with what goes on after them.
+/// Displaced instructions at another address, and how execution continues after them.
 #[derive(Debug, Clone, Default)]
 pub struct Displaced {
     /// The code.
     pub body: Body,
-    /// Addresses of instructions, and those of their copies. The last ones can be where the code goes on, and the jump
-    /// there.
+    /// Addresses of instructions, and those of their copies. The last ones can be the address where execution
+    /// continues, and the jump there.
     pub copies: Vec<(u64, u64)>,
-    /// Where control leaves it with a register that is taken back elsewhere.
+    /// Where control leaves them with a register that is restored elsewhere.
     pub exits: Vec<Range<u64>>,
 }
 
 /// How control leaves displaced instructions at another address.
 #[derive(Clone, Copy)]
 pub struct Leaving<'a> {
-    /// The registers that are dead at an instruction.
+    /// Returns the registers that are dead at an instruction.
     pub dead: &'a dyn Fn(u64) -> u32,
-    /// The register of the jump that goes on after them.
+    /// The register of the jump after them.
     pub back: Via,
-    /// Where what leaves them without a register goes, by the instruction's address, or by the end of all: a place near
-    /// that, which takes the register back.
+    /// The pad through which control leaves them if no register is free, by the instruction's address, or by the end of
+    /// all. The pad is near the place where execution continues, and restores the register.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
 }
 
@@ -35,40 +35,41 @@ pub struct Leaving<'a> {
 pub enum Through {
     /// An entry of the procedure linkage table, which jumps through it.
     Entry,
-    /// A call through it.
+    /// A call through the slot.
     Call,
-    /// A jump through it.
+    /// A jump through the slot.
     Jump,
-    /// The address is loaded from it into this register, for a call or jump a little later.
+    /// Loads the address from the slot into this register, for a call or jump a little later.
     Loaded(u8),
 }
 
-/// The first instructions of a function that is entered by calls only, as far as a jump to elsewhere displaces them.
+/// The first instructions of a function, as many as a jump to elsewhere displaces. The function is entered only by
+/// calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     /// Where they end.
     pub end: u64,
     /// The register of the jump.
     pub via: Via,
-    /// The register of the jump back.
+    /// The register of the jump that returns to the function.
     pub back: Via,
     /// Registers that are dead at the instructions that need one when they are moved.
     pub dead: Vec<(u64, u32)>,
 }
 
-/// Why a jump cannot displace the first instructions of a function. Each with the bytes of the jump.
+/// Why a jump cannot displace the first instructions of a function. Each variant has the jump's length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoWindow {
     /// Control leaves them.
     #[error("a branch in its first {} bytes", word(*.0))]
     Branch(u64),
-    /// The function has fewer bytes.
+    /// The function is shorter.
     #[error("it is shorter than {} bytes", word(*.0))]
     Short(u64),
     /// A branch of the function leads into them.
     #[error("a branch into its first {} bytes", word(*.0))]
     BranchInto(u64),
-    /// The jump back has no register.
+    /// No register is free for the jump back.
     #[error("no register is free after its first {} bytes", word(*.0))]
     NoRegister(u64),
 }
@@ -90,7 +91,7 @@ impl Window {
     }
 }
 
-/// The registers that are dead at an address, by a list of those where one is needed.
+/// The registers that are dead at an address, looked up in a list of addresses where one is needed.
 #[must_use]
 pub fn dead(list: &[(u64, u32)], at: u64) -> u32 {
     list.iter()

@@ -15,7 +15,7 @@ pub struct Layout {
     pub limit: u32,
     /// Offset of the upper half of the counter, `u32`.
     pub epoch: u32,
-    /// Offset of the first time whose upper half is another, `u64`.
+    /// Offset of the first time that has a different upper half, `u64`.
     pub epoch_end: u32,
     /// Offset of the shadow range's start, `u64`.
     pub shadow_lo: u32,
@@ -23,7 +23,7 @@ pub struct Layout {
     pub shadow_len: u32,
     /// Offset of the start of the window of stack addresses, `u64`.
     pub window: u32,
-    /// Offset of the same less 16, `u64`, and then less 32. Only on RISC-V.
+    /// Offset of the same start minus 16, `u64`, followed by it minus 32. Only on RISC-V.
     pub lowered_windows: u32,
     /// Bytes of that window, a power of two.
     pub window_size: u32,
@@ -31,26 +31,26 @@ pub struct Layout {
     pub islands: [(u32, u32); 2],
     /// Offset of the number of open frames of filter functions, `u64`.
     pub inside: u32,
-    /// Offset of the number of bytes in use of the frames that count, `u64`.
+    /// Offset of the number of bytes that the counting frames take, `u64`.
     pub depth: u32,
-    /// Offset of the frames that count: their stack addresses, `u64` each.
+    /// Offset of the counting frames: their stack addresses, `u64` each.
     pub frames: u32,
-    /// Offset of the address after the entries of the thread's list of return probes, `u64`.
+    /// Offset of the address where the thread's list of return probes ends, `u64`.
     pub chain_top: u32,
     /// Offset of that list's address, `u64`.
     pub chain_lo: u32,
-    /// Bytes that the list has.
+    /// Size of that list in bytes.
     pub chain_size: u32,
     /// Distance from a stack slot to its shadow.
     pub shadow_distance: u64,
     /// Offset of that distance, negated, `u64`.
     pub to_shadow: u32,
-    /// Where the address of the control block is, this far from the thread pointer; nothing where a segment begins with
-    /// it.
+    /// Offset from the thread pointer of the word that holds the control block's address; not used if a segment begins
+    /// at the control block.
     pub block: i32,
     /// Bytes of a record.
     pub record_size: u32,
-    /// Left shift that brings the stack pointer to its field in the upper half of a record.
+    /// Left shift that moves the stack pointer to its field in the upper half of a record.
     pub sp_shift: u8,
     /// Mask of that field.
     pub sp_mask: u32,
@@ -62,11 +62,11 @@ pub struct Layout {
     pub lost: u32,
     /// Offset of the address of the events file, `u64`.
     pub base: u32,
-    /// Offset in that file of a byte that has [`UNTRACED`] when nobody traces any more.
+    /// Offset in that file of a byte that has [`UNTRACED`] set when nobody traces any more.
     pub owner: u32,
 }
 
-/// The bit of a robust futex's highest byte that the kernel sets when its owner ends.
+/// The bit in the highest byte of a robust futex that the kernel sets when its owner dies.
 pub const UNTRACED: u8 = 0x40;
 
 /// Addresses of the runtime's slow paths.
@@ -76,21 +76,21 @@ pub struct Runtime {
     pub epoch: u64,
     /// The chunk is full.
     pub chunk: u64,
-    /// The shadow of this stack may not be mapped.
+    /// The shadow of this stack may not be mapped yet.
     pub shadow: u64,
     /// The stack pointer is not in the window of stack addresses.
     pub window: u64,
-    /// One record, with all of the work (timed or not, as the stub is).
+    /// Writes one whole record (timed or not, as the stub is).
     pub record: u64,
-    /// The frame at exit is not that at entry.
+    /// The frame at exit is not the one at entry.
     pub frame: u64,
-    /// A short call with jumps to other functions in it is taken back.
+    /// Takes back a short call that jumped to other functions.
     pub tails: u64,
-    /// Was a function entered by a jump from another one? Zero where stubs find that out.
+    /// Whether a function was entered by a jump from another one; 0 if stubs find that out themselves.
     pub tail: u64,
-    /// What is called before a system call and after it, where system calls are recorded.
+    /// Called before and after a system call, if system calls are recorded.
     pub syscalls: Option<(u64, u64)>,
-    /// What packs a stack, where an event has one.
+    /// Packs a stack, if an event needs that.
     pub stack: Option<u64>,
 }
 
@@ -111,24 +111,24 @@ pub struct Records {
     pub depth: Option<u32>,
     /// Function id, if exits check that the frame is that of the entry.
     pub check: Option<u32>,
-    /// Calls that took less than this, in units of the time counter, are taken back, if nothing came in between.
+    /// Calls shorter than this, in units of the time counter, are taken back if nothing was recorded in between.
     pub shortest: Option<u32>,
-    /// Offset in the events file of a byte that is 0 while no entry is recorded, if something changes it.
+    /// Offset in the events file of a byte that is 0 while no entry is recorded, if recording can be switched.
     pub switch: Option<u32>,
-    /// The stack pointer is recorded, too, if only the entry is: programs come back there by jumps.
+    /// Also records the stack pointer if only the entry is recorded, because programs return there by jumps.
     pub placed: bool,
-    /// What the stub may do with registers.
+    /// How the stub may use registers.
     pub registers: Registers,
 }
 
-/// Which registers a stub may use without keeping their values, where the instruction set has no room for others.
+/// The registers that a stub may use without saving them, on instruction sets whose stubs need free ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// As bits by their numbers, before the body.
+    /// Free before the body, one bit for each number.
     pub free: u32,
-    /// The same when the body has returned.
+    /// Free when the body has returned.
     pub free_after: u32,
-    /// What the jump to the stub has done with its register.
+    /// What the jump to the stub did with its register.
     pub via: Via,
 }
 
@@ -143,25 +143,25 @@ pub enum Scope {
     Filter,
 }
 
-/// What a stub does for its function.
+/// What a stub runs for its function.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
     /// Code.
     pub bytes: Vec<u8>,
-    /// Address of what is executed then, unless the code never comes to its end.
+    /// The address where execution continues, unless control never reaches the end of the code.
     pub resume: Option<u64>,
-    /// Where the frame is; offsets in `bytes`.
+    /// Where the frame is; offsets are those in `bytes`.
     pub rows: Vec<Row>,
-    /// It has return points of its own, and the rows tell so.
+    /// It has return points of its own, which the rows describe.
     pub returns: bool,
 }
 
-/// What was emitted: addresses.
+/// The addresses of what was emitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Emitted {
-    /// Where the body is.
+    /// The address range of the body.
     pub body: Range<u64>,
-    /// Loads of the stub's own that may fault, and where to go on then.
+    /// The stub's own loads that may fault, and where execution continues then.
     pub faults: Vec<(u64, u64)>,
 }
 

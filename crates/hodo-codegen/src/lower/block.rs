@@ -1,10 +1,10 @@
-//! Lowers what is done at a hit if a condition holds, one action after the other.
+//! Lowers a block: if its condition holds, its actions one after another.
 
 use super::{Events, Given, Tables, event, histogram, record};
 use crate::detour::{Deed, DetourError, kept_at};
 use hodo_isa::buffer::Label;
 
-/// Goes to `off` unless a block is switched on and its condition holds.
+/// Jumps to `off` unless a block is switched on and its condition holds.
 pub(crate) fn condition<T: Events + Tables>(
     target: &mut T,
     given: &mut Given<'_>,
@@ -15,7 +15,7 @@ pub(crate) fn condition<T: Events + Tables>(
     Ok(())
 }
 
-/// The deeds of a block, but for a return.
+/// The actions of a block, except for a return.
 pub(crate) fn deeds<T: Events + Tables>(
     target: &mut T,
     given: Given<'_>,

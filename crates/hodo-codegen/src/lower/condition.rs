@@ -1,7 +1,7 @@
 //! Conditions: 64-bit numbers with the operators of C.
 //!
-//! A value in memory is fetched where it is needed for the first time, and kept in the frame. What cannot be fetched,
-//! and a division by zero, make the whole condition false.
+//! A value in memory is fetched where it is first needed, and kept in the frame. If a value cannot be fetched, or on a
+//! division by zero, the whole condition is false.
 
 use alloc::vec::Vec;
 use hodo_isa::buffer::Label;
@@ -9,29 +9,29 @@ use hodo_isa::buffer::Label;
 use super::{Operator, Texts, event};
 use crate::detour::{Arithmetic, DetourError, Fetch, Test, kept_at};
 
-/// A place that comes later.
+/// A place that comes later, with a label.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Goal {
     pub(super) label: Label,
-    /// What has been fetched on every way there.
+    /// The values that have been fetched on every path there.
     fetched: u64,
 }
 
-/// What a condition needs of registers and of the stack.
+/// Which registers and how much of the stack a condition needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Needs {
     /// Registers for two operands.
     pub(crate) pairs: bool,
     /// Registers for texts.
     pub(crate) texts: bool,
-    /// Values that are kept.
+    /// The values that are kept in the frame.
     pub(crate) kept: u64,
-    /// Words for intermediate results.
+    /// The number of words for intermediate results.
     pub(crate) scratch: usize,
 }
 
 impl Needs {
-    /// Words of the frame, at its lower end.
+    /// The number of words in the frame, at its lower end.
     pub(crate) fn words(&self) -> usize {
         self.kept.count_ones() as usize + self.scratch
     }
@@ -41,25 +41,25 @@ impl Needs {
 pub(crate) struct Lowering<'w, T: Texts> {
     pub(super) target: &'w mut T,
     pub(super) values: &'w [Fetch],
-    /// Values that have a place in the frame.
+    /// The values that have a word in the frame.
     keeps: u64,
-    /// What was found to be needed.
+    /// What has turned out to be needed.
     pub(crate) needs: Needs,
-    /// Words for intermediate results that are in use.
+    /// The number of words for intermediate results that are in use.
     pub(super) scratch: usize,
-    /// Values that have been fetched.
+    /// The values that have been fetched.
     pub(crate) fetched: u64,
-    /// Loads that may fault: nothing is computed then.
+    /// Loads that may fault; then nothing is computed.
     pub(crate) loads: Vec<T::Load>,
-    /// Where it goes on if something cannot be computed.
+    /// Where control goes if something cannot be computed.
     out: Goal,
-    /// The first thing that could not be written.
+    /// The first error, if something could not be written.
     error: Option<DetourError>,
 }
 
 impl<'w, T: Texts> Lowering<'w, T> {
-    /// With a frame that has room for `needs`, and values in it that have been fetched. `out` is where to go if
-    /// something cannot be computed.
+    /// Starts with a frame that has room for `needs` and holds the values that have been fetched. Control goes to `out`
+    /// if something cannot be computed.
     pub(crate) fn new(
         target: &'w mut T,
         values: &'w [Fetch],
@@ -102,7 +102,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
         }
     }
 
-    /// Something goes from here to a place.
+    /// The label for a jump from here to a goal.
     pub(super) fn to(&self, goal: &mut Goal) -> Label {
         goal.fetched &= self.fetched;
         goal.label
@@ -111,7 +111,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
     pub(super) fn jump_to(&mut self, goal: &mut Goal) {
         let label = self.to(goal);
         self.target.jump(label);
-        // Nothing comes here but by another label.
+        // Control reaches the following code only through another label.
         self.fetched = u64::MAX;
     }
 
@@ -120,30 +120,30 @@ impl<'w, T: Texts> Lowering<'w, T> {
         self.fetched &= goal.fetched;
     }
 
-    /// The word of the frame for an intermediate result.
+    /// The word of the frame that holds an intermediate result.
     pub(super) fn spare(&self, number: usize) -> usize {
         self.keeps.count_ones() as usize + number
     }
 
-    /// Takes a word for an intermediate result.
+    /// Reserves a word for an intermediate result.
     pub(super) fn take(&mut self) -> usize {
         self.scratch += 1;
         self.needs.scratch = self.needs.scratch.max(self.scratch);
         self.scratch - 1
     }
 
-    /// Goes to where it goes on if something cannot be computed unless a condition holds.
+    /// Jumps to where control goes if something cannot be computed, unless a condition holds.
     pub(crate) fn unless(&mut self, test: &Test) {
         let mut out = self.out;
         self.jump(test, false, &mut out);
     }
 
-    /// Goes to `to` if the condition is `when`, else on.
+    /// Jumps to `to` if the condition is `when`; otherwise control continues.
     pub(super) fn jump(&mut self, test: &Test, when: bool, to: &mut Goal) {
         match test {
             Test::Not(inner) => self.jump(inner, !when, to),
             Test::And(first, second) | Test::Or(first, second) => {
-                // A result of the first that decides the whole.
+                // The result of the first operand that decides the whole.
                 let decides = matches!(test, Test::Or(..));
                 if decides == when {
                     self.jump(first, when, to);
@@ -165,7 +165,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
                 if (*number != 0) == when {
                     let fetched = self.fetched;
                     self.jump_to(to);
-                    // The code after it is emitted, though nothing gets there.
+                    // The code after the jump is emitted, though control never gets there.
                     self.fetched = fetched;
                 }
             }
@@ -179,7 +179,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
         }
     }
 
-    /// Brings the operands to where an operator finds them.
+    /// Puts the operands where an operator expects them.
     fn both(&mut self, operator: Operator, left: &Test, right: &Test) -> T::Pair {
         self.number(left);
         if let Test::Number(number) = right
@@ -201,7 +201,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
         self.target.with_word(word)
     }
 
-    /// Brings a number into the value.
+    /// The value becomes a number that a condition computes.
     pub(crate) fn number(&mut self, test: &Test) {
         match test {
             Test::Number(number) => self.target.number(*number),
@@ -245,7 +245,7 @@ impl<'w, T: Texts> Lowering<'w, T> {
         }
     }
 
-    /// Brings a value of the probe as it was fetched into the value; of a text its address.
+    /// The value becomes one of the probe's values as it was fetched, or a text's address.
     pub(crate) fn word(&mut self, value: usize) {
         let fetch = &self.values[value];
         let word = kept_at(self.keeps, value);

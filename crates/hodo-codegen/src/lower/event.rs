@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 use super::{Events, Sources};
 use crate::detour::{DetourError, Event, Fetch, MOST_VALUES, MOST_WORDS, Source, fault_words};
 
-/// Where the payload's record is, its first word, and what comes then.
+/// Offsets in an event: the payload's record, its first word, and what follows.
 const PAYLOAD: u32 = 8;
 const FIRST: u32 = 16;
 const HEAD: u32 = 24;
 
-/// Brings a value into the value. Nothing else is changed.
+/// The value becomes what a source holds. Changes nothing else.
 fn source<T: Sources>(
     target: &mut T,
     from: &Source,
@@ -38,7 +38,7 @@ fn source<T: Sources>(
     Ok(())
 }
 
-/// Brings one word into the value, as it is stored; of a text its address.
+/// The value becomes one word as it is stored, or a text's address.
 pub(super) fn fetch<T: Sources>(
     target: &mut T,
     value: &Fetch,
@@ -60,7 +60,7 @@ pub(super) fn fetch<T: Sources>(
     Ok(())
 }
 
-/// Copies a text from where `from` is into the control block.
+/// Copies a text from a source into the control block.
 pub(super) fn name<T: Events>(target: &mut T, from: &Source, at: u32) -> Result<(), DetourError> {
     target.begin_name();
     let mut loads = Vec::new();
@@ -91,7 +91,7 @@ pub(crate) fn record<T: Events>(
     let [again, full, done] = [(); 3].map(|()| target.label());
     target.bind(again);
     target.take_place(event, size, again, full);
-    // The payload comes before its record: a reader must never take it for records.
+    // The payload's record comes before it: a reader must never take the payload for records.
     let payload = u64::from(event.payload) << 32 | u64::from(size / 8 - 2);
     target.wide_number(payload);
     target.put(PAYLOAD);

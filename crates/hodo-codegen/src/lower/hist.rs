@@ -1,4 +1,4 @@
-//! Histograms: keys and sums are brought into the frame, then the slot is found that has these keys.
+//! Histograms: puts keys and sums into the frame, then finds the slot with these keys.
 
 use alloc::vec::Vec;
 use hodo_isa::buffer::Label;
@@ -6,24 +6,24 @@ use hodo_isa::buffer::Label;
 use super::{Given, Tables};
 use crate::detour::{DetourError, Histogram, Key, STRING, Text, Words};
 
-/// Offsets in a slot, in which a tag comes first.
+/// Offsets in a slot, which begins with a tag.
 const HITS: u32 = 8;
 const SUMS: u32 = 16;
-/// Offsets of counters in the table, in which the number of entries comes first.
+/// Offsets of counters in the table, which begins with the number of entries.
 const NO_ROOM: u32 = 8;
 const UNREAD: u32 = 16;
 
-/// A histogram that is written.
+/// A histogram that is being lowered.
 struct Lowered<'w, 'b, T> {
     target: &'w mut T,
     given: Given<'b>,
     histogram: &'w Histogram,
     words: Words,
-    /// Where a hit is lost, for something cannot be computed.
+    /// Where a hit is lost because something cannot be computed.
     lost: Label,
 }
 
-/// Counts a hit in a histogram. Returns the loads that may fault; `lost` is where to go on then.
+/// Counts a hit in a histogram. Returns the loads that may fault; control then goes to `lost`.
 pub(crate) fn histogram<T: Tables>(
     target: &mut T,
     histogram: &Histogram,
@@ -55,7 +55,7 @@ pub(crate) fn histogram<T: Tables>(
 }
 
 impl<T: Tables> Lowered<'_, '_, T> {
-    /// Brings a key into the frame, from word `at` on.
+    /// Puts a key into the frame, from word `at` on.
     fn key(&mut self, key: &Key, at: usize, loads: &mut Vec<T::Load>) -> Result<(), DetourError> {
         match key {
             Key::Number(test, part) => {
@@ -101,7 +101,7 @@ impl<T: Tables> Lowered<'_, '_, T> {
             .table(self.given.block.base, self.histogram.table);
     }
 
-    /// Finds the slot, or takes a free one, and counts there. The keys are in the frame, the sums after them.
+    /// Finds the slot, or claims a free one, and counts there. The keys are in the frame, followed by the sums.
     fn find(&mut self) {
         let slots = Histogram::slots(self.histogram.size);
         let [again, look, found, other, next, end] = [(); 6].map(|()| self.target.label());
@@ -134,10 +134,10 @@ impl<T: Tables> Lowered<'_, '_, T> {
         self.target.bind(end);
     }
 
-    /// Takes a free slot. First an entry is taken, then the slot.
+    /// Claims a free slot: reserves an entry first, then the slot.
     fn take(&mut self, found: Label, look: Label, end: Label) {
         let [full, over, raced] = [(); 3].map(|()| self.target.label());
-        // Where the slot's number may be kept.
+        // A word that can hold the slot's number.
         let spare = self.words.keys + self.words.sums;
         self.target.take_entry(self.histogram.size - 1, full, over);
         self.target.claim(spare, raced);

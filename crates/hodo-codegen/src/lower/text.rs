@@ -1,11 +1,11 @@
-//! Texts in conditions: compared, and fitted to patterns. Of each the first [`STRING`] bytes count, as in events.
+//! Texts in conditions: comparisons and patterns. The first [`STRING`] bytes of each text count, as in events.
 
 use super::Texts;
 use super::condition::{Goal, Lowering};
 use crate::detour::{Atom, Fetch, STRING, Test, Text, cut};
 
 impl<T: Texts> Lowering<'_, T> {
-    /// Brings the address of a text into the value.
+    /// The value becomes the address of a text.
     fn address(&mut self, text: &Text) -> T::Place {
         match text {
             Text::Value(value) => {
@@ -18,7 +18,7 @@ impl<T: Texts> Lowering<'_, T> {
         }
     }
 
-    /// Goes to `to` if it is as wanted whether the code before has not come to `differ`.
+    /// Jumps to `to` if control comes here directly and `when` is true, or through `differ` and `when` is false.
     fn end(&mut self, differ: Goal, when: bool, to: &mut Goal) {
         if when {
             self.jump_to(to);
@@ -32,12 +32,12 @@ impl<T: Texts> Lowering<'_, T> {
         }
     }
 
-    /// Goes there, though the code after it is written as if something came there.
+    /// Always jumps there; the code after it is emitted as if control could reach it.
     fn always(&mut self, to: &mut Goal) {
         self.jump(&Test::Number(1), true, to);
     }
 
-    /// Goes to `to` if it is as wanted that two texts are the same.
+    /// Jumps to `to` if two texts are equal (`when`), or differ (`!when`).
     pub(super) fn same(&mut self, left: &Text, right: &Text, when: bool, to: &mut Goal) {
         self.needs.texts = true;
         let mut differ = self.goal();
@@ -79,8 +79,8 @@ impl<T: Texts> Lowering<'_, T> {
         self.target.unless_byte(at, byte, label, &mut self.loads);
     }
 
-    /// Goes to `to` if it is as wanted that a text fits a pattern. What is between two `*` is looked for from the left:
-    /// where it is found first leaves most for the rest.
+    /// Jumps to `to` if a text matches a pattern (`when`), or does not (`!when`). Parts between two `*` are searched
+    /// from the left, because the first match leaves the most text for the rest.
     pub(super) fn fits(&mut self, text: &Text, pattern: &[Atom], when: bool, to: &mut Goal) {
         if let Text::Fixed(fixed) = text {
             let fits = u64::from(Atom::fit(pattern, cut(fixed)));
@@ -121,7 +121,7 @@ impl<T: Texts> Lowering<'_, T> {
         self.end(differ, when, to);
     }
 
-    /// Looks for a part from the value on, and goes on after it.
+    /// Searches for a part, starting at the value, and moves past it.
     fn look_for(&mut self, place: T::Place, part: &[Atom], differ: &mut Goal) {
         let again = self.target.label();
         self.target.bind(again);

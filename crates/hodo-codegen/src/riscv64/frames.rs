@@ -1,20 +1,21 @@
 //! Frame information for an island: how unwinders get from any instruction of it to the traced function's caller.
 //!
-//! In a stub, CFA = S − 8 (it must differ from the CFA of the function that the stub calls, which is S, or libgcc takes
-//! the stub for the frame that handles an exception; and from that of any other function, which is a multiple of 16),
-//! and the caller's stack pointer is CFA + 8. The return address is in its register, or from the store on in the
-//! shadow. In displaced instructions CFA = S, as in the original code. Rows say what changes, one instruction after the
-//! other; what a table begins with is the place to which bodies return.
+//! In a stub, CFA = S − 8, and the caller's stack pointer is CFA + 8. (The CFA must differ from S, which is the CFA of
+//! the function that the stub calls, or libgcc takes the stub for the frame that handles an exception. It must also
+//! differ from the CFA of any other function, which is a multiple of 16.) The return address is in its register, or in
+//! the shadow once it has been stored there. In displaced instructions, CFA = S, as in the original code. Rows describe
+//! the changes from one instruction to the next; a table's initial state is that of the place to which bodies return.
 //!
-//! There, CFA = S for a handler of signals: what it returns to has no frame information (that of the kernel's code is
-//! not found), and libgcc takes the CFA for the place of the interrupted registers. What tells is the return address.
-//! As the stack is lowered by multiples of 16, CFA = stack pointer in no other case, which is how the other rules know
-//! where S is.
+//! There, CFA = S for a signal handler: the code that it returns to has no frame information (that of the kernel's code
+//! is not found), and libgcc takes the CFA for the place of the interrupted registers. The return address shows which
+//! case it is. Since the stack is lowered by multiples of 16, CFA = stack pointer in no other case; this is how the
+//! other rules know where S is.
 //!
-//! The agent keeps the caller's registers, and its link is `t0`, which is the column of return addresses there.
+//! The agent preserves the caller's registers. Its link is `t0`, which is therefore the column of return addresses
+//! there.
 //!
-//! One FDE describes a group of neighbours and stands after them. The search table is at the end of the island; islands
-//! grow upwards, so it grows at its end, and is good at any time.
+//! One FDE describes a group of neighbors and follows them. The search table is at the end of the island. Islands grow
+//! upward, so the table grows at its end, and is valid at any time.
 
 use alloc::vec::Vec;
 
@@ -31,23 +32,23 @@ use hodo_isa::riscv64::scan::Sweep;
 
 /// Bytes of a unit of code in tables.
 const UNIT: u32 = 2;
-/// CFA is this far below S in stubs: the unit of distances in tables.
+/// In stubs, the CFA is this far below S. This is the unit of distances in tables.
 const BELOW: i32 = 8;
 
-/// A number of one byte, with its sign.
+/// A number as one signed byte.
 fn sleb(value: i32) -> u8 {
     debug_assert!((-64..64).contains(&value));
     value as u8 & 0x7F
 }
 
-/// In an expression: the number. DW_OP_const8u
+/// A number in an expression. DW_OP_const8u
 fn number(value: u64) -> [u8; 9] {
     let mut bytes = [0x0E; 9];
     bytes[1..].copy_from_slice(&value.to_le_bytes());
     bytes
 }
 
-/// In an expression: the stack pointer and so much more. DW_OP_breg2
+/// The stack pointer plus a number in an expression. DW_OP_breg2
 fn stack_pointer(more: i32) -> [u8; 2] {
     [0x70 + SP, sleb(more)]
 }
@@ -79,24 +80,23 @@ fn cie(shadow_distance: u64, signal_return: u64) -> Vec<u8> {
     body
 }
 
-/// Of the agent: CFA = stack pointer, return address in `t0`.
+/// The CIE of the agent: CFA = stack pointer, return address in `t0`.
 fn agent_cie() -> Vec<u8> {
     let mut body = vec![0, 0, 0, 0, 1, b'z', b'R', 0, UNIT as u8, 0x78, T0, 1, 0x1B];
     body.extend([0x0C, SP, 0]); // DW_CFA_def_cfa
     body
 }
 
-/// What begins at the offset `at` of an island of `size` bytes. `signal_return`: the address to which handlers of
-/// signals return.
+/// The data at offset `at` of an island of `size` bytes. `signal_return`: the address to which signal handlers return.
 #[must_use]
 pub fn build(at: u32, size: u32, shadow_distance: u64, signal_return: u64) -> Frames {
     let cie = cie(shadow_distance, signal_return);
     Frames::new(at, size, &[&cie, &agent_cie()])
 }
 
-/// Appends the FDE of the agent, which is all that an island has. Returns its entry in the search table. Its code
-/// lowers the stack pointer and raises it again in the order of addresses, so functions need not be told apart. Where
-/// it lowers it by as much as a register says, another register has had its value since the instruction before.
+/// Appends the FDE of the agent, which is alone in its island. Returns its search table entry. The agent's code lowers
+/// and raises the stack pointer in the order of addresses, so its functions need not be told apart. If a register says
+/// how much to lower it by, the preceding instruction has copied the stack pointer to another register.
 #[must_use]
 pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> [u8; 8] {
     let end = island.len() as u32;
@@ -134,10 +134,10 @@ pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> 
     frames.table_entry(0, at)
 }
 
-/// The registers of an instruction that copies one to another (`mv`): to which, and from which.
+/// The registers of an instruction that copies one to another (`mv`): destination and source.
 fn copied(insn: &Insn) -> Option<(u8, u8)> {
     let (rd, rs1, rs2) = (insn.rd(), insn.rs1(), insn.rs2());
-    // The latter is what `c.mv` stands for.
+    // The latter is the expansion of `c.mv`.
     let from = match insn.word {
         word if word == i(OP_IMM, 0, rd, rs1, 0) => rs1,
         word if word == r(OP, 0, 0, rd, ZERO, rs2) => rs2,
@@ -146,8 +146,8 @@ fn copied(insn: &Insn) -> Option<(u8, u8)> {
     (insn.rd() != from && from != 0).then_some((insn.rd(), from))
 }
 
-/// If an instruction takes a register from the stack pointer: which one had its value before, by the instruction
-/// before.
+/// If an instruction subtracts a register from the stack pointer: the register to which the preceding instruction has
+/// copied the stack pointer.
 fn copied_before(insn: &Insn, before: Option<(u8, u8)>) -> Option<u8> {
     let subtracts = insn.word == r(OP, 0, 0x20, SP, SP, insn.rs2());
     before
@@ -171,8 +171,8 @@ fn place(island: &mut Vec<u8>) -> u32 {
     at as u32
 }
 
-/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in
-/// the search table.
+/// Appends the FDE of the code from the first of the rows to the end of the island so far. Returns its search table
+/// entry.
 #[must_use]
 pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     let start = rows.first().map_or(0, |row| row.at);
@@ -195,10 +195,10 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     frames.table_entry(start, at)
 }
 
-/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls,
-/// which are given by their offset and the address at which they stood, and right after them, all is as it would be
-/// there. They look like something that was called from there, with a frame of no size; CFA = sp − 8, for it must
-/// differ from the caller's. Elsewhere unwinding ends. Returns its entry in the search table.
+/// Appends the FDE of detours, from offset `start` to the end of the island so far. At the moved system calls (given by
+/// their offset and original address) and right after them, the state is what it would be at the original address. The
+/// frame there looks like one of size 0 that was called from the original address; CFA = sp − 8, since it must differ
+/// from the caller's. Unwinding ends everywhere else. Returns its search table entry.
 #[must_use]
 pub fn detours(
     island: &mut Vec<u8>,
@@ -212,7 +212,7 @@ pub fn detours(
     Told::default().differ(&Told::UNKNOWN, &mut body);
     let mut place = start;
     for &(syscall, original) in syscalls {
-        // A call that is made again begins at its own address; one that is interrupted has ended.
+        // A restarted call begins at its own address; an interrupted one has ended.
         for (offset, address) in [(syscall, original), (syscall + 4, original + 4)] {
             advance(&mut body, (offset - place) / UNIT);
             place = offset;
@@ -236,7 +236,7 @@ enum Return {
     Register,
     /// This many words below the CFA.
     Saved(u16),
-    /// Nobody knows.
+    /// It is not known.
     Unknown,
 }
 
@@ -245,15 +245,15 @@ enum Return {
 struct Told {
     base: u8,
     offset: i32,
-    /// The caller's stack pointer is this far above the CFA.
+    /// How far the caller's stack pointer is above the CFA.
     above: i32,
     back: Return,
-    /// Of the registers after the first one.
+    /// Where the registers after the first one are saved.
     saved: [u16; CALLEE_SAVED.len()],
 }
 
 impl Default for Told {
-    /// What the CIE says.
+    /// The state that the CIE gives.
     fn default() -> Self {
         Self {
             back: Return::Shadow,
@@ -263,7 +263,7 @@ impl Default for Told {
 }
 
 impl Told {
-    /// Nobody knows the return address.
+    /// The return address is not known.
     const UNKNOWN: Self = Self {
         base: SP,
         offset: -BELOW,
@@ -309,8 +309,8 @@ impl Told {
         }
     }
 
-    /// From this to another. What the table begins with is long, and libgcc takes no single rule back from the CIE: so
-    /// it is remembered, and restored as a whole.
+    /// Appends the change from this state to the next. The initial state of a table is long, and libgcc does not
+    /// restore single rules from the CIE; so it is remembered, and restored as a whole.
     fn change(&self, next: &Self, out: &mut Vec<u8>) {
         const REMEMBER: u8 = 0x0A;
         const RESTORE: u8 = 0x0B;
@@ -330,9 +330,9 @@ impl Told {
         }
     }
 
-    /// What differs, one by one.
+    /// Appends the differences, one by one.
     fn differ(&self, next: &Self, out: &mut Vec<u8>) {
-        // Expressions tell at the beginning where the frame is.
+        // The initial state finds the frame by expressions.
         let begins = *self == Self::default();
         let base = (begins || next.base != self.base).then_some(next.base);
         match (base, next.offset) {
@@ -356,7 +356,7 @@ impl Told {
         }
         if next.back != self.back {
             match next.back {
-                // Only by what was remembered.
+                // Only by restoring what was remembered.
                 Return::Shadow => {}
                 Return::Register => out.extend([0x08, RA]), // DW_CFA_same_value
                 Return::Saved(words) => {

@@ -1,8 +1,8 @@
 //! Replacements for the few functions of an unwinder that must know of islands.
 //!
 //! A traced frame returns into a stub, so unwinders meet addresses in islands. An island has frame information that
-//! leads them through (see `frames`), and these hooks make them find it, and keep such frames out of backtraces that
-//! the program asks for. All hooks are ordinary C functions to their callers: they may use `t0` to `t6`.
+//! leads them through (see `frames`). These hooks make unwinders find it, and keep such frames out of backtraces that
+//! the program asks for. To their callers, all hooks are ordinary C functions: they may use `t0` to `t6`.
 
 use super::stub::Layout;
 use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
@@ -20,7 +20,7 @@ const A1: u8 = 11;
 const A2: u8 = 12;
 const A3: u8 = 13;
 
-/// Bytes of the stack frame of every hook that calls, and where it has the return address.
+/// Bytes of the stack frame of every hook that calls, and offsets in it; the first is that of the return address.
 const FRAME: i64 = 80;
 const LINK: i64 = 72;
 
@@ -34,8 +34,8 @@ fn end(code: &mut Code<'_>) {
     code.addi(SP, SP, FRAME);
 }
 
-/// `t1` and `t2` = start and length of an island; a branch if `address` is in it. `t0` has the control block's address.
-/// Clobbers `t3`.
+/// `t1` and `t2` = start and length of an island; branches if `address` is in it. `t0` holds the control block's
+/// address. Clobbers `t3`.
 fn in_island(code: &mut Code<'_>, address: u8, (lo, len): (u32, u32), ours: Label) {
     code.ld(T1, lo.into(), T0);
     code.ld(T2, len.into(), T0);
@@ -47,7 +47,7 @@ fn load_block(code: &mut Code<'_>, layout: &Layout) {
     code.ld(T0, layout.block.into(), TP);
 }
 
-/// `rd` = a base and an offset.
+/// `rd` = a base plus an offset.
 fn offset(code: &mut Code<'_>, rd: u8, base: u8, offset: u32) {
     code.li(rd, offset.cast_signed());
     code.add(rd, rd, base);
@@ -79,15 +79,15 @@ pub fn find_object(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
     code.bind(theirs);
 }
 
-/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is
-/// the address of `_Unwind_GetIP`. The function's own code, to be called, follows.
+/// Replaces `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is the address of
+/// `_Unwind_GetIP`. The function's own code follows, and is called.
 ///
 /// # Panics
 /// If that address is not within 2 GiB.
 pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     let start = code.label();
     code.jal(ZERO, start);
-    // What is called for each frame, with the context and what was given for the argument.
+    // This is called for each frame, with the context and the argument that was passed on.
     let filter = code.here();
     begin(code);
     code.sd(A0, 0, SP);
@@ -106,7 +106,7 @@ pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     code.ld(A1, 8, A1); // its argument
     code.jr(T0);
     code.bind(inside);
-    code.li(A0, 0); // go on
+    code.li(A0, 0); // continue
     end(code);
     code.jr(RA);
 
@@ -124,8 +124,8 @@ pub fn backtrace(code: &mut Code<'_>, layout: &Layout, get_ip: u64) {
     code.bind(body);
 }
 
-/// A function that stands for `dl_iterate_phdr(callback, data)`: islands are reported after all modules, with the
-/// short form of `struct dl_phdr_info` (32 bytes), which no unwinder caches. The function's own code follows.
+/// Replaces `dl_iterate_phdr(callback, data)`: islands are reported after all modules, with the short form of `struct
+/// dl_phdr_info` (32 bytes), which no unwinder caches. The function's own code follows.
 pub fn iterate_phdr(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) {
     begin(code);
     code.sd(A0, 40, SP);
@@ -161,9 +161,9 @@ pub fn iterate_phdr(code: &mut Code<'_>, layout: &Layout, island: IslandLayout) 
     code.bind(body);
 }
 
-/// A function that stands for one of those that set or get limits. The function's own code, to be called, follows.
+/// Replaces a function that sets or gets limits. The function's own code follows, and is called.
 pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
-    // The frame: a changed copy of the new limits, where the old ones go, how much is added.
+    // The frame: a changed copy of the new limits, where the old ones go, and how much is added.
     const SAVE_OLD: i64 = 16;
     const SAVE_EXTRA: i64 = 24;
     let theirs = code.label();
@@ -187,7 +187,7 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
     } else {
         let none = code.label();
         code.branch(If::Equal, new, ZERO, none);
-        // A soft limit above the hard one stays that, and is refused.
+        // A soft limit above the hard one stays above it, and is refused.
         code.ld(T1, 0, new);
         code.ld(T2, 8, new);
         code.branch(If::Below, T2, T1, theirs);
@@ -204,7 +204,7 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
         code.branch(If::Equal, new, ZERO, none);
         for (at, more) in [(0, T0), (8, T4)] {
             code.ld(T1, at, new);
-            // What becomes too large (infinity is the largest number) stays.
+            // A limit that would become too large (infinity is the largest number) stays as it is.
             code.add(T2, T1, more);
             let fits = code.label();
             code.branch(If::NotBelow, T2, T1, fits);
@@ -225,7 +225,7 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
         code.branch(If::Equal, T3, ZERO, none);
         code.ld(T0, SAVE_EXTRA, SP);
         number(code, T4, extra.hard);
-        // What is too small, or infinite, was not changed.
+        // A limit that is too small, or infinite, was not changed.
         for (at, less) in [(0, T0), (8, T4)] {
             code.ld(T1, at, T3);
             let small = code.label();
@@ -247,10 +247,10 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
     code.bind(body);
 }
 
-/// A function that stands for `sigaction(signal, new, old)`. The default action for SIGTRAP is our handler, at `ours`:
-/// programs see and set the default. The function's own code, to be called, follows.
+/// Replaces `sigaction(signal, new, old)`. Our handler, at `ours`, stands for the default action of SIGTRAP: programs
+/// see and set the default. The function's own code follows, and is called.
 pub fn action(code: &mut Code<'_>, ours: u64, _restorer: u64) {
-    /// The frame: a `struct sigaction` of libc, where the old one goes, the return address.
+    /// The frame: libc's `struct sigaction`, where the old action goes, and the return address.
     const FRAME: i64 = 176;
     const SAVE_OLD: i64 = 152;
     const LINK: i64 = 160;
@@ -263,7 +263,7 @@ pub fn action(code: &mut Code<'_>, ours: u64, _restorer: u64) {
     code.branch(If::Equal, A1, ZERO, call);
     code.ld(T0, 0, A1);
     code.branch(If::NotEqual, T0, ZERO, call);
-    // Instead of the default: the handler, with its flags.
+    // The handler with its flags instead of the default.
     for word in (8..SAVE_OLD).step_by(8) {
         code.ld(T0, word, A1);
         code.sd(T0, word, SP);
@@ -272,7 +272,7 @@ pub fn action(code: &mut Code<'_>, ours: u64, _restorer: u64) {
     code.sd(T0, 0, SP);
     flags(code, A1, T0);
     code.or(T0, T0, T1);
-    // The bit is set, so that taking it away clears it.
+    // The bit is set first, so that subtracting it clears it.
     code.li(T1, RESETS_HANDLER.cast_signed());
     code.or(T0, T0, T1);
     code.sub(T0, T0, T1);

@@ -1,4 +1,4 @@
-//! RISC-V with 64 bits.
+//! 64-bit RISC-V.
 
 pub mod detour;
 pub mod frames;

@@ -1,4 +1,4 @@
-//! What leads from code to an island and back: jumps, and bytes that stand for them.
+//! What leads from code to an island and back: jumps, and the bytes that replace them.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -22,19 +22,19 @@ use hodo_isa::{InstructionSet, Via};
 /// A breakpoint: `c.ebreak`.
 pub const TRAP: &[u8] = &hodo_isa::riscv64::asm::BREAKPOINT;
 
-/// Moved code that is not farther away refers to what it did by pairs of instructions; they reach 2 GiB, and what is
-/// moved is small.
+/// Moved code that is no farther away than this refers to its original targets by pairs of instructions, which reach 2
+/// GiB. The difference leaves room for the moved code, which is small.
 const NEAR: u64 = (1 << 31) - (1 << 20);
 
-/// Registers by which entries of the procedure linkage table jump: where to, and the link.
+/// The registers that PLT entries use: for the target, and as link.
 const TARGET: u8 = 28;
 const LINK: u8 = 6;
-/// What no caller of a function of another file expects to be kept when it is entered: `t0`–`t6`.
+/// Registers that no caller of a function in another file expects to be preserved on entry: `t0`–`t6`.
 const FREE: u32 = 0xF000_00E0;
 /// And when it returns: these, and `a2`–`a7`.
 const FREE_AFTER: u32 = FREE | 0x0003_F000;
 
-/// A jump at `from` to anywhere within 2 GiB; nothing if it is farther, or has no register.
+/// A jump at `from` to anywhere within 2 GiB; `None` if the target is farther away, or no register is available.
 #[must_use]
 pub fn jump(from: u64, to: u64, via: Via) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity((JUMP + KEEP) as usize);
@@ -55,7 +55,7 @@ fn jump_by(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     .ok()
 }
 
-/// A short jump of this many bytes; nothing if it does not reach that far.
+/// A short jump of this length to `to`; `None` if it does not reach that far.
 #[must_use]
 pub fn hop(from: u64, to: u64, len: u8) -> Option<Vec<u8>> {
     if len != 2 {
@@ -68,7 +68,7 @@ pub fn hop(from: u64, to: u64, len: u8) -> Option<Vec<u8>> {
     Some(c_j(distance).to_le_bytes().to_vec())
 }
 
-/// Where short jumps of this many bytes from an address lead at most: our memory may be there.
+/// The addresses that a short jump of this length can reach, if our memory can be there; it can.
 #[must_use]
 pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
     let reach = if len == 2 { 1 << 11 } else { 1 << 20 };
@@ -78,18 +78,19 @@ pub fn near(from: u64, len: u8) -> Option<Range<u64>> {
 /// Whether sites can have stubs that no long jump reaches.
 pub const REACHES_ANYWHERE: bool = true;
 
-/// Whether what depends on places in stubs and jumps are words of four bytes, to which a difference can be added.
+/// Whether everything in stubs and jumps that depends on addresses is a four-byte word, to which a difference can be
+/// added.
 pub const MOVABLE: bool = false;
 
-/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset? They are not
-/// asked.
+/// Whether displaced bytes contain the mark by which stubs are recognized, formed in part by the word at an offset.
+/// Never asked, since stubs are not movable.
 #[must_use]
 pub fn forges_stub(_: &[u8], _: usize) -> bool {
     true
 }
 
-/// A jump at `from` to the address that is in memory at `literal`; nothing if that is not within 2 GiB, or if there is
-/// no register.
+/// A jump at `from` to the address in memory at `literal`; `None` if that is not within 2 GiB, or no register is
+/// available.
 #[must_use]
 pub fn by_literal(from: u64, literal: u64, via: Via) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity((FAR + KEEP) as usize);
@@ -107,7 +108,7 @@ pub fn by_literal(from: u64, literal: u64, via: Via) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A jump to anywhere, as far as it can be known: as far as others.
+/// A jump to anywhere, if only the addresses are known: it reaches no farther than others.
 #[must_use]
 pub fn far(from: u64, to: u64, via: Via) -> Option<Vec<u8>> {
     jump(from, to, via)
@@ -119,7 +120,7 @@ pub fn pun(_: u64, _: [u8; 4], _: u8) -> Option<Range<u64>> {
     None
 }
 
-/// Where what comes to a stub by a breakpoint enters it: where a register is put on the stack, as the jump does it.
+/// Where a breakpoint's handler enters a stub: at the code that saves a register on the stack as the jump would.
 #[must_use]
 pub fn trap_entry(stub: u64, via: Via) -> u64 {
     match via {
@@ -128,17 +129,17 @@ pub fn trap_entry(stub: u64, via: Via) -> u64 {
     }
 }
 
-/// What stands before a stub for [`trap_entry`]. Returns where the frame is in it.
+/// The code before a stub for [`trap_entry`]. Returns where the frame is in it.
 #[must_use]
 pub fn before_stub(code: &mut Code<'_>, via: Via) -> Vec<Row> {
     let Via::Kept(register) = via else {
         return Vec::new();
     };
-    // The stub itself is where it was to be.
+    // The stub itself stays aligned.
     code.breakpoints(16 - KEEP as usize);
     let start = code.offset();
     code.keep(register);
-    // The first instruction lowers the stack, in two bytes.
+    // The first instruction, of two bytes, lowers the stack.
     let row = |(at, bytes)| Row {
         at,
         rule: Rule::Lowered {
@@ -149,7 +150,7 @@ pub fn before_stub(code: &mut Code<'_>, via: Via) -> Vec<Row> {
     [(start, 0), (start + 2, 16)].map(row).into()
 }
 
-/// What a long jump to a call takes, where this many registers are dead; nothing if there can be none. A call
+/// What a long jump needs in place of a call, if these registers are dead; `None` if there can be none. A call
 /// overwrites its link.
 #[must_use]
 pub fn way_to_call(code: &[u8], addr: u64, dead: u32) -> Option<Via> {
@@ -158,7 +159,7 @@ pub fn way_to_call(code: &[u8], addr: u64, dead: u32) -> Option<Via> {
     choose(free).map(Via::Free)
 }
 
-/// What takes a register back that the way back from a stub has put on the stack.
+/// The code that restores a register which the way back from a stub has saved on the stack.
 #[must_use]
 pub fn take_back(back: Via) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -169,7 +170,7 @@ pub fn take_back(back: Via) -> Vec<u8> {
     bytes
 }
 
-/// What stands at `at` for code that has put [`KEPT`] on the stack to go on at `to`; nothing if that is too far away.
+/// The pad at `at` for code that has saved [`KEPT`] on the stack to continue at `to`; `None` if that is too far away.
 #[must_use]
 pub fn pad(at: u64, to: u64) -> Option<Vec<u8>> {
     let mut bytes = take_back(Via::Kept(KEPT));
@@ -178,15 +179,15 @@ pub fn pad(at: u64, to: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Where it may be.
+/// Where the pad may be.
 #[must_use]
 pub fn near_pad(to: u64) -> Option<Range<u64>> {
     let Range { start, end } = near(to, 4)?;
     Some(start..end.saturating_sub(Via::PAD))
 }
 
-/// Moves the instructions `code` from `from` to `to`, which can be anywhere; after them the code goes on at `resume`,
-/// by a jump that has its register in this way. A register that it keeps is taken back just before `resume`, or by a
+/// Moves the instructions `code` from `from` to `to`, which can be anywhere. Execution then continues at `resume`, by a
+/// jump that gets its register as `leaving` says. A register that it saves is restored just before `resume`, or by a
 /// pad.
 ///
 /// # Errors
@@ -250,7 +251,7 @@ pub fn displace(
     })
 }
 
-/// Where the frame is while moved instructions that leave by pads keep their register.
+/// Where the frame is while moved instructions that leave through pads have a register saved.
 fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
     for exit in &moved.exits {
         let at = exit.new as u32;
@@ -269,7 +270,7 @@ fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
             offset: offset + 16,
             saved,
         };
-        // After it, all is as the instruction has it.
+        // After it, the state is that of the instruction.
         let end = at + EXIT as u32;
         let restored = before.filter(|_| rows.get(next).is_none_or(|row| row.at > end));
         let restored = restored.map(|rule| Row { at: end, rule });
@@ -280,7 +281,7 @@ fn keep_rows(rows: &mut Vec<Row>, moved: &Relocated) {
     }
 }
 
-/// A jump to anywhere with the address after it.
+/// A jump to anywhere through the address that follows it.
 fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     let here = code.here();
     let literal = (here + Riscv64.far_jump(via)?.len).next_multiple_of(8);
@@ -290,7 +291,7 @@ fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     Some(())
 }
 
-/// Where the frame is in moved instructions that a function begins with, and after them.
+/// Where the frame is in the moved first instructions of a function, and after them.
 fn frames(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>) {
     let scanned: Vec<Scanned> = Sweep::new(code, from).collect();
     let index = |at: u64| {
@@ -321,9 +322,8 @@ fn frames(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>
     rows(&steps, moved.bytes.len() as u32, &[(0, State::ENTRY)])
 }
 
-/// What a stub does to call the function whose address is in the slot `got`. `site` is the instruction that used it:
-/// after an entry of the procedure linkage table, the address 12 bytes after its start tells the dynamic linker which
-/// one it was.
+/// The code with which a stub calls the function whose address is in the slot `got`. `site` is the instruction that
+/// used the slot. After a PLT entry, the address 12 bytes after its start tells the dynamic linker which entry it was.
 ///
 /// # Panics
 /// If slot or site are not within 2 GiB.
@@ -347,8 +347,7 @@ pub fn call_through(at: u64, got: u64, through: Through, site: u64) -> Body {
     }
 }
 
-/// What is written at such a site of this many bytes; nothing if that is not possible. A call has to end where it
-/// ended.
+/// The bytes to write at such a site of this length; `None` if that is not possible. A call must end where it ended.
 #[must_use]
 pub fn lead_through(at: u64, stub: u64, through: Through, len: u8) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len.into());
@@ -374,7 +373,7 @@ pub fn shares(through: Through) -> bool {
     through != Through::Entry
 }
 
-/// The registers that a stub at such a site may use. Calls through slots are calls of functions of other files.
+/// The registers that a stub at such a site may use. Calls through slots are calls of functions in other files.
 #[must_use]
 pub fn registers_through(through: Through) -> Registers {
     Registers {
@@ -388,8 +387,8 @@ pub fn registers_through(through: Through) -> Registers {
     }
 }
 
-/// What a jump at the start of a function's code displaces. The function is one that other files call: so what it has
-/// not written itself has no value in the registers that calls do not keep.
+/// What a jump at the start of a function's code displaces. The function is called from other files; so registers that
+/// calls do not preserve hold nothing useful until the function writes them.
 ///
 /// # Errors
 /// Why there can be none.
@@ -475,7 +474,7 @@ mod tests {
         };
         let moved = displace(&code, (from, resume), to, leaving).expect("moved");
         let bytes = &moved.body.bytes;
-        // The instruction and the jump, and after them the address, which is aligned.
+        // The instruction and the jump, then the aligned address.
         assert_eq!(bytes.len(), 4 + FAR as usize + 8);
         assert_eq!(bytes[14..], resume.to_le_bytes());
         assert_eq!((to + 14) % 8, 0);
@@ -503,7 +502,7 @@ mod tests {
             .map(|row| (row.at, row.rule))
             .collect();
         assert_eq!(frames[..2], [(0, pushed(0)), (4, pushed(16))]);
-        // The first alone, and then on by a pad.
+        // Only the first one, and then on through a pad.
         let leaving = Leaving {
             back: Via::Kept(KEPT),
             pads: &|at| (at == from + 2).then_some(pad),

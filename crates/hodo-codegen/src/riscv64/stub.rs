@@ -1,8 +1,8 @@
 //! The stub of a traced function.
 //!
-//! The entry half records the entry, puts the return address into the shadow and *calls* the body; the body's own
-//! return comes back to the exit half, which records the exit, fetches the return address and returns to it. So every
-//! return is predicted. S is the stack pointer that the function is entered with, and finds when it returns; the return
+//! The entry half records the entry, puts the return address into the shadow and *calls* the body. The body's own
+//! return leads to the exit half, which records the exit, fetches the return address and returns to it. So every return
+//! is predicted. S is the stack pointer with which the function is entered and with which it returns; the return
 //! address is in `ra` then.
 //!
 //! ```text
@@ -21,22 +21,23 @@
 //! body:   displaced instructions ◄────────┘
 //! ```
 //!
-//! `ra` is free from the store to the shadow on, and in the exit half. The other registers are those that the planner
-//! has found free; where they are too few, some are kept on the stack below S, with the stack pointer lowered first:
-//! there is no red zone, and signal handlers build their frames below the stack pointer. No vector or floating-point
-//! register is used. Two beside `ra` are enough where nothing is filtered: the address of the control block is fetched
-//! again where it was needed for something else, which takes one instruction, and a register that is kept takes two.
+//! `ra` is free in the exit half, and after the store to the shadow in the entry half. The other registers are those
+//! that the planner has found free. If they are too few, some are saved on the stack below S. The stack pointer is
+//! lowered first: there is no red zone, and signal handlers build their frames below the stack pointer. No vector or
+//! floating-point register is used. Two registers besides `ra` are enough if nothing is filtered: if one was needed for
+//! something else, the address of the control block is fetched again, which takes one instruction; saving a register
+//! takes two.
 //!
-//! Whether a return address leads to an exit half, the upper half of the instruction there tells nearly always at once.
-//! Where it has the same value by chance, the agent compares the address with those of islands.
+//! The upper half of the instruction at a return address nearly always shows at once whether the address leads to an
+//! exit half. If other code has the same value by chance, the agent compares the address with those of islands.
 //!
-//! Whether S is in the window, and so has a shadow, the lowered stack pointer tells: there is a word for each way that
-//! it may be lowered ([`Layout::lowered_windows`]). The clock is read before that where a third register is free: by
-//! its time, readers notice a signal handler that has got another window before the record had its place. Where the
-//! link register has to take the time, it is too late for that.
+//! Whether S is in the window, and so has a shadow, is checked with the lowered stack pointer: there is a word for each
+//! possible lowering ([`Layout::lowered_windows`]). If a third register is free, the clock is read before that: the
+//! time shows readers if a signal handler moved to another window before the record had its place. If the link register
+//! has to hold the time, this order is not possible.
 //!
-//! A record takes the bits of S from bit 4 on. Calls do without a mask: S is a multiple of 16 by the calling
-//! convention. Go, of whose functions only the entries are recorded, does not keep to that.
+//! A record holds the bits of S from bit 4 on. Calls need no mask: S is a multiple of 16 by the calling convention. Go
+//! does not keep to that, but only the entries of its functions are recorded.
 
 mod exit;
 mod filter;
@@ -57,8 +58,8 @@ use scratch::Scratch;
 use slow::{Slow, Then};
 
 /// The first instruction of an exit half, to which bodies return: it puts the address of the control block into a
-/// register. Whatever our code that functions return to must begin with it, or those that they jump to do not see what
-/// it is.
+/// register. All our code that functions return to must begin with it; otherwise functions that are jumped to do not
+/// recognize the return address.
 #[must_use]
 pub fn return_point(layout: &Layout, register: u8) -> u32 {
     i(LOAD, 3, register, TP, layout.block.into())
@@ -67,14 +68,14 @@ pub fn return_point(layout: &Layout, register: u8) -> u32 {
 /// How many low bits of S are 0 by the calling convention.
 const ALIGNED: u8 = 4;
 
-/// The upper half of that instruction, which is the same for all registers, as a signed load fetches it.
+/// The upper half of that instruction, as a signed load fetches it. It is the same for all registers.
 fn return_mark(layout: &Layout) -> i32 {
     return_point(layout, ZERO).cast_signed() >> 16
 }
 
-/// The registers of a half: the control block's address; two more; the time; one that is free when a record is put
-/// together. Where the two are the same, the control block's address is lost at each record, for its register has the
-/// limit there.
+/// The registers of a half: the control block's address; two more; the time; and one that is free when a record is put
+/// together. If `a` and `b` are the same, each record loses the control block's address, because the limit is loaded
+/// into its register.
 #[derive(Debug, Clone, Copy)]
 struct Hot {
     block: u8,
@@ -88,12 +89,12 @@ struct Hot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Info {
     Number(u32),
-    /// A word after the exit half, found from the return point, which `ra` still has.
+    /// A word after the exit half, addressed relative to the return point, which is still in `ra`.
     Word,
 }
 
 impl Records {
-    /// Whether there is more to do than to record all calls.
+    /// Whether anything is done besides recording all calls.
     fn is_filtered(&self) -> bool {
         self.depth.is_some()
             || self.check.is_some()
@@ -111,14 +112,14 @@ struct Stub<'s, 'c> {
     rows: &'s mut Vec<Row>,
     slow: Vec<Slow>,
     faults: Vec<(u64, u64)>,
-    /// Jumps to the body that have no exit, from the entry half.
+    /// Jumps from the entry half to the body, without an exit.
     past: Option<Label>,
     scratch: Scratch,
-    /// What the entry half keeps.
+    /// The registers that the entry half saves.
     entry_scratch: Scratch,
     /// How far the stack pointer is below S.
     lowered: u16,
-    /// The return address is in the shadow, and not in its register.
+    /// Whether the return address is in the shadow rather than in its register.
     shadow: bool,
 }
 
@@ -149,16 +150,15 @@ impl Templates {
     }
 }
 
-/// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code, and adds to
-/// `rows` where its frame is; offsets are those in the buffer. Where the jump to the stub has put a register on the
-/// stack, [`KEEP`](hodo_isa::riscv64::KEEP) bytes of code that does so stand before the stub, for what comes by a
-/// breakpoint.
+/// Emits a stub at `code.here()`. Calls `body` with the address of the body to get its relocated code. Adds to `rows`
+/// where its frame is; offsets are those in the buffer. If the jump to the stub saves a register on the stack,
+/// [`KEEP`](hodo_isa::riscv64::KEEP) bytes of code before the stub do so, too, for breakpoints that lead here.
 ///
 /// # Errors
 /// What `body` returns.
 ///
 /// # Panics
-/// If the body resumes at an address that is not within 1 MiB: bodies make their own way back where it is longer.
+/// If the body resumes at an address that is not within 1 MiB: bodies contain their own way back if it is longer.
 pub fn emit_stub<E>(
     code: &mut Code<'_>,
     layout: &Layout,
@@ -215,7 +215,7 @@ fn emit_body<E>(
 }
 
 impl Stub<'_, '_> {
-    /// From here on the frame is as the state says.
+    /// From here on, the frame is as the state says.
     fn row(&mut self) {
         let rule = Rule::Lowered {
             bytes: self.lowered,
@@ -232,14 +232,15 @@ impl Stub<'_, '_> {
     /// The entry half.
     fn entry(&mut self, to_body: Label) {
         let Records { timed, exit, .. } = *self.records;
-        // The link register is free only if it is in the shadow.
+        // The link register is free only while the return address is in the shadow.
         let need = match (self.records.is_filtered(), exit) {
             (false, Some(_)) => 2,
             (false, None) => 3,
             (true, None) if timed => 4,
             (true, _) => 3 + usize::from(self.records.depth.is_some()),
         };
-        // One that only tests of the depth need, or one more that costs nothing, is for a time that comes early.
+        // If one register is needed only for the tests of the depth, or one more costs nothing, it holds a time that is
+        // read early.
         let with_time = need + usize::from(exit.is_some() && self.records.depth.is_none());
         let early = need == with_time || Scratch::available(self.free()) >= with_time;
         self.take_registers(if timed && early { with_time } else { need });
@@ -274,12 +275,12 @@ impl Stub<'_, '_> {
         self.code.jal(link, to_body);
     }
 
-    /// Slow paths, and what comes to the body without an exit.
+    /// Slow paths, and the code that enters the body without an exit.
     fn pass(&mut self, to_body: Label) {
         self.emit_slow();
         let Some(past) = self.past else { return };
         self.code.bind(past);
-        // As the entry half has left it.
+        // The state in which the entry half has left it.
         self.scratch = self.entry_scratch;
         self.lowered = self.scratch.bytes();
         self.shadow = false;
@@ -288,7 +289,7 @@ impl Stub<'_, '_> {
         self.code.jal(ZERO, to_body);
     }
 
-    /// A branch to the body that has no exit.
+    /// A branch to the body, without an exit.
     fn branch_past(&mut self, condition: If, left: u8, right: u8) {
         let past = *self.past.get_or_insert_with(|| self.code.label());
         self.code.branch(condition, left, right, past);
@@ -300,12 +301,12 @@ impl Stub<'_, '_> {
         match via {
             Via::Free(register) => free | 1 << register,
             Via::Nothing => free,
-            // It counts as on the stack, even if the planner has found it free.
+            // The saved register counts as being on the stack, even if the planner has found it free.
             Via::Kept(register) => free & !(1 << register),
         }
     }
 
-    /// Makes registers ready that the entry half works with.
+    /// Makes available the registers that the entry half works with.
     fn take_registers(&mut self, need: usize) {
         let Registers { via, .. } = self.records.registers;
         let free = self.free();
@@ -331,7 +332,7 @@ impl Stub<'_, '_> {
         self.keep(stored);
     }
 
-    /// Lowers the stack pointer and stores what is kept, but for this many that are there.
+    /// Lowers the stack pointer and saves registers; the first `stored` ones are saved already.
     fn keep(&mut self, stored: usize) {
         let bytes = self.scratch.bytes();
         if bytes != self.lowered {
@@ -346,7 +347,7 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// Takes back what is kept: the stack pointer is S.
+    /// Restores what was saved, so that the stack pointer is S.
     fn give_back(&mut self) {
         let scratch = self.scratch;
         for (register, place) in scratch.places() {
@@ -359,8 +360,8 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// The registers that were made ready. Where there is none for the time, it comes later, and what is not needed any
-    /// more is spare.
+    /// The registers that were made available. If there is none for the time, it is read later, and a register that is
+    /// no longer needed is spare.
     fn hot(&self) -> Hot {
         let mut rest = (0..).map_while(|index| self.scratch.get(index));
         let mut next = || rest.next();
@@ -380,7 +381,7 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// S: in the stack pointer, or in the register that is given for it.
+    /// S: the stack pointer, or else computed in the given register.
     fn stack(&mut self, register: u8) -> u8 {
         if self.lowered == 0 {
             return SP;
@@ -389,7 +390,7 @@ impl Stub<'_, '_> {
         register
     }
 
-    /// A return address in an exit half means that a traced function jumped here.
+    /// A return address that leads to an exit half means that a traced function jumped here.
     fn find_tail(&mut self, hot: Hot) {
         let load = self.code.here();
         self.code.lh(hot.a, 2, RA);
@@ -398,13 +399,13 @@ impl Stub<'_, '_> {
         let pending = self.code.label();
         self.code.branch(If::Equal, hot.a, ZERO, pending);
         let words = vec![self.records.tail];
-        // What cannot be read is no island.
+        // An address that cannot be read is not in an island.
         self.faults.push((load, self.code.here()));
         self.slow(pending, self.runtime.tail, hot, words, Then::Pass);
     }
 
-    /// S is in the window, or is brought into one by the agent. Where there can be no shadow, the entry alone is
-    /// recorded.
+    /// Checks that S is in the window, or lets the agent choose another window. If there can be no shadow, only the
+    /// entry is recorded.
     fn find_window(&mut self, hot: Hot, agent: u64) {
         let Hot { block, b, .. } = hot;
         let word = match self.lowered {
@@ -430,7 +431,7 @@ impl Stub<'_, '_> {
         self.code.add(b, SP, b);
         let mut from = RA;
         if self.records.check.is_some() {
-            // A frame is marked as long as it is open.
+            // A frame is marked while it is open.
             self.code.addi(a, ZERO, -1);
             self.code.slli(a, a, 63);
             self.code.or(a, a, RA);
@@ -450,12 +451,12 @@ impl Stub<'_, '_> {
         self.slow(pending, self.runtime.epoch, hot, Vec::new(), Then::Back);
     }
 
-    /// The address of the control block, once more.
+    /// Fetches the address of the control block again.
     fn fetch_block(&mut self, block: u8) {
         self.code.word(return_point(self.layout, block));
     }
 
-    /// Appends a record. Returns where the instruction is that loads a word, for [`Info::Word`].
+    /// Appends a record. Returns the offset of the instruction that loads a word, for [`Info::Word`].
     fn record(&mut self, hot: Hot, info: Info) -> Option<u32> {
         let Hot {
             block,
@@ -464,7 +465,7 @@ impl Stub<'_, '_> {
             time,
             spare,
         } = hot;
-        // One instruction, so a signal handler that records gets a place of its own.
+        // A single instruction, so a signal handler that records gets a place of its own.
         self.code.li(b, self.layout.record_size as i32);
         self.code.amoadd_d(a, b, block);
         let other = if a == b { block } else { b };
@@ -472,7 +473,7 @@ impl Stub<'_, '_> {
         let pending = self.code.label();
         self.code.branch(If::NotBelow, a, other, pending);
         self.slow(pending, self.runtime.chunk, hot, Vec::new(), Then::Back);
-        // The upper half comes last: what has none is no record yet.
+        // The upper half is written last: without it, a record does not count.
         self.code
             .sw(if self.records.timed { time } else { ZERO }, 0, a);
         let shift = self.layout.sp_shift;
@@ -502,8 +503,8 @@ impl Stub<'_, '_> {
         at
     }
 
-    /// `register` = the upper half of a record, by way of another one. How far the stack is lowered is in the numbers
-    /// already: they are added, and what S has in its low bits is 0. So these can have the record's kind.
+    /// `register` = the upper half of a record. Uses another register. The numbers include how far the stack is
+    /// lowered: they are added, and the low bits of S are 0, so these can hold the record's kind.
     fn number(&mut self, info: u32, register: u8, other: u8) {
         let shift = self.layout.sp_shift;
         let (high, low) = (info >> shift, info & ((1 << shift) - 1));

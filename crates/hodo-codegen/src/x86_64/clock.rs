@@ -11,7 +11,7 @@ pub(super) fn read_into(code: &mut Masm<'_>, layout: &Layout) {
     code.cmp_rm(EDX, gs(layout.epoch));
 }
 
-/// That code.
+/// The code of `read_into`.
 #[must_use]
 pub fn read(layout: &Layout) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -19,8 +19,8 @@ pub fn read(layout: &Layout) -> Vec<u8> {
     bytes
 }
 
-/// Code as long that takes the lower half from four bytes of the control block, and finds the epoch unchanged: for
-/// threads that may not read the time counter.
+/// Code of the same length that takes the lower half from four bytes of the control block, and finds the epoch
+/// unchanged: for threads that must not read the time counter.
 #[must_use]
 pub fn take(now: u32) -> Vec<u8> {
     let mut bytes = Vec::new();

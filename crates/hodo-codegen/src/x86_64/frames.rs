@@ -1,16 +1,16 @@
 //! Frame information for an island: how unwinders get from any instruction of it to the traced function's caller.
 //!
-//! Nearly all instructions of a stub have the return address at S in the stack and three scratch registers below it.
-//! Where it is otherwise the instruction itself tells: a push, a pop, a return, the call of the body. So one rule,
-//! which reads the code that is executed, serves all stubs, and only what does not follow from it is in tables:
-//! displaced instructions, the agent, hooks. The rule has an exception, the point to which bodies return. There the
-//! return address is in the shadow of S, CFA = S (it must differ from the caller's, or libgcc takes the stub for the
-//! frame that handles an exception), rsp = CFA + 8. Elsewhere CFA = S + 8, and the return address is what is at S. If
-//! that is one in an island, for the frame was taken over by a jump or is about to be left, then it leads to that point
-//! of a stub.
+//! At nearly all instructions of a stub, the return address is at S in the stack, with three scratch registers below
+//! it. The exceptions can be recognized by the instruction itself: a push, a pop, a return, the call of the body. So
+//! one rule that reads the executed code serves all stubs, and tables hold only what does not follow from it: displaced
+//! instructions, the agent, hooks. The rule has an exception, the point to which bodies return. There the return
+//! address is in the shadow of S, CFA = S (it must differ from the caller's CFA, or libgcc takes the stub for the frame
+//! that handles an exception), and rsp = CFA + 8. Elsewhere CFA = S + 8, and the return address is the word at S. If
+//! that word is an address in an island, because the frame was entered by a jump or is about to be left, it is the
+//! return point of a stub.
 //!
-//! One FDE describes a group of neighbours and stands after them. The search table is at the end of the island; islands
-//! grow upwards, so it grows at its end, and is good at any time.
+//! One FDE describes a group of neighbors and follows them. The search table is at the end of the island. Islands grow
+//! upward, so the table grows at its end, and is valid at any time.
 //! Encodings: DWARF 5, section 6.4; LSB 5.0, section 10.6 (`.eh_frame`, `.eh_frame_hdr`).
 
 pub use crate::frames::{Frames, GROUP, header, table_room};
@@ -21,14 +21,15 @@ use hodo_isa::x86_64::cfa::{CALLEE_SAVED, RSP, Row, Rule, State, code_rows};
 
 /// The second to fifth byte of the instruction to which bodies return: `lea rsp, [rsp-8]`.
 pub const RETURN_POINT: [u8; 4] = [0x8D, 0x64, 0x24, 0xF8];
-/// The same of `lea rsp, [rsp+8]`.
+/// The same for `lea rsp, [rsp+8]`.
 const RELEASE: [u8; 4] = [0x8D, 0x64, 0x24, 0x08];
 /// Length of the call of the body; the return point is after it.
 const CALL_SIZE: u8 = 5;
-/// For each of the opcodes 0x50…0x5F, from the lowest digit on: the words pushed when it is executed.
+/// For each of the opcodes 0x50…0x5F, from the lowest digit on: the number of words that are pushed when it is
+/// executed.
 const PUSHED: u64 = 0x3333_4231_3333_3120;
 
-/// A DWARF expression that is being written.
+/// A DWARF expression being written.
 #[derive(Default)]
 struct Expression(Vec<u8>);
 
@@ -38,7 +39,7 @@ impl Expression {
         self
     }
 
-    /// Whether the code at the executed instruction + `offset` is this.
+    /// Whether the code at `offset` from the executed instruction is this.
     fn code_is(&mut self, offset: u8, code: [u8; 4]) -> &mut Self {
         // breg16 offset; deref_size 4; const4u; eq
         self.ops(&[0x80, offset, 0x94, 4, 0x0C])
@@ -124,15 +125,15 @@ fn cie(shadow_distance: u64) -> Vec<u8> {
     body
 }
 
-/// What begins at the offset `at` of an island of `size` bytes. What handlers of signals return to has frame
-/// information of its own.
+/// The data at offset `at` of an island of `size` bytes. The code to which signal handlers return has frame information
+/// of its own.
 #[must_use]
 pub fn build(at: u32, size: u32, shadow_distance: u64, _signal_return: u64) -> Frames {
     Frames::new(at, size, &[&cie(shadow_distance)])
 }
 
-/// Appends the FDE of the agent, which is all that an island has. `entries`: the offsets of its functions. Returns its
-/// entry in the search table.
+/// Appends the FDE of the agent, which is alone in its island. `entries`: the offsets of its functions. Returns its
+/// search table entry.
 #[must_use]
 pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], entries: &[u32]) -> [u8; 8] {
     let entries: Vec<_> = entries.iter().map(|&at| (at, State::ENTRY)).collect();
@@ -144,8 +145,8 @@ pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], entries: &[u32
     group(island, frames, &rows)
 }
 
-/// Appends the FDE of the code from the first of the rows on to the end of what the island has. Returns its entry in
-/// the search table.
+/// Appends the FDE of the code from the first of the rows to the end of the island so far. Returns its search table
+/// entry.
 #[must_use]
 pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     let start = rows.first().map_or(0, |row| row.at);
@@ -168,10 +169,10 @@ pub fn group(island: &mut Vec<u8>, frames: &Frames, rows: &[Row]) -> [u8; 8] {
     frames.table_entry(start, at)
 }
 
-/// Appends the FDE of detours, from the offset `start` to the end of what the island has: at the moved system calls,
-/// which are given by their offset and the address at which they stood, and right after them, all is as it would be
-/// there. They look like something that was called from there, with a frame of no size; CFA = rsp - 8, for it must
-/// differ from the caller's. Elsewhere unwinding ends. Returns its entry in the search table.
+/// Appends the FDE of detours, from offset `start` to the end of the island so far. At the moved system calls (given by
+/// their offset and original address) and right after them, the state is what it would be at the original address. The
+/// frame there looks like one of size 0 that was called from the original address; CFA = rsp - 8, since it must differ
+/// from the caller's. Unwinding ends everywhere else. Returns its search table entry.
 #[must_use]
 pub fn detours(
     island: &mut Vec<u8>,
@@ -188,7 +189,7 @@ pub fn detours(
     body.extend([0x07, 16]); // DW_CFA_undefined: return address
     let mut place = start;
     for &(syscall, original) in syscalls {
-        // A call that is made again begins at its own address; one that is interrupted has ended.
+        // A restarted call begins at its own address; an interrupted one has ended.
         for (offset, address) in [(syscall, original), (syscall + 2, original + 2)] {
             advance(&mut body, offset - place);
             place = offset;
@@ -203,7 +204,7 @@ pub fn detours(
     frames.table_entry(start, at)
 }
 
-/// From one rule to another, different one.
+/// Changes from one rule to a different one.
 fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
     const REMEMBER: u8 = 0x0A;
     const RESTORE: u8 = 0x0B;

@@ -1,8 +1,8 @@
 //! Replacements for the few functions of an unwinder that must know of islands.
 //!
 //! A traced frame returns into a stub, so unwinders meet addresses in islands. An island has frame information that
-//! leads them through (see `frames`), and these hooks make them find it, and keep such frames out of backtraces that
-//! the program asks for. All hooks are ordinary C functions to their callers: they may use call-clobbered registers.
+//! leads them through (see `frames`). These hooks make unwinders find it, and keep such frames out of backtraces that
+//! the program asks for. To their callers, all hooks are ordinary C functions: they may use call-clobbered registers.
 
 use super::masm::*;
 use super::stub::Layout;
@@ -12,7 +12,7 @@ pub use crate::hooks::{IslandLayout, LimitCall, Raise};
 /// Bytes of the stack frame of every hook that calls.
 const FRAME: i8 = 88;
 
-/// Goes to `ours` if `rax`, which it changes, is in an island.
+/// Goes to `ours` if `rax` is an address in an island. Clobbers `rax`.
 fn in_island(code: &mut Masm<'_>, (lo, len): (u32, u32), ours: Label) {
     code.sub_rm(RAX, gs(lo));
     code.cmp_rm(RAX, gs(len));
@@ -48,8 +48,8 @@ pub fn find_object(code: &mut Masm<'_>, layout: &Layout, island: IslandLayout) {
     code.bind(theirs);
 }
 
-/// A function that stands for `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is
-/// the address of `_Unwind_GetIP`. The function's own code, to be called, follows.
+/// Replaces `_Unwind_Backtrace(callback, argument)`: frames in islands are not reported. `get_ip` is the address of
+/// `_Unwind_GetIP`. The function's own code follows, and is called.
 pub fn backtrace(code: &mut Masm<'_>, layout: &Layout, get_ip: u64) {
     code.sub_ri8(RSP, FRAME);
     code.mov_mr(mem(RSP, 0), RDI);
@@ -80,14 +80,14 @@ pub fn backtrace(code: &mut Masm<'_>, layout: &Layout, get_ip: u64) {
     code.mov_rm(RSI, mem(RSI, 8)); // its argument
     code.jmp_r(RAX);
     code.bind(inside);
-    code.xor_rr(EAX, EAX); // go on
+    code.xor_rr(EAX, EAX); // continue
     code.add_ri8(RSP, FRAME);
     code.ret();
     code.bind(body);
 }
 
-/// A function that stands for `dl_iterate_phdr(callback, data)`: islands are reported after all modules, with the
-/// short form of `struct dl_phdr_info` (32 bytes), which no unwinder caches. The function's own code follows.
+/// Replaces `dl_iterate_phdr(callback, data)`: islands are reported after all modules, with the short form of `struct
+/// dl_phdr_info` (32 bytes), which no unwinder caches. The function's own code follows.
 pub fn iterate_phdr(code: &mut Masm<'_>, layout: &Layout, island: IslandLayout) {
     code.sub_ri8(RSP, FRAME);
     code.mov_mr(mem(RSP, 72), RDI);
@@ -124,12 +124,13 @@ pub fn iterate_phdr(code: &mut Masm<'_>, layout: &Layout, island: IslandLayout) 
     code.bind(body);
 }
 
-/// In the frame of a hook for limits: a changed copy of the new ones, where the old ones go, how much is added.
+/// Offsets in the frame of a hook for limits: a changed copy of the new limits, where the old ones go, and how much is
+/// added.
 const CHANGED: i8 = 0;
 const SAVE_OLD: i32 = 16;
 const SAVE_EXTRA: i32 = 24;
 
-/// A function that stands for one of those that set or get limits. The function's own code, to be called, follows.
+/// Replaces a function that sets or gets limits. The function's own code follows, and is called.
 pub fn limits(code: &mut Masm<'_>, call: LimitCall, extra: Raise) {
     let theirs = code.label();
     if call == LimitCall::Both {
@@ -155,7 +156,7 @@ pub fn limits(code: &mut Masm<'_>, call: LimitCall, extra: Raise) {
         code.test_rr(RDX, RDX);
         let none = code.label();
         code.jcc(Cond::E, none);
-        // A soft limit above the hard one stays that, and is refused.
+        // A soft limit above the hard one stays above it, and is refused.
         code.mov_rm(R8, mem(RDX, 0));
         code.cmp_rm(R8, mem(RDX, 8));
         code.jcc(Cond::A, theirs);
@@ -183,13 +184,12 @@ pub fn limits(code: &mut Masm<'_>, call: LimitCall, extra: Raise) {
     code.bind(body);
 }
 
-/// Changes a copy of the limits at `rdx`, and lets `new` point there: `rax` is added to the soft one, `r9` to the hard
-/// one.
+/// Makes `new` point to a changed copy of the limits at `rdx`: `rax` is added to the soft one, `r9` to the hard one.
 fn raise(code: &mut Masm<'_>, new: Reg) {
     code.test_rr(RDX, RDX);
     let none = code.label();
     code.jcc(Cond::E, none);
-    // What becomes too large (infinity is the largest number) stays.
+    // A limit that would become too large (infinity is the largest number) stays as it is.
     for (limit, more) in [(0, RAX), (8, R9)] {
         code.mov_rm(R8, mem8(RDX, limit));
         code.mov_rr(R10, R8);
@@ -201,7 +201,7 @@ fn raise(code: &mut Masm<'_>, new: Reg) {
     code.bind(none);
 }
 
-/// Takes from what the function has told what [`raise`] adds.
+/// Subtracts from what the function has reported what [`raise`] adds.
 fn lower(code: &mut Masm<'_>, extra: Raise) {
     let none = code.label();
     code.test_rr(EAX, EAX);
@@ -211,7 +211,7 @@ fn lower(code: &mut Masm<'_>, extra: Raise) {
     code.jcc(Cond::E, none);
     code.mov_rm(RCX, mem(RSP, SAVE_EXTRA));
     code.movabs_ri(R9, extra.hard);
-    // What is too small, or infinite, was not changed.
+    // A limit that is too small, or infinite, was not changed.
     for (limit, more) in [(0, RCX), (8, R9)] {
         code.mov_rm(RDX, mem8(RSI, limit));
         code.mov_rr(RDI, RDX);
@@ -224,15 +224,15 @@ fn lower(code: &mut Masm<'_>, extra: Raise) {
     code.bind(none);
 }
 
-/// `SA_RESTORER`: the action has what its handler returns to.
+/// `SA_RESTORER`: the action has an address to which its handler returns.
 const HAS_RESTORER: u32 = 0x0400_0000;
 /// Bytes of the stack frame of the hook for actions: a `struct sigaction` of libc, and a word.
 const ACTION_FRAME: u32 = 168;
 const SAVE_ACTION: i32 = 152;
 
-/// A function that stands for `sigaction(signal, new, old)`. The default action for SIGTRAP is our handler, at `ours`:
-/// programs see and set the default. `restorer` is what it returns to if hodo has set it. The function's own code, to be
-/// called, follows.
+/// Replaces `sigaction(signal, new, old)`. Our handler, at `ours`, stands for the default action of SIGTRAP: programs
+/// see and set the default. Its action has `restorer` if hodo has set it. The function's own code follows, and is
+/// called.
 pub fn action(code: &mut Masm<'_>, ours: u64, restorer: u64) {
     let (theirs, call, out) = (code.label(), code.label(), code.label());
     code.cmp_ri8(EDI, SIGTRAP);
@@ -244,7 +244,7 @@ pub fn action(code: &mut Masm<'_>, ours: u64, restorer: u64) {
     code.mov_rm(RAX, mem(RSI, 0));
     code.test_rr(RAX, RAX);
     code.jcc(Cond::NE, call);
-    // Instead of the default: the handler, with its flags.
+    // The handler with its flags instead of the default.
     for word in (8..ACTION_FRAME - 16).step_by(8) {
         code.mov_rm(RAX, mem32(RSI, word));
         code.mov_mr(mem32(RSP, word), RAX);

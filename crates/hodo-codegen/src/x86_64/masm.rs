@@ -1,3 +1,3 @@
-//! The macro assembler, which is the instruction set's: moved instructions are made with it, too.
+//! The macro assembler. It is that of `hodo-isa`, which also writes moved instructions.
 
 pub use hodo_isa::x86_64::asm::{Code as Masm, *};

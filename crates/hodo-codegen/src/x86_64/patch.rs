@@ -1,4 +1,4 @@
-//! What leads from code to an island and back: jumps, and bytes that stand for them.
+//! What leads from code to an island and back: jumps, and the bytes that replace them.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -18,13 +18,13 @@ use hodo_isa::x86_64::{JUMP, asm};
 /// A breakpoint.
 pub const TRAP: &[u8] = &asm::BREAKPOINT;
 
-/// A jump at `from` to anywhere within 2 GiB; nothing if it is farther.
+/// A jump at `from` to anywhere within 2 GiB; `None` if the target is farther away.
 #[must_use]
 pub fn jump(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     asm::jump(from, to).ok().map(Vec::from)
 }
 
-/// A short jump of this many bytes; nothing if it does not reach that far.
+/// A short jump to `to`; `None` if it does not reach that far.
 #[must_use]
 pub fn hop(from: u64, to: u64, _: u8) -> Option<Vec<u8>> {
     let hop = i8::try_from(to.wrapping_sub(from + 2).cast_signed()).ok()?;
@@ -33,13 +33,13 @@ pub fn hop(from: u64, to: u64, _: u8) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Where short jumps from an address lead at most; no our memory is so near.
+/// The addresses that a short jump can reach, if our memory can be there; it cannot.
 #[must_use]
 pub fn near(_: u64, _: u8) -> Option<Range<u64>> {
     None
 }
 
-/// A jump to anywhere: by the address, which comes right after.
+/// A jump to anywhere, through the address that follows it.
 #[must_use]
 pub fn far(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(14);
@@ -51,13 +51,15 @@ pub fn far(from: u64, to: u64, _: Via) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether sites can have stubs that no long jump reaches: what is displaced could not go on, nor refer to anything.
+/// Whether sites can have stubs that no long jump reaches. No: displaced instructions could neither continue nor refer
+/// to anything.
 pub const REACHES_ANYWHERE: bool = false;
 
-/// Whether what depends on places in stubs and jumps are words of four bytes, to which a difference can be added.
+/// Whether everything in stubs and jumps that depends on addresses is a four-byte word, to which a difference can be
+/// added.
 pub const MOVABLE: bool = true;
 
-/// Is there among bytes that are displaced what stubs are known by, made in part by the word at an offset?
+/// Whether displaced bytes contain the mark by which stubs are recognized, formed in part by the word at an offset.
 #[must_use]
 pub fn forges_stub(bytes: &[u8], word: usize) -> bool {
     let start = word.saturating_sub(RETURN_POINT.len() - 1);
@@ -65,14 +67,14 @@ pub fn forges_stub(bytes: &[u8], word: usize) -> bool {
     (bytes[start.min(end)..end].windows(RETURN_POINT.len())).any(|code| code == RETURN_POINT)
 }
 
-/// A jump at a site to an address in memory: none is made.
+/// A jump at a site through an address in memory. There is none.
 #[must_use]
 pub fn by_literal(_: u64, _: u64, _: Via) -> Option<Vec<u8>> {
     None
 }
 
-/// Where the jump of a pun at an address leads, whose distance has these bytes but for the `free` lowest, which are
-/// zero here.
+/// Where a pun's jump at an address can lead, if these are the bytes of its distance. The `free` lowest ones can be
+/// chosen, and are zero here.
 #[must_use]
 pub fn pun(at: u64, distance: [u8; 4], free: u8) -> Option<Range<u64>> {
     let lowest = i32::from_le_bytes(distance);
@@ -82,43 +84,43 @@ pub fn pun(at: u64, distance: [u8; 4], free: u8) -> Option<Range<u64>> {
     Some(start..start.checked_add(1 << (8 * u32::from(free)))?)
 }
 
-/// Where what comes to a stub by a breakpoint enters it.
+/// Where a breakpoint's handler enters a stub.
 #[must_use]
 pub fn trap_entry(stub: u64, _: Via) -> u64 {
     stub
 }
 
-/// What stands before a stub for [`trap_entry`]: nothing.
+/// The code before a stub for [`trap_entry`]: nothing.
 #[must_use]
 pub fn before_stub(_: &mut Masm<'_>, _: Via) -> Vec<Row> {
     Vec::new()
 }
 
-/// What a long jump to a call takes, where this many registers are dead; nothing if there can be none.
+/// What a long jump needs in place of a call, if these registers are dead; `None` if there can be none.
 #[must_use]
 pub fn way_to_call(_: &[u8], _: u64, _: u32) -> Option<Via> {
     Some(Via::Nothing)
 }
 
-/// No place is needed from where our code goes on: jumps have no register.
+/// No pads are needed, because jumps need no register.
 #[must_use]
 pub fn pad(_: u64, _: u64) -> Option<Vec<u8>> {
     None
 }
 
-/// So there is none.
+/// There is none.
 #[must_use]
 pub fn near_pad(_: u64) -> Option<Range<u64>> {
     None
 }
 
-/// What takes a register back that the way back from a stub has put on the stack.
+/// The code that restores a register which the way back from a stub has saved on the stack.
 #[must_use]
 pub fn take_back(_: Via) -> Vec<u8> {
     Vec::new()
 }
 
-/// Moves the instructions `code` from `from` to `to`; after them the code goes on at `resume`.
+/// Moves the instructions `code` from `from` to `to`; execution then continues at `resume`.
 ///
 /// # Errors
 /// If they cannot be moved there.
@@ -151,7 +153,7 @@ pub fn displace(
     })
 }
 
-/// What a stub does to call the function whose address is in the slot `got`.
+/// The code with which a stub calls the function whose address is in the slot `got`.
 #[must_use]
 pub fn call_through(at: u64, got: u64, _: Through, _: u64) -> Body {
     let mut bytes = Vec::with_capacity(6);
@@ -165,8 +167,8 @@ pub fn call_through(at: u64, got: u64, _: Through, _: u64) -> Body {
     }
 }
 
-/// What is written at such a site; nothing if the stub is too far away. The return address must stay what it was, and
-/// nothing of a displaced instruction be left: a prefix without effect makes up the sixth byte.
+/// The bytes to write at such a site; `None` if the stub is too far away. The return address must stay the same, and
+/// nothing of a displaced instruction may remain: a prefix without effect makes up the sixth byte.
 #[must_use]
 pub fn lead_through(at: u64, stub: u64, through: Through, _: u8) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(6);
@@ -181,7 +183,7 @@ pub fn lead_through(at: u64, stub: u64, through: Through, _: u8) -> Option<Vec<u
     Some(bytes)
 }
 
-/// Whether sites of both kinds that use the same slot can have one stub.
+/// Whether sites of both kinds that use the same slot can share a stub.
 #[must_use]
 pub fn shares(_: Through) -> bool {
     true

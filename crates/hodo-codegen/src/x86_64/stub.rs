@@ -1,13 +1,13 @@
 //! The stub of a traced function.
 //!
-//! The entry half records the entry, puts the real return address into the shadow and *calls* the body; the body's own
-//! `ret` comes back to the exit half, which records the exit, fetches the real return address and returns to it. So
-//! every `ret` is predicted and nothing but the return address on the stack differs from the untraced run. All general
-//! and vector registers are kept, at entry and at exit: gcc's `-fipa-ra` lets callers hold values in registers that the
-//! ABI calls clobbered. Flags are dead at both points (System V ABI, x86-64 supplement, 3.2.1).
+//! The entry half records the entry, puts the real return address into the shadow and *calls* the body. The body's own
+//! `ret` returns to the exit half, which records the exit, fetches the real return address and returns to it. So every
+//! `ret` is predicted, and nothing differs from the untraced run but the return address on the stack. All general and
+//! vector registers are preserved, at entry and at exit: gcc's `-fipa-ra` lets callers keep values in registers that
+//! the ABI calls clobbered. Flags are dead at both points (System V ABI, x86-64 supplement, 3.2.1).
 //!
-//! S below is the address of the return address when the function is entered. Three registers are pushed below it; at
-//! entry and after return nothing lives there.
+//! S is the address of the return address when the function is entered. Three registers are pushed below it; at entry
+//! and after return, nothing is live there.
 
 mod template;
 
@@ -24,26 +24,26 @@ pub use template::Templates;
 
 /// In a record, the upper of the two bits of the kind, which is set in tail calls.
 const KIND_TAIL_BIT: u8 = 53;
-/// The top bit of a return address, which is set in the shadow while its frame is open if frames are checked.
+/// The top bit of a return address. It is set in the shadow while the frame is open, if frames are checked.
 const OPEN_BIT: u8 = 63;
-/// S, once the scratch registers are pushed.
+/// The word at S, once the scratch registers are pushed.
 const S: Mem = mem(RSP, SCRATCH);
 /// Bytes of the scratch registers.
 const SCRATCH: i32 = 24;
 
-/// A slow path: where it begins and where it goes back to.
+/// A slow path: where it begins and where it returns to.
 type Way = (Label, Label);
 
 /// Slow paths of one stub, emitted after its hot code.
 #[derive(Default)]
 struct Slow {
     epoch: Vec<Way>,
-    /// The same where `rcx` has the return address.
+    /// The same, if `rcx` holds the return address.
     entry: Option<Way>,
     chunk: Vec<Way>,
 }
 
-/// One stub that is written.
+/// A stub being written.
 struct Writer<'w, 'c> {
     code: &'w mut Masm<'c>,
     layout: &'w Layout,
@@ -51,14 +51,14 @@ struct Writer<'w, 'c> {
     records: &'w Records,
     rows: &'w mut Vec<Row>,
     slow: Slow,
-    /// The scratch registers are popped, and the body is executed.
+    /// Pops the scratch registers, and then executes the body.
     pass: Label,
-    /// The body is executed.
+    /// Executes the body.
     body: Label,
 }
 
-/// Emits one stub at `code.here()`, calling `body` with the address of the body to get its relocated code, and adds to
-/// `rows` where its frame is; offsets are those in the buffer.
+/// Emits a stub at `code.here()`. Calls `body` with the address of the body to get its relocated code. Adds to `rows`
+/// where its frame is; offsets are those in the buffer.
 ///
 /// # Errors
 /// What `body` returns.
@@ -106,7 +106,7 @@ pub(super) fn pop_scratch(code: &mut Masm<'_>) {
 }
 
 impl Writer<'_, '_> {
-    /// All before the body of a stub that records entry and exit.
+    /// The code before the body of a stub that records entry and exit. The exit half is part of it.
     fn both(&mut self, exit: u32) {
         self.scope();
         push_scratch(self.code);
@@ -121,19 +121,19 @@ impl Writer<'_, '_> {
             self.code.cmp_rm(RDX, gs(len));
             self.code.jcc(Cond::B, tail);
         }
-        // The time comes before the window: by it, readers notice a signal handler that has changed the window before
+        // The time is read before the window is checked: it shows readers if a signal handler changed the window before
         // the record had its place.
         if self.records.timed {
             self.slow.entry = Some(self.clock());
         }
-        // All of the window has a shadow.
+        // The whole window has a shadow.
         self.window();
         let shadow = self.code.label();
         self.code.jcc(Cond::AE, shadow);
         let shadow_back = self.code.label_here();
         self.shadow_distance();
         if self.records.check.is_some() {
-            // A frame is marked as long as it is open.
+            // A frame is marked while it is open.
             self.code.bts_ri(RCX, OPEN_BIT);
         }
         self.code.mov_mr(S.plus(RDX), RCX);
@@ -149,7 +149,7 @@ impl Writer<'_, '_> {
         self.outside(shadow, shadow_back, tail);
     }
 
-    /// The body has returned.
+    /// The exit half, to which the body returns.
     fn exit(&mut self, exit: u32) {
         self.code.lea(RSP, mem(RSP, -8));
         push_scratch(self.code);
@@ -173,7 +173,7 @@ impl Writer<'_, '_> {
         let go_back = self.code.label_here();
         self.code.mov_mr(S, RAX);
         if self.records.check.is_some() {
-            // Not earlier: the return address must be somewhere for unwinders.
+            // Not earlier: unwinders must find the return address somewhere.
             self.code.mov_mi(QWORD, S.plus(RDX), 0);
         }
         pop_scratch(self.code);
@@ -205,7 +205,7 @@ impl Writer<'_, '_> {
         code.bind(self.body);
     }
 
-    /// All before the body of a stub that only records the entry.
+    /// The code before the body of a stub that records only the entry.
     fn entry_only(&mut self) {
         self.scope();
         push_scratch(self.code);
@@ -244,21 +244,20 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// `rdx` = what is added to an address on the stack for that of its shadow.
+    /// `rdx` = what must be added to a stack address to get its shadow's address.
     fn shadow_distance(&mut self) {
         let distance = self.layout.shadow_distance.wrapping_neg();
         self.code.movabs_ri(RDX, distance);
     }
 
-    /// Is the stack pointer in the window of stack addresses? It is below it or above if the carry is clear. Clobbers
-    /// `rdx`.
+    /// Checks whether the stack pointer is in the window; if the carry is clear, it is below or above. Clobbers `rdx`.
     fn window(&mut self) {
         self.code.lea(RDX, S);
         self.code.sub_rm(RDX, gs(self.layout.window));
         self.code.cmp_ri(RDX, self.layout.window_size);
     }
 
-    /// Leaves out what is called outside filter functions.
+    /// Skips calls outside filter functions.
     fn scope(&mut self) {
         if self.records.scope == Scope::Inside {
             self.row(pushed(0));
@@ -268,8 +267,8 @@ impl Writer<'_, '_> {
         self.row(Rule::Stub);
     }
 
-    /// Leaves out what is called while recording is switched off: the frame gets no shadow, so it has no exit. Frames
-    /// that are open then return as ever, with an exit.
+    /// Skips calls while recording is switched off: the frame gets no shadow, so it has no exit. Frames that are
+    /// already open return as always, with an exit.
     fn switch(&mut self) {
         if let Some(switch) = self.records.switch {
             self.code.mov_rm(RAX, gs(self.layout.base));
@@ -278,13 +277,12 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// From here on this is where the frame is.
+    /// From here on, the frame follows this rule.
     fn row(&mut self, rule: Rule) {
         row(self.rows, self.code, rule);
     }
 
-    /// Leaves out what is called too deep. Frames that the stack has left are forgotten first; with `open`, this one is
-    /// added.
+    /// Skips calls that are too deep. First forgets frames that the stack has left; if `open`, adds this one.
     fn depth(&mut self, open: bool) {
         let Some(depth) = self.records.depth else {
             return;
@@ -305,7 +303,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// `rcx` = bytes of the counting frames that lie above the stack address in `rdx`. Clobbers nothing else.
+    /// `rcx` = bytes of the counting frames above the stack address in `rdx`. Clobbers nothing else.
     fn pop(&mut self) {
         let code = &mut *self.code;
         code.mov_rm(RCX, gs(self.layout.depth));
@@ -320,10 +318,10 @@ impl Writer<'_, '_> {
         code.bind(done);
     }
 
-    /// The function returns: its frame counts no more.
+    /// The function returns: its frame no longer counts.
     fn leave(&mut self) {
         if self.records.scope == Scope::Filter {
-            // It may be below zero where a stack has moved from one thread to another: then it stays.
+            // The count may be too low if a stack has moved from one thread to another; 0 stays 0.
             self.code.cmp_mi8(QWORD, gs(self.layout.inside), 0);
             let none = self.code.label();
             self.code.jcc(Cond::E, none);
@@ -337,7 +335,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// `edx` = upper half of a record, for S at a distance from the stack pointer.
+    /// `edx` = upper half of a record; S is at this distance from the stack pointer.
     fn info(&mut self, s: i32, info: u32) {
         self.code.lea(EDX, mem(RSP, s));
         self.code.shl_ri(EDX, self.layout.sp_shift);
@@ -345,9 +343,9 @@ impl Writer<'_, '_> {
         self.code.or_ri(EDX, info);
     }
 
-    /// A short call whose entry is the last record takes that record back, and has no exit. Returns where that case
-    /// goes on. Single instructions change the cursor and the record, so that what a signal handler records in between
-    /// is kept.
+    /// If a call was short and its entry is the last record, takes that record back, and records no exit. Returns where
+    /// that case continues. Single instructions change the cursor and the record, so records that a signal handler
+    /// makes in between are kept.
     fn take_back(&mut self) -> Option<Label> {
         // rbx is saved below the scratch registers.
         const S_NOW: i32 = SCRATCH + 8;
@@ -391,7 +389,7 @@ impl Writer<'_, '_> {
         self.code.jmp(again);
         self.code.bind(keep);
         self.row(saved);
-        // After the entry there may be records of jumps to other functions.
+        // The entry may be followed by records of jumps to other functions.
         self.code.bt_ri(RBX, KIND_TAIL_BIT);
         let still = self.code.label();
         self.code.jcc(Cond::AE, still);
@@ -412,8 +410,8 @@ impl Writer<'_, '_> {
         self.row(Rule::Stub);
     }
 
-    /// `eax` = lower half of the time counter. Clobbers `rdx`, and `rcx` where the upper half has changed. Returns the
-    /// way of that case.
+    /// `eax` = lower half of the time counter. Clobbers `rdx`, and `rcx` if the upper half has changed. Returns the
+    /// slow path for that case.
     fn clock(&mut self) -> Way {
         clock::read_into(self.code, self.layout);
         let changed = self.code.label();
@@ -440,7 +438,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// From here on this is where the frame is.
+/// From here on, the frame follows this rule.
 fn row(rows: &mut Vec<Row>, code: &Masm<'_>, rule: Rule) {
     rows.push(Row {
         at: code.offset(),
@@ -456,7 +454,7 @@ fn emit_body<E>(
     let at = code.here();
     let body = body(at)?;
     if !body.returns && body.bytes.windows(4).any(|code| code == RETURN_POINT) {
-        // It would be taken for what it is not.
+        // Unwinders would misread the code here.
         row(rows, code, Rule::Unknown);
     } else {
         let start = code.offset();

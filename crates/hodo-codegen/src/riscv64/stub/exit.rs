@@ -7,7 +7,7 @@ use hodo_isa::riscv64::asm::{If, Label};
 use hodo_isa::riscv64::encode::{LOAD, i};
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 
-/// In the upper half of a record, the upper of the two bits of the kind, which is set in those of jumps.
+/// The upper one of the two bits for the kind, in the upper half of a record. It is set for jumps.
 const KIND_JUMP_BIT: u8 = 21;
 
 impl Stub<'_, '_> {
@@ -22,7 +22,7 @@ impl Stub<'_, '_> {
         if !self.records.is_filtered() && available < 3 {
             return self.exit_by_two(exit);
         }
-        // The link register can have the time, unless something else has to be in it.
+        // The link register can hold the time, unless it is needed for something else.
         let four = timed && (shortest.is_some() || available >= 4);
         self.scratch = Scratch::choose(free, None, if four { 4 } else { 3 });
         let [block, a, b] = [0, 1, 2].map(|index| self.scratch.get(index).unwrap_or(ZERO));
@@ -60,7 +60,7 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// The same where the link register and two others have to do.
+    /// The same with only the link register and two others.
     fn exit_by_two(&mut self, exit: u32) {
         self.scratch = Scratch::choose(self.records.registers.free_after, None, 2);
         let [a, time] = [0, 1].map(|index| self.scratch.get(index).unwrap_or(ZERO));
@@ -84,7 +84,7 @@ impl Stub<'_, '_> {
         self.code.jr(RA);
     }
 
-    /// `ra` = what the shadow has.
+    /// `ra` = the return address in the shadow.
     fn fetch_return(&mut self, hot: Hot) {
         let Hot { block, a, b, .. } = hot;
         self.code.ld(b, self.layout.to_shadow.into(), block);
@@ -102,14 +102,14 @@ impl Stub<'_, '_> {
         self.shadow = false;
         self.row();
         if self.records.check.is_some() {
-            // Not earlier: the return address must be somewhere for unwinders.
+            // Not earlier: unwinders must find the return address somewhere.
             self.code.sd(ZERO, self.lowered.into(), b);
         }
     }
 
-    /// A short call whose entry is the last record takes that record back, and has no exit. Returns the jumps of that
-    /// case, and which slow path has it, too. The record becomes a hole first: a signal handler that comes before the
-    /// cursor has moved records after it, and then it stays a hole.
+    /// If a call was short and its entry is the last record, takes that record back, and records no exit. Returns a
+    /// label for the jumps in that case, and the index of the slow path that also leads there. The record becomes a
+    /// hole first. A signal handler that comes before the cursor has moved appends its records; then the hole remains.
     fn take_back(&mut self, hot: Hot, shortest: u32) -> (Label, usize) {
         let Hot {
             block,
@@ -125,7 +125,7 @@ impl Stub<'_, '_> {
         let stack = self.stack(b);
         self.code.slli(b, stack, self.layout.sp_shift);
         self.code.or(spare, spare, b);
-        // As 32 bits with their sign, like what is loaded.
+        // Sign-extended 32 bits, like what is loaded.
         self.code.sext_w(spare, spare);
         self.code.ld(a, self.layout.cursor.into(), block);
         self.code.lw(b, 4 - size, a);
@@ -145,13 +145,13 @@ impl Stub<'_, '_> {
         self.code.branch(If::NotEqual, spare, ZERO, again);
         self.code.branch(If::Equal, ZERO, ZERO, done);
         self.code.bind(other);
-        // After the entry there may be records of jumps to other functions.
+        // The entry may be followed by records of jumps to other functions.
         self.code.slli(b, b, 63 - KIND_JUMP_BIT);
         self.code.branch(If::NotLess, b, ZERO, long);
         self.code.branch(If::Equal, ZERO, ZERO, tails);
         self.code.bind(long);
         let words = vec![shortest, entry];
-        // Where to go if it was taken back is not known yet.
+        // The target if it was taken back is not known yet.
         self.slow(tails, self.runtime.tails, hot, words, Then::Back);
         (done, self.slow.len() - 1)
     }

@@ -1,19 +1,19 @@
-//! Filters while recording: outside filter functions, too deep, switched off.
+//! Filters during recording: outside filter functions, too deep, switched off.
 
 use super::{Hot, Scope, Stub};
 use hodo_isa::riscv64::asm::If;
 use hodo_isa::riscv64::regs::ZERO;
 
 impl Stub<'_, '_> {
-    /// The entry half's tests. What does not pass goes to the body.
+    /// The entry half's tests. Calls that do not pass go straight to the body.
     pub(super) fn filters(&mut self, hot: Hot) {
         let Hot { block, a, b, .. } = hot;
         if self.records.scope == Scope::Inside {
             self.code.ld(a, self.layout.inside.into(), block);
             self.branch_past(If::Equal, a, ZERO);
         }
-        // The frame gets no shadow while recording is switched off, so it has no exit. Frames that are open then return
-        // as ever, with an exit.
+        // While recording is switched off, the frame gets no shadow, so it has no exit. Frames that are already open
+        // return as always, with an exit.
         if let Some(switch) = self.records.switch {
             let low = switch.cast_signed() << 20 >> 20;
             let high = switch.cast_signed().wrapping_sub(low);
@@ -30,7 +30,7 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// Frames that the stack has left are forgotten first; if its exit is seen, this one is added.
+    /// First forgets frames that the stack has left; if the exit is recorded, adds this one.
     fn filter_depth(&mut self, hot: Hot, depth: u32) {
         let Hot {
             block,
@@ -42,8 +42,8 @@ impl Stub<'_, '_> {
         let stack = self.stack(b);
         let exit = self.records.exit.is_some();
         if self.records.scope == Scope::Filter {
-            // The depth counts from here. The block is the base, and no address that is computed from it: the first
-            // access through it may fault and is then repeated with the right block.
+            // The depth counts from here. The base is the block's register itself, not an address computed from it: the
+            // first access through it may fault, and is then repeated with the right block.
             if exit {
                 self.code.sd(stack, self.layout.frames.into(), block);
                 self.code.li(a, 8);
@@ -62,7 +62,7 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// `a` = bytes of the counting frames that lie above the stack address in a register.
+    /// `a` = bytes of the counting frames above the stack address in a register.
     fn forget_frames(&mut self, hot: Hot, stack: u8, other: u8) {
         let Hot { block, a, .. } = hot;
         self.code.ld(a, self.layout.depth.into(), block);
@@ -77,7 +77,7 @@ impl Stub<'_, '_> {
         self.code.bind(done);
     }
 
-    /// One more or one less frame of filter functions. Atomic, for a signal handler may come in between.
+    /// Changes the number of open frames of filter functions by one. Atomic, since a signal handler may interrupt it.
     pub(super) fn count_inside(&mut self, hot: Hot, change: i32) {
         let Hot { block, a, b, .. } = hot;
         self.code.addi(b, block, self.layout.inside.into());
@@ -85,13 +85,13 @@ impl Stub<'_, '_> {
         self.code.amoadd_d(ZERO, a, b);
     }
 
-    /// The function returns: its frame counts no more.
+    /// The function returns: its frame no longer counts.
     pub(super) fn leave_frames(&mut self, hot: Hot) {
         let Hot {
             block, a, b, spare, ..
         } = hot;
         if self.records.scope == Scope::Filter {
-            // It may be below zero where a stack has moved from one thread to another: then it stays.
+            // The count may be too low if a stack has moved from one thread to another; 0 stays 0.
             self.code.ld(a, self.layout.inside.into(), block);
             let none = self.code.label();
             self.code.branch(If::Equal, a, ZERO, none);

@@ -1,8 +1,8 @@
 //! The registers that a stub works with: free ones, and others that it saves on the stack.
 
-/// The registers that stubs take, the first ones first: of the first, instructions have short forms.
+/// The registers that stubs use, in order of preference: instructions have short forms for the first ones.
 const CANDIDATES: [u8; 15] = [15, 14, 13, 12, 11, 10, 28, 29, 30, 31, 6, 7, 16, 17, 5];
-/// The most that a stub needs at once, beside the link register.
+/// The most registers that a stub needs at once, besides the link register.
 pub(super) const MOST: usize = 4;
 
 /// Registers to work with.
@@ -10,13 +10,14 @@ pub(super) const MOST: usize = 4;
 pub(super) struct Scratch {
     regs: [u8; MOST],
     count: usize,
-    /// Those that are kept on the stack, in the order of their places, and how many.
+    /// Those that are saved on the stack, in the order of their places, and how many.
     kept: [u8; MOST],
     kept_count: usize,
 }
 
 impl Scratch {
-    /// This many, from those that are free. One that is on the stack already comes first where some have to be there.
+    /// Chooses this many registers, free ones first. If some must be saved, the one that is already on the stack comes
+    /// first.
     pub(super) fn choose(free: u32, on_stack: Option<u8>, need: usize) -> Self {
         let mut scratch = Self::default();
         let is_free = |register: &u8| free & 1 << register != 0 && Some(*register) != on_stack;
@@ -47,29 +48,29 @@ impl Scratch {
         self.kept_count += 1;
     }
 
-    /// How many of these can be chosen.
+    /// How many free registers can be chosen.
     pub(super) fn available(free: u32) -> usize {
         let is_free = |register: &&u8| free & 1 << **register != 0;
         CANDIDATES.iter().filter(is_free).count()
     }
 
-    /// The registers.
+    /// The register with this index.
     pub(super) fn get(&self, index: usize) -> Option<u8> {
         self.regs[..self.count].get(index).copied()
     }
 
-    /// Bytes of the stack that are used.
+    /// Bytes of stack that are used.
     pub(super) fn bytes(&self) -> u16 {
         (self.kept_count * 8).next_multiple_of(16) as u16
     }
 
-    /// Whether a register is one of those on the stack.
+    /// Whether a register is saved on the stack.
     pub(super) fn keeps(&self, register: u8) -> bool {
         self.kept[..self.kept_count].contains(&register)
     }
 
     /// The registers on the stack, and how far above the lowered stack pointer they are. The first is where the jump to
-    /// a stub puts one.
+    /// a stub saves one.
     pub(super) fn places(&self) -> impl Iterator<Item = (u8, i64)> {
         let bytes = i64::from(self.bytes());
         let place = move |(index, register): (usize, u8)| {
@@ -106,7 +107,7 @@ mod tests {
         let places: Vec<_> = scratch.places().collect();
         // 16 below where the stack was.
         assert_eq!(places, [(5, 16), (15, 24), (14, 0), (13, 8)]);
-        // With enough others it is not needed.
+        // If enough others are free, it is not needed.
         let scratch = Scratch::choose(0xF000, Some(5), 4);
         assert!(!scratch.keeps(5) && scratch.bytes() == 0);
     }

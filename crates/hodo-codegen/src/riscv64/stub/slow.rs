@@ -1,4 +1,4 @@
-//! Slow paths: calls of the agent, after the hot code.
+//! Slow paths: calls of the agent, placed after the hot code.
 
 use alloc::vec::Vec;
 
@@ -6,27 +6,27 @@ use super::{Hot, Stub};
 use hodo_isa::riscv64::asm::{If, Label, Reach};
 use hodo_isa::riscv64::regs::{SP, T0, ZERO};
 
-/// What follows a call of the agent that sets register `a` to something else than 0.
+/// Where control goes if the agent sets register `a` to something other than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// The hot path, whatever it is.
+    /// Back to the hot path, as always.
     Back,
-    /// The body, without an exit.
+    /// To the body, without an exit.
     Pass,
-    /// This place.
+    /// To this label.
     To(Label),
 }
 
-/// A slow path that is to be emitted.
+/// A slow path that is yet to be emitted.
 #[derive(Debug)]
 pub(super) struct Slow {
     from: Label,
-    /// The control block's address has to be fetched before, into this register.
+    /// The register into which the control block's address must be fetched first.
     block: Option<u8>,
     back: Label,
     /// Address of the agent's function.
     function: u64,
-    /// What it is given: a word with registers and the stack's state, and others.
+    /// The agent's parameters: a word with registers and the stack's state, then others.
     words: Vec<u32>,
     result: u8,
     pub(super) then: Then,
@@ -34,8 +34,8 @@ pub(super) struct Slow {
     shadow: bool,
 }
 
-/// The word that tells the agent where things are: numbers of registers (the control block's address, an argument or
-/// result, the time), how many times 16 bytes the stack pointer is below S, whether records have a time.
+/// The word that tells the agent where things are: the numbers of registers (the control block's address, an argument
+/// or result, the time), how far the stack pointer is below S in units of 16 bytes, and whether records have a time.
 fn description(hot: Hot, lowered: u16, timed: bool) -> u32 {
     u32::from(hot.block)
         | u32::from(hot.a) << 5
@@ -45,7 +45,7 @@ fn description(hot: Hot, lowered: u16, timed: bool) -> u32 {
 }
 
 impl Stub<'_, '_> {
-    /// A slow path that comes back here.
+    /// Adds a slow path that returns to this place.
     pub(super) fn slow(
         &mut self,
         from: Label,
@@ -78,7 +78,7 @@ impl Stub<'_, '_> {
             if let Some(block) = slow.block {
                 self.fetch_block(block);
             }
-            // The agent keeps all registers but the link, of which it finds the value on the stack.
+            // The agent preserves all registers but the link, whose value it finds on the stack.
             self.code.addi(SP, SP, -16);
             self.lowered += 16;
             self.row();

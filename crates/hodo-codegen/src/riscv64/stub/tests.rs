@@ -1,4 +1,4 @@
-//! Stubs as they are emitted: how many instructions they execute, and whether their frame tables say what is.
+//! Stubs as they are emitted: how many instructions they execute, and whether their frame tables are right.
 
 use std::format;
 use std::string::String;
@@ -98,7 +98,7 @@ fn emit(records: &Records) -> (Vec<u8>, Vec<Row>, usize) {
     (bytes, rows, (body.start - BASE) as usize)
 }
 
-/// What is executed where no branch is taken, from an offset to a jump.
+/// The instructions that are executed from an offset to a jump if no branch is taken.
 fn straight(code: &[u8], mut at: usize) -> Vec<String> {
     let mut texts = Vec::new();
     loop {
@@ -111,7 +111,7 @@ fn straight(code: &[u8], mut at: usize) -> Vec<String> {
     }
 }
 
-/// The instructions of an entry and an exit, without those that read the time, and the bytes of both.
+/// The number of instructions of an entry and an exit, without those that read the time, and the length of the code.
 fn executed(records: &Records) -> (usize, usize) {
     let (code, ..) = emit(records);
     let entry = straight(&code, 0);
@@ -137,20 +137,21 @@ fn entry_and_exit_take_at_most_forty_instructions() {
     let four = 0xF << 12;
     let (count, bytes) = executed(&with(four, four, Via::Nothing));
     assert_eq!((count, bytes), (40, 168));
-    // Two are enough before, for the link register is in the shadow; after, the word of the record takes one more.
+    // Two are enough before the body, since the return address is in the shadow; after it, the word of the record takes
+    // one more.
     let (two, three) = (3 << 12, 7 << 12);
     assert_eq!(executed(&with(two, four, Via::Nothing)).0, 40);
     assert_eq!(executed(&with(two, three, Via::Nothing)).0, 41);
     assert_eq!(executed(&with(two, two, Via::Nothing)).0, 42);
     // The register of the jump is one of them.
     assert_eq!(executed(&with(1 << 12, four, Via::Free(6))).0, 40);
-    // One that the jump keeps is taken back, or is one of them until then.
+    // A register that the jump saves is restored, or is one of them until then.
     assert_eq!(executed(&with(two, four, Via::Kept(6))).0, 42);
     assert_eq!(executed(&with(1 << 12, four, Via::Kept(6))).0, 42);
-    // Without any, two are kept on the stack: four instructions more before, and six after.
+    // Without any free one, two are saved on the stack: four more instructions before the body, and six after.
     assert_eq!(executed(&with(0, 0, Via::Kept(5))).0, 52);
     assert_eq!(executed(&with(0, 0, Via::Free(5))).0, 52);
-    // Small numbers are put together in less.
+    // Small numbers take fewer instructions.
     let small = |records: Records| Records {
         entry: 0x7FF,
         exit: Some(0x10_07FF),
@@ -166,7 +167,7 @@ fn entry_and_exit_take_at_most_forty_instructions() {
     assert_eq!(executed(&untimed).0, 36);
 }
 
-/// By it, readers notice a signal handler that has got another window in between.
+/// The time shows readers if a signal handler moved to another window in between.
 #[test]
 fn the_time_is_read_before_the_window_where_that_costs_nothing() {
     let place = |records: &Records| {
@@ -198,14 +199,14 @@ fn the_time_is_read_before_the_window_where_that_costs_nothing() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Truth {
     lowered: i64,
-    /// The return address is in its register, in the shadow.
+    /// The return address is in its register; or it is in the shadow.
     register: bool,
     shadow: bool,
-    /// The register that has the address in the shadow.
+    /// The register that holds the shadow's address.
     place: Option<u8>,
 }
 
-/// What an instruction does to it.
+/// How an instruction changes this.
 fn step(truth: &mut Truth, insn: &Insn) {
     let written = insn.general().1;
     let adds = |word: u32| word & 0x707F == 0x13;
@@ -223,14 +224,14 @@ fn step(truth: &mut Truth, insn: &Insn) {
             truth.register = true;
             truth.place = None;
         }
-        // Without the mark of an open frame.
+        // This removes the mark of an open frame.
         Kind::Plain if insn.word & 0x707F == 0x5013 && insn.rd() == RA => truth.register = true,
         _ if written & 1 << RA != 0 => truth.register = false,
         _ => {}
     }
 }
 
-/// Goes all ways through a stub.
+/// Follows all paths through a stub.
 fn check_rows(records: &Records) {
     let (code, rows, body) = emit(records);
     let lowered = match records.registers.via {
@@ -276,14 +277,14 @@ fn check_rows(records: &Records) {
             Flow::Branch(target) => open.extend([(next, truth), (to(target), truth)]),
             Flow::Jump(target) => open.push((to(target), truth)),
             Flow::Call(target) => {
-                // The body returns after it.
+                // The body returns to the instruction after it.
                 open.push((to(target), truth));
                 truth.register = false;
                 truth.place = None;
                 open.push((next, truth));
             }
             Flow::IndirectCall => {
-                // The agent goes on after the words for it.
+                // The agent returns to the address after its parameter words.
                 assert_eq!((insn.rd(), insn.rs1()), (5, 5), "{}", what());
                 let words = code[next..].chunks(4);
                 let words = words.take_while(|word| **word != 0x0001_3283u32.to_le_bytes());
@@ -301,7 +302,7 @@ fn check_rows(records: &Records) {
     }
 }
 
-/// What is recorded, as eight bits choose it.
+/// What is recorded, chosen by eight bits.
 fn variant(number: u32) -> Records {
     let bit = |bit: u32| number >> bit & 1 != 0;
     Records {
@@ -340,8 +341,8 @@ fn rows_say_where_the_frame_is() {
     }
 }
 
-/// Where the word that leads to the control block is still zero, the first access faults and its base register is put
-/// right. Whatever is computed from the register before would stay wrong.
+/// If the word that leads to the control block is still zero, the first access faults and its base register is
+/// corrected. Addresses that were computed from the register before would stay wrong.
 #[test]
 fn the_first_use_of_the_control_block_is_an_access_through_its_register() {
     for number in 0..256u32 {
@@ -365,7 +366,7 @@ fn entries_alone_take_a_stack_pointer_of_any_alignment() {
         exit: None,
         ..records()
     };
-    // The record's kind and id lie below bit 22. What has an exit looks at the window before.
+    // The record's kind and id lie below bit 22. Stubs with an exit check the window first.
     let shifts = |records: &Records| -> Vec<String> {
         let (code, ..) = emit(records);
         let texts = straight(&code, 0);
@@ -379,7 +380,7 @@ fn entries_alone_take_a_stack_pointer_of_any_alignment() {
     assert_eq!(shifts(&records()), ["0xe", "0x12"]);
 }
 
-/// What instructions without branches leave in a register, where the stack pointer is this.
+/// The value that instructions without branches leave in a register, given this stack pointer.
 fn result(code: &[u8], register: u8, sp: u64) -> u64 {
     let mut x = [0u64; 32];
     x[usize::from(SP)] = sp;

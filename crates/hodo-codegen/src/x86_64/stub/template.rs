@@ -1,24 +1,24 @@
 //! Stubs made by copying: those of one recording differ in few bytes.
 //!
-//! The first stub of a kind is emitted with a body that stands for all others. What stands before the body and after it
-//! is copied for each function then, and the fields are written anew that depend on where the stub is, how long its
-//! body is, and which function's it is.
+//! The first stub of a kind is emitted with a placeholder as body. For each function, the code before and after the
+//! body is then copied, and the fields that depend on the stub's address, on the length of its body, or on its function
+//! are overwritten.
 
 use alloc::vec::Vec;
 
 use super::super::masm::{Marked, Masm, distance};
 use super::{Body, Emitted, Layout, Records, Registers, Row, Runtime, emit_body, emit_stub};
 
-/// What stands for the records of a function. Nothing else in a stub has such an operand.
+/// Placeholders for the records of a function. Nothing else in a stub has such an operand.
 const ENTRY: u32 = 0xFFFF_FF01;
 const EXIT: u32 = 0xFFFF_FF02;
 const TAIL: u32 = 0xFFFF_FF03;
 const CHECK: u32 = 0xFFFF_FF04;
 
-/// What stands for a body.
+/// The placeholder for a body.
 const STANDS: [u8; 16] = [0xCC; 16];
 
-/// Emits stubs as [`emit_stub`] does, in less time.
+/// Emits stubs as [`emit_stub`] does, but faster.
 #[derive(Debug)]
 pub struct Templates {
     layout: Layout,
@@ -29,12 +29,12 @@ pub struct Templates {
 #[derive(Debug)]
 struct Template {
     runtime: Runtime,
-    /// With what stands for the function's own.
+    /// The records, with placeholders for what is the function's own.
     records: Records,
-    /// What comes before the body, and what after it.
+    /// The code before the body, and the code after it.
     before: Vec<u8>,
     after: Vec<u8>,
-    /// The same of the rows; offsets are those from the start, and those from the end of the body.
+    /// The same for the rows; offsets are relative to the start, and to the end of the body.
     rows_before: Vec<Row>,
     rows_after: Vec<Row>,
     /// The fields of each half, by their offsets in it.
@@ -46,9 +46,9 @@ struct Template {
 enum Value {
     /// The distance to an address.
     To(u64),
-    /// This, and the length of the body more.
+    /// This number plus the length of the body.
     Across(u32),
-    /// The same less.
+    /// This number minus the length of the body.
     Back(u32),
     Entry,
     Exit,
@@ -57,7 +57,7 @@ enum Value {
 }
 
 impl Templates {
-    /// None yet. All stubs will have this layout.
+    /// Starts without templates. All stubs will have this layout.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Template {
             fields[usize::from(is_after)].push((mark.at - first, value));
         }
         let half = rows.partition_point(|row| (row.at as usize) < start);
-        // The row at the end of the body comes with the body.
+        // The row at the end of the body is among the body's rows.
         let after = rows.partition_point(|row| row.at as usize <= end);
         let rows_after = moved(&rows[after..], (end as u32).wrapping_neg());
         Self {
@@ -185,7 +185,7 @@ impl Template {
     }
 }
 
-/// Rows, moved on by a number of bytes.
+/// Rows, shifted by a number of bytes.
 fn moved(rows: &[Row], by: u32) -> impl Iterator<Item = Row> {
     rows.iter().map(move |row| Row {
         at: row.at.wrapping_add(by),
@@ -243,7 +243,7 @@ mod tests {
         kinds
     }
 
-    /// A body of some length.
+    /// A body of this length.
     fn body(length: usize, resume: Option<u64>) -> Body {
         Body {
             bytes: (0..length).map(|index| index as u8).collect(),
@@ -304,7 +304,7 @@ mod tests {
                     assert_eq!(copied, emitted, "{records:?}");
                     assert!(bytes == alone, "{records:?}");
                     assert_eq!(rows, rows_alone, "{records:?}");
-                    // The next one is somewhere else.
+                    // The next one is at another address.
                     bytes = alone.split_off(alone.len() - 64);
                     bytes.resize(256 + compared % 64, 0x90);
                     rows.clear();
@@ -313,7 +313,7 @@ mod tests {
             }
         }
         assert_eq!(compared, 64 * 3 * 2 * 3 * 2);
-        // Two functions of three lengths have one.
+        // Stubs of two functions with three body lengths share a template.
         assert!(templates.all.len() <= 64 * 3 * 2);
     }
 
