@@ -1,4 +1,5 @@
-//! What of a recording depends on the processor: what a call costs, and which registers the agent must keep.
+//! The parts of a recording that depend on the processor: what a call costs, and which registers the agent must
+//! preserve.
 
 #[cfg(target_arch = "riscv64")]
 mod riscv64;

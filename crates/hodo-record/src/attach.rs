@@ -1,4 +1,4 @@
-//! Records a running process. What prevents that is reported before anything is done.
+//! Records a running process. Obstacles are reported before anything is done.
 
 use hodo_ptrace::processes::{
     LAST_BREATH, SPAWNING, failed_by, has_ended, has_living_threads, may_trace, named, no_process,
@@ -20,11 +20,11 @@ use crate::{modules, reserve, select, session, tracer};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::signals::Interrupts;
 
-/// Attaches to a process and records it until it ends, a signal comes or time is up; then lets it go on without a trace
-/// of the recording. `front` is the process that the user has started, if that is another.
+/// Attaches to the process and records it until it ends, a signal comes or time is up; then detaches, so that it runs
+/// on without a trace of the recording. `front` is the process that the user started, if that is a different one.
 ///
 /// # Errors
-/// Why that cannot be; nothing was done to the process then.
+/// Why the process cannot be attached to; nothing was done to it then.
 pub fn attach(
     options: &RecordOptions,
     place: TraceDir,
@@ -40,7 +40,7 @@ pub fn attach(
             false => error,
         },
     )?;
-    // From here on the signals wait; all threads that are started later inherit that.
+    // From here on, signals wait; threads that are started later inherit that.
     let interrupts = Interrupts::new(options.duration);
     let setup = Program::of_process(pid)
         .and_then(|program| Setup::new(options, place, &program))
@@ -58,18 +58,18 @@ pub fn attach(
         tracer.run_attached(interrupts, &name)
     })?;
     tell_lost(&outcome, &events);
-    // How the process ends is not hodo's: it is another's child.
+    // hodo does not know how the process ends: it is the child of another.
     Ok(Ended {
         exit: Exit::Code(if outcome.broken { 125 } else { 0 }),
         unplaced: outcome.unplaced,
     })
 }
 
-/// Takes back what a hodo that was killed has left in a process, and lets the process go on. Returns whether there was
-/// something.
+/// Undoes the changes that a killed hodo has left in a process, and lets the process run on. Returns whether there were
+/// any.
 ///
 /// # Errors
-/// If it cannot be taken back: the process is as it was, unless something else is said.
+/// If they cannot be undone: the process stays as it is, unless the message says otherwise.
 pub fn detach(
     options: &RecordOptions,
     place: TraceDir,
@@ -79,7 +79,7 @@ pub fn detach(
     crate::recording::heed_no_limits();
     reserve::hold();
     may_stop(pid, front)?;
-    // From here on the signals wait.
+    // From here on, signals wait.
     let _interrupts = Interrupts::new(None);
     let Some(found) = hodo_inject::ledger::find(pid)? else {
         return Ok(false);
@@ -95,8 +95,7 @@ pub fn detach(
     Ok(true)
 }
 
-/// The processes in which a hodo that was killed has left something, as far as this user may look at them: numbers and
-/// names.
+/// The processes in which a killed hodo has left changes, as far as this user may inspect them: numbers and names.
 #[must_use]
 pub fn left_behind() -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -112,17 +111,17 @@ fn is_left(pid: i32) -> bool {
 }
 
 /// # Errors
-/// Why the threads of a process cannot be stopped, as far as `/proc` tells.
+/// Why the threads of a process cannot be stopped, as far as `/proc` shows.
 fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
     let status = |key| ptrace::status(pid, key);
     let number = |key| status(key).and_then(|text| text.parse::<i32>().ok());
     let begun = Instant::now();
-    // All of it may be about to end.
+    // The whole process may be about to end.
     while status("State:").is_some_and(|state| state.starts_with('Z')) && has_living_threads(pid) {
         if begun.elapsed() > LAST_BREATH {
             bail!(
-                "process {} cannot be attached to: its first thread has ended, and the kernel does not tell of its memory \
-                 by its number any more",
+                "process {} cannot be attached to: its first thread has ended, so its memory can no longer be \
+                 reached by its process ID",
                 named(pid)
             );
         }
@@ -180,7 +179,7 @@ fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
 }
 
 /// # Errors
-/// If another process has the memory of this one, and goes on having it.
+/// If another process shares the memory of this one, and does not stop doing so.
 fn own_memory(pid: i32) -> Result<()> {
     let begun = Instant::now();
     while let Some(other) = shares_memory(pid) {
@@ -198,7 +197,7 @@ fn own_memory(pid: i32) -> Result<()> {
 }
 
 /// # Errors
-/// Why a process cannot be attached to, as far as `/proc` tells.
+/// Why a process cannot be attached to, as far as `/proc` shows.
 fn refuse(pid: i32, front: Option<i32>) -> Result<()> {
     may_stop(pid, front)?;
     own_memory(pid)?;

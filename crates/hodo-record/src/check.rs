@@ -1,4 +1,4 @@
-//! Patterns that match nothing, reported before the program runs: the recording would only show that something is
+//! Finds patterns that match nothing, before the program runs: the recording itself would only show that something is
 //! missing.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use hodo_module::linked;
 use hodo_probe_compile::Probes;
 
 /// The patterns of `-F`, `-N`, `-P` and `-U` that match no function of the program or of the libraries that it is
-/// linked with, as on the command line.
+/// linked with, as they were given on the command line.
 pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<String> {
     let mut open = selection.patterns();
     let plan: &Plan = &module.plan;
@@ -32,7 +32,7 @@ pub fn useless(selection: &Selection, module: &Module, program: &Path) -> Vec<St
     open.iter().map(|pattern| pattern.to_string()).collect()
 }
 
-/// The patterns of events that match none of the program or of the files in `more`.
+/// The event patterns that match no event of the program or of the files in `more`.
 pub fn useless_events(
     probes: &Probes,
     module: &Module,

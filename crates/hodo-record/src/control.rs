@@ -1,7 +1,7 @@
-//! Changes a running recording. The recorder listens on a socket in the abstract namespace that has its process ID in
-//! its name. A second `hodo` finds the recorder as the tracer of a process, and asks there.
+//! Changes a running recording. The recorder listens on a socket in the abstract namespace whose name contains its
+//! process ID. A second `hodo` finds the recorder as the tracer of a process, and asks it through this socket.
 //!
-//! A request and its answer are one line of JSON each. Only the same user and root are heard.
+//! A request and its answer are one line of JSON each. Only requests of the same user and of root are served.
 
 use hodo_ptrace::processes;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,22 +19,21 @@ use serde_json::{Value, json};
 use crate::options::Match;
 use hodo_ptrace as ptrace;
 
-/// Bytes of a request or an answer at most.
+/// Maximum length of a request or an answer, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// How long the other side may take to say what it wants.
+/// How long the other side may take to send its line.
 const SAYING: Duration = Duration::from_secs(2);
 /// How long a change may take.
 const CHANGING: Duration = Duration::from_secs(60);
-/// So often the recorder is woken until it looks.
+/// How often the recorder is woken until it looks for requests.
 const WAKING: Duration = Duration::from_millis(5);
-/// So often the listener looks whether the recording has ended.
+/// How often the listener checks whether the recording has ended, in milliseconds.
 const LOOKING: i32 = 100;
 
-/// What is to become different in a recording. An option that is given takes the place of the earlier ones of its kind;
-/// the others stay.
+/// What to change in a recording. An option that is given replaces the earlier ones of its kind; the others stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// `--clear`: first, no filters of any kind, no depth and no time.
+    /// `--clear`: first removes all filters, and the limits on depth and time.
     pub clear: bool,
     /// `-F` patterns.
     pub filter: Vec<String>,
@@ -55,7 +54,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Is nothing to become different?
+    /// Whether this changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -70,7 +69,7 @@ impl Changes {
     }
 
     /// # Errors
-    /// If it is none.
+    /// If the line is not a request.
     fn read(line: &str) -> Result<Self> {
         let value: Value = serde_json::from_str(line).context("this is not a request")?;
         let change = value.get("change").context("this is not a request")?;
@@ -101,10 +100,10 @@ impl Changes {
     }
 }
 
-/// What has become of a request: a text for the user, or why nothing has changed.
+/// The result of a request: a text for the user, or the reason why nothing has changed.
 type Answer = Result<String>;
 
-/// Where a recording is asked to change.
+/// Where a recording receives requests.
 #[derive(Debug)]
 pub struct Control {
     asked: Receiver<(Changes, SyncSender<Answer>)>,
@@ -121,13 +120,13 @@ fn address(recorder: i32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("hodoscope-control-{recorder}"))
 }
 
-/// The signal that wakes the recorder. Without a handler it does nothing to anyone.
+/// The signal that wakes the recorder. Without a handler, it has no effect on any process.
 const WAKE: i32 = libc::SIGURG;
 
 extern "C" fn woken(_: i32) {}
 
 fn mask(how: i32) {
-    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the old mask is not asked for.
+    // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill; the old mask is not requested.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -136,7 +135,7 @@ fn mask(how: i32) {
     }
 }
 
-/// As long as it lives, a wait is interrupted when there is something to answer.
+/// While this lives, requests interrupt waits.
 pub struct Awake(());
 
 impl Drop for Awake {
@@ -146,10 +145,10 @@ impl Drop for Awake {
 }
 
 impl Control {
-    /// Begins to listen for the calling thread.
+    /// Starts to listen on behalf of the calling thread.
     ///
     /// # Errors
-    /// If there can be no such socket.
+    /// If the socket cannot be made.
     pub fn start() -> io::Result<Self> {
         let own = std::process::id().cast_signed();
         let listener = UnixListener::bind_addr(&address(own)?)?;
@@ -161,7 +160,7 @@ impl Control {
             libc::sigaction(WAKE, &raw const action, std::ptr::null_mut());
             libc::gettid()
         };
-        // It must not come between other waits, which take an interruption for an end.
+        // It must not interrupt other waits, which would take the interruption for their end.
         mask(libc::SIG_BLOCK);
         let (sender, asked) = channel();
         let done = Arc::new(AtomicBool::new(false));
@@ -171,13 +170,13 @@ impl Control {
         Ok(Self { asked, done })
     }
 
-    /// Lets waits be interrupted by what is asked for.
+    /// Lets requests interrupt waits.
     pub fn wakes(&self) -> Awake {
         mask(libc::SIG_UNBLOCK);
         Awake(())
     }
 
-    /// What is asked for, and where the answer goes.
+    /// The next request, and the channel for its answer.
     pub fn next(&self) -> Option<(Changes, SyncSender<Answer>)> {
         self.asked.try_recv().ok()
     }
@@ -205,12 +204,12 @@ fn listen(
             Ok(text) => json!({"done": text}),
             Err(error) => json!({"error": format!("{error:#}")}),
         };
-        // Whoever has gone gets none.
+        // A client that is gone gets no answer.
         let _ = writeln!(stream, "{line}");
     }
 }
 
-/// Who is at the other end: process and user.
+/// The process and user at the other end.
 pub fn peer(stream: &UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -234,7 +233,7 @@ pub fn peer(stream: &UnixStream) -> io::Result<libc::ucred> {
     }
 }
 
-/// Reads a line that comes within a time.
+/// Reads a line that must arrive within a time limit.
 fn line(stream: &UnixStream, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut reader = BufReader::new(stream).take(LONGEST);
@@ -258,7 +257,7 @@ fn line(stream: &UnixStream, time: Duration) -> Result<String> {
     }
 }
 
-/// Takes one request.
+/// Serves one request.
 fn serve(
     stream: &UnixStream,
     (process, thread): (i32, i32),
@@ -270,7 +269,7 @@ fn serve(
         .set_nonblocking(false)
         .and_then(|()| stream.set_write_timeout(Some(SAYING)))
         .and_then(|()| peer(stream))?;
-    // Read in any case: what is left unread breaks the connection.
+    // Read the line in any case: unread data would break the connection.
     let line = line(stream, SAYING)?;
     // SAFETY: geteuid only returns a number.
     let own = unsafe { libc::geteuid() };
@@ -286,7 +285,7 @@ fn serve(
     sent.map_err(|_| anyhow!(ENDED))?;
     let end = Instant::now() + CHANGING;
     loop {
-        // SAFETY: the signal does nothing but interrupt a wait; a thread of this process that is gone is not found.
+        // SAFETY: the signal does nothing but interrupt a wait; if the thread has ended, none is found in this process.
         unsafe { libc::syscall(libc::SYS_tgkill, process, thread, WAKE) };
         match answers.recv_timeout(WAKING) {
             Ok(answer) => return answer,
@@ -302,16 +301,16 @@ fn serve(
     }
 }
 
-/// The process of hodo that records process `pid`.
+/// The process ID of the hodo that records process `pid`.
 fn recorder(pid: i32) -> Option<i32> {
     let tracer = ptrace::status(pid, "TracerPid:")?.parse().ok()?;
     (tracer != 0 && ptrace::status(tracer, "Name:")? == "hodo").then_some(tracer)
 }
 
-/// Changes the recording in which process `pid` is, and tells what has changed. `None`: no hodo records it.
+/// Changes the recording of process `pid`, and returns what has changed. `None`: no hodo records it.
 ///
 /// # Errors
-/// Why it cannot be changed; it is as it was then.
+/// Why it cannot be changed; it stays as it is then.
 pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
     let Some(tracer) = recorder(pid) else {
         return Ok(None);

@@ -19,23 +19,23 @@ use memmap2::{MmapOptions, MmapRaw};
 use crate::owner;
 use hodo_ptrace::arch::counter;
 
-/// Bytes that targets map of the file at most: what it can grow to.
+/// How many bytes of the file targets map at most. It can grow to this size.
 const SPAN: u64 = 256 << 30;
 
-/// Bytes of the file that hodo maps, as far as its address space allows: the control area, and what it populates.
+/// How many bytes of the file hodo maps, as far as its address space allows: the control area, and what it populates.
 const OWN: [u64; 4] = [SPAN, 8 << 30, 64 << 20, CONTROL_SIZE];
 
-/// The file has room for at least this many chunks more than are in use, and gets as many more when it has not. What is
-/// not used is address space of the file only; a program that fills that much is slower than a wakeup of hodo by far.
+/// The file has room for at least this many chunks more than are in use, and grows by as many when it has not. Unused
+/// room is only address space of the file; filling it all takes a program much longer than hodo takes to wake up.
 const ROOM_AHEAD: u64 = (1 << 30) / CHUNK_SIZE;
 
-/// Chunks that the file can have.
+/// Maximum number of chunks in the file.
 const MOST: u64 = (SPAN - CONTROL_SIZE) / CHUNK_SIZE;
 
-/// Chunks of which most recordings of small programs use only some.
+/// Most recordings of small programs use fewer chunks than this.
 const SMALL_TRACE: u64 = 8;
 
-/// Bytes that have a place on the disk together.
+/// Bytes that are allocated on the disk together.
 const PAGE: usize = 4096;
 
 /// The `events` file, mapped.
@@ -44,11 +44,11 @@ pub struct Events {
     path: PathBuf,
     file: File,
     map: MmapRaw,
-    /// Chunks that the file has room for; none any more once the recording has ended.
+    /// The number of chunks that the file has room for; `None` once the recording has ended.
     room: Mutex<Option<u64>>,
-    /// Why the file does not grow any more.
+    /// Why the file no longer grows.
     stuck: OnceLock<String>,
-    /// The control blocks below this number are told the time; 0: none is.
+    /// hodo writes the time to the control blocks below this number; 0: to none.
     timed: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ pub struct TcbInit {
     pub pid: u32,
     /// The thread's name, with a byte 0 at its end.
     pub comm: [u8; 16],
-    /// Where the target has the file mapped, as much of it as is.
+    /// Where the target has mapped the file, and how much of it.
     pub trace: Span,
     /// The islands.
     pub islands: [Span; 2],
@@ -73,15 +73,15 @@ pub struct TcbInit {
     pub regions: [Span; 2],
     /// The ranges in which words of a stack count as addresses of code.
     pub code: [Span; 2],
-    /// The address after the thread's stack; 0: it is not known.
+    /// The address where the thread's stack ends; 0 if it is not known.
     pub stack_top: u64,
     /// Upper half of the counter.
     pub epoch: u32,
-    /// Nothing is recorded: all goes to the bucket.
+    /// Nothing is recorded: everything goes to the bucket.
     pub silent: bool,
     /// How the agent makes system calls ([`tcb::FLAGS`]).
     pub calls: u64,
-    /// The range of the stack stays as it is: several threads have this block.
+    /// The stack range must not change, because several threads use this block.
     pub fixed: bool,
 }
 
@@ -117,13 +117,13 @@ impl TcbInit {
         put(tcb::CODE1_LO, self.code[1].start);
         put(tcb::CODE1_LEN, self.code[1].len());
         put(tcb::STACK_TOP, self.stack_top);
-        // No list for return probes.
+        // There is no list for return probes.
         put(tcb::CHAIN_TOP, u64::MAX);
         put(tcb::FLAGS, self.calls);
         put(tcb::SHADOW_BUSY, u64::from(self.fixed));
         put(tcb::BASE, self.trace.start);
         put(tcb::BUCKET, self.trace.start + BUCKET);
-        // The first record asks for a chunk; the place before it can be read.
+        // The first record requests a chunk; the place before it must be readable.
         put(tcb::CURSOR, self.trace.start + BUCKET);
         put(tcb::LIMIT, self.trace.start + BUCKET);
         if !self.silent {
@@ -167,7 +167,7 @@ impl Events {
             timed: AtomicU64::new(0),
         };
         events.read_singly(CONTROL_SIZE + SMALL_TRACE * CHUNK_SIZE);
-        // The bucket has to be there when the disk is full.
+        // The bucket must have its room even if the disk is full.
         if !events.allocate(BUCKET, CONTROL_SIZE - BUCKET)? {
             let zeros = vec![0; (CONTROL_SIZE - BUCKET) as usize];
             events.file.write_all_at(&zeros, BUCKET)?;
@@ -191,12 +191,12 @@ impl Events {
         }
     }
 
-    /// Keeps the kernel from reading more of the file's beginning into memory than what is touched: with the usual
-    /// read-ahead, that is megabytes of zeros for each page.
+    /// Keeps the kernel from reading more of the file's beginning into memory than what is accessed: the usual
+    /// read-ahead would read megabytes of zeros for each page.
     fn read_singly(&self, bytes: u64) {
         let bytes = self.map.len().min(bytes as usize);
-        // SAFETY: the range is inside the mapping, which lives as long as `self`; the advice changes no contents.
-        // Without it, all is as right.
+        // SAFETY: the range is inside the mapping, which lives as long as `self`; the advice changes no contents. If it
+        // fails, nothing else changes.
         let _ = unsafe { libc::madvise(self.map.as_mut_ptr().cast(), bytes, libc::MADV_RANDOM) };
     }
 
@@ -210,27 +210,27 @@ impl Events {
         &self.file
     }
 
-    /// Bytes that the file can grow to.
+    /// The maximum size of the file in bytes.
     pub fn span(&self) -> u64 {
         SPAN
     }
 
-    /// Why the file did not grow, if it should have.
+    /// Why the file did not grow when it should have.
     pub fn stuck(&self) -> Option<&str> {
         self.stuck.get().map(String::as_str)
     }
 
-    /// Chunks that the file has room for, while the recording goes on.
+    /// The number of chunks that the file has room for, while the recording goes on.
     fn room(&self) -> Option<u64> {
         *self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the file grow if its room is soon used up.
+    /// Lets the file grow if its room will soon be used up.
     pub fn grow(&self) {
         self.grow_beyond(self.chunks() + ROOM_AHEAD);
     }
 
-    /// Lets the file grow to its full size, where nobody can do so later.
+    /// Lets the file grow to its full size, for recordings in which nobody can do so later.
     pub fn grow_whole(&self) {
         self.grow_beyond(MOST);
     }
@@ -250,7 +250,7 @@ impl Events {
         while try_for > has {
             match self.file.set_len(size(try_for)) {
                 Ok(()) => break,
-                // The file system has a limit of its own.
+                // The file system has a size limit of its own.
                 Err(_) => try_for = has + (try_for - has) / 2,
             }
         }
@@ -294,21 +294,21 @@ impl Events {
         self.u64_at(offset).load(Ordering::SeqCst)
     }
 
-    /// Targets see from here on that the calling thread traces them.
+    /// Shows targets that the calling thread traces them from here on.
     pub fn own(&self) {
         owner::take(self.u32_at(file_header::OWNER));
     }
 
-    /// Targets see that nobody does any more.
+    /// Shows targets that nobody traces them any more.
     pub fn disown(&self) {
         owner::give_up(self.u32_at(file_header::OWNER));
     }
 
-    /// Gives a part of the file its place on the disk, and leaves what it contains. Returns `false` if the file system
+    /// Allocates disk space for a part of the file, whose contents stay the same. Returns `false` if the file system
     /// cannot do that.
     ///
-    /// One byte in each page is not enough: file systems may have smaller blocks (1 KiB on a small ext4). A store to a
-    /// page of which one block has no place is a SIGBUS when the disk is full.
+    /// Writing one byte in each page is not enough: file systems may have smaller blocks (1 KiB on a small ext4). When
+    /// the disk is full, a store to a page raises SIGBUS if even one of its blocks is not allocated.
     fn allocate(&self, at: u64, len: u64) -> io::Result<bool> {
         let (at, len) = (at.cast_signed(), len.cast_signed());
         loop {
@@ -325,12 +325,12 @@ impl Events {
         }
     }
 
-    /// Gives a thread control block its place on the disk, so that it can be filled.
+    /// Allocates disk space for a thread control block, so that it can be filled.
     ///
     /// # Errors
-    /// If there is no room. The block must not be touched then: a store to it would be a SIGBUS.
+    /// If there is no room. Then the block must not be accessed: a store to it would raise SIGBUS.
     pub fn reserve_tcb(&self, number: u64) -> io::Result<()> {
-        // A page holds some. The first of them has it made, with a byte that is 0 in all blocks that nobody has used.
+        // A page holds several. The first one allocates it, by writing a byte that is 0 in all unused blocks.
         let at = number * tcb::SIZE;
         if at.is_multiple_of(PAGE as u64) && !self.allocate(at, PAGE as u64)? {
             self.file.write_all_at(&[0], at)?;
@@ -346,7 +346,7 @@ impl Events {
         }
     }
 
-    /// The words of a range of a thread control block.
+    /// Some words of a thread control block.
     pub fn tcb_words(&self, number: u64, range: std::ops::Range<u64>) -> Vec<u64> {
         let at = number * tcb::SIZE;
         range
@@ -372,18 +372,18 @@ impl Events {
         )
     }
 
-    /// From now on tells the time to the control blocks below `end`, whose threads may not read the time counter.
+    /// From now on, writes the time to the control blocks below `end`, whose threads may not read the time counter.
     pub fn tell_time_to(&self, end: u64) {
         self.timed.fetch_max(end, Ordering::SeqCst);
         self.tell_time();
     }
 
-    /// Tells the time to those that need it.
+    /// Writes the time to the control blocks that need it.
     pub fn tell_time(&self) {
         for number in tcb::FIRST..self.timed.load(Ordering::SeqCst) {
             let at = number * tcb::SIZE;
             let now = counter();
-            // Only the thread itself changes the upper half: after that, its time stands still.
+            // Only the thread itself changes the upper half; if it does not, its time stops there.
             let epoch = self.get_u64(at + tcb::EPOCH) & u64::from(u32::MAX);
             let time = match now >> 32 == epoch {
                 true => now & u64::from(u32::MAX),
@@ -393,23 +393,23 @@ impl Events {
         }
     }
 
-    /// Whether some are told the time.
+    /// Whether the time is written to any control block.
     pub fn tells_time(&self) -> bool {
         self.timed.load(Ordering::SeqCst) > 0
     }
 
-    /// Lets a thread record no more.
+    /// Stops the recording of a thread.
     pub fn stop_tcb(&self, number: u64) {
         self.put_u64(number * tcb::SIZE + tcb::MAX_CHUNKS, 0);
     }
 
-    /// Where the chunk is that holds an offset of the file.
+    /// The start of the chunk that contains an offset of the file.
     pub fn chunk_at(offset: u64) -> Option<u64> {
         let inside = offset.checked_sub(CONTROL_SIZE)?;
         Some(CONTROL_SIZE + inside / CHUNK_SIZE * CHUNK_SIZE)
     }
 
-    /// Leads a thread's next records into the bucket.
+    /// Redirects a thread's next records to the bucket.
     pub fn divert_tcb(&self, number: u64) {
         let at = number * tcb::SIZE;
         let bucket = self.get_u64(at + tcb::BUCKET);
@@ -418,8 +418,8 @@ impl Events {
         self.put_u64(at + tcb::CURSOR, bucket);
     }
 
-    /// Appends an event to what a stopped thread has recorded, as its stubs would. What the disk has no room for is
-    /// lost, and counted.
+    /// Appends an event to a stopped thread's records, as its stubs would. If the disk has no room for it, it is lost,
+    /// and counted.
     pub fn append(&self, number: u64, (id, time): (u32, u64), payload: &[u64]) {
         let at = number * tcb::SIZE;
         let epoch = (time >> 32) as u32;
@@ -451,8 +451,8 @@ impl Events {
         if !fits(cursor) {
             cursor = self.open_chunk(number).unwrap_or(0);
         }
-        // Writes, not stores: where the disk is full, these are errors and no signals. The first word comes last: a
-        // reader that follows takes a record when it sees that.
+        // Uses writes, not stores: if the disk is full, writes fail, but stores raise signals. The first word is
+        // written last: a reader that follows takes a record once it sees that word.
         let write = |bytes: &[u8], at| self.file.write_all_at(bytes, at).is_ok();
         let (first, rest) = bytes.split_at(RECORD_SIZE as usize);
         let place = cursor.wrapping_sub(base);
@@ -466,9 +466,9 @@ impl Events {
         }
     }
 
-    /// Gives a stopped thread its next chunk. Returns where its records begin, as the thread has it.
+    /// Gives a stopped thread its next chunk. Returns the address of its records in the thread's memory.
     fn open_chunk(&self, number: u64) -> Option<u64> {
-        /// Bytes at a chunk's end that stubs leave free.
+        /// Bytes that stubs leave free at the end of a chunk.
         const SPARE: u64 = 8 * RECORD_SIZE;
         let at = number * tcb::SIZE;
         self.grow();
@@ -504,12 +504,12 @@ impl Events {
         Some(first)
     }
 
-    /// Records that a thread has lost so far.
+    /// The number of records that a thread has lost so far.
     pub fn lost(&self, number: u64) -> u64 {
         let at = number * tcb::SIZE;
         let bucket = self.get_u64(at + tcb::BUCKET);
         let cursor = self.get_u64(at + tcb::CURSOR);
-        // A thread that was killed on its way to its first chunk has a cursor there, too, but lost nothing.
+        // The cursor of a thread that was killed on its way to its first chunk looks the same, but nothing was lost.
         let limit = self.get_u64(at + tcb::LIMIT);
         let diverted = limit > bucket && limit <= bucket + BUCKET_ROOM;
         let inside = cursor
@@ -519,7 +519,7 @@ impl Events {
         self.get_u64(at + tcb::LOST) + inside / RECORD_SIZE
     }
 
-    /// Entries of a thread that have no exit because their stack has no shadow.
+    /// The number of a thread's entries that have no exit because their stack has no shadow.
     pub fn unshadowed(&self, number: u64) -> u64 {
         self.get_u64(number * tcb::SIZE + tcb::UNSHADOWED)
     }
@@ -529,8 +529,8 @@ impl Events {
         self.get_u64(file_header::NEXT_CHUNK).min(MOST)
     }
 
-    /// Gives the chunks in `range` their place on the disk, so that the targets need not do so page by page.
-    /// Returns whether there was room.
+    /// Allocates disk space for the chunks in `range`, so that targets need not do so page by page. Returns whether
+    /// there was room.
     pub fn populate(&self, range: std::ops::Range<u64>) -> bool {
         let mapped = self.map.len() as u64;
         let most = self.room().unwrap_or(0);
@@ -550,14 +550,14 @@ impl Events {
         done == 0
     }
 
-    /// Cuts the file after its last chunk.
+    /// Truncates the file after its last chunk.
     ///
     /// # Errors
     /// Whatever the file system says.
     pub fn finish(&self) -> io::Result<()> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         *room = None;
-        // Who still runs gets no chunk after the end.
+        // Threads that still run get no chunk after the end.
         self.put_u64(file_header::ROOM_CHUNKS, 0);
         self.file.set_len(CONTROL_SIZE + self.chunks() * CHUNK_SIZE)
     }

@@ -1,6 +1,6 @@
-//! Static keys of a file, and of a process, where they can be switched.
+//! Static keys of a file or of a process, where they can also be switched.
 //!
-//! A program that exposes its keys is asked (`asked.rs`); another one is stopped for a moment (`stopped.rs`).
+//! A program that exposes its keys is asked (`asked.rs`); any other program is stopped for a moment (`stopped.rs`).
 
 mod asked;
 mod stopped;
@@ -22,28 +22,28 @@ use hodo_ptrace as ptrace;
 /// A static key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedKey {
-    /// Its name; of an element of an array that of the array.
+    /// Its name; for an element of an array, the array's name.
     pub name: String,
-    /// Which element it is, if it is one.
+    /// The index, if it is an element of an array.
     pub index: Option<u64>,
-    /// Of a process: its state.
+    /// Its state, in a process.
     pub state: Option<KeyState>,
-    /// Whether it is enabled in the beginning.
+    /// Whether it is initially enabled.
     pub initial: bool,
-    /// How many branches there are on it.
+    /// The number of branches that it controls.
     pub branches: u64,
     /// Whether it switches a tracepoint.
     pub is_tracepoint: bool,
 }
 
-/// What a static key is in a process.
+/// The state of a static key in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyState {
     /// Whether it is enabled.
     pub enabled: bool,
-    /// Whether it was before it was switched; of a list, the same.
+    /// Whether it was enabled before it was switched; in a list, the same as `enabled`.
     pub before: bool,
-    /// How many hold it, so that it stays enabled when it is switched off.
+    /// How many users enable it, so that it stays enabled when it is switched off.
     pub users: u32,
 }
 
@@ -57,7 +57,7 @@ impl std::fmt::Display for ListedKey {
     }
 }
 
-/// A pattern, as `hodo_keys::apply_environment` describes them.
+/// A pattern as described at `hodo_keys::apply_environment`.
 struct Pattern<'p> {
     text: &'p str,
     regex: Regex,
@@ -85,10 +85,10 @@ impl<'p> Pattern<'p> {
     }
 }
 
-/// What fits one of the patterns; everything without any.
+/// The keys that match one of the patterns; all if there are no patterns.
 ///
 /// # Errors
-/// If a pattern fits none of the keys.
+/// If a pattern matches no key.
 fn fitting<'p>(
     keys: &[ListedKey],
     patterns: &'p [String],
@@ -112,10 +112,10 @@ fn sort(keys: &mut [ListedKey]) {
     keys.sort_by(|a, b| (&a.name, a.index).cmp(&(&b.name, b.index)));
 }
 
-/// Keeps those keys that fit one of the patterns; all without any. Sorts them by name.
+/// Keeps the keys that match one of the patterns; all if there are no patterns. Sorts them by name.
 ///
 /// # Errors
-/// If a pattern fits none of them.
+/// If a pattern matches no key.
 fn choose(keys: &mut Vec<ListedKey>, patterns: &[String], whose: &str) -> Result<()> {
     let fits = fitting(keys, patterns, whose)?;
     keys.retain(fits);
@@ -131,11 +131,11 @@ fn no_key(whose: &str, patterns: &[impl AsRef<str>]) -> String {
     )
 }
 
-/// The static keys of a program or library that fit one of the patterns, all without any. Keys of other files on which
-/// it has branches are not among them.
+/// The static keys of a program or library that match one of the patterns; all if there are no patterns. Keys of other
+/// files are left out, even if this file has branches on them.
 ///
 /// # Errors
-/// If there is no such file, it has no static keys, or a pattern fits none of them.
+/// If there is no such file, it has no static keys, or a pattern matches none of them.
 pub fn list_keys(file: &OsStr, patterns: &[String]) -> Result<Vec<ListedKey>> {
     let path = canonical(&found(file)?);
     let image = Image::read(&path, path.clone())?;
@@ -157,7 +157,7 @@ fn of_file(path: &Path, image: &Image) -> Result<Vec<ListedKey>> {
             *branches.entry(addr).or_default() += 1;
         }
     }
-    // A copy of a library's key, which the dynamic linker makes, has no name here.
+    // If the dynamic linker makes a copy of a library's key, the copy has no name here.
     let named = keys.keys.iter().filter(|key| !key.name.is_empty());
     let listed = named.map(|key| ListedKey {
         name: key.name.clone(),
@@ -171,24 +171,24 @@ fn of_file(path: &Path, image: &Image) -> Result<Vec<ListedKey>> {
 }
 
 /// # Errors
-/// If there is no such process, or it is none.
+/// If there is no such process, or `pid` is not a process.
 fn check(pid: i32) -> Result<()> {
     let number = |key| ptrace::status(pid, key).and_then(|text| text.parse::<i32>().ok());
     match number("Tgid:") {
         _ if pid <= 0 => bail!("{}", processes::no_process(pid)),
         None => bail!("{}", processes::no_process(pid)),
         Some(process) if process != pid => bail!(
-            "{pid} is a thread of process {}: its keys are those of that",
+            "{pid} is a thread of process {}: its keys are those of the process",
             processes::named(process)
         ),
         Some(_) => Ok(()),
     }
 }
 
-/// The static keys of a process that fit one of the patterns, all without any.
+/// The static keys of a process that match one of the patterns; all if there are no patterns.
 ///
 /// # Errors
-/// If there is no such process, its keys are not to be had, or a pattern fits none of them.
+/// If there is no such process, its keys cannot be read, or a pattern matches none of them.
 pub fn list_keys_of(pid: i32, patterns: &[String]) -> Result<Vec<ListedKey>> {
     check(pid)?;
     let mut keys = match asked::list(pid)? {
@@ -206,10 +206,11 @@ pub fn list_keys_of(pid: i32, patterns: &[String]) -> Result<Vec<ListedKey>> {
     Ok(keys)
 }
 
-/// Switches the static keys of a process on or off that fit one of the patterns, and names each.
+/// Switches on or off the static keys of a process that match one of the patterns. Returns each of them.
 ///
 /// # Errors
-/// If there is no such process, its keys cannot be switched, or a pattern fits none of them. Nothing is switched then.
+/// If there is no such process, its keys cannot be switched, or a pattern matches none of them. Nothing is switched
+/// then.
 pub fn switch_keys(pid: i32, patterns: &[String], on: bool) -> Result<Vec<ListedKey>> {
     check(pid)?;
     match asked::switch(pid, patterns, on)? {
@@ -233,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The same as the tests of `hodo-keys` have.
+    /// The same cases as in the tests of `hodo-keys`.
     #[test]
     fn names_are_matched_whole_or_by_their_last_part() {
         for (pattern, name, index, is) in [

@@ -1,6 +1,6 @@
 //! Records programs: launches or attaches to them, follows their threads and children, and writes the trace.
 //!
-//! [`record`] does all of it, and writes a trace directory.
+//! [`record`] does all of this.
 
 #[macro_use(warn_user)]
 extern crate hodo_ptrace;

@@ -36,7 +36,7 @@ impl Modules {
         }
     }
 
-    /// The name of a function by its id.
+    /// The name of the function with this id.
     pub fn name(&self, id: u32) -> Option<&str> {
         self.known.values().find_map(|module| {
             let functions = module.functions.iter().find(|f| f.id == id);
@@ -86,7 +86,7 @@ impl Modules {
         Ok(module)
     }
 
-    /// Chooses what is traced of a file, and numbers it.
+    /// Chooses what is traced in a file, and gives ids to it.
     fn number(
         &mut self,
         planning: &Planning<'_>,
@@ -155,7 +155,7 @@ impl Modules {
         self.known.values()
     }
 
-    /// Chooses again what is traced of the files that are known. There must be no probes.
+    /// Chooses again what is traced in the known files. The recording must have no probes.
     ///
     /// # Errors
     /// If a file of symbols cannot be written.
@@ -174,7 +174,7 @@ impl Modules {
                 selection,
                 number.main,
             );
-            // What was traced once is in the trace.
+            // Functions that were traced before stay in the trace.
             for (symbol, kind) in symbols.iter_mut().zip(&number.kinds) {
                 if symbol.2 == '-' {
                     symbol.2 = *kind;
@@ -198,7 +198,7 @@ impl Modules {
     }
 }
 
-/// What a file's module has of this recording.
+/// A file's module in this recording.
 struct Numbered {
     functions: Vec<Chosen>,
     libcalls: Vec<Chosen>,
@@ -206,11 +206,11 @@ struct Numbered {
     number: Number,
 }
 
-/// What is traced of a file.
+/// What is traced in a file.
 struct Choice<'p> {
     functions: Vec<Chosen>,
     libcalls: Vec<Chosen>,
-    /// Address, size, kind and name of all that has an id, in their order.
+    /// Address, size, kind and name of everything with an id, in the order of ids.
     symbols: Vec<(u64, u64, char, &'p str)>,
     /// The id after the last.
     next: u32,
@@ -294,7 +294,8 @@ impl<'p> Choice<'p> {
     }
 }
 
-/// The functions of which no call can pass the filters; the others are looked at when they are called, or by readers.
+/// The functions none of whose calls can pass the filters. The filters for all others are applied when they are called,
+/// or by readers.
 fn left_out(image: &Image, plan: &Plan, selection: &Selection) -> Vec<bool> {
     let names = || plan.functions.iter().map(|f| f.name.as_str()).enumerate();
     let mut out = vec![false; plan.functions.len()];
@@ -308,7 +309,7 @@ fn left_out(image: &Image, plan: &Plan, selection: &Selection) -> Vec<bool> {
         }
     }
     for (index, name) in names() {
-        // One that calls others must be seen, for they are left out with it.
+        // A function that calls others must be recorded, because the calls are left out with it.
         if selection.notrace(&image.path, name, false) && reach::is_leaf(image, plan, index) {
             out[index] = true;
         }

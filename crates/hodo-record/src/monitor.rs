@@ -1,5 +1,5 @@
 //! hodo as two processes: the front, which the user has started and may kill in any way, and the monitor, which does
-//! all the work and ends in order when the front is gone.
+//! all the work and cleans up when the front is gone.
 
 use std::io;
 
@@ -17,19 +17,19 @@ pub enum Front {
     Ended(Exit),
 }
 
-/// What asks the monitor to end.
+/// The signals that ask the monitor to end.
 const FORWARDED: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-/// What stops the front and has it go on, as the user sees. The monitor goes on in any case.
+/// The signals that visibly stop and continue the front. The monitor runs on in any case.
 const STOPPING: [i32; 4] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGCONT];
 
-/// Divides this process, which must have one thread. The front hands on the signals that ask it to end, and waits; if
-/// it is killed, the monitor gets a SIGTERM. The monitor has all signals blocked, and asks for those that concern it:
-/// of several that come close together, as when the whole process group gets them, only the first counts.
+/// Splits this process, which must have one thread. The front passes on the signals that ask it to end, and waits; if
+/// it is killed, the monitor gets a SIGTERM. The monitor blocks all signals, and fetches those that concern it. If
+/// several come close together, for example because the whole process group gets them, only the first counts.
 ///
 /// # Errors
 /// If there can be no more processes.
 pub fn front() -> Result<Front> {
-    // SAFETY: all-zero is a valid sigset_t for sigfillset to fill, and the others take from it.
+    // SAFETY: all-zero is a valid sigset_t for sigfillset to fill; the other calls remove signals from it.
     let set = unsafe {
         let mut set = std::mem::zeroed();
         libc::sigfillset(&raw mut set);
@@ -51,10 +51,10 @@ pub fn front() -> Result<Front> {
         if monitor == 0 {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
             if libc::getppid() != front {
-                // The front was killed before that.
+                // The front was killed earlier.
                 libc::raise(libc::SIGTERM);
             }
-            // ^Z stops what the user sees; whoever stops a monitor stops what it is attached to.
+            // ^Z stops the process that the user sees; if the monitor stopped, so would the target.
             libc::signal(libc::SIGTSTP, libc::SIG_IGN);
             signals::block_all();
             return Ok(Front::Monitor(front));
@@ -62,15 +62,15 @@ pub fn front() -> Result<Front> {
         loop {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let signal = libc::sigwaitinfo(&raw const set, &raw mut info);
-            // What the terminal sends, it sends to both. Others than these end neither of the two: the front has to
-            // tell how the monitor ends.
+            // Signals from the terminal reach both. No other signals end either of the two, since the front must report
+            // how the monitor ends.
             if FORWARDED.contains(&signal) && info.si_code <= 0 {
                 libc::kill(monitor, signal);
             }
             let mut status = 0;
             if libc::waitpid(monitor, &raw mut status, libc::WNOHANG) == monitor {
-                // Signals stay blocked: those that came late are for a recording that is over, and must not change how
-                // this ends.
+                // Signals stay blocked: those that come late concern a recording that is over, and must not change how
+                // this process ends.
                 let exit = match libc::WIFSIGNALED(status) {
                     true => Exit::by_signal(status),
                     false => Exit::Code(libc::WEXITSTATUS(status)),

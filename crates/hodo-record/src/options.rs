@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use hodo_probe_compile::SyscallOptions;
 
-/// How patterns in filters are read.
+/// How filter patterns are interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Match {
     /// Regular expressions (uftrace's default). A pattern without regex characters must match the whole name.
@@ -15,7 +15,7 @@ pub enum Match {
     Glob,
 }
 
-/// The clock that reports are in; the counter itself is always the TSC.
+/// The clock of reports; the time counter itself is always the TSC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Clock {
     /// `CLOCK_MONOTONIC`.
@@ -40,7 +40,7 @@ pub struct RecordOptions {
     pub notrace: Vec<String>,
     /// The order of the two: see [`hodo_trace::meta::in_order`].
     pub order: Vec<bool>,
-    /// Functions of the C runtime are traced, too.
+    /// Also traces functions of the C runtime.
     pub runtime: bool,
     /// `-D`.
     pub depth: Option<u32>,
@@ -62,25 +62,25 @@ pub struct RecordOptions {
     pub no_time: bool,
     /// `--no-follow`: children are left alone.
     pub no_follow: bool,
-    /// `--keep-pid`: the program has the pid that `hodo` was started with.
+    /// `--keep-pid`: the program gets the pid with which `hodo` was started.
     pub keep_pid: bool,
     /// `--check-frames`.
     pub check_frames: bool,
-    /// Definitions of probes. If there are any, or events, functions are traced only with [`Self::calls`].
+    /// Definitions of probes. If there are any, or any events, functions are traced only with [`Self::calls`].
     pub probes: Vec<String>,
     /// Patterns of events, `GROUP:NAME`: tracepoints and other USDT probes of all files.
     pub events: Vec<String>,
-    /// Functions are traced beside probes, too.
+    /// Traces functions in addition to probes.
     pub calls: bool,
-    /// System calls are recorded, and neither functions nor probes.
+    /// Records system calls, but neither functions nor probes.
     pub syscalls: Option<SyscallOptions>,
-    /// The process to attach to, in place of a program to run.
+    /// The process to attach to, instead of a program to run.
     pub attach: Option<i32>,
-    /// `--trace off`: no calls are recorded until somebody says so.
+    /// `--trace off`: records no calls until it is switched on.
     pub off: bool,
-    /// `-g`: the recording has much room for changes.
+    /// `-g`: reserves much room for changes of the recording.
     pub agent: bool,
-    /// How long a process is recorded to which hodo attached; without it until a signal comes.
+    /// How long to record an attached process; `None`: until a signal comes.
     pub duration: Option<std::time::Duration>,
     /// How often `-v` was given.
     pub verbose: u8,
@@ -95,12 +95,12 @@ pub enum Exit {
     Code(i32),
     /// Terminating signal.
     Signal(i32),
-    /// Terminating signal, for which the kernel has written a core file.
+    /// Terminating signal; the kernel has also written a core file.
     Core(i32),
 }
 
 impl Exit {
-    /// What the wait status of a process says that a signal has ended.
+    /// How a process ended that, according to its wait status, was killed by a signal.
     pub(crate) fn by_signal(status: i32) -> Self {
         let signal = libc::WTERMSIG(status);
         match libc::WCOREDUMP(status) {

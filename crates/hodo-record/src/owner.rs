@@ -1,12 +1,12 @@
-//! The word by which targets see whether a recorder lives. It is a robust futex: when the thread that has it ends in
-//! any way, the kernel marks it before it releases what that thread traces.
+//! The word that shows targets whether a recorder lives. It is a robust futex: when the thread that owns it ends in any
+//! way, the kernel marks the word before it releases that thread's tracees.
 
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hodo_trace::format::file_header::OWNER_DIED;
 
-/// The kernel's `struct robust_list_head`: a list of locks in which each leads to the next, and the last to the head.
+/// The kernel's `struct robust_list_head`: a linked list of locks, the last of which points to the head.
 #[repr(C)]
 struct Head {
     list: *const *const Head,
@@ -20,9 +20,9 @@ struct Lock {
     next: *const Head,
 }
 
-/// From here on the word says that the calling thread traces, until it ends.
+/// From here on, the word says that the calling thread traces, until the thread ends.
 pub fn take(word: &AtomicU32) {
-    // Both stay as long as the thread.
+    // Both live as long as the thread.
     let head: &mut Head = Box::leak(Box::new(Head {
         list: std::ptr::null(),
         offset: 0,
@@ -35,7 +35,7 @@ pub fn take(word: &AtomicU32) {
         .wrapping_sub(std::ptr::from_ref(lock).addr()) as c_long;
     head.list = std::ptr::from_ref(lock).cast();
     // SAFETY: gettid only returns a number. The kernel reads the list when this thread ends, and the word if it is
-    // still mapped; libc has a list of its own for locks of processes, of which hodo has none.
+    // still mapped. libc uses this list for process-shared locks, of which hodo has none.
     unsafe {
         word.store(libc::gettid().cast_unsigned(), Ordering::SeqCst);
         libc::syscall(
@@ -46,7 +46,7 @@ pub fn take(word: &AtomicU32) {
     }
 }
 
-/// Nobody traces any more.
+/// From here on, the word says that nobody traces.
 pub fn give_up(word: &AtomicU32) {
     word.store(OWNER_DIED, Ordering::SeqCst);
 }

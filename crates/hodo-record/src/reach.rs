@@ -1,5 +1,5 @@
-//! What a function can call, judged by its code. Functions that no filter can ever let through are not patched, and
-//! cost nothing.
+//! What a function can call, judged by its code. Functions that can never pass a filter are not patched, and cost
+//! nothing.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use hodo_module::Image;
 /// Where control can go from a function.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Exits {
-    /// Direct calls and jumps out of it.
+    /// Direct calls and jumps to other functions.
     to: Vec<u64>,
     /// It calls or jumps through pointers, or its code is not known.
     anywhere: bool,
@@ -34,14 +34,14 @@ fn exits(image: &Image, range: Range<u64>) -> Exits {
     exits
 }
 
-/// The function at index `function` calls nothing at all.
+/// Whether the function with index `function` calls nothing at all.
 pub fn is_leaf(image: &Image, plan: &Plan, function: usize) -> bool {
     let function = &plan.functions[function];
     exits(image, function.addr..function.addr + function.size) == Exits::default()
 }
 
-/// The functions that can be called, directly or not, from the functions `roots`, themselves included, one flag for
-/// each function of the plan. `None`: any can be.
+/// For each function of the plan, whether it is among `roots` or can be called from them, directly or not. `None`: any
+/// function can be.
 pub fn reachable(image: &Image, plan: &Plan, roots: &[usize]) -> Option<Vec<bool>> {
     let mut reached = vec![false; plan.functions.len()];
     let mut todo = roots.to_vec();
@@ -58,7 +58,7 @@ pub fn reachable(image: &Image, plan: &Plan, roots: &[usize]) -> Option<Vec<bool
             let at = plan.functions.partition_point(|f| f.addr <= to);
             let callee = at.checked_sub(1)?;
             let range = &plan.functions[callee];
-            // What is no function of this plan may be a library's, which may call back.
+            // An address outside this plan's functions may be a library's; it may call back.
             if to >= range.addr + range.size {
                 return None;
             }

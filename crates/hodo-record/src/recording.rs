@@ -15,14 +15,15 @@ use std::time::Duration;
 pub struct Ended {
     /// How the program ended.
     pub exit: Exit,
-    /// What to say of probes that were never placed: they name no place of any file that was loaded.
+    /// Messages about probes that were never placed, because no loaded file has their places.
     pub unplaced: Vec<String>,
 }
 
-/// Chunks that are given their place on the disk ahead of the program: at first, and at most.
+/// How many chunks are allocated on the disk ahead of the program: at first, and at most.
 const AHEAD: (u64, u64) = (4, 1024);
 
-/// Runs a program and records its calls into `place`, which is that of the options. Returns how it ended.
+/// Runs a program and records its calls into `place`, the trace directory of the options. Returns how the program
+/// ended.
 ///
 /// # Errors
 /// If the program or the trace directory cannot be used; nothing has run then.
@@ -34,8 +35,8 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let program = hodo_ptrace::launch::find_program(name)?;
     heed_no_limits();
     reserve::hold();
-    // Signals from the terminal are for the program; hodo ends when it does, and stops when it does: if it stopped
-    // first, the program could not tidy up the terminal before. SAFETY: ignoring a signal runs no code.
+    // Signals from the terminal are for the program; hodo ends and stops when the program does. If hodo stopped first,
+    // the program could not restore the terminal before that. SAFETY: ignoring a signal runs no code.
     unsafe {
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGQUIT, libc::SIG_IGN);
@@ -48,7 +49,7 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     } = Setup::new(options, place, &Program::file(&program))?;
     let child = hodo_ptrace::launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
-    // A program that has hodo's own process id gets what is sent to that.
+    // A program with hodo's own process id receives what is sent to that id.
     let forward = hodo_ptrace::signals::Forward::start((!options.keep_pid).then_some(child.pid));
     let events = Arc::clone(&session.events);
     let mut tracer = tracer::Tracer::new(options, &mut session, modules, selection, child.pid)?;
@@ -69,29 +70,29 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     })
 }
 
-/// Limits on hodo's own resources are raised as far as that is allowed, and what they forbid then is an error of a
-/// system call, not hodo's end.
+/// Raises the limits on hodo's own resources as far as allowed. Reaching a limit is then an error of a system call, and
+/// does not end hodo.
 pub fn heed_no_limits() {
     // SAFETY: ignoring a signal runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     hodo_ptrace::limits::raise_own();
 }
 
-/// Says how many records were lost, and why, as far as that is known.
+/// Reports how many records were lost, and why, if that is known.
 pub fn tell_lost(outcome: &tracer::Outcome, events: &events::Events) {
     if outcome.lost > 0 {
         warn_user!("hodo: {}", told_lost(outcome.lost, outcome.events));
         match events.stuck() {
             Some(why) => warn_user!("hodo: {why}"),
             None if hodo_ptrace::limits::is_address_space_limited() => warn_user!(
-                "hodo: the limit on address space (ulimit -v) leaves little of it for the trace: raise it for the whole of it"
+                "hodo: the limit on address space (ulimit -v) leaves little room for the trace: raise it to record everything"
             ),
             None => {}
         }
     }
 }
 
-/// The thread that keeps chunks ready. It ends when this is dropped: whatever happens to a recording, it must.
+/// The thread that keeps chunks ready. It ends when this is dropped, as it must however the recording ends.
 pub struct Populating<'a> {
     thread: Option<std::thread::Thread>,
     done: &'a AtomicBool,
@@ -107,7 +108,7 @@ impl<'a> Populating<'a> {
         'a: 'scope,
     {
         let started = std::thread::Builder::new().spawn_scoped(scope, || populate(events, done));
-        // Where there can be no more threads (ulimit -u), targets get their pages from the kernel one by one.
+        // If no more threads can be started (ulimit -u), targets get their pages from the kernel one by one.
         let thread = started.ok().map(|handle| handle.thread().clone());
         if thread.is_none() {
             events.grow_whole();
@@ -125,7 +126,7 @@ impl Drop for Populating<'_> {
     }
 }
 
-/// Keeps chunks ready ahead of the program, the more the faster it uses them.
+/// Keeps chunks ready ahead of the program; the faster the program uses them, the more.
 pub fn populate(events: &events::Events, done: &AtomicBool) {
     let mut ready = 0;
     let mut last = 0;
@@ -135,13 +136,13 @@ pub fn populate(events: &events::Events, done: &AtomicBool) {
         events.grow();
         events.tell_time();
         let used = events.chunks();
-        // No more than were used so far: most programs end soon, and chunks that nobody fills cost as much as others.
+        // No more than were used so far: most programs end soon, and chunks that nobody fills cost just as much.
         let most = used.clamp(AHEAD.0, AHEAD.1);
         ahead = (ahead / 2).max((used - last) * 4).clamp(AHEAD.0, most);
         last = used;
         let want = used + ahead;
         if has_room && want > ready {
-            // On a full disk there is nothing to prepare, but what else stands in the way need not concern the targets.
+            // On a full disk there is nothing to prepare. Other obstacles do not concern the targets.
             has_room = events.populate(ready.max(used)..want);
             ready = want;
         }

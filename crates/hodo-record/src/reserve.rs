@@ -1,28 +1,28 @@
-//! Address space that hodo keeps in reserve while it changes a process, so that it can detach when there is no more
-//! memory: because somebody lowers a limit (`prlimit --as`), or because the system has no more. Rust ends a program
-//! that gets none.
+//! Address space that hodo keeps in reserve while it changes a process, so that it can detach when it gets no more
+//! memory: because somebody lowers its limit (`prlimit --as`), or because the system has none left. Rust ends a program
+//! whose allocation fails.
 //!
-//! The reserve is given back to the system at the first allocation that fails, which is tried again then, and when
-//! detaching begins, for that maps files, too.
+//! The reserve is returned to the system when an allocation fails, which is then tried again; and when detaching
+//! begins, because that maps files, too.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-/// Bytes of it, at most. Nobody touches them: they are only addresses.
+/// Its maximum size in bytes. Nothing is stored there: it consists only of addresses.
 const MOST: u64 = 32 << 20;
-/// With a limit on address space, its share of that.
+/// If address space is limited, the reserve gets one part in this many.
 const SHARE: u64 = 32;
 
 static HELD: AtomicPtr<libc::c_void> = AtomicPtr::new(ptr::null_mut());
 static SIZE: AtomicUsize = AtomicUsize::new(0);
 static NEEDED: AtomicBool = AtomicBool::new(false);
 
-/// The allocator of a program that attaches: another one, with the reserve.
+/// The allocator of a program that attaches: wraps another one, and uses the reserve.
 #[derive(Debug)]
 pub struct WithReserve<A>(pub A);
 
-/// Keeps addresses in reserve, once, if there are any.
+/// Reserves addresses, once, if possible.
 pub fn hold() {
     let size = hodo_ptrace::limits::address_space().map_or(MOST, |limit| (limit / SHARE).min(MOST))
         as usize;
@@ -45,21 +45,20 @@ pub fn hold() {
     }
 }
 
-/// Gives the reserve back. Returns whether there was one.
+/// Returns the reserve to the system. Returns whether there was one.
 pub fn give_back() -> bool {
     let held = HELD.swap(ptr::null_mut(), Ordering::SeqCst);
     let size = SIZE.load(Ordering::SeqCst);
-    // SAFETY: whoever has taken the address out of its place is the only one that has it, and nothing is in the
-    // mapping.
+    // SAFETY: only the thread that has swapped out the address has it, and nothing is stored in the mapping.
     !held.is_null() && unsafe { libc::munmap(held, size) } == 0
 }
 
-/// Was it needed because there was no memory?
+/// Whether it was used because there was no memory.
 pub fn was_needed() -> bool {
     NEEDED.load(Ordering::SeqCst)
 }
 
-/// What an allocation gives, or a second try does.
+/// Allocates, and tries a second time if that fails.
 fn retried(allocate: impl Fn() -> *mut u8) -> *mut u8 {
     let got = allocate();
     if !got.is_null() || !give_back() {
@@ -69,7 +68,7 @@ fn retried(allocate: impl Fn() -> *mut u8) -> *mut u8 {
     allocate()
 }
 
-// SAFETY: all that is given is the other allocator's.
+// SAFETY: all memory comes from the other allocator.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for WithReserve<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's.

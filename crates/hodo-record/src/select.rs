@@ -1,4 +1,4 @@
-//! Selects the functions that are traced at all: `-P`, `-U`, `-Z`, `-l` and their modules.
+//! Selects the functions that can be traced at all: `-P`, `-U`, `-Z`, `-l` and their modules.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use hodo_module::glob;
 
 use crate::options::{Match, RecordOptions};
 
-/// The module of calls into libraries, as uftrace names it: `puts@plt`.
+/// The module of calls into libraries, by uftrace's name: `puts@plt`.
 const PLT: &str = "plt";
 
-/// What the C runtime adds to every program and library. Like uftrace, hodo leaves it out unless somebody asks for it
-/// by name.
+/// Functions that the C runtime adds to every program and library. Like uftrace, hodo leaves them out unless the user
+/// names them.
 const RUNTIME: [&str; 12] = [
     "_start",
     "_init",
@@ -30,7 +30,7 @@ const RUNTIME: [&str; 12] = [
     "__cxa_finalize",
 ];
 
-/// A name as it is in the file, or as people write it.
+/// Whether a pattern matches a name as it is in the file, or as people write it.
 fn is_match(pattern: &Regex, name: &str) -> bool {
     pattern.is_match(name)
         || (name.starts_with("_Z") || name.starts_with("_R"))
@@ -54,17 +54,17 @@ pub struct PatternRef<'a> {
     text: &'a str,
     name: &'a Regex,
     module: Option<&'a str>,
-    /// Without a module, it is for the program only.
+    /// Without a module, it applies only to the program.
     main_only: bool,
 }
 
 impl PatternRef<'_> {
-    /// As it was given.
+    /// The pattern as it was given.
     pub fn text(&self) -> &str {
         self.text
     }
 
-    /// Whether it matches this function; `stub`: it is a call into a library.
+    /// Whether it matches this function; `stub`: a call into a library.
     pub fn matches(&self, path: &Path, main: bool, name: &str, stub: bool) -> bool {
         let module = match self.module {
             None => main || !self.main_only,
@@ -92,7 +92,7 @@ struct Pattern {
 }
 
 impl Pattern {
-    /// Whether it is for this function; `stub`: it is a call into a library.
+    /// Whether it applies to this function; `stub`: a call into a library.
     fn applies(&self, path: &Path, name: &str, stub: bool) -> bool {
         let is_module =
             |module: &String| Selection::is_called(path, module) || stub && module == PLT;
@@ -100,25 +100,25 @@ impl Pattern {
     }
 }
 
-/// What is to be traced.
+/// What is traced.
 #[derive(Debug)]
 pub struct Selection {
     rules: Vec<Rule>,
-    /// `-F` and `-N`, in order: of those that match a function, the last one counts.
+    /// `-F` and `-N`, in order. The last one that matches a function counts.
     filters: Vec<Pattern>,
-    /// Functions of the C runtime that are asked for.
+    /// The functions of the C runtime that the user has named.
     runtime: Vec<&'static str>,
     entries: bool,
     nest_libcall: bool,
     libcalls: bool,
     size: u64,
-    /// Probes only.
+    /// Probes only; no functions.
     nothing: bool,
-    /// Tracing is off for now.
+    /// Tracing is switched off for now.
     off: bool,
 }
 
-/// Compiles a name pattern the way uftrace reads it: without a special character it is the whole name.
+/// Compiles a name pattern the way uftrace does: without special characters, it must match the whole name.
 fn compile(pattern: &str, kind: Match) -> Result<Regex> {
     let text = match kind {
         Match::Glob => glob::to_regex(pattern),
@@ -132,7 +132,7 @@ fn compile(pattern: &str, kind: Match) -> Result<Regex> {
     Regex::new(&text).with_context(|| format!("the pattern {pattern:?}"))
 }
 
-/// The functions of the C runtime that are traced: those that `-F` or `-P` names without wildcards, or all.
+/// The functions of the C runtime that are traced: all, or those that `-F` or `-P` names without wildcards.
 fn asked_runtime(rules: &[Rule], filters: &[Pattern], all: bool) -> Vec<&'static str> {
     let names = |text: &str, name: &str| text.split('@').next() == Some(name);
     let is_asked = |name: &&str| {
@@ -183,7 +183,7 @@ impl Selection {
             runtime: asked_runtime(&rules, &filters, options.runtime),
             rules,
             filters,
-            // What has no duration is left out with -t.
+            // With -t, functions without a duration are left out.
             entries: options.time_filter.is_none(),
             nest_libcall: options.nest_libcall,
             libcalls: !options.no_libcall,
@@ -237,12 +237,12 @@ impl Selection {
         all
     }
 
-    /// Are there filter functions (`-F`) at all?
+    /// Whether there are any filter functions (`-F`).
     pub fn is_filtered(&self) -> bool {
         self.filters.iter().any(|pattern| pattern.filter)
     }
 
-    /// Can functions of other modules than the program's call each other, traced?
+    /// Whether traced functions outside the program's module can call each other.
     pub fn is_nested(&self) -> bool {
         self.nest_libcall || self.rules.iter().any(|rule| rule.module.is_some())
     }
@@ -252,17 +252,17 @@ impl Selection {
         self.decided(path, name, stub) == Some(true)
     }
 
-    /// Whether this function is left out, with all that it calls; `stub`: a call into a library.
+    /// Whether this function is left out, together with all that it calls; `stub`: a call into a library.
     pub fn notrace(&self, path: &Path, name: &str, stub: bool) -> bool {
         self.decided(path, name, stub) == Some(false)
     }
 
-    /// Are functions recorded of which only the entry is seen?
+    /// Whether functions are recorded of which only the entry can be recorded.
     pub fn entries(&self) -> bool {
         self.entries
     }
 
-    /// Is anything of this module traced?
+    /// Whether anything of this module is traced.
     pub fn module(&self, path: &Path, main: bool) -> bool {
         main || self.nest_libcall
             || self
@@ -271,19 +271,19 @@ impl Selection {
                 .any(|rule| rule.trace && Self::applies(rule, path, main))
     }
 
-    /// Whether this is a function of the C runtime that nobody asks for.
+    /// Whether this is a function of the C runtime that the user has not named.
     fn is_hidden(&self, name: &str) -> bool {
         RUNTIME.contains(&name) && !self.runtime.contains(&name)
     }
 
-    /// Is this function traced?
+    /// Whether this function is traced.
     pub fn function(&self, path: &Path, main: bool, name: &str, size: u64) -> bool {
-        // Inside libc, `__cxa_finalize` is a function as any other.
+        // Inside libc, `__cxa_finalize` is a function like any other.
         let hidden = name != "__cxa_finalize" && self.is_hidden(name);
         if size < self.size || self.nothing || self.off || hidden {
             return false;
         }
-        // Without a -P of its own the program is traced whole, a library only with -l.
+        // Unless a -P applies to the module, the whole program is traced, but a library only with -l.
         let mut wanted = (main || self.nest_libcall)
             && !self
                 .rules
@@ -297,14 +297,14 @@ impl Selection {
         wanted
     }
 
-    /// Are calls to this library function traced?
+    /// Whether calls of this library function are traced.
     pub fn libcall(&self, main: bool, name: &str) -> bool {
         !self.off && self.lists_libcall(main, name)
     }
 
-    /// May calls to this library function be traced, if not now, then later?
+    /// Whether calls of this library function can be traced, now or later.
     pub fn lists_libcall(&self, main: bool, name: &str) -> bool {
-        // The whole program is one call of `__libc_start_main`: that is no news.
+        // The whole program is one call of `__libc_start_main`: that tells the user nothing.
         let hidden = name == "__libc_start_main" || self.is_hidden(name);
         self.libcalls && !self.nothing && main && !hidden
     }

@@ -1,4 +1,4 @@
-//! The trace directory while it is being written: `info.json`, `log.jsonl`, the modules' symbol files.
+//! The trace directory while it is being written: `info.json`, `log.jsonl`, and the symbol files of modules.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -19,10 +19,10 @@ use crate::options::{Clock, Exit, Match, RecordOptions};
 use crate::trace_dir::TraceDir;
 use hodo_ptrace::maps::Mapping;
 
-/// A file that keeps room on the disk while the recording goes on.
+/// A file that reserves disk space while the recording goes on.
 const RESERVE: &str = "reserve";
 
-/// Bytes of it, and how many of them the log must leave for the end of the trace.
+/// Its size in bytes, and how much of it the log must leave for the end of the trace.
 const RESERVED: u64 = 64 << 10;
 const RESERVED_FOR_END: u64 = 16 << 10;
 
@@ -31,35 +31,35 @@ const RESERVED_FOR_END: u64 = 16 << 10;
 pub struct Session {
     place: TraceDir,
     log: File,
-    /// Bytes of the log: whole lines.
+    /// Bytes of the log, which are whole lines.
     logged: u64,
-    /// Lines for which there was no room.
+    /// Number of lines for which there was no room.
     unlogged: u64,
     info: Value,
     clock: libc::clockid_t,
     started: std::time::Instant,
-    /// The file in which probes count, and where it is.
+    /// The file in which probes count, and its path.
     pub counters: Option<(File, PathBuf)>,
-    /// The file with the tables of histograms, where it is, and its bytes.
+    /// The file with the tables of histograms, its path, and its size.
     pub histograms: Option<(File, PathBuf, u64)>,
-    /// Islands of programs have much room for changes (`-g`).
+    /// Islands of programs reserve much room for changes (`-g`).
     pub roomy: bool,
-    /// The file that the targets write.
+    /// The file that the targets write to.
     pub events: std::sync::Arc<Events>,
 }
 
 pub use hodo_ptrace::arch::counter;
 
-/// One moment on two clocks.
+/// The same moment on two clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     /// The value of the time counter.
     pub counter: u64,
-    /// The nanoseconds of the clock.
+    /// The clock's time in nanoseconds.
     pub ns: u64,
 }
 
-/// This moment, on the time counter and on a clock.
+/// The current moment on the time counter and on a clock.
 pub fn moment(clock: Clock) -> Moment {
     sample(id(clock).0)
 }
@@ -73,7 +73,7 @@ fn id(clock: Clock) -> (libc::clockid_t, &'static str) {
     }
 }
 
-/// This moment: the best of a few tries.
+/// The current moment: the most exact one of a few tries.
 fn sample(clock: libc::clockid_t) -> Moment {
     let mut shortest = u64::MAX;
     let mut best = Moment { counter: 0, ns: 0 };
@@ -122,7 +122,7 @@ fn host() -> Value {
         .collect();
     // SAFETY: sysconf only returns a number.
     let cpus = |name| unsafe { libc::sysconf(name) };
-    // RISC-V names its make, or at least what it can do.
+    // RISC-V gives the make, or at least the extensions.
     let mut keys = ["model name", "uarch", "isa"].iter();
     let cpu = keys.find_map(|key| read_first("/proc/cpuinfo", key));
     json!({
@@ -177,7 +177,7 @@ impl Session {
                     .collect::<Vec<_>>(),
             },
         });
-        // On a disk that has become full there is still room for the end of the trace.
+        // So there is room for the end of the trace, even if the disk becomes full.
         fs::write(directory.join(RESERVE), vec![1; RESERVED as usize])
             .with_context(|| format!("writing in {}", directory.display()))?;
         let mut session = Self {
@@ -200,24 +200,24 @@ impl Session {
         Ok(session)
     }
 
-    /// Keeps what a recorded call costs, for readers. Where there is no room for it now, the end of the recording
-    /// writes it.
+    /// Writes what a recorded call costs, for readers. If there is no room for it now, the end of the recording writes
+    /// it.
     pub fn keep_costs(&mut self, costs: &Costs) {
         self.info["costs"] = costs.json();
         let _ = self.write_info();
     }
 
-    /// From here on the recording is there to stay, and an older one is NAME.old. Once is enough.
+    /// From here on, the recording replaces an older one, which becomes NAME.old. Calling this once is enough.
     ///
     /// # Errors
-    /// If that cannot be.
+    /// If the directories cannot be renamed.
     pub fn begin(&mut self) -> Result<()> {
         self.place.begin()
     }
 
-    /// The `PTRACE_O_*` with which processes are followed.
+    /// The `PTRACE_O_*` options with which processes are followed.
     pub fn ptrace_options(&self) -> i32 {
-        // What is counted once for several instructions has to be corrected if a thread is killed among them.
+        // A counter that stands for several instructions must be corrected if a thread is killed between them.
         let exits = match self.counters {
             Some(_) => libc::PTRACE_O_TRACEEXIT,
             None => 0,
@@ -231,18 +231,18 @@ impl Session {
             | hodo_ptrace::arch::OPTIONS
     }
 
-    /// Makes the file in which probes count. It is in memory: pages of a file on a disk are made read-only whenever
+    /// Makes the file in which probes count. It is in memory: the pages of a file on a disk become read-only whenever
     /// they have been written back, and each next hit would be a page fault.
     ///
     /// # Errors
-    /// Whatever the kernel says.
+    /// Any error of the kernel.
     pub fn make_counters(&mut self) -> Result<()> {
         self.counters = Some(memory(c"hodo-counters", counters::SIZE)?);
         Ok(())
     }
 
-    /// Makes the list empty in which a thread's return probes keep return addresses, or gives it what that of another
-    /// thread has. Returns its place in the file, and the bytes in use, which are to be put into the control block.
+    /// Empties the list in which a thread's return probes keep return addresses, or copies the list of another thread.
+    /// Returns its place in the file, and the bytes in use, which belong in the control block.
     ///
     /// # Errors
     /// If there is no memory for it.
@@ -254,7 +254,7 @@ impl Session {
             return Ok(None);
         }
         let at = counters::chain_offset(number);
-        // SAFETY: the descriptor is open, and the call changes nothing but the file.
+        // SAFETY: the descriptor is open, and the call changes only the file.
         unsafe {
             libc::fallocate(
                 file.as_raw_fd(),
@@ -272,17 +272,17 @@ impl Session {
         Ok(Some(at))
     }
 
-    /// Makes the file of the tables of histograms, in memory as well.
+    /// Makes the file of the tables of histograms, also in memory.
     ///
     /// # Errors
-    /// Whatever the kernel says.
+    /// Any error of the kernel.
     pub fn make_histograms(&mut self, bytes: u64) -> Result<()> {
         let (file, path) = memory(c"hodo-histograms", bytes)?;
         self.histograms = Some((file, path, bytes));
         Ok(())
     }
 
-    /// The words at a place of that file.
+    /// Some words of that file.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -303,7 +303,7 @@ impl Session {
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// The hits of the first `count` counters, in which threads with TCB numbers up to `tcbs` have counted.
+    /// The hits of the first `count` counters, summed over threads with TCB numbers up to `tcbs`.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -339,7 +339,7 @@ impl Session {
         let path = self.place.path().join("counts.json");
         let write = || -> std::io::Result<()> {
             let mut out = BufWriter::new(File::create(&path)?);
-            // There may be millions: they are written as they come.
+            // There may be millions, so they are written one by one.
             let mut before: &[u8] = b"[";
             for count in counts {
                 out.write_all(before)?;
@@ -389,13 +389,14 @@ impl Session {
             .with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Units of the time counter in this many nanoseconds; rather too few than too many, and no more than fit.
+    /// A number of nanoseconds in units of the time counter: rather too few units than too many, and at most the
+    /// largest number that fits.
     pub fn ticks(&self, ns: u64) -> u32 {
         let samples = &self.info["clock"]["samples"];
         let number = |index: usize, key: &str| samples[index][key].as_u64().unwrap_or(0);
         let ticks = number(1, "counter").saturating_sub(number(0, "counter"));
         let nanoseconds = number(1, "ns").saturating_sub(number(0, "ns")).max(1);
-        // The two samples are close together: their error is below one in two hundred.
+        // The two samples are close together, so their error is below one in two hundred.
         let ticks = u128::from(ns) * u128::from(ticks) * 199 / 200 / u128::from(nanoseconds);
         u32::try_from(ticks).unwrap_or(u32::MAX)
     }
@@ -403,7 +404,7 @@ impl Session {
     /// Logs which code of which file is mapped where in a thread's process.
     ///
     /// # Errors
-    /// If the log cannot be kept whole.
+    /// If the log cannot be written.
     pub fn log_map(&mut self, tid: i32, mapping: &Mapping) -> Result<()> {
         let pid = hodo_ptrace::status(tid, "Tgid:").and_then(|pid| pid.parse().ok());
         let pid = pid.unwrap_or(tid);
@@ -416,7 +417,7 @@ impl Session {
     /// Logs where islands are in a thread's process.
     ///
     /// # Errors
-    /// If the log cannot be kept whole.
+    /// If the log cannot be written.
     pub fn log_islands(&mut self, tid: i32, islands: &[Span]) -> Result<()> {
         for island in islands.iter().filter(|island| !island.is_empty()) {
             let mapping = Mapping {
@@ -439,7 +440,7 @@ impl Session {
         text.push(b'\n');
         let mut done = self.append(&text);
         if done.is_err() && self.unlogged == 0 {
-            // A part of what was kept; the rest is for the end.
+            // Uses a part of the reserved space; the rest is for the end.
             let reserve = OpenOptions::new()
                 .write(true)
                 .open(self.place.path().join(RESERVE));
@@ -507,7 +508,7 @@ impl Session {
                 "inblock": usage.ru_inblock, "oublock": usage.ru_oublock,
             },
         });
-        // Only scripts for uftrace read it: what the recording is worth does not depend on it.
+        // Only scripts for uftrace read it; the recording is complete without it.
         if let Err(error) = self.write_tasks() {
             warn_user!("hodo: {error:#}");
         }
@@ -515,9 +516,9 @@ impl Session {
     }
 }
 
-/// A file in memory, and where it is.
+/// Makes a file in memory. Returns it and its path.
 fn memory(name: &std::ffi::CStr, bytes: u64) -> Result<(File, PathBuf)> {
-    // SAFETY: the name is a string with an end; the descriptor that comes back is nobody else's.
+    // SAFETY: the name is a NUL-terminated string; nobody else has the returned descriptor.
     let made = unsafe {
         match libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) {
             -1 => Err(std::io::Error::last_os_error()),
@@ -539,7 +540,7 @@ fn words(file: &File, path: &Path, at: u64, size: u64) -> Result<Vec<u64>> {
     Ok(bytes.chunks_exact(8).map(word).collect())
 }
 
-/// How the log writes an exit.
+/// An exit in the form that the log uses.
 pub fn exit_json(exit: Exit) -> Value {
     match exit {
         Exit::Code(code) => json!({"code": code}),

@@ -1,4 +1,4 @@
-//! Sets up a recording before anything runs or is stopped, in the same way whether hodo starts the program or attaches
+//! Sets up a recording before anything runs or is stopped. This is the same whether hodo starts the program or attaches
 //! to it.
 
 use std::path::{Path, PathBuf};
@@ -22,11 +22,11 @@ use crate::trace_dir::TraceDir;
 pub struct Program {
     /// The process that runs it, if it runs.
     pid: Option<i32>,
-    /// As messages and the trace name it.
+    /// Its name in messages and in the trace.
     name: PathBuf,
-    /// Where to read it.
+    /// The path from which to read it.
     real: PathBuf,
-    /// Its path as the kernel has it.
+    /// Its path according to the kernel.
     path: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl Program {
         })
     }
 
-    /// Where to read its libraries: those that are mapped, or that the dynamic linker would load.
+    /// The paths of its libraries: those that are mapped, or that the dynamic linker would load.
     fn libraries(&self, module: &Module) -> Vec<PathBuf> {
         match self.pid {
             Some(pid) => mapped_files(pid),
@@ -65,18 +65,18 @@ impl Program {
     }
 }
 
-/// A recording that has not begun.
+/// A recording that has not begun yet.
 pub struct Setup {
     /// The trace.
     pub session: Session,
-    /// The files that are known, and the probes.
+    /// The known files, and the probes.
     pub modules: Modules,
     /// What is traced.
     pub selection: Selection,
 }
 
 impl Setup {
-    /// Makes the trace in its directory, and finds places for all that can be known now.
+    /// Makes the trace in its directory, and places probes in everything that is known now.
     ///
     /// # Errors
     /// If the trace cannot be made, a definition or a pattern is wrong, or a probe has no place in the file that it
@@ -101,7 +101,7 @@ impl Setup {
                 setup.tell_useless(program, &module);
                 true
             }
-            // A script has no functions of its own, and what cannot be read is reported when it is executed.
+            // A script has no functions of its own. Files that cannot be read are reported when they are executed.
             (Err(_), None) => false,
             (Err(error), Some(_)) => return Err(error),
         };
@@ -113,7 +113,7 @@ impl Setup {
         (self.modules).get(real, path, &self.selection, main, &mut self.session)
     }
 
-    /// Says which patterns match nothing.
+    /// Reports the patterns that match nothing.
     fn tell_useless(&self, program: &Program, module: &Module) {
         let name = program.name.display();
         for pattern in check::useless(&self.selection, module, &program.name) {
@@ -122,13 +122,12 @@ impl Setup {
         let libraries = std::iter::once_with(|| program.libraries(module)).flatten();
         for pattern in check::useless_events(&self.modules.probes, module, libraries) {
             warn_user!(
-                "hodo: {pattern} matches no event of {name} or its libraries; those that are loaded later are looked at, too"
+                "hodo: {pattern} matches no event of {name} or its libraries; libraries that are loaded later are searched, too"
             );
         }
     }
 
-    /// Finds places for probes in the files that definitions name by their paths. `is_known`: the program is among the
-    /// modules.
+    /// Places probes in the files that definitions name by path. `is_known`: the program is among the modules.
     fn place_probes(&mut self, options: &RecordOptions, path: &Path, is_known: bool) -> Result<()> {
         for (definition, file) in self.modules.probes.files(path) {
             if !is_known || file != path {
@@ -142,14 +141,14 @@ impl Setup {
             if options.probes.len() < 2 || !probes.is_pattern(definition) {
                 bail!(why);
             }
-            // A library of data only, say. The others may find their places.
+            // It may be a library that contains only data. The other probes may still be placed.
             warn_user!("hodo: {why}");
         }
         Ok(())
     }
 }
 
-/// The probes that the options ask for.
+/// The probes that the options define.
 fn probes(options: &RecordOptions) -> Result<Probes> {
     let mut probes = Probes::new(&options.probes, !options.no_time)?;
     probes.follow_names();
@@ -163,7 +162,7 @@ fn probes(options: &RecordOptions) -> Result<Probes> {
     Ok(probes)
 }
 
-/// Where to read the files whose code is mapped.
+/// The paths of the files whose code is mapped.
 fn mapped_files(pid: i32) -> Vec<PathBuf> {
     let maps = maps::read(pid).unwrap_or_default();
     let code = maps.iter().filter(|m| m.executable && m.inode != 0);

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Names of sessions have sixteen digits. Here they are the number of the task with which the session began.
+/// A session's name has sixteen digits. They are the number of the task with which the session began.
 fn session(pid: u64, task: u64) -> String {
     format!("{:016x}", pid << 32 | task)
 }
 
-/// The text of `task.txt`. `log`: the lines of `log.jsonl`; `nanoseconds`: the time at a value of the counter.
+/// The text of `task.txt`. `log`: the lines of `log.jsonl`; `nanoseconds`: converts a value of the counter to a time.
 pub fn text(log: &str, nanoseconds: impl Fn(u64) -> u64) -> String {
     let mut text = String::new();
     for line in log.lines() {
@@ -24,7 +24,7 @@ pub fn text(log: &str, nanoseconds: impl Fn(u64) -> u64) -> String {
         let (pid, tid) = (number("pid"), number("tid"));
         let ns = nanoseconds(number("counter"));
         let time = format!("timestamp={}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = match kind {
             "fork" => writeln!(text, "FORK {time} pid={pid} ppid={}", number("ppid")),
             "thread" => writeln!(text, "TASK {time} tid={tid} pid={pid}"),

@@ -1,7 +1,7 @@
 //! Where a recording is written, and what happens to an older one there.
 //!
-//! The directory of a recording is locked (`flock`) while its hodo lives: whoever finds it locked takes another.
-//! Finding, making and renaming directories is done under a lock on the directory above.
+//! The directory of a recording is locked (`flock`) while its hodo lives: a hodo that finds it locked takes another
+//! directory. Directories are searched, made and renamed under a lock on the parent directory.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use hodo_trace::format::file_header;
 
-/// Recordings beside each other that get directories of their own: `hodo.data`, `hodo.data.1`, …
+/// Maximum number of recordings with directories next to each other: `hodo.data`, `hodo.data.1`, …
 const MOST: u32 = 1000;
 
-/// So long another hodo may be at work in the same directory. It takes milliseconds, unless it was stopped.
+/// How long another hodo may be at work in the same directory. It takes milliseconds, unless it was stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The directory of a recording. What it replaces is there again if the recording does not begin.
+/// The directory of a recording. The older recording is restored if the new one does not begin.
 #[derive(Debug)]
 pub struct TraceDir {
     path: PathBuf,
-    /// Keeps it locked.
+    /// The lock on it.
     lock: Option<File>,
-    /// Whether there was an older one.
+    /// Whether there was an older recording.
     kept: bool,
     begun: bool,
 }
 
-/// Locks a file or directory. `None`: another process has locked it. `Some(None)`: it cannot be locked here, as on some
-/// file systems.
+/// Locks a file or directory. `None`: another process has locked it. `Some(None)`: it cannot be locked, as on some file
+/// systems.
 fn lock(path: &Path) -> Option<Option<File>> {
     let Ok(file) = File::open(path) else {
         return Some(None);
@@ -46,7 +46,7 @@ fn lock(path: &Path) -> Option<Option<File>> {
     }
 }
 
-/// Locks the directory above, as far as that is possible.
+/// Locks the parent directory, if possible.
 fn lock_above(directory: &Path) -> Option<File> {
     let above = match directory.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
@@ -62,7 +62,7 @@ fn lock_above(directory: &Path) -> Option<File> {
     }
 }
 
-/// Whether another hodo that lives has this directory.
+/// Whether another running hodo uses this directory.
 fn is_in_use(directory: &Path) -> bool {
     lock(directory).is_none()
 }
@@ -71,7 +71,7 @@ fn is_trace(directory: &Path) -> bool {
     directory.join("info.json").is_file() && directory.join("events").is_file()
 }
 
-/// Whether a directory has nothing but what hodo puts there first: it was killed before it recorded anything.
+/// Whether a directory contains only what hodo creates first: then that hodo was killed before it recorded anything.
 fn is_unfinished(directory: &Path) -> bool {
     const FIRST: [&str; 5] = [
         "events",
@@ -92,7 +92,7 @@ fn is_unfinished(directory: &Path) -> bool {
         || ours && !directory.join("info.json").is_file()
 }
 
-/// Whether a task has begun, or chunks were handed out (on a full disk the log may lack tasks).
+/// Whether a task has begun, or chunks were handed out (if the disk is full, tasks may be missing in the log).
 fn has_tasks(directory: &Path) -> bool {
     let log = fs::read_to_string(directory.join("log.jsonl")).unwrap_or_default();
     let mut chunks = [0; 8];
@@ -101,19 +101,19 @@ fn has_tasks(directory: &Path) -> bool {
     log.lines().any(|line| line.starts_with("{\"task\"")) || read.is_ok() && chunks != [0; 8]
 }
 
-/// Where an older trace is until the new one begins, beside the directory and NAME.old.
+/// Where an older trace is kept until the new one begins: next to the directory, like NAME.old.
 fn aside(directory: &Path, suffix: &str) -> PathBuf {
     let mut path = directory.as_os_str().to_owned();
     path.push(suffix);
     path.into()
 }
 
-/// Moves an older trace out of the way, to NAME.kept. It is not NAME.old before the new one has begun: what fails
-/// earlier changes nothing. Returns whether there was one; `None`: there are two, and which of them counts is not ours
-/// to say.
+/// Moves an older trace out of the way, to NAME.kept. It becomes NAME.old only when the new one has begun, so that
+/// earlier failures change nothing. Returns whether there was one; `None`: there are two, and we cannot know which of
+/// them counts.
 fn keep_old(directory: &Path) -> Result<Option<bool>> {
     let kept = aside(directory, ".kept");
-    // hodo was killed before a recording began.
+    // A hodo was killed before its recording began.
     if directory.exists() && is_unfinished(directory) {
         fs::remove_dir_all(directory)
             .with_context(|| format!("removing {}", directory.display()))?;
@@ -148,7 +148,7 @@ fn keep_old(directory: &Path) -> Result<Option<bool>> {
     Ok(Some(true))
 }
 
-/// What was moved out of the way is there again.
+/// Moves back what was moved out of the way.
 fn restore(directory: &Path) -> Result<()> {
     let kept = aside(directory, ".kept");
     fs::rename(&kept, directory)
@@ -156,8 +156,8 @@ fn restore(directory: &Path) -> Result<()> {
 }
 
 impl TraceDir {
-    /// Makes the directory of a recording: `directory`, or if another hodo records there, `directory.1` and so on. What
-    /// is taken is written to `directory`, and said.
+    /// Makes the directory of a recording: `directory`, or if another hodo records there, `directory.1` and so on.
+    /// Stores the choice in `directory`, and reports it.
     ///
     /// # Errors
     /// If something else is there, or it cannot be made.
@@ -212,15 +212,15 @@ impl TraceDir {
         })
     }
 
-    /// Where it is, from the root on.
+    /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// From here on it stays, and the older one is NAME.old.
+    /// From here on, it is permanent, and the older one is NAME.old.
     ///
     /// # Errors
-    /// If that cannot be renamed.
+    /// If the older one cannot be renamed.
     pub fn begin(&mut self) -> Result<()> {
         if !std::mem::replace(&mut self.begun, true) && self.kept {
             let _above = lock_above(&self.path);
@@ -241,7 +241,7 @@ impl Drop for TraceDir {
             let above = lock_above(&self.path);
             let removed = fs::remove_dir_all(&self.path);
             if removed.is_err() {
-                // There may be no descriptor left to do it with.
+                // There may be no file descriptors left for renaming.
                 drop((above, self.lock.take()));
                 let _ = fs::remove_dir_all(&self.path);
             }
@@ -256,7 +256,7 @@ impl Drop for TraceDir {
 mod tests {
     use super::*;
 
-    /// An empty directory, which goes with the test.
+    /// An empty directory, which is removed with the test.
     fn above(name: &str) -> PathBuf {
         let name = format!("hodo-place-{name}-{}", std::process::id());
         let above = std::env::temp_dir().join(name);
@@ -281,7 +281,7 @@ mod tests {
     fn a_trace_that_was_set_aside_is_never_removed() {
         let above = above("kept");
         let data = above.join("data");
-        // Nothing is in its place.
+        // There is nothing in its place.
         let kept = trace(&above, "data.kept");
         drop(TraceDir::create(&mut data.clone()).unwrap());
         assert!(holds(&data, "data.kept") && !kept.exists());
@@ -312,7 +312,7 @@ mod tests {
         assert!(holds(&above.join("data.old"), "data"));
         assert!(!above.join("data.1.old").exists());
         drop(one);
-        // The first is free again; what was recorded there is kept once more.
+        // The first one is free again; the recording there is kept once more.
         let mut three = TraceDir::create(&mut third).unwrap();
         assert_eq!(third, wanted);
         three.begin().unwrap();

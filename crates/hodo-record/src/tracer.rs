@@ -1,8 +1,8 @@
 //! Follows a program: its threads, its children, the programs that they execute.
 //!
 //! The tracer sees every new thread before its first instruction and gives it a thread control block (see
-//! [`crate::arch`]), so the agent needs no thread-local storage and no hook in any libc. It stops nothing but what the
-//! kernel stops for it: new threads and processes, execs, signals on their way, breakpoints.
+//! [`crate::arch`]), so the agent needs no thread-local storage and no hook in any libc. It stops threads only when the
+//! kernel does so in any case: at new threads and processes, execs, signals, and breakpoints.
 
 mod attach;
 mod children;
@@ -59,26 +59,27 @@ const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 #[derive(Debug, Clone)]
 struct Thread {
     pid: i32,
-    /// 0: nothing is recorded of it.
+    /// 0: nothing is recorded of this thread.
     task: u32,
     tcb: Option<u64>,
     space: Option<SharedSpace>,
-    /// What handlers of its signals see.
+    /// What its signal handlers see.
     contexts: Contexts,
-    /// The single step that it is making, and in which place.
+    /// The single step that it is making, and its slot.
     step: Option<(Step, u64)>,
-    /// Where its control block is in its memory, if that is in no file.
+    /// The address of its control block, if that is in its own memory and not in the file.
     private: Option<u64>,
-    /// Who waits until it executes a program or ends.
+    /// The thread that waits until this one executes a program or ends.
     awaited: Option<i32>,
-    /// When it made a system call again that ends after a certain time.
+    /// When it last restarted a system call with a timeout.
     again: Option<Instant>,
-    /// What is recorded of its system calls by looking at them.
+    /// The state of its system calls that are recorded by stopping at them.
     calls: Calls,
 }
 
 impl Thread {
-    /// Followed for its children's sake, or because it must be let go later; nothing is recorded of it.
+    /// A process that is followed because of its children, or because it must be released later; nothing is recorded of
+    /// it.
     fn untraced(pid: i32) -> Self {
         Self {
             pid,
@@ -94,7 +95,7 @@ impl Thread {
         }
     }
 
-    /// Where its control block is in its memory, as its children inherit it.
+    /// The address of its control block in its memory, as its children inherit it.
     fn block(&self) -> Option<u64> {
         let space = self.space.as_ref()?.borrow();
         let number = || Some(space.trace().start + self.tcb? * tcb::SIZE);
@@ -102,11 +103,11 @@ impl Thread {
     }
 }
 
-/// This many control blocks and threads that have ended are remembered before they are used again or forgotten: a child
-/// may turn up after the end of the thread that made it.
+/// How many control blocks and ended threads are remembered before they are reused or forgotten: a child may appear
+/// after the end of the thread that made it.
 const REMEMBERED: usize = 16;
 
-/// Follows one program and all that comes of it.
+/// Follows one program and all its descendants.
 pub struct Tracer<'a> {
     options: &'a RecordOptions,
     session: &'a mut Session,
@@ -114,57 +115,57 @@ pub struct Tracer<'a> {
     selection: Selection,
     recording: Recording,
     threads: HashMap<i32, Thread>,
-    /// New threads that stopped before their parent told of them.
+    /// New threads that stopped before their parent reported them.
     early: Vec<Stopped>,
     free_tcbs: VecDeque<u64>,
     /// Threads that have ended, the latest last.
     ended: VecDeque<Thread>,
-    /// Control blocks for processes that are let go, by the address of the `events` file in them.
+    /// Control blocks for processes that are released, by the address of the `events` file in them.
     silent: HashMap<u64, u64>,
     words: shared::Words,
-    /// Threads of which nothing was recorded, because there was no control block left.
+    /// Number of threads of which nothing was recorded because no control block was left.
     crowded: u64,
-    /// The disk is full: nothing is recorded any more.
+    /// The disk is full: nothing more is recorded.
     full: bool,
     next_tcb: u64,
     next_task: u32,
     lost: u64,
     unshadowed: u64,
     first: i32,
-    /// Where to tell of signals that are sent to the program.
+    /// Where to report signals that are sent to the program.
     signals: Option<Arc<Seen>>,
     exit: Option<Exit>,
     failure: Option<Failure>,
     /// Something has ended the recording early.
     broken: bool,
-    /// What ends a recording of a process that goes on.
+    /// What ends a recording of a process that runs on.
     interrupts: Option<Interrupts>,
-    /// What the program has left behind.
+    /// The processes that the program has left behind.
     rest: Rest,
-    /// What is being dealt with. After a panic, it is what nobody has dealt with.
+    /// The reports that are being handled. After a panic, these have not been handled.
     dealing: Vec<Report>,
-    /// A process is being prepared for its core file: its threads go nowhere any more.
+    /// A process that is being prepared for its core file: its threads do not run any more.
     dying: Option<SharedSpace>,
-    /// Where changes are asked for.
+    /// Where requests for changes arrive.
     control: Option<Control>,
-    /// The options as they are now.
+    /// The current options.
     settings: RecordOptions,
-    /// What a hodo has left that was killed is being taken back: nothing is recorded.
+    /// The changes of a killed hodo are being undone: nothing is recorded.
     clearing: bool,
-    /// Something could not be taken back.
+    /// Something could not be undone.
     unfinished: bool,
 }
 
-/// How long a recording goes on after the program's end before it says so: many processes outlive their maker by a
+/// How long a recording continues after the program's end before it says so: many processes outlive their parent a
 /// little.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What the program has left behind.
+/// The processes that the program has left behind.
 #[derive(Debug)]
 enum Rest {
     /// The program has not ended yet, or was not started by us.
     Awaited,
-    /// It has ended then, and others go on.
+    /// It ended at this time, and others run on.
     Since(Instant),
     /// The user has been told.
     Told,
@@ -177,17 +178,17 @@ pub struct Outcome {
     pub exit: Exit,
     /// Records lost.
     pub lost: u64,
-    /// Whether there were events of probes among them.
+    /// Whether events of probes are among them.
     pub events: bool,
     /// Why the program could not be executed.
     pub failure: Option<io::Error>,
-    /// Whether something that was said has ended the recording early.
+    /// Whether a reported error has ended the recording early.
     pub broken: bool,
-    /// What to say of probes that were never placed.
+    /// Messages about probes that were never placed.
     pub unplaced: Vec<String>,
 }
 
-/// Does something that must not end hodo while others have its patches: a panic is an error like others.
+/// Runs something that must not end hodo while other processes have its patches: a panic becomes an error.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = (panic.downcast_ref::<String>().map(String::as_str))
@@ -200,7 +201,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 impl<'a> Tracer<'a> {
-    /// A tracer for the child `first`, which is seized here and has not executed yet.
+    /// A tracer for the child `first`, which it seizes here and which has not executed yet.
     pub fn new(
         options: &'a RecordOptions,
         session: &'a mut Session,
@@ -214,7 +215,7 @@ impl<'a> Tracer<'a> {
         Ok(this)
     }
 
-    /// A tracer for the process `first`, to which nothing has been done yet.
+    /// A tracer for the process `first`, which has not been touched yet.
     pub fn idle(
         options: &'a RecordOptions,
         session: &'a mut Session,
@@ -266,7 +267,7 @@ impl<'a> Tracer<'a> {
         self.signals = Some(seen);
     }
 
-    /// Follows until nothing is left to follow.
+    /// Follows threads until none are left.
     pub fn run(mut self, failure: Failure) -> Result<Outcome> {
         self.failure = Some(failure);
         let followed = guarded(|| {
@@ -286,7 +287,7 @@ impl<'a> Tracer<'a> {
         self.complete()
     }
 
-    /// Follows until nothing is left, or the recording is to end.
+    /// Follows threads until none are left, or the recording has to end.
     fn follow_all(&mut self) -> Result<()> {
         while !self.threads.is_empty() {
             let Some(report) = self.next_stop()? else {
@@ -297,7 +298,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// Says what has ended the recording early.
+    /// Reports what has ended the recording early.
     fn broke(&mut self, error: &Error) {
         self.broken = true;
         let text = format!("{error:#}; the recording ends, and the program runs on");
@@ -305,7 +306,7 @@ impl<'a> Tracer<'a> {
         let _ = self.remark(self.first, &text);
     }
 
-    /// The program goes on without a tracer: waits for its end.
+    /// The program runs on without a tracer: waits for its end.
     fn wait_for_first(&mut self) {
         while self.exit.is_none() {
             match Report::of(self.first, true) {
@@ -316,7 +317,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Waits for the next thread that stops or ends. `None`: nothing is left, or the recording is to end.
+    /// Waits for the next thread that stops or ends. `None`: none are left, or the recording has to end.
     fn next_stop(&mut self) -> Result<Option<Report>> {
         loop {
             self.answer()?;
@@ -345,15 +346,15 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Where the program that was started has ended and others that it has made go on: signals end the recording from
-    /// then on, and hodo says that it goes on.
+    /// If the program that was started has ended, and processes that it has made run on: from then on signals end the
+    /// recording, and hodo says that it goes on.
     fn stay_with_rest(&mut self) {
         if self.exit.is_none() {
             return;
         }
         match self.rest {
             Rest::Awaited if self.interrupts.is_none() => {
-                // What came before was for the program.
+                // Earlier signals were for the program.
                 self.interrupts = Some(Interrupts::after_program());
                 if let Some(signals) = &self.signals {
                     signals.end();
@@ -368,7 +369,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Says which processes the recording waits for.
+    /// Reports which processes the recording waits for.
     fn tell_rest(&self) {
         let mut pids: Vec<i32> = self.threads.values().map(|thread| thread.pid).collect();
         pids.sort_unstable();
@@ -394,13 +395,13 @@ impl<'a> Tracer<'a> {
         );
     }
 
-    /// Deals with what has stopped a thread.
+    /// Handles what has stopped a thread.
     fn deal(&mut self, report: Report) -> Result<()> {
         self.dealing.push(report);
         let handled = self.handle(report);
         self.dealing.pop();
         if let Err(error) = handled {
-            // A thread may be killed at any time; its end is reported by itself.
+            // A thread may be killed at any time; its end is reported separately.
             if !ptrace::is_gone(&error) {
                 self.remark(report.tid(), &format!("{error:#}"))?;
                 if let Some(stopped) = report.stopped() {
@@ -438,7 +439,7 @@ impl<'a> Tracer<'a> {
             warn_user!("hodo: {text}");
         }
         self.counts()?;
-        // Whoever still has code of hodo records nothing from here on.
+        // Threads that still run code of hodo record nothing from here on.
         self.session.events.disown();
         // The program's end is reported in any case.
         if let Err(error) = self.session.finish(exit, lost, &usage) {
@@ -454,7 +455,7 @@ impl<'a> Tracer<'a> {
         })
     }
 
-    /// Writes down what the probes have counted, and names the probes that were never placed.
+    /// Writes what the probes have counted, and reports the probes that were never placed.
     fn counts(&mut self) -> Result<()> {
         let probes = &self.modules.probes;
         let count = probes.counts.counters();
@@ -512,7 +513,7 @@ impl<'a> Tracer<'a> {
             libc::PTRACE_EVENT_EXEC => self.exec(stopped),
             libc::PTRACE_EVENT_EXIT => self.exiting(stopped),
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
-                // A stop of the whole group (SIGSTOP, ^Z): let it last.
+                // The whole group stops (SIGSTOP, ^Z): let that last.
                 stopped.listen()?;
                 if tid == self.first && signal == libc::SIGTSTP && !self.options.keep_pid {
                     signals::stop_in_foreground(tid);
@@ -523,7 +524,7 @@ impl<'a> Tracer<'a> {
                 if self.is_in_handler(stopped)? {
                     return Ok(());
                 }
-                // Asked for, and not waited for any more.
+                // The stop was requested, but nobody waits for it any more.
                 stops::restart_call(stopped)?;
                 self.go(stopped, 0)
             }
@@ -542,7 +543,7 @@ impl<'a> Tracer<'a> {
                 .get(&tid)
                 .is_some_and(|thread| thread.pid == self.first)
         {
-            // SAFETY: signals that come from a process or the kernel carry the sender's id or zero.
+            // SAFETY: signals from a process or the kernel carry the sender's id or zero.
             seen.note(signal, unsafe { stopped.siginfo()?.si_pid() });
         }
         self.restart_ignored(stopped, signal)?;
@@ -561,7 +562,7 @@ impl<'a> Tracer<'a> {
                     let mut regs = stopped.regs()?;
                     let at = regs.breakpoint();
                     if space.borrow().announces(at) {
-                        // The function there does nothing: return from it.
+                        // The function there does nothing, so return from it.
                         regs.leave_function(space.borrow().return_place());
                         stopped.set_regs(&regs)?;
                         self.announced(stopped, &space)?;
@@ -619,7 +620,7 @@ impl<'a> Tracer<'a> {
         let mut looked = self.libraries(stopped, space);
         self.watch_start(stopped, space);
         if space.borrow().has_ended() {
-            // Its recording has ended with these libraries.
+            // These libraries have ended the recording of this program.
             space.borrow_mut().set_sites_to_come(None);
         }
         let sites = space.borrow().sites_to_come();
@@ -638,8 +639,8 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// If a thread has stopped by this signal to announce libraries: looks at them, and lets it go on. Returns whether
-    /// it was that.
+    /// If a thread has stopped by this signal to announce libraries: inspects them, and lets the thread run on. Returns
+    /// whether that was the case.
     fn is_announcement(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
         let tid = stopped.tid();
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
@@ -648,7 +649,7 @@ impl<'a> Tracer<'a> {
         };
         let pc = stopped.regs()?.pc();
         if signal == libc::SIGSYS && space.borrow().is_announcing(pc) {
-            // The program's filter has refused a system call of hodo there, which goes on with another way.
+            // The program's seccomp filter has refused a system call of hodo there; hodo goes on in another way.
             self.go(stopped, 0)?;
             return Ok(true);
         }
@@ -656,20 +657,20 @@ impl<'a> Tracer<'a> {
             return Ok(false);
         }
         self.announced(stopped, &space)?;
-        // The signal is nothing to the program, also if another one has merged with it.
+        // The program must not see the signal, even if another one has merged with it.
         self.go(stopped, 0)?;
         Ok(true)
     }
 
-    /// The thread has a new thread pointer, by which a stub did not find its control block: tells it. Returns whether
-    /// it was that.
+    /// If a stub did not find the control block because the thread has a new thread pointer: stores it there. Returns
+    /// whether that was the case.
     fn find_block(&self, stopped: Stopped, space: &SharedSpace) -> Result<bool> {
         let tid = stopped.tid();
         let Some(block) = self.threads.get(&tid).and_then(Thread::block) else {
             return Ok(false);
         };
         let mut regs = stopped.regs()?;
-        // SAFETY: a SIGSEGV carries an address; of one that a process has sent, it is any number.
+        // SAFETY: a SIGSEGV carries an address; if a process has sent it, that is an arbitrary number.
         let address = unsafe { stopped.siginfo()?.si_addr() } as u64;
         let found = space.borrow().holds(regs.pc())
             && regs.find_block(block, address, &stopped.memory()?)?;
@@ -679,7 +680,7 @@ impl<'a> Tracer<'a> {
         Ok(found)
     }
 
-    /// The disk is full: nobody records any more. What a store to this address has failed for goes to the bucket.
+    /// The disk is full: nobody records any more. The record whose store to this address has failed goes to the bucket.
     fn disk_full(&mut self, stopped: Stopped, address: u64) -> Result<()> {
         let tid = stopped.tid();
         if !std::mem::replace(&mut self.full, true) {
@@ -715,7 +716,7 @@ impl<'a> Tracer<'a> {
         if !ptrace::is_confined(stopped.tid()) {
             return install::program(stopped, extra, &mut self.work());
         }
-        // The filter that a program was given by its parent need not allow what we have to do here.
+        // The seccomp filter that a program inherits need not allow what we have to do here.
         let usual = self.session.ptrace_options();
         stopped
             .set_options(usual | ptrace::SUSPEND_SECCOMP)
@@ -725,7 +726,7 @@ impl<'a> Tracer<'a> {
         installed
     }
 
-    /// Says that a program is not recorded, and why.
+    /// Reports that a program is not recorded, and why.
     fn runs_untraced(&mut self, tid: i32, reason: &str) -> Result<()> {
         let text = format!("{reason}; it runs untraced");
         self.remark(tid, &text)?;
@@ -735,7 +736,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// The process executes a new program. Its other threads are gone, and the address space with the agent.
+    /// The process executes a new program. Its other threads are gone, as is the address space with the agent.
     fn exec(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         let pid = tid;
@@ -757,7 +758,7 @@ impl<'a> Tracer<'a> {
         for other in gone {
             self.part(other);
             if let Some(thread) = self.threads.remove(&other) {
-                // The thread that executes goes on as another task.
+                // The thread that executes continues as another task.
                 self.release(&thread, (other != before).then_some(Exit::Code(0)))?;
             }
         }
@@ -766,7 +767,7 @@ impl<'a> Tracer<'a> {
             return stopped.detach();
         }
         self.threads.insert(tid, Thread::untraced(pid));
-        // The program runs: what is recorded takes the place of an older trace.
+        // The program runs, so this recording replaces an older trace.
         if let Err(error) = self.session.begin() {
             warn_user!("hodo: {error:#}");
         }
@@ -788,7 +789,7 @@ impl<'a> Tracer<'a> {
                 };
                 self.begin_task(stopped, pid, kind, parent, &space, origin)?;
                 sites.arm_linker(pid, &mut space.borrow_mut())?;
-                // Nothing leads to our frames before unwinders find their way through them.
+                // No code leads to our frames before unwinders find their way through them.
                 self.libraries(stopped, &space)?;
                 match sites.can_wait() {
                     true => space.borrow_mut().set_sites_to_come(Some(Rc::new(sites))),
@@ -810,7 +811,7 @@ impl<'a> Tracer<'a> {
         let always = space.borrow().watch().always;
         let done = install::libraries(stopped, &mut space.borrow_mut(), &mut work);
         if space.borrow().watch().always && !always {
-            // The other threads may come to its code, too.
+            // The other threads may run its code, too.
             self.begin_watching();
         }
         if space.borrow().is_untimed() {
@@ -828,9 +829,9 @@ fn exit(report: Report) -> Option<Exit> {
     }
 }
 
-/// Whether a signal that has come where threads announce libraries is one that the program has a handler for: a child
-/// that ended while hodo was looking at the libraries, say. That is delivered. A handler that another thread has set
-/// meanwhile does not get what the agent has sent.
+/// Whether a signal that arrives where threads announce libraries is one for which the program has a handler: for
+/// example, a child ended while hodo was inspecting the libraries. Such a signal is delivered. If another thread has
+/// set a handler in the meantime, it does not get the agent's signal.
 fn is_for_handler(stopped: Stopped, signal: i32) -> Result<bool> {
     Ok(signal != libc::SIGTRAP
         && hodo_ptrace::is_caught(stopped.tid(), signal)

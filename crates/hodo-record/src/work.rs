@@ -1,4 +1,4 @@
-//! What a recording offers to the changes of address spaces that are made for it.
+//! What a recording provides for changes of address spaces.
 
 use std::path::Path;
 use std::rc::Rc;

@@ -333,7 +333,9 @@ fn processes_that_cannot_be_asked() {
     let thread = thread.to_str().expect("a number");
     refused(
         &keys(&["-p", thread, "list"]),
-        &format!("{thread} is a thread of process {pid} (exposed): its keys are those of that"),
+        &format!(
+            "{thread} is a thread of process {pid} (exposed): its keys are those of the process"
+        ),
     );
     // SAFETY: it is our child.
     let stopped = unsafe { libc::kill(pid.cast_signed(), libc::SIGSTOP) };

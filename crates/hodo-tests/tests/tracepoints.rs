@@ -136,7 +136,7 @@ fn invalid_patterns_are_reported_before_the_program_runs() {
     let output = probe(&["--event", "tests:d*", "--event", "no:*"], &[file]);
     let said = text(&output.stderr);
     let first = format!(
-        "hodo: --event 'no:*' matches no event of {file} or its libraries; those that are loaded later are looked at, too\n"
+        "hodo: --event 'no:*' matches no event of {file} or its libraries; libraries that are loaded later are searched, too\n"
     );
     assert!(said.starts_with(&first), "{said}");
     assert!(

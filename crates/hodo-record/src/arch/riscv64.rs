@@ -1,4 +1,4 @@
-//! RISC-V of 64 bits.
+//! 64-bit RISC-V.
 
 mod costs;
 mod vectors;

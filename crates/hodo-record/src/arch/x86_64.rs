@@ -4,8 +4,8 @@ mod costs;
 
 pub use costs::measure;
 
-/// What the control block of a thread has in `tcb::FLAGS`, if it is not under a filter of system calls: these lose
-/// nothing.
+/// The value of `tcb::FLAGS` for a thread that is not under a seccomp filter. System calls destroy nothing that the
+/// agent would have to save.
 pub fn calls(_tid: i32) -> u64 {
     0
 }

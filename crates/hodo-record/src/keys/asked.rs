@@ -1,6 +1,6 @@
 //! Asks a process that exposes its static keys (`hodo_keys::expose`). It listens on a socket in the abstract namespace,
-//! whose name has the process ID, the time of its start, and the number of the copy of that crate. A request is a line
-//! of words. The answer is lines of JSON, the last of which has `done`, `unmatched` or `error`.
+//! whose name contains the process ID, the time of its start, and the number of the copy of that crate. A request is a
+//! line of words. The answer consists of lines of JSON, the last of which has `done`, `unmatched` or `error`.
 
 use hodo_ptrace::processes;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -17,17 +17,17 @@ use hodo_ptrace as ptrace;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Copies of the crate in one process, at most.
+/// Maximum number of copies of the crate in one process.
 const COPIES: u32 = 16;
 
-/// What comes back.
+/// The answer to a request.
 enum Answer {
     Keys(Vec<ListedKey>),
-    /// These patterns fit no key.
+    /// These patterns match no key.
     Unmatched(Vec<String>),
 }
 
-/// All keys that a process exposes; none if it exposes none.
+/// All keys that a process exposes; `None` if it exposes none.
 pub fn list(pid: i32) -> Result<Option<Vec<ListedKey>>> {
     let mut keys = None;
     for copy in copies(pid) {
@@ -38,17 +38,17 @@ pub fn list(pid: i32) -> Result<Option<Vec<ListedKey>>> {
     Ok(keys)
 }
 
-/// Switches the keys of a process; none if it exposes none.
+/// Switches keys of a process; `None` if it exposes none.
 ///
 /// # Errors
-/// If a pattern fits no key, or keys cannot be switched.
+/// If a pattern matches no key, or keys cannot be switched.
 pub fn switch(pid: i32, patterns: &[String], on: bool) -> Result<Option<Vec<ListedKey>>> {
     for word in patterns {
         if word.is_empty() || word.contains(|c: char| c.is_ascii_whitespace()) {
             bail!("{word:?} cannot be a pattern");
         }
     }
-    // Each copy of the crate is to get what it has keys for.
+    // Each copy of the crate gets the patterns that match its keys.
     let mut orders: Vec<(Asked, Vec<String>)> = Vec::new();
     let mut missing = patterns.to_vec();
     for copy in copies(pid) {
@@ -74,7 +74,7 @@ pub fn switch(pid: i32, patterns: &[String], on: bool) -> Result<Option<Vec<List
     for (mut copy, wanted) in orders {
         match copy.ask(if on { "enable" } else { "disable" }, &wanted)? {
             Answer::Keys(keys) => switched.extend(keys),
-            // Their library was unloaded meanwhile.
+            // Their library has been unloaded in the meantime.
             Answer::Unmatched(missing) => {
                 bail!(
                     "{}",
@@ -113,13 +113,13 @@ fn asking(pid: i32) -> String {
     )
 }
 
-/// What the names of a process's sockets begin with.
+/// The beginning of the names of a process's sockets.
 fn name(pid: i32) -> Option<String> {
-    // As the process sees itself.
+    // The process ID as the process itself sees it.
     let own = ptrace::status(pid, "NStgid:")?;
     let own = own.split_whitespace().last()?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After the name of the program: the fields from the third on. The 22nd is the time of the start.
+    // The fields from the third on follow the program's name. The 22nd is the start time.
     let start = stat.rsplit(')').next()?.split_whitespace().nth(22 - 3)?;
     Some(format!("hodoscope-keys-{own}-{start}"))
 }
@@ -188,7 +188,7 @@ impl Asked {
     /// Sends a request, and reads lines until the end.
     fn exchange(&self, verb: &str, patterns: &[String]) -> Result<Vec<Value>> {
         let mut stream = UnixStream::connect_addr(&self.address)?;
-        // What has that name must be what was meant.
+        // The owner of that name must be the process that was meant.
         let other = peer(&stream)?.pid;
         if other != self.pid {
             bail!("another process, {other}, answers instead");
@@ -199,7 +199,7 @@ impl Asked {
             .chain(patterns.iter().map(String::as_str))
             .collect();
         match stream.write_all(format!("{}\n", words.join(" ")).as_bytes()) {
-            // It may have answered before it was asked: that this user may not.
+            // It may have answered before the request, because this user may not ask.
             Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
             _ => {}
         }
@@ -215,7 +215,7 @@ impl Asked {
     }
 }
 
-/// A key as a line tells it.
+/// The key that a line describes.
 fn key(line: &Value) -> Option<ListedKey> {
     let enabled = line["enabled"].as_bool()?;
     Some(ListedKey {

@@ -1,5 +1,5 @@
-//! A process that does not expose its static keys: its files and memory show them, and all its threads are stopped for
-//! a moment to switch them.
+//! A process that does not expose its static keys. They are found in its files and memory; to switch them, all threads
+//! are stopped for a moment.
 
 use hodo_ptrace::processes;
 use std::path::PathBuf;
@@ -15,9 +15,9 @@ use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::stops::Stops;
 
-/// How long a thread may take to come to the end of switching keys, or a library to be loaded.
+/// How long a thread may take to finish switching keys, or loading a library.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long threads run in between.
+/// How long threads run between tries.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A process, its mappings, and the keys of its files.
@@ -42,7 +42,7 @@ impl Process {
         })
     }
 
-    /// Whether it has the same files as before.
+    /// Whether the same files are still mapped.
     fn is_as_it_was(&self) -> Result<bool> {
         let maps = maps::read(self.pid)?;
         Ok(code(&maps).eq(&self.code))
@@ -52,8 +52,8 @@ impl Process {
         self.keys.look(&self.memory)
     }
 
-    /// Stops all threads, switches keys, and lets them go on. Returns the states before; none if a thread is in the
-    /// middle of switching keys itself, or files were mapped.
+    /// Stops all threads, switches keys, and lets the threads run on. Returns the states before that; `None` if a
+    /// thread is switching keys itself, or other files have been mapped.
     fn switch(&self, keys: &mut [Found], on: bool) -> Result<Option<Vec<u32>>> {
         let _blocked = Blocked::new();
         let mut stops = Stops::new(self.pid, 0);
@@ -68,7 +68,7 @@ impl Process {
     }
 }
 
-/// `before`: its state before it was switched.
+/// A key for the list; `before` is its state before it was switched.
 fn listed(found: &Found, before: u32) -> ListedKey {
     ListedKey {
         name: found.key.name.clone(),
@@ -84,7 +84,7 @@ fn listed(found: &Found, before: u32) -> ListedKey {
     }
 }
 
-/// As long as this lives, no signal ends hodo between two writes.
+/// While this lives, no signal ends hodo between two writes.
 struct Blocked(libc::sigset_t);
 
 impl Blocked {
@@ -102,7 +102,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: it is a set that the kernel has filled.
+        // SAFETY: the kernel has filled the set.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
         }

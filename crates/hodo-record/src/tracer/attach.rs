@@ -1,4 +1,4 @@
-//! Attaches: stops all threads of a running process, maps and writes what was prepared, and resumes them.
+//! Attaches: stops all threads of a running process, maps and writes what was prepared, and resumes the threads.
 
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch;
@@ -28,25 +28,26 @@ use hodo_ptrace::signals::{Interrupts, go_on};
 use hodo_ptrace::stops::Stops;
 use hodo_ptrace::{Memory, Stopped, Syscalls};
 
-/// How often it is tried again when the process has changed between the plan and the stop, or is in the wrong place.
+/// How many times attaching is tried if the process has changed between plan and stop, or was stopped in the wrong
+/// place.
 const TRIES: u32 = 40;
 
-/// How often a thread may be met switching static keys in each of them.
+/// How many times in each of these a thread may be found switching static keys.
 const SWITCHES: u32 = 300;
 
-/// What the kernel has told the program of a process when it was executed (getauxval(3)): addresses of it that differ
-/// from one execution to the next. Nothing at the end of a process.
+/// The auxiliary vector, with which the kernel has executed the process's program (getauxval(3)). Its addresses differ
+/// from one execution to the next. Empty if the process is ending.
 fn executed(pid: i32) -> Vec<u8> {
     std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
 }
 
-/// Why it has to wait where libraries come and go.
+/// Why attaching must wait while libraries come and go.
 const UNSTEADY: &str = "it keeps loading and unloading code";
 
-/// What came of one try.
+/// The result of one try.
 enum Tried {
     Attached(Duration),
-    /// What stood in the way.
+    /// The obstacle.
     NotYet(&'static str),
 }
 
@@ -54,14 +55,14 @@ impl Tracer<'_> {
     /// Attaches to the process, and follows it until it ends or the recording is to end.
     ///
     /// # Errors
-    /// Why that cannot be; the process goes on as if nothing had happened.
+    /// Why it cannot be attached to; the process runs on as if nothing had happened.
     pub fn run_attached(mut self, mut interrupts: Interrupts, name: &str) -> Result<Outcome> {
         let begun = Instant::now();
         let pid = self.first;
         let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
-        // From here on, whatever fails, the process gets its code back.
+        // Whatever fails from here on, the process gets its code back.
         let followed = guarded(|| {
-            // Nothing can be taken back any more.
+            // Nothing can be undone any more.
             if let Err(error) = self.session.begin() {
                 warn_user!("hodo: {error:#}");
             }
@@ -96,7 +97,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Attaches; tells for how long the process was stopped.
+    /// Attaches; returns for how long the process was stopped.
     fn attach(&mut self) -> Result<Duration> {
         let pid = self.first;
         if let Some(found) = ledger::find(pid)? {
@@ -114,7 +115,7 @@ impl Tracer<'_> {
                 Ok(Tried::Attached(time)) => return Ok(time),
                 Ok(Tried::NotYet(why)) => reason = why,
                 Err(_) if self.threads.is_empty() && executed(pid) != before => {
-                    // What was looked at is gone.
+                    // The program that was inspected is gone.
                     reason = "it is executing another program";
                 }
                 Err(error) => return Err(error),
@@ -140,7 +141,7 @@ impl Tracer<'_> {
         let mut begun = Instant::now();
         let mut stops = Stops::new(self.first, self.session.ptrace_options());
         let mut stopped = stops.stop_all();
-        // A program that does little else is seldom met when it does not.
+        // A program that does little but switch keys is seldom stopped while it does not.
         for _ in 0..SWITCHES {
             let Ok(memory) = Memory::open(self.first) else {
                 break;
@@ -178,7 +179,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Maps and writes everything. Returns why that has to wait.
+    /// Maps and writes everything. Returns the reason if that has to wait.
     fn place(&mut self, mut prepared: Prepared, stops: &mut Stops) -> Result<Option<&'static str>> {
         let pid = self.first;
         let memory = Memory::open(pid)?;
@@ -206,7 +207,7 @@ impl Tracer<'_> {
             Ok(())
         });
         if let Err(error) = written {
-            // What was mapped goes again.
+            // Unmaps what was mapped.
             let mut space = prepared.space;
             hodo_inject::leave::restore(pid, &memory, &space)?;
             let group = hodo_inject::leave::unmap(worker, &memory, &maps, &mut space)?;
@@ -239,11 +240,11 @@ impl Tracer<'_> {
         Ok(None)
     }
 
-    /// All threads get tasks and control blocks.
+    /// Gives tasks and control blocks to all threads.
     fn begin_tasks(&mut self, stops: &Stops, space: &SharedSpace) -> Result<()> {
         let pid = self.first;
         for stopped in stops.threads() {
-            // Whatever fails from here on, it is known what they have.
+            // Whatever fails from here on, it is known what the threads have.
             let thread = Thread {
                 space: Some(Rc::clone(space)),
                 ..Thread::untraced(pid)
@@ -257,7 +258,7 @@ impl Tracer<'_> {
         }
         let parent = self.threads.get(&pid).map_or(0, |thread| thread.task);
         let page = space.borrow().scratch_page();
-        // By which thread each word was met first.
+        // The thread that first used each word.
         let mut words = HashMap::new();
         if let Some(first) = first
             && let Some(word) = first.place_of_block(page)?
@@ -284,7 +285,7 @@ impl Tracer<'_> {
     }
 }
 
-/// Why a process that is stopped cannot be attached to now.
+/// Why a stopped process cannot be attached to now.
 fn has_to_wait(pid: i32, prepared: &Prepared, memory: &Memory) -> Result<Option<&'static str>> {
     if prepared.is_loading(memory) {
         return Ok(Some("it is loading a library"));
@@ -302,16 +303,16 @@ fn has_to_wait(pid: i32, prepared: &Prepared, memory: &Memory) -> Result<Option<
 /// What has to be moved out of code that will be changed.
 #[derive(Default)]
 struct Moves {
-    /// Threads, and where they go on.
+    /// Threads, and where they continue.
     threads: Vec<(Stopped, u64)>,
-    /// Where frames of signal handlers have an address, and the new one.
+    /// Addresses in the frames of signal handlers, and their new values.
     frames: Vec<(u64, u64)>,
-    /// Threads in system calls, and whether a probe is on the call.
+    /// Threads in system calls, and whether there is a probe on the call.
     in_calls: Vec<(Stopped, bool)>,
 }
 
 impl Moves {
-    /// Looks at all threads. The inner error: why that has to wait.
+    /// Inspects all threads. The inner error is the reason if that has to wait.
     fn find(
         pid: i32,
         prepared: &Prepared,
@@ -359,8 +360,8 @@ impl Moves {
     }
 }
 
-/// Where a thread at `pc` has to go on when the ranges are changed: `None`, where it is. An error: there is no such
-/// place. `in_call`: it is stopped in a system call, which the kernel may let it make again.
+/// Where a thread at `pc` has to continue when the ranges are changed. `None`: where it is. An error: there is no such
+/// place. `in_call`: it is stopped in a system call, which the kernel may restart.
 pub(super) fn moved(
     pc: u64,
     in_call: bool,
@@ -387,7 +388,7 @@ pub(super) fn moved(
         .take_while(|copied| copied.original == pc);
     let call = here.clone().find(|copied| copied.call && in_call);
     match call.or_else(|| here.find(|copied| !copied.call)) {
-        // What stays as it is may branch back to what does not.
+        // Unchanged code may branch back to code that changes.
         Some(copied) if must || copied.call || !in_call => Ok(Some(copied.before)),
         _ if must => Err(()),
         _ => Ok(None),

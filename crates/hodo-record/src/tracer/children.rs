@@ -1,4 +1,4 @@
-//! New threads and processes: which are followed, and which are released.
+//! New threads and processes: which ones are followed, and which are released.
 
 use hodo_inject::site_writer;
 use hodo_ptrace::TargetAddr;
@@ -14,8 +14,8 @@ use hodo_ptrace as ptrace;
 use hodo_ptrace::{Report, Stopped};
 
 impl Tracer<'_> {
-    /// `--no-follow`: a child process goes its own way. It stays under control only while it shares its parent's memory
-    /// (that of a maker).
+    /// `--no-follow`: releases a child process. It stays under control only while it shares its parent's memory (the
+    /// memory of its maker).
     pub(super) fn let_go(
         &mut self,
         child: Stopped,
@@ -29,7 +29,7 @@ impl Tracer<'_> {
             ..
         } = origin;
         let shares_memory = maker.is_some();
-        // Of a process that was attached to, nothing may be left in children either.
+        // After an attach, nothing may be left in children either.
         if self.options.attach.is_some()
             && !shares_memory
             && let Ok(true) = hodo_inject::leave::leave_child(child, space)
@@ -38,8 +38,8 @@ impl Tracer<'_> {
         }
         let mut init = self.tcb_init(tid, space, inherited);
         init.silent = true;
-        // Its calls are not traced any more, but those that are open return through their stubs. What forbids others to
-        // look at its memory stays under control.
+        // Its calls are no longer traced, but those that are open return through their stubs. A child whose memory
+        // others may not access stays under control.
         if shares_memory || site_writer::revert(tid, &space.borrow()).is_err() {
             let Some(number) = self.alloc_tcb() else {
                 self.crowded(child, tid, space, init, maker)?;
@@ -50,7 +50,7 @@ impl Tracer<'_> {
             self.lead(child, (number, block), space, maker)?;
             if space.borrow().is_debugger() {
                 self.remark(tid, "the child of a debugger: it is not traced")?;
-                // Its control block stays taken: nobody tells when it ends.
+                // Its control block stays in use, because nobody reports the child's end.
                 return child.detach();
             }
             let thread = Thread {
@@ -89,7 +89,7 @@ impl Tracer<'_> {
         if self.threads.contains_key(&child) {
             return Ok(());
         }
-        // Its own first stop may already have been seen.
+        // Its own first stop may have been seen already.
         let early = (self.early.iter()).position(|early| early.tid() == child);
         let child = match early {
             Some(at) => self.early.swap_remove(at),
@@ -103,7 +103,7 @@ impl Tracer<'_> {
             },
         };
         let Ok(flags) = clone_flags(parent, child, event) else {
-            // The parent was killed; its end is reported by itself.
+            // The parent was killed; its end is reported separately.
             self.early.push(child);
             return Ok(());
         };
@@ -117,17 +117,17 @@ impl Tracer<'_> {
         self.adopt(child, &maker, flags, Some(beside))
     }
 
-    /// Takes the children whose makers have been killed before they told of them.
+    /// Adopts the children whose makers were killed before they reported them.
     pub(super) fn orphans(&mut self) {
         for child in std::mem::take(&mut self.early) {
             let Ok(block) = child.block() else {
-                // It has been killed, too.
+                // It was killed, too.
                 continue;
             };
             let tid = child.tid();
             let number = |key| ptrace::status(tid, key).and_then(|s| s.parse::<i32>().ok());
-            // A thread has one of its process for its maker, which tells of it yet. Its word, where it has one, is new
-            // memory, or that of a thread that has ended.
+            // A thread was made by a thread of its own process, which will still report it. If it has a word, that is
+            // in new memory, or is that of a thread that has ended.
             if let Some(process) = number("Tgid:").filter(|&process| process != tid)
                 && self.threads.values().any(|thread| thread.pid == process)
             {
@@ -151,7 +151,7 @@ impl Tracer<'_> {
                     Thread::untraced(tid)
                 }
             };
-            // The others are not left stopped for what is wrong with one, nor is who has nothing to do with it.
+            // A problem with one must not leave the others stopped, nor anyone who has nothing to do with it.
             if let Err(error) = self.adopt(child, &maker, 0, None)
                 && !ptrace::is_gone(&error)
             {
@@ -160,8 +160,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Takes a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, if that is
-    /// there, and stopped, too.
+    /// Takes over a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, if that
+    /// is there and also stopped.
     pub(super) fn adopt(
         &mut self,
         child: Stopped,
@@ -211,7 +211,7 @@ impl Tracer<'_> {
             let own = space.borrow().forked(child.memory());
             Rc::new(RefCell::new(own))
         };
-        // A process has one tracer: what a debugger starts is the debugger's.
+        // A process has only one tracer: processes that a debugger starts belong to the debugger.
         let debugger = space.borrow().is_debugger();
         if (self.options.no_follow || debugger) && !is_thread {
             if !shares_memory {
@@ -226,7 +226,7 @@ impl Tracer<'_> {
         };
         self.begin_task(child, child_pid, kind, task, &space, origin)?;
         if !shares_memory && let Some(thread) = self.threads.get_mut(&tid) {
-            // It is in the same handlers.
+            // It runs in the same signal handlers.
             thread.contexts = maker.contexts.clone();
             thread.calls = maker.calls.inherited();
             self.turn(&space, maker.contexts.share());
@@ -235,7 +235,7 @@ impl Tracer<'_> {
     }
 }
 
-/// The flags with which a thread or process was made, from the registers of the thread that made it.
+/// The flags with which a thread or process was made, taken from the registers of its maker.
 fn clone_flags(parent: Stopped, child: Stopped, event: i32) -> Result<u64> {
     let regs = parent.regs()?;
     let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
@@ -245,7 +245,7 @@ fn clone_flags(parent: Stopped, child: Stopped, event: i32) -> Result<u64> {
         Some(libc::SYS_clone3) => argument()
             .and_then(|at| parent.memory()?.read_u64(TargetAddr(at)))
             .unwrap_or_else(|_| {
-                // Not for us to see (`PR_SET_DUMPABLE`, a program that may be executed but not read).
+                // We may not see it (`PR_SET_DUMPABLE`, or a program that may be executed but not read).
                 let process = ptrace::status(child.tid(), "Tgid:");
                 if process.is_some_and(|process| process != child.to_string()) {
                     (libc::CLONE_VM | libc::CLONE_THREAD) as u64

@@ -1,4 +1,4 @@
-//! Processes in which a killed hodo has left its code: all of it is removed, as if that hodo detached now.
+//! Processes in which a killed hodo has left its code: all of it is removed, as if that hodo were detaching now.
 
 use hodo_ptrace::Stopped;
 use std::cell::RefCell;
@@ -14,11 +14,11 @@ use hodo_ptrace::processes::named;
 use hodo_ptrace::stops::Stops;
 
 impl Tracer<'_> {
-    /// Takes back what is left in the process, and lets it go.
+    /// Undoes the changes in the process, and releases it.
     ///
     /// # Errors
-    /// If the ledger there cannot be used; the process is as it was then. If something could not be taken back, which
-    /// was said.
+    /// If the ledger there cannot be used; the process stays as it is then. Or if something could not be undone, which
+    /// was reported.
     pub fn clear(&mut self, found: &Found) -> Result<()> {
         let pid = self.first;
         let mut stops = Stops::new(pid, self.session.ptrace_options());
@@ -51,7 +51,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// A new thread or process of one in which something was left: it finds the control block that its maker finds, by
+    /// Handles a new thread or process of one in which code was left: it finds the control block of its maker, through
     /// which nothing is recorded any more.
     pub(super) fn join_left(
         &mut self,

@@ -25,10 +25,10 @@ use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 use hodo_ptrace::maps;
 
-/// How long threads may take to stop. One that waits in the kernel for its child to execute (vfork) stops only after
-/// that.
+/// How long threads may take to stop. A thread that waits in the kernel for its child to execute a program (vfork)
+/// stops only after that.
 const STOPPING: Duration = Duration::from_millis(300);
-/// How often it is tried to stop at a moment at which everything can be changed.
+/// How many times to try to stop at a moment when everything can be changed.
 const TRIES: u32 = 30;
 
 /// How calls are recorded with these options.
@@ -54,10 +54,10 @@ pub(super) fn recording(
     }
 }
 
-/// The options with changes.
+/// The options after changes.
 ///
 /// # Errors
-/// Why these cannot be.
+/// Why these changes are not possible.
 fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
     if !now.probes.is_empty() || !now.events.is_empty() || now.syscalls.is_some() {
         bail!("this recording has probes: it cannot be changed while it runs");
@@ -88,7 +88,7 @@ fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
         new.depth = None;
         new.time_filter = None;
     }
-    // Where only one of the lists is replaced, nothing says how the two are mixed: -N counts then.
+    // If only one of the lists is replaced, their relative order is unknown: -N then takes precedence.
     if !changes.filter.is_empty() || !changes.notrace.is_empty() {
         new.order.clone_from(&changes.order);
     }
@@ -102,7 +102,7 @@ fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
         new.patch.clone_from(&changes.patch);
     }
     new.depth = changes.depth.or(new.depth);
-    // No time is none.
+    // 0 means no time limit.
     new.time_filter = changes.time_filter.or(new.time_filter).filter(|&ns| ns > 0);
     let filters = |options: &RecordOptions| {
         (
@@ -114,15 +114,15 @@ fn changed(now: &RecordOptions, changes: &Changes) -> Result<RecordOptions> {
     };
     if now.no_time && filters(&new) != filters(now) {
         bail!(
-            "this recording has no timestamps (--no-time), so that nobody could tell for which calls a filter is: only \
-             --trace, -P and -U can be changed"
+            "this recording has no timestamps (--no-time), so readers could not tell to which calls a filter applies: \
+             only --trace, -P and -U can be changed"
         );
     }
     new.off = changes.trace.map_or(new.off, |on| !on);
     Ok(new)
 }
 
-/// What is in force, as on the command line.
+/// The options that are in force, as on the command line.
 fn told(options: &RecordOptions) -> String {
     let mut words = Vec::new();
     if options.off {
@@ -145,14 +145,14 @@ fn told(options: &RecordOptions) -> String {
     }
 }
 
-/// An address space that is to be changed.
+/// An address space being changed.
 struct Changing {
     space: SharedSpace,
     threads: Vec<Stopped>,
     change: Option<Change>,
 }
 
-/// What was built, by the address of its address space, which is kept so that it stays that one's.
+/// What was built, by the address of its address space, which is kept alive so that the address stays unique.
 type Built = HashMap<usize, (SharedSpace, Change)>;
 
 /// What has to be moved: threads, and frames of signal handlers.
@@ -163,20 +163,20 @@ struct Moves {
 }
 
 impl Tracer<'_> {
-    /// Begins to listen for changes.
+    /// Starts to listen for changes.
     pub(super) fn listen(&mut self) {
-        // Without it everything is as ever; whoever asks hears that nobody listens.
+        // Without it, everything else works; a client learns that nobody listens.
         self.control = Control::start().ok();
     }
 
-    /// Answers what is asked for.
+    /// Answers requests.
     ///
     /// # Errors
     /// If the log cannot be written.
     pub(super) fn answer(&mut self) -> Result<()> {
         while let Some((changes, answer)) = self.control.as_ref().and_then(Control::next) {
             let done = self.change(&changes);
-            // Whoever has gone gets none.
+            // A client that is gone gets no answer.
             let _ = answer.try_send(done);
         }
         Ok(())
@@ -218,7 +218,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// A new pattern that matches nothing.
+    /// A new pattern that matches nothing, if there is one.
     fn useless(&self, selection: &Selection, changes: &Changes) -> Option<String> {
         let mut open: Vec<PatternRef<'_>> = selection.patterns();
         let new = |pattern: &PatternRef<'_>| {
@@ -252,7 +252,7 @@ impl Tracer<'_> {
         open.first().map(|pattern| pattern.to_string())
     }
 
-    /// The address spaces in which something is recorded, and their threads.
+    /// The recorded address spaces, and their threads.
     fn spaces(&self) -> Vec<(SharedSpace, Vec<i32>)> {
         let mut spaces: HashMap<usize, (SharedSpace, Vec<i32>)> = HashMap::new();
         for (&tid, thread) in &self.threads {
@@ -271,7 +271,7 @@ impl Tracer<'_> {
         spaces.into_values().collect()
     }
 
-    /// Brings all processes into the state that is wanted now. Returns for how long they were stopped.
+    /// Brings all processes into the state that is now wanted. Returns for how long they were stopped.
     fn rebuild(&mut self) -> Result<Duration> {
         let key: Rc<str> = format!(
             "{:?} {:?} {:?} {:?} {:?} {}",
@@ -300,7 +300,7 @@ impl Tracer<'_> {
                 self.log_change()?;
             }
             for (&stopped, &group) in &halted {
-                // A thread may be killed at any time; its end is reported by itself.
+                // A thread may be killed at any time; its end is reported separately.
                 let _ = match group {
                     true => stopped.listen(),
                     false => self.go(stopped, 0),
@@ -315,8 +315,8 @@ impl Tracer<'_> {
         bail!("nothing is changed: {reason}; try again")
     }
 
-    /// Builds what is missing. Unless all threads are `stopped`, what cannot be built is left for then: a process may
-    /// be about to end, or to execute another program.
+    /// Builds what is missing. Unless all threads are `stopped`, anything that cannot be built is left until they are:
+    /// a process may be about to end, or to execute another program.
     fn build(&mut self, built: &mut Built, key: &Rc<str>, stopped: bool) -> Result<()> {
         for (space, tids) in self.spaces() {
             let number = Rc::as_ptr(&space) as usize;
@@ -337,7 +337,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Exchanges the sites of all processes, whose threads are stopped. Returns why that has to wait.
+    /// Exchanges the sites of all processes, whose threads are stopped. Returns the reason if that has to wait.
     fn exchange(&mut self, built: &mut Built, halted: &mut Halted) -> Result<Option<&'static str>> {
         let mut todo = Vec::new();
         for (space, tids) in self.spaces() {
@@ -386,7 +386,7 @@ impl Tracer<'_> {
             match moved {
                 Ok(()) => {}
                 Err(error) if ptrace::is_gone(&error) || !exists(worker.tid()) => {}
-                // The others are changed all the same: there is no way back that could not fail, too.
+                // The others are changed nevertheless: undoing could fail, too.
                 Err(error) => {
                     self.remark(
                         worker.tid(),
@@ -396,7 +396,7 @@ impl Tracer<'_> {
             }
         }
         for thread in self.threads.values() {
-            // Frames of other stubs count no more.
+            // Frames of other stubs no longer count.
             if let Some(number) = thread.tcb {
                 self.session.events.put_tcb_words(number, tcb::DEPTH, &[0]);
             }
@@ -404,7 +404,8 @@ impl Tracer<'_> {
         Ok(None)
     }
 
-    /// What has to be moved out of an address space's code that changes. The inner error: why that has to wait.
+    /// What has to be moved out of code of an address space that changes. The inner error is the reason if that has to
+    /// wait.
     fn moves(&self, one: &Changing) -> Result<Result<Moves, &'static str>> {
         let mut moves = Moves::default();
         let Some(change) = &one.change else {

@@ -1,5 +1,5 @@
-//! Core files: before a signal ends a process with a core, its code and stacks become what they would be without hodo,
-//! so that debuggers find their way from frame to frame.
+//! Core files: before a signal ends a process with a core, its code and stacks are changed to what they would be
+//! without hodo, so that debuggers can follow its frames.
 
 use hodo_inject::site_writer;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 use hodo_ptrace::stops::PATIENCE;
 
-/// Signals whose default is to end the process with a core: signal(7).
+/// Signals that by default end the process with a core: signal(7).
 const SIGNALS: [i32; 10] = [
     libc::SIGQUIT,
     libc::SIGILL,
@@ -41,7 +41,7 @@ impl Tracer<'_> {
             && is_core_written(tid)
     }
 
-    /// Ends a thread's process by a signal that leaves a core file. What cannot be put in order is left as it is.
+    /// Ends a thread's process by a signal that leaves a core file. Anything that cannot be restored is left as it is.
     pub(super) fn end_with_core(
         &mut self,
         stopped: Stopped,
@@ -51,7 +51,8 @@ impl Tracer<'_> {
     ) -> Result<()> {
         let tid = stopped.tid();
         if (self.dying.as_ref()).is_some_and(|dying| Rc::ptr_eq(dying, space)) {
-            // The core of another thread's signal is being prepared. This one stays where it is: it will not go on.
+            // The core for another thread's signal is being prepared. This thread stays where it is: it will not run
+            // again.
             stopped.interrupt()?;
             return stopped.cont(0);
         }
@@ -63,8 +64,8 @@ impl Tracer<'_> {
             let left = Turn::Left(standing.original);
             self.turn(space, standing.probed.then_some(left));
         }
-        // The threads of one process at a time are stopped for this: the core of another that ends meanwhile is as it
-        // is.
+        // Only one process at a time has its threads stopped for this: if another one ends in the meantime, its core is
+        // not restored.
         let others = match self.dying {
             Some(_) => None,
             None => self.others_in(tid, space),
@@ -77,24 +78,24 @@ impl Tracer<'_> {
         self.dying = None;
         let (mut halted, all) = halted?;
         if all {
-            // Others that were made meanwhile may be of another process.
+            // Threads that were made in the meantime may belong to another process.
             let mut threads = self.stopped_in(space, &halted);
             threads.insert(stopped);
             if let Err(error) = put_in_order(stopped, &threads, space)
                 && !ptrace::is_gone(&error)
             {
-                // The signal counts for more than a remark that cannot be written.
+                // The signal matters more than a remark that cannot be written.
                 let _ = self.remark(tid, &format!("preparing the core file: {error:#}"));
             }
         }
-        // Steps may have taken the place of the signal's stop.
+        // Steps may have replaced the signal's stop.
         let restored = stopped.set_siginfo(&info);
         let gone = self.go(stopped, signal);
         self.let_on(&mut halted);
         restored.and(gone)
     }
 
-    /// The other threads of an address space; `None` if they are of several processes.
+    /// The other threads of an address space; `None` if they belong to several processes.
     fn others_in(&self, tid: i32, space: &SharedSpace) -> Option<BTreeSet<i32>> {
         let pid = self.threads.get(&tid)?.pid;
         let mut others = BTreeSet::new();
@@ -111,28 +112,28 @@ impl Tracer<'_> {
     }
 }
 
-/// Does the kernel write cores of this process at all? core(5).
+/// Whether the kernel writes cores of this process at all: core(5).
 fn is_core_written(tid: i32) -> bool {
     /// `ELF_EXEC_PAGESIZE`: the kernel makes no smaller ones.
     const LEAST: u64 = 4096;
     let pattern = fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();
     let limit = hodo_ptrace::limits::core(tid);
     match pattern.first() {
-        // What reads them has no limit; 1 is for those that such a program leaves itself.
+        // A program that reads cores gets them whatever the limit is, but a limit of 1 stands for its own cores.
         Some(b'|') => limit != 1,
         _ => limit >= LEAST,
     }
 }
 
-/// Gives a process, all threads of which are stopped, the code that it would have alone, and return addresses in place
-/// of those of stubs.
+/// Restores the code of a process, all threads of which are stopped, and replaces the return addresses into stubs by
+/// the real ones.
 fn put_in_order(stopped: Stopped, threads: &BTreeSet<Stopped>, space: &SharedSpace) -> Result<()> {
     let tid = stopped.tid();
     let memory = stopped.memory()?;
     site_writer::revert(tid, &space.borrow())?;
     space.borrow_mut().is_reverted();
     let maps = maps::read(tid)?;
-    // Nobody executes these hooks any more, whatever is on the way to one.
+    // Nobody executes these hooks any more, even if a thread is about to enter one.
     leave::settle(threads, &memory, &maps, space, Unwinding::Over)?;
     site_writer::remove_hooks(&memory, &space.borrow())
 }

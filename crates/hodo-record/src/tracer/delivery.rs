@@ -26,7 +26,7 @@ fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Is the signal in the set that this line of `/proc/TID/status` has?
+/// Whether the signal is in the set on this line of `/proc/TID/status`.
 pub(super) fn is_in(tid: i32, key: &str, signal: i32) -> bool {
     ptrace::status(tid, key)
         .and_then(|set| u64::from_str_radix(&set, 16).ok())
@@ -38,7 +38,7 @@ impl Tracer<'_> {
     pub(super) fn go(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
         match self.threads.get(&tid) {
-            // Its step is not at its end.
+            // Its step is not complete.
             Some(thread) if thread.step.is_some() => stopped.cont(signal),
             Some(thread) if thread.contexts.waiting.is_some() => match signal {
                 0 => self.begin_step(stopped),
@@ -51,7 +51,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has a stopped thread make a single step.
+    /// Makes a stopped thread do a single step.
     fn begin_step(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         let Some(thread) = self.threads.get(&tid) else {
@@ -67,7 +67,7 @@ impl Tracer<'_> {
                 let mut steps = self.threads.values().filter_map(|thread| thread.step);
                 steps.any(|step| step.1 == slot)
             };
-            // The last one is for threads that are led out of our memory, all others being stopped.
+            // The last one is for threads that are led out of our memory while all others are stopped.
             slot = (0..arch::SLOTS - 1)
                 .find(|&slot| !taken(slot))
                 .unwrap_or_default();
@@ -81,15 +81,15 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// A thread that was making a step has stopped. Returns whether it has made it.
+    /// A thread that was making a step has stopped. Returns whether the step is complete.
     pub(super) fn end_step(&mut self, stopped: Stopped) -> Result<bool> {
         let tid = stopped.tid();
         let step = self.threads.get_mut(&tid).and_then(|t| t.step.take());
         step.map_or(Ok(false), |(step, _)| step.end(stopped))
     }
 
-    /// A thread has stopped as if it had been asked to. If it is at the first instruction of a handler, for which it
-    /// had to stop, goes on with that. Returns whether it was that.
+    /// A thread has stopped as if on request. If it is at the first instruction of a handler, where it had to stop,
+    /// continues from there. Returns whether that was the case.
     pub(super) fn is_in_handler(&mut self, stopped: Stopped) -> Result<bool> {
         let tid = stopped.tid();
         let space = match self.threads.get(&tid) {
@@ -101,10 +101,10 @@ impl Tracer<'_> {
         space.map_or(Ok(false), |space| self.stepped(stopped, &space))
     }
 
-    /// A signal is about to come to a thread: if it is nothing to it, it breaks no system call off.
+    /// A signal is about to be delivered to a thread: if the thread ignores it, it must not break off a system call.
     pub(super) fn restart_ignored(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
-        /// How often a call that ends after a certain time may begin anew.
+        /// How much time must pass before a system call with a timeout is restarted again.
         const SELDOM: Duration = Duration::from_secs(60);
         let Some(thread) = self.threads.get_mut(&tid) else {
             return Ok(());
@@ -116,7 +116,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Delivers a signal that nothing of ours has caused.
+    /// Delivers a signal that our code has not caused.
     pub(super) fn deliver(
         &mut self,
         stopped: Stopped,
@@ -133,16 +133,16 @@ impl Tracer<'_> {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return stopped.cont(signal);
         };
-        // Those that cannot be held back: they stop or end the process.
+        // Signals that cannot be held back: they stop or end the process.
         if place == Place::Program || thread.contexts.waiting.is_some() {
             return self.go(stopped, signal);
         }
         if !is_in(tid, "SigCgt:", signal) {
-            // What it leaves behind, a core file perhaps, has the program's address.
+            // What the process leaves, perhaps a core file, then shows an address of the program.
             if let Place::At(standing) = place
                 && !is_in(tid, "SigIgn:", signal)
                 && CAUSED.contains(&signal)
-                // It goes on.
+                // It survives the signal.
                 && !hodo_ptrace::is_first(tid)
             {
                 let mut regs = regs;
@@ -159,7 +159,8 @@ impl Tracer<'_> {
                 thread.contexts.delivering = Some((standing, regs.pc()));
                 stopped.enter_handler(signal)
             }
-            // One of our instructions that faults does so again. A step would end that SIGTRAP is ignored.
+            // If one of our instructions faults, it does so again. A step would no longer let the thread ignore
+            // SIGTRAP.
             _ if info.si_code > 0 && CAUSED.contains(&signal)
                 || is_in(tid, "SigIgn:", libc::SIGTRAP) =>
             {
@@ -169,7 +170,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Delivers a signal to a thread that is somewhere in our code: when it has done what is left of that.
+    /// Delivers a signal to a thread that is in the middle of our code, after the thread has finished that code.
     fn deliver_after_our_code(
         &mut self,
         stopped: Stopped,
@@ -192,7 +193,7 @@ impl Tracer<'_> {
                 return stopped.enter_handler(signal);
             }
             Err(error) if ptrace::is_gone(&error) => return Err(error),
-            // Steps find out what to do about memory that cannot be written.
+            // If memory cannot be written, stepping shows what to do about it.
             Ok(None) | Err(_) => {}
         }
         let mask = stopped.signal_mask()?;
@@ -208,7 +209,7 @@ impl Tracer<'_> {
         self.go(stopped, 0)
     }
 
-    /// A thread has made a step for a signal that is on its way. Returns whether it was that.
+    /// A thread has made a step because a signal is pending. Returns whether that was the case.
     pub(super) fn stepped(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<bool> {
         let tid = stopped.tid();
         let Some(thread) = self.threads.get_mut(&tid) else {
@@ -248,7 +249,7 @@ impl Tracer<'_> {
         Ok(true)
     }
 
-    /// A thread that is watched has begun or ended a system call.
+    /// A thread whose system calls are watched has started or finished one.
     pub(super) fn system_call(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<()> {
         let tid = stopped.tid();
         let call = stopped.call()?;
@@ -285,7 +286,8 @@ impl Tracer<'_> {
         self.go(stopped, 0)
     }
 
-    /// A thread did not go on as instructions do: corrects what is counted once for several of them.
+    /// Threads did not continue from one instruction to the next: corrects counters that stand for several
+    /// instructions.
     pub(super) fn turn(&mut self, space: &SharedSpace, turns: impl IntoIterator<Item = Turn>) {
         let space = space.borrow();
         let counts = &mut self.modules.probes.counts;

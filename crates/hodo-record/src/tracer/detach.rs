@@ -1,5 +1,5 @@
-//! Detaches: restores the code of every followed process, leads its threads out of our memory, unmaps it, and lets them
-//! run on.
+//! Detaches: restores the code of every followed process, leads its threads out of our memory, unmaps that memory, and
+//! lets the threads run on.
 
 mod unwinders;
 
@@ -24,21 +24,20 @@ use hodo_ptrace::Report;
 use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 
-/// For so long they run until it is seen whether they have, at most.
+/// How long threads run before it is checked whether they have left, at most.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long threads get to leave places from which they cannot be moved.
+/// How long threads may take to leave places from which they cannot be moved.
 pub(super) const LEAVING: Duration = Duration::from_secs(3);
-/// How often it is seen at least: a slow machine looks at few moments in that time.
+/// How many times this is checked at least: a slow machine manages few checks in that time.
 const TRIES_TO_LEAVE: u32 = 100;
-/// How often it is tried to detach at all.
+/// How many times detaching is tried.
 const TRIES: u32 = 3;
 
 impl Tracer<'_> {
-    /// Lets all threads that are followed go on without hodo. Whatever fails is said, and each process gets its code
-    /// back.
+    /// Lets all followed threads run on without hodo. Reports all failures; each process gets its code back.
     pub(super) fn detach(&mut self) {
         reserve::give_back();
-        // What an error or a panic has kept from being done is done in another try.
+        // What an error or a panic has prevented is done in another try.
         for _ in 0..TRIES {
             match guarded(|| self.let_all_go()) {
                 Ok(()) => break,
@@ -52,7 +51,7 @@ impl Tracer<'_> {
             let Some(space) = &thread.space else {
                 continue;
             };
-            // Its threads may run: better than code that nobody will ever take back.
+            // Its threads may be running: that is better than code that nobody will ever restore.
             if let Err(error) = guarded(|| site_writer::revert(thread.pid, &space.borrow()))
                 && exists(thread.pid)
             {
@@ -65,8 +64,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread that nobody has let go on after its stop would never stop again: has it do what it was about to do, and
-    /// stop before that.
+    /// A thread that was not resumed after its stop would never stop again: makes it do what it was about to do, and
+    /// stop first.
     fn release_dealt(&mut self) -> Result<()> {
         while let Some(report) = self.dealing.pop() {
             match release(report) {
@@ -82,7 +81,7 @@ impl Tracer<'_> {
         let all: BTreeSet<i32> = self.threads.keys().copied().collect();
         let mut halted = self.stop(&all)?;
         let mut done = Vec::new();
-        // What is left may make others meanwhile, with memory of their own perhaps.
+        // The remaining threads may make others in the meantime, perhaps with memory of their own.
         while let Some((&tid, space)) =
             (self.threads.iter()).find_map(|(tid, thread)| Some((tid, thread.space.clone()?)))
         {
@@ -94,10 +93,11 @@ impl Tracer<'_> {
             if left.is_err()
                 && let Ok(space) = space.try_borrow()
             {
-                // At least that.
+                // At least the code.
                 let _ = guarded(|| site_writer::revert(tid, &space));
             }
-            // Whoever has been killed meanwhile has nothing of ours, whatever failed because of that.
+            // In a process that was killed in the meantime nothing of ours is left, even if something failed because of
+            // that.
             let mut threads = self.threads.iter();
             let is_there = threads.any(|(&tid, thread)| of_space(thread) && exists(tid));
             if let Err(error) = left
@@ -130,7 +130,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// The threads of an address space that are stopped.
+    /// The stopped threads of an address space.
     pub(super) fn stopped_in(&self, space: &SharedSpace, halted: &Halted) -> BTreeSet<Stopped> {
         let own = |thread: &Thread| {
             let own = thread.space.as_ref();
@@ -142,7 +142,7 @@ impl Tracer<'_> {
             .collect()
     }
 
-    /// Lets stopped threads run until none is in the middle of switching static keys.
+    /// Lets stopped threads run until none is switching static keys.
     fn wait_for_keys(&mut self, space: &SharedSpace, halted: &mut Halted) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -168,9 +168,9 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has threads leave what leads from the program or back, which will not be there any more. One that does not is
-    /// left where it is, after a while: the code is put back all the same, for what is left behind would end the
-    /// program at its next breakpoint.
+    /// Makes threads leave the code that leads from the program to ours or back, which is about to disappear. A thread
+    /// that does not leave stays where it is after a while. The code is restored nevertheless, because patches that
+    /// stay behind would end the program at its next breakpoint.
     pub(super) fn all_come_off(&mut self, halted: &mut Halted, space: &SharedSpace) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -192,7 +192,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Why hooks cannot go away, if a thread is between two instructions that lead to one.
+    /// Why hooks cannot be removed, if a thread is between two instructions that lead to one.
     pub(super) fn coming(
         &self,
         own: &BTreeSet<Stopped>,
@@ -208,7 +208,7 @@ impl Tracer<'_> {
             .then_some("a thread is about to enter hodo's code")
     }
 
-    /// Gives an address space back what it had. Its threads stay stopped.
+    /// Restores an address space. Its threads stay stopped.
     fn leave(&mut self, space: &SharedSpace, halted: &mut Halted) -> Result<()> {
         self.wait_for_keys(space, halted)?;
         self.all_come_off(halted, space)?;
@@ -218,25 +218,25 @@ impl Tracer<'_> {
         let tid = stopped.tid();
         let pid = self.threads[&tid].pid;
         let memory = stopped.memory()?;
-        // The hooks stay until nobody needs them: unwinders on their way through frames with stubs.
+        // The hooks stay as long as they are needed by unwinders on their way through frames with stubs.
         site_writer::revert(tid, &space.borrow())?;
-        // They are lowered once, and keys are held by nobody then.
+        // The limits are lowered only once, and hodo no longer holds any static keys.
         space.borrow_mut().is_reverted();
         let begun = Instant::now();
-        // Who only does this has time.
+        // A hodo that only clears is in no hurry.
         let leaving = LEAVING * if self.clearing { 5 } else { 1 };
         let mut pause = Duration::from_micros(100);
         let mut tries = 0u32;
         let own = loop {
-            // Others than before: threads are made, and end, while they run.
+            // The set changes, since threads are made and end while others run.
             let own = self.stopped_in(space, halted);
             let Some(first) = own.first() else {
                 return Ok(());
             };
             for &stopped in &own {
                 if let Some(thread) = self.threads.get_mut(&stopped.tid()) {
-                    // Before anybody runs, for the code is the original one already; and again, for signals may have
-                    // come meanwhile.
+                    // Before any thread runs, because the code is already restored; and in each round, because signals
+                    // may have come in the meantime.
                     match thread.contexts.leave(stopped) {
                         Err(error) if !ptrace::is_gone(&error) => return Err(error),
                         _ => {}
@@ -254,7 +254,7 @@ impl Tracer<'_> {
                     "{reason}: the memory of hodo stays mapped in process {pid}; its code is restored, and it runs on"
                 );
             }
-            // Now and then nobody is held: others may wait for them.
+            // Now and then all threads may run, since others may wait for them.
             tries += 1;
             match tries % 4 {
                 0 => self.run_on(&own, halted, after(pause))?,
@@ -265,7 +265,7 @@ impl Tracer<'_> {
         let Some(&worker) = own.first() else {
             return Ok(());
         };
-        // The rest is done, and other code may be there now.
+        // The rest is done, and there may be other code by now.
         site_writer::remove_hooks(&memory, &space.borrow())?;
         leave::restored(worker.tid(), &memory, &space.borrow())?;
         for stopped in &own {
@@ -282,7 +282,7 @@ impl Tracer<'_> {
     }
 }
 
-/// Has a thread that has stopped do what it was about to do, and stop before that.
+/// Makes a stopped thread do what it was about to do, and stop first.
 fn release(report: Report) -> Result<()> {
     let Some(stopped) = report.stopped() else {
         return Ok(());
@@ -290,10 +290,10 @@ fn release(report: Report) -> Result<()> {
     let mut signal = 0;
     if report.event() == 0 {
         let info = stopped.siginfo()?;
-        // What it stands for may be another than that of the stop: one that has waited.
+        // The report may stand for another signal than that of the stop: one that was waiting.
         signal = info.si_signo;
         if CAUSED.contains(&signal) && signal != libc::SIGSYS && info.si_code > 0 {
-            // The instruction is executed again, and our breakpoint is not there then.
+            // The instruction is executed again, when our breakpoint is gone.
             let mut regs = stopped.regs()?;
             let mut code = arch::BREAKPOINT.map(|_| 0);
             if signal == libc::SIGTRAP

@@ -1,9 +1,8 @@
 //! Threads that share a thread pointer which leads to control blocks: a child made with `vfork`, for which its parent
-//! waits, and a child made by `clone` with shared memory but no thread pointer of its own, beside which its parent runs
-//! on.
+//! waits, and a child made by `clone` with shared memory but no thread pointer of its own, while its parent runs on.
 //!
-//! The word there has the control block of the one that runs. If several do, nothing tells one from the other: they
-//! find a block by which nothing is recorded, until only one is left.
+//! The word there holds the control block of the thread that runs. If several run, they cannot be told apart: the word
+//! then holds a block through which nothing is recorded, until only one is left.
 
 use hodo_ptrace::TargetAddr;
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use hodo_trace::format::tcb;
 use super::{SharedSpace, Thread, Tracer};
 use hodo_ptrace::{Memory, Stopped};
 
-/// Which thread has made another, and whether it waits until that one has another memory or has ended.
+/// The thread that has made another, and whether it waits until that one has other memory or has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Maker {
     pub thread: Stopped,
@@ -29,10 +28,10 @@ struct Making {
     waits: bool,
 }
 
-/// What a new thread has from the one that has made it.
+/// What a new thread inherits from its maker.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Origin {
-    /// Which, if the two have one memory.
+    /// The maker, if the two share their memory.
     pub maker: Option<Maker>,
     /// Its control block.
     pub tcb: Option<u64>,
@@ -40,19 +39,19 @@ pub(super) struct Origin {
     pub begins: bool,
 }
 
-/// Who uses which word, as far as several threads use the same one.
+/// The users of each word that several threads share.
 #[derive(Debug, Default)]
 pub(super) struct Words(Vec<Word>);
 
 #[derive(Debug)]
 struct Word {
-    /// In which address space, by whatever tells these apart.
+    /// The address space, by any number that tells them apart.
     space: usize,
-    /// Where.
+    /// The word's address.
     at: u64,
-    /// Who has it, the latest last.
+    /// The threads that use it, the latest last.
     users: Vec<User>,
-    /// The block for several that run, once that was needed.
+    /// The block for several running threads, once it was needed.
     mute: Option<u64>,
 }
 
@@ -65,25 +64,25 @@ struct User {
     awaits: Option<i32>,
 }
 
-/// What a word is to have now.
+/// What a word has to hold now.
 #[derive(Debug, PartialEq, Eq)]
 struct Written {
-    /// Where.
+    /// The word's address.
     at: u64,
-    /// None: a block by which nothing is recorded, which is to be made.
+    /// The block; `None`: one through which nothing is recorded, which has yet to be made.
     block: Option<u64>,
     /// Threads that have its memory.
     users: Vec<i32>,
 }
 
 impl Word {
-    /// The control block that is to be found here. None: one by which nothing is recorded, and none is known.
+    /// The control block that belongs here. `None`: one through which nothing is recorded, which has yet to be made.
     fn block(&self) -> Option<u64> {
         let mut running = self.users.iter().filter(|user| user.awaits.is_none());
         match (running.next(), running.next()) {
             (Some(user), None) => Some(user.block),
             (Some(_), Some(_)) => self.mute,
-            // The latest is the first to go on: the others wait for children that are still there.
+            // The latest runs first: the others wait for children that still exist.
             (None, _) => self.users.last().map(|user| user.block),
         }
     }
@@ -94,8 +93,8 @@ impl Word {
 }
 
 impl Words {
-    /// A new thread, which has not run yet, has the word of its maker. Both are given with their own control blocks.
-    /// Returns what the word is to have.
+    /// A new thread, which has not run yet, shares the word of its maker. Both are given with their own control blocks.
+    /// Returns what the word has to hold.
     fn join(&mut self, (space, at): (usize, u64), maker: Making, child: (i32, u64)) -> Option<u64> {
         let here = |word: &Word| word.space == space && word.at == at;
         let index = self.0.iter().position(here).unwrap_or_else(|| {
@@ -126,7 +125,7 @@ impl Words {
         word.block()
     }
 
-    /// The block for several threads that run with this word.
+    /// Sets the block for several threads that run with this word.
     fn set_mute(&mut self, (space, at): (usize, u64), mute: u64) {
         let here = |word: &&mut Word| word.space == space && word.at == at;
         if let Some(word) = self.0.iter_mut().find(here) {
@@ -134,7 +133,7 @@ impl Words {
         }
     }
 
-    /// A thread goes on that has waited for a child: this has another memory, or has ended.
+    /// A thread that has waited for a child runs on: the child has other memory, or has ended.
     fn resume(&mut self, tid: i32) -> Option<Written> {
         let awaits = |word: &Word| word.position(tid).and_then(|at| word.users[at].awaits);
         let index = self.0.iter().position(|word| awaits(word).is_some())?;
@@ -147,7 +146,7 @@ impl Words {
         self.without(index, |user| Some(user.tid) == child)
     }
 
-    /// A thread has ended, or has another memory.
+    /// A thread has ended, or has other memory.
     fn part(&mut self, tid: i32) -> Option<Written> {
         let index = self
             .0
@@ -156,7 +155,7 @@ impl Words {
         self.without(index, |user| user.tid == tid)
     }
 
-    /// Some do not use a word any more.
+    /// Removes users from a word.
     fn without(&mut self, index: usize, gone: impl Fn(&User) -> bool) -> Option<Written> {
         let word = &mut self.0[index];
         word.users.retain(|user| !gone(user));
@@ -171,15 +170,15 @@ impl Words {
         Some(written).filter(|written| !written.users.is_empty())
     }
 
-    /// An address space has lost all that was ours.
+    /// An address space no longer contains anything of ours.
     fn forget(&mut self, space: usize) {
         self.0.retain(|word| word.space != space);
     }
 }
 
 impl Tracer<'_> {
-    /// Has the stubs of a stopped thread, which has not run since it was made, find its control block: control block
-    /// `number`, at `block` in its memory. `maker`: who has made it, if the two have one memory.
+    /// Makes the stubs of a stopped thread, which has not run since it was made, find its control block: control block
+    /// `number`, at `block` in its memory. `maker`: its maker, if the two share their memory.
     pub(super) fn lead(
         &mut self,
         child: Stopped,
@@ -225,7 +224,7 @@ impl Tracer<'_> {
         if found == block {
             return Ok(());
         }
-        // Nobody tells when what a debugger starts ends.
+        // Nobody reports the end of a process that a debugger starts.
         let long = match space.borrow().is_debugger() {
             true => "any more",
             false => "while it runs",
@@ -241,8 +240,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Where a control block is in the address space of a stopped thread by which nothing is recorded, for several
-    /// threads at once.
+    /// The address, in a stopped thread's address space, of a control block for several threads at once, through which
+    /// nothing is recorded.
     fn mute(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<u64> {
         if let Some(mute) = space.borrow().mute_block() {
             return Ok(mute);
@@ -257,12 +256,12 @@ impl Tracer<'_> {
             }
             None => self.private_block(stopped, space, &init)?,
         };
-        // It is never another's: a thread may be about to use it when it is the only one again.
+        // It never gets another use: a thread may be about to use it when it is the only one again.
         space.borrow_mut().set_mute_block(mute);
         Ok(mute)
     }
 
-    /// The child that a stopped thread was waiting for has another memory, or has ended: the thread gets its control
+    /// The child for which a stopped thread was waiting has other memory, or has ended: the thread gets its control
     /// block back.
     pub(super) fn take_back(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
@@ -279,15 +278,15 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// A thread has ended, or has another memory: those it has shared its thread pointer with get their control blocks
-    /// back.
+    /// A thread has ended, or has other memory: the threads with which it shared its thread pointer get their control
+    /// blocks back.
     pub(super) fn part(&mut self, tid: i32) {
         while let Some(written) = self.words.part(tid) {
             written.write();
         }
     }
 
-    /// An address space has lost all that was ours.
+    /// An address space no longer contains anything of ours.
     pub(super) fn forget_words(&mut self, space: &SharedSpace) {
         self.words.forget(Rc::as_ptr(space) as usize);
     }
@@ -296,7 +295,7 @@ impl Tracer<'_> {
 impl Written {
     fn write(self) {
         let bytes = self.block.unwrap_or(0).to_le_bytes();
-        // Who is gone, too, needs it no more.
+        // A thread that is gone, too, no longer needs it.
         let _ = self.users.iter().any(|&user| {
             let memory = Memory::open(user);
             memory.is_ok_and(|memory| memory.write(TargetAddr(self.at), &bytes).is_ok())
@@ -372,7 +371,7 @@ mod tests {
     fn who_waits_leaves_the_word_to_its_child() {
         let mut memory = Memory::new();
         assert_eq!(memory.vforks(1, 2), 20);
-        // The child has executed: its maker reports that once, and so does it.
+        // The child has executed a program: its maker reports that once, and so does the child.
         assert_eq!(memory.resumes(1), Some(10));
         assert_eq!(memory.parts(2), None);
         assert_eq!(memory.vforks(1, 3), 30);
@@ -399,7 +398,7 @@ mod tests {
         let mut memory = Memory::new();
         assert_eq!(memory.shares(1, 2), MUTE);
         assert_eq!(memory.vforks(1, 3), MUTE);
-        // Only the child of vfork runs now.
+        // Only vfork's child runs now.
         assert_eq!(memory.parts(2), Some(30));
         assert_eq!(memory.resumes(1), Some(10));
         assert_eq!(memory.shares(1, 4), MUTE);
@@ -418,7 +417,7 @@ mod tests {
         assert_eq!(memory.parts(3), Some(20));
         assert_eq!(memory.resumes(2), Some(20));
         assert_eq!(memory.resumes(1), Some(10));
-        // A child that was killed while it waited for its own.
+        // A child that was killed while it waited for its own child.
         assert_eq!(memory.vforks(1, 4), 40);
         assert_eq!(memory.vforks(4, 5), 50);
         assert_eq!(memory.parts(4), Some(50));

@@ -12,38 +12,38 @@ use hodo_ptrace::stops;
 use hodo_ptrace::stops::{OWN, PATIENCE, bit};
 use hodo_ptrace::{Report, Stopped};
 
-/// Threads that are stopped together, and whether their process is stopped as a whole.
+/// Threads that were stopped together, and whether their process is stopped as a whole.
 pub(super) type Halted = BTreeMap<Stopped, bool>;
 
-/// Has a thread not ended?
+/// Whether a thread has not ended.
 pub(super) fn exists(tid: i32) -> bool {
     ptrace::status(tid, "State:").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
-/// Has so much time gone by since now?
+/// Returns whether this much time has passed since now.
 pub(super) fn after(time: Duration) -> impl FnMut() -> bool {
     let begun = Instant::now();
     move || begun.elapsed() >= time
 }
 
-/// For so long all others are stopped while no other stops,
+/// If no further thread stops, the others stay stopped for this long,
 const ALONE: Duration = Duration::from_secs(1);
-/// and for so long they run then at first, until they are stopped again.
+/// and then run for this long at first, until they are stopped again.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Says who is waited for.
+/// Reports which threads are waited for.
 pub(super) fn tell_late<'a>(tids: impl Iterator<Item = &'a i32>) {
     let late: Vec<i32> = tids.copied().collect();
     warn_user!("hodo: waiting for threads that do not stop: {late:?}");
 }
 
 impl Tracer<'_> {
-    /// Stops these threads, and those that they make meanwhile.
+    /// Stops these threads, and those that they make in the meantime.
     pub(super) fn stop(&mut self, wanted: &BTreeSet<i32>) -> Result<Halted> {
         self.stop_within(wanted, None).map(|(halted, _)| halted)
     }
 
-    /// Asks threads to stop. What keeps its maker from stopping goes on until it executes a program or ends.
+    /// Asks threads to stop. A thread that keeps its maker from stopping runs on until it executes a program or ends.
     fn interrupt_all(&self, wanted: &BTreeSet<i32>, asked: &mut BTreeSet<i32>) {
         for &tid in wanted {
             if !self.is_awaited(tid) && asked.insert(tid) {
@@ -52,8 +52,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// If a thread's own signal has to be dealt with first (one of our breakpoints), lets it go on. Returns whether
-    /// there is one.
+    /// If a thread's own signal must be handled first (one of our breakpoints), lets that thread run on. Returns
+    /// whether there is one.
     fn let_due_on(&self, wanted: &BTreeSet<i32>, halted: &mut Halted) -> bool {
         let Some(&due) =
             (halted.keys()).find(|due| wanted.contains(&due.tid()) && self.is_due(**due))
@@ -65,7 +65,7 @@ impl Tracer<'_> {
         true
     }
 
-    /// The same, for some time at most. Returns whether all have stopped; the others may yet.
+    /// The same with a time limit. Returns whether all have stopped; the others may still do so.
     pub(super) fn stop_within(
         &mut self,
         wanted: &BTreeSet<i32>,
@@ -82,7 +82,7 @@ impl Tracer<'_> {
         let mut alone = after(ALONE);
         let mut together = TOGETHER;
         loop {
-            // What comes of these while they are being stopped belongs to them.
+            // Threads that these make while they are being stopped belong to them.
             let now: BTreeSet<i32> = self.threads.keys().copied().collect();
             wanted.extend(now.difference(&known));
             wanted.retain(|tid| now.contains(tid) && !ended.contains(tid));
@@ -99,8 +99,8 @@ impl Tracer<'_> {
                 break;
             }
             if alone() {
-                // It waits for others that are stopped, perhaps: what a child of vfork does before it executes a
-                // program may.
+                // The thread may be waiting for others that are stopped: vfork's child may do so before it executes a
+                // program.
                 self.let_on(&mut halted);
                 asked.clear();
                 self.serve(after(together))?;
@@ -122,14 +122,15 @@ impl Tracer<'_> {
                 Ok(Some(report)) => {
                     let tid = report.tid();
                     if ended.remove(&tid) {
-                        // Another thread has executed a program, and has this one's number now.
+                        // Another thread has executed a program, and now has this thread's number.
                         wanted.insert(tid);
                     }
                     let asked_for = report.stopped().filter(|_| report.is_asked_for());
                     let is_wanted = wanted.contains(&tid) && !self.is_awaited(tid);
                     if let Some(stopped) = asked_for.filter(|_| is_wanted) {
                         if self.has_waiting(tid) {
-                            // Nobody else can say later where the signal came from. Its step is stopped, too.
+                            // Later, nobody else can tell where the signal came from. The thread's step was stopped,
+                            // too.
                             let _ = self.go(stopped, 0);
                             continue;
                         }
@@ -140,7 +141,7 @@ impl Tracer<'_> {
                         }
                     } else {
                         self.deal(report)?;
-                        // What a child executes is planned here, which takes its time.
+                        // If a child has executed a program, that was planned here, which takes time.
                         alone = after(ALONE);
                         begun = Instant::now();
                     }
@@ -154,7 +155,8 @@ impl Tracer<'_> {
         Ok((halted, !late))
     }
 
-    /// Puts stopped threads in order: no single step is under way, and calls that were broken off will be made again.
+    /// Brings stopped threads into a clean state: no single step is under way, and calls that were broken off will be
+    /// restarted.
     fn rest(&mut self, halted: &mut Halted) {
         halted.retain(|stopped, _| self.threads.contains_key(&stopped.tid()));
         for &stopped in halted.keys() {
@@ -167,7 +169,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Lets stopped threads run, and deals with what comes of them, until they are to stop again.
+    /// Lets stopped threads run, and handles their reports, until they have to stop again.
     pub(super) fn run_on(
         &mut self,
         tids: &BTreeSet<impl Copy + Into<i32>>,
@@ -177,7 +179,7 @@ impl Tracer<'_> {
         self.run_within(tids, halted, until, None).map(drop)
     }
 
-    /// The same; they have some time to stop. Returns whether all have.
+    /// The same, with a time limit for stopping. Returns whether all have stopped.
     pub(super) fn run_within(
         &mut self,
         tids: &BTreeSet<impl Copy + Into<i32>>,
@@ -202,7 +204,7 @@ impl Tracer<'_> {
         Ok(all)
     }
 
-    /// Deals with what comes of threads that run. One with a signal on its way does not get any further before that is
+    /// Handles the reports of running threads. A thread with a pending signal does not get any further before that is
     /// delivered.
     fn serve(&mut self, mut until: impl FnMut() -> bool) -> Result<()> {
         while !until() {
@@ -215,10 +217,10 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Lets threads go on that have been stopped for another one in vain.
+    /// Lets threads run on that were stopped in vain because of another one.
     pub(super) fn let_on(&mut self, halted: &mut Halted) {
         for (stopped, group) in std::mem::take(halted) {
-            // A thread may be killed at any time; its end is reported by itself.
+            // A thread may be killed at any time; its end is reported separately.
             let _ = match group {
                 true => stopped.listen(),
                 false => (self.end_step(stopped))
@@ -228,7 +230,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has one of our instructions raised a signal in a stopped thread that was not delivered yet?
+    /// Whether one of our instructions has raised a signal in a stopped thread that is not delivered yet.
     fn is_due(&self, stopped: Stopped) -> bool {
         let signals = OWN.iter().fold(0, |set, &signal| set | bit(signal));
         let thread = self.threads.get(&stopped.tid());
@@ -244,19 +246,20 @@ impl Tracer<'_> {
         ours && hodo_ptrace::pending(stopped.tid()) & signals != 0
     }
 
-    /// Does another thread wait until this one executes a program or ends (vfork)? It cannot be stopped before that.
+    /// Whether another thread waits until this one executes a program or ends (vfork). The other one cannot be stopped
+    /// before that.
     pub(super) fn is_awaited(&self, tid: i32) -> bool {
         let maker = self.threads.get(&tid).and_then(|thread| thread.awaited);
         maker.is_some_and(|maker| self.threads.contains_key(&maker))
     }
 
-    /// Is a signal on its way to this thread that waits until our code is done?
+    /// Whether a signal for this thread waits until our code is done.
     fn has_waiting(&self, tid: i32) -> bool {
         let thread = self.threads.get(&tid);
         thread.is_some_and(|thread| thread.contexts.waiting.is_some())
     }
 
-    /// Has this thread ended, the first of its process? It is seen until all others have.
+    /// Whether this thread is the first of its process and has ended. It exists until all others have ended.
     pub(super) fn is_first_and_ended(&self, tid: i32) -> bool {
         let is_first = self.threads.get(&tid).is_some_and(|t| t.pid == tid);
         is_first && ptrace::status(tid, "State:").is_none_or(|state| state.starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! The tracer's threads as tasks of the trace: their control blocks, how they begin and end.
+//! The tracer's threads as tasks of the trace: their control blocks, and how they begin and end.
 
 use hodo_inject::install;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use hodo_ptrace::Stopped;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::counter;
 
-/// Where the control block has its list for return probes.
+/// The control block's fields for its list of return probes.
 const CHAIN: std::ops::Range<u64> = tcb::CHAIN_TOP..tcb::CHAIN_LO + 8;
 
 impl Tracer<'_> {
@@ -56,13 +56,13 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Logs a signal that is about to come to a thread.
+    /// Logs a signal that is about to be delivered to a thread.
     pub(super) fn tell_signal(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         if self.threads.get(&tid).is_none_or(|thread| thread.task == 0) {
             return Ok(());
         }
-        // What has no information is no signal, but a stop of the process.
+        // A stop without information is not a signal, but a stop of the whole process.
         let Ok(info) = stopped.siginfo() else {
             return Ok(());
         };
@@ -70,7 +70,7 @@ impl Tracer<'_> {
         let Some(thread) = self.threads.get(&tid) else {
             return Ok(());
         };
-        // SAFETY: the kernel has filled all of the structure, and numbers have no invalid values.
+        // SAFETY: the kernel has filled the whole structure, and all bit patterns of numbers are valid.
         let (sender, addr) = unsafe {
             let sender = [
                 i64::from(info.si_pid()),
@@ -118,7 +118,7 @@ impl Tracer<'_> {
     /// TCB numbers below this one can be used.
     pub(super) fn most_tcbs(&self) -> u64 {
         match self.session.counters {
-            // A thread after them would count for another probe.
+            // A thread with a higher number would count for another probe.
             Some(_) => counters::THREADS,
             None => TCBS,
         }
@@ -167,7 +167,7 @@ impl Tracer<'_> {
         self.next_task += 1;
         self.session.events.init_tcb(number, &init);
         if let Some(from) = inherited.filter(|_| kind == "fork") {
-            // The frames that are open in the parent are open in the child.
+            // The frames that are open in the parent are also open in the child.
             let events = &self.session.events;
             for words in [tcb::INSIDE..tcb::BAD_ID, tcb::SYSCALLS..tcb::SIZE] {
                 let inside = events.tcb_words(from, words.clone());
@@ -217,7 +217,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// What the control block of a thread begins with.
+    /// The initial contents of a thread's control block.
     pub(super) fn tcb_init(
         &self,
         tid: i32,
@@ -256,7 +256,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// There are more threads than control blocks: this one gets one in its own memory, and its calls go unrecorded.
+    /// There are more threads than control blocks: this one gets one in its own memory, and its calls are not recorded.
     pub(super) fn crowded(
         &mut self,
         stopped: Stopped,
@@ -279,7 +279,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Makes a control block in the memory of a stopped thread. Returns where it is.
+    /// Makes a control block in the memory of a stopped thread. Returns its address.
     pub(super) fn private_block(
         &self,
         stopped: Stopped,

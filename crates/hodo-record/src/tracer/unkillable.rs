@@ -9,9 +9,9 @@ use crate::options::Exit;
 use hodo_ptrace::Stopped;
 
 impl Tracer<'_> {
-    /// A signal that an instruction has caused ends the first process of a PID namespace, unless it has a handler. The
-    /// kernel does not end it so while it is traced: the instruction would be executed again and again. So it gets to
-    /// execute it untraced. Returns whether it was that.
+    /// A signal that an instruction has caused ends the first process of a PID namespace, unless it has a handler. But
+    /// the kernel does not end it while it is traced: the instruction would be executed again and again. So it is
+    /// released to execute it untraced. Returns whether that was the case.
     pub(super) fn ends_first_process(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
         let tid = stopped.tid();
         if !CAUSED.contains(&signal)
@@ -20,7 +20,7 @@ impl Tracer<'_> {
         {
             return Ok(false);
         }
-        // Where there is no information, the whole process stops.
+        // If there is no information, the whole process is stopping.
         let Ok(info) = stopped.siginfo() else {
             return Ok(false);
         };
@@ -42,7 +42,7 @@ impl Tracer<'_> {
             "the first process of a PID namespace gets a signal that ends it only while it is not traced: it is released",
         )?;
         stopped.detach()?;
-        // The end of a child of hodo is reported to hodo in any case.
+        // The end of hodo's own child is reported to hodo in any case.
         if tid != self.first {
             self.part(tid);
             if let Some(thread) = self.threads.remove(&tid) {

@@ -1,8 +1,8 @@
 //! Threads that may no longer read the time counter (`PR_SET_TSC`, seccomp's strict mode).
 //!
-//! One of our instructions that reads it faults then. The first fault has our code changed: it takes the time from the
-//! control block, where hodo writes it. To do what each fault was for would not be enough: while a program blocks or
-//! ignores the signal, the kernel takes its handler away before hodo hears of it.
+//! If one of our instructions reads it, it faults. At the first fault, our code is changed: it takes the time from the
+//! control block, where hodo writes it. Emulating each faulting instruction would not be enough: if a program blocks or
+//! ignores the signal, the kernel removes its handler before hodo learns of it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -19,7 +19,8 @@ use hodo_ptrace::Stopped;
 const STOPPING: Duration = Duration::from_secs(1);
 
 impl Tracer<'_> {
-    /// If our code has faulted for want of the time counter, has it go on without. Returns whether it was that.
+    /// If our code has faulted because it may not read the time counter, makes it continue without. Returns whether
+    /// that was the case.
     pub(super) fn without_counter(
         &mut self,
         stopped: Stopped,
@@ -34,7 +35,7 @@ impl Tracer<'_> {
             return Ok(false);
         }
         let memory = stopped.memory()?;
-        // Another thread was faster.
+        // Another thread was first.
         if takes_time(&regs, &memory)? {
             return Ok(true);
         }
@@ -43,8 +44,8 @@ impl Tracer<'_> {
         }
         let known = space.borrow_mut().set_untimed();
         if !known && self.take_time(stopped, &memory, space)? {
-            let text = "this process has forbidden itself the time counter: hodo keeps the time for it from here on, to the \
-                        millisecond, and no longer than some seconds";
+            let text = "this process has forbidden itself the time counter: from here on, hodo keeps the time for it, to the \
+                        millisecond, and for a few seconds at most";
             self.remark(tid, text)?;
             return Ok(true);
         }
@@ -52,7 +53,7 @@ impl Tracer<'_> {
         Ok(true)
     }
 
-    /// Changes our code in an address space, while no other thread is in it. Returns whether that could be.
+    /// Changes our code in an address space while no other thread runs it. Returns whether that was possible.
     fn take_time(
         &mut self,
         stopped: Stopped,
@@ -93,7 +94,7 @@ impl Tracer<'_> {
                 }
                 Ok(())
             };
-            // A thread may be killed at any time; its end is reported by itself.
+            // A thread may be killed at any time; its end is reported separately.
             let _ = back();
             let _ = match group {
                 true => other.listen(),

@@ -1,9 +1,9 @@
-//! System calls that no probe sees. The thread is stopped at each, as by a debugger, and its records get what the code
-//! around instructions that call the kernel would write.
+//! System calls without probes. The thread is stopped at each one, as by a debugger, and its records get what the code
+//! around probed system call instructions would write.
 //!
-//! These are the returns of signal handlers (unwinders know their code by its bytes, so it stays as it is), those by
-//! code of libraries of which the dynamic linker has not told yet, and all those of an address space that has
-//! instructions that call the kernel and could get no probe, as Go's have.
+//! These are the returns of signal handlers (unwinders recognize their code by its bytes, so it must not change),
+//! system calls of libraries that the dynamic linker has not announced yet, and all calls of an address space that
+//! contains system call instructions for which there can be no probe, such as Go's.
 
 use anyhow::Result;
 use hodo_trace::format::tcb;
@@ -19,27 +19,27 @@ use hodo_ptrace::arch::counter;
 use hodo_ptrace::arch::frame;
 use hodo_ptrace::stops;
 
-/// System calls above the frame of a handler after which it is not waited for any more: it has left by `longjmp`.
+/// After this many system calls above a handler's frame, we assume that the handler was left by `longjmp`.
 const PATIENCE: u32 = 64;
 
-/// The end of a signal handler: what it returns is the result of the call that the signal has interrupted.
+/// The end of a signal handler: its result is that of the call that the signal has interrupted.
 const RETURN: u64 = libc::SYS_rt_sigreturn.cast_unsigned();
 
-/// What is recorded of a thread's system calls by looking at them.
+/// The state of a thread's system calls that are recorded by stopping at them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Calls {
-    /// The one that it is in, if that is recorded: number and arguments.
+    /// The recorded call that it is in: number and arguments.
     inside: Option<(u64, [u64; 6])>,
-    /// That one was broken off by a stop, and is made again: what it has returned to the kernel, and when.
+    /// If that call was broken off by a stop and is restarted: what it has returned, and when.
     broken: Option<(u64, u64)>,
-    /// The stack pointers at which signals came whose handlers have not returned.
+    /// The stack pointers at which signals were delivered whose handlers have not returned.
     handlers: Vec<u64>,
-    /// System calls made above the last of these.
+    /// The number of system calls that were made above the last of these.
     above: u32,
 }
 
 impl Calls {
-    /// Those of the child of a thread: it is in the same handlers.
+    /// The state of a thread's child: it runs in the same handlers.
     pub(super) fn inherited(&self) -> Self {
         Self {
             inside: None,
@@ -48,8 +48,8 @@ impl Calls {
         }
     }
 
-    /// A call is made where the stack pointer is this: above the last handler's frame, it has been left by a jump,
-    /// perhaps.
+    /// A call is made with this stack pointer. If that is above the last handler's frame, the handler may have been
+    /// left by a jump.
     fn leave_handlers(&mut self, sp: u64) {
         if self.handlers.last().is_some_and(|&frame| frame < sp) {
             self.above += 1;
@@ -62,7 +62,7 @@ impl Calls {
 }
 
 impl Thread {
-    /// Does it stop at each of its system calls, so that these are seen?
+    /// Whether the thread stops at each of its system calls, so that they are seen.
     pub(super) fn is_seen(&self) -> bool {
         let watches = || {
             let space = self.space.as_ref()?.borrow();
@@ -75,7 +75,7 @@ impl Thread {
     }
 }
 
-/// Does a signal without a handler end the process?
+/// Whether a signal without a handler ends the process.
 fn ends_process(signal: i32) -> bool {
     ![
         libc::SIGCHLD,
@@ -90,7 +90,7 @@ fn ends_process(signal: i32) -> bool {
     .contains(&signal)
 }
 
-/// Has a call ended with this result for nothing but a stop? It is made again then.
+/// Whether this result means that only a stop has ended a call. The call is then restarted.
 fn is_broken_off(tid: i32, result: u64) -> bool {
     let again = matches!(result.cast_signed(), -514..=-512 | -516);
     let again = again || result.cast_signed() == -i64::from(libc::EINTR);
@@ -98,8 +98,8 @@ fn is_broken_off(tid: i32, result: u64) -> bool {
 }
 
 impl Tracer<'_> {
-    /// A stopped thread was in a system call when hodo came: the call begins now, as far as is known. `probed`: a probe
-    /// sees its end.
+    /// A stopped thread was in a system call when hodo attached: as far as we know, the call begins now. `probed`: a
+    /// probe sees its end.
     pub(super) fn was_in_call(&mut self, stopped: Stopped, probed: bool) -> Result<()> {
         let tid = stopped.tid();
         let (Some(events), Some(thread)) = (
@@ -137,9 +137,9 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// The dynamic linker has told of libraries.
+    /// The dynamic linker has announced libraries.
     pub(super) fn watch_start(&self, stopped: Stopped, space: &SharedSpace) {
-        /// Of `r_state`: the linker is about to add to its list.
+        /// A value of `r_state`: the linker is about to add to its list.
         const ADDING: u64 = 1;
         let mut space = space.borrow_mut();
         let Some(at) = space
@@ -154,18 +154,18 @@ impl Tracer<'_> {
         space.linker_is_adding(state.is_ok_and(|state| state & 0xFFFF_FFFF == ADDING));
     }
 
-    /// Has the threads stop that have to be seen from now on and run already.
+    /// Makes running threads stop that must be watched from now on.
     pub(super) fn begin_watching(&self) {
         for (&tid, thread) in &self.threads {
             if thread.is_seen() {
-                // One that is gone tells so by itself.
+                // A thread that is gone is reported separately.
                 let _ = stops::interrupt(tid);
             }
         }
     }
 
-    /// A signal is about to come to a thread: if it has a handler, its return is seen. If it ends the thread, so does
-    /// the call that it is in, whose result is there already.
+    /// A signal is about to be delivered to a thread. If it has a handler, the return from that will be seen. If the
+    /// signal ends the thread, it also ends the current call, whose result is known already.
     pub(super) fn await_return(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
         let is_caught = is_in(tid, "SigCgt:", signal);
@@ -191,7 +191,7 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// A thread has stopped at a system call: records it, if no probe does.
+    /// A thread has stopped at a system call: records it, unless a probe does.
     pub(super) fn see_call(
         &mut self,
         stopped: Stopped,
@@ -240,7 +240,7 @@ impl Tracer<'_> {
                     let again = libc::SYS_restart_syscall.cast_unsigned();
                     let inside = thread.calls.inside;
                     if inside.is_some_and(|(inside, _)| [inside, again].contains(&which)) {
-                        // Only now it goes on.
+                        // It continues only now.
                         return Ok(());
                     }
                     let ended = inside.and_then(|call| stopped(call).exit(result));

@@ -2,8 +2,8 @@
 
 use crate::costs::Costs;
 
-/// What a recorded call costs is not measured: the counter has 10 to 30 million ticks in a second in most machines, and
-/// one tick is longer than that.
+/// The cost of a recorded call is not measured: on most machines the counter has 10 to 30 million ticks per second, so
+/// one tick is longer than a call.
 pub fn measure(_recording: hodo_patch::Recording) -> Option<Costs> {
     None
 }

@@ -1,10 +1,10 @@
-//! How the agent's system calls leave a thread's vector registers alone.
+//! How the agent's system calls preserve a thread's vector registers.
 //!
-//! Linux forgets them at each system call, if it knows of vector registers at all; then `prctl` tells whether a thread
-//! may use them. What a program is allowed is decided when it is executed, and among the features of the processor that
-//! it is told of (AT_HWCAP) they are only if it may use them. That cannot be taken back before it executes another
-//! program, so an instruction that saves them never faults. A thread that is not allowed to use them can allow itself
-//! to, which nobody hears of.
+//! Linux discards vector registers at each system call, if it supports them at all; if so, `prctl` says whether a
+//! thread may use them. What a program may use is decided when it is executed: vectors are among the processor features
+//! that it is told of (AT_HWCAP) only if it may use them. This cannot be revoked before it executes another program, so
+//! an instruction that saves them never faults. A thread that may not use them can permit them to itself, which hodo
+//! does not notice.
 
 use std::fs;
 
@@ -13,18 +13,18 @@ use hodo_trace::format::tcb;
 /// `prctl`: may the thread use vector registers?
 const PR_RISCV_V_GET_CONTROL: libc::c_int = 70;
 
-/// What the control block of a thread has in [`tcb::FLAGS`], if it is not under a filter of system calls.
+/// The value of [`tcb::FLAGS`] for a thread that is not under a seccomp filter.
 pub fn calls(tid: i32) -> u64 {
-    // SAFETY: a plain question.
+    // SAFETY: this only queries a state.
     let known = unsafe { libc::prctl(PR_RISCV_V_GET_CONTROL) } >= 0;
     if !known {
         return 0;
     }
-    // What cannot be read is not told of them.
+    // If the vector cannot be read, the program counts as not told.
     let auxiliary = fs::read(format!("/proc/{tid}/auxv")).unwrap_or_default();
     match told(&auxiliary) {
         true => tcb::VECTORS,
-        // They would be lost where the thread has allowed itself to use them; and what is no standard extension cannot
+        // They would be lost if the thread has permitted them to itself; and only those of the standard extension can
         // be saved.
         false => tcb::NO_CALLS,
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn what_this_process_may_do_is_known() {
-        // SAFETY: plain questions.
+        // SAFETY: these only query a state.
         let (control, features) = unsafe {
             let control = libc::prctl(PR_RISCV_V_GET_CONTROL);
             (control, libc::getauxval(libc::AT_HWCAP))
@@ -72,7 +72,7 @@ mod tests {
             (false, false) => tcb::NO_CALLS,
         };
         assert_eq!(calls(std::process::id().cast_signed()), expected);
-        // Linux agrees with what it has told of the processor.
+        // Linux agrees with what it has reported about the processor.
         assert!(
             control < 0 || (control & 3 == 2) == on,
             "{control} {features:#x}"

@@ -1,4 +1,4 @@
-//! Measures what recording a call costs: see [`crate::costs`].
+//! Measures the cost of recording a call: see [`crate::costs`].
 
 use std::arch::asm;
 use std::ffi::c_void;
@@ -9,18 +9,18 @@ use hodo_trace::format::{RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, record, tcb}
 use crate::costs::Costs;
 use hodo_ptrace::arch::counter;
 
-/// Calls that are measured at once: few enough that most groups have no interrupt in them.
+/// Calls that are measured together: few enough that most groups are not interrupted.
 const CALLS: u64 = 256;
 /// How often that is done.
 const GROUPS: usize = 20;
 const PAGE: u64 = 4096;
-/// Bytes for code, and for the stack, which has to have room for the frame of a signal handler.
+/// Bytes for code, and for the stack, which needs room for a signal handler's frame.
 const SIZE: u64 = 64 << 10;
 /// `arch_prctl(2)`.
 const SET_GS: libc::c_int = 0x1001;
 const GET_GS: libc::c_int = 0x1004;
 
-/// Memory of one's own, which is unmapped in the end.
+/// Memory of our own, which is unmapped at the end.
 struct Mapped {
     start: u64,
     len: u64,
@@ -40,7 +40,7 @@ impl Mapped {
         let start = unsafe { libc::mmap(hint, len as usize, access, flags, -1, 0) };
         let start = (start != libc::MAP_FAILED).then(|| start.expose_provenance() as u64)?;
         let this = Self { start, len };
-        // Old kernels take the address for a wish.
+        // Old kernels take the address as a hint.
         (at == 0 || start == at).then_some(this)
     }
 
@@ -57,18 +57,18 @@ impl Mapped {
         }
     }
 
-    /// Words from an offset on.
+    /// Some words from an offset on.
     fn words(&self, offset: u64, count: u64) -> Vec<u64> {
         assert!(offset + count * 8 <= self.len);
         let at = |index: u64| self.pointer(offset + index * 8).cast::<u64>();
-        // SAFETY: the word is inside this mapping, and aligned, for the mapping is.
+        // SAFETY: the word is inside this mapping, and aligned, because the mapping is.
         let read = |index| unsafe { at(index).read_volatile() };
         (0..count).map(read).collect()
     }
 
     fn make_executable(&self) -> Option<()> {
         let access = libc::PROT_READ | libc::PROT_EXEC;
-        // SAFETY: nothing of Rust's is in this memory.
+        // SAFETY: no Rust object is in this memory.
         let done = unsafe { libc::mprotect(self.pointer(0), self.len as usize, access) };
         (done == 0).then_some(())
     }
@@ -81,7 +81,7 @@ impl Drop for Mapped {
     }
 }
 
-/// The segment that leads to the control block, while it does.
+/// While it lives, the segment leads to the control block.
 struct Segment;
 
 impl Segment {
@@ -89,7 +89,7 @@ impl Segment {
         let mut now = 0u64;
         // SAFETY: the call writes one word.
         let got = unsafe { libc::syscall(libc::SYS_arch_prctl, GET_GS, &raw mut now) };
-        // Where it is used, hodo is recorded itself, or runs in an emulator.
+        // If it is in use, hodo is being recorded itself, or runs in an emulator.
         if got != 0 || now != 0 {
             return None;
         }
@@ -106,13 +106,13 @@ impl Drop for Segment {
     }
 }
 
-/// Calls a function so often, on a stack of its own.
+/// Calls a function this many times, on a stack of its own.
 ///
 /// # Safety
-/// The function is one of an island's stubs, or returns at once, and what it needs is there; the stack is writable, and
-/// nobody uses it.
+/// The function must be one of an island's stubs, or return at once, and everything that it needs must be there. The
+/// stack must be writable and otherwise unused.
 unsafe fn call(function: u64, times: u64, stack: u64) {
-    // SAFETY: the stack pointer is put back; stubs keep all registers, and what else functions may change is named.
+    // SAFETY: the stack pointer is restored; stubs preserve all registers, and all that functions may change is listed.
     unsafe {
         asm!(
             "mov r12, rsp",
@@ -132,7 +132,7 @@ unsafe fn call(function: u64, times: u64, stack: u64) {
     }
 }
 
-/// The memory of a thread that is recorded.
+/// The memory of a recorded thread.
 struct World {
     block: Mapped,
     records: Mapped,
@@ -153,7 +153,7 @@ impl World {
         word(tcb::WINDOW, top - WINDOW_SIZE / 2);
         word(tcb::LIMIT, records.start + SIZE);
         word(tcb::BASE, records.start);
-        // Within a filter function.
+        // The thread is within a filter function.
         word(tcb::INSIDE, 1);
         let segment = Segment::set(block.start)?;
         Some(Self {
@@ -165,10 +165,10 @@ impl World {
         })
     }
 
-    /// The records of calls, `each` for a call: their times, and whether they are exits. Nothing where others are among
+    /// The records of calls, `each` per call: their times, and whether they are exits. `None` if there are others among
     /// them.
     fn record(&self, function: u64, each: u64) -> Option<Vec<(u64, bool)>> {
-        // The first page is what stands for the file's header: all is switched on.
+        // The first page stands for the file's header: everything is switched on.
         let first = self.records.start + PAGE;
         let epoch = ((counter() >> 32) as u32).to_ne_bytes();
         self.records.write(0, &[1; PAGE as usize]);
@@ -194,24 +194,24 @@ impl World {
     }
 }
 
-/// Of groups of measurements a good one: not the best, which is one by luck, but one that nothing has disturbed.
+/// A good one of several measurements: not the best, which was lucky, but one that nothing has disturbed.
 fn good<T: Copy>(mut groups: Vec<T>, size: impl Fn(&T) -> f64) -> Option<T> {
     groups.sort_by(|a, b| size(a).total_cmp(&size(b)));
     groups.get(groups.len() / 4).copied()
 }
 
-/// Measures what calls cost that are recorded like this. `None`: that cannot be done here.
+/// Measures the cost of calls that are recorded like this. `None`: it cannot be measured here.
 pub fn measure(recording: Recording) -> Option<Costs> {
     if !recording.timed {
         return None;
     }
     let recording = Recording {
-        // As it is while nothing is left out.
+        // The costs while nothing is left out.
         shortest: recording.shortest.map(|_| 1),
         ..recording
     };
     let code = Mapped::new(0, SIZE)?;
-    // Nothing unwinds there.
+    // Nothing unwinds through this island.
     let mut island = Island::bare(code.start, SIZE, 0);
     let whole = island.add_empty(true, recording).ok()?;
     let entry = island.add_empty(false, recording).ok()?;
@@ -227,7 +227,7 @@ pub fn measure(recording: Recording) -> Option<Costs> {
     let (mut calls, mut entries) = (Vec::new(), Vec::new());
     for _ in 0..GROUPS {
         let began = counter();
-        // SAFETY: it is an instruction that returns.
+        // SAFETY: the function is a return instruction.
         unsafe { call(island.ret(), CALLS * 4, stack) };
         bare.push((counter() - began) as f64 / (CALLS * 4) as f64);
         if let Some(records) = world.record(whole, 2) {
@@ -242,17 +242,17 @@ pub fn measure(recording: Recording) -> Option<Costs> {
     let (inside, outside) = good(calls, |call| call.0 + call.1)?;
     let entry = good(entries, |&entry| entry)?;
     let costs = without(bare, (inside, outside), entry);
-    // A clock that jumps is none to go by.
+    // If the clock jumps, the results are useless.
     let all = [costs.inside, costs.outside, costs.entry];
     all.iter()
         .all(|cost| (0.0..1e5).contains(cost))
         .then_some(costs)
 }
 
-/// Costs without the call itself and its return, which take `bare`: what the caller does is done while the clock is
-/// read, so they are not taken off twice. Both halves of a call cost the same: in programs, records of any two kinds
-/// that have nearly nothing in between are about equally far apart. If all of `bare` were taken off one half, functions
-/// that call nothing would seem slower than they are, by as much as many of them take.
+/// Subtracts the call itself and its return, which take `bare`. What the caller does happens while the clock is read,
+/// so this must not be subtracted twice. Both halves of a call cost the same: in programs, any two records with almost
+/// nothing in between are about equally far apart. If all of `bare` were subtracted from one half, functions that call
+/// nothing would seem slower than they are, by about as much as many of them take.
 fn without(bare: f64, (inside, outside): (f64, f64), entry: f64) -> Costs {
     let half = ((inside + outside - bare) / 2.0).max(0.0);
     Costs {
@@ -285,8 +285,8 @@ mod tests {
         let costs = without(2.0, (22.0, 23.0), 21.0);
         assert_eq!((costs.inside, costs.outside), (21.5, 21.5));
         assert_eq!((costs.entry, costs.closest), (19.0, 22.0));
-        // A leaf and its caller in a loop, both with records as far apart as what was measured: neither is shown to
-        // take longer.
+        // A leaf and its caller in a loop, whose records are both as far apart as measured: neither seems to take
+        // longer.
         let own = [22.5 - costs.inside, 22.5 - costs.outside];
         assert_eq!(own[0], own[1]);
         assert_eq!(own.iter().sum::<f64>(), 2.0);
