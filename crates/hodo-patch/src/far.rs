@@ -1,5 +1,5 @@
-//! Sites whose stubs no long jump reaches. If the site has room, it loads the stub's address itself; else its jump
-//! leads to our memory nearby, which holds a jump to anywhere. If neither is possible, the site gets a breakpoint.
+//! Sites whose stubs no long jump reaches. If the site has room, it loads the stub's address itself; otherwise it jumps
+//! to our memory nearby, which holds a jump to anywhere. If neither is possible, the site gets a breakpoint.
 
 use crate::refusal::Refusal;
 use std::borrow::Cow;
@@ -13,12 +13,12 @@ use crate::open_site::{Later, Open};
 use crate::site_writer::{Pad, take_back, trap, write_pads};
 use crate::{Lead, Patches, Places};
 
-/// How far from a jump our memory is looked for: a little less than it reaches.
+/// How far from a jump to search for our memory: a little less than the jump reaches.
 const NEARBY: u64 = 0x7000_0000;
-/// Bytes of an address, and what they are aligned to.
+/// Size and alignment of an address in bytes.
 const WORD: u64 = 8;
 
-/// The site as it is changed where its stub is far away.
+/// The changes to the site if its stub is far away.
 pub(crate) fn far_site(site: &SitePlan) -> Cow<'_, SitePlan> {
     let Some(far) = &site.far else {
         return Cow::Borrowed(site);
@@ -32,7 +32,7 @@ pub(crate) fn far_site(site: &SitePlan) -> Cow<'_, SitePlan> {
     })
 }
 
-/// What is to be done, when all else is written, that such a site leads to its stub.
+/// What leads such a site to its stub; it is written after everything else.
 pub(crate) fn lead_far(
     site: &SitePlan,
     pads: &[Pad],
@@ -54,10 +54,10 @@ pub(crate) fn lead_far(
     }))
 }
 
-/// Writes that must not touch others.
+/// Writes that must not overlap others.
 pub(crate) struct Writing<'p> {
     pub patches: &'p mut Patches,
-    /// Where others begin, and where they end.
+    /// The other writes: their ends by their starts.
     taken: BTreeMap<u64, u64>,
 }
 
@@ -87,7 +87,7 @@ impl<'p> Writing<'p> {
             let Range { start, end } = range(write);
             (start, end)
         }));
-        // At the site's first byte nothing is done yet.
+        // At the site's first byte, nothing has been executed yet.
         let ways = writes.iter().map(range);
         let ways = ways.map(|way| way.start + u64::from(way.start == at)..way.end);
         ways.into_iter().for_each(|way| self.patches.add_way(way));
@@ -95,7 +95,7 @@ impl<'p> Writing<'p> {
         Some(())
     }
 
-    /// A jump at a site that loads the address of its stub from `literal`, or from our memory.
+    /// A jump at a site that loads its stub's address from `literal`, or from our memory.
     pub fn literal(
         &mut self,
         site: &Open,
@@ -112,7 +112,7 @@ impl<'p> Writing<'p> {
         )
     }
 
-    /// The site's own jump, to our memory where one to anywhere is.
+    /// The site's own jump, to our memory that holds a jump to anywhere.
     pub fn farther(
         &mut self,
         site: &Open,
@@ -128,7 +128,7 @@ impl<'p> Writing<'p> {
         let literal = word(entry, places)?;
         let mut writes = vec![
             (entry, {
-                // What the site has put on the stack is there already.
+                // The site has already saved the register on the stack.
                 let via = site.via.jumping();
                 patch::by_literal(entry, literal, via)?
             }),

@@ -1,4 +1,4 @@
-//! Hooks on the functions that unwinders call: see `hodo_codegen::native::hooks`.
+//! Hooks on library functions, such as those that unwinders call: see `hodo_codegen::native::hooks`.
 
 use crate::refusal::Refusal;
 use hodo_abi::Span;
@@ -16,11 +16,11 @@ use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
 pub struct Announcement {
     /// The code.
     pub code: Span,
-    /// Where a thread is that has sent itself a signal for the recorder,
+    /// The address of a thread that has sent itself a signal for the recorder,
     pub signal: u64,
-    /// and one that has met the breakpoint.
+    /// and of one that has hit the breakpoint.
     pub breakpoint: u64,
-    /// What is written over the function.
+    /// What to write over the function.
     pub jump: [u8; 5],
 }
 
@@ -46,9 +46,9 @@ pub enum Hook {
     Limits(LimitCall, Raise),
     /// `sigaction` of any libc.
     Action {
-        /// The handler of SIGTRAP that the program is not to see: see [`TrapHandler`](crate::TrapHandler).
+        /// The handler of SIGTRAP that the program must not see: see [`TrapHandler`](crate::TrapHandler).
         ours: u64,
-        /// What it returns to.
+        /// The address to which it returns.
         restorer: u64,
     },
 }
@@ -95,11 +95,11 @@ impl Island {
         Ok(())
     }
 
-    /// Hooks a function in place of a jump there: the jump at the first of two runtime addresses leads to the other one.
-    /// So the function that has the jump can be traced.
+    /// Hooks a function at a jump in it: the jump at the first of two runtime addresses now leads to the other one. So
+    /// the function that contains the jump can still be traced.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// Why the function cannot be hooked.
     pub fn add_hook_at_jump(
         &mut self,
         hook: Hook,
@@ -121,7 +121,7 @@ impl Island {
         Ok(())
     }
 
-    /// Writes the hook itself. The function's own code is to follow.
+    /// Writes the hook itself. The function's own code must follow.
     fn write_hook(&self, hook: Hook, out: &mut Masm<'_>) {
         let island = IslandLayout {
             program_headers: self.frames.program_headers,
@@ -148,8 +148,8 @@ impl Island {
         self.close_group();
     }
 
-    /// Code in place of a function at a runtime address which only returns, and before whose next function there are at
-    /// least four bytes of padding: it stops for a recorder as long as one is there, and returns. `None`: there can be
+    /// Code that replaces a function which does nothing but return, at a runtime address, and which is followed by at
+    /// least four bytes of padding. While a recorder is there, it stops for it, and then returns. `None`: there can be
     /// none.
     pub fn add_announcement(&mut self, function: u64) -> Option<Announcement> {
         let agent = hodo_agent::announce()?;

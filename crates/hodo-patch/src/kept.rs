@@ -1,11 +1,11 @@
-//! Stubs that are built once and used wherever the next recording puts them.
+//! Stubs that are built once and reused at other addresses by later recordings.
 //!
-//! What the stubs of a module have, and what is written over its sites, depends on four numbers: where the island
-//! begins, where in it the stubs do, where the module is, and the first of its ids. All of it that depends on them are
-//! words of four bytes, to which a difference is added (`make.rs` finds them, and checks that there are no others). So
-//! stubs are kept in parts: what they have in common once, and for each function only its displaced instructions and
-//! which of the common parts stand around them. To put them together takes a small part of the time that it takes to
-//! build them.
+//! A module's stubs, and the bytes that are written over its sites, depend on four numbers: the address of the island,
+//! the address of its first stub, the address of the module, and the first of its ids. Everything that depends on them
+//! is a four-byte word to which a difference can be added (`make.rs` finds these words, and checks that there are no
+//! others). So stubs are kept in parts: parts that many stubs share are kept once, and for each function only its
+//! displaced instructions and the numbers of the shared parts around them. Putting them together takes only a small
+//! part of the time needed to build them.
 
 mod make;
 
@@ -19,22 +19,21 @@ use crate::later::write_later;
 use crate::open_site::Open;
 use crate::{Copied, Image, Island, Lead, Patches, Places, Stub};
 
-/// Whether stubs can be kept on this machine.
+/// Whether stubs can be kept on this instruction set.
 pub const KEEPS_STUBS: bool = MOVABLE;
 
-/// A word that depends on a place: what it has in a kept part is right if this is added to it, modulo 2^32.
+/// A word that depends on an address. This says what must be added to the word of a kept part, modulo 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Class {
-    /// The island's start, less its own address: a distance to the agent.
+    /// The island's start minus the word's own address: for a distance to the agent.
     Agent = 0,
-    /// What is to be added to link-time addresses, less its own address and a little more: a distance to the module.
+    /// The module's bias minus the word's own address and a bit more: for a distance to the module.
     Module = 1,
     /// The function's id.
     Id = 2,
-    /// What is to be added to link-time addresses. It is the lower half of an address; the upper one is eight bytes
-    /// after it.
+    /// The module's bias. The word is the lower half of an address; the upper half is eight bytes after it.
     Halves = 3,
-    /// Its own address, less the island's start: how frame tables lead to what they have in common.
+    /// The word's own address minus the island's start: for references from frame tables to what they share.
     Tables = 4,
 }
 
@@ -66,11 +65,11 @@ struct Place {
 }
 
 impl Place {
-    /// What a word of this class has more at this address than in a kept part. `id`: that of the function.
+    /// How much larger a word of this class is at this address than in a kept part. `id`: the function's id.
     fn more(&self, class: Class, at: u64, id: u32) -> u32 {
         let more = match class {
             Class::Agent => self.base.wrapping_sub(at),
-            // What leads to the module's first byte counts from the end of the word.
+            // A distance that leads to the module's first byte is counted from the end of the word.
             Class::Module => self.bias.wrapping_sub(at).wrapping_sub(16),
             Class::Id => id.into(),
             Class::Halves => self.bias,
@@ -88,16 +87,16 @@ impl Place {
     }
 }
 
-/// What stands for no address.
+/// Stands for no address.
 const NONE: u32 = u32::MAX;
-/// Of a write: it has no word that depends on places.
+/// In a write: it has no word that depends on addresses.
 const CONSTANT: u32 = 0xFF;
 
-/// How parts of both kinds begin: which of the common parts, from 1 on, or 0; and to a multiple of what power of two
-/// the code is filled up before.
+/// The first word of each part: the number of the shared part, from 1 on, or 0 if the part is not shared; and the power
+/// of two to a multiple of which the code before it is filled up.
 const ALIGN_BITS: u32 = 4;
 
-/// Where a word is in a part, and its class.
+/// A field: the offset of a word in a part, and its class.
 const CLASS_BITS: u32 = 3;
 
 fn field(word: u32) -> Option<(usize, Class)> {
@@ -105,7 +104,7 @@ fn field(word: u32) -> Option<(usize, Class)> {
     Some(((word >> CLASS_BITS) as usize, class))
 }
 
-/// Reads words and bytes one after the other.
+/// Reads consecutive words and bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -121,7 +120,7 @@ impl<'a> Reader<'a> {
         Some(u32::from_le_bytes(*word))
     }
 
-    /// A section: its length, and its bytes.
+    /// A section: its length, then its bytes.
     fn section(&mut self) -> Option<Reader<'a>> {
         let len = self.word()?;
         self.bytes(len as usize).map(Reader)
@@ -136,7 +135,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A part that many stubs have in common.
+/// A part that many stubs share.
 struct Common<'a> {
     bytes: &'a [u8],
     fields: Vec<(usize, Class)>,
@@ -154,13 +153,13 @@ impl<'a> Common<'a> {
 }
 
 impl Class {
-    /// Bytes from the word's first to the last that depends on the place.
+    /// Bytes from the word's first byte to the last byte that depends on an address.
     fn len(self) -> usize {
         if self == Self::Halves { 12 } else { 4 }
     }
 }
 
-/// Writes a word, and what belongs to it.
+/// Adjusts a word, and the bytes that belong to it.
 fn set(bytes: &mut [u8], at: usize, class: Class, place: &Place, addr: u64, id: u32) -> Option<()> {
     let word: &mut [u8; 4] = bytes.get_mut(at..at + 4)?.try_into().ok()?;
     let now = u32::from_le_bytes(*word);
@@ -175,7 +174,7 @@ fn set(bytes: &mut [u8], at: usize, class: Class, place: &Place, addr: u64, id: 
 }
 
 impl Island {
-    /// Whether stubs can be kept here, or be made of what was kept.
+    /// Whether stubs can be kept here, or built from kept ones.
     fn is_plain(&self) -> bool {
         MOVABLE
             && self.rows.is_empty()
@@ -186,16 +185,16 @@ impl Island {
             && self.origin.is_multiple_of(4)
     }
 
-    /// Fills up the code to where stubs begin.
+    /// Fills up the code to the place where stubs begin.
     fn align_stubs(&mut self) {
         let missing = (self.end().wrapping_neg() & 15) as usize;
         let len = self.code.len() + missing;
         fill(&mut self.code, len);
     }
 
-    /// Adds what [`Self::add_and_keep`] has returned of the same file, the same functions and calls, and the same
-    /// recording. `first`: the id of what had that id then which was `first` there. Returns false if it cannot be used
-    /// here; nothing is changed then.
+    /// Adds what [`Self::add_and_keep`] has returned for the same file, the same functions and calls, and the same
+    /// recording. `first`: the current id of the function that had the id `first` there. Returns false if it cannot be
+    /// used here; then nothing is changed.
     pub fn add_kept(
         &mut self,
         kept: &[u8],
@@ -235,7 +234,7 @@ impl Island {
         let [lowest, highest, size, groups] = [(); 4].map(|()| head.word());
         let (size, groups) = (size? as usize, groups? as usize);
         self.align_stubs();
-        // A table of its own for each group, and room for what comes after.
+        // Each group needs an entry in the search table, and later additions need room.
         self.check_room(size + 8 * groups + 4096).ok()?;
         let place = Place {
             base: self.base,
@@ -288,7 +287,7 @@ impl Island {
         let open = reader.rows()?.map(|[patch, len, free, stub]| {
             let (len, free) = (u8::try_from(len).ok()?, u8::try_from(free).ok()?);
             let stub = place.in_stubs(stub);
-            // Of four bytes, and the jump's first.
+            // It must choose fewer than all four bytes of the distance, and be no longer than the jump.
             (free < 4 && len <= 5).then(|| Open::pun(patch.into(), len, free, stub))
         });
         let open = open.collect::<Option<_>>()?;
@@ -301,7 +300,7 @@ impl Island {
         reader.0.is_empty().then_some(open)
     }
 
-    /// Adds the code, which does not go beyond `end`.
+    /// Adds the code, which must not extend beyond `end`.
     fn put_code(&mut self, place: &Place, end: usize, reader: &mut Reader<'_>) -> Option<()> {
         let mut section = reader.section()?;
         let mut common = Vec::new();
@@ -317,7 +316,7 @@ impl Island {
             }
             let word = parts.word()?;
             let align = 1 << (word & ((1 << ALIGN_BITS) - 1)).min(6);
-            // The island's start is a multiple, and so is what is left out here.
+            // The island's start is aligned, and so is the part of the island that is not held here.
             let missing = (here + code.len() as u64).wrapping_neg() & (align - 1);
             let at = code.len() + missing as usize;
             fill(code, at);
@@ -353,7 +352,7 @@ impl Island {
     }
 }
 
-/// Has a word among displaced instructions made them look like a stub's?
+/// Whether a word makes displaced instructions look like a stub's.
 fn is_forged(bytes: &[u8], offset: usize, class: Class) -> bool {
     forges_stub(bytes, offset) || (class == Class::Halves && forges_stub(bytes, offset + 8))
 }
@@ -370,7 +369,7 @@ fn put_writes(
     while !section.0.is_empty() {
         let (addr, shape) = (section.word()?, section.word()?);
         let (len, at) = (shape >> 8, shape & 0xFF);
-        // What is written must be in the file.
+        // The bytes that are written over must be in the file.
         (image.code)(addr.into()..u64::from(addr) + u64::from(len))?;
         let mut bytes = section.bytes(len as usize)?.to_vec();
         if at != CONSTANT {

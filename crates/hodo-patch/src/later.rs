@@ -9,8 +9,8 @@ use crate::open_site::{Later, Open};
 use crate::site_writer::trap;
 use crate::{Image, Patches, Places};
 
-/// Writes what was left for later. The bytes after a punned site are part of its jump, so all others come first. Where
-/// no memory is available, a site gets a breakpoint. `hosts`: the functions that are patched.
+/// Writes what was left for later. The bytes after a punned site are part of its jump, so all other sites come first.
+/// If no memory is available, a site gets a breakpoint. `hosts`: the functions that are patched.
 pub(crate) fn write_later(
     sites: Vec<Open>,
     hosts: &HashSet<u64>,
@@ -62,16 +62,16 @@ pub(crate) fn write_later(
     }
 }
 
-/// The short jump of a site to our memory: where it leads, and the bytes to write.
+/// The short jump from a site to our memory: its target, and the bytes to write.
 fn near(site: &Open, at: u64, places: &mut Places<'_>) -> Option<(u64, Vec<u8>)> {
     let found = places(patch::near(at, site.patch_len)?)?;
-    // There is more room than the jump takes.
+    // There is more room than the jump needs.
     let entry = found.next_multiple_of(2);
     Some((entry, patch::hop(at, entry, site.patch_len)?))
 }
 
-/// The jump of a punned site: where it leads, and the bytes to write. The last bytes of its distance are those that
-/// stand after the site, which are patched already.
+/// The jump of a punned site: its target, and the bytes to write. The last bytes of its distance are the bytes after
+/// the site, which are patched already.
 fn pun(
     site: &Open,
     free: u8,

@@ -1,4 +1,4 @@
-//! From a plan to bytes: the code of an island, and what is written over the sites that lead there.
+//! From a plan to bytes: the code of an island, and the bytes that are written over the sites that lead there.
 //!
 //! Pure: nothing here touches a process. Addresses of the image are link-time addresses in the plan and runtime
 //! addresses (link-time plus bias) in everything that this crate returns.
@@ -50,66 +50,67 @@ use crate::later::write_later;
 use crate::open_site::{Later, Open};
 use crate::site_writer::{drop_users, lead, pad, pads};
 
-/// What of a site and its island must be nearer to each other than this.
+/// Everything at a site and its island must be closer together than this.
 const REACH: u64 = (1 << 31) - (1 << 16);
 
-/// Why a site is not changed that no jump leads from to its stub.
+/// Why a site is not changed whose stub no jump can reach.
 const OUT_OF_REACH: &str = "no jump reaches its stub";
 
-/// The runtime code address of an island being filled, and its content so far.
+/// The runtime address of an island that is being filled, and its contents so far.
 #[derive(Debug)]
 pub struct Island {
     /// Runtime address of the first byte.
     pub base: u64,
-    /// Bytes that the region holds at most.
+    /// Maximum size of the region in bytes.
     pub capacity: u64,
-    /// Content so far, from `origin` on; an island begins with the agent's runtime.
+    /// Contents so far, from `origin` on; an island begins with the agent's runtime.
     pub code: Vec<u8>,
-    /// Offset of `code` in the island: what an earlier use has left before it is not held here.
+    /// Offset of `code` in the island: what was written earlier is not held here.
     origin: usize,
     runtime: hodo_agent::Runtime,
     /// Where the parts of the frame tables are.
     frames: Frames,
     /// The stubs that were added, in ascending order.
     pub stubs: Vec<Stub>,
-    /// Where frames are in the code that has no FDE yet.
+    /// Frame rows of the code that has no FDE yet.
     rows: Vec<Row>,
-    /// Entries of the search table for the FDEs that were added, and how many there were before.
+    /// Search table entries of the FDEs that were added, and how many there were before.
     table: Vec<[u8; 8]>,
     earlier: u32,
-    /// What is called around system calls, if it was added.
+    /// The code that is called around system calls, if it was added.
     syscalls: Option<(u64, u64)>,
-    /// What packs stacks for events, if that was added.
+    /// The code that packs stacks for events, if it was added.
     stack: Option<u64>,
-    /// Detours with system calls that have no FDE yet: where they begin; offsets and original addresses of the calls.
+    /// Detours with system calls that have no FDE yet: where they begin, and the offsets and original addresses of the
+    /// calls.
     detours: Option<(u32, Vec<(u32, u64)>)>,
-    /// What stubs have in common.
+    /// What stubs share.
     templates: stub::Templates,
 }
 
 /// How much of an island is in use.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Used {
-    /// Bytes of code and what stands between it, from the start on.
+    /// Bytes from the start to the end of the code.
     bytes: usize,
-    /// FDEs.
+    /// Number of FDEs.
     frames: u32,
 }
 
 impl Used {
-    /// Bytes of code and what stands between it, from the start on.
+    /// Bytes from the start to the end of the code.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// Two runtime addresses: a thread at the first one goes on at the other.
+/// Two runtime addresses: a thread at the first one continues at the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lead {
     /// Where it is.
     pub at: u64,
-    /// Where it goes on.
+    /// Where it continues.
     pub to: u64,
 }
 
@@ -119,34 +120,34 @@ impl From<(u64, u64)> for Lead {
     }
 }
 
-/// What is to be written over the target's code.
+/// What to write over the target's code.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Patches {
-    /// Runtime addresses and bytes, in no order; they do not overlap.
+    /// Runtime addresses and bytes, in no particular order; they do not overlap.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// Breakpoints, and the stubs that stand for them.
+    /// Breakpoints, and the stubs to which they lead.
     pub traps: Vec<Lead>,
     /// Jumps at sites, and their stubs.
     pub sites: Vec<Lead>,
-    /// Our instructions that read what may not be there, and where to go on then.
+    /// Our instructions that read memory which may not be there, and where to continue then.
     pub faults: Vec<Lead>,
-    /// Our code in the program or on the way there, but for the first instructions of sites: while a thread is in it,
-    /// it is nowhere in the program.
+    /// Our code in the program or on the way there, except for the first instructions of sites: a thread in it is at no
+    /// instruction of the program.
     pub ways: Vec<Span>,
-    /// Displaced instructions that leave by our code outside islands, which has to stay as long as a thread is among
-    /// them.
+    /// Displaced instructions that control leaves through our code outside islands. That code must stay as long as a
+    /// thread is in these.
     pub leaving: Vec<Span>,
-    /// Where displaced instructions are now, and what follows them.
+    /// Where displaced instructions are now, and the code after them.
     pub copies: Copies,
-    /// Runtime addresses of counters of two bytes that tell the program which of its own probes are wanted.
+    /// Runtime addresses of two-byte counters that tell the program which of its own probes are wanted.
     pub semaphores: Vec<u64>,
     /// Those of the writes that belong to hooks.
     pub hooks: Vec<(u64, Vec<u8>)>,
-    /// Sites that could not be built after all, by link-time address, and why.
+    /// Sites that could not be built, by link-time address, and why.
     pub failed: Vec<(u64, Refusal)>,
 }
 
-/// The image that is patched.
+/// The image being patched.
 #[derive(Clone, Copy)]
 pub struct Image<'a> {
     /// Runtime address minus link-time address.
@@ -166,11 +167,11 @@ impl std::fmt::Debug for Image<'_> {
 /// How calls are recorded.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recording {
-    /// With timestamps.
+    /// Record timestamps.
     pub timed: bool,
     /// Only while a filter function (`-F`) is open.
     pub filtered: bool,
-    /// At most this many frames deep; no more than [`tcb::MAX_DEPTH`].
+    /// Record at most this many frames; no more than [`tcb::MAX_DEPTH`].
     pub depth: Option<u32>,
     /// Exits check that the frame is that of the entry.
     pub check_frames: bool,
@@ -180,7 +181,7 @@ pub struct Recording {
     pub switch: Option<u32>,
 }
 
-/// A function that is to be traced.
+/// A function to trace.
 #[derive(Debug, Clone, Copy)]
 pub struct Traced<'p> {
     /// Its plan.
@@ -191,7 +192,7 @@ pub struct Traced<'p> {
     pub filter: bool,
 }
 
-/// A call into a shared library that is to be traced.
+/// A call into a shared library to trace.
 #[derive(Debug, Clone, Copy)]
 pub struct TracedCall<'p> {
     /// Its plan.
@@ -202,24 +203,24 @@ pub struct TracedCall<'p> {
     pub filter: bool,
 }
 
-/// What of a module is to be changed.
+/// What to change in a module.
 #[derive(Debug, Clone, Copy)]
 pub struct Sites<'p> {
-    /// Its functions that are to be traced.
+    /// Its functions to trace.
     pub functions: &'p [Traced<'p>],
-    /// Its calls into shared libraries that are to be traced.
+    /// Its calls into shared libraries to trace.
     pub libcalls: &'p [TracedCall<'p>],
-    /// What is to be written in any case: see [`hodo_plan::model::Plan::nops`].
+    /// What to write in any case: see [`hodo_plan::model::Plan::nops`].
     pub nops: &'p [(u64, Vec<u8>)],
-    /// Regions that are moved for probes. None overlaps a function's site.
+    /// Regions to move for probes. None overlaps a function's site.
     pub regions: &'p [Region<'p>],
 }
 
 /// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
 pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
 
-/// Where the address of a thread's control block is, this far from the thread pointer, where no segment begins with it:
-/// a word of the thread's block that glibc keeps for itself and does not use.
+/// Offset from the thread pointer of the word that holds the address of the control block, if no segment begins at the
+/// block. glibc reserves this word of the thread's block and does not use it.
 const BLOCK: i32 = -8;
 
 /// Offsets that stubs use, taken from the trace format.
@@ -260,7 +261,7 @@ pub fn layout() -> Layout {
     }
 }
 
-/// The record halves of a function.
+/// The records of a function.
 fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
     Records {
         entry: id | record::ENTRY << record::KIND_SHIFT,
@@ -283,7 +284,7 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
 
 impl Island {
     /// An island at `base` that may grow to `capacity` bytes; it starts with the agent's runtime. `signal_return`: the
-    /// address to which the kernel has handlers of signals return; 0, where they tell one themselves.
+    /// address to which the kernel lets signal handlers return; 0 if handlers name it themselves.
     #[must_use]
     pub fn new(base: u64, capacity: u64, signal_return: u64) -> Self {
         let mut island = Self::bare(base, capacity, signal_return);
@@ -294,7 +295,7 @@ impl Island {
         island
     }
 
-    /// The same without the agent's frame table: no unwinder finds its way there.
+    /// The same without the agent's frame table: unwinders cannot find their way there.
     #[must_use]
     pub fn bare(base: u64, capacity: u64, signal_return: u64) -> Self {
         let runtime = hodo_agent::runtime();
@@ -323,16 +324,16 @@ impl Island {
         }
     }
 
-    /// The island as it was after an earlier use. The content of the stubs is not known any more.
+    /// The island as it was after earlier use. The contents of the stubs are not known any more.
     #[must_use]
     pub fn resume(base: u64, capacity: u64, used: Used) -> Self {
         Self::resume_in(Vec::new(), base, capacity, used)
     }
 
-    /// The same, with the memory of what was an island's code before: see [`Self::into_code`].
+    /// The same, using the memory of an earlier island's code: see [`Self::into_code`].
     #[must_use]
     pub fn resume_in(mut memory: Vec<u8>, base: u64, capacity: u64, used: Used) -> Self {
-        // The tables are there already, and as long.
+        // The tables are already there, with the same size.
         let mut island = Self::bare(base, capacity, 0);
         memory.clear();
         island.code = memory;
@@ -342,7 +343,7 @@ impl Island {
         island
     }
 
-    /// The memory of its code, once that is written.
+    /// The memory of its code, after the code has been written.
     #[must_use]
     pub fn into_code(self) -> Vec<u8> {
         self.code
@@ -357,8 +358,8 @@ impl Island {
         }
     }
 
-    /// What is to be written since then, which was [`Self::resume`]'s state or the very beginning: runtime addresses
-    /// and bytes. In this order threads that run may unwind meanwhile.
+    /// What to write since `since`, which was [`Self::resume`]'s state or the very beginning: runtime addresses and
+    /// bytes. In this order, running threads can unwind in the meantime.
     #[must_use]
     pub fn added(&self, since: Used) -> [(u64, Cow<'_, [u8]>); 3] {
         let header = self.base + self.header() as u64;
@@ -386,7 +387,7 @@ impl Island {
         self.frames.header.wrapping_add(self.origin as u32) as usize
     }
 
-    /// Describes the frames of what was added since the last time.
+    /// Describes the frames of what was added since the last call.
     fn close_group(&mut self) {
         if !self.rows.is_empty() {
             let entry = frames::group(&mut self.code, &self.frames, &self.rows);
@@ -395,7 +396,7 @@ impl Island {
         }
     }
 
-    /// Whether this many more bytes of code, and FDEs for it, have room.
+    /// Checks that there is room for this many more bytes of code, and FDEs for it.
     fn check_room(&self, bytes: usize) -> Result<(), Refusal> {
         let table = 12 + (self.used().frames as usize + 2) * 8;
         let limit = self.header();
@@ -406,13 +407,13 @@ impl Island {
         Ok(())
     }
 
-    /// Address of an instruction `syscall; int3` in the island.
+    /// Address of `syscall; int3` in the island.
     #[must_use]
     pub fn syscall(&self) -> u64 {
         self.base + self.runtime.syscall as u64
     }
 
-    /// Address of an instruction `ret` in the island.
+    /// Address of `ret` in the island.
     #[must_use]
     pub fn ret(&self) -> u64 {
         self.base + self.runtime.ret as u64
@@ -444,7 +445,7 @@ impl Island {
         }
     }
 
-    /// Adds a stub with the given body, which stood at `original`, and returns its address. `faults`: see
+    /// Adds a stub with the given body, which comes from `original`, and returns its address. `faults`: see
     /// [`Patches::faults`].
     fn stub<E: std::fmt::Display>(
         &mut self,
@@ -488,8 +489,8 @@ impl Island {
         Ok(at)
     }
 
-    /// Adds the stubs of a module's functions and of its calls into shared libraries, and tells what to write over
-    /// their sites. `nops` are written too, wherever they are not among displaced instructions.
+    /// Adds the stubs of a module's functions and of its calls into shared libraries, and the bytes to write over their
+    /// sites. `nops` are written, too, except among displaced instructions.
     pub fn add_module(
         &mut self,
         sites: Sites<'_>,
@@ -502,8 +503,8 @@ impl Island {
         write_later(open, &hosts, image, places, patches);
     }
 
-    /// The same without the sites for which memory has to be found, which are returned with the functions that are
-    /// patched.
+    /// The same without the sites for which memory has to be found; these are returned, together with the functions
+    /// that are patched.
     fn build_module(
         &mut self,
         sites: Sites<'_>,
@@ -518,7 +519,7 @@ impl Island {
             nops,
             regions,
         } = sites;
-        // Calls that are displaced by a function's patch are changed in the copy that runs in the stub.
+        // If a function's patch displaces calls, they are changed in the copy that runs in the stub.
         let ends = libcalls::ends(functions, regions);
         let mut calls = self.libcall_writes(libcalls, &ends, image, recording, patches);
         let mut nops: BTreeMap<u64, Vec<u8>> = nops.iter().cloned().collect();
@@ -553,7 +554,7 @@ impl Island {
             let (site, changes) = (region.site, [&calls, &nops]);
             match self.add_region((region, places), image, recording, &changes, patches) {
                 Ok((start, later)) => {
-                    // Few have it: there may be a million regions.
+                    // Few sites need this, and there may be a million regions.
                     let later = later.map(|later| Box::new(Open::new(site, later, start)));
                     built.push((site, before..patches.writes.len(), later));
                 }
@@ -579,7 +580,7 @@ impl Island {
         (open, hosts)
     }
 
-    /// The displaced instructions of a site with the changes that belong to them.
+    /// The displaced instructions of a site, with the changes that belong to them.
     fn displaced(
         site: &SitePlan,
         image: Image<'_>,
@@ -644,7 +645,7 @@ impl Island {
         Ok((stub, later))
     }
 
-    /// Can all of the island and an address reach each other?
+    /// Checks that the whole island and an address can reach each other.
     fn check_reach(&self, at: u64) -> Result<(), Refusal> {
         let end = self.base + self.capacity;
         if at.abs_diff(self.base) < REACH && at.abs_diff(end) < REACH {
@@ -655,7 +656,7 @@ impl Island {
     }
 }
 
-/// What a stub may do with registers at a site.
+/// How a stub may use registers at a site.
 pub(crate) fn registers(site: &SitePlan) -> Registers {
     Registers {
         free: site.free,
@@ -677,7 +678,7 @@ pub(crate) fn copied(copies: &[(u64, u64)]) -> impl Iterator<Item = Copied> {
     })
 }
 
-/// What was to be changed within a site is changed in its displaced instructions.
+/// Changes within a site are made in its displaced instructions instead.
 fn hide(site: &SitePlan, changes: [&mut BTreeMap<u64, Vec<u8>>; 2]) {
     let from = site.displaced.start.min(site.patch);
     let patch_end = site.patch + u64::from(site.patch_len);

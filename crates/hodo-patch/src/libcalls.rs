@@ -1,4 +1,4 @@
-//! Calls into shared libraries: their stubs, and what is written at their sites.
+//! Calls into shared libraries: their stubs, and the bytes that are written at their sites.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,10 +8,10 @@ use hodo_plan::model::LibcallForm;
 
 use crate::{Image, Island, OUT_OF_REACH, Patches, Recording, Region, Traced, TracedCall, records};
 
-/// Why a call is not seen.
+/// Why a call cannot be recorded.
 const CUT: &str = "the displaced instructions of another site overlap those that load its address";
 
-/// Where the instructions begin and end that sites displace, ascending.
+/// Where displaced instructions begin and end, in ascending order.
 pub(crate) fn ends(functions: &[Traced<'_>], regions: &[Region<'_>]) -> Vec<u64> {
     let sites = functions
         .iter()
@@ -28,8 +28,8 @@ pub(crate) fn ends(functions: &[Traced<'_>], regions: &[Region<'_>]) -> Vec<u64>
 }
 
 impl Island {
-    /// What to write at the sites of calls into shared libraries, by link-time address. `ends`: where displaced
-    /// instructions begin and end, ascending.
+    /// The bytes to write at the sites of calls into shared libraries, by link-time address. `ends`: where displaced
+    /// instructions begin and end, in ascending order.
     pub(crate) fn libcall_writes(
         &mut self,
         libcalls: &[TracedCall<'_>],
@@ -39,7 +39,7 @@ impl Island {
         patches: &mut Patches,
     ) -> BTreeMap<u64, Vec<u8>> {
         let mut writes = BTreeMap::new();
-        // Call sites of one GOT slot share a stub.
+        // Call sites with the same GOT slot share a stub.
         let mut shared = HashMap::new();
         for &TracedCall { site, id, filter } in libcalls {
             let at = site.patch.wrapping_add(image.bias);
@@ -72,7 +72,8 @@ impl Island {
             match lead {
                 Ok(bytes) => {
                     writes.insert(site.patch, bytes);
-                    // Up to the call, a register has the address of the stub, also if what loads it is displaced.
+                    // Up to the call, a register holds the stub's address, even if the instructions that load it are
+                    // displaced.
                     if let LibcallForm::Loaded { end, .. } = site.form {
                         patches.add_way(at + 1..end.wrapping_add(image.bias));
                     }

@@ -3,23 +3,23 @@
 use hodo_isa::Via;
 use hodo_plan::model::{Extra, SitePlan};
 
-/// What [`lead`](crate::site_writer::lead) leaves for later: memory for it has to be found.
+/// What [`lead`](crate::site_writer::lead) leaves for later, because memory for it has yet to be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Later {
-    /// A pun: its jump has bytes of what stands after it, and this many of its own.
+    /// A pun: its jump chooses this many bytes of its distance; the others are those of the following instructions.
     Pun(u8),
     /// A short jump to our memory.
     Near,
-    /// A short jump to bytes that the function at `host` has left, at the runtime address `slot`.
+    /// A short jump to bytes that the function at `host` has left free, at the runtime address `slot`.
     Donor {
         /// Where the long jump goes.
         slot: u64,
         /// Link-time address of the function.
         host: u64,
     },
-    /// A jump at the site that loads the address of its stub, which is put there, if the site has a place for it.
+    /// A jump at the site that loads its stub's address from memory: from here, if the site has a place for it.
     Literal(Option<u64>),
-    /// The site's own jump, to our memory that holds one to anywhere.
+    /// The site's own jump, to our memory that holds a jump to anywhere.
     Farther,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// What is left of a site with such a stub.
+    /// The remaining work for a site with this stub.
     pub fn new(site: &SitePlan, later: Later, stub: u64) -> Self {
         Self {
             patch: site.patch,
@@ -64,7 +64,7 @@ impl Open {
         }
     }
 
-    /// How many bytes of its jump's distance it chooses, if it is all that [`Self::pun`] makes.
+    /// How many bytes of its jump's distance it chooses, if it is exactly what [`Self::pun`] makes.
     pub fn as_pun(&self) -> Option<u8> {
         match self.later {
             Later::Pun(free) if self.via == Via::Nothing => Some(free),

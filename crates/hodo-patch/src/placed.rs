@@ -1,44 +1,43 @@
-//! Where our code is, and which code of the program it stands for.
+//! Where our code is, and which code of the program it replaces.
 
-/// Where a stub is: runtime addresses.
+/// The runtime addresses of a stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stub {
     /// Its first byte.
     pub start: u64,
-    /// The instructions that it has displaced.
+    /// The displaced instructions.
     pub body: u64,
-    /// What stands after them.
+    /// The code after them.
     pub slow: u64,
-    /// Where they stood; 0: it has none.
+    /// Where they were; 0: there are none.
     pub original: u64,
-    /// Where all is still as it was there.
+    /// Where the state is still the one at the original address.
     pub entry: u64,
 }
 
-/// Where a displaced instruction is in an island: runtime addresses. A thread may be moved from the one to the other as
-/// long as it has executed nothing of either.
+/// The runtime addresses of a displaced instruction. A thread may be moved from one address to the other as long as it
+/// has executed nothing at either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copied {
-    /// Where it stood.
+    /// Where it was.
     pub original: u64,
-    /// Where its probes begin; without one, the copy itself.
+    /// Where its probes begin; if there are none, the copy itself.
     pub before: u64,
     /// The copy.
     pub copy: u64,
-    /// It stands after a system call that a probe makes in place of the program: only a thread in that call may come
-    /// here.
+    /// It follows a system call that a probe makes for the program: only a thread in that call may come here.
     pub call: bool,
 }
 
-/// Where displaced instructions are. There may be millions, so each is kept as what tells it from the one before: most
-/// take three or four bytes.
+/// Where displaced instructions are. There may be millions, so only the differences from one to the next are stored:
+/// most take three or four bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copies {
     bytes: Vec<u8>,
     last: Last,
 }
 
-/// What differences are counted from.
+/// The base of the differences.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Last {
     original: u64,
@@ -56,7 +55,7 @@ impl Copies {
         } = copied;
         self.signed(original.wrapping_sub(self.last.original));
         self.signed(before.wrapping_sub(self.last.copy));
-        // The code of probes stands before the copy: this is hardly ever negative.
+        // The code of probes precedes the copy, so this is hardly ever negative.
         let length = copy.wrapping_sub(before);
         self.number(u128::from(length) << 1 | u128::from(call));
         self.last = Last { original, copy };
@@ -67,7 +66,7 @@ impl Copies {
         self.number((difference << 1 ^ difference >> 63).cast_unsigned().into());
     }
 
-    /// Seven bits a byte, the lowest first.
+    /// Seven bits per byte, the lowest first.
     fn number(&mut self, mut rest: u128) {
         while rest >= 0x80 {
             self.bytes.push(rest as u8 | 0x80);

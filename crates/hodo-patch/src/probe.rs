@@ -28,9 +28,9 @@ pub struct Probe {
     pub addr: u64,
     /// Whether the flags are dead before it.
     pub flags_dead: bool,
-    /// Registers, as bits by their numbers, that are dead before it.
+    /// Registers that are dead before it, one bit for each number.
     pub free: u32,
-    /// When it does its work.
+    /// At which moment it acts.
     pub when: When,
     /// What it does.
     pub action: Action,
@@ -39,20 +39,20 @@ pub struct Probe {
 /// A region of code that is moved for its probes.
 #[derive(Debug, Clone, Copy)]
 pub struct Region<'p> {
-    /// Where it is and what leads to its detour. The mode means nothing.
+    /// Where it is, and what leads to its detour. The mode has no meaning.
     pub site: &'p SitePlan,
-    /// Its probes, ascending; those of one instruction in the order in which they are hit.
+    /// Its probes in ascending order; those of one instruction in the order in which they are hit.
     pub probes: &'p [Probe],
-    /// The traced function that begins with it.
+    /// The traced function that begins here.
     pub function: Option<Traced<'p>>,
 }
 
-/// Bytes that must be free in an island for a detour to be begun: more than the largest has.
+/// How many bytes must be free in an island before a detour is begun: more than the largest takes.
 const LARGEST: usize = 256 << 10;
 
 impl Island {
-    /// Adds the detour of a region, with the stub of its function before it if that is traced, and tells what to write
-    /// over the region's start. Returns its address.
+    /// Adds the detour of a region, preceded by the stub of its function if that is traced, and the bytes to write over
+    /// the region's start. Returns its address.
     pub(crate) fn add_region(
         &mut self,
         (region, places): (&Region<'_>, &mut Places<'_>),
@@ -99,7 +99,7 @@ impl Island {
             code,
             from,
             resume,
-            // A stub takes the register itself.
+            // A stub restores the register itself.
             via: match region.function {
                 Some(_) => Via::Nothing,
                 None => site.via,
@@ -109,7 +109,7 @@ impl Island {
             pads: &|at| pads(at.wrapping_sub(image.bias)),
         };
         let emit = |out: &mut Masm<'_>| detour::emit(out, &layout(), &runtime, &place, &probes);
-        // Two ways to describe frames: an FDE has one of them.
+        // There are two ways to describe frames, and an FDE uses only one of them.
         let returns = region.probes.iter().any(|probe| probe.when != When::Hit);
         let wraps = returns || region.function.is_some();
         if wraps {
@@ -145,7 +145,7 @@ impl Island {
         Ok((start, later))
     }
 
-    /// Adds a detour that no stub precedes. Returns its address, too.
+    /// Adds a detour without a stub in front of it. Also returns its address.
     fn bare_detour(
         &mut self,
         via: Via,
@@ -172,7 +172,7 @@ impl Island {
         Ok((start, detour))
     }
 
-    /// Adds a stub that has a detour as its body. Returns the stub's address, too.
+    /// Adds a stub whose body is a detour. Also returns the stub's address.
     fn detour_in_stub(
         &mut self,
         records: &Records,
@@ -203,7 +203,7 @@ impl Island {
     }
 }
 
-/// Where the instructions from `from` are in a detour.
+/// Where the instructions from `from` on are in a detour.
 fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
     let copied = |original, before, copy| Copied {
         original,
@@ -215,7 +215,7 @@ fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
     let mut copies: Vec<_> = moved
         .map(|(&(old, copy), &before)| copied(from + old as u64, before, copy))
         .collect();
-    // A system call has as many bytes here and there.
+    // A system call has the same length in both places.
     const LENGTH: u64 = SYSTEM_CALL.len() as u64;
     for &(old, after) in &detour.calls {
         let original = from + old as u64;
@@ -231,8 +231,8 @@ fn copies(detour: &Detour, from: u64) -> Vec<Copied> {
     copies
 }
 
-/// Where the call is that ends a region, if it can be executed in its place: then the processor foresees its return.
-/// With what the jump there takes.
+/// The offset of the call that ends a region, if the call can be executed in place, so that the processor predicts its
+/// return. Also returns what the jump there needs.
 fn call_in_place<'c>(
     code: &[u8],
     site: &SitePlan,
@@ -243,7 +243,7 @@ fn call_in_place<'c>(
     let last = hodo_isa::NATIVE.sweep(code, start).last()?;
     let at = (last.addr - start) as usize;
     let is_call = matches!(last.flow, Flow::Call(_) | Flow::IndirectCall);
-    // A branch of the region would lead past its probes.
+    // A branch of the region would then bypass the probes of the call.
     let leads_there =
         |insn: Insn| matches!(insn.flow, Flow::Branch(to) | Flow::Jump(to) if to == last.addr);
     let free = last.addr >= site.patch + u64::from(site.patch_len);

@@ -1,4 +1,4 @@
-//! What is written over a site so that it leads to its stub.
+//! Writes over a site, so that it leads to its stub.
 
 use crate::refusal::Refusal;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::open_site::{Later, Open};
 use crate::{Lead, OUT_OF_REACH, Patches, Places};
 
 impl Patches {
-    /// Adds one of [`Patches::ways`].
+    /// Adds to [`Patches::ways`].
     pub fn add_way(&mut self, way: Range<u64>) {
         self.ways.push(way.into());
     }
@@ -21,18 +21,19 @@ impl Patches {
 const NO_WAY_OUT: &str =
     "no register is free for the jump from its copy, and no memory near enough to do without";
 
-/// Where what leaves the displaced instructions without a register goes: as the plan's, with the address at run time.
+/// The pad through which control leaves the displaced instructions if no register is free: as in the plan, with its
+/// runtime address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pad {
     /// Link-time address of the instruction, or the end.
     pub from: u64,
-    /// Where the bytes are, at run time.
+    /// Runtime address of the pad.
     pub at: u64,
-    /// Link-time address of what they lead to.
+    /// Link-time address of its target.
     to: u64,
 }
 
-/// Finds memory for those of a site that have none in its file.
+/// Finds memory for those pads of a site that have no place in its file.
 pub(crate) fn pads(
     site: &SitePlan,
     bias: u64,
@@ -53,13 +54,13 @@ pub(crate) fn pads(
     found.ok_or(NO_WAY_OUT.into())
 }
 
-/// Where the pad is that belongs to a link-time address.
+/// The address of the pad for a link-time address.
 pub(crate) fn pad(pads: &[Pad], from: u64) -> Option<u64> {
     let found = pads.iter().find(|pad| pad.from == from);
     found.map(|pad| pad.at)
 }
 
-/// Writes what leads from a site to its stub, as far as no other memory is needed.
+/// Writes what leads from a site to its stub, as far as this needs no other memory.
 pub(crate) fn lead(
     site: &SitePlan,
     pads: &[Pad],
@@ -76,7 +77,7 @@ pub(crate) fn lead(
     let mut later = None;
     let mut write = |start: u64, bytes: Option<Vec<u8>>| {
         let bytes = bytes.ok_or(OUT_OF_REACH)?;
-        // Nothing is done yet at the first byte of the site itself.
+        // At the first byte of the site itself, nothing has been executed yet.
         let first = start + u64::from(start == at);
         patches.add_way(first..start + bytes.len() as u64);
         patches.writes.push((start, bytes));
@@ -98,7 +99,7 @@ pub(crate) fn lead(
         }
         Extra::None => write(at, patch::jump(at, stub, site.via))?,
     }
-    // Who comes by a breakpoint later has put nothing on the stack.
+    // A thread that comes by a breakpoint later has saved nothing on the stack.
     let entry = patch::trap_entry(stub, site.via);
     patches.sites.push(Lead { at, to: entry });
     Ok(later)
@@ -115,7 +116,8 @@ pub(crate) fn write_pads(pads: &[Pad], bias: u64, patches: &mut Patches) -> Resu
     Ok(())
 }
 
-/// Writes what takes the register back of the jump from a stub or a detour, if that keeps one and has no pad.
+/// Writes the code that restores the register of the jump back from a stub or a detour, if the jump saves one and there
+/// is no pad.
 pub(crate) fn take_back(site: &SitePlan, pads: &[Pad], at: u64, patches: &mut Patches) {
     let end = site.displaced.end;
     let taken = patch::take_back(site.spare.back);
@@ -134,11 +136,11 @@ pub(crate) fn trap(via: Via, at: u64, stub: u64, patches: &mut Patches) {
     patches.traps.push(Lead { at, to });
 }
 
-/// A region that is built, which of the writes are its own, and what is left for later.
+/// A region that was built, the indexes of its writes, and what is left for later.
 pub(crate) type Built<'s> = (&'s SitePlan, Range<usize>, Option<Box<Open>>);
 
-/// Regions that could not be built stay as they are: takes back what is written for others that have something among
-/// their bytes.
+/// Regions that could not be built keep their code: takes back what was written for other regions that would use bytes
+/// of theirs.
 pub(crate) fn drop_users<'s>(
     mut lost: Vec<&'s SitePlan>,
     built: &mut Vec<Built<'s>>,
@@ -161,7 +163,7 @@ pub(crate) fn drop_users<'s>(
             let at = site.patch.wrapping_add(bias);
             patches.traps.retain(|trap| trap.at != at);
             patches.sites.retain(|site| site.at != at);
-            // Nobody is to be led into what cannot be left.
+            // No thread may be moved to code that it cannot leave.
             let moved = at..site.displaced.end.wrapping_add(bias);
             (patches.copies).retain(|copied| !moved.contains(&copied.original));
         }

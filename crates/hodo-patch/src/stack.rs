@@ -5,14 +5,14 @@ use hodo_codegen::native::masm::Masm;
 
 use crate::{Island, Lead, Patches};
 
-/// Whether events of this machine's probes can have packed stacks.
+/// Whether probe events can contain packed stacks on this instruction set.
 #[must_use]
 pub fn packs_stacks() -> bool {
     hodo_agent::stack().is_some()
 }
 
 impl Island {
-    /// Adds the code that packs stacks, where this machine has it. It serves the probes that are added afterwards.
+    /// Adds the code that packs stacks, on instruction sets that have it. Probes that are added afterward use it.
     ///
     /// # Errors
     /// If the island is full.

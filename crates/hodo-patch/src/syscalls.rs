@@ -21,7 +21,7 @@ pub struct SyscallEvents {
 }
 
 impl Island {
-    /// Adds the code that is called around system calls. It serves the probes that are added afterwards.
+    /// Adds the code that is called around system calls. Probes that are added afterward use it.
     ///
     /// # Errors
     /// If the island is full.
@@ -61,8 +61,8 @@ impl Island {
         Ok(())
     }
 
-    /// Describes the frames of a detour that was just added, if it makes system calls: threads wait in these, and what
-    /// interrupts or cancels them there wants to know who made them.
+    /// Describes the frames of the detour that was just added, if it makes system calls: threads wait in these, and
+    /// code that interrupts or cancels them there needs to find their callers.
     pub(crate) fn frame_detour(&mut self, start: u64, detour: &Detour) {
         let first = self.start();
         let offset = |at: u64| (at - first) as u32;
@@ -81,7 +81,7 @@ impl Island {
         }
     }
 
-    /// Ends the FDE of the detours that were added.
+    /// Completes the FDE of the detours that were added.
     pub(crate) fn close_detours(&mut self) {
         if let Some((start, calls)) = self.detours.take() {
             let entry = frames::detours(&mut self.code, &self.frames, start, &calls);

@@ -1,4 +1,4 @@
-//! The handler by which threads come past breakpoints when hodo was killed, and what it knows.
+//! The handler that leads threads past breakpoints if hodo was killed, and its data.
 
 use hodo_codegen::native::masm::fill;
 
@@ -9,18 +9,18 @@ use crate::{Island, Lead};
 pub struct TrapHandler {
     /// The handler.
     pub at: u64,
-    /// What it returns to; 0 where that is code of the kernel.
+    /// The address to which it returns; 0 if that is code of the kernel.
     pub restorer: u64,
     /// The kernel's `struct sigaction` that sets it,
     pub action: u64,
     /// and the one that sets the default action.
     pub default: u64,
-    /// A word that is to have the address of the newest block that [`Island::add_traps`] has made.
+    /// A word that must hold the address of the newest block that [`Island::add_traps`] has made.
     pub head: u64,
 }
 
 impl TrapHandler {
-    /// The one that begins at an address.
+    /// The handler that begins at an address.
     #[must_use]
     pub fn at(at: u64) -> Self {
         let agent = hodo_agent::trap_handler();
@@ -53,8 +53,8 @@ impl Island {
         Some(TrapHandler::at(at))
     }
 
-    /// Adds a block with which the handler finds where breakpoints lead; `next`: the block before it, or 0. Returns its
-    /// address. `None`: the island is full.
+    /// Adds a block through which the handler finds the targets of breakpoints; `next`: the block before it, or 0.
+    /// Returns its address. `None`: the island is full.
     pub fn add_traps(&mut self, traps: &[Lead], next: u64) -> Option<u64> {
         self.check_room(64 + 16 * traps.len()).ok()?;
         let at = self.aligned_end();
@@ -65,7 +65,7 @@ impl Island {
         Some(at)
     }
 
-    /// The address of the next byte, after making it a multiple of 16.
+    /// The address of the next byte, after aligning it to 16.
     fn aligned_end(&mut self) -> u64 {
         let at = self.end().next_multiple_of(16);
         let len = (at - self.start()) as usize;

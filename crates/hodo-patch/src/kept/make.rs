@@ -1,8 +1,9 @@
 //! Makes stubs that can be kept.
 //!
-//! Stubs are built at another place, too: what differs are the words that depend on places, and by how much tells on
-//! which. The differences are chosen so that each changes the lowest byte of a word. What is made of this is put
-//! together at a third place, and is kept only if it is, byte for byte, what is built there.
+//! Stubs are built a second time at other addresses: the words that differ are those that depend on addresses, and the
+//! amounts show on which. The differences are chosen so that each changes the lowest byte of a word. The resulting
+//! parts are put together at a third place, and are kept only if the result is byte for byte the same as stubs built
+//! there.
 
 use crate::refusal::Refusal;
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ use crate::{
     write_later,
 };
 
-/// Where the second and the third place are, from the first on: the island; the first stub from there, a multiple of
+/// Where the second and the third place are, relative to the first: the island; the first stub in it, by a multiple of
 /// 16; the module; ids.
 const MOVES: [(u64, u64, u64, u32); 2] = [
     (0x31 << 32, 0x10_0050, (0x31 << 32) + 0x20_0030, 1),
@@ -30,7 +31,7 @@ const MOVES: [(u64, u64, u64, u32); 2] = [
 struct Built {
     place: Place,
     code: Vec<u8>,
-    /// Of each entry of the search table: where the code begins, and where its FDE is; offsets from the first stub.
+    /// For each entry of the search table, the start of the code and the FDE, as offsets from the first stub.
     table: Vec<[u32; 2]>,
     stubs: Vec<Stub>,
     patches: Patches,
@@ -38,7 +39,7 @@ struct Built {
 }
 
 impl Built {
-    /// What an island has from the offset of its first stub on.
+    /// The contents of an island from the offset of its first stub on.
     fn new(
         island: &Island,
         from: (usize, usize, usize),
@@ -70,8 +71,8 @@ impl Built {
 }
 
 impl Island {
-    /// As [`Self::add_module`], and returns what can be kept of that for [`Self::add_kept`]. `first`: no id is less.
-    /// There are no regions.
+    /// Like [`Self::add_module`], but also returns what can be kept of that for [`Self::add_kept`]. `first`: no id is
+    /// lower. There are no regions.
     pub fn add_and_keep(
         &mut self,
         sites: Sites<'_>,
@@ -104,7 +105,7 @@ impl Island {
         is_same(&kept, &expected, image, self.capacity).then_some(kept)
     }
 
-    /// Builds the same somewhere else.
+    /// Builds the same stubs at other addresses.
     fn build_at(
         &self,
         built: &Built,
@@ -149,7 +150,7 @@ impl Island {
     }
 }
 
-/// Is what is put together that?
+/// Whether the parts, put together, give the expected result.
 fn is_same(kept: &[u8], expected: &Built, image: Image<'_>, capacity: u64) -> bool {
     let Place {
         base,
@@ -185,7 +186,7 @@ fn section(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Rows of words; nothing if one has no room in a word.
+/// Rows of words; `None` if a value does not fit a word.
 fn rows<const N: usize>(
     out: &mut Vec<u8>,
     rows: impl Iterator<Item = [Option<u32>; N]>,
@@ -202,7 +203,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes))
 }
 
-/// The words in which the same at two places differs, and their classes.
+/// The words that differ between two places, and their classes.
 fn fields(one: &Built, other: &Built) -> Option<Vec<(usize, Class)>> {
     let (here, there) = (&one.place, &other.place);
     if one.code.len() != other.code.len() {
@@ -226,7 +227,7 @@ fn fields(one: &Built, other: &Built) -> Option<Vec<(usize, Class)>> {
     Some(fields)
 }
 
-/// Where two pieces of code differ first.
+/// The offset of the first difference between two pieces of code.
 fn difference(one: &[u8], other: &[u8]) -> Option<usize> {
     /// Most words do not differ.
     const PIECE: usize = 32;
@@ -236,19 +237,19 @@ fn difference(one: &[u8], other: &[u8]) -> Option<usize> {
     Some(piece + bytes.position(|(one, other)| one != other)?)
 }
 
-/// A part of code, as it is kept.
+/// A part of code in the form in which it is kept.
 #[derive(PartialEq, Eq, Hash)]
 struct Part {
     bytes: Vec<u8>,
     fields: Vec<(usize, Class)>,
 }
 
-/// Parts of code, as [`super::Island::add_kept`] puts them together.
+/// Parts of code, which [`super::Island::add_kept`] puts together.
 struct Parts<'a> {
     built: &'a Built,
     fields: &'a [(usize, Class)],
     common: HashMap<Part, u32>,
-    /// The common ones in the order of their numbers, and all.
+    /// The shared parts in the order of their numbers, and all parts.
     listed: Vec<u8>,
     all: Vec<u8>,
     /// The lowest and the highest link-time address that code leads to.
@@ -256,7 +257,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// A part, and its function's id.
+    /// A part, and the id of its function.
     fn part(&mut self, range: Range<usize>) -> Option<(Part, u32)> {
         let place = &self.built.place;
         let mut bytes = self.built.code.get(range.clone())?.to_vec();
@@ -294,7 +295,7 @@ impl Parts<'_> {
         Some((Part { bytes, fields }, id?))
     }
 
-    /// A part that is the same in many stubs.
+    /// A part that many stubs share.
     fn add_common(&mut self, range: Range<usize>, align: u32) -> Option<()> {
         let (part, id) = self.part(range)?;
         let next = self.common.len() as u32 + 1;
@@ -316,7 +317,7 @@ impl Parts<'_> {
         Some(())
     }
 
-    /// A part that is not. `moved`: it is displaced instructions.
+    /// A part that is not shared. `moved`: it consists of displaced instructions.
     fn add_own(&mut self, range: Range<usize>, align: u32, moved: bool) -> Option<()> {
         let code = self.built.code.get(range.clone())?;
         let (Part { bytes, fields }, _) = self.part(range)?;
@@ -338,7 +339,7 @@ impl Parts<'_> {
         Some(())
     }
 
-    /// Adds all stubs: what is before the body, the body, the slow path, and the table's entry.
+    /// Adds all stubs: the code before the body, the body, the slow path, and the table's entry.
     fn add_stubs(&mut self) -> Option<()> {
         let built = self.built;
         let (code, stubs) = (&built.code, &built.stubs);
@@ -367,7 +368,7 @@ impl Parts<'_> {
         Some(())
     }
 
-    /// Extends what code leads to by what is written, and by what is yet to be.
+    /// Extends the range of addresses that code leads to by those of all writes, done or still to come.
     fn reach_sites(&mut self) -> Option<()> {
         let built = self.built;
         let written = built.patches.writes.iter().map(|(at, _)| built.addr(*at));
@@ -380,7 +381,7 @@ impl Parts<'_> {
     }
 }
 
-/// What is before bytes that only fill up.
+/// The range without the padding at its end.
 fn without_filling(code: &[u8], range: Range<usize>) -> Option<Range<usize>> {
     let bytes = code.get(range.clone())?;
     let most = bytes.len().min(15);
@@ -396,15 +397,15 @@ impl Built {
         (offset <= self.code.len() as u64).then_some(offset as u32)
     }
 
-    /// The link-time address of one in the module.
+    /// The link-time address of a runtime address in the module.
     fn addr(&self, at: u64) -> Option<u32> {
         let addr = u32::try_from(at.wrapping_sub(self.place.bias)).ok()?;
         (addr != NONE).then_some(addr)
     }
 
-    /// Returns whether the patches have nothing that cannot be kept.
+    /// Whether the patches contain nothing that cannot be kept.
     fn can_be_kept(&self) -> bool {
-        // A new field has to be thought about before it is kept.
+        // If a field is added, decide whether it can be kept.
         let rest = Patches {
             writes: Vec::new(),
             traps: Vec::new(),
@@ -419,7 +420,7 @@ impl Built {
     }
 }
 
-/// What is kept.
+/// The bytes to keep.
 fn keep(built: &Built, other: &Built) -> Option<Vec<u8>> {
     if !MOVABLE || built.stubs.is_empty() || !built.can_be_kept() {
         return None;
@@ -494,7 +495,7 @@ fn keep_places(built: &Built, out: &mut Vec<u8>) -> Option<()> {
 fn failures(patches: &Patches) -> Option<Vec<u8>> {
     let mut failed = Vec::new();
     for (addr, reason) in &patches.failed {
-        // Another time there may be room.
+        // Another time, there may be room.
         let Refusal::Code(reason) = reason else {
             return None;
         };
@@ -505,8 +506,8 @@ fn failures(patches: &Patches) -> Option<Vec<u8>> {
     Some(failed)
 }
 
-/// What is written over sites: the number of writes, then of each the address, its length and where in it a distance to
-/// a stub is, the bytes.
+/// The writes over sites: their number, then for each its address, its length, the offset of a distance to a stub in
+/// it, and the bytes.
 fn writes(built: &Built, other: &Built) -> Option<Vec<u8>> {
     let distance = |place: &Place| place.start.wrapping_sub(place.bias) as u32;
     let more = distance(&built.place);
