@@ -1,4 +1,4 @@
-//! Adopts a process that a killed hodo has left changed: reads its ledger and restores the process.
+//! Adopts a process that a killed hodo has left changed: reads its ledger, with which it can be restored.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -18,13 +18,13 @@ use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::processes::named;
 
-/// A file whose code was changed, as it is written down.
+/// A file whose code was changed, according to the ledger.
 struct Changed {
     range: Range<u64>,
     bias: u64,
 }
 
-/// What is known of a stopped process by its ledger.
+/// The address space of a stopped process, according to its ledger.
 ///
 /// # Errors
 /// If the ledger cannot be used.
@@ -37,7 +37,7 @@ pub fn space(pid: i32, found: &Found) -> Result<Space> {
     for entry in entries {
         replay(entry, &mut space, &mut files);
     }
-    // From here on no library gets new patches.
+    // From here on, no library gets new patches.
     space.stopped = true;
     space.ledger = ledger;
     let maps = maps::read(pid)?;
@@ -58,7 +58,7 @@ pub fn space(pid: i32, found: &Found) -> Result<Space> {
     Ok(space)
 }
 
-/// Does to what is known what the hodo has done that wrote the entry.
+/// Applies an entry to the address space, as the hodo did that wrote the entry.
 fn replay(entry: Entry, space: &mut Space, files: &mut Vec<Changed>) {
     match entry {
         Entry::State(state) => {
@@ -69,7 +69,7 @@ fn replay(entry: Entry, space: &mut Space, files: &mut Vec<Changed>) {
                 }
             }
             space.put_state(&state);
-            // Nothing of this goes before all does.
+            // Nothing of this is unmapped before everything is.
             space.unmapped.clear();
             space.keys = Keys::held_by_another(&[], &state.keys);
         }
@@ -111,7 +111,7 @@ fn add(patched: &Patched, space: &mut Space, files: &mut Vec<Changed>) {
     }
 }
 
-/// The code of a file is not mapped any more.
+/// The code of a file is no longer mapped.
 fn forget(gone: Seen, space: &mut Space, files: &mut Vec<Changed>) {
     space.forget(gone);
     files.retain(|file| {
@@ -119,8 +119,8 @@ fn forget(gone: Seen, space: &mut Space, files: &mut Vec<Changed>) {
     });
 }
 
-/// The file that is mapped there. Nothing, if it cannot be read any more: its frames are found by what their stubs
-/// know, then.
+/// The file that is mapped there. `None` if it can no longer be read: its frames are then found by what their stubs
+/// know.
 fn place(pid: i32, file: &Changed, maps: &[Mapping]) -> Option<Placed> {
     let is_it = |m: &&Mapping| m.executable && m.inode != 0 && file.range.contains(&m.start);
     let mapping = maps.iter().find(is_it)?;
@@ -132,7 +132,7 @@ fn place(pid: i32, file: &Changed, maps: &[Mapping]) -> Option<Placed> {
     })
 }
 
-/// What holds for a while only: threads that wait where the unwinding of exceptions begins, and static keys.
+/// State that holds only for a while: threads that wait where the unwinding of exceptions begins, and static keys.
 fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
     let image = |at: u64| {
         let index = maps.partition_point(|mapping| mapping.end <= at);

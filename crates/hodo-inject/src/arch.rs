@@ -1,4 +1,4 @@
-//! What of an address space depends on the processor: where things are in it, and the bytes of calls and jumps. All
+//! What depends on the processor in an address space: where things are in it, and the bytes of calls and jumps. All
 //! other code of this crate is the same for all processors.
 
 #[cfg(target_arch = "riscv64")]
@@ -6,10 +6,10 @@ mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-/// Where signal handlers tell the kernel what they return to.
+/// Where signal handlers tell the kernel the address to which they return.
 #[derive(Debug, Clone, Copy)]
 pub struct Restorer {
-    /// The flag that says so: `SA_RESTORER`.
+    /// The flag that says that they do: `SA_RESTORER`.
     pub flag: u64,
 }
 

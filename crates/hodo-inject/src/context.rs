@@ -1,9 +1,10 @@
-//! Signals that interrupt moved code: the program's handler sees the program's own place, and returns to ours.
+//! Signals that interrupt moved code: the program's handler sees the program's own address, and returns to ours.
 //!
-//! The kernel makes the handler's frame, with the address in an island. The thread is stopped before the handler's
-//! first instruction, the frame gets the address that the instruction has in the program, and when the handler returns
-//! (`rt_sigreturn`), the frame gets back what it had. A handler that has put another address there goes on at that one,
-//! or at its copy. What interrupts code that is ours alone (a probe, a stub) waits until that is done.
+//! The kernel builds the handler's frame, which contains an address in an island. The thread is stopped before the
+//! handler's first instruction, and the frame gets the address that the instruction has in the program. When the
+//! handler returns (`rt_sigreturn`), the frame gets its real address back. If the handler has stored another address
+//! there, execution continues at that one, or at its copy. A signal that interrupts code that is ours alone (a probe, a
+//! stub) waits until that code is done.
 
 use crate::space::{Moved, Standing};
 use hodo_ptrace::TargetAddr;
@@ -15,25 +16,26 @@ use crate::space::Space;
 use hodo_ptrace::arch::{BROKEN_OFF, frame};
 use hodo_ptrace::{Memory, Regs, Stopped};
 
-/// Our instructions that a thread is led through before a signal is delivered, at most: some system calls of the agent.
+/// How many of our instructions a thread may be led through before a signal is delivered: enough for some system calls
+/// of the agent.
 pub const STEPS: u32 = 600;
 
-/// System calls of a handler after which it is not waited for its return any more.
+/// After this many system calls of a handler, we no longer wait for its return.
 const PATIENCE: u32 = 4096;
 
 /// A frame in which a handler sees the program's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shown {
-    /// Where the frame is.
+    /// The address of the frame.
     at: u64,
-    /// Where the context has the address, and what stands there for the handler and in truth.
+    /// The address that the frame's context holds, as shown to the handler, and the real one.
     shown: u64,
     real: u64,
     /// Where the thread has left the program, if the probes there have already run.
     left: Option<u64>,
     /// The interrupted stack pointer.
     sp: u64,
-    /// The alternate stack that the frame is on, if it is on that.
+    /// The alternate stack, if the frame is on it.
     alternate: Option<Span>,
 }
 
@@ -41,7 +43,7 @@ struct Shown {
 #[derive(Debug, Clone, Default)]
 pub struct Contexts {
     shown: Vec<Shown>,
-    /// The signal that is delivered by the next step, and the place of the program that its handler is to see.
+    /// The signal that the next step delivers, and the place in the program that its handler will see.
     pub delivering: Option<(Standing, u64)>,
     /// The signal that waits until our code is done.
     pub waiting: Option<Waiting>,
@@ -51,47 +53,47 @@ pub struct Contexts {
 /// A signal that waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting {
-    /// Which.
+    /// Its number.
     pub signal: i32,
-    /// What the kernel says of it.
+    /// The kernel's information about it.
     pub info: libc::siginfo_t,
-    /// The thread's signal mask; it is full meanwhile.
+    /// The thread's signal mask, since all signals are blocked in the meantime.
     pub mask: u64,
-    /// Steps that are left.
+    /// The number of steps that are left.
     pub steps: u32,
-    /// Whether the thread announces libraries: no signal can stop it for that meanwhile.
+    /// Whether the thread is announcing libraries: in the meantime, no signal can stop it for that.
     pub announcing: bool,
 }
 
-/// Where a thread is that was interrupted.
+/// Where an interrupted thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// In the program, or somewhere else that is not ours.
     Program,
-    /// At one of our instructions that stands for one of the program, with all that the program had.
+    /// At one of our instructions that stands for one of the program, with the program's complete state.
     At(Standing),
-    /// In between.
+    /// In between: at no instruction of the program.
     Between,
 }
 
-/// A way that a thread has taken other than from instruction to instruction: addresses in the program.
+/// A path other than from one instruction to the next: addresses in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// It left from here: the probes of this instruction have run, those of the next ones have not.
+    /// The thread left from here: the probes of this instruction have run, those of the next ones have not.
     Left(u64),
-    /// Another thread goes on here, where this one also does.
+    /// Another thread continues here, in addition to this one.
     Shared(u64),
-    /// It came here.
+    /// The thread came here.
     Came(u64),
 }
 
-/// Has a stopped thread do what is left of our code in which it is, without executing it. Returns its registers after
-/// that, at a place that is not [`Place::Between`]; or `None` if that cannot be done, and nothing has changed.
+/// Emulates the rest of our code for a stopped thread that is in it. Returns the registers after that, at a place that
+/// is not [`Place::Between`]; or `None` if that is not possible and nothing has changed.
 ///
 /// # Errors
 /// If the thread is gone, or its memory cannot be written.
 pub fn run_ahead(thread: Stopped, space: &mut Space, regs: &Regs) -> Result<Option<Regs>> {
-    // What announces libraries makes system calls.
+    // The code that announces libraries makes system calls.
     if space.is_announcing(regs.pc()) {
         return Ok(None);
     }
@@ -114,24 +116,24 @@ pub fn place(space: &mut Space, regs: &Regs) -> Place {
 }
 
 impl Contexts {
-    /// Does a handler see something else than what is?
+    /// Whether a handler sees an address other than the real one.
     pub fn is_watched(&self) -> bool {
         !self.shown.is_empty()
     }
 
-    /// The address that is meant in the word at `at` of a handler's frame, if the handler sees another one.
+    /// The real address for the word at `at` of a handler's frame, if the handler sees another one.
     pub fn shown_for(&self, at: u64) -> Option<u64> {
         let shown = self.shown.iter().find(|shown| shown.at + frame::PC == at);
         shown.map(|shown| shown.real)
     }
 
-    /// The thread is at the first instruction of a handler, for which what `real` stands for takes its place.
+    /// The thread is at the first instruction of a handler: replaces the real address `real` by that of the program.
     pub fn entered(&mut self, thread: Stopped, place: Standing, real: u64) -> Result<()> {
         let at = thread.regs()?.sp();
         let memory = thread.memory()?;
         let stack = memory.read_u64(TargetAddr(at + frame::STACK))?;
         let size = memory.read_u64(TargetAddr(at + frame::STACK_SIZE))?;
-        // A system call that is begun again, or is not, stands elsewhere.
+        // If a system call is restarted, or broken off, the address differs.
         let found = memory.read_u64(TargetAddr(at + frame::PC))?;
         let off = found.wrapping_sub(real).cast_signed();
         if off != 0 && off != BROKEN_OFF {
@@ -152,7 +154,8 @@ impl Contexts {
         Ok(())
     }
 
-    /// The thread has begun a system call. Returns the handlers that have not come back to where they began.
+    /// The thread has started a system call. Returns the paths of handlers that have not returned to where they were
+    /// called.
     pub fn system_call(&mut self, thread: Stopped, space: &mut Space) -> Result<Vec<Turn>> {
         let mut turns = Vec::new();
         let regs = thread.regs()?;
@@ -173,7 +176,7 @@ impl Contexts {
             let keep = patience && !left;
             if !keep {
                 restore(&memory, shown);
-                // Whoever is only not waited for any more comes back, as far as is known.
+                // If we only stop waiting for a handler, it is assumed to return.
                 turns.extend(shown.left.filter(|_| left).map(Turn::Left));
             }
             keep
@@ -196,7 +199,7 @@ impl Contexts {
         Ok(turns)
     }
 
-    /// What becomes of the ways of a thread that ends.
+    /// The paths that end with a thread.
     pub fn end(&self) -> impl Iterator<Item = Turn> {
         self.shown
             .iter()
@@ -204,7 +207,7 @@ impl Contexts {
             .map(Turn::Left)
     }
 
-    /// What becomes of the ways that a child has in common with its parent.
+    /// The paths that a child shares with its parent.
     pub fn share(&self) -> impl Iterator<Item = Turn> {
         self.shown
             .iter()
@@ -212,14 +215,14 @@ impl Contexts {
             .map(Turn::Shared)
     }
 
-    /// hodo leaves, and the program gets its code back: what handlers see becomes true by that. Lets a signal come
-    /// again that waits.
+    /// hodo detaches, and the program gets its code back: so the addresses that handlers see become real. Sends a
+    /// waiting signal again.
     pub fn leave(&mut self, thread: Stopped) -> Result<()> {
         self.shown.clear();
         self.give_up(thread)
     }
 
-    /// Nothing is shown any more from here on: puts back what is, and lets a signal come again that waits.
+    /// From here on, real addresses are shown: restores them, and sends a waiting signal again.
     pub fn give_up(&mut self, thread: Stopped) -> Result<()> {
         if let Some(waiting) = self.waiting.take() {
             thread.set_signal_mask(waiting.mask)?;
@@ -236,7 +239,7 @@ impl Contexts {
     }
 }
 
-/// Puts the true address back into a frame, if it still is that frame.
+/// Restores the real address in a frame, if the frame still exists.
 fn restore(memory: &Memory, shown: &Shown) {
     let is = |offset, value| {
         memory
@@ -244,7 +247,7 @@ fn restore(memory: &Memory, shown: &Shown) {
             .is_ok_and(|is| is == value)
     };
     if is(frame::PC, shown.shown) && is(frame::SP, shown.sp) {
-        // What cannot be written was no frame.
+        // If it cannot be written, it was not a frame.
         let _ = memory.write(TargetAddr(shown.at + frame::PC), &shown.real.to_le_bytes());
     }
 }
@@ -307,7 +310,7 @@ mod tests {
         }
         let moved = Moved::ways_of(&mut Space::default());
         assert!(!moved.is_known(), "nobody has asked for that");
-        // What stands for the program's instructions, and is left by what leads back.
+        // Instructions that stand for the program's, and that are left through code that leads back.
         assert!(space.needs_ways(0x9004) && !space.is_on_the_way(0x9004));
         assert!(!space.needs_ways(0x9010));
     }

@@ -1,4 +1,5 @@
-//! Programs that copy their own functions and call the copies. The copies have our jumps, which lead astray from there.
+//! Programs that copy their own functions and call the copies. The copies contain our jumps, which lead astray from
+//! there.
 
 use anyhow::Result;
 
@@ -8,12 +9,12 @@ use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps;
 use hodo_ptrace::{Memory, Regs, Stopped};
 
-/// Bytes around a breakpoint by which its copy is known.
+/// A copied breakpoint is recognized by this many bytes around it.
 const AROUND: u64 = 16;
 
-/// A fault, or a breakpoint, that nothing of ours has caused: if a thread was led astray by one of our jumps in a copy
-/// of changed code, or met one of our breakpoints there, gives the copy the original bytes and has the thread go on.
-/// Returns whether it was that.
+/// Handles a fault or a breakpoint that our code has not caused. If a thread was led astray by one of our jumps in a
+/// copy of changed code, or met one of our breakpoints there, restores the original bytes in the copy and lets the
+/// thread continue. Returns whether that was the case.
 pub fn repair(thread: Stopped, signal: i32, space: &SharedSpace) -> Result<bool> {
     if !matches!(signal, libc::SIGSEGV | libc::SIGILL | libc::SIGTRAP)
         || !thread.siginfo().is_ok_and(|info| info.si_code > 0)
@@ -57,7 +58,7 @@ pub fn repair(thread: Stopped, signal: i32, space: &SharedSpace) -> Result<bool>
     Ok(repaired)
 }
 
-/// Where the copy begins that a thread was called at, where its jump is, and the site that this is a copy of.
+/// The start of the copy that a thread has called, the address of the jump in it, and the site that was copied.
 fn astray(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     let target = regs.pc();
     let back = memory.read_u64(TargetAddr(regs.sp())).ok();

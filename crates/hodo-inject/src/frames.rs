@@ -13,10 +13,10 @@ use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, Stopped};
 
 const PAGE: u64 = 4096;
-/// Bytes of one stack that are looked through at most.
+/// How many bytes of one stack are searched at most.
 const DEEPEST: u64 = 16 << 20;
 
-/// Where a signal handler goes back to.
+/// Where a signal handler returns to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalFrame {
     /// Where the address is stored.
@@ -28,10 +28,10 @@ pub struct SignalFrame {
 }
 
 impl SignalFrame {
-    /// The bytes of the stack that the kernel has made it of: no function returns by a word of them.
+    /// The bytes of the stack that the kernel has used for it: no function returns through a word in them.
     pub fn extent(&self) -> Range<u64> {
         let start = self.at - frame::PC;
-        // The handler may have another stack than what it has interrupted.
+        // The handler may run on another stack than the code that it has interrupted.
         let end = start + frame::SIZE;
         let same = (end..end + PAGE).contains(&self.sp);
         start..if same { self.sp } else { end }
@@ -47,37 +47,37 @@ impl SignalFrame {
 /// A return address that leads into a stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Return {
-    /// How far below S it is, if that is known of the function that the stub stands for. Another one may have put it
-    /// there that this one has jumped to.
+    /// How far it is below S, if that is known for the function of the stub. It may have been stored by another
+    /// function that has jumped to this one.
     pub below: Option<u64>,
-    /// That function; 0: a library's.
+    /// The stub's function; 0: a library's.
     pub function: u64,
-    /// Where the address of the library's function is.
+    /// The slot that holds the address of the library's function.
     pub slot: Option<u64>,
 }
 
-/// How well an address fits as the real return address of a call.
+/// How likely an address is the real return address of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
-    /// There is no call in front of it, or one of a function with a stub of its own, to which that call returns.
+    /// It does not follow a call, or it follows the call of a function with a stub of its own, which returns there.
     Not,
-    /// It is the end of signal handlers in the kernel's code, which calls nothing: it fits a function of which the
-    /// frame is known.
+    /// It is the end of signal handlers in the kernel's code, which contains no call: it fits a function whose frame is
+    /// known.
     Handler,
-    /// There is a call of another function, which may have jumped to this one.
+    /// It follows a call of another function, which may have jumped to this one.
     Hardly,
-    /// There is one that may call anything.
+    /// It follows a call that can call anything.
     May,
-    /// There is one of that function.
+    /// It follows a call of that function.
     Does,
 }
 
-/// Frames of stopped threads, as far as unwind tables tell.
+/// Frames of stopped threads, as far as unwind tables show.
 #[derive(Debug, Default)]
 pub struct Walked {
-    /// Where a return address into a stub is, S of that frame, and the real one.
+    /// The address of each return address into a stub, the S of that frame, and the real return address.
     pub returns: Vec<(u64, u64, u64)>,
-    /// The memory of all these frames: in it there are no others, only what has been left there.
+    /// The memory of all these frames: there are no other frames in it, only leftovers.
     pub frames: Vec<Range<u64>>,
 }
 
@@ -102,24 +102,24 @@ impl Walked {
 
 /// What is known of return addresses.
 pub trait Returns {
-    /// What an address is to which traced functions return.
+    /// Whether traced functions return to this address, and what is known about it.
     fn is_return(&self, address: u64) -> Option<Return>;
-    /// How well an address fits as the real one.
+    /// How likely an address is the real one.
     fn fits(&self, of: &Return, address: u64) -> Fit;
 }
 
-/// What became of return addresses.
+/// The result for all return addresses.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// The addresses by which unwinders know the frames of stubs that they led to.
+    /// The addresses by which unwinders know the frames of stubs that they have passed.
     pub frames: Vec<u64>,
-    /// Where one is for which no real one was found.
+    /// The places of those for which no real address was found.
     pub lost: Vec<u64>,
-    /// Where one was left by a call that has ended.
+    /// The places of those that were left over by a call that has ended.
     pub left: Vec<u64>,
 }
 
-/// The real return address of the frame whose S this is, if it is known.
+/// The real return address of the frame with this S, if it is known.
 pub fn shadow(memory: &Memory, s: u64) -> Option<u64> {
     let address = memory
         .read_u64(TargetAddr(s.checked_sub(SHADOW_DISTANCE)?))
@@ -143,7 +143,7 @@ fn stack(memory: &Memory, maps: &[Mapping], sp: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The frames of signal handlers that a stopped thread is in. `holds`: whether an address is in our memory.
+/// The frames of signal handlers on a stopped thread's stack. `holds`: whether an address is in our memory.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -166,7 +166,7 @@ pub fn signal_frames(
         };
         done.push(Span::at(sp, bytes.len() as u64));
         for at in (0..bytes.len()).step_by(8) {
-            // A handler that is traced itself returns to its stub.
+            // A handler that is itself traced returns to its stub.
             let real = |back| {
                 let traced = holds(back).then(|| shadow(memory, sp + at as u64));
                 traced.flatten().unwrap_or(back)
@@ -188,7 +188,7 @@ pub fn signal_frames(
     Ok(found)
 }
 
-/// Words of the top of a stack.
+/// Some words from the top of a stack.
 pub fn top_words(memory: &Memory, maps: &[Mapping], sp: u64, most: usize) -> Vec<u64> {
     let bytes = stack(memory, maps, sp & !7).unwrap_or_default();
     (0..bytes.len().min(most))
@@ -197,8 +197,8 @@ pub fn top_words(memory: &Memory, maps: &[Mapping], sp: u64, most: usize) -> Vec
         .collect()
 }
 
-/// Puts the real return addresses of all traced calls that are open back into their frames: of those that were walked,
-/// and then of those in other stacks. `registers`: what the kernel has put on stacks. Returns where these frames are.
+/// Restores the real return addresses of all open traced calls in their frames: first those that were walked, then
+/// those in other stacks. `registers`: what the kernel has saved on stacks. Returns where these frames are.
 ///
 /// # Errors
 /// If the process's memory cannot be read.
@@ -232,7 +232,7 @@ pub fn restore_returns(
             let mut entries = vec![0; (pages * 8) as usize];
             pagemap.read_exact_at(&mut entries, page * 8)?;
             for index in 0..pages as usize {
-                // Present, or swapped out.
+                // The page is present, or swapped out.
                 if word(&entries, index * 8).is_none_or(|entry| entry >> 62 == 0) {
                     continue;
                 }
@@ -268,7 +268,7 @@ fn restore_page(
         };
         let shadow = |s| self::shadow(memory, s);
         let found = match of.below {
-            // Where the place itself tells S, anything else is a copy of a return address.
+            // If the address of the word determines S, anything else is a copy of a return address.
             Some(distance) if RETURNS_BELOW == 0 => {
                 let s = at + distance;
                 shadow(s).map_or(Found::Left, |address| Found::Frame(s, address))
@@ -280,7 +280,7 @@ fn restore_page(
                 memory.write(TargetAddr(at), &address.to_le_bytes())?;
                 restored.frames.push(s - STUB_FRAME);
             }
-            // The stub knows the way as long as it is there.
+            // The stub knows the way back as long as it exists.
             Found::Unknown => restored.lost.push(at),
             // A copy, which may be below the stack pointer and in use.
             Found::Left if RETURNS_BELOW == 0 => {}
@@ -290,20 +290,20 @@ fn restore_page(
     Ok(())
 }
 
-/// What a word of a stack is that leads into a stub.
+/// The meaning of a stack word that leads into a stub.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     /// The return address of the frame with this S, and the real one.
     Frame(u64, u64),
-    /// Perhaps one.
+    /// Perhaps a return address.
     Unknown,
-    /// None that anybody returns to: what a call has left that has ended.
+    /// Not one that anybody returns to: a leftover of a call that has ended.
     Left,
 }
 
-/// What is at `at`. Above it there may be more shadows than that of this call: of others that have ended, which were
-/// made deeper in the stack. That of a call that has not ended is whole. `farthest`: how far above `at` S can be.
-/// `shadow`: the real return address of the frame whose S that is.
+/// The meaning of the word at `at`. Above it, there may be several shadows: that of this call, and others of ended
+/// calls that were made deeper in the stack. The shadow of an open call is complete. `farthest`: how far above `at` S
+/// can be. `shadow`: the real return address of the frame with this S.
 fn likeliest(
     (of, at): (&Return, u64),
     farthest: u64,
@@ -337,9 +337,9 @@ fn likeliest(
         })
 }
 
-/// An exception on its way remembers its handler by the address of the frame below (`private_2` of `_Unwind_Exception`,
-/// in the unwinders of gcc), which has changed where that was a stub's, one of `stubs`: by `STUB_LOWER`. `pointers`:
-/// where exceptions may be.
+/// The unwinders of gcc record the handler of an exception in flight by the address of the frame below it (`private_2`
+/// of `_Unwind_Exception`). If that frame belonged to a stub (one of `stubs`), its address has changed by `STUB_LOWER`:
+/// corrects it. `pointers`: where exceptions may be.
 ///
 /// # Errors
 /// If the process's memory cannot be written.
@@ -372,8 +372,8 @@ pub fn correct_exceptions(
     Ok(())
 }
 
-/// Puts the real return addresses into what `getcontext` and `swapcontext` have saved, wherever that is: where a traced
-/// function has jumped to one of these, its own. `islands`: where stubs are.
+/// Restores the real return addresses in contexts that `getcontext` and `swapcontext` have saved, wherever these are.
+/// If a traced function has jumped to one of these two, that is its own return address. `islands`: where stubs are.
 ///
 /// # Errors
 /// If the process's memory cannot be written.
@@ -384,7 +384,7 @@ pub fn restore_contexts(
     islands: [Span; 2],
     returns: &dyn Returns,
 ) -> Result<()> {
-    // Asked of each word of the process.
+    // This is asked for each word of the process.
     let holds = |at: u64| {
         let [first, second] = islands;
         first.contains(at) | second.contains(at)
@@ -401,7 +401,7 @@ pub fn restore_contexts(
             let mut entries = vec![0; (size / PAGE * 8) as usize];
             pagemap.read_exact_at(&mut entries, start / PAGE * 8)?;
             let is_used = |entry: &[u8]| entry[7] >> 6 != 0;
-            // The last one's context may go on after it.
+            // The last context may extend beyond the buffer's end.
             let bytes = &mut buffer[..(size + 64).min(mapping.end - start) as usize];
             if entries.chunks_exact(8).any(is_used) && memory.read(TargetAddr(start), bytes).is_ok()
             {
@@ -433,7 +433,7 @@ pub fn restore_contexts(
 mod tests {
     use super::*;
 
-    /// Addresses from 0x100 on fit better and better.
+    /// Addresses from 0x100 on fit better the higher they are.
     struct ByAddress;
 
     impl Returns for ByAddress {
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn shadows_of_calls_that_have_ended_do_not_mislead() {
         let (near, middle, far) = (0x1010, 0x1030, 0x1100);
-        // The nearest one called something else.
+        // The nearest one follows a call of something else.
         assert_eq!(
             found(None, &[(near, 0x200), (far, 0x400)]),
             Found::Frame(far, 0x400)
@@ -479,7 +479,8 @@ mod tests {
             found(None, &[(near, 0x100), (middle, 0x300), (far, 0x200)]),
             Found::Frame(middle, 0x300)
         );
-        // What unwind tables tell comes first, unless that is impossible or another one is called by its name.
+        // Unwind tables take precedence, unless their answer is impossible, or another address follows a call of the
+        // function itself.
         assert_eq!(
             found(Some(8), &[(near, 0x300), (far, 0x400)]),
             Found::Frame(near, 0x300)
@@ -496,13 +497,13 @@ mod tests {
             found(Some(8), &[(near, 0x100), (far, 0x300)]),
             Found::Frame(far, 0x300)
         );
-        // A handler's, which are left by other handlers, too.
+        // The end of a handler, which other handlers also leave behind.
         assert_eq!(
             found(Some(8), &[(near, 0x500), (far, 0x400)]),
             Found::Frame(near, 0x500)
         );
         assert_eq!(found(Some(8), &[(far, 0x500)]), Found::Left);
-        // Nothing is written where nothing is known.
+        // If nothing is known, nothing is written.
         assert_eq!(found(None, &[(near, 0x200)]), Found::Unknown);
         assert_eq!(
             found(Some(8), &[(near, 0x100), (middle, 0x100)]),

@@ -1,7 +1,8 @@
-//! Installing a recording in an address space: stubs are built in islands, and jumps to them are written over code.
+//! Installs a recording in an address space: stubs are built in islands, and jumps to them are written over code.
 //!
-//! There are four moments for it (`Moment`), and one function, `install`. Each moment finds the files ([`program`],
-//! [`libraries`], [`prepare`], [`build`]), has their stubs built, and writes them when the process is stopped:
+//! This happens at four moments (`Moment`), and one function, `install`, does it. Each moment finds the files
+//! ([`program`], [`libraries`], [`prepare`], [`build`]), lets their stubs be built, and writes them when the process is
+//! stopped:
 //!
 //! | moment | the process | written |
 //! |---|---|---|
@@ -46,13 +47,13 @@ pub use exec::{program, set_aside};
 pub use libraries::libraries;
 pub use mapping::private_page;
 
-/// A program and its island lie within this many bytes: a little less than a jump can bridge.
+/// The maximum distance between a program and its island in bytes: a little less than a jump can reach.
 const REACH: u64 = 0x7000_0000;
 /// The lowest address that may be mapped, with the usual `vm.mmap_min_addr`.
 const LOWEST: u64 = 64 << 10;
-/// Bytes of the trace that are mapped at least.
+/// The minimum size of the trace that is mapped, in bytes.
 const SMALLEST: u64 = 64 << 20;
-/// Distance between the dynamic linker and the island for libraries, which are mapped downwards from it.
+/// Distance between the dynamic linker and the island for libraries, which are mapped below the linker.
 const LIBRARY_ROOM: u64 = 1 << 30;
 /// Bytes of the island for libraries.
 const LIBRARY_ISLAND: u64 = 512 << 20;
@@ -61,21 +62,21 @@ const LIBRARY_ISLAND: u64 = 512 << 20;
 const PROGRAM: usize = 0;
 const LIBRARIES: usize = 1;
 
-/// When something is installed, and how the process is then.
+/// When something is installed, and the state of the process at that time.
 #[derive(Debug)]
 enum Moment<'a> {
     /// A program has been executed. Its thread is stopped.
     Exec(Stopped),
     /// The dynamic linker has mapped libraries. This thread is stopped.
     Load(Stopped),
-    /// hodo is about to attach to a process, which runs and has these mappings.
+    /// hodo is about to attach to a process, which is running and has these mappings.
     Attach(&'a [Mapping]),
-    /// A process gets the stubs of other settings. It runs, and has these mappings.
+    /// A process gets the stubs for other settings. It is running, and has these mappings.
     Change(&'a [Mapping], &'a Rc<str>),
 }
 
 impl Moment<'_> {
-    /// Where jumps can be put. In a process that runs, places are only chosen.
+    /// Where jumps can be put. If the process is running, places are only chosen.
     fn trampolines(&self, space: &Space) -> Trampolines {
         match *self {
             Self::Exec(thread) | Self::Load(thread) => {
@@ -85,7 +86,7 @@ impl Moment<'_> {
         }
     }
 
-    /// What was built for a file earlier, and is in its island still.
+    /// What was built for a file earlier and is still in its island.
     fn known(&self, file: &File, space: &Space) -> Option<Rc<Patches>> {
         match *self {
             Self::Exec(_) | Self::Attach(_) => None,
@@ -97,20 +98,20 @@ impl Moment<'_> {
         }
     }
 
-    /// Whether functions of the file are hooked. A change leaves hooks as they are.
+    /// Whether functions of the file are hooked. A change does not touch hooks.
     fn hooks(&self) -> bool {
         !matches!(self, Self::Change(..))
     }
 }
 
-/// A file that is mapped, and what is wanted of it.
+/// A mapped file, and what is wanted from it.
 #[derive(Debug)]
 struct File {
     image: Rc<Image>,
     version: Version,
     /// Runtime minus link-time address.
     bias: u64,
-    /// Nothing of it is traced without one. Its functions may be hooked all the same.
+    /// If there is none, nothing of it is traced. Its functions may still be hooked.
     module: Option<Rc<Module>>,
     /// [`PROGRAM`] or [`LIBRARIES`].
     island: usize,
@@ -122,18 +123,18 @@ impl File {
     }
 }
 
-/// What is to be written over the code of one file.
+/// What will be written over the code of one file.
 #[derive(Debug)]
 struct Piece {
     file: File,
     patches: Rc<Patches>,
-    /// It was built now: nobody knows its copies yet.
+    /// It was built now, so its copies are not known yet.
     new: bool,
 }
 
 impl Piece {
-    /// Where the code at its sites is neither that of the file nor ours: a link-time address. `is_ours` tells of an
-    /// address, and of this many bytes from it on.
+    /// The link-time address of the first site whose code is neither that of the file nor ours. `is_ours` returns that
+    /// for this many bytes at an address.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -163,22 +164,22 @@ impl Piece {
     }
 }
 
-/// What was built for an address space, and is to be written into it.
+/// What was built for an address space, and will be written into it.
 #[derive(Debug)]
 struct Installation {
     pieces: Vec<Piece>,
-    /// The islands that have got more.
+    /// The islands with additions.
     islands: [Option<Island>; 2],
-    /// Pages that are to be mapped for jumps.
+    /// Pages to be mapped for jumps.
     pages: Vec<u64>,
-    /// The pages for jumps that there are then.
+    /// The pages for jumps that will then exist.
     trampolines: Vec<Page>,
 }
 
-/// Builds what files get. Nothing is written over their code; at exec and when libraries are loaded, pages may be
-/// mapped.
+/// Builds what files get. Nothing is written over their code, but pages may be mapped at exec and when libraries are
+/// loaded.
 ///
-/// `islands` are those that are new. Others go on where they end.
+/// `islands` are the new ones. Others continue where they end.
 fn install(
     moment: &Moment<'_>,
     files: Vec<File>,
@@ -247,7 +248,7 @@ fn install(
 }
 
 impl Installation {
-    /// Ranges of code that will be changed: a thread must not be inside one of them.
+    /// Ranges of code that will be changed: no thread may be inside one of them.
     fn ranges(&self) -> Vec<Span> {
         let writes = (self.pieces.iter()).flat_map(|piece| &piece.patches.writes);
         let ranges = writes.map(|(at, bytes)| Span::at(*at, bytes.len() as u64));
@@ -264,7 +265,7 @@ impl Installation {
         copies
     }
 
-    /// Writes what the islands have more than before. Nothing leads there yet.
+    /// Writes the additions to islands. No code leads there yet.
     fn write_islands(&self, memory: &Memory, space: &mut Space) -> Result<()> {
         for (index, island) in self.islands.iter().enumerate() {
             if let Some(island) = island {
@@ -275,13 +276,13 @@ impl Installation {
         Ok(())
     }
 
-    /// Whether the dynamic linker's own jump gives way to a breakpoint for what will be written.
+    /// Whether the dynamic linker's own jump must be replaced by a breakpoint because of what will be written.
     fn has_to_make_room(&self, space: &Space) -> bool {
         let mut pieces = self.pieces.iter();
         pieces.any(|piece| linker::has_to_make_room(&piece.patches, space))
     }
 
-    /// Writes down in the process what [`Self::write_sites`] will change.
+    /// Records in the process's ledger what [`Self::write_sites`] will change.
     fn note(&self, memory: &Memory, space: &mut Space) -> Result<()> {
         self.pieces.iter().try_for_each(|piece| {
             let file = (&*piece.file.image, piece.file.bias);
@@ -289,8 +290,8 @@ impl Installation {
         })
     }
 
-    /// Writes over the code. What leads nowhere else is there first, of all files: if hodo is killed in the midst of
-    /// it, what is written already can be executed.
+    /// Writes over the code. Bytes that lead nowhere else come first, for all files: if hodo is killed in the middle,
+    /// everything written so far can be executed.
     fn write_sites(&self, memory: &Memory, space: &mut Space) -> Result<()> {
         for Piece { file, patches, .. } in &self.pieces {
             lead(memory, &file.image, file.bias, patches, space)?;
@@ -301,21 +302,21 @@ impl Installation {
         Ok(())
     }
 
-    /// Keeps what libraries have got, for those that are loaded again.
+    /// Remembers what libraries got, in case they are loaded again.
     fn remember(&self, space: &mut Space) {
         let libraries = (self.pieces.iter()).filter(|piece| piece.file.island == LIBRARIES);
         let known = libraries.map(|piece| (piece.file.place(), Rc::clone(&piece.patches)));
         space.patched.extend(known);
     }
 
-    /// What was built, of one file.
+    /// What was built for one file.
     fn into_patches(self) -> Patches {
         let patches = self.pieces.into_iter().next().map(|piece| piece.patches);
         patches.map(Rc::unwrap_or_clone).unwrap_or_default()
     }
 }
 
-/// New islands, with the agent in that of the program, where the space has places for them.
+/// New islands, if the space has places for them. The program's island contains the agent.
 fn new_islands(memory: &Memory, maps: &[Mapping], space: &mut Space) -> [Option<Island>; 2] {
     let signals = maps::signal_return(memory, maps);
     let island = |at: Span| (!at.is_empty()).then(|| Island::new(at.start, at.len(), signals));
@@ -332,7 +333,7 @@ fn new_islands(memory: &Memory, maps: &[Mapping], space: &mut Space) -> [Option<
     islands
 }
 
-/// Whether a program calls `ptrace`, as far as its imports tell.
+/// Whether a program calls `ptrace`, judged by its imports.
 fn calls_ptrace(module: &Module) -> bool {
     let mut calls = module.plan.libcalls.iter();
     calls.any(|call| call.name == "ptrace")
@@ -351,7 +352,7 @@ fn file_mappings(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {
         .filter(|m| m.executable && m.inode != 0 && m.path.is_absolute())
 }
 
-/// Writes what an island has more than earlier.
+/// Writes the additions to an island.
 fn write_island(memory: &Memory, island: &Island, since: Used) -> Result<Used> {
     for (at, bytes) in island.added(since) {
         memory.write(TargetAddr(at), &bytes)?;

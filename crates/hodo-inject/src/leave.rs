@@ -1,5 +1,5 @@
-//! The way back: threads leave our memory, their stacks become what they would be without hodo, and the memory is
-//! unmapped.
+//! The way back: threads leave our memory, their stacks are restored to what they would be without hodo, and the memory
+//! is unmapped.
 
 mod returns;
 mod unwinders;
@@ -31,11 +31,11 @@ use crate::trap_handler;
 use returns::Process;
 use unwinders::Unwinders;
 
-/// How far above the stack pointer calls are looked for that hooks have made.
+/// How far above the stack pointer to search for calls that hooks have made.
 const HOOKED: usize = 256 << 10;
 
-/// Gives a new process, which is stopped and has one thread, back what its maker had. Returns whether nothing of ours
-/// is left.
+/// Restores a new process, which is stopped and has one thread, to what its maker had originally. Returns whether
+/// nothing of ours is left.
 ///
 /// # Errors
 /// If the process is gone, or its memory cannot be accessed.
@@ -54,7 +54,7 @@ pub fn leave_child(child: Stopped, space: &SharedSpace) -> Result<bool> {
     Ok(true)
 }
 
-/// Puts back all that was written over code.
+/// Restores everything that was written over code.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed.
@@ -63,7 +63,7 @@ pub fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
     restored(tid, memory, space)
 }
 
-/// Checks that the code of the dynamic linker is its own again.
+/// Checks that the code of the dynamic linker is restored.
 ///
 /// # Errors
 /// If the dynamic linker's breakpoint is still there: it would end the program.
@@ -82,16 +82,16 @@ pub fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Whether threads that are in the midst of unwinding their stacks go on with it.
+/// Whether threads that are unwinding their stacks will continue to do so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unwinding {
-    /// They do.
+    /// They will.
     GoesOn,
-    /// The process ends where it is.
+    /// The process ends at this point.
     Over,
 }
 
-/// Moves stopped threads out of our memory, and restores what their stacks hold. Returns why that has to wait.
+/// Moves stopped threads out of our memory, and restores their stacks. Returns the reason if that has to wait.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed.
@@ -128,7 +128,7 @@ pub fn settle(
     Ok(stacks.left)
 }
 
-/// The stacks of stopped threads of one process, and what of them has to be restored.
+/// The stacks of stopped threads of one process, and what has to be restored in them.
 struct Stacks<'a> {
     space: &'a Space,
     memory: &'a Memory,
@@ -137,13 +137,13 @@ struct Stacks<'a> {
     table: &'a Table,
     returns: Process<'a>,
     unwinders: Unwinders<'a>,
-    /// Where return addresses are looked for.
+    /// Where to search for return addresses.
     stacks: Vec<Mapping>,
-    /// Words that may point to exceptions on their way.
+    /// Words that may point to exceptions in flight.
     pointers: Vec<u64>,
     /// Stack pointers.
     sps: Vec<u64>,
-    /// What the kernel has made for signal handlers: all of it, and the general registers in it.
+    /// The frames that the kernel has made for signal handlers: the whole frame, and the general registers in it.
     kernels: Vec<Range<u64>>,
     registers: Vec<Range<u64>>,
     walked: Walked,
@@ -160,7 +160,7 @@ impl<'a> Stacks<'a> {
         (memory, maps): (&'a Memory, &'a [Mapping]),
         unwinding: Unwinding,
     ) -> Self {
-        // No stack lies in our memory, of which there is much.
+        // No stack is in our memory. There is much of it, so it is not searched.
         let ours = space.regions(memory);
         let is_ours = |m: &Mapping| ours.iter().any(|region| region.contains(m.start));
         Self {
@@ -191,7 +191,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// The real return address of what is executed at `pc`, whose stub is the one that `back` leads to.
+    /// The real return address of the function that is executed at `pc`, if its stub is the one that `back` leads to.
     fn real(&self, back: u64, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
         real(self.space, self.memory, pc, sp, pointer).or_else(|| {
             let function = self.returns.stub_of(back)?.0;
@@ -200,12 +200,12 @@ impl<'a> Stacks<'a> {
         })
     }
 
-    /// Is this a return address into a stub?
+    /// Whether this is a return address into a stub.
     fn is_stub(&self, back: u64) -> bool {
         self.space.holds(back) && self.returns.stub_of(back).is_some()
     }
 
-    /// Restores what a thread holds in its registers and in the frames of its signal handlers, and looks at its stack.
+    /// Restores a thread's registers and the frames of its signal handlers, and inspects its stack.
     fn thread(&mut self, thread: Stopped, mut regs: Regs) -> Result<()> {
         self.sps.push(regs.sp());
         if let Some(back) = regs.return_address().filter(|&at| self.is_stub(at)) {
@@ -228,7 +228,7 @@ impl<'a> Stacks<'a> {
         for frame in &handled {
             self.handler(frame)?;
         }
-        // What a handler has interrupted may have another stack.
+        // The interrupted code may run on another stack.
         let interrupted = handled.iter().map(|frame| (frame.pc, frame.sp));
         let mut unwinds = false;
         for (pc, sp) in once((regs.pc(), regs.sp())).chain(interrupted) {
@@ -241,7 +241,7 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// Restores where a signal handler goes back to.
+    /// Restores the address to which a signal handler returns.
     fn handler(&mut self, frame: &SignalFrame) -> Result<()> {
         let memory = self.memory;
         self.kernels.push(frame.extent());
@@ -267,7 +267,7 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// Looks at the top of a stack. Returns whether an unwinder is on its way there.
+    /// Inspects the top of a stack. Returns whether an unwinder is running there.
     fn top(&mut self, pc: u64, sp: u64) -> bool {
         let words = frames::top_words(self.memory, self.maps, sp, HOOKED);
         let awaited =
@@ -275,7 +275,7 @@ impl<'a> Stacks<'a> {
         if words.iter().any(awaited) {
             self.left = Some("an unwinder will return into it");
         }
-        // An unwinder on its way has read addresses of frames already: they must stay as they are.
+        // A running unwinder has already read addresses of frames: they must stay as they are.
         let unwinds = self.unwinding == Unwinding::GoesOn && self.unwinders.are_met(pc, &words);
         if unwinds {
             self.left = Some("an unwinder is walking through its frames");
@@ -285,7 +285,7 @@ impl<'a> Stacks<'a> {
         unwinds
     }
 
-    /// Puts real return addresses in place of those of stubs.
+    /// Replaces return addresses of stubs by the real ones.
     fn restore(&mut self) -> Result<()> {
         let (space, memory, maps) = (self.space, self.memory, self.maps);
         if space.stubs.iter().all(|stubs| stubs.is_empty()) && space.copies.is_empty() {
@@ -308,7 +308,7 @@ impl<'a> Stacks<'a> {
         if self.saves_contexts {
             frames::restore_contexts(tid, memory, &self.stacks, space.islands, &self.returns)?;
         }
-        // It would be left in the midst of frames that are made there later.
+        // Otherwise it would later be among frames that are made there.
         for &at in (restored.lost.iter().chain(&restored.left)).filter(|&&at| self.is_dead(at)) {
             memory.write(TargetAddr(at), &[0; 8])?;
         }
@@ -318,20 +318,20 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// Below the stack pointer there is nothing to return to.
+    /// Nothing returns to addresses below the stack pointer.
     fn is_dead(&self, at: u64) -> bool {
         let stack = self.stacks.iter().find(|m| (m.start..m.end).contains(&at));
         let own = |sp: &&u64| stack.is_some_and(|stack| (stack.start..stack.end).contains(*sp));
         self.sps.iter().find(own).is_some_and(|&sp| at < sp)
     }
 
-    /// The kernel's frames have what was left there between registers; elsewhere, it may be what was left there.
+    /// In the kernel's frames, the words between registers are leftovers; elsewhere, words may be leftovers.
     fn is_in_use(&self, at: u64) -> bool {
         !self.is_dead(at) && !self.kernels.iter().any(|kernel| kernel.contains(&at))
     }
 }
 
-/// The real return address of the function that is executed at `pc`, if unwind tables tell where its frame is.
+/// The real return address of the function that is executed at `pc`, if unwind tables show where its frame is.
 fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
     let (file, addr) = space.file_at(pc)?;
     let (base, offset) = match file.frames().at(addr)? {
@@ -342,7 +342,7 @@ fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Optio
     frames::shadow(memory, base.wrapping_add_signed(offset.into()))
 }
 
-/// The program's instructions that ours stand for.
+/// The instructions of the program for which ours stand.
 struct Table(Rc<Moved>);
 
 impl Table {
@@ -350,8 +350,8 @@ impl Table {
         Self(Moved::of(&mut space.borrow_mut()))
     }
 
-    /// If this is where the detour of a return probe comes back to, after the call of its function's code: where that
-    /// function is.
+    /// If `at` is where the detour of a return probe continues after the call of its function's code: the address of
+    /// that function.
     fn calls_body(&self, memory: &Memory, at: u64) -> Option<u64> {
         self.original(code::called_before(memory, at)?)
     }
@@ -361,7 +361,7 @@ impl Table {
     }
 }
 
-/// Has a stopped thread leave our memory. Returns whether it has.
+/// Makes a stopped thread leave our memory. Returns whether it has left.
 fn step_out(
     thread: Stopped,
     table: &Table,
@@ -389,7 +389,7 @@ fn step_out(
         return Ok(true);
     }
     let out = stepping(thread, || steps(thread, table, space))?;
-    // One that is about to end is to get the signal for which it has stopped.
+    // If the process is about to end, the thread must get the signal for which it has stopped.
     if unwinding == Unwinding::GoesOn {
         stops::rest(thread)?;
     }
@@ -410,7 +410,7 @@ fn steps(thread: Stopped, table: &Table, space: &SharedSpace) -> Result<bool> {
     })
 }
 
-/// Unmaps all our memory by system calls of a stopped thread. Returns whether its process is stopped as a whole.
+/// Unmaps all our memory, using system calls of a stopped thread. Returns whether its process is stopped as a whole.
 ///
 /// # Errors
 /// If the thread is gone, or the kernel refuses.

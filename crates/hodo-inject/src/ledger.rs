@@ -1,12 +1,12 @@
-//! The ledger: what hodo has changed in a process, written down in that process. If hodo is killed, the next one reads
-//! the ledger and restores everything (`adopt.rs`).
+//! The ledger: what hodo has changed in a process, recorded in that process. If hodo is killed, the next one reads the
+//! ledger and restores everything (`adopt.rs`).
 //!
-//! It is a mapping of its own, at one of a few addresses, which nobody can write but a tracer: a header, then entries
-//! one after the other. An entry counts once the header's length covers it, and it is written before the change that it
-//! describes. So a hodo that is killed between the two describes something that has not happened, which does no harm:
-//! bytes are put back that are already there.
+//! It is a mapping of its own at one of a few addresses, which only a tracer can write: a header, followed by entries.
+//! An entry counts once the length in the header covers it, and it is written before the change that it describes. So
+//! if hodo is killed between the two, the entry describes something that has not happened. This does no harm: bytes are
+//! restored that are already there.
 //!
-//! Each entry has a checksum. A ledger that is damaged is not used at all.
+//! Each entry has a checksum. A damaged ledger is not used at all.
 
 mod entry;
 
@@ -26,38 +26,38 @@ use hodo_ptrace::maps;
 use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
 const MAGIC: [u8; 16] = *b"\x7fhodo's ledger\r\n";
-/// What the entries look like. A change of [`entry`] or of what they mean takes another number.
+/// The format of entries. It changes with [`entry`], and with the meaning of entries.
 const FORMAT: u32 = 3;
-/// Address space for it. What it has of memory is what was written.
+/// Size of its address space. It uses only as much memory as is written.
 const SIZE: u64 = 512 << 20;
-/// The same where address space is scarce.
+/// The same if address space is scarce.
 const SMALL: u64 = 4 << 20;
 /// Bytes of the header: the magic, the format (4), the instruction set of the ELF file (4), the shadow's distance (8),
-/// the size of the mapping (8), the name of the build (48), a checksum of all that (8). Then, alone: bytes of entries
-/// (8), whether some are missing (8).
+/// the size of the mapping (8), the name of the build (48), and a checksum of all that (8). Then, not covered by it:
+/// bytes of entries (8), and whether some are missing (8).
 const HEADER: usize = 128;
 const BUILD: usize = 48;
 const SUM_AT: usize = 40 + BUILD;
 const LENGTH_AT: u64 = SUM_AT as u64 + 8;
 const MISSING_AT: u64 = LENGTH_AT + 8;
-/// Bytes before each entry: its length, and its checksum.
+/// Bytes before each entry: its length and its checksum.
 const BEFORE: usize = 16;
 
-/// The ledger of one address space, as the hodo has it that writes it.
+/// The ledger of one address space, as known to the hodo that writes it.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// Where it is; 0: there is none.
+    /// Its address; 0: there is none.
     at: u64,
     size: u64,
     /// Bytes of entries.
     length: Cell<u64>,
-    /// What was written last of everything but patches.
+    /// What was last written of everything but patches.
     state: Option<Rc<State>>,
-    /// How many stubs of each island it has.
+    /// The number of stubs that it has for each island.
     stubs: [usize; 2],
-    /// How many it had at lengths at which some were added.
+    /// Lengths at which stubs were added, and the numbers of stubs then.
     grown: Vec<(u64, [usize; 2])>,
-    /// Some entries had no room.
+    /// There was no room for some entries.
     missing: Cell<bool>,
 }
 
@@ -93,8 +93,8 @@ fn header(size: u64) -> [u8; HEADER] {
 }
 
 impl Ledger {
-    /// Maps one, by system calls of a stopped thread. Where there is no room for it, the process has none. `scarce`:
-    /// address space is.
+    /// Maps one, using system calls of a stopped thread. If there is no room, the process has none. `scarce`: address
+    /// space is scarce.
     ///
     /// # Errors
     /// If the thread is gone, or its memory cannot be written.
@@ -121,12 +121,12 @@ impl Ledger {
         Ok(Self::default())
     }
 
-    /// Its mapping; empty, if there is none.
+    /// Its mapping; empty if there is none.
     pub fn region(&self) -> Span {
         Span::at(self.at, self.size)
     }
 
-    /// How many stubs of each island it has, which are as many as these from now on.
+    /// The number of stubs that it has for each island; from now on it has these.
     pub fn count_stubs(&mut self, now: [usize; 2]) -> [usize; 2] {
         if now != self.stubs {
             self.grown.push((self.length.get(), self.stubs));
@@ -134,8 +134,8 @@ impl Ledger {
         std::mem::replace(&mut self.stubs, now)
     }
 
-    /// This is the ledger of a process that was forked. Another thread may have forked it before the entries were
-    /// written that its maker has: it goes on from those that are there.
+    /// This is the ledger of a process that was forked. Another thread may have forked it before its maker's last
+    /// entries were written: it continues from the existing ones.
     ///
     /// # Errors
     /// If the process's memory cannot be read.
@@ -156,7 +156,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes everything but patches, if it is not what was written last.
+    /// Writes everything but patches, unless that was written last.
     ///
     /// # Errors
     /// If the process's memory cannot be written.
@@ -206,10 +206,10 @@ pub struct Found {
     header: [u8; HEADER],
 }
 
-/// Looks for the ledger of a process: by its mark, at the few places where it can be.
+/// Finds the ledger of a process by its mark, at the few addresses where it can be.
 ///
 /// # Errors
-/// If the process is gone, or not this user's to look at.
+/// If the process is gone, or this user may not inspect it.
 pub fn find(pid: i32) -> Result<Option<Found>> {
     let maps = maps::read(pid)?;
     let mapped = |at: u64| {
@@ -230,7 +230,7 @@ pub fn find(pid: i32) -> Result<Option<Found>> {
         if header[..16] == MAGIC {
             return Ok(Some(Found { at, header }));
         }
-        // Its hodo was killed before it wrote anything.
+        // Its hodo was killed before writing anything.
         let size = mapping.end - mapping.start;
         let is_new = mapping.start == at && [SIZE, SMALL].contains(&size) && !mapping.writable;
         if is_new && header == [0; HEADER] {
@@ -241,7 +241,7 @@ pub fn find(pid: i32) -> Result<Option<Found>> {
     Ok(None)
 }
 
-/// What stands in the way of using a ledger that is damaged.
+/// Why a damaged ledger cannot be used.
 const DAMAGED: &str =
     "hodo's notes in the process about its changes are damaged; the process was left as it is";
 
@@ -251,10 +251,10 @@ impl Found {
         u64::from_le_bytes(bytes.unwrap_or_default())
     }
 
-    /// All entries, and the ledger as the hodo had it that wrote it.
+    /// All entries, and the ledger as known to the hodo that wrote it.
     ///
     /// # Errors
-    /// If it is another build's that writes something else, or damaged.
+    /// If another build with another format wrote it, or it is damaged.
     pub fn read(&self, memory: &Memory) -> Result<(Ledger, Vec<Entry>)> {
         if XxHash3_64::oneshot(&self.header[..SUM_AT]) != self.word(SUM_AT) {
             bail!("{DAMAGED} (its header)");

@@ -1,12 +1,11 @@
-//! Changes an address space, and takes the changes back: what is mapped there for a recording, what is written over the
-//! program's code, and how threads get out of it.
+//! Changes an address space, and undoes the changes: what is mapped there for a recording, what is written over the
+//! program's code, and how threads leave it.
 //!
-//! * [`install`]: what is done at the moments at which code appears or changes: exec, dlopen, attach, a change of
-//!   settings.
-//! * [`space`]: what is known of one address space.
-//! * [`site_writer`]: writing over code, and the original bytes.
+//! * [`install`]: what is done when code appears or changes: exec, dlopen, attach, a change of settings.
+//! * [`space`]: what is known about one address space.
+//! * [`site_writer`]: writes over code, and restores the original bytes.
 //! * [`leave`], [`adopt`]: the way back, also for a process that a killed hodo has left behind.
-//! * [`recorder`]: what this asks of a recording. It knows none.
+//! * [`recorder`]: what this crate asks of a recording. It knows no particular one.
 #![forbid(unsafe_code)]
 
 pub mod adopt;

@@ -1,26 +1,26 @@
-//! Limits on address space and data. The memory mapped into a program for its trace is large. It costs nothing until it
-//! is used, but the limits count all of it. So hodo raises them by that much when a program starts under limits and
-//! when it sets them, and the program can use as much as without hodo.
+//! Limits on address space and data. The memory that is mapped into a program for its trace is large. It costs nothing
+//! until it is used, but limits count all of it. So hodo raises the limits by this much when a program starts under
+//! limits and when it sets them, and the program can use as much as without hodo.
 
 use hodo_patch::Raise;
 use hodo_ptrace::limits::{Limit, get, set};
 
-/// By how much hard limits are raised, in bytes: always the same, for they cannot be raised again when the next program
-/// needs more than this one.
+/// By how much hard limits are raised, in bytes: always by the same amount, because they cannot be raised again if the
+/// next program needs more than this one.
 const HARD: u64 = 32 << 40;
 
 const RESOURCES: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_AS, libc::RLIMIT_DATA];
 
-/// The limits of a process that has just executed, lifted until they are settled. Without that they are in the end what
-/// they would be alone.
+/// The limits of a process that has just executed a program; they are lifted until they are settled. If they are not
+/// settled, they are reset to the program's own limits.
 #[derive(Debug)]
 pub struct Lifted {
     pid: i32,
-    /// What the program would have alone, in the order of the resources.
+    /// The program's own limits, in the order of the resources.
     own: [Option<Limit>; 2],
 }
 
-/// A limit that was raised by `extra`, as it was.
+/// A limit before it was raised by `extra`.
 fn lowered(limit: u64, extra: u64) -> u64 {
     if limit == libc::RLIM_INFINITY {
         limit
@@ -34,8 +34,8 @@ fn raised(limit: u64, extra: u64) -> u64 {
 }
 
 impl Lifted {
-    /// Lifts the limits of `pid`, as far as that is allowed. `before` is what the limits were raised by in the process
-    /// that executed.
+    /// Lifts the limits of `pid`, as far as that is allowed. `before`: by how much limits were raised in the process
+    /// that executed the program.
     pub fn new(pid: i32, before: Raise) -> Self {
         let mut own = [None; 2];
         for ((own, resource), extra) in own
@@ -59,15 +59,15 @@ impl Lifted {
         Self { pid, own }
     }
 
-    /// Where the limit cannot be raised: what may be mapped for the trace, in bytes, a part of what the program has.
+    /// If the limit cannot be raised: how many bytes may be mapped for the trace, a part of what the program has.
     pub fn budget(&self) -> Option<u64> {
         let own = self.own[0]?.soft;
         let now = get(self.pid, libc::RLIMIT_AS).ok()?.soft;
         (now < raised(own, HARD / 2)).then_some(own / 8)
     }
 
-    /// Sets the limits to what the program has alone, and `space` and `data` bytes more if they could be lifted.
-    /// Returns by how much limits are to be raised from now on.
+    /// Sets the limits to the program's own ones, plus `space` and `data` bytes if they could be lifted. Returns by how
+    /// much limits are raised from now on.
     pub fn settle(mut self, space: u64, data: u64) -> Raise {
         let extra = match self.budget() {
             Some(_) => Raise::default(),
@@ -98,7 +98,7 @@ impl Lifted {
     }
 }
 
-/// Makes the limits of a process what they would be alone, from which all was taken that they were raised for.
+/// Resets the limits of a process to its own ones, after everything was unmapped for which they were raised.
 pub fn lower(pid: i32, extra: Raise) {
     if extra == Raise::default() {
         return;

@@ -1,4 +1,4 @@
-//! What installing asks of the recording that it works for, and reports to it.
+//! What installing needs from its recording, and reports to it.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Shared<'a> {
     pub file: &'a File,
     /// Where it is.
     pub path: &'a Path,
-    /// Bytes of it that are mapped.
+    /// How many bytes of it are mapped.
     pub size: u64,
 }
 
@@ -27,56 +27,56 @@ pub trait Recorder {
     /// How calls are recorded.
     fn recording(&self) -> Recording;
 
-    /// The module of a file, planned if it is new. `real` is where to read it, `path` what it is called. `program`: it
-    /// is no library.
+    /// The module of a file, planned if it is new. `real` is the path to read, `path` its name. `program`: it is not a
+    /// library.
     ///
     /// # Errors
-    /// If the file cannot be read or planned, or what is said of it not be written.
+    /// If the file cannot be read or planned, or its records cannot be written.
     fn module(&mut self, real: &Path, path: &Path, program: bool) -> Result<Rc<Module>>;
 
-    /// Whether functions of a library are traced, as far as its path says.
+    /// Whether functions of a library are traced, judged by its path.
     fn selects_library(&self, path: &Path) -> bool;
 
     /// Whether a definition of a probe names the file of this path.
     fn probes_path(&self, path: &Path) -> bool;
 
-    /// Whether a probe or an event belongs to this file.
+    /// Whether a probe or event is in this file.
     fn probes(&self, image: &Image) -> bool;
 
-    /// Why a definition that names this file has no place in it, if so.
+    /// Why a definition that names this file has no place in it, if that is so.
     fn unplaced_in(&self, path: &Path) -> Option<String>;
 
     /// Whether a probe records stack traces.
     fn traces_stacks(&self) -> bool;
 
-    /// Whether static keys matter at all.
+    /// Whether static keys matter.
     fn wants_keys(&self) -> bool;
 
-    /// Whether a static key of the file of this path is to be switched on.
+    /// Whether to switch on a static key of the file with this path.
     fn wants_key(&self, key: &Key, path: &Path) -> bool;
 
-    /// Whether much room is to be kept for changes of the recording.
+    /// Whether to reserve much room for changes of the recording.
     fn is_roomy(&self) -> bool;
 
     /// The trace.
     fn events(&self) -> Shared<'_>;
 
-    /// The counters, and the tables of histograms: those that there are.
+    /// The counters, and the tables of histograms, if there are any.
     fn tables(&self) -> (Option<Shared<'_>>, Option<Shared<'_>>);
 
-    /// Takes what is mapped in a process, if a reader needs to know that.
+    /// Records what is mapped in a process, if a reader needs to know that.
     ///
     /// # Errors
     /// If it cannot be written.
     fn log_map(&mut self, pid: i32, mapping: &Mapping) -> Result<()>;
 
-    /// The same of islands: start and length.
+    /// The same for islands: start and length.
     ///
     /// # Errors
     /// If it cannot be written.
     fn log_islands(&mut self, pid: i32, islands: &[Span]) -> Result<()>;
 
-    /// Takes something that the user should know of a process, or with 0 of all.
+    /// Records something that the user should know about a process, or about all of them if `pid` is 0.
     ///
     /// # Errors
     /// If it cannot be written.

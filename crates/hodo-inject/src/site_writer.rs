@@ -16,11 +16,11 @@ use crate::ledger::Entry;
 use crate::linker;
 use crate::space::Space;
 
-/// What is not farther apart is written at once: sites of one page mostly are.
+/// Sites that are no farther apart are written together, as most sites of one page.
 const TOGETHER: u64 = 2048;
 
-/// Writes patches. What leads nowhere else is there first, then the hooks by which unwinders find their way: if hodo is
-/// killed in the midst of it, all that is written can be executed.
+/// Writes patches. Bytes that lead nowhere else come first, then the hooks through which unwinders find their way: if
+/// hodo is killed in the middle, everything written so far can be executed.
 pub fn apply(
     memory: &Memory,
     image: &Rc<Image>,
@@ -32,7 +32,7 @@ pub fn apply(
     follow(memory, image, bias, patches, space)
 }
 
-/// The first part of [`apply`]: the hooks, and what is in places of our own.
+/// The first part of [`apply`]: the hooks, and what is in our own memory.
 pub fn lead(
     memory: &Memory,
     image: &Rc<Image>,
@@ -99,7 +99,7 @@ pub fn follow(
     Ok(())
 }
 
-/// Writes over code, neighbours together.
+/// Writes over code; neighbors are written together.
 fn write<'a>(
     memory: &Memory,
     image: &Rc<Image>,
@@ -119,7 +119,7 @@ fn write<'a>(
         };
         let mut end = start + first.len() as u64;
         let Ok(old) = original(start..end) else {
-            // A place of our own: nothing was there.
+            // Our own memory, where nothing was before.
             memory.write(TargetAddr(start), first)?;
             continue;
         };
@@ -137,14 +137,14 @@ fn write<'a>(
         }
         let mut bytes = vec![0; (end - start) as usize];
         if group.len() > 1 {
-            // What is between them stays as it is, not as the file has it: the program may have switched static
+            // The bytes between them stay as they are now, not as in the file: the program may have switched static
             // branches.
             memory.read(TargetAddr(start), &mut bytes)?;
         }
         for (at, new) in group {
             bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
         }
-        // Between the sites there may be the linker's breakpoint.
+        // The linker's breakpoint may be between the sites.
         if let Some(at) =
             (space.r_brk).filter(|at| (start..end).contains(at) && space.announcement.is_none())
         {
@@ -155,7 +155,7 @@ fn write<'a>(
     Ok(())
 }
 
-/// Puts the original bytes back into the code of a process, but for the hooks.
+/// Restores the original bytes in the code of a process, except for hooks.
 pub fn revert(pid: i32, space: &Space) -> Result<()> {
     let memory = Memory::open(pid)?;
     put_back(&memory, space)?;
@@ -169,18 +169,18 @@ fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Puts the original bytes back where hooks are, in a process whose threads are stopped.
+/// Restores the original bytes of hooks, in a process whose threads are stopped.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed.
 pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
     for (at, hook) in &space.hooks {
         let mut code = vec![0; hook.len()];
-        // Its library may have been unloaded meanwhile, and another one be there.
+        // Its library may have been unloaded, and another one may be there.
         if memory.read(TargetAddr(*at), &mut code).is_err() || code != *hook {
             continue;
         }
-        // The oldest bytes win.
+        // The oldest bytes come last, so they win.
         for (start, bytes) in space.originals.iter().rev() {
             for (byte, at) in code.iter_mut().zip(*at..) {
                 let index = at.checked_sub(*start);
@@ -193,8 +193,8 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Has the threads of a process, which are stopped, wait where the unwinding of exceptions begins, unless one is at the
-/// midst of these instructions: they are at `places`.
+/// Makes the stopped threads of a process wait where the unwinding of exceptions begins. Skips a place if a thread is
+/// in the middle of its instructions; threads are at `places`.
 pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
     let mut held = Vec::new();
     for &at in &space.unwinding {
@@ -212,18 +212,18 @@ pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
     }
     space.held = held;
     for (at, _) in &space.held {
-        // Who is not held comes later, perhaps.
+        // A thread that is not held may come later.
         let _ = memory.write(TargetAddr(*at), &WAIT);
     }
 }
 
-/// Ends that. Threads may run.
+/// Ends this. Threads may run.
 pub fn release(memory: &Memory, space: &mut Space) {
     write_held(memory, space);
     space.held.clear();
 }
 
-/// Puts the code back where threads are held.
+/// Restores the code where threads are held.
 fn write_held(memory: &Memory, space: &Space) {
     for (at, original) in &space.held {
         let mut code = WAIT.map(|_| 0);
@@ -234,11 +234,11 @@ fn write_held(memory: &Memory, space: &Space) {
     }
 }
 
-/// Changes how often a USDT probe is wanted.
+/// Changes how many users want a USDT probe.
 fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
     let mut wanted = [0; 2];
     memory.read(TargetAddr(at), &mut wanted)?;
-    // It may be lowered for one who was killed before raising it.
+    // If hodo was killed before raising it, it may be lowered without having been raised.
     let wanted = u16::from_le_bytes(wanted).saturating_add_signed(change);
     memory.write(TargetAddr(at), &wanted.to_le_bytes())
 }
@@ -248,19 +248,19 @@ fn lower_semaphores(memory: &Memory, space: &Space) -> Result<()> {
         space.ledger.note(memory, &Entry::Lowered)?;
     }
     for &at in &space.semaphores {
-        // Its library may be unloaded meanwhile.
+        // Its library may have been unloaded.
         let _ = count(memory, at, -1);
     }
     Ok(())
 }
 
-/// Puts all original bytes back into the code of a process whose threads are stopped.
+/// Restores all original bytes in the code of a process whose threads are stopped.
 pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
     write_held(memory, space);
     lower_semaphores(memory, space)?;
     const PAGE: u64 = 4096;
     let mut originals: Vec<_> = space.originals.iter().collect();
-    // What was written last is what is put back first: the oldest bytes win.
+    // The bytes written last are restored first, so the oldest ones win.
     originals.reverse();
     originals.sort_by_key(|(at, _)| at / PAGE);
     for page in originals.chunk_by(|a, b| a.0 / PAGE == b.0 / PAGE) {
@@ -269,7 +269,7 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
         let end = end.unwrap_or(start).max(start + PAGE);
         let mut content = vec![0; (end - start) as usize];
         if memory.read(TargetAddr(start), &mut content).is_err() {
-            // Unloaded meanwhile.
+            // It was unloaded.
             continue;
         }
         for (at, bytes) in page {
@@ -281,25 +281,25 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
     Ok(())
 }
 
-/// Ends the tracing of a process while its threads run: every site becomes a breakpoint first, which leads to its stub
-/// as the jump did, and then gets its original bytes back.
+/// Ends the tracing of a process while its threads run: every site first becomes a breakpoint, which leads to its stub
+/// like the jump, and then gets its original bytes back.
 pub fn stop(pid: i32, space: &mut Space) -> Result<()> {
     let memory = Memory::open(pid)?;
-    // Branches cannot be changed while threads run: tracepoints stay as they are.
+    // Branches cannot be changed while threads run: static keys stay as they are.
     space.keys.let_go();
     for &Lead { at, to } in &space.sites {
         space.traps.insert(at, to);
         memory.write(TargetAddr(at), &BREAKPOINT)?;
     }
     lower_semaphores(&memory, space)?;
-    // Each on its own: what is between them, the program may be changing itself. The oldest bytes win.
+    // Each on its own: the program may be changing the bytes between them. The oldest bytes win.
     for (at, bytes) in space.originals.iter().rev() {
-        // Its library may be unloaded meanwhile.
+        // Its library may have been unloaded.
         let _ = memory.write(TargetAddr(*at), bytes);
     }
     write_hooks(&memory, space)?;
     space.semaphores.clear();
-    // The linker goes on telling of libraries; nothing is done about them.
+    // The linker continues to announce libraries; nothing is done about them.
     match (space.r_brk, space.announcement) {
         (Some(at), Some(announcement)) => memory.write(TargetAddr(at), &announcement.jump)?,
         (Some(at), None) => memory.write(TargetAddr(at), &BREAKPOINT)?,

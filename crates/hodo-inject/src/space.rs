@@ -1,4 +1,4 @@
-//! What is known of an address space, and what of it is ours.
+//! What is known about an address space, and what in it is ours.
 
 pub mod keys;
 mod moved;
@@ -32,33 +32,33 @@ use trap_blocks::TrapBlocks;
 pub struct Linker {
     /// Where it announces new libraries.
     pub at: u64,
-    /// Where it says in which state its list of them is.
+    /// Where it stores the state of its list of libraries.
     pub state: Option<u64>,
 }
 
-/// What is to be written over the code of a program that has just begun.
+/// What will be written over the code of a program that has just started.
 #[derive(Debug)]
 pub struct Sites {
     /// The file.
     pub image: Rc<Image>,
     /// Runtime minus link-time address.
     pub bias: u64,
-    /// What is to be written.
+    /// What to write.
     pub patches: Patches,
-    /// Where the dynamic linker announces libraries, and what is to be there.
+    /// Where the dynamic linker announces libraries, and what will be there.
     pub linker: Option<(Linker, Option<Announcement>)>,
 }
 
 impl Sites {
-    /// Can they wait until the dynamic linker has announced the libraries? These have what unwinders ask, which then
-    /// know of what sites lead to. Of the program, nothing runs before.
+    /// Whether these can wait until the dynamic linker has announced the libraries. These contain functions that
+    /// unwinders call, which then know the stubs of sites. The program runs nothing before that.
     pub fn can_wait(&self) -> bool {
         self.linker
             .is_some_and(|(linker, _)| linker.state.is_some())
             && !self.image.has_resolvers()
     }
 
-    /// The same file's, with other stubs.
+    /// The same for other stubs of the file.
     pub fn with_patches(&self, patches: Patches) -> Self {
         Self {
             image: Rc::clone(&self.image),
@@ -68,9 +68,9 @@ impl Sites {
         }
     }
 
-    /// Is the dynamic linker about to add to its list of libraries?
+    /// Whether the dynamic linker is about to add to its list of libraries.
     pub fn is_adding(&self, memory: &Memory) -> bool {
-        /// Of `r_state` in a `struct r_debug`.
+        /// A value of `r_state` in `struct r_debug`.
         const ADDING: u64 = 1;
         let state = self.linker.and_then(|(linker, _)| linker.state);
         let state = state.and_then(|at| memory.read_u64(TargetAddr(at)).ok());
@@ -81,70 +81,70 @@ impl Sites {
 /// A file's code, and where it is.
 pub type Loaded = (Version, u64);
 
-/// An address space that several threads have in common.
+/// An address space that several threads share.
 pub type SharedSpace = Rc<RefCell<Space>>;
 
-/// What is known of an address space.
+/// What is known about an address space.
 ///
 /// Only this crate changes it. It guarantees:
-/// * Whatever was written over code is in it with its original bytes *before* it is written, and in the process's
-///   ledger, if there is one: it can be put back at any moment, also by another hodo.
-/// * Whatever is mapped is in it, so that [`Self::regions`] names all that has to go.
-/// * What was written into code that is not mapped any more is forgotten with that ([`Self::forget`]).
-/// * A process that is forked has the same of all ([`Self::forked`]): from then on the two are different spaces.
+/// * Everything that is written over code is recorded here with its original bytes *before* it is written, and in the
+///   process's ledger, if there is one: so it can be undone at any moment, also by another hodo.
+/// * Everything that is mapped is recorded here, so that [`Self::regions`] returns all that has to be unmapped.
+/// * What was written into code that is no longer mapped is forgotten ([`Self::forget`]).
+/// * A forked process starts with the same contents ([`Self::forked`]); from then on, the two are different spaces.
 #[derive(Debug, Clone, Default)]
 pub struct Space {
-    /// Where the `events` file is mapped, as much of it as is.
+    /// Where the `events` file is mapped, and how much of it.
     pub(crate) events: Span,
     /// Where counters and histograms are mapped.
     pub(crate) counters: Vec<Span>,
-    /// Islands: for the program, for the libraries.
+    /// Islands: of the program, and of the libraries.
     pub(crate) islands: [Span; 2],
     /// Address ranges whose shadow is mapped as a whole.
     pub(crate) shadows: [Span; 2],
-    /// Breakpoints and the stubs that they stand for.
+    /// Breakpoints, and the stubs to which they lead.
     pub(crate) traps: HashMap<u64, u64>,
-    /// The handler by which threads come past them if hodo is killed.
+    /// The handler that leads threads past them if hodo is killed.
     pub(crate) trap_handler: Option<TrapHandler>,
-    /// What the handler knows of them.
+    /// The handler's data about them.
     pub(crate) trap_blocks: TrapBlocks,
-    /// Our instructions that read what may not be there, and where to go on then.
+    /// Our instructions that read memory which may not be there, and where to continue then.
     pub(crate) faults: HashMap<u64, u64>,
     /// Jumps and the stubs that they lead to.
     pub(crate) sites: Vec<Lead>,
-    /// Our code in the program or on the way there, as [`hodo_patch::Patches::ways`] has it.
+    /// Our code in the program or on the way there: see [`hodo_patch::Patches::ways`].
     pub(crate) ways: Vec<Span>,
-    /// Code in islands that is left by some of that, as [`hodo_patch::Patches::leaving`] has it.
+    /// Code in islands that control leaves through some of that: see [`hodo_patch::Patches::leaving`].
     pub(crate) leaving: Vec<Span>,
     /// Counters of USDT probes that were raised.
     pub(crate) semaphores: Vec<u64>,
-    /// Static keys, if events are looked for.
+    /// Static keys, if events are wanted.
     pub(crate) keys: Keys,
-    /// Original bytes of everything that was written over code, by address.
+    /// Original bytes of everything that was written over code, with addresses.
     pub(crate) originals: Vec<(u64, Vec<u8>)>,
-    /// Where the dynamic linker announces libraries: its breakpoint is there.
+    /// Where the dynamic linker announces libraries and has our breakpoint.
     pub(crate) r_brk: Option<u64>,
-    /// What is there instead of it, if there can be something.
+    /// What replaces this breakpoint, if that is possible.
     pub(crate) announcement: Option<Announcement>,
-    /// What is written over the program's code when the dynamic linker has announced the first libraries.
+    /// What to write over the program's code when the dynamic linker has announced the first libraries.
     pub(crate) sites_to_come: Option<Rc<Sites>>,
     /// Files that were seen mapped.
     pub(crate) seen: Vec<Seen>,
-    /// What was written into libraries, by file and bias: one that is loaded again gets its old stubs.
+    /// What was written into libraries, by file and bias: a library that is loaded again gets its old stubs.
     pub(crate) patched: HashMap<(Version, u64), Rc<Patches>>,
     /// What was built for changes of the settings, by settings and file.
     pub(crate) made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
-    /// Where a page is that threads work in, if this machine needs one.
+    /// The address of the page in which threads work, if this instruction set needs one.
     pub(crate) scratch_page: u64,
-    /// One of our instructions that makes system calls.
+    /// The address of one of our instructions that makes system calls.
     pub(crate) syscall: u64,
-    /// One of our instructions that returns.
+    /// The address of one of our instructions that returns.
     pub(crate) ret: u64,
     /// How much of each island is in use.
     pub(crate) used: [Used; 2],
     /// Whether `_dl_find_object` is hooked.
     pub(crate) find_object: bool,
-    /// What hooks have written: it stays when tracing ends, for frames that are open still return through stubs.
+    /// What hooks have written. It stays when tracing ends, because open frames still return through stubs.
     pub(crate) hooks: Vec<(u64, Vec<u8>)>,
     /// Whether tracing has ended in this process.
     pub(crate) stopped: bool,
@@ -154,7 +154,7 @@ pub struct Space {
     pub(crate) unwinders: Vec<Span>,
     /// Where the unwinding of exceptions begins.
     pub(crate) unwinding: Vec<u64>,
-    /// Where threads are held for a moment, and the code there.
+    /// Where threads are held for a moment, and the original code there.
     pub(crate) held: Vec<(u64, [u8; WAIT.len()])>,
     /// Whether the program uses `ptrace`.
     pub(crate) debugger: bool,
@@ -164,46 +164,46 @@ pub struct Space {
     pub(crate) extra: Raise,
     /// The stubs in each island.
     pub(crate) stubs: [Stubs; 2],
-    /// Where displaced instructions are now. Children have them in common with their parents.
+    /// Where displaced instructions are now. Children share this with their parents.
     pub(crate) copies: Rc<Copies>,
     /// The files whose code was changed.
     pub(crate) files: Vec<Placed>,
-    /// Which instructions in islands stand for which of the program, once that was asked.
+    /// Which instructions in islands stand for which of the program, once that was needed.
     pub(crate) moved: Option<Rc<Moved>>,
-    /// Where a control block is that several threads have, by which nothing is recorded, once that was needed.
+    /// The address of a control block for several threads, through which nothing is recorded, once that was needed.
     pub(crate) mute: Option<u64>,
     /// Pages for control blocks that are in no file.
     pub(crate) private: Vec<Span>,
-    /// How the system calls are recorded that no probe sees.
+    /// How system calls without probes are recorded.
     pub(crate) watch: Watch,
-    /// What of all this is written down in the process itself.
+    /// What the process's own ledger contains of all this.
     pub(crate) ledger: Ledger,
     /// Mappings that another hodo was about to make.
     pub(crate) mapped: Vec<Span>,
-    /// Where mappings began that are gone already.
+    /// The starts of mappings that are already gone.
     pub(crate) unmapped: BTreeSet<u64>,
 }
 
-/// Which system calls are recorded by stopping threads at each, as a debugger does.
+/// Which system calls are recorded by stopping threads at each one, as a debugger does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// Where the dynamic linker says in which state its list of libraries is.
+    /// Where the dynamic linker stores the state of its list of libraries.
     pub state: Option<u64>,
-    /// The dynamic linker is at work for the first time, and makes some of its calls by code of libraries of which it
-    /// has not told yet.
+    /// The dynamic linker is at work for the first time. It makes some of its system calls through code of libraries
+    /// that it has not announced yet.
     pub starting: bool,
-    /// There are instructions that call the kernel and could get no probe.
+    /// There are system call instructions for which no probe was possible.
     pub always: bool,
 }
 
-/// What the recording asks of an address space, and tells it.
+/// What the recording asks an address space, and tells it.
 impl Space {
-    /// Where the trace is mapped, as much of it as is.
+    /// Where the trace is mapped, and how much of it.
     pub fn trace(&self) -> Span {
         self.events
     }
 
-    /// Is this an address in the trace?
+    /// Whether this address is in the trace.
     pub fn is_in_trace(&self, at: u64) -> bool {
         self.events.contains(at)
     }
@@ -218,7 +218,7 @@ impl Space {
         self.shadows
     }
 
-    /// A page that threads work in; 0 where this machine needs none.
+    /// The page in which threads work; 0 if this instruction set needs none.
     pub fn scratch_page(&self) -> u64 {
         self.scratch_page
     }
@@ -233,7 +233,7 @@ impl Space {
         self.ret
     }
 
-    /// The stub that the breakpoint at an address stands for.
+    /// The stub to which the breakpoint at an address leads.
     pub fn stub_at(&self, at: u64) -> Option<u64> {
         self.traps.get(&at).copied()
     }
@@ -258,7 +258,7 @@ impl Space {
         self.announcement.is_some()
     }
 
-    /// What is written over the program's code when the dynamic linker has announced the first libraries.
+    /// What to write over the program's code when the dynamic linker has announced the first libraries.
     pub fn sites_to_come(&self) -> Option<Rc<Sites>> {
         self.sites_to_come.clone()
     }
@@ -268,16 +268,16 @@ impl Space {
         self.sites_to_come = sites;
     }
 
-    /// How the system calls are recorded that no probe sees.
+    /// How system calls without probes are recorded.
     pub fn watch(&self) -> Watch {
         self.watch
     }
 
-    /// The dynamic linker is about to add to its list of libraries, or not.
+    /// Tells whether the dynamic linker is about to add to its list of libraries.
     pub fn linker_is_adding(&mut self, adding: bool) {
         self.watch.starting = adding;
         if !adding {
-            // From here on, no code of a library runs before the linker has announced it.
+            // From here on, no library's code runs before the linker has announced the library.
             self.watch.state = None;
         }
     }
@@ -287,12 +287,12 @@ impl Space {
         self.untimed
     }
 
-    /// From here on no thread reads the time counter. Returns whether that was known.
+    /// From here on, no thread reads the time counter. Returns whether that was known already.
     pub fn set_untimed(&mut self) -> bool {
         std::mem::replace(&mut self.untimed, true)
     }
 
-    /// Where a control block is that several threads have, by which nothing is recorded.
+    /// The address of a control block for several threads, through which nothing is recorded.
     pub fn mute_block(&self) -> Option<u64> {
         self.mute
     }
@@ -307,23 +307,24 @@ impl Space {
         self.private.push(pages);
     }
 
-    /// Whether a thread is just switching static keys. `memory` is that of the process.
+    /// Whether a thread is currently switching static keys. `memory` is that of the process.
     pub fn is_switching_keys(&self, tid: i32, memory: &Memory) -> bool {
         self.keys.is_busy(tid, memory)
     }
 
-    /// Static keys stay as they are now, whatever comes.
+    /// From here on, static keys stay as they are.
     pub fn let_keys_go(&mut self) {
         self.keys.let_go();
     }
 
-    /// The code was put back: counters of USDT probes are lowered once, and keys are held by nobody then.
+    /// The code was restored: counters of USDT probes are lowered only once, and hodo no longer holds any keys.
     pub fn is_reverted(&mut self) {
         self.semaphores.clear();
         self.keys.let_go();
     }
 
-    /// That of a process that this one has forked. One that may not be looked at, or is gone, has what its maker had.
+    /// The space of a process that this one has forked. If it cannot be inspected, or is gone, it is the same as its
+    /// maker's.
     pub fn forked(&self, memory: Result<Memory>) -> Self {
         let mut own = self.clone();
         let _ = memory.and_then(|memory| own.ledger.is_forked(&memory));
@@ -332,19 +333,19 @@ impl Space {
 }
 
 impl Space {
-    /// Is this an address in our executable memory?
+    /// Whether this address is in our executable memory.
     pub fn holds(&self, at: u64) -> bool {
         self.islands.iter().any(|island| island.contains(at))
             || Span::at(self.scratch_page, SCRATCH_PAGE).contains(at)
             || (self.trampolines.iter()).any(|page| page.span().contains(at))
     }
 
-    /// Is this the breakpoint by which the dynamic linker announces libraries?
+    /// Whether this is the breakpoint by which the dynamic linker announces libraries.
     pub fn announces(&self, at: u64) -> bool {
         self.announcement.is_none() && self.r_brk == Some(at)
     }
 
-    /// Is a thread here, stopped by this signal, because the dynamic linker announces libraries?
+    /// Whether a thread at this address has stopped by this signal because the dynamic linker announces libraries.
     pub fn announced(&self, pc: u64, signal: i32) -> bool {
         const NOTHING: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
         self.announcement.is_some_and(|announcement| match signal {
@@ -353,32 +354,32 @@ impl Space {
         })
     }
 
-    /// Is this in the code that announces libraries?
+    /// Whether this is in the code that announces libraries.
     pub fn is_announcing(&self, pc: u64) -> bool {
         self.announcement
             .is_some_and(|announcement| announcement.code.contains(pc))
     }
 
-    /// Is this an address in our code that leads from the program or back, so that a thread there is nowhere in the
-    /// program?
+    /// Whether this address is in our code that leads from the program or back, where a thread is at no instruction of
+    /// the program.
     pub fn is_on_the_way(&self, at: u64) -> bool {
         self.ways.iter().any(|way| way.contains(at))
     }
 
-    /// The same of what hooks have written, which stays longer.
+    /// The same for the bytes that hooks have written, which stay longer.
     pub fn is_in_hook(&self, at: u64) -> bool {
         let inside =
             |(start, bytes): &(u64, Vec<u8>)| (start + 1..start + bytes.len() as u64).contains(&at);
         self.hooks.iter().any(inside)
     }
 
-    /// Must that stay until a thread is somewhere else, which is at this address?
+    /// Whether that code must stay until the thread at this address is somewhere else.
     pub fn needs_ways(&self, at: u64) -> bool {
         let mut ways = self.ways.iter().chain(&self.leaving);
         ways.any(|way| way.contains(at))
     }
 
-    /// Where the jump in a slot after a function leads to, if the address is that of one: it goes away.
+    /// The target of the jump in a slot after a function, if the address is that of such a jump. It will be removed.
     pub fn slot(&self, memory: &Memory, at: u64) -> Option<u64> {
         if !self.originals.iter().any(|&(start, _)| start == at)
             || self.sites.iter().any(|site| site.at == at)
@@ -394,9 +395,9 @@ impl Space {
         Some((&file.image, at.wrapping_sub(file.bias)))
     }
 
-    /// Is this where the code of a hook goes on after a call that it makes? `memory` is that of the process.
+    /// Whether this is where a hook's code continues after a call. `memory` is that of the process.
     pub fn hook_awaits(&self, memory: &Memory, at: u64) -> bool {
-        /// No hook has more bytes.
+        /// No hook is longer than this.
         const LONGEST: u64 = 1024;
         let starts =
             (self.hooks.iter()).filter_map(|(from, bytes)| arch::jump_target(*from, bytes));
@@ -408,8 +409,8 @@ impl Space {
             && arch::follows_call(memory, at)
     }
 
-    /// Where words of a stack may be addresses of code: of the program, and of the libraries, with room for those that
-    /// are mapped later. The island of the libraries is within 2 GiB of their code.
+    /// Where words of a stack may be addresses of code: in the program and in the libraries, with room for libraries
+    /// that are mapped later. The island of the libraries is within 2 GiB of their code.
     pub fn code_ranges(&self) -> [Span; 2] {
         const AROUND: u64 = 4 << 30;
         let files = (self.seen.iter()).map(|file| Span::from(file.start..file.end));
@@ -434,7 +435,7 @@ impl Space {
     pub fn regions(&self, memory: &Memory) -> Vec<Span> {
         const PIECE: u64 = 1 << 20;
         let mut regions = Vec::new();
-        // The agent lists the pieces that it maps after the first of the shadows. They go before their list does.
+        // The agent lists the pieces that it maps after the first shadow. They are unmapped before the list is.
         let first = self.shadows[0];
         let mut list = vec![0; 4096];
         if !first.is_empty()
@@ -444,7 +445,7 @@ impl Space {
         {
             let words = list.chunks_exact(8);
             let pieces = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-            // What is not a multiple is not known to be mapped for us.
+            // A number that is not such a multiple was not written by the agent.
             let mapped = pieces.filter(|&at| at != 0 && at.is_multiple_of(PIECE));
             regions.extend(mapped.map(|at| Span::at(at, PIECE)));
         }
@@ -463,12 +464,12 @@ impl Space {
             ));
         }
         regions.retain(|region| !region.is_empty() && !self.unmapped.contains(&region.start));
-        // As long as anything of hodo is there, it has to be known.
+        // While anything of hodo is there, it has to be known.
         regions.extend(Some(self.ledger.region()).filter(|region| !region.is_empty()));
         regions
     }
 
-    /// Writes down in the process what is known of it, but for patches.
+    /// Records in the process's ledger what is known, except for patches.
     ///
     /// # Errors
     /// If its memory cannot be written.
@@ -480,7 +481,7 @@ impl Space {
         self.ledger.note_state(memory, state)
     }
 
-    /// Writes down that patches are about to be written over the code of a file. The stubs that they lead to are known.
+    /// Records that patches are about to be written over the code of a file. The stubs to which they lead are known.
     ///
     /// # Errors
     /// If the process's memory cannot be written.
@@ -512,7 +513,7 @@ impl Space {
         self.ledger.note(memory, &Entry::Patched(patched))
     }
 
-    /// Writes down what is there now, which is about to be changed.
+    /// Records the bytes that are about to be changed.
     ///
     /// # Errors
     /// If the process's memory cannot be written.
@@ -523,12 +524,12 @@ impl Space {
         Ok(())
     }
 
-    /// All patches were taken back but those at these addresses; stubs and copies stay.
+    /// All patches were undone except those at these addresses; stubs and copies stay.
     pub fn keep_only(&mut self, stay: &BTreeSet<u64>) {
         self.originals.retain(|(at, _)| stay.contains(at));
         self.traps.retain(|at, _| stay.contains(at));
         self.sites.retain(|site| stay.contains(&site.at));
-        // What leads into islands is gone but for hooks, and what leads out of them, too; nobody is there.
+        // Code that leads into islands is gone except for hooks, as is code that leads out of them; no thread is there.
         let ways = std::mem::take(&mut self.ways).into_iter();
         let stays = |way: &Span| stay.contains(&(way.start - 1)) || self.holds(way.start);
         self.ways = ways.filter(stays).collect();
@@ -539,7 +540,7 @@ impl Space {
     /// Forgets what was written into code that is gone.
     pub fn forget(&mut self, gone: Seen) {
         let inside = |at: u64| (gone.start..gone.end).contains(&at);
-        // The data of a file comes after its code, and before the code of the next one.
+        // The data of a file lies after its code, and before the code of the next one.
         let next = self.seen.iter().map(|seen| seen.start);
         let next = next.filter(|&start| start > gone.start).min();
         let own = gone.start..next.unwrap_or(u64::MAX);

@@ -9,10 +9,10 @@ use hodo_ptrace::{Regs, Stopped};
 
 use crate::space::SharedSpace;
 
-/// Our instructions that a thread may be from the next place that stands for one of the program.
+/// How many of our instructions a thread may be away from the next one that stands for one of the program.
 const STEPS: u32 = 100_000;
 
-/// Does it while the thread takes no signals but those that steps make.
+/// Runs `work` while the thread takes no signals except those that steps cause.
 pub fn stepping(thread: Stopped, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
     let mask = thread.signal_mask()?;
     let own = OWN.iter().fold(0, |set, &signal| set | bit(signal));
@@ -22,8 +22,8 @@ pub fn stepping(thread: Stopped, work: impl FnOnce() -> Result<bool>) -> Result<
     done
 }
 
-/// Has a stopped thread do what our instructions do, without executing them, until `is_done` says so of its registers.
-/// Returns them; or `None` if that cannot be done: then steps are needed.
+/// Emulates our instructions for a stopped thread, until `is_done` returns true for its registers. Returns these, or
+/// `None` if that is not possible: then steps are needed.
 pub fn run_ahead(
     thread: Stopped,
     regs: &Regs,
@@ -36,7 +36,7 @@ pub fn run_ahead(
     }
 }
 
-/// Has a stopped thread leave code that leads from the program or back, by single steps. Returns whether it has.
+/// Makes a stopped thread leave code that leads from the program or back, by single steps. Returns whether it has left.
 pub fn come_off(thread: Stopped, space: &SharedSpace) -> Result<bool> {
     let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
     let result = thread.regs().and_then(|regs| match is_off(regs)? {
@@ -59,7 +59,7 @@ pub fn come_off(thread: Stopped, space: &SharedSpace) -> Result<bool> {
     }
 }
 
-/// Single steps of a stopped thread, until it is where it is to be. Returns whether it is.
+/// Makes a stopped thread do single steps until it is where it should be. Returns whether it is.
 pub fn steps_until(
     thread: Stopped,
     space: &SharedSpace,
@@ -87,7 +87,7 @@ pub fn steps_until(
     Ok(false)
 }
 
-/// If a probe's fetch has faulted: lets it go on without the value.
+/// If a probe's fetch has faulted: lets the thread continue without the value.
 pub fn skip_fetch(thread: Stopped, space: &SharedSpace) -> Result<bool> {
     if space.borrow().faults.is_empty() {
         return Ok(false);

@@ -7,10 +7,10 @@ use hodo_patch::{Island, Stub};
 use crate::arch;
 use hodo_ptrace::Memory;
 
-/// What is known of the stubs of one island.
+/// What is known about the stubs of one island.
 #[derive(Debug, Clone, Default)]
 pub struct Stubs {
-    /// In ascending order. Children have them in common with their parents.
+    /// In ascending order. Children share them with their parents.
     all: Rc<Vec<Stub>>,
 }
 
@@ -25,37 +25,37 @@ impl Stubs {
         &self.all
     }
 
-    /// Adds stubs that come after the others.
+    /// Adds stubs with higher addresses than all others.
     pub fn add(&mut self, stubs: &[Stub]) {
         if !stubs.is_empty() {
             Rc::make_mut(&mut self.all).extend(stubs);
         }
     }
 
-    /// Is there none?
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Where each stub begins, and for which instruction of the program it stands as long as nothing of it was
+    /// Where each stub begins, and the instruction of the program for which it stands as long as nothing of it has been
     /// executed.
     pub fn starts(&self) -> impl Iterator<Item = (u64, u64)> {
         let functions = self.all.iter().filter(|stub| stub.original != 0);
         functions.map(|stub| (stub.entry, stub.original))
     }
 
-    /// Is this an address in a stub? What lies after the last one does not count.
+    /// Whether this address is in a stub. Code after the last one does not count.
     pub fn is_inside(&self, at: u64) -> bool {
         let next = self.all.partition_point(|stub| stub.start <= at);
         let stub = next.checked_sub(1).and_then(|index| self.all.get(index));
         stub.is_some_and(|stub| at < stub.slow)
     }
 
-    /// If this is where a traced function returns to: where that function is, 0 if its stub does not tell; and its
+    /// If this is where a traced function returns to: the function's address, 0 if its stub does not have it, and its
     /// displaced instructions.
     pub fn returns_to(&self, memory: &Memory, at: u64) -> Option<(u64, u64)> {
         let stub = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()?;
-        // After the call of its body.
+        // The address is after the call of the body.
         let is_it = at > stub.start
             && at < stub.slow.max(stub.body)
             && arch::called_before(memory, at) == Some(stub.body);

@@ -10,22 +10,22 @@ use hodo_ptrace::{Stopped, Syscalls, TargetAddr};
 
 /// Bytes of a jump to anywhere.
 const JUMP: u64 = 14;
-/// No program gets more such pages.
+/// No program gets more pages than this.
 const MOST: usize = 4096;
 
-/// Finds places, and maps pages for them as they are needed.
+/// Finds places, and maps pages for them if needed.
 #[derive(Debug)]
 pub struct Trampolines {
-    /// Who maps them, where the process is stopped.
+    /// The thread that maps pages, if the process is stopped.
     worker: Option<Worker>,
     pages: Vec<Page>,
     maps: Option<Vec<Mapping>>,
     calls: Option<Syscalls>,
-    /// Pages that are only chosen: they are mapped later.
+    /// Pages that are only chosen, to be mapped later.
     chosen: Option<Vec<u64>>,
 }
 
-/// A stopped thread, and the address of an instruction on which it makes system calls.
+/// A stopped thread, and the address of an instruction with which it makes system calls.
 #[derive(Debug, Clone, Copy)]
 struct Worker {
     thread: Stopped,
@@ -44,7 +44,7 @@ impl Trampolines {
         }
     }
 
-    /// For a process that runs: pages are chosen where `maps` has nothing.
+    /// For a running process: pages are chosen where `maps` has nothing.
     pub fn choose(space: &Space, maps: Vec<Mapping>) -> Self {
         Self {
             worker: None,
@@ -55,7 +55,7 @@ impl Trampolines {
         }
     }
 
-    /// An address in the range at which a jump can be put.
+    /// An address in the range where a jump can be put.
     pub fn find(&mut self, range: std::ops::Range<u64>) -> Option<u64> {
         for page in &mut self.pages {
             let Page { start, used } = *page;
@@ -126,7 +126,7 @@ impl Trampolines {
         self.chosen.clone().unwrap_or_default()
     }
 
-    /// Puts the thread back, and tells which pages there are.
+    /// Restores the thread, and returns the pages that exist now.
     pub fn finish(self) -> Result<Vec<Page>> {
         if let Some(calls) = self.calls {
             calls.end()?;

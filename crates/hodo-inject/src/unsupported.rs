@@ -3,9 +3,9 @@
 use crate::arch;
 use hodo_module::Module;
 
-/// Functions of sanitizers, and why a program that has them is let go. AddressSanitizer and its kin end with a search
-/// for leaks that refuses to work under ptrace (compiler-rt, `sanitizer_stoptheworld_linux_libcdep.cpp`);
-/// ThreadSanitizer and MemorySanitizer want the address space for themselves (`tsan_platform.h`, `msan.h`).
+/// Functions of sanitizers, and why a program that contains them is released. AddressSanitizer and its kin end with a
+/// search for leaks that refuses to work under ptrace (compiler-rt, `sanitizer_stoptheworld_linux_libcdep.cpp`);
+/// ThreadSanitizer and MemorySanitizer need the address space for themselves (`tsan_platform.h`, `msan.h`).
 const SANITIZERS: [(&str, &str); 5] = [
     (
         "__tsan_init",
@@ -33,7 +33,7 @@ pub fn reason(module: &Module) -> Option<&'static str> {
     }
     let find = |name: &str| SANITIZERS.iter().find(|(symbol, _)| *symbol == name);
     let functions = module.plan.functions.iter().map(|f| f.name.as_str());
-    // Not all of them are called: some are only named in a table of what runs first.
+    // Not all of them are called: some are only in a table of functions that run first.
     let imports = module.image.imports();
     functions
         .chain(imports.iter().map(String::as_str))

@@ -11,7 +11,7 @@ use crate::arch;
 pub use crate::arch::{INSIDE_TIME, takes_time};
 use crate::space::Space;
 
-/// Has all our code take the time from the control block. Returns where it was changed.
+/// Makes all our code take the time from the control block. Returns where it was changed.
 pub fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
     let mut places = BTreeSet::new();
     for (&Span { start, .. }, used) in space.islands.iter().zip(&space.used) {
@@ -27,5 +27,5 @@ pub fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
     Ok(places)
 }
 
-/// No place that is changed has more bytes.
+/// No place that is changed is longer than this.
 const READ_AHEAD: usize = 16;

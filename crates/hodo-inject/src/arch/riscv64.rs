@@ -1,4 +1,4 @@
-//! RISC-V with 64 bits, with Linux's conventions for it.
+//! 64-bit RISC-V, with Linux's conventions for it.
 
 mod code;
 mod libc_of;
@@ -16,16 +16,16 @@ pub use hodo_isa::riscv64::calls::{Called, called_by, jump_target, leaving_jump,
 pub use libc_of::unsuited;
 pub use prologue::Made;
 
-/// Is this a function that only returns, with room after it for a long jump? That is not looked for.
+/// Whether this function only returns, and is followed by room for a long jump. No such functions are looked for here.
 pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
     false
 }
 
-/// Handlers return to code of the kernel.
+/// Handlers return to the kernel's code.
 pub const RESTORER: Option<Restorer> = None;
 
-/// Where the trace goes in targets: far from all that programs use, sanitizers included. The last one is for address
-/// spaces of 38 bits, between the shadow of programs and that of stacks.
+/// Where the trace is mapped in targets: far from everything that programs use, sanitizers included. The last address
+/// is for 38-bit address spaces, between the shadow of programs and that of stacks.
 pub const EVENTS_AT: [u64; 4] = [
     0x2000_0000_0000,
     0x3800_0000_0000,
@@ -33,7 +33,7 @@ pub const EVENTS_AT: [u64; 4] = [
     0x13_0000_0000,
 ];
 
-/// Where the ledger goes: after the trace, or below it and its counters.
+/// Where the ledger is mapped: after the trace, or below it and its counters.
 pub const LEDGER_AT: [u64; 6] = [
     0x2080_0000_0000,
     0x3880_0000_0000,
@@ -43,11 +43,11 @@ pub const LEDGER_AT: [u64; 6] = [
     0x1B_8000_0000,
 ];
 
-/// So much address space from a program on, and below the libraries, gets a shadow at once.
+/// How much address space, from a program on and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 12 << 30;
 
-/// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
-/// `linker`: where the dynamic linker is; `sp`: the first stack.
+/// The range that has a shadow from the beginning: from some way below the libraries up to the first stack. `linker`:
+/// the address of the dynamic linker; `sp`: the first stack.
 pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
     // Address spaces have 38, 47 or 56 bits; nothing is mapped above 47 unless a program asks for that.
     let top = sp.next_power_of_two();
@@ -57,30 +57,30 @@ pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
     (low.min(sp) - SHADOW_ROOM).max(top - MOST)..top
 }
 
-/// How far below S the return address of a function is on the stack. `kept`: what unwind tables tell. None: that is not
+/// How far below S a function's return address is on the stack. `kept`: what unwind tables say. `None`: it is not
 /// known.
 pub fn return_below(kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
     u64::try_from(kept()?).ok()
 }
 
-/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack
-/// pointer, which is this many bytes above S.
+/// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and
+/// the stack pointer, which is this many bytes above S.
 pub const SAVED_BACK: &[usize] = &[0, 1];
 
 pub const SAVED_SP: usize = 2;
 
 pub const SAVED_ABOVE: u64 = 0;
 
-/// It is no farther below than this.
+/// The maximum of this distance.
 pub const RETURNS_BELOW: u64 = 1024;
 
-/// Unwinders know a stub's frame by the address this far below S,
+/// Unwinders recognize a stub's frame by the address this far below S,
 pub const STUB_FRAME: u64 = 8;
 
-/// which is by so much lower than that of the function would be.
+/// which is lower by this much than that of the function's own frame would be.
 pub const STUB_LOWER: u64 = 8;
 
-/// A thread's registers, for who goes from frame to frame.
+/// A thread's registers, for walking its frames.
 pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
     let mut known = Registers::new(Isa::Riscv64);
     for register in 1..32 {
@@ -90,20 +90,21 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
     Some(known)
 }
 
-/// Our jump that a copy of changed code would take: not known, for it may have changed registers and the stack.
+/// The jump of ours that a copy of changed code would take: not known, because it may have changed registers and the
+/// stack.
 pub fn copied_jump(_memory: &Memory, _at: u64) -> Option<(u64, u64)> {
     None
 }
 
-/// A thread that is so far inside what [`take_time`] changes has to begin there again.
+/// A thread that is this far inside code that [`take_time`] changes must restart it.
 pub const INSIDE_TIME: u64 = 0;
 
-/// Has our code take the time elsewhere: programs cannot forbid themselves the time counter here.
+/// Makes our code take the time elsewhere. Not needed here: programs cannot forbid themselves the time counter.
 pub fn take_time(_code: &mut [u8]) -> Vec<usize> {
     Vec::new()
 }
 
-/// Has our code been changed because it may not read the time counter? Never, here.
+/// Whether our code was changed because it may not read the time counter: never, here.
 ///
 /// # Errors
 /// Never, here.

@@ -13,20 +13,20 @@ use hodo_trace::format::tcb;
 pub use hodo_isa::x86_64::asm::{RETURN_ZERO, WAIT};
 pub use hodo_isa::x86_64::calls::{Called, called_by, jump_target, leaving_jump, only_returns};
 
-/// Handlers return to code that they name, in the third word of the kernel's `struct sigaction`.
+/// Handlers return to code whose address is in the third word of the kernel's `struct sigaction`.
 pub const RESTORER: Option<Restorer> = Some(Restorer { flag: 0x0400_0000 });
 
-/// Where the trace goes in targets: far from all that programs use, sanitizers included.
+/// Where the trace is mapped in targets: far from everything that programs use, sanitizers included.
 pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
 
-/// Where the ledger goes: after the trace.
+/// Where the ledger is mapped: after the trace.
 pub const LEDGER_AT: [u64; 3] = [0x2080_0000_0000, 0x3880_0000_0000, 0x1880_0000_0000];
 
-/// So much address space from a program on, and below the libraries, gets a shadow at once.
+/// How much address space, from a program on and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 1 << 40;
 
-/// What has a shadow from the beginning on: from some way below the libraries up to the first stack.
-/// `linker`: where the dynamic linker is; `sp`: the first stack.
+/// The range that has a shadow from the beginning: from some way below the libraries up to the first stack. `linker`:
+/// the address of the dynamic linker; `sp`: the first stack.
 pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
     // Without address space randomization the first stack ends where the address space does.
     let top = 0x8000_0000_0000;
@@ -37,15 +37,15 @@ pub fn stacks(sp: u64, linker: Option<u64>) -> std::ops::Range<u64> {
     low - SHADOW_ROOM..top
 }
 
-/// Why the threads of a program cannot be told apart: they always can.
+/// Why the threads of a program cannot be told apart: here, they always can.
 pub fn unsuited(_file: &[u8]) -> Option<&'static str> {
     None
 }
 
-/// A thread that is so far inside what `take_time` changes has to begin there again.
+/// A thread that is this far inside code that `take_time` changes must restart it.
 pub const INSIDE_TIME: u64 = 2;
 
-/// Has our code take the time from the control block, not from the time counter. Returns where it was changed.
+/// Makes our code take the time from the control block instead of the time counter. Returns where it was changed.
 pub fn take_time(code: &mut [u8]) -> Vec<usize> {
     let [read, take] = [clock::read(&layout()), clock::take(tcb::NOW as u32)];
     let mut places = Vec::new();
@@ -58,7 +58,7 @@ pub fn take_time(code: &mut [u8]) -> Vec<usize> {
     places
 }
 
-/// Is the thread at our code that `take_time` has changed?
+/// Whether the thread is at code of ours that `take_time` has changed.
 ///
 /// # Errors
 /// If the memory cannot be accessed.
@@ -69,7 +69,7 @@ pub fn takes_time(regs: &Regs, memory: &Memory) -> Result<bool> {
     Ok(code == take)
 }
 
-/// What the code of one function does with the stack: nothing that matters, for calls put return addresses there.
+/// How the code of one function uses the stack. This does not matter here, because calls push return addresses.
 #[derive(Debug)]
 pub struct Made;
 
@@ -79,7 +79,7 @@ impl Made {
         Self
     }
 
-    /// How far below S it keeps its return address: [`return_below`] knows.
+    /// How far below S it keeps its return address; [`return_below`] knows that.
     pub fn kept(&self) -> Option<i32> {
         None
     }
@@ -90,64 +90,64 @@ impl Made {
     }
 }
 
-/// How far below S the return address of a function is on the stack. `_kept`: what unwind tables tell. None: that is
-/// not known.
+/// How far below S a function's return address is on the stack. `_kept`: what unwind tables say. `None`: it is not
+/// known.
 pub fn return_below(_kept: impl FnOnce() -> Option<i32>) -> Option<u64> {
     Some(0)
 }
 
-/// The slot from which code loads the address that it jumps to: not asked, for S is known.
+/// The slot from which code loads the address that it jumps to: not needed, because S is known.
 pub fn slot_of(_code: &[u8], _at: u64) -> Option<u64> {
     None
 }
 
-/// Nobody has to go from frame to frame.
+/// Nothing needs to walk frames here.
 pub fn for_unwinders(_regs: &Regs) -> Option<Registers> {
     None
 }
 
-/// Of what `getcontext` and `swapcontext` save, in words: where the return address of the caller is, and the stack
-/// pointer, which is this many bytes above S.
+/// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and
+/// the stack pointer, which is this many bytes above S.
 pub const SAVED_BACK: &[usize] = &[1];
 
 pub const SAVED_SP: usize = 0;
 
 pub const SAVED_ABOVE: u64 = 8;
 
-/// It is no farther below than this.
+/// The maximum of this distance.
 pub const RETURNS_BELOW: u64 = 0;
 
-/// Unwinders know a stub's frame by the address this far below S,
+/// Unwinders recognize a stub's frame by the address this far below S,
 pub const STUB_FRAME: u64 = 0;
 
-/// which is by so much lower than that of the function would be.
+/// which is lower by this much than that of the function's own frame would be.
 pub const STUB_LOWER: u64 = 8;
 
-/// Our jump that code of the program would take which is a copy of changed code, and begins at `at`: where the
-/// jump is, and where it leads. It has changed no register.
+/// If code of the program at `at` is a copy of changed code: the jump of ours that it would take, as the jump's address
+/// and its target. It has changed no register.
 pub fn copied_jump(memory: &Memory, at: u64) -> Option<(u64, u64)> {
     let mut code = [0; 2];
     memory.read(TargetAddr(at), &mut code).ok()?;
-    // By way of padding nearby, perhaps.
+    // Perhaps by a short jump to padding nearby.
     let jump = calls::short_jump_target(at, code).unwrap_or(at);
     Some((jump, jump_at(memory, jump)?))
 }
 
-/// Where our jump at `at` leads to, if it is one.
+/// The target of our jump at `at`, if there is one.
 pub fn jump_at(memory: &Memory, at: u64) -> Option<u64> {
     let mut jump = [0; 5];
     memory.read(TargetAddr(at), &mut jump).ok()?;
     jump_target(at, &jump)
 }
 
-/// What our call in front of `at` calls, if it is one whose bytes tell.
+/// What our call before `at` calls, if there is one whose bytes show it.
 pub fn called_before(memory: &Memory, at: u64) -> Option<u64> {
     let (mut call, start) = ([0; 5], at.checked_sub(5)?);
     memory.read(TargetAddr(start), &mut call).ok()?;
     calls::call_target(start, &call)
 }
 
-/// Does the code of a hook stand in front of `at` that makes a call?
+/// Whether code of a hook before `at` makes a call.
 pub fn follows_call(memory: &Memory, at: u64) -> bool {
     let mut before = [0; 5];
     let start = TargetAddr(at.wrapping_sub(5));

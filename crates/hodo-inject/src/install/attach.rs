@@ -1,5 +1,5 @@
-//! Prepares a running process: everything is chosen and built beforehand, so that the process stops only while it is
-//! mapped and written.
+//! Prepares to attach to a running process: everything is chosen and built in advance, so that the process is stopped
+//! only while memory is mapped and written.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -37,28 +37,28 @@ pub struct Wanted {
     /// Its program.
     module: Rc<Module>,
     version: Version,
-    /// What was added to its program's addresses.
+    /// The bias of its program: runtime minus link-time addresses.
     bias: u64,
     /// Where the dynamic linker is.
     linker: Option<u64>,
 }
 
-/// All that is to be mapped into a process and written over its code.
+/// Everything that will be mapped into a process and written over its code.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What will be known of the address space.
+    /// What will be known about the address space.
     pub space: Space,
     wanted: Wanted,
     installation: Installation,
-    /// The code that was there when this was made.
+    /// The mapped code when this was made.
     code: Vec<Mapping>,
     /// Where the first stack ends.
     stack: Option<u64>,
-    /// Where the dynamic linker announces libraries, and what is to be there.
+    /// Where the dynamic linker announces libraries, and what will be there.
     linker: Option<(Linker, Option<Announcement>)>,
 }
 
-/// A mapping that is not there yet.
+/// A mapping that does not exist yet.
 fn future(place: Span) -> Mapping {
     Mapping {
         start: place.start,
@@ -72,7 +72,7 @@ fn future(place: Span) -> Mapping {
 }
 
 impl Wanted {
-    /// Looks at a process.
+    /// Inspects a process.
     ///
     /// # Errors
     /// Why it cannot be traced.
@@ -96,7 +96,7 @@ impl Wanted {
         })
     }
 
-    /// Whether the dynamic linker is at work: the list of libraries is not what is mapped.
+    /// Whether the dynamic linker is at work: its list of libraries then differs from what is mapped.
     pub fn is_loading(&self, memory: &Memory) -> bool {
         const DT_DEBUG: u64 = 21;
         let state = || -> Option<u64> {
@@ -119,7 +119,7 @@ impl Wanted {
     }
 }
 
-/// Chooses places, and builds what is to be there. `None`: libraries came or went meanwhile.
+/// Chooses places, and builds what will be there. `None`: libraries came or went in the meantime.
 ///
 /// # Errors
 /// Why it cannot be traced.
@@ -192,7 +192,7 @@ fn choose_islands(
     Ok(())
 }
 
-/// The program, and the libraries that are mapped, with what is wanted of them.
+/// The program and the mapped libraries, with what is wanted from them.
 fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Result<Vec<File>> {
     let pid = wanted.pid;
     let program = File {
@@ -252,8 +252,7 @@ fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Resu
     Ok(files)
 }
 
-/// Where the island for libraries can be: room for libraries that come later is left above, if
-/// there is any.
+/// Where the island for libraries can be. Room for later libraries is left above it, if there is any.
 fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
     let top = base.saturating_sub(LIBRARY_ROOM);
     let usual = top.saturating_sub((64 << 20) + LIBRARY_ISLAND)..top;
@@ -267,8 +266,8 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
         .or_else(|| place_above(maps, base))
 }
 
-/// The same above the libraries, where the kernel maps nothing, but the first stack grows down to: for programs whose
-/// own memory is all that is in reach below.
+/// The same above the libraries, where the kernel maps nothing, but toward which the first stack grows: for programs
+/// whose own memory fills everything within reach below.
 fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
     const ROOM: u64 = 512 << 20;
     const ALIGN: u64 = 64 << 10;
@@ -288,7 +287,7 @@ fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
         })
 }
 
-/// Looks at code that is mapped. Returns whether it has stayed mapped: otherwise what was found may be another
+/// Inspects mapped code. Returns whether it has stayed mapped: otherwise the code that was seen may be another
 /// library's.
 fn is_steady(pid: i32, code: &[Mapping], look: impl Fn() -> Result<()>) -> Result<bool> {
     for _ in 0..3 {
@@ -298,13 +297,13 @@ fn is_steady(pid: i32, code: &[Mapping], look: impl Fn() -> Result<()>) -> Resul
         if !file_mappings(&maps::read(pid)?).eq(code) {
             return Ok(false);
         }
-        // It may have come back meanwhile.
+        // It may have come back in the meantime.
         std::thread::sleep(Duration::from_millis(3));
     }
     look().map(|()| true)
 }
 
-/// Has nobody else changed the code at the sites?
+/// Checks that nobody else has changed the code at the sites.
 fn is_as_in_file(memory: &Memory, piece: &Piece) -> Result<()> {
     match piece.differs(memory, |_, _| false)? {
         None => Ok(()),
@@ -317,7 +316,7 @@ fn is_as_in_file(memory: &Memory, piece: &Piece) -> Result<()> {
 }
 
 impl Prepared {
-    /// Whether the code that is mapped is still what it was.
+    /// Whether the mapped code is still the same.
     pub fn holds(&self) -> Result<bool> {
         let maps = maps::read(self.wanted.pid)?;
         Ok(file_mappings(&maps).eq(&self.code))
@@ -328,17 +327,17 @@ impl Prepared {
         self.wanted.is_loading(memory)
     }
 
-    /// Whether a thread is just switching static keys.
+    /// Whether a thread is currently switching static keys.
     pub fn is_switching(&self, memory: &Memory) -> bool {
         self.space.keys.is_busy(self.wanted.pid, memory)
     }
 
-    /// Waits for a while, while it runs, until none is.
+    /// Waits for a while, with threads running, until none is.
     pub fn wait_for_switching(&self, memory: &Memory) {
         self.space.keys.wait_until_free(self.wanted.pid, memory);
     }
 
-    /// Ranges of the program's code that will be changed: a thread must not be inside one of them.
+    /// Ranges of the program's code that will be changed: no thread may be inside one of them.
     pub fn ranges(&self) -> Vec<Span> {
         let mut ranges = self.installation.ranges();
         ranges.extend(self.space.r_brk.map(|at| Span::at(at, ANNOUNCING)));
@@ -351,7 +350,7 @@ impl Prepared {
         self.installation.copies()
     }
 
-    /// Writes into the log what is mapped where, if that is asked for.
+    /// Logs what is mapped where, if a reader needs that.
     ///
     /// # Errors
     /// If the log cannot be written.
@@ -365,7 +364,7 @@ impl Prepared {
     /// Maps everything, while all threads are stopped.
     ///
     /// # Errors
-    /// If there is no room for it (any more). What was mapped is in the space then.
+    /// If there is no room for it (any more). The space then contains what was mapped.
     pub fn map(
         &mut self,
         calls: &Syscalls,
@@ -389,7 +388,7 @@ impl Prepared {
             .note(memory, &Entry::Unmapped(scratch.0))?;
         calls.munmap(scratch, size)?;
         mapped?;
-        // What is mapped from here on is written down, should nobody take it back.
+        // From here on, mappings are recorded in the ledger, in case nobody removes them.
         self.space.note(memory)?;
         // The thread may be in a handler on another stack.
         let sp = match self.stack {
@@ -419,7 +418,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Writes what is in hodo's memory, while all threads are stopped. Nothing leads there yet.
+    /// Writes hodo's own memory, while all threads are stopped. No code leads there yet.
     ///
     /// # Errors
     /// If the memory cannot be accessed.
@@ -453,7 +452,7 @@ impl Prepared {
 mod tests {
     use super::*;
 
-    /// Memory there.
+    /// A mapping at this range.
     fn mapped(range: std::ops::Range<u64>, name: &str) -> Mapping {
         Mapping {
             start: range.start,
@@ -470,7 +469,7 @@ mod tests {
     fn the_island_of_libraries_is_below_them_or_else_above() {
         const LIBRARIES: u64 = 0x7f12_3400_0000;
         const END: u64 = LIBRARIES + (16 << 20);
-        // This many bytes of the program's own memory below the libraries, and a stack this far above their end.
+        // With this many bytes of the program's own memory below the libraries, and a stack this far above their end.
         let place = |below: u64, stack: u64| {
             let stack = END + stack;
             let maps = [

@@ -1,4 +1,4 @@
-//! What an island gets for one file: its stubs and detours.
+//! What one file gets in an island: its stubs and detours.
 
 use anyhow::{Result, bail};
 use hodo_module::{Chosen, Image, Module};
@@ -7,7 +7,7 @@ use hodo_patch::{Island, Patches, Places, Traced, TracedCall};
 use super::kept;
 use crate::recorder::Recorder;
 
-/// Builds the stubs of a module. `raised`: limits are.
+/// Builds the stubs of a module. `raised`: limits were raised.
 pub(super) fn stubs(
     module: &Module,
     bias: u64,
@@ -37,7 +37,7 @@ pub(super) fn stubs(
     let first = module.first_id();
     let mut put = |kept: &[u8]| island.add_kept(kept, image, first, places, patches);
     if let Some(true) = slot.as_ref().and_then(|slot| slot.read(&mut put)) {
-        // Nothing else is made of it: without probes, there are no semaphores.
+        // Nothing else is built for it: without probes, there are no semaphores.
         return Ok(());
     }
     let traced = |chosen: &Chosen| Traced {
@@ -49,7 +49,7 @@ pub(super) fn stubs(
         .functions
         .iter()
         .map(traced)
-        // The stubs of others are in the detours of their probes.
+        // The other stubs are in the detours of their probes.
         .filter(|traced| !module.probed.functions.contains_key(&traced.function.addr))
         .collect();
     let libcalls: Vec<_> = module
@@ -69,7 +69,7 @@ pub(super) fn stubs(
     let sites = hodo_patch::Sites {
         functions: &functions,
         libcalls: &libcalls,
-        // Where nothing but probes is wanted, profiling functions are called as ever.
+        // If only probes are wanted, profiling functions are called as always.
         nops: match module.probed.sites.is_empty() || !module.functions.is_empty() {
             true => &module.plan.nops,
             false => &[],

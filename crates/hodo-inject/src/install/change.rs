@@ -1,8 +1,8 @@
-//! Changes what is recorded of a process: other sites, and stubs for them.
+//! Changes what is recorded of a process: other sites, with stubs for them.
 //!
-//! All stubs stay where they are, for frames that are open return through them, and threads go on in them. The new ones
-//! are built while the process runs; while it is stopped, they are written into room that nobody uses, and the sites
-//! change.
+//! All stubs stay where they are, because open frames return through them, and threads may still be in them. The new
+//! ones are built while the process runs. While it is stopped, they are written into unused room, and the sites are
+//! changed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -25,22 +25,22 @@ use crate::site_writer::{apply, put_back};
 use crate::space::{Loaded, Space};
 use crate::trap_handler;
 
-/// All that changes in an address space.
+/// Everything that changes in an address space.
 #[derive(Debug)]
 pub struct Change {
     installation: Installation,
-    // What must not have changed since this was built.
+    // This must not have changed since the change was built.
     seen: usize,
     used: [hodo_patch::Used; 2],
     program: Loaded,
     settings: Rc<str>,
 }
 
-/// Builds what is needed for other settings; nothing is written yet. `settings` is different for whatever makes other
-/// stubs.
+/// Builds what is needed for other settings; nothing is written yet. `settings` differs for all settings that need
+/// different stubs.
 ///
 /// # Errors
-/// Why that cannot be; nothing is changed then.
+/// Why that is not possible; nothing is changed then.
 pub fn build(
     tid: i32,
     space: &mut Space,
@@ -62,7 +62,7 @@ pub fn build(
     })
 }
 
-/// The program, and the files of which something is to be traced.
+/// The program, and the files of which something will be traced.
 fn files(
     tid: i32,
     maps: &[Mapping],
@@ -90,7 +90,7 @@ fn files(
         if !recorder.selects_library(&mapping.path) {
             continue;
         }
-        // What cannot be read was told of when it was mapped.
+        // Files that cannot be read were reported when they were mapped.
         let Ok((real, image)) = of_mapping(tid, mapping) else {
             continue;
         };
@@ -114,9 +114,9 @@ fn files(
     Ok((place, files))
 }
 
-/// Is the code at the new sites that of the files, or what was written there for the recording?
+/// Checks that the code at the new sites is that of the files, or what the recording has written there.
 fn check(memory: &Memory, space: &Space, installation: &Installation) -> Result<()> {
-    /// No patch is longer.
+    /// No patch is longer than this.
     const LONGEST: u64 = 16;
     let originals = space.originals.iter();
     let ours: HashMap<u64, usize> = originals.map(|(at, bytes)| (*at, bytes.len())).collect();
@@ -138,8 +138,8 @@ fn check(memory: &Memory, space: &Space, installation: &Installation) -> Result<
 }
 
 impl Change {
-    /// Whether the process is still as it was when this was built: it may have loaded libraries, or be executing
-    /// another program.
+    /// Whether the process is still in the state for which this was built: it may have loaded libraries, or be
+    /// executing another program.
     pub fn holds(&self, tid: i32, space: &Space) -> bool {
         let exe = PathBuf::from(format!("/proc/{tid}/exe"));
         self.seen == space.seen.len()
@@ -147,7 +147,7 @@ impl Change {
             && Version::of(&exe).is_ok_and(|version| version == self.program.0)
     }
 
-    /// Ranges of code that will be changed: a thread must not be inside one of them.
+    /// Ranges of code that will be changed: no thread may be inside one of them.
     pub fn ranges(&self) -> Vec<Span> {
         self.installation.ranges()
     }
@@ -157,8 +157,8 @@ impl Change {
         self.installation.copies()
     }
 
-    /// Does it, while all threads are stopped. Returns whether `worker` is found stopped with its whole process, if it
-    /// had to work for it.
+    /// Makes the change, while all threads are stopped. Returns whether `worker` was found stopped together with its
+    /// whole process, if it had to make system calls.
     ///
     /// # Errors
     /// If the process's memory cannot be accessed.
@@ -178,8 +178,8 @@ impl Change {
             if place == self.program
                 && let Some(earlier) = space.sites_to_come.take()
             {
-                // It still waits for the libraries, and so do the new sites. They are not in use yet, and so are not
-                // kept as made.
+                // The program still waits for the libraries, and so do the new sites. They are not in use yet, and so
+                // are not remembered as built.
                 let sites = earlier.with_patches(Patches::clone(&piece.patches));
                 space.sites_to_come = Some(Rc::new(sites));
                 continue;
@@ -195,7 +195,7 @@ impl Change {
             let key = (Rc::clone(&self.settings), place);
             space.made.insert(key, piece.patches);
         }
-        // Of the others nothing is left in `patched`: one that is loaded again is looked at again.
+        // `patched` has nothing for the other files, so one that is loaded again is inspected again.
         Ok(group)
     }
 }
@@ -214,7 +214,7 @@ fn map_pages(worker: Stopped, memory: &Memory, pages: &[u64]) -> Result<Option<b
     Ok(Some(group))
 }
 
-/// Puts the original bytes back at all sites. Hooks stay, and so does what announces libraries.
+/// Restores the original bytes at all sites. Hooks stay, as does the code that announces libraries.
 fn revert_all(memory: &Memory, space: &mut Space) -> Result<()> {
     let hooks = space.hooks.iter().map(|hook| hook.0);
     let stay: BTreeSet<u64> = hooks.chain(space.r_brk).collect();
@@ -233,7 +233,7 @@ fn revert_all(memory: &Memory, space: &mut Space) -> Result<()> {
     space.ledger.note(memory, &reverted)
 }
 
-/// Writes the sites of one file. The copies of what was built for an earlier change are known.
+/// Writes the sites of one file. If this was built for an earlier change, its copies are known.
 fn write(memory: &Memory, piece: &Piece, space: &mut Space) -> Result<()> {
     let File { image, bias, .. } = &piece.file;
     let mut writes = Patches::clone(&piece.patches);

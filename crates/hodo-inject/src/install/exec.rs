@@ -31,7 +31,7 @@ use crate::space::{Sites, Space};
 use crate::trap_handler;
 use crate::unsupported;
 
-/// Why the program that `pid` has just begun to execute must run without a tracer.
+/// Why the program that `pid` has just started to execute must run without a tracer, if so.
 pub fn set_aside(pid: i32, recorder: &mut dyn Recorder) -> Option<&'static str> {
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
     let path = std::fs::read_link(&exe).ok()?;
@@ -39,8 +39,8 @@ pub fn set_aside(pid: i32, recorder: &mut dyn Recorder) -> Option<&'static str> 
     unsupported::reason(&*module.ok()?)
 }
 
-/// Prepares the program that a stopped thread has just begun to execute. `before`: by how much limits were raised in the process
-/// that executed.
+/// Prepares the program that a stopped thread has just started to execute. `before`: by how much limits were raised in
+/// the process that executed it.
 ///
 /// # Errors
 /// Why it cannot be traced; it can run as it is.
@@ -70,7 +70,7 @@ pub fn program(
     space.seen = file_mappings(&begun.maps).map(Seen::from).collect();
     let sites = begun.install(recorder, &mut space)?;
     if let Some(base) = begun.linker {
-        // The dynamic linker itself is looked at again, as a library.
+        // The dynamic linker itself will be inspected again, as a library.
         space
             .seen
             .retain(|seen| seen.start < base || seen.start > base + (16 << 20));
@@ -78,7 +78,7 @@ pub fn program(
     Ok((space, sites))
 }
 
-/// A program that has just begun.
+/// A program that has just been executed.
 struct Begun {
     thread: Stopped,
     memory: Memory,
@@ -108,7 +108,8 @@ impl Begun {
         })
     }
 
-    /// Maps all that is needed. Without a better place, the first system calls are made on the first instruction.
+    /// Maps everything that is needed. For lack of a better place, the first instruction is used for the first system
+    /// calls.
     fn map(&self, budget: Option<u64>, recorder: &dyn Recorder, space: &mut Space) -> Result<()> {
         let memory = &self.memory;
         let at = self.thread.regs()?.pc();
@@ -152,8 +153,8 @@ impl Begun {
             let size = budget.map_or(LIBRARY_ISLAND, |budget| {
                 (budget & !0xF_FFFF).clamp(1 << 20, LIBRARY_ISLAND)
             });
-            // Without it, libraries could not be told about the program's stubs, and exceptions would not find their
-            // way.
+            // Without it, hooks in libraries could not announce the program's stubs, and exceptions could not be
+            // unwound through them.
             let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
                 .context("there is no room for an island near the libraries")?;
             let place = Span::at(place, size);
@@ -167,7 +168,7 @@ impl Begun {
     fn install(&self, recorder: &mut dyn Recorder, space: &mut Space) -> Result<Sites> {
         let memory = &self.memory;
         let islands = new_islands(memory, &self.maps, space);
-        // The agent is there first: it has the instruction on which system calls are made from now on.
+        // The agent is written first: it contains the instruction that makes system calls from now on.
         if let Some(island) = &islands[0] {
             memory.write(TargetAddr(island.base), &island.code)?;
         }
@@ -202,13 +203,13 @@ impl Begun {
 }
 
 impl Sites {
-    /// Has the dynamic linker announce libraries, once the thread has its control block.
+    /// Makes the dynamic linker announce libraries, once the thread has its control block.
     ///
     /// # Errors
     /// If the process's memory cannot be accessed.
     pub fn arm_linker(&self, pid: i32, space: &mut Space) -> Result<()> {
         match self.linker {
-            // Unwinders in libraries that nobody announces would not find their way through traced frames.
+            // If libraries are not announced, unwinders in them cannot find their way through traced frames.
             Some((linker, announcement)) => {
                 linker::arm_linker(linker, &Memory::open(pid)?, announcement, space)
             }
@@ -216,7 +217,7 @@ impl Sites {
         }
     }
 
-    /// Writes over the program's code, once unwinders know of what that leads to.
+    /// Writes over the program's code, once unwinders know the stubs to which it leads.
     ///
     /// # Errors
     /// If the process's memory cannot be accessed.

@@ -7,12 +7,13 @@ use hodo_module::Chosen;
 use hodo_module::Module;
 use hodo_module::cache::Stubs;
 
-/// Fewer stubs are built as quickly as they are read.
+/// Fewer stubs than this are built as quickly as they are read.
 const FEWEST: usize = 64;
 
-/// Where the stubs of a module are kept, if they are to be: those of recordings without filters, of nearly all
-/// functions. Others have as many kinds as there are patterns. To keep them takes longer than to build them, and many a
-/// program is recorded once before it is built anew: so it is done for files that were recorded before.
+/// Where the stubs of a module are kept, if they are kept: those of recordings without filters, with nearly all
+/// functions. With filters, there would be as many variants as there are patterns. Keeping stubs takes longer than
+/// building them, and many programs are recorded only once before they are rebuilt: so it is done only for files that
+/// have been recorded before.
 pub(super) fn place(module: &Module, recorder: &dyn Recorder) -> Option<Stubs> {
     let recording = recorder.recording();
     let is_plain = hodo_patch::KEEPS_STUBS

@@ -7,7 +7,7 @@ use crate::recorder::Recorder;
 use crate::space::Space;
 use crate::space::keys::Mapped;
 
-/// Holds keys when files were mapped, before their code runs. What goes wrong is a remark.
+/// Holds keys when files were mapped, before their code runs. Failures are remarks.
 ///
 /// # Errors
 /// If the log cannot be written.
@@ -27,7 +27,7 @@ pub(super) fn mapped(
     Ok(())
 }
 
-/// Notes which keys of files are to be held, if any matter.
+/// Notes which keys of files have to be held, if any matter.
 pub(super) fn add(files: &[Mapped], space: &mut Space, recorder: &dyn Recorder) {
     if recorder.wants_keys() {
         space

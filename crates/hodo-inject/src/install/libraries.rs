@@ -1,4 +1,4 @@
-//! The libraries of an address space: when the dynamic linker maps some, and what is done with them.
+//! The libraries of an address space: when the dynamic linker maps some, and what is done then.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::site_writer::stop;
 use crate::space::Space;
 use crate::trap_handler;
 
-/// Is this a library that moves frames about? Greenlet (of gevent, eventlet, SQLAlchemy) is the one in wide use.
+/// Whether this library moves frames about. Greenlet (of gevent, eventlet, SQLAlchemy) is the one in wide use.
 pub(super) fn copies_stacks(path: &Path) -> bool {
     path.file_name()
         .and_then(|name| name.to_str())
@@ -34,8 +34,8 @@ fn rank(path: &Path) -> usize {
     ranks.iter().position(begins).unwrap_or(ranks.len())
 }
 
-/// Looks for libraries that have been mapped since the last time, and installs what they are to have. Their code has
-/// not run.
+/// Looks for libraries that have been mapped since the last time, and installs what they get. Their code has not run
+/// yet.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed.
@@ -66,7 +66,7 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
     }
     let memory = thread.memory()?;
     let mut files = Vec::new();
-    // Most of the time that large islands take goes into their memory: one serves for all.
+    // Most of the time that large islands take is spent on their memory, so one buffer serves for all.
     let mut code = Vec::new();
     for mapping in new {
         let Some(file) = look(pid, &mapping, space, recorder)? else {
@@ -94,19 +94,19 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
     keys::mapped(pid, &memory, &files, space, recorder)
 }
 
-/// The code of files that was not there the last time.
+/// The mapped code of files that was not there the last time.
 fn new_code(maps: &[Mapping], space: &Space) -> Vec<Mapping> {
     let mut new: Vec<_> = file_mappings(maps)
         .filter(|m| !space.seen.contains(&Seen::from(*m)))
         .cloned()
         .collect();
-    // Unwinders ask functions of linkers and C libraries: what others get leads nowhere that they do not know of. And
-    // what C libraries get depends on whether the linker gets a breakpoint.
+    // Unwinders ask functions of linkers and C libraries, which must know the stubs of all other files first. And what
+    // C libraries get depends on whether the linker gets a breakpoint.
     new.sort_by_key(|mapping| rank(&mapping.path));
     new
 }
 
-/// Reads a library. Nothing, if it can get nothing.
+/// Reads a library. `None` if nothing can be installed in it.
 fn look(
     pid: i32,
     mapping: &Mapping,
@@ -138,7 +138,7 @@ fn look(
         module: None,
         island: LIBRARIES,
     };
-    // One that is loaded again is not looked at again.
+    // A library that is loaded again is not inspected again.
     let is_known = space.patched.contains_key(&file.place());
     if !is_known && (recorder.probes(&file.image) || recorder.selects_library(path)) {
         match recorder.module(&real, path, false) {

@@ -15,12 +15,12 @@ use hodo_ptrace::arch::SCRATCH_PAGE;
 use hodo_ptrace::pass_fd;
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
-/// Keeps hodo's memory out of the process's core files: it is large, and says nothing of the program.
+/// Keeps hodo's memory out of the process's core files: it is large, and tells nothing about the program.
 fn keep_undumped(calls: &Syscalls, at: TargetAddr, size: u64) -> Result<()> {
     calls.madvise(at, size, libc::MADV_DONTDUMP)
 }
 
-/// Maps the trace and the counters. `scratch`: memory of the process that may be used meanwhile.
+/// Maps the trace and the counters. `scratch`: memory of the process that may be used in the meantime.
 pub(super) fn map_events(
     calls: &Syscalls,
     memory: &Memory,
@@ -55,10 +55,10 @@ pub(super) fn map_events(
     if space.events.is_empty() {
         bail!("there is no room in the address space for the trace");
     }
-    // While it has a name, the kernel leaves it out by itself (core(5)); what `hodo probe` maps has none.
+    // A mapping of a file with a name is left out by the kernel itself (core(5)); what `hodo probe` maps has no name.
     let (at, size) = (TargetAddr(space.events.start), space.events.len());
     keep_undumped(calls, at, size)?;
-    // hodo has made the pages ready: reading ahead would make more, for nothing.
+    // hodo has prepared the pages: reading ahead would prepare more for nothing.
     calls.madvise(at, size, libc::MADV_RANDOM)?;
     let (counters, histograms) = recorder.tables();
     let counters = counters.map(|shared| (shared, 0));
@@ -80,15 +80,15 @@ pub(super) fn map_events(
     Ok(())
 }
 
-/// The addresses that a program takes.
+/// The address range of a program.
 pub(super) fn extent(module: &Module, bias: u64) -> std::ops::Range<u64> {
     let start = bias.wrapping_add(module.image.segments.first().map_or(0, |s| s.addr)) & !4095;
     start..bias.wrapping_add(module.image.end)
 }
 
-/// Maps the shadow of all places where stacks usually are, so that no thread needs a system call for it: of the area
-/// from the libraries up to the first stack, and of the program with its heap. It costs address space only. What is
-/// refused here (a limit on address space, a crowded one) is mapped by the agent, piece by piece.
+/// Maps the shadow of all places where stacks usually are, so that no thread needs a system call for it: the area from
+/// the libraries up to the first stack, and the area of the program and its heap. This takes only address space. If the
+/// kernel refuses (because of a limit, or a crowded address space), the agent maps the shadow piece by piece.
 pub(super) fn map_shadows(
     calls: &Syscalls,
     sp: u64,
@@ -120,16 +120,16 @@ pub(super) fn map_shadows(
             ledger.note(memory, &Entry::Unmapped(at))?;
             continue;
         }
-        // Threads touch little of it each.
+        // Each thread uses little of it.
         calls.madvise(wanted, len, libc::MADV_NOHUGEPAGE)?;
         keep_undumped(calls, wanted, len)?;
-        // The last page of the first range is the agent's: there it lists what it maps itself.
+        // The last page of the first range belongs to the agent, which lists there what it maps itself.
         *region = Span::at(at + SHADOW_DISTANCE, len - 4096);
     }
     Ok(regions)
 }
 
-/// Maps the page that threads work in. 0: none is needed.
+/// Maps the page in which threads work. 0: none is needed.
 pub(super) fn map_scratch_page(calls: &Syscalls) -> Result<u64> {
     if SCRATCH_PAGE == 0 {
         return Ok(0);
@@ -143,7 +143,7 @@ pub(super) fn map_scratch_page(calls: &Syscalls) -> Result<u64> {
     }
 }
 
-/// Maps an island, to execute and not to write: hodo writes it from outside.
+/// Maps an island, executable but not writable: hodo writes to it from outside.
 pub(super) fn map_island(calls: &Syscalls, place: Span) -> Result<()> {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
@@ -156,7 +156,7 @@ pub(super) fn map_island(calls: &Syscalls, place: Span) -> Result<()> {
     keep_undumped(calls, wanted, size)
 }
 
-/// A page of a stopped thread's own memory, with this many bytes before it; `syscall` is the address of an instruction
+/// A page in a stopped thread's own memory, preceded by this many bytes; `syscall` is the address of an instruction
 /// that makes system calls.
 pub fn private_page(thread: Stopped, syscall: TargetAddr, below: u64) -> Result<u64> {
     let calls = Syscalls::begin(thread, syscall)?;

@@ -1,4 +1,4 @@
-//! Where the islands of programs are.
+//! Where the islands of programs can be.
 
 use anyhow::{Context, Result};
 use hodo_abi::Span;
@@ -10,7 +10,7 @@ use hodo_module::Module;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 
-/// Where the island of a program can be. `room`: address space is not scarce.
+/// Where a program's island can be. `room`: address space is not scarce.
 pub(super) fn program_place(
     module: &Module,
     bias: u64,
@@ -23,7 +23,7 @@ pub(super) fn program_place(
         stubs = stubs.max(module.plan.functions.len());
     }
     let need = stubs as u64 * 512 + (1 << 20) + module.probed.room();
-    // For other stubs, when the recording is changed while it runs.
+    // More room for other stubs, in case the recording is changed while it runs.
     let more = match (room, recorder.is_roomy()) {
         (false, _) => 0,
         (true, false) => (2 * need).clamp(16 << 20, 128 << 20),
@@ -38,11 +38,12 @@ pub(super) fn program_place(
 /// Where an island of a program can be.
 fn island_place(module: &Module, bias: u64, maps: &[Mapping], need: u64) -> Option<u64> {
     let std::ops::Range { start, end } = extent(module, bias);
-    // What is in the file has to be reached; of a large zeroed area the first part will do.
+    // Everything in the file must be within reach; for a large zeroed area, its first part is enough.
     let content = module.image.segments.iter().map(|s| s.addr + s.size).max();
     let content = bias.wrapping_add(content.unwrap_or(0));
     let reach = content.saturating_sub(REACH)..start.saturating_add(REACH);
-    // Below a program that is loaded high, or else far above it, out of the way of its heap; or where there is room.
+    // Below a program that is loaded high; or else far above it, out of the way of its heap; or anywhere with enough
+    // room.
     let below = reach.start.max(LOWEST)..start.saturating_sub(16 << 20);
     let above = end.saturating_add(256 << 20)..reach.end;
     let tight = reach.start.max(LOWEST)..start;

@@ -1,4 +1,4 @@
-//! Which functions return addresses in stubs belong to, and what programs call.
+//! Which functions the return addresses in stubs belong to, and what programs call.
 
 use hodo_module::image;
 use std::cell::RefCell;
@@ -18,10 +18,10 @@ use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, Regs};
 
-/// The longest beginning of an entry of a PLT, or of a stub's copy of one.
+/// The longest beginning of a PLT entry, or of a stub's copy of one.
 const ENTRY: usize = 16;
 
-/// Frames of one thread that are looked at, at most.
+/// How many frames of one thread are inspected at most.
 const MOST: usize = 1 << 18;
 
 /// A file, and runtime minus link-time address.
@@ -34,17 +34,17 @@ pub struct Process<'a> {
     pub table: &'a Table,
     pub memory: &'a Memory,
     pub maps: &'a [Mapping],
-    /// How far below S functions keep their return addresses, as far as that was asked.
+    /// How far below S functions keep their return addresses, for those that were looked up.
     pub known: RefCell<HashMap<u64, Option<u64>>>,
-    /// The functions that have stubs, once that was asked.
+    /// The functions that have stubs, once they were looked up.
     pub traced: RefCell<Option<BTreeSet<u64>>>,
-    /// Files whose code was not changed, by where their code is.
+    /// Files whose code was not changed, by the address of their code.
     pub others: RefCell<HashMap<u64, Option<Rc<Other>>>>,
 }
 
 impl Process<'_> {
-    /// If calls of a function return to this address in its stub: where that function is, 0 if it is a library's, and
-    /// the instructions that the stub has displaced.
+    /// If calls of a function return to this address in its stub: the function's address, 0 if it is a library's, and
+    /// the displaced instructions in the stub.
     pub fn stub_of(&self, address: u64) -> Option<(u64, u64)> {
         let mut stubs = self.space.stubs.iter();
         let of_stub = stubs.find_map(|stubs| stubs.returns_to(self.memory, address));
@@ -54,7 +54,7 @@ impl Process<'_> {
         })
     }
 
-    /// What the code of a function does with the stack.
+    /// How the code of a function uses the stack.
     pub fn made(&self, function: u64) -> Made {
         let end = self.with_traced(|all| all.range(function + 1..).next().copied());
         Made::of(self.memory, function, end)
@@ -69,7 +69,8 @@ impl Process<'_> {
         }))
     }
 
-    /// How far below S the function at `at` keeps its return address, by unwind tables, else by its code.
+    /// How far below S the function at `at` keeps its return address, according to unwind tables, otherwise to its
+    /// code.
     fn below(&self, at: u64) -> Option<u64> {
         if let Some(known) = self.known.borrow().get(&at) {
             return *known;
@@ -108,7 +109,7 @@ impl Process<'_> {
         let Some(mut registers) = arch::for_unwinders(regs) else {
             return;
         };
-        // Whether the instruction has not been executed: else it is after a call.
+        // Whether the instruction at the address has not been executed yet; otherwise the address follows a call.
         let mut next = true;
         for _ in 0..MOST {
             let (Some(pc), Some(sp)) = (registers.instruction(), registers.stack_pointer()) else {
@@ -138,13 +139,13 @@ impl Process<'_> {
                 return;
             };
             let back = registers.instruction().filter(|_| !caller.none);
-            // Tables that do not tell the truth lead to what is no return address. A handler's is that of the kernel's
-            // code.
+            // Wrong tables lead to something that is not a return address. The return address of a handler is in the
+            // kernel's code.
             let is_handler = || hodo_symbols::interrupted(&registers, &read).is_some();
             if back.is_some_and(|back| !next && !self.follows_call(back) && !is_handler()) {
                 return;
             }
-            // What a handler has interrupted may have another stack, and memory between two stacks is nobody's frame.
+            // Interrupted code may run on another stack, and memory between two stacks belongs to no frame.
             if !next && self.is_one_piece(sp, s) {
                 walked.frames.push(sp..s);
             }
@@ -162,21 +163,21 @@ impl Process<'_> {
         }
     }
 
-    /// Does a call end at this address, in the program or in a stub?
+    /// Whether this address follows a call, in the program or in a stub.
     fn follows_call(&self, address: u64) -> bool {
         let called = address.checked_sub(8).and_then(|start| self.code(start));
         self.stub_of(address).is_some()
             || called.is_some_and(|code| arch::called_by(code, address) != Called::Nothing)
     }
 
-    /// Is this a range of one mapping, and not empty?
+    /// Whether this range is within one mapping, and not empty.
     fn is_one_piece(&self, start: u64, end: u64) -> bool {
         let index = self.maps.partition_point(|mapping| mapping.end <= start);
         let mapping = self.maps.get(index);
         start < end && mapping.is_some_and(|mapping| mapping.start <= start && end <= mapping.end)
     }
 
-    /// Code of the program as it is without us.
+    /// The program's code as it is without our changes.
     fn code<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
         if let Some((file, addr)) = self.space.file_at(at) {
             return file.at(addr..addr + N as u64)?.try_into().ok();
@@ -205,8 +206,7 @@ impl Returns for Process<'_> {
     }
 
     fn fits(&self, of: &Return, address: u64) -> Fit {
-        // Wherever a handler is that the walk does not lead to: from a linkage table, or from code without unwind
-        // tables.
+        // A handler that the walk does not reach: called from a linkage table, or from code without unwind tables.
         if (self.code::<ENTRY>(address)).is_some_and(|code| is_signal_return(&code)) {
             return Fit::Handler;
         }

@@ -7,7 +7,7 @@ use hodo_ptrace::maps::Mapping;
 
 use crate::space::Space;
 
-/// How far above the stack pointer unwinders are looked for.
+/// How far above the stack pointer to search for unwinders.
 const UNWINDING: usize = 16 << 10;
 
 /// The code of unwinders.
@@ -31,11 +31,11 @@ impl<'a> Unwinders<'a> {
         }
     }
 
-    /// Is an unwinder on its way where a thread is at `pc` and the stack begins with these words, and has it met our
-    /// code?
+    /// Whether an unwinder is running and has met our code, if a thread is at `pc` and the stack begins with these
+    /// words.
     pub fn are_met(&self, pc: u64, words: &[u64]) -> bool {
         let top = || words.iter().take(UNWINDING / 8).copied().chain(once(pc));
-        // Who is where it begins has not begun. No return address is there.
+        // An unwinder at its first instruction has not begun; that address is never a return address.
         let unwinding = |word: u64| {
             let mut ranges = self.ranges.iter();
             ranges.any(|range| range.contains(&word)) && !self.space.unwinding.contains(&word)

@@ -1,4 +1,4 @@
-//! The entries of a ledger. Addresses come in lists, most near the previous one, so differences are written.
+//! The entries of a ledger. Addresses come in lists, and most are near the previous one, so differences are written.
 
 use std::ops::Range;
 
@@ -15,19 +15,19 @@ pub enum Entry {
     State(State),
     /// A file's code is about to be changed.
     Patched(Patched),
-    /// Something else is: address and bytes.
+    /// Another place is about to be changed: its address and original bytes.
     Original(u64, Bytes),
-    /// All patches were taken back but those at these addresses, and copies stay.
+    /// All patches were undone except those at these addresses, and copies stay.
     Reverted(Vec<u64>),
-    /// Counters of USDT probes and static keys are about to become what they were.
+    /// Counters of USDT probes and static keys are about to be reset.
     Lowered,
-    /// The mapping that begins here is about to go, or was refused.
+    /// The mapping that begins here is about to be unmapped, or was refused.
     Unmapped(u64),
-    /// There is about to be a mapping.
+    /// Something is about to be mapped.
     Mapped(Region),
 }
 
-/// Memory, as it is written: start and length.
+/// A range of memory in its written form: start and length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
     start: u64,
@@ -53,7 +53,7 @@ impl From<Region> for Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     pub start: u64,
-    /// How many of its bytes are taken.
+    /// How many of its bytes are in use.
     pub used: u64,
 }
 
@@ -61,13 +61,13 @@ impl Page {
     /// Bytes of a page.
     pub const SIZE: u64 = 4096;
 
-    /// All of it.
+    /// The whole page.
     pub fn span(self) -> Span {
         Span::at(self.start, Self::SIZE)
     }
 }
 
-/// What is small of an address space.
+/// The small parts of an address space.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub events: Region,
@@ -83,7 +83,7 @@ pub struct State {
     pub r_brk: Option<u64>,
     pub unwinders: Vec<Region>,
     pub unwinding: Vec<u64>,
-    /// Static keys that are held, or about to be.
+    /// Static keys that hodo holds, or is about to hold.
     pub keys: Vec<u64>,
     /// By how much limits are raised: address space, data, hard limits.
     pub extra: [u64; 3],
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-/// What is written over the code of a file, and what has its place.
+/// What is written over the code of a file, and what it replaces.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Patched {
     /// Its addresses.
@@ -119,8 +119,7 @@ pub struct Patched {
 }
 
 impl Patched {
-    /// `originals`: what is there now where the patches are, as the file has it. `stubs`: those of the two islands that
-    /// are new.
+    /// `originals`: the bytes where the patches will be, as in the file. `stubs`: the new ones of the two islands.
     pub fn new<'a>(
         (range, bias): (Range<u64>, u64),
         originals: impl Iterator<Item = (u64, &'a [u8])>,
@@ -161,12 +160,12 @@ impl Patched {
         !self.copies.0.0.is_empty()
     }
 
-    /// Addresses and bytes of what was there.
+    /// Addresses and original bytes.
     pub fn originals(&self) -> impl Iterator<Item = (u64, Vec<u8>)> {
         self.originals.all()
     }
 
-    /// The stubs that were new, of each island.
+    /// The new stubs of each island.
     pub fn stubs(&self) -> [Vec<Stub>; 2] {
         let stub = |[start, body, slow, original, entry]: [u64; 5]| Stub {
             start,
@@ -205,7 +204,7 @@ impl Patched {
     }
 }
 
-/// Bytes, which are written as they are.
+/// Bytes, written as they are.
 #[derive(Debug, Default)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -233,8 +232,8 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// Rows of addresses, as differences from the row before: most of them have one byte or two. Seven bits a byte, the
-/// lowest first; the sign is the lowest bit of all. There are many, so they are written as one piece.
+/// Rows of addresses, as differences from the row before: most of them take one byte or two. Seven bits per byte, the
+/// lowest first; the lowest bit of all is the sign. There are many, so they are written as one piece.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Rows(Bytes);
 
@@ -257,7 +256,7 @@ impl Rows {
         Self(Bytes(bytes))
     }
 
-    /// Those that are whole.
+    /// The complete rows.
     fn all<const N: usize>(&self) -> impl Iterator<Item = [u64; N]> {
         let mut bytes = self.0.0.iter();
         let mut next = move || {

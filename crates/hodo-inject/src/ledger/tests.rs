@@ -20,7 +20,7 @@ fn own() -> (Memory, Ledger, Found, Vec<u8>) {
     (memory, ledger, Found { at, header }, room)
 }
 
-/// The ledger as one who finds it sees it.
+/// The ledger as another hodo finds it.
 fn read(memory: &Memory, mut found: Found) -> Result<Vec<Entry>> {
     memory.read(TargetAddr(found.at), &mut found.header)?;
     Ok(found.read(memory)?.1)
@@ -65,7 +65,7 @@ fn note(ledger: &mut Ledger, memory: &Memory) {
         ..State::default()
     };
     ledger.note_state(memory, state.clone()).expect("memory");
-    // It is what was written last.
+    // This was written last.
     ledger.note_state(memory, state).expect("memory");
     let originals = [(0x5000, &[0x55, 0x48][..]), (0x4000, &[0xC3])];
     let stubs = [stub(0x9000), stub(0x9100)];
@@ -90,7 +90,7 @@ fn written(what: &impl serde::Serialize) -> Vec<u8> {
     postcard::to_extend(what, Vec::new()).expect("it can be written")
 }
 
-/// Another hodo of the same version reads them, too.
+/// Another hodo of the same version can read them, too.
 #[test]
 fn ranges_and_pages_are_written_as_two_numbers() {
     let (start, len) = (0x7f12_3400_0000u64, 0x20_0000u64);
@@ -142,7 +142,7 @@ fn what_a_forked_process_does_not_have_is_not_counted() {
     assert_eq!(ledger.count_stubs([2, 0]), [0, 0]);
     (ledger.note(&memory, &patched(0x4000, &first))).expect("memory");
     let forked = ledger.length.get();
-    // Its maker goes on writing, and knows of the child only later.
+    // The maker continues to write, and learns of the child only later.
     assert_eq!(ledger.count_stubs([3, 0]), [2, 0]);
     (ledger.note(&memory, &patched(0x5000, &[stub(0x9200)]))).expect("memory");
     (ledger.note(&memory, &Entry::Lowered)).expect("memory");
@@ -179,7 +179,7 @@ fn a_damaged_ledger_is_not_used() {
                 .expect("memory");
             memory.read(TargetAddr(at), &mut header).expect("memory");
             let error = read(&memory, Found { at, header }).expect_err("damage");
-            // Without the mark nobody looks.
+            // Without the mark, it is not found.
             assert!(
                 byte < 16 || format!("{error:#}").contains(DAMAGED),
                 "{error:#}"
@@ -187,7 +187,7 @@ fn a_damaged_ledger_is_not_used() {
         }
         memory.write(TargetAddr(at + byte), &now).expect("memory");
     }
-    // Entries that are cut off, and a length without end.
+    // Truncated entries, and a length that is too large.
     for length in (1..end - HEADER as u64).chain([1 << 16, u64::MAX]) {
         memory
             .write(TargetAddr(at + LENGTH_AT), &length.to_le_bytes())

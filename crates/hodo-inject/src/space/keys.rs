@@ -1,9 +1,10 @@
-//! The static keys of tracepoints, which are held while their events are recorded: hodo is one more user of the key, as
+//! The static keys of tracepoints, which hodo holds while their events are recorded: it is one more user of the key, as
 //! if the program had switched it on itself.
 //!
 //! Branches are written while no other thread executes them: before the code of their file has run, or while all
-//! threads are stopped. So whole instructions can be written at once, without the steps that a program takes that runs.
-//! What the program does later agrees with it, for it reads the key's state and the bytes at the branch.
+//! threads are stopped. So whole instructions can be written at once, without the steps that a running program must
+//! take. What the program does later is consistent with that, because it reads the key's state and the bytes at the
+//! branch.
 
 mod outside;
 
@@ -25,17 +26,17 @@ use hodo_ptrace::TargetAddr;
 /// The static keys of an address space. All addresses are those of the process.
 #[derive(Debug, Clone, Default)]
 pub struct Keys {
-    /// In the order in which they were mapped; none if no key matters.
+    /// In the order in which they were mapped; empty if no key matters.
     files: Vec<File>,
-    /// Keys that are to be held, or are.
+    /// Keys that hodo holds or will hold.
     wanted: BTreeSet<u64>,
     held: BTreeSet<u64>,
 }
 
-/// A file that is mapped, and what was added to its link-time addresses.
+/// A mapped file, and its bias.
 pub type Mapped = (Rc<Image>, u64);
 
-/// A file that is mapped.
+/// A mapped file.
 #[derive(Debug, Clone)]
 struct File {
     image: Rc<Image>,
@@ -43,10 +44,10 @@ struct File {
     keys: Rc<hodo_symbols::Keys>,
 }
 
-/// Where symbols are: by name, the files with the addresses.
+/// The addresses of symbols: by name, the files and the addresses.
 type Symbols = HashMap<String, Vec<(usize, u64)>>;
 
-/// A branch of the process.
+/// A branch in the process.
 struct Place<'b> {
     branch: &'b Branch,
     code: u64,
@@ -63,7 +64,7 @@ impl File {
         (start..self.image.end).contains(&at.wrapping_sub(self.bias))
     }
 
-    /// The key at an address of the process.
+    /// The key at an address in the process.
     fn key(&self, at: u64) -> Option<Key> {
         let addr = at.wrapping_sub(self.bias);
         let mut own = self.keys.keys.iter();
@@ -74,8 +75,8 @@ impl File {
 }
 
 impl Keys {
-    /// Adds files, and looks which keys are to be held: those that are wanted, by themselves and the path of their
-    /// file. What is wrong with a file's table is reported when it is planned.
+    /// Adds files, and finds the keys to hold: those that are wanted, judged by themselves and the path of their file.
+    /// Errors in a file's table are reported when it is planned.
     pub fn add(&mut self, files: &[Mapped], is_wanted: impl Fn(&Key, &Path) -> bool) {
         for (image, bias) in files {
             let known = |file: &File| file.bias == *bias && file.image.path == image.path;
@@ -99,7 +100,7 @@ impl Keys {
         self.wanted = wanted.map(|(key, _)| key).collect();
     }
 
-    /// Forgets what a file had that is not mapped any more.
+    /// Forgets everything about a file that is no longer mapped.
     pub fn forget(&mut self, start: u64) {
         let Some(index) = self.files.iter().position(|file| file.holds(start)) else {
             return;
@@ -109,18 +110,18 @@ impl Keys {
         self.wanted.retain(|&key| !gone.holds(key));
     }
 
-    /// Forgets which keys are held: others answer for that.
+    /// Forgets which keys are held: another is responsible for them now.
     pub fn let_go(&mut self) {
         self.held.clear();
         self.wanted.clear();
     }
 
-    /// The keys that are held, or are to be.
+    /// The keys that hodo holds or will hold.
     pub fn all(&self) -> impl Iterator<Item = u64> {
         self.held.union(&self.wanted).copied()
     }
 
-    /// Those of a process in which a hodo that is gone has held these keys.
+    /// The keys of a process in which a hodo that is gone has held these.
     pub fn held_by_another(files: &[Mapped], held: &[u64]) -> Self {
         let file = |(image, bias): &Mapped| File {
             image: Rc::clone(image),
@@ -134,7 +135,7 @@ impl Keys {
         }
     }
 
-    /// Whether a thread of the process is just switching keys. A lock that was copied with the memory of another
+    /// Whether a thread of the process is currently switching keys. A lock that was copied with the memory of another
     /// process does not count.
     pub fn is_busy(&self, pid: i32, memory: &Memory) -> bool {
         let mut owners = self.files.iter().filter_map(|file| {
@@ -143,14 +144,14 @@ impl Keys {
             (owner != 0).then_some(owner >> 32)
         });
         owners.any(|owner| {
-            // In the namespace of the process itself.
+            // As the process itself sees it.
             let own = ptrace::status(pid, "NStgid:");
             let own = own.and_then(|ids| ids.split_whitespace().last()?.parse::<u64>().ok());
             own.is_none_or(|own| owner == own)
         })
     }
 
-    /// Waits for some milliseconds, while threads run, until none is switching keys: the best moment to stop them.
+    /// Waits for some milliseconds, with threads running, until none is switching keys: the best moment to stop them.
     pub fn wait_until_free(&self, pid: i32, memory: &Memory) {
         for _ in 0..400 {
             std::thread::sleep(Duration::from_micros(20));
@@ -160,11 +161,11 @@ impl Keys {
         }
     }
 
-    /// Holds the keys that are to be held, and makes the branches on all that are held what they have to be.
+    /// Holds the keys that are to be held, and writes the branches on all of these for their state.
     ///
     /// # Errors
-    /// What has stood in the way first: memory that cannot be accessed, or a branch that somebody else has changed. All
-    /// others are as they have to be.
+    /// The first obstacle: memory that cannot be accessed, or a branch that somebody else has changed. All other
+    /// branches are written.
     pub fn hold(&mut self, memory: &Memory) -> Result<()> {
         for &key in &self.wanted {
             if !self.held.contains(&key) {
@@ -189,11 +190,11 @@ impl Keys {
         written.into_iter().collect()
     }
 
-    /// Undoes that. What cannot be undone is gone, or somebody else's.
+    /// Undoes that. What cannot be undone is gone, or belongs to somebody else.
     pub fn release(&self, memory: &Memory) {
         let mut off = BTreeSet::new();
         for &key in &self.held {
-            // Its library may be unloaded meanwhile.
+            // Its library may have been unloaded.
             if let Ok(0) = count(memory, key, -1) {
                 off.insert(key);
             }
@@ -201,14 +202,14 @@ impl Keys {
         let _ = self.apply(memory, &off, false);
     }
 
-    /// The key of a branch with its name, and the path of the file that has it.
+    /// The key of a branch with its name, and the path of the file that defines it.
     fn named(&self, place: &Place<'_>, symbols: &Symbols) -> Option<(Key, &Path)> {
         let at = |at: u64| {
             let file = self.files.iter().find(|file| file.holds(at))?;
             let key = file.key(at).filter(|key| !key.name.is_empty())?;
             Some((key, &*file.image.path))
         };
-        // A program may have a copy of a library's, which the dynamic linker fills.
+        // A program may have a copy of a library's key, which the dynamic linker fills.
         at(place.key).or_else(|| {
             let (KeyPlace::Here {
                 symbol: Some(symbol),
@@ -224,7 +225,7 @@ impl Keys {
         })
     }
 
-    /// Where the symbols are that branches name.
+    /// The addresses of the symbols that branches name.
     fn symbols(&self) -> Symbols {
         let mut found = Symbols::new();
         for branch in self.files.iter().flat_map(|file| &file.keys.branches) {
@@ -248,7 +249,7 @@ impl Keys {
         found
     }
 
-    /// The key of a branch of a file. The program's own symbols come first; of several others the file's own.
+    /// The key of a branch in a file. The program's own symbols take precedence; among several others, the file's own.
     fn key_of(&self, index: usize, branch: &Branch, symbols: &Symbols) -> Option<u64> {
         let (symbol, offset) = match &branch.key {
             KeyPlace::Here {
@@ -282,10 +283,10 @@ impl Keys {
     }
 }
 
-/// Changes the state of a key by a number of users, and tells what it is then.
+/// Changes the state of a key by a number of users, and returns the new state.
 ///
 /// # Errors
-/// If memory is not to be had, or there are too many users, or too few.
+/// If memory cannot be accessed, or there are too many or too few users.
 fn count(memory: &Memory, key: u64, change: i32) -> Result<u32> {
     const ON: u32 = 1 << 31;
     let mut state = [0; 4];
@@ -300,7 +301,7 @@ fn count(memory: &Memory, key: u64, change: i32) -> Result<u32> {
     Ok(state)
 }
 
-/// Makes a branch what it has to be while its key is in a state.
+/// Writes a branch for the state of its key.
 fn write(memory: &Memory, place: &Place<'_>, enabled: bool) -> Result<()> {
     let wanted = place.branch.bytes(enabled);
     if sound(memory, place)? == wanted {
@@ -309,7 +310,7 @@ fn write(memory: &Memory, place: &Place<'_>, enabled: bool) -> Result<()> {
     memory.write(TargetAddr(place.code), &wanted)
 }
 
-/// What is at a branch.
+/// The bytes at a branch.
 ///
 /// # Errors
 /// If somebody else has changed it.
@@ -317,7 +318,7 @@ fn sound(memory: &Memory, place: &Place<'_>) -> Result<Vec<u8>> {
     let forms = [true, false].map(|enabled| place.branch.bytes(enabled));
     let mut now = vec![0; forms[0].len()];
     memory.read(TargetAddr(place.code), &mut now)?;
-    // While it is changed, it is a `test` with any number.
+    // While it is being changed, it is a `test` with any number.
     if !forms.contains(&now) && ![forms[0][0], forms[1][0], 0xA8, 0xA9].contains(&now[0]) {
         bail!(
             "the static branch at {:#x} was changed by something else (it begins with byte {:#04x})",

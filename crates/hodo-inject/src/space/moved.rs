@@ -20,30 +20,30 @@ pub struct Standing {
 /// Which instructions in islands stand for which of the program.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// Found when it is asked for: most threads that are stopped are in code of which nothing was moved, and there may
-    /// be millions.
+    /// Found when needed: most stopped threads are in code from which nothing was moved, and there may be millions of
+    /// instructions.
     found: OnceCell<Found>,
-    /// Code of hodo at which a thread is nowhere in the program, though it may be among its code.
+    /// Code of hodo where a thread is at no instruction of the program, even if it is within the program's code.
     ways: Vec<Span>,
 }
 
 #[derive(Debug, Default)]
 struct Found {
-    /// Hodo's instructions at which all is as it is at one of the program, and that one.
+    /// hodo's instructions at which the state is that of an instruction of the program, and that instruction.
     ours: Vec<(u64, Standing)>,
-    /// Instructions of the program that are not executed in their place, and where they are.
+    /// Instructions of the program that are executed elsewhere, and where.
     theirs: Vec<(u64, u64)>,
 }
 
 impl Moved {
-    /// What is known of an address space.
+    /// What is known about an address space.
     pub fn of(space: &mut Space) -> Rc<Self> {
         let moved = Self::ways_of(space);
         moved.found.get_or_init(|| Found::of(space));
         moved
     }
 
-    /// The same; which instructions stand for which is perhaps not known yet.
+    /// The same, but which instructions stand for which may not be known yet.
     pub fn ways_of(space: &mut Space) -> Rc<Self> {
         if let Some(moved) = &space.moved {
             return Rc::clone(moved);
@@ -56,25 +56,25 @@ impl Moved {
         moved
     }
 
-    /// Is a thread there neither at an instruction of the program nor at one that stands for it?
+    /// Whether a thread there is neither at an instruction of the program nor at one that stands for it.
     pub fn is_on_the_way(&self, at: u64) -> bool {
         let next = self.ways.partition_point(|way| way.start <= at);
         let way = next.checked_sub(1).map(|index| self.ways[index]);
         way.is_some_and(|way| at < way.end)
     }
 
-    /// The program's instruction for which one of hodo's stands, if all is there as the program has it.
+    /// The program's instruction for which this one of hodo's stands, if the state is the program's.
     pub fn standing(&self, at: u64) -> Option<Standing> {
         find(&self.found.get()?.ours, at)
     }
 
-    /// Whether anybody has asked which instructions stand for which.
+    /// Whether it is known which instructions stand for which.
     #[cfg(test)]
     pub fn is_known(&self) -> bool {
         self.found.get().is_some()
     }
 
-    /// Where an instruction of the program is executed, if that is not in its place.
+    /// Where an instruction of the program is executed, if not in place.
     pub fn copy_of(&self, at: u64) -> Option<u64> {
         find(&self.found.get()?.theirs, at)
     }
@@ -82,7 +82,7 @@ impl Moved {
 
 impl Found {
     fn of(space: &Space) -> Self {
-        // What leads into an island stays where it is.
+        // Jumps that lead into an island stay.
         let leads = space.sites.iter().map(|site| site.at);
         let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
         let mut moved = Self::default();
@@ -108,7 +108,7 @@ impl Found {
             if copied.copy != copied.before {
                 stands(copied.before, false);
             }
-            // Where a probe makes the instruction's system call, that is done there: it must not be made again.
+            // If a probe makes the instruction's system call, the call is complete there: it must not be repeated.
             let is_done = copied.before < copied.copy
                 && calls.range(copied.before..copied.copy).next().is_some();
             if !is_done {

@@ -1,4 +1,4 @@
-//! What the process's ledger says of its address space.
+//! The part of an address space that the process's ledger contains.
 
 use hodo_abi::Span;
 use hodo_patch::{Raise, TrapHandler};
@@ -16,7 +16,7 @@ fn read(regions: &[Region]) -> Vec<Span> {
 }
 
 impl Space {
-    /// What the ledger has of it.
+    /// The state in the form of the ledger.
     pub fn state(&self) -> State {
         let Raise {
             space: room,
@@ -45,7 +45,7 @@ impl Space {
         }
     }
 
-    /// Makes it what the ledger has of it.
+    /// Sets the state from the ledger.
     pub fn put_state(&mut self, state: &State) {
         self.events = state.events.into();
         self.counters = read(&state.counters);
