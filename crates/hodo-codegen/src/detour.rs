@@ -1,6 +1,6 @@
 //! What the detours of probes do, for all instruction sets: values, events, conditions, histograms.
 //!
-//! `emit` of an instruction set's module `detour` makes code of it.
+//! The function `emit` in an instruction set's module `detour` generates the code for it.
 
 mod block;
 mod condition;
@@ -21,13 +21,13 @@ pub use text::{Atom, Text, cut};
 use hodo_isa::Via;
 use hodo_isa::cfa::Row;
 
-/// Words of the stack that [`Fetch::Stack`] looks at, at most.
+/// How many stack words [`Fetch::Stack`] looks at, at most.
 pub const PACKED_WORDS: usize = 1024;
 
-/// Bytes that a fetched string has at most, with its end.
+/// Maximum length of a fetched string in bytes, including its end.
 pub const STRING: usize = 128;
 
-/// The number of a general register, as the instruction set has it.
+/// The number of a general register in the instruction set.
 ///
 /// * x86-64: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
 /// * RISC-V: x0 to x31.
@@ -40,19 +40,19 @@ pub enum Source {
     Register(Register),
     /// A number.
     Number(u64),
-    /// The address of the instruction.
+    /// The address of the probed instruction.
     Here,
-    /// Where the function returns to; only in return probes. This far below the stack is its shadow.
+    /// The address that the function returns to; only in return probes. Its shadow is this far below the stack.
     Caller(u64),
-    /// An address this far from the instruction's.
+    /// The address at this distance from the instruction's.
     Near(i64),
     /// Eight bytes in memory at a value plus an offset.
     Memory(Box<Source>, i32),
     /// A value plus a number.
     Plus(Box<Source>, i64),
-    /// The address of the thread's block, which libc keeps at the beginning of that block.
+    /// The address of the thread's block, which libc stores at the beginning of that block.
     ThreadPointer,
-    /// The flags of x86-64. The probe must keep them.
+    /// The flags of x86-64. The probe must save them.
     Flags,
     /// A segment register of x86-64 by its number: es, cs, ss, ds, fs, gs.
     Segment(u8),
@@ -74,23 +74,23 @@ impl Source {
 pub enum Fetch {
     /// A word of eight bytes.
     Word(Source),
-    /// This many bytes (1, 2, 4, 8) in memory at a value plus an offset, extended by zeros to a word.
+    /// This many bytes (1, 2, 4, 8) in memory at a value plus an offset, zero-extended to a word.
     Load(Source, i32, u8),
-    /// A string of bytes in memory at a value plus an offset; [`STRING`] bytes of the event.
+    /// A string in memory at a value plus an offset; it takes [`STRING`] bytes of the event.
     Text(Source, i32),
-    /// This many bytes in memory at a value plus an offset: a word with the number of those that could be read, and
-    /// these.
+    /// This many bytes in memory at a value plus an offset: a word with the number of bytes that could be read,
+    /// followed by these.
     Bytes(Source, i32, u32),
-    /// This many words of the thread's control block from an offset on.
+    /// This many words of the thread's control block, from an offset on.
     Thread(u32, u8),
-    /// The words of the stack by which callers are found, from the stack pointer on: a word with the number of bytes
-    /// that were looked at, a bit for each word of these, and the words that were kept. The last value of its event,
-    /// which ends there. Needs [`Runtime::stack`](crate::stub::Runtime::stack).
+    /// The stack words that show the callers, from the stack pointer on: a word with the number of bytes that were
+    /// inspected, one bit for each word of these, and the words that were kept. The last value of its event, which ends
+    /// there. Needs [`Runtime::stack`](crate::stub::Runtime::stack).
     Stack,
 }
 
 impl Fetch {
-    /// Whether fetching it twice could give two values, or costs.
+    /// Whether fetching it twice could give different values, or is expensive.
     pub(crate) const fn is_kept(&self) -> bool {
         match self {
             Self::Word(source) => matches!(source, Source::Memory(..)),
@@ -108,7 +108,7 @@ impl Fetch {
         }
     }
 
-    /// Words of eight bytes that it takes in the event.
+    /// How many eight-byte words it takes in the event.
     #[must_use]
     pub fn words(&self) -> usize {
         match self {
@@ -124,13 +124,13 @@ impl Fetch {
 /// A counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// Each thread has its own, this far from its control block.
+    /// Each thread has its own, at this offset from its control block.
     Thread(i32),
     /// One for all threads.
     Shared {
-        /// Where the control block has an address.
+        /// Offset of the control block's word that holds an address.
         base: u32,
-        /// How far from that address the counter is.
+        /// Offset of the counter from that address.
         at: i32,
     },
 }
@@ -142,25 +142,26 @@ pub enum Action {
     Count(Counter),
     /// Writes an event.
     Record(Event),
-    /// Records the system call that the instruction makes, which is a `syscall`. The last action of its instruction.
+    /// Records the system call that the instruction makes. The last action of its instruction.
     Syscall,
-    /// Does several things, under a condition.
+    /// Does several things, if a condition holds.
     Block(Box<Block>),
 }
 
-/// An event: a record, and a payload of which the first word has the processor in its upper half and a bit for each
-/// value that could not be fetched in its lower.
+/// An event: a record, and a payload. The upper half of the payload's first word holds the processor; the lower half
+/// has a bit for each value that could not be fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Upper half of the record.
     pub info: u32,
     /// Upper half of the payload's record.
     pub payload: u32,
-    /// With the time counter.
+    /// With the time.
     pub timed: bool,
-    /// The number of the processor comes from `rdpid`, which the machine has.
+    /// Reads the number of the processor with `rdpid`, which the machine has.
     pub rdpid: bool,
-    /// The values. A bit for each of the first 32 is in the payload's first word, for the others in words after it.
+    /// The values. The payload's first word has a bit for each of the first 32; the words after it have bits for the
+    /// others.
     pub values: Vec<Fetch>,
 }
 
@@ -174,15 +175,15 @@ impl Event {
 /// No processor is known.
 pub const NO_PROCESSOR: u32 = u32::MAX;
 
-/// When a probe does its work.
+/// When a probe acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum When {
     /// Before its instruction is executed.
     #[default]
     Hit,
-    /// When the function returns that begins with its instruction, the first of the code.
+    /// When the function returns that begins with this instruction, which is the first of the code.
     Return,
-    /// When that function is entered, but its return will not be seen.
+    /// When that function is entered, but its return cannot be seen.
     Missed,
 }
 
@@ -191,11 +192,11 @@ pub enum When {
 pub struct Probe<'a> {
     /// Offset of its instruction.
     pub offset: usize,
-    /// When it does its work.
+    /// When it acts.
     pub when: When,
     /// Whether the flags are dead there.
     pub flags_dead: bool,
-    /// Registers, as bits by their numbers, that are dead there. Only used where the instruction set has no better way.
+    /// Registers that are dead there, one bit for each number. Only used on instruction sets that have no better way.
     pub free: u32,
     /// What it does.
     pub action: &'a Action,
@@ -206,19 +207,19 @@ pub struct Probe<'a> {
 pub struct Place<'a> {
     /// Its bytes.
     pub code: &'a [u8],
-    /// Where it stands.
+    /// Its original address.
     pub from: u64,
-    /// Where the detour goes on: at the instruction after, which stays in its place and may have probes, too, or at
-    /// instructions that take a kept register from the stack before it.
+    /// Where execution continues after the detour: at the next instruction, which stays in place and may also have
+    /// probes, or at instructions before it that restore a saved register from the stack.
     pub resume: u64,
-    /// What the jump to the detour does with its register.
+    /// What the jump to the detour did with its register.
     pub via: Via,
-    /// What the jump back takes.
+    /// The register that the jump back needs.
     pub back: Via,
-    /// The registers, as bits by their numbers, that are dead at the instruction at an address.
+    /// Returns the registers that are dead at the instruction at an address, one bit for each number.
     pub dead: &'a dyn Fn(u64) -> u32,
-    /// Where what leaves the code at the instruction at an address goes if none is dead there: to our bytes near
-    /// its target, which [`patch::pad`](crate::native::patch::pad) writes.
+    /// Returns the pad through which control leaves the code at the instruction at an address if no register is dead
+    /// there: our code near the target, which [`patch::pad`](crate::native::patch::pad) writes.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
 }
 
@@ -238,23 +239,23 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What was emitted. All addresses are those of the detour's place.
+/// What was emitted. All addresses are for the detour's place.
 #[derive(Debug, Clone, Default)]
 pub struct Detour {
-    /// Loads that may fault, and where to go on then.
+    /// Loads that may fault, and where to continue then.
     pub faults: Vec<(u64, u64)>,
-    /// Offset of each original instruction, and the address of the moved one after its probe. Where the code goes on
-    /// after them, the last is that of the jump there.
+    /// Offset of each original instruction, and the address of the moved one after its probes. If control reaches the
+    /// end of the code, the last entry is that of the jump back.
     pub map: Vec<(usize, u64)>,
-    /// Where the frame is, if there are return probes: offsets in the buffer.
+    /// Where the frame is, if there are return probes; offsets are those in the buffer.
     pub rows: Vec<Row>,
-    /// In the same order, where the probes of each begin; without one, the moved instruction.
+    /// In the same order, where the probes of each instruction begin; if there are none, the moved instruction.
     pub before: Vec<u64>,
     /// Offset of each system call that a probe makes, and the address after it.
     pub calls: Vec<(usize, u64)>,
-    /// Where control leaves it with a register that is taken back elsewhere.
+    /// Where control leaves it with a register that is restored elsewhere.
     pub exits: Vec<Range<u64>>,
-    /// Moved system calls, and where they stood.
+    /// Moved system calls, and their original addresses.
     pub syscalls: Vec<(u64, u64)>,
 }
 
@@ -264,27 +265,27 @@ pub enum DetourError {
     /// An instruction cannot be moved.
     #[error("{0}")]
     Relocate(String),
-    /// A probe stands at no instruction of the code.
+    /// A probe is not at an instruction of the code.
     #[error("no instruction begins at offset {0}")]
     NoInstruction(usize),
-    /// An event wants a register that the processor does not have.
+    /// An event asks for a register that the processor does not have.
     #[error("it asks for a register that this processor does not have")]
     NoRegister,
-    /// A return probe does not stand at the first instruction.
+    /// A return probe is not at the first instruction.
     #[error("a return probe is not at the function's beginning")]
     NotFirst,
-    /// An event is larger than there is room for.
+    /// An event is larger than the maximum.
     #[error("its event has more than {MOST_WORDS} words")]
     TooLarge,
-    /// There is nothing here that packs stacks.
+    /// The island has no code that packs stacks.
     #[error("its event has a packed stack, which this island does not provide")]
     NoStack,
-    /// It has more values than there is room for.
+    /// An event has more values than the maximum.
     #[error("it has more than {MOST_VALUES} values")]
     TooManyValues,
 }
 
-/// The numbers that deeds compute.
+/// The numbers that actions compute.
 pub(crate) fn computed(deeds: &[Deed]) -> impl Iterator<Item = &Test> {
     let histograms = deeds.iter().filter_map(|deed| match deed {
         Deed::Histogram(histogram) => Some(histogram.tests()),
@@ -293,15 +294,15 @@ pub(crate) fn computed(deeds: &[Deed]) -> impl Iterator<Item = &Test> {
     histograms.flatten()
 }
 
-/// Chunks have this many bytes, as a power of two, and begin at multiples of it.
+/// The size of chunks as a power of two; they begin at multiples of their size.
 pub const CHUNK_SHIFT: u8 = 16;
 
-/// Words that the values of an event may have.
+/// Maximum number of words in the values of an event.
 pub const MOST_WORDS: usize = 4096;
-/// Values that an event may have.
+/// Maximum number of values in an event.
 pub const MOST_VALUES: usize = 512;
 
-/// Words in front of an event's values for the faults of this many.
+/// How many words with fault bits precede this many values of an event.
 #[must_use]
 pub fn fault_words(values: usize) -> usize {
     values.saturating_sub(32).div_ceil(64)

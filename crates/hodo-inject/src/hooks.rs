@@ -1,5 +1,5 @@
-//! Library functions that must behave differently in a traced program: those that unwinders use, and those that affect
-//! all of its memory.
+//! Library functions that must behave differently in a traced program: those that unwinders call, and those that affect
+//! all of the program's memory.
 
 use hodo_abi::Span;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use crate::arch::{self, leaving_jump};
 use crate::space::Space;
 use hodo_module::Image;
 
-/// So many of the functions of unwinders are called by programs, and call none of these.
+/// This many functions, first in the list below, are called by programs, and do not call each other.
 const ENTRIES: usize = 4;
 
-/// Hooks those functions of a module.
+/// Hooks such functions of a module.
 pub fn add(
     image: &Image,
     bias: u64,
@@ -39,7 +39,7 @@ pub fn add(
         "sigaction",
     ]);
     let range = |index: usize| symbols[index].map(Span::range);
-    // All memory would be all of the trace's room and of the shadow. As with sanitizers, the call succeeds and does
+    // All memory would include the trace's whole room and the shadow. As with sanitizers, the call succeeds and does
     // nothing.
     if let Some(function) = range(4) {
         let at = function.start.wrapping_add(bias);
@@ -58,7 +58,7 @@ pub fn add(
     if let Some(function) = range(0) {
         space.find_object |= hook(Hook::FindObject, function);
     }
-    // Programs may list their modules: islands are shown only where unwinders have no better way.
+    // Programs may list their modules, so islands are shown only if unwinders have no better way.
     if let Some(function) = range(1)
         && !space.find_object
     {
@@ -119,8 +119,8 @@ fn note_unwinders(image: &Image, bias: u64, space: &mut Space) {
         .extend(entries.map(|function| function.start));
 }
 
-/// Hooks `sigaction`: at its jump to another function, if it has one, so that it can be traced all the same. If it has
-/// none and is traced itself, the program sees the handler.
+/// Hooks `sigaction`: at its jump to another function, if it has one, so that it can still be traced. If it has none
+/// and is itself traced, the program sees the handler.
 fn add_action(
     hook: Hook,
     function: Range<u64>,
@@ -142,9 +142,9 @@ fn add_action(
     }
 }
 
-/// Is nothing else written over code at an address?
+/// Whether nothing else is written over the code at an address.
 fn is_free(writes: &[(u64, Vec<u8>)], at: u64) -> bool {
-    /// No jump of a hook takes more bytes.
+    /// No jump of a hook is longer.
     const MOST: u64 = 16;
     !(writes.iter()).any(|(start, bytes)| *start < at + MOST && at < start + bytes.len() as u64)
 }

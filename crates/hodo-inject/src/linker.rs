@@ -14,7 +14,7 @@ use crate::space::{Linker, Space};
 
 /// Where the dynamic linker announces new libraries.
 pub fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option<Linker>> {
-    /// Of `r_state` in a `struct r_debug`.
+    /// Offset of `r_state` in `struct r_debug`.
     const STATE: u64 = 24;
     let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
         return Ok(None);
@@ -30,8 +30,8 @@ pub fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option
     }))
 }
 
-/// What is to be where the dynamic linker announces new libraries: a way to code in this island, if there can be one,
-/// which does not stop when no recorder is there any more. The island must be written after that.
+/// What replaces the code where the dynamic linker announces new libraries: a jump to code in this island, if that is
+/// possible. This code does not stop when there is no recorder any more. The island must be written afterward.
 pub fn announcement(
     at: u64,
     memory: &Memory,
@@ -46,7 +46,7 @@ pub fn announcement(
     announcement
 }
 
-/// Sets the breakpoint where the dynamic linker announces new libraries, or what stops there in its place.
+/// Sets the breakpoint where the dynamic linker announces new libraries, or the code that stops in its place.
 pub fn arm_linker(
     Linker { at, state }: Linker,
     memory: &Memory,
@@ -66,16 +66,16 @@ pub fn arm_linker(
     Ok(())
 }
 
-/// Bytes that are written at most where the dynamic linker announces libraries.
+/// How many bytes are written at most where the dynamic linker announces libraries.
 pub const ANNOUNCING: u64 = 5;
 
-/// Is this a function that only returns, and is there padding after it?
+/// Whether this function only returns, and is followed by padding.
 fn has_room(memory: &Memory, at: u64) -> bool {
     let mut code = [0; ANNOUNCING as usize];
     memory.read(TargetAddr(at), &mut code).is_ok() && arch::only_returns(at, code)
 }
 
-/// Do patches need what comes after the first byte?
+/// Whether patches need the bytes after the first one.
 fn takes_room(at: u64, patches: &Patches) -> bool {
     let mut writes = patches.writes.iter();
     writes.any(|(start, bytes)| *start < at + ANNOUNCING && at + 1 < start + bytes.len() as u64)
@@ -87,7 +87,7 @@ pub fn has_to_make_room(patches: &Patches, space: &Space) -> bool {
     space.announcement.is_some() && space.r_brk.is_some_and(takes)
 }
 
-/// If patches need the padding where the dynamic linker announces libraries, only its breakpoint is there.
+/// If patches need the padding where the dynamic linker announces libraries, leaves only the breakpoint there.
 pub fn make_room(memory: &Memory, patches: &Patches, space: &mut Space) -> Result<()> {
     let Some(at) = space.r_brk.filter(|&at| takes_room(at, patches)) else {
         return Ok(());

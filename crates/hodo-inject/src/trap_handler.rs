@@ -1,8 +1,8 @@
-//! The handler of SIGTRAP by which threads come past breakpoints if hodo is killed.
+//! The handler of SIGTRAP that leads threads past breakpoints if hodo is killed.
 //!
-//! As long as hodo traces a thread, the kernel tells it of each breakpoint first, and no handler runs. Without a tracer,
-//! SIGTRAP would end the program. The handler is set only in programs in which there are breakpoints, and only as long
-//! as the default action is what they want.
+//! While hodo traces a thread, the kernel reports each breakpoint to hodo first, and no handler runs. Without a tracer,
+//! SIGTRAP would end the program. The handler is set only in programs that contain breakpoints, and only while the
+//! program wants the default action.
 
 use anyhow::Result;
 use hodo_ptrace::pass_fd::below;
@@ -11,8 +11,8 @@ use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr, is_caught, is_ignored, 
 use crate::arch::RESTORER;
 use crate::space::Space;
 
-/// Has a stopped thread's process come past the breakpoints that are about to be written, and tells the handler where
-/// they lead. The blocks with that are written already.
+/// Lets a stopped thread's process come past the breakpoints that are about to be written, and tells the handler where
+/// they lead. The blocks that contain this are already written.
 ///
 /// # Errors
 /// If the process's memory cannot be written, or the thread is gone.
@@ -26,8 +26,8 @@ pub fn prepare(thread: Stopped, space: &mut Space) -> Result<()> {
     set
 }
 
-/// The same in a thread that was stopped by [`Stopped::interrupt`]. Returns whether its process is found stopped as a
-/// whole, if it had to work for it.
+/// The same in a thread that was stopped by [`Stopped::interrupt`]. Returns whether its process was found stopped as a
+/// whole, if the thread had to make system calls.
 ///
 /// # Errors
 /// The same.
@@ -57,7 +57,7 @@ fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
     let block = space.trap_blocks.newest;
     memory.write(TargetAddr(handler.head), &block.to_le_bytes())?;
     space.trap_blocks.known = block;
-    // What the program has chosen itself stays.
+    // An action that the program has chosen itself stays.
     if is_caught(tid, libc::SIGTRAP) || is_ignored(tid, libc::SIGTRAP) {
         return Ok(());
     }
@@ -75,7 +75,7 @@ fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
     Ok(())
 }
 
-/// If the action of a process is our handler, sets the default action.
+/// If our handler is the action of a process, sets the default action.
 ///
 /// # Errors
 /// If the process's memory cannot be accessed, or the thread is gone.
@@ -100,21 +100,21 @@ pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Res
     Ok(())
 }
 
-/// The flags that our handler needs, and one that it must not have. Without a handler they do nothing, but programs can
-/// ask for them.
+/// The flags that our handler needs, and one that it must not have. Without a handler they have no effect, but programs
+/// can query them.
 const OUR_FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_ONSTACK) as u64;
 const RESETS_HANDLER: u64 = libc::SA_RESETHAND as u32 as u64;
 
-/// What a process does at SIGTRAP: what the kernel's `struct sigaction` begins with.
+/// A process's action for SIGTRAP: the beginning of the kernel's `struct sigaction`.
 struct Action {
     handler: u64,
     flags: u64,
-    /// Only where [`RESTORER`] is.
+    /// Only if [`RESTORER`] is set.
     restorer: u64,
 }
 
 impl Action {
-    /// Asks the kernel. `None`: it does not say.
+    /// Queries the kernel. `None`: it does not answer.
     fn of(calls: &Syscalls, memory: &Memory) -> Result<Option<Self>> {
         let scratch = below(calls.thread().regs()?.sp());
         let mut saved = [0; 32];
@@ -130,7 +130,7 @@ impl Action {
         Ok(asked.then_some(this))
     }
 
-    /// Writes all but the handler to such a struct in the process's memory.
+    /// Writes everything but the handler to such a struct in the process's memory.
     fn write(&self, memory: &Memory, at: u64) -> Result<()> {
         memory.write(TargetAddr(at + 8), &self.flags.to_le_bytes())?;
         match RESTORER {

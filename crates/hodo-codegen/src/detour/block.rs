@@ -6,18 +6,18 @@ use super::condition::Test;
 use super::hist::Histogram;
 use super::{Counter, Event, Fetch, Source};
 
-/// What is done at a hit, if a condition holds.
+/// The actions at a hit, if a condition holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// Offset of the control block's word with the address of the events file.
+    /// Offset of the control block's word that holds the address of the events file.
     pub base: u32,
-    /// A byte of that file; nothing is done while it is 0.
+    /// Offset in that file of a byte; while it is 0, nothing is done.
     pub switch: Option<u32>,
     /// Values of the condition, and of events.
     pub values: Vec<Fetch>,
-    /// What must be true.
+    /// The condition.
     pub condition: Option<Test>,
-    /// What is done, in this order.
+    /// The actions, in order.
     pub deeds: Vec<Deed>,
 }
 
@@ -33,20 +33,20 @@ impl Block {
     }
 }
 
-/// One thing that is done.
+/// One action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {
-    /// The hit is counted.
+    /// Counts the hit.
     Count(Counter),
-    /// An event is written: with a byte of the events file, only if that is not 0. If its values are the block's
-    /// (`true`), those that the condition has fetched are not fetched again.
+    /// Writes an event; if a byte of the events file is given, only while that is not 0. If the event's values are the
+    /// block's (`true`), those that the condition has fetched are not fetched again.
     Record(Event, Option<u32>, bool),
-    /// The hit is counted by its values.
+    /// Counts the hit by its values.
     Histogram(Histogram),
-    /// A byte of the events file becomes 0 or 1.
+    /// Sets a byte of the events file to 0 or 1.
     Switch(u32, bool),
-    /// The text at an address, cut to 15 bytes, is put into 16 bytes of the control block, with zeros after it.
+    /// Copies the text at an address, cut to 15 bytes, into 16 bytes of the control block, and fills up with zeros.
     Name(Source, u32),
-    /// The function is not run, but returns this: done at last.
+    /// Returns this without running the function; the last action.
     Return(u64),
 }

@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 
 use super::text::{Atom, Text};
 
-/// A part of a fetched word: shifted down, cut, extended to 64 bits.
+/// A part of a fetched word: shifted down, cut, and extended to 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits {
     /// The lowest bit.
     pub shift: u8,
-    /// How many, from 1 to 64.
+    /// The number of bits, from 1 to 64.
     pub width: u8,
-    /// Whether the highest is a sign.
+    /// Whether the highest bit is a sign.
     pub signed: bool,
 }
 
@@ -24,7 +24,7 @@ impl Bits {
         signed: false,
     };
 
-    /// What is meant of a word.
+    /// This part of a word.
     #[must_use]
     pub fn of(self, word: u64) -> u64 {
         let top = word << (64 - u32::from(self.shift) - u32::from(self.width));
@@ -35,7 +35,7 @@ impl Bits {
     }
 }
 
-/// An operator between numbers that gives 0 or 1.
+/// An operator on numbers that gives 0 or 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of the operators of C")]
 pub enum Comparison {
@@ -47,7 +47,7 @@ pub enum Comparison {
     GreaterEqual,
 }
 
-/// An operator between numbers that gives a number.
+/// An operator on numbers that gives a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names of the operators of C")]
 pub enum Arithmetic {
@@ -57,9 +57,9 @@ pub enum Arithmetic {
     Add,
     Subtract,
     Multiply,
-    /// By the lowest six bits.
+    /// The lowest six bits count.
     ShiftLeft,
-    /// By the lowest six bits; a signed number keeps its sign.
+    /// The lowest six bits count; a signed number keeps its sign.
     ShiftRight,
     Divide,
     Remainder,
@@ -70,34 +70,34 @@ pub enum Arithmetic {
 pub enum Test {
     /// A number.
     Number(u64),
-    /// A value of the probe by its index, of one word.
+    /// A one-word value of the probe, by its index.
     Value(usize, Bits),
     /// Four bytes of the thread's control block at an offset.
     Thread(u32),
-    /// The number of the processor; `true`: by `rdpid`.
+    /// The number of the processor; `true`: read with `rdpid`.
     Processor(bool),
-    /// 1 for 0, 0 for all others.
+    /// 1 for 0, and 0 for all other numbers.
     Not(Box<Test>),
     /// All bits inverted.
     Complement(Box<Test>),
-    /// The negative number.
+    /// The negated number.
     Negate(Box<Test>),
-    /// 1 if both are not 0; the second is looked at only if the first is not.
+    /// 1 if both are not 0; the second is evaluated only if the first is not 0.
     And(Box<Test>, Box<Test>),
-    /// 1 if one is not 0; the second is looked at only if the first is 0.
+    /// 1 if either is not 0; the second is evaluated only if the first is 0.
     Or(Box<Test>, Box<Test>),
     /// Compared, signed or not.
     Compare(Comparison, bool, Box<Test>, Box<Test>),
     /// Combined, signed or not.
     Combine(Arithmetic, bool, Box<Test>, Box<Test>),
-    /// 1 if two texts are the same.
+    /// 1 if two texts are equal.
     Same(Text, Text),
-    /// 1 if a text fits a pattern as a whole.
+    /// 1 if a whole text matches a pattern.
     Fits(Text, Vec<Atom>),
 }
 
 impl Test {
-    /// Whether computing it leaves alone the register that the other operand of an operator waits in.
+    /// Whether computing it preserves the register in which an operator's other operand waits.
     pub(crate) const fn is_leaf(&self) -> bool {
         matches!(
             self,
@@ -106,7 +106,8 @@ impl Test {
     }
 }
 
-/// The number of the word in the frame where a value is kept; these are kept, as bits by their numbers.
+/// The number of the word in the frame where a value is kept. `keeps`: the values that are kept, one bit for each
+/// index.
 pub(crate) fn kept_at(keeps: u64, value: usize) -> Option<usize> {
     if value >= 64 {
         return None;

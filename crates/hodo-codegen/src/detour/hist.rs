@@ -1,9 +1,9 @@
 //! Histograms: a hash table that all threads of all processes share, without locks.
 //!
-//! A slot is: its tag, its hits, its sums, its keys. A tag is 0 while the slot is free, then the keys' hash with 1 in
-//! its lowest bits while the keys are written, then the hash with 2. Who finds a slot whose keys are being written does
-//! not wait, for it may be a signal handler that has interrupted the writer: it goes on, and so one combination of keys
-//! may have several slots. A reader adds them up.
+//! A slot consists of its tag, its hits, its sums, and its keys. A tag is 0 while the slot is free. While the keys are
+//! written, it is their hash with 1 in the lowest bits; after that, the hash with 2. A thread that finds a slot whose
+//! keys are being written does not wait, because it may be running a signal handler that has interrupted the writer. It
+//! goes on to the next slot, so one combination of keys may have several slots. A reader adds them up.
 
 use alloc::vec::Vec;
 
@@ -11,20 +11,20 @@ use super::STRING;
 use super::condition::Test;
 use super::text::Text;
 
-/// Bytes of a table before its slots: entries in use, hits for which there was no room, hits whose keys or values could
-/// not be read.
+/// Bytes of a table before its slots: the number of entries in use, hits for which there was no room, and hits whose
+/// keys or values could not be read.
 pub const HEAD: u64 = 64;
 
 /// A histogram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
-    /// Its table, from the beginning of the events file.
+    /// Offset of its table from the beginning of the events file.
     pub table: i64,
-    /// Entries, at most.
+    /// Maximum number of entries.
     pub size: u32,
-    /// By what hits are told apart.
+    /// The keys by which hits are distinguished.
     pub keys: Vec<Key>,
-    /// What is summed up.
+    /// The values that are summed up.
     pub sums: Vec<Test>,
 }
 
@@ -33,32 +33,32 @@ pub struct Histogram {
 pub enum Key {
     /// A number.
     Number(Test, Part),
-    /// A text: [`STRING`] bytes of a value, or 16 of the thread's control block.
+    /// A text: [`STRING`] bytes of a value, or 16 bytes of the thread's control block.
     Text(Text),
 }
 
 /// Which numbers are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Each alone.
+    /// Only equal ones.
     Each,
     /// Those with the same highest bit. The key is its number plus one, or 0 for 0.
     Log2,
-    /// This many values that follow each other, signed or unsigned. The key is the lowest of them.
+    /// Ranges of this many consecutive values, signed or unsigned. The key is the lowest one of a range.
     Linear(u64, bool),
 }
 
-/// How large the parts of a table are.
+/// The sizes of the parts of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Words {
-    /// Words of the keys.
+    /// Number of words of the keys.
     pub keys: usize,
-    /// Words of the sums.
+    /// Number of words of the sums.
     pub sums: usize,
 }
 
 impl Key {
-    /// Its words.
+    /// The number of its words.
     #[must_use]
     pub fn words(&self) -> usize {
         match self {
@@ -87,7 +87,7 @@ impl Histogram {
         keys.chain(&self.sums)
     }
 
-    /// How large its parts are.
+    /// The sizes of its parts.
     #[must_use]
     pub fn words(&self) -> Words {
         Words {
@@ -96,13 +96,13 @@ impl Histogram {
         }
     }
 
-    /// How many slots a table for this many entries has: half of them stay free, so looking for one ends soon.
+    /// The number of slots in a table for this many entries: half of them stay free, so searches end soon.
     #[must_use]
     pub fn slots(size: u32) -> u64 {
         (u64::from(size) * 2).next_power_of_two()
     }
 
-    /// Bytes of a table for this many entries, at most, where the numbers of keys and sums are known.
+    /// Maximum size in bytes of a table for this many entries, for these numbers of keys and sums.
     #[must_use]
     pub fn most_bytes(size: u32, keys: usize, sums: usize) -> u64 {
         let words = Words {
@@ -112,7 +112,7 @@ impl Histogram {
         HEAD + Self::slots(size) * words.slot()
     }
 
-    /// Bytes of its table.
+    /// The size of its table in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         HEAD + Self::slots(self.size) * self.words().slot()

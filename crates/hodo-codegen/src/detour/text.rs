@@ -1,4 +1,4 @@
-//! Texts in conditions: compared, and fitted to patterns. Of each the first [`STRING`] bytes count, as in events.
+//! Texts in conditions: comparisons and patterns. The first [`STRING`] bytes of each text count, as in events.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use super::STRING;
 /// A text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Text {
-    /// This one, without an end.
+    /// This text, without a terminator.
     Fixed(Vec<u8>),
     /// A value of the probe by its index.
     Value(usize),
@@ -20,7 +20,7 @@ pub enum Text {
 pub enum Atom {
     /// Any bytes.
     Many,
-    /// One byte, whichever.
+    /// Any one byte.
     One,
     /// This byte.
     Byte(u8),
@@ -29,7 +29,7 @@ pub enum Atom {
 }
 
 impl Atom {
-    /// The atoms of a pattern: `*`, `?`, `[…]`, `[!…]`; all else stands for itself.
+    /// The atoms of a pattern: `*`, `?`, `[…]`, `[!…]`; everything else stands for itself.
     #[must_use]
     pub fn pattern(text: &[u8]) -> Vec<Self> {
         let mut atoms = Vec::new();
@@ -70,7 +70,7 @@ impl Atom {
         }
     }
 
-    /// Whether a text fits a pattern as a whole.
+    /// Whether a whole text matches a pattern.
     #[must_use]
     pub fn fit(pattern: &[Self], text: &[u8]) -> bool {
         match pattern.split_first() {
@@ -85,7 +85,7 @@ impl Atom {
     }
 }
 
-/// The class that begins after `[`, and its bytes with the `]`.
+/// The class that begins after `[`, and its length including the `]`.
 fn class(text: &[u8]) -> Option<(Atom, usize)> {
     let mut at = 0;
     let none = matches!(text.first(), Some(b'!' | b'^'));
@@ -110,7 +110,7 @@ fn class(text: &[u8]) -> Option<(Atom, usize)> {
     }
 }
 
-/// What counts of a text.
+/// The part of a text that counts.
 #[must_use]
 pub fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(STRING)]

@@ -1,9 +1,9 @@
-//! The detour of probes: moved instructions, and before each that has a probe the code that does the probe's work.
+//! The detour of probes: moved instructions, and in front of each probed one the code that does the probe's work.
 //!
-//! A probe may be anywhere in a function, so all registers are live unless the planner knows better. What a probe needs
-//! it takes of those that are free, and keeps others below the stack pointer. Floating-point and vector registers are
-//! never touched. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room of
-//! its own, because the thread's cursor moves by one instruction.
+//! A probe may be anywhere in a function, so all registers are live unless the planner knows better. A probe uses free
+//! registers, and saves others below the stack pointer if it needs more. It never touches floating-point and vector
+//! registers. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again gets room of its
+//! own, because a single instruction moves the thread's cursor.
 
 mod agent;
 mod block;
@@ -36,33 +36,33 @@ use syscall::without_syscalls;
 /// Slow paths, emitted after the hot code.
 #[derive(Default)]
 struct Cold {
-    /// The branch there, and where to begin again.
+    /// The branch there, and where to start again.
     epoch: Vec<(Label, Label, Regs)>,
-    /// The same; for events for which the bucket is too small, where they end.
+    /// The same; also, for events that are too large for the bucket, where they end.
     chunk: Vec<(Label, Label, Regs, Option<Label>)>,
-    /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
+    /// Where a value is stored that could not be fetched, its number, and the faulting instruction.
     fault: Vec<(Label, u32, Label, Regs)>,
-    /// Loads that may fault, and where to go on then.
+    /// Loads that may fault, and where to continue then.
     leave: Vec<(Label, Label)>,
     rows: Rows,
 }
 
-/// One probe that is written.
+/// A probe being written.
 struct Probing<'a> {
     asm: &'a mut Asm,
     layout: &'a Layout,
     /// Address of the probed instruction.
     here: u64,
     frame: Frame,
-    /// The first word of the frame with keys and sums of a histogram: they are above the words of the condition.
+    /// The first word of the frame with keys and sums of a histogram, which are above the words of the condition.
     keys: usize,
     cold: &'a mut Cold,
 }
 
-/// Where the frame is while a probe lowers the stack pointer; only kept where a function returns to the detour.
+/// Where the frame is while a probe lowers the stack pointer. Only used if a function returns to the detour.
 #[derive(Default)]
 struct Rows {
-    /// Whether the return address is in the shadow, not in its register; `None`: nobody asks.
+    /// Whether the return address is in the shadow instead of its register; `None`: not needed.
     shadow: Option<bool>,
     /// How far the stack pointer is lowered.
     bytes: i64,
@@ -70,7 +70,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// The stack pointer has become so much lower.
+    /// The stack pointer has been lowered by this much.
     fn lower(&mut self, asm: &mut Asm, by: i64) {
         self.bytes += by;
         if let (Some(shadow), Ok(bytes)) = (self.shadow, u16::try_from(self.bytes)) {
@@ -79,8 +79,7 @@ impl Rows {
         }
     }
 
-    /// From here on the return address is in the shadow, or in its register, and this many bytes of the stack are in
-    /// use.
+    /// From here on, the return address is in the shadow or in its register, and this many bytes of stack are in use.
     fn turn(&mut self, asm: &mut Asm, shadow: Option<bool>, bytes: i64) {
         self.shadow = shadow;
         self.bytes = bytes;
@@ -94,24 +93,24 @@ impl Rows {
 
 /// A piece of moved code.
 struct Piece {
-    /// Offset of the original.
+    /// Offset of the original instruction.
     old: usize,
     /// Where its probes begin.
     before: Label,
-    /// After them.
+    /// Where it is, after the probes.
     at: Label,
 }
 
-/// Code that is written, but for the moved instructions.
+/// All the code except the moved instructions.
 struct Draft {
     asm: Asm,
     pieces: Vec<Piece>,
-    /// What is after the moved instructions, if control gets there.
+    /// What follows the moved instructions, if control gets there.
     end: Option<Piece>,
     faults: Vec<(Label, Label)>,
-    /// Where what goes on after the moved instructions keeps its register, and where that ends.
+    /// Where the code after the moved instructions saves its register, and where that ends.
     exit: Option<(Label, Label)>,
-    /// Offsets of system calls that probes make, and the places of these.
+    /// Offsets of system calls that probes make, and their labels.
     calls: Vec<(usize, Label)>,
     rows: Vec<(Label, Rule)>,
 }
@@ -119,7 +118,7 @@ struct Draft {
 /// Emits the detour of a piece of code at `code.here()`.
 ///
 /// # Errors
-/// If that cannot be done; what was emitted then is to be thrown away.
+/// If it cannot be emitted; then the code so far must be discarded.
 pub fn emit(
     code: &mut Code<'_>,
     layout: &Layout,
@@ -136,7 +135,7 @@ pub fn emit(
     let moved = move_to(at, &[])?;
     let mut lengths = lengths(&moved, &[]);
     let mut draft = draft((layout, runtime), place, probes, (&moved, &lengths))?;
-    // How much room the probes take decides how long branches between the moved instructions are. These only grow.
+    // The length of the probes determines how long branches between the moved instructions are. Both only grow.
     loop {
         let offsets = draft.asm.settle();
         let start = draft
@@ -162,7 +161,7 @@ fn failed(error: impl ToString) -> DetourError {
     DetourError::Relocate(error.to_string())
 }
 
-/// Bytes of each moved instruction.
+/// The length of each moved instruction in bytes.
 fn lengths(moved: &Relocated, gaps: &[(usize, usize)]) -> Vec<usize> {
     let ends = moved.map.iter().skip(1).map(|next| {
         let gap = gaps.iter().find(|gap| gap.0 == next.old);
@@ -173,7 +172,7 @@ fn lengths(moved: &Relocated, gaps: &[(usize, usize)]) -> Vec<usize> {
     pairs.map(|(piece, end)| end - piece.new).collect()
 }
 
-/// Writes all but the moved instructions.
+/// Writes everything except the moved instructions.
 fn draft(
     context: (&Layout, &Runtime),
     place: &Place<'_>,
@@ -322,10 +321,10 @@ fn finish(
     Ok(detour)
 }
 
-/// Bytes on the stack of a register that a jump has kept.
+/// Bytes of stack that a jump uses to save a register.
 const KEPT: i64 = 16;
 
-/// Emits a probe. Gives the system call that it makes.
+/// Emits a probe. Returns the system call that it makes.
 fn emit_probe(
     asm: &mut Asm,
     (layout, runtime): (&Layout, &Runtime),
@@ -387,7 +386,7 @@ fn emit_count(asm: &mut Asm, counter: Counter, regs: &Regs) {
 }
 
 impl Cold {
-    /// Emits the slow paths. Gives the loads that may fault and where to go on.
+    /// Emits the slow paths. Returns the loads that may fault, and where to continue then.
     fn emit(
         &mut self,
         asm: &mut Asm,
@@ -402,7 +401,7 @@ impl Cold {
         }
         for (from, again, regs, large) in core::mem::take(&mut self.chunk) {
             asm.bind(from);
-            // The place that it gives stays a hole: an event wants more.
+            // The place that it returns remains a hole, because an event needs more room.
             agent::chunk(asm, chunk, &regs);
             let Some(done) = large else {
                 asm.jump(again);

@@ -1,9 +1,9 @@
-//! The detour of probes: moved instructions, and before each that has a probe the code that does the probe's work.
+//! The detour of probes: moved instructions, and in front of each probed one the code that does the probe's work.
 //!
 //! A probe may be anywhere in a function, so all registers and the red zone below the stack pointer (System V ABI,
-//! x86-64 supplement, 3.2.2) are live, and the flags unless the planner knows better. What a probe needs it pushes
-//! below the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again finds room
-//! of its own, because the thread's cursor moves by one instruction.
+//! x86-64 supplement, 3.2.2) are live, and so are the flags unless the planner knows better. A probe pushes what it
+//! needs below the red zone. Nothing here takes a lock; a signal handler that interrupts a probe and hits it again gets
+//! room of its own, because a single instruction moves the thread's cursor.
 
 mod block;
 mod condition;
@@ -33,18 +33,18 @@ use syscall::{BEHIND, without_syscalls};
 struct Cold {
     epoch: Vec<(Label, Label)>,
     chunk: Vec<(Label, Label)>,
-    /// Events for which the bucket is too small: the jump, where they begin again, where they end.
+    /// Events that are too large for the bucket: the jump, where they start again, and where they end.
     large: Vec<(Label, Label, Label)>,
-    /// Where the value is stored that could not be fetched, its number, and the faulting instruction.
+    /// Where a value is stored that could not be fetched, its number, and the faulting instruction.
     fault: Vec<(Label, u32, u64)>,
-    /// Loads of conditions, and where to go on if they fault.
+    /// Loads of conditions, and where to continue if they fault.
     leave: Vec<(u64, Label)>,
 }
 
 /// Emits the detour of a piece of code at `code.here()`.
 ///
 /// # Errors
-/// If that cannot be done; what was emitted then is to be thrown away.
+/// If it cannot be emitted; then the code so far must be discarded.
 pub fn emit(
     code: &mut Masm<'_>,
     layout: &Layout,
@@ -68,7 +68,7 @@ pub fn emit(
     let hits = || probes.iter().filter(|probe| probe.when == When::Hit);
     for probe in hits() {
         let mut bytes = Vec::new();
-        // The length is the same everywhere.
+        // The length is the same at all addresses.
         emit_probe(
             &mut Masm::new(&mut bytes, at),
             (layout, runtime),
@@ -130,7 +130,7 @@ pub fn emit(
 }
 
 impl Cold {
-    /// Emits the slow paths. Returns the loads that may fault and where to go on.
+    /// Emits the slow paths. Returns the loads that may fault, and where to continue then.
     fn emit(self, code: &mut Masm<'_>, layout: &Layout, runtime: &Runtime) -> Vec<(u64, u64)> {
         for (from, back) in self.epoch {
             code.bind(from);
@@ -139,7 +139,7 @@ impl Cold {
         }
         for (from, again) in self.chunk {
             code.bind(from);
-            // The place that it gives stays a hole: an event wants more.
+            // The place that it returns remains a hole, because an event needs more room.
             code.call_to(runtime.chunk);
             code.jmp(again);
         }
@@ -171,16 +171,16 @@ impl Cold {
     }
 }
 
-/// One probe that is written.
+/// A probe being written.
 struct Probing<'a, 'c> {
     code: &'a mut Masm<'c>,
     layout: &'a Layout,
-    /// The address of what packs a stack.
+    /// The address of the code that packs a stack.
     pack: Option<u64>,
     /// Address of the probed instruction.
     here: u64,
     saved: Saved,
-    /// How much was pushed before what was needed last.
+    /// How much had been pushed before the latest request.
     mark: usize,
     /// The frame for values and intermediate results.
     frame: usize,
@@ -190,7 +190,7 @@ struct Probing<'a, 'c> {
 }
 
 impl<'a, 'c> Probing<'a, 'c> {
-    /// Begins: `rax` and the flags are pushed.
+    /// Begins a probe: pushes `rax` and the flags.
     fn begin_probe(
         code: &'a mut Masm<'c>,
         (layout, pack): (&'a Layout, Option<u64>),
@@ -211,7 +211,7 @@ impl<'a, 'c> Probing<'a, 'c> {
         }
     }
 
-    /// Pushes registers that are not there yet.
+    /// Pushes the registers that are not pushed yet.
     fn begin(&mut self, registers: &[Reg]) {
         self.mark = self.saved.len();
         for &register in registers {
@@ -219,7 +219,7 @@ impl<'a, 'c> Probing<'a, 'c> {
         }
     }
 
-    /// Where a word of the frame is.
+    /// The place of a word of the frame.
     fn word(&self, number: usize) -> Mem {
         self.saved.word(self.frame, number)
     }

@@ -5,24 +5,25 @@ use super::{KEPT, Rows};
 use crate::riscv64::masm::{Asm, If, Label};
 use hodo_isa::riscv64::regs::{SP, T0, ZERO};
 
-/// Which registers the runtime is given: the control block's address, one for an argument or result, the time.
+/// Positions of the register numbers that the runtime is given: the control block's address, an argument or result, and
+/// the time.
 const A: u32 = 5;
 const TIME: u32 = 10;
-/// How many times 16 bytes the stack pointer is below the one of the function's entry.
+/// Position of the distance of the stack pointer below that at the function's entry, in units of 16 bytes.
 const LOWERED: u32 = 15;
 
-/// A new upper half of the time. Keeps all registers. `t` has the time.
+/// Handles a new upper half of the time. Preserves all registers. `t` holds the time.
 pub(super) fn epoch(asm: &mut Asm, to: u64, regs: &Regs) {
     call(asm, to, &[told(regs, 0)], &mut Rows::default());
 }
 
-/// Opens a new chunk. Keeps all registers but `v`, in which it gives a place for a record.
+/// Opens a new chunk. Preserves all registers but `v`, which receives a place for a record.
 pub(super) fn chunk(asm: &mut Asm, to: u64, regs: &Regs) {
     call(asm, to, &[told(regs, 0)], &mut Rows::default());
 }
 
-/// The shadow of the present stack is not known to be mapped, which is `depth` bytes below the function's. Goes to
-/// `missing` if there can be none. Keeps all registers but `v`.
+/// Handles a stack whose shadow may not be mapped; the stack pointer is `depth` bytes below that at the function's
+/// entry. Jumps to `missed` if there can be no shadow. Preserves all registers but `v`.
 pub(super) fn shadow(
     asm: &mut Asm,
     to: u64,
@@ -41,7 +42,8 @@ fn told(regs: &Regs, depth: i64) -> u32 {
         | ((depth / 16) as u32) << LOWERED
 }
 
-/// The runtime keeps all registers but the link, of which it finds the value on the stack. It returns after the words.
+/// Calls the runtime. It preserves all registers but the link, whose value it finds on the stack. It returns to the
+/// address after the words.
 fn call(asm: &mut Asm, to: u64, words: &[u32], rows: &mut Rows) {
     asm.stack(-KEPT);
     rows.lower(asm, KEPT);

@@ -6,18 +6,18 @@ use crate::lower::{Events, Given, condition, deeds};
 use crate::riscv64::masm::Asm;
 use hodo_isa::riscv64::regs::TP;
 
-/// The register in which functions return.
+/// The register that holds a function's result.
 const A0: Register = 10;
 
-/// Bytes of machine code that a block takes at most.
+/// Maximum length of a block's machine code in bytes.
 #[must_use]
 pub fn size(block: &Block, layout: &Layout) -> u64 {
     let mut asm = Asm::default();
     let mut cold = Cold::default();
-    // What fails takes no room: its place is refused later.
+    // A block that fails takes no room: it is refused later.
     let _ = emit_block(&mut asm, layout, block, (0, 0), &mut cold);
     cold.emit(&mut asm, layout, None);
-    // Addresses that are small numbers here, and branches that do not reach.
+    // Addresses are small numbers here but not later, and branches may be out of reach later.
     2 * asm.len() as u64 + 64
 }
 
@@ -56,8 +56,8 @@ pub(super) fn emit_block(
     if block.may_fault() {
         probing.unless_traced(off);
     } else if block.switch.is_none() && (needs.texts || block.deeds.iter().any(by_address)) {
-        // What does not find the control block faults where it uses this register first, and is put right. So that is
-        // not left to what uses an address that is made of it.
+        // If a thread does not find its control block, the first access through this register faults, and the register
+        // is corrected. So the first access must not go through an address that was computed from it.
         probing.asm.ld(regs.x, regs.block, block.base.into());
     }
     condition(&mut probing, &mut given, off)?;
@@ -80,7 +80,7 @@ pub(super) fn emit_block(
     Ok(())
 }
 
-/// What the condition and the deeds of a block need.
+/// What the condition and the actions of a block need.
 fn given<'b>(layout: &Layout, block: &'b Block) -> Given<'b> {
     let mut somewhere = Probing {
         asm: &mut Asm::default(),

@@ -1,4 +1,4 @@
-//! How numbers are computed: the value is in `v`, the other operand in `t`; `x` is for what is in between.
+//! Computes numbers: the value is in `v`, the other operand in `t`; `x` is for temporary values.
 
 use super::{Arithmetic, Bits, Comparison, NO_PROCESSOR, Probing, Register};
 use crate::lower::{Operator, Target};
@@ -9,12 +9,12 @@ use hodo_isa::riscv64::regs::{SP, ZERO};
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pair {
     Registers(Register, Register),
-    /// `v`, and a number that the instruction has in it.
+    /// `v`, and an immediate.
     Number(i64),
 }
 
 impl Pair {
-    /// In registers, as operators want them that have no number in them.
+    /// Both in registers, for operators that have no form with an immediate.
     fn registers(self) -> (Register, Register) {
         match self {
             Self::Registers(left, right) => (left, right),
@@ -41,14 +41,14 @@ fn operation(how: Arithmetic, signed: bool) -> Op {
     }
 }
 
-/// The number that an instruction has in it.
+/// The immediate for an instruction, if there is one.
 fn in_instruction(operator: Operator, number: i64) -> Option<i64> {
     let Operator::Combine(how) = operator else {
         return None;
     };
     let number = match how {
         Arithmetic::ShiftLeft | Arithmetic::ShiftRight => number & 63,
-        // It is added.
+        // The instruction adds it.
         Arithmetic::Subtract => number.wrapping_neg(),
         Arithmetic::Or | Arithmetic::Xor | Arithmetic::And | Arithmetic::Add => number,
         Arithmetic::Multiply | Arithmetic::Divide | Arithmetic::Remainder => return None,
@@ -86,7 +86,7 @@ impl Target for Probing<'_> {
     }
 
     fn processor(&mut self, _: bool) {
-        // No instruction tells it.
+        // No instruction returns it.
         self.number(NO_PROCESSOR.into());
     }
 

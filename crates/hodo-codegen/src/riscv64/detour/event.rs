@@ -24,7 +24,7 @@ impl Probing<'_> {
         }
     }
 
-    /// Copies a text of [`STRING`] bytes at most from `v` to `a`. Clobbers these, `b` and `x`. Binds a label after it.
+    /// Copies a text of at most [`STRING`] bytes from `v` to `a`. Clobbers these, `b` and `x`. Binds a label after it.
     pub(super) fn copy_text(&mut self, done: Label, loads: &mut Vec<Label>) {
         let regs = self.frame.regs;
         self.asm.add(regs.x, regs.a, STRING as i64);
@@ -149,7 +149,7 @@ impl Events for Probing<'_> {
         self.asm.bind(done);
     }
 
-    // The frame has all from the beginning.
+    // The frame has everything from the beginning.
     fn begin_histogram(&mut self, _: Words) {}
 
     fn begin_name(&mut self) {}
@@ -193,14 +193,14 @@ impl Events for Probing<'_> {
             self.asm.branch(If::NotBelow, regs.t, regs.x, epoch);
             self.cold.epoch.push((epoch, again, regs));
         }
-        // One instruction takes the place: who interrupts this gets another one.
+        // A single instruction reserves the place, so code that interrupts this gets another one.
         let cursor = self.cursor();
         self.asm.li(regs.v, size.into());
         self.asm.amo_add(regs.p, regs.v, cursor);
         self.asm.op(Op::ADD, regs.v, regs.v, regs.p);
         self.asm.ld(regs.x, regs.block, layout.limit.into());
         self.asm.branch(If::Below, regs.x, regs.v, full);
-        // A signal handler may have opened another chunk between these instructions: is it still one chunk?
+        // A signal handler may have opened another chunk between these instructions: are both ends in one chunk?
         self.asm.add(regs.v, regs.v, -1);
         self.asm.op(Op::XOR, regs.v, regs.v, regs.p);
         self.asm.op_imm(Op::SRL, regs.v, regs.v, CHUNK_SHIFT.into());
@@ -288,7 +288,7 @@ impl Events for Probing<'_> {
     }
 
     fn chunk_is_full(&mut self, size: u32, full: Label, (again, done): (Label, Label)) {
-        // A large one would not fit into the bucket, and try for ever.
+        // A large event would not fit into the bucket, and would be tried forever.
         let large = (size > self.layout.bucket_size / 2).then_some(done);
         let regs = self.frame.regs;
         self.cold.chunk.push((full, again, regs, large));

@@ -1,7 +1,7 @@
 //! The registers that a probe works with, and its part of the stack.
 //!
-//! There is no red zone: nothing lives below the stack pointer. What a probe keeps is there, once the stack pointer is
-//! lower.
+//! There is no red zone: nothing below the stack pointer is live. A probe saves registers there, after lowering the
+//! stack pointer.
 
 use alloc::vec::Vec;
 
@@ -11,16 +11,16 @@ use crate::riscv64::masm::{Asm, Op, small};
 use hodo_isa::riscv64::regs::{RA, SP};
 use hodo_isa::riscv64::steps::FIXED;
 
-/// What registers are for, by the order in which they are needed.
+/// The uses of registers, in the order in which they are needed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Regs {
     /// The address of the control block.
     pub(super) block: Register,
-    /// For whatever is needed between two instructions.
+    /// For temporary values between two instructions.
     pub(super) x: Register,
     /// The value that is computed.
     pub(super) v: Register,
-    /// The other operand; of events the record.
+    /// The other operand; for events, the record.
     pub(super) t: Register,
     /// Where an event is written.
     pub(super) p: Register,
@@ -29,24 +29,24 @@ pub(super) struct Regs {
     pub(super) b: Register,
 }
 
-/// Registers for counting.
+/// The number of registers for counting.
 pub(super) const COUNTS: usize = 2;
-/// Registers for conditions without texts.
+/// The number of registers for conditions without texts.
 pub(super) const COMPUTES: usize = 4;
-/// Registers for events without texts.
+/// The number of registers for events without texts.
 pub(super) const RECORDS: usize = 5;
 /// All.
 pub(super) const ALL: usize = 7;
 
-/// Free registers are taken in this order: those first that short instructions can have.
+/// Free registers are used in this order: first those that short instructions can name.
 const ORDER: [Register; 28] = [
     10, 11, 12, 13, 14, 15, 8, 9, 16, 17, 6, 7, 28, 29, 30, 31, 5, 18, 19, 20, 21, 22, 23, 24, 25,
     26, 27, RA,
 ];
-/// Others are kept, in this order: those first that events seldom have.
+/// Others are saved and used, in this order: first those that events seldom contain.
 const KEPT: [Register; 16] = [6, 7, 28, 29, 30, 31, 5, 17, 16, 15, 14, 13, 12, 11, 10, RA];
 
-/// What is kept, and words for intermediate results below.
+/// The saved registers, and words for intermediate results below them.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) regs: Regs,
@@ -54,16 +54,17 @@ pub(super) struct Frame {
     words: usize,
 }
 
-/// Bytes, so that the stack pointer stays a multiple of 16.
+/// Bytes for this many words, so that the stack pointer stays a multiple of 16.
 fn round(words: usize) -> i64 {
     (words.next_multiple_of(2) * 8) as i64
 }
 
-/// Bytes of a frame that is made at once: all of it is in reach of instructions.
+/// Maximum size in bytes of a frame that is made in one step: instructions can reach all of it.
 const AT_ONCE: i64 = 496;
 
 impl Frame {
-    /// Takes this many registers, in the order of [`Regs`]: free ones that are not asked for, others to be kept.
+    /// Chooses this many registers, in the order of [`Regs`]: free ones that values do not ask for, and then others,
+    /// which are saved.
     pub(super) fn new(count: usize, free: u32, asked: u32, words: usize) -> Self {
         let is_in = |mask: u32, register: Register| mask >> register & 1 == 1;
         let free = free & !asked & !FIXED;
@@ -88,7 +89,7 @@ impl Frame {
         Self { regs, kept, words }
     }
 
-    /// The bytes that are taken at first, and those then.
+    /// The bytes that the first step takes, and those that the second one takes.
     fn steps(&self) -> (i64, i64) {
         let all = round(self.kept.len() + self.words);
         match all <= AT_ONCE {
@@ -116,7 +117,7 @@ impl Frame {
         }
     }
 
-    /// Where a register is kept, from the stack pointer.
+    /// Where a register is saved, relative to the stack pointer.
     pub(super) fn slot(&self, register: Register) -> Option<i64> {
         let index = self.kept.iter().position(|&kept| kept == register)?;
         Some(self.kept_at() + 8 * index as i64)
@@ -136,7 +137,7 @@ impl Frame {
         rows.lower(asm, second);
     }
 
-    /// Changes the stack pointer by the second step, when registers are kept.
+    /// Changes the stack pointer by the second step, while registers are saved.
     fn shift(&self, asm: &mut Asm, by: i64) {
         if small(by) {
             if by != 0 {
@@ -200,7 +201,7 @@ pub(super) fn for_values(values: &[Fetch]) -> usize {
     }
 }
 
-/// How many registers the deeds of a block need.
+/// How many registers the actions of a block need.
 pub(super) fn for_deeds(deeds: &[Deed]) -> usize {
     let one = |deed: &Deed| match deed {
         Deed::Count(_) | Deed::Switch(..) | Deed::Return(_) => COMPUTES,
@@ -210,7 +211,7 @@ pub(super) fn for_deeds(deeds: &[Deed]) -> usize {
     deeds.iter().map(one).max().unwrap_or(COMPUTES)
 }
 
-/// Words that the keys and sums of the largest histogram take.
+/// The number of words for the keys and sums of the largest histogram.
 pub(super) fn histogram_words(deeds: &[Deed]) -> usize {
     let one = |deed: &Deed| match deed {
         Deed::Histogram(histogram) => {

@@ -1,5 +1,5 @@
-//! Histograms: the slot's number is in `v`, the table in `t`, the slot in `a`, the tag in `b`; `x` and `p` have what is
-//! in between.
+//! Histograms: the slot's number is in `v`, the table in `t`, the slot in `a`, the tag in `b`; `x` and `p` are for
+//! temporary values.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,7 +10,7 @@ use crate::riscv64::masm::{If, Label, Op};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 impl Probing<'_> {
-    /// Where a word of keys or sums is, from the stack pointer.
+    /// The place of a word of keys or sums, relative to the stack pointer.
     fn key(&self, word: usize) -> i64 {
         self.frame.word(self.keys + word)
     }
@@ -50,7 +50,7 @@ impl Tables for Probing<'_> {
         match part {
             Part::Each => {}
             Part::Log2 => {
-                // The number of bits: by halves. At last `v` is 0 or 1.
+                // The number of bits, by bisection. At the end, `v` is 0 or 1.
                 asm.li(regs.a, 0);
                 for half in [32, 16, 8, 4, 2, 1] {
                     let none = asm.label();

@@ -1,9 +1,9 @@
-//! Return probes: the detour of the code that begins a function calls the rest of it, so that the function's own return
-//! comes back to the probes, and then returns to the caller. How that can be right is told in
-//! [`stub`](crate::riscv64::stub).
+//! Return probes: the detour of the code at a function's beginning calls the rest of the function, so the function's
+//! own return leads to the probes, which then return to the caller. [`stub`](crate::riscv64::stub) explains why this is
+//! correct.
 //!
-//! S is the stack pointer at entry and after the return. Nothing lives below it then. The real return address is in the
-//! shadow of S meanwhile, and the link register is free when the function has returned.
+//! S is the stack pointer at entry and after the return. Nothing below it is live then. In between, the real return
+//! address is in the shadow of S. The link register is free when the function has returned.
 
 use super::super::stub::return_point;
 use super::frame::{self, Frame};
@@ -11,16 +11,16 @@ use super::{Cold, DetourError, Layout, Probe, Runtime, When, agent, emit_probe};
 use crate::riscv64::masm::{Asm, If, Label, Op};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 
-/// Bytes of an entry of the thread's list: S, and where the function returns to.
+/// Bytes of an entry of the thread's list: S, and the address that the function returns to.
 const ENTRY: i64 = 16;
 
-/// What does not change while the detour of a function is written.
+/// What stays the same while the detour of a function is written.
 struct Returns<'a> {
     layout: &'a Layout,
     runtime: &'a Runtime,
     probes: &'a [Probe<'a>],
     from: u64,
-    /// What the entry works with.
+    /// The registers that the entry works with.
     frame: Frame,
     body: Label,
     return_point: Label,
@@ -32,8 +32,8 @@ struct Returns<'a> {
     shadow_back: Label,
 }
 
-/// Emits what comes before the moved code: the probes that stand at its first instruction, and what belongs to its
-/// return probes. Gives the place of the first moved instruction, to be bound.
+/// Emits the code before the moved code: the probes at its first instruction, and what its return probes need. Returns
+/// the label for the first moved instruction, which the caller binds.
 pub(super) fn emit(
     asm: &mut Asm,
     (layout, runtime): (&Layout, &Runtime),
@@ -75,7 +75,7 @@ pub(super) fn emit(
 }
 
 impl Returns<'_> {
-    /// The probes of a sort.
+    /// Emits the probes that act at this moment.
     fn all(&self, asm: &mut Asm, when: When, cold: &mut Cold) -> Result<(), DetourError> {
         let here = |probe: &&Probe<'_>| probe.when == when && probe.offset == 0;
         for probe in self.probes.iter().filter(here) {
@@ -83,7 +83,7 @@ impl Returns<'_> {
                 free: match when {
                     // Unwinders find the return address where the rows say.
                     When::Hit => probe.free & !(1 << RA),
-                    // The address of our code.
+                    // It holds the address of our code.
                     When::Return => 1 << RA,
                     When::Missed => 0,
                 },
@@ -94,7 +94,7 @@ impl Returns<'_> {
         Ok(())
     }
 
-    /// Keeps the return address in the shadow, and calls the body.
+    /// Stores the return address in the shadow, and calls the body.
     fn enter(&self, asm: &mut Asm, cold: &mut Cold) {
         let (layout, frame) = (self.layout, &self.frame);
         let regs = frame.regs;
@@ -106,7 +106,7 @@ impl Returns<'_> {
         asm.li(t, i64::from(mark).cast_unsigned());
         asm.branch(If::Equal, x, t, self.marked);
         asm.bind(self.unmarked);
-        // What cannot be read is not our code.
+        // An address that cannot be read is not in our code.
         cold.leave.push((load, self.unmarked));
         asm.add(v, SP, frame.depth());
         asm.ld(x, regs.block, layout.shadow_lo.into());
@@ -125,7 +125,7 @@ impl Returns<'_> {
     /// The function returns.
     fn come_back(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
         cold.rows.turn(asm, Some(true), 0);
-        // By this instruction, others see what it is.
+        // Functions that jump here recognize our code by this instruction.
         asm.raw(&return_point(self.layout, RA).to_le_bytes());
         self.all(asm, When::Return, cold)
     }
@@ -139,8 +139,8 @@ impl Returns<'_> {
         asm.ret();
     }
 
-    /// Another traced function returns from this frame; the thread's list keeps where to. A signal handler that
-    /// interrupts this leaves the list as it finds it: first the place is taken, which holds a 0.
+    /// Another traced function returns from this frame: stores the address in the thread's list. A signal handler that
+    /// interrupts this leaves the list as it was, because the place is reserved first, with a 0 in it.
     fn chain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
         let (layout, frame) = (self.layout, &self.frame);
         let regs = frame.regs;
@@ -157,8 +157,8 @@ impl Returns<'_> {
         }
         asm.jump(self.unmarked);
         asm.bind(chained);
-        // A function that jumps to its own beginning does not begin again: it is a loop, or as good as one. With a full
-        // list, functions in between may have been missed.
+        // A function that jumps to its own beginning does not start again: that is a loop, or equivalent to one. If the
+        // list was full, functions in between may have been missed.
         for point in [self.return_point, self.chain_point] {
             asm.address(x, point);
             asm.branch(If::Equal, x, RA, own);
@@ -197,13 +197,13 @@ impl Returns<'_> {
         Ok(())
     }
 
-    /// The address of the word with the list's top into `x`.
+    /// `x` = the address of the word with the list's top.
     fn top(&self, asm: &mut Asm) {
         let regs = self.frame.regs;
         asm.add(regs.x, regs.block, self.layout.chain_top.into());
     }
 
-    /// Goes to `full` if no entry has room from the address in a register on. Clobbers `x` and `t`.
+    /// Jumps to `full` if there is no room for an entry at the address in a register. Clobbers `x` and `t`.
     fn room(&self, asm: &mut Asm, at: u8, full: Label) {
         let regs = self.frame.regs;
         asm.ld(regs.t, regs.block, self.layout.chain_lo.into());
@@ -215,14 +215,14 @@ impl Returns<'_> {
         asm.branch(If::Below, regs.x, regs.t, full);
     }
 
-    /// Takes what was kept for this frame, from above, and returns there: what has the same S below belongs to a
-    /// function that jumped here, or to a frame that was left.
+    /// Takes the address that was stored for this frame, searching from the top, and returns there: lower entries with
+    /// the same S belong to a function that jumped here, or to a frame that was left.
     ///
-    /// The entry's S becomes 1; entries at the top of the list that have 1 there are taken off, one by one, and get a
+    /// Sets the entry's S to 1. Entries at the top of the list that have 1 there are then removed one by one, and get a
     /// 0.
     fn unchain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
         let layout = self.layout;
-        // The link register is taken for what is found.
+        // The link register will receive the address.
         let frame = Frame::new(frame::RECORDS, 0, 1 << RA, 0);
         let regs = frame.regs;
         let (x, v, t, p) = (regs.x, regs.v, regs.t, regs.p);
@@ -257,7 +257,7 @@ impl Returns<'_> {
         let bytes = cold.rows.bytes;
         frame.end(asm, &mut cold.rows);
         asm.ret();
-        // Another thread has begun this frame: the others that share it are missed.
+        // Another thread has begun this frame: the other functions that share it are missed.
         asm.bind(lost);
         cold.rows.turn(asm, Some(true), bytes);
         self.all(asm, When::Missed, cold)?;
@@ -271,7 +271,7 @@ impl Returns<'_> {
         Ok(())
     }
 
-    /// The shadow of this stack is not known to be mapped.
+    /// Handles a stack whose shadow may not be mapped.
     fn find_shadow(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
         let frame = &self.frame;
         asm.bind(self.shadow);

@@ -7,9 +7,9 @@ use crate::riscv64::masm::{Asm, Label};
 use hodo_isa::riscv64::asm::{SYSTEM_CALL, SYSTEM_CALL_NOP};
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 
-/// Emits a system call. The instruction itself becomes a nop: what branches to the one after it must not come to the
-/// second event. A child that begins after the call comes there, too; nothing of ours is on the stack meanwhile. Gives
-/// its place.
+/// Emits a system call. The instruction itself becomes a nop, because branches to the next one must not reach the
+/// second event. A child that begins after the call also gets there. Nothing of ours is on the stack during the call.
+/// Returns its label.
 pub(super) fn emit(asm: &mut Asm, runtime: &Runtime) -> Label {
     let (enter, exit) = runtime.syscalls.unwrap_or_default();
     around(asm, enter);
@@ -19,7 +19,7 @@ pub(super) fn emit(asm: &mut Asm, runtime: &Runtime) -> Label {
     call
 }
 
-/// A call that keeps all registers but the link register, which is kept here.
+/// A call of a function that preserves all registers but the link register, which is saved here.
 fn around(asm: &mut Asm, to: u64) {
     asm.stack(-KEPT);
     asm.store(8, RA, SP, 0, ZERO);
@@ -28,7 +28,7 @@ fn around(asm: &mut Asm, to: u64) {
     asm.stack(KEPT);
 }
 
-/// The code without the system calls that probes make in their stead.
+/// The code without the system calls that probes make instead.
 pub(super) fn without_syscalls<'c>(displaced: &'c [u8], probes: &[Probe<'_>]) -> Cow<'c, [u8]> {
     let mut code = Cow::Borrowed(displaced);
     for probe in probes.iter().filter(|p| *p.action == Action::Syscall) {

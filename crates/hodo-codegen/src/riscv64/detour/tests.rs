@@ -109,7 +109,7 @@ fn probes_come_before_their_instructions() {
     assert_eq!(error, DetourError::NoInstruction(2));
 }
 
-/// A loop over the whole code stays in the detour, and comes to the probes again.
+/// A loop over the whole code stays in the detour, and reaches the probes again.
 #[test]
 fn branches_lead_to_probes() {
     let count = Action::Count(Counter::Thread(-64));
@@ -144,7 +144,7 @@ fn event() -> Action {
 fn every_load_has_a_way_out() {
     let action = event();
     let (bytes, detour) = emitted(&TWO, &[probe(0, 0, &action)]).expect("a detour");
-    // One of the pointer, one of the value, one of the string.
+    // One for the pointer, one for the value, one for the string.
     assert_eq!(detour.faults.len(), 3);
     for (load, recover) in detour.faults {
         let line = text(&bytes[(load - AT) as usize..], load);

@@ -1,4 +1,4 @@
-//! How texts are compared: at `v`, another one or the end at `t`; `x`, `a` and `b` have what is in between.
+//! Compares texts: one is at `v`, another one or the end at `t`; `x`, `a` and `b` are for temporary values.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use crate::riscv64::masm::{If, Label, Op};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 impl Probing<'_> {
-    /// Loads the byte that stands at `v` plus an offset into `x`.
+    /// Loads the byte at `v` plus an offset into `x`.
     fn byte(&mut self, index: usize, loads: &mut Vec<Label>) {
         let regs = self.frame.regs;
         loads.push(self.asm.load(1, regs.x, regs.v, index as i64));
@@ -53,7 +53,7 @@ impl Texts for Probing<'_> {
     ) {
         let regs = self.frame.regs;
         self.byte(index, loads);
-        // What is lower becomes a large number.
+        // Lower ones become large numbers.
         self.asm.op_imm(Op::ADD, regs.x, regs.x, -i64::from(low));
         self.asm.li(regs.a, (high - low).into());
         self.asm.branch(If::NotBelow, regs.a, regs.x, to);

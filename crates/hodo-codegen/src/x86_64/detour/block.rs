@@ -7,13 +7,13 @@ use crate::lower::{Events, Given, condition, deeds};
 use crate::x86_64::masm::*;
 use crate::x86_64::stub::Layout;
 
-/// Bytes of machine code that a block takes at most.
+/// Maximum length of a block's machine code in bytes.
 #[must_use]
 pub fn size(block: &Block, layout: &Layout) -> u64 {
     let mut bytes = Vec::new();
     let mut cold = Cold::default();
     let mut code = Masm::new(&mut bytes, 0);
-    // What fails takes no room: its place is refused later.
+    // A block that fails takes no room: it is refused later.
     let probing = Probing::begin_probe(&mut code, (layout, Some(0)), false, 0, &mut cold);
     let _ = probing.block(block);
     let slow = cold.epoch.len() + cold.chunk.len() + cold.fault.len() + 4 * cold.large.len();
@@ -56,7 +56,7 @@ impl Probing<'_, '_> {
     }
 }
 
-/// What the condition and the deeds of a block need.
+/// What the condition and the actions of a block need.
 fn given<'b>(layout: &Layout, block: &'b Block) -> Given<'b> {
     let (mut bytes, mut cold) = (Vec::new(), Cold::default());
     let mut code = Masm::new(&mut bytes, 0);

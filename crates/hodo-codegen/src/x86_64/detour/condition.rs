@@ -1,11 +1,11 @@
-//! How numbers are computed: the value is in `rax`, the other operand in `rcx`; `rdx` is free where these are.
+//! Computes numbers: the value is in `rax`, the other operand in `rcx`; `rdx` is free as long as these are in use.
 
 use super::{Arithmetic, Bits, Comparison, Probing};
 use crate::lower::{Operator, Target};
 use crate::x86_64::masm::*;
 
 impl Probing<'_, '_> {
-    /// Compares the operands. Returns what must be asked then.
+    /// Compares the operands. Returns the condition to test then.
     fn compared(&mut self, (how, signed): (Comparison, bool), right: Option<u32>) -> Cond {
         match right {
             Some(number) => self.code.cmp_ri(RAX, number),
@@ -39,12 +39,12 @@ impl Probing<'_, '_> {
         }
     }
 
-    /// `rax` by `rcx`, which is not 0.
+    /// Divides `rax` by `rcx`, which is not 0.
     fn divide(&mut self, how: Arithmetic, signed: bool) {
         let remainder = how == Arithmetic::Remainder;
         let end = self.code.label();
         if signed {
-            // The smallest number by -1 would be an exception; the result wraps.
+            // Dividing the smallest number by -1 would raise an exception; the result wraps.
             let usual = self.code.label();
             self.code.cmp_ri8(RCX, -1);
             self.code.jcc(Cond::NE, usual);
@@ -69,7 +69,7 @@ impl Probing<'_, '_> {
 }
 
 impl Target for Probing<'_, '_> {
-    /// A number, or what is in `rcx`.
+    /// A number, or `None` for the operand in `rcx`.
     type Pair = Option<u32>;
 
     fn label(&mut self) -> Label {
@@ -105,7 +105,7 @@ impl Target for Probing<'_, '_> {
         if rdpid {
             self.code.rdpid(RAX);
         } else {
-            // The limit of this segment tells it, too, as the kernel's vDSO reads it.
+            // The limit of this segment also holds the number; the kernel's vDSO reads it this way.
             self.code.mov_ri(EAX, 0x7B);
             self.code.lsl_rr(EAX, EAX);
         }

@@ -1,5 +1,5 @@
-//! Where values come from, and events: an event is at `rcx`; `rdx` has what is pushed as the record, `r8` and `r9` are
-//! for texts.
+//! Where values come from, and events: an event is at `rcx`; `rdx` holds what will be pushed as the record; `r8` and
+//! `r9` are for texts.
 
 use alloc::vec::Vec;
 
@@ -12,20 +12,20 @@ use crate::x86_64::clock;
 use crate::x86_64::masm::*;
 
 impl Probing<'_, '_> {
-    /// Goes back to a label while a register is below a number.
+    /// Jumps back to a label while a register is below a number.
     fn below(&mut self, counter: Reg, end: u32, next: Label) {
         self.code.cmp_ri(counter, end);
         self.code.jcc_short(Cond::B, next);
     }
 
-    /// Copies one byte, by the number in `r8`.
+    /// Copies the byte whose index is in `r8`.
     fn copy_byte(&mut self, to: Mem, loads: &mut Vec<u64>) {
         loads.push(self.code.here());
         self.code.mov_rm(R9B, mem(RAX, 0).plus(R8));
         self.code.mov_mr(to.plus(R8), R9B);
     }
 
-    /// Copies a text of [`STRING`] bytes at most, and binds a label after that.
+    /// Copies a text of at most [`STRING`] bytes, and binds a label after that.
     pub(super) fn copy_text(&mut self, to: Mem, done: Label, loads: &mut Vec<u64>) {
         self.code.xor_rr(R8D, R8D);
         let next = self.code.label_here();
@@ -69,13 +69,13 @@ impl Sources for Probing<'_, '_> {
     }
 
     fn thread_pointer(&mut self, loads: &mut Vec<u64>) {
-        // A program without such blocks has no base of fs either, and this faults.
+        // A program without such blocks has no base of fs either, so this faults.
         loads.push(self.code.here());
         self.code.mov_rm(RAX, fs(0));
     }
 
     fn flags(&mut self) -> Result<(), DetourError> {
-        /// The flag that lahf does not have, and all that are kept.
+        /// The flag that lahf does not store, and all that are saved.
         const OVERFLOW: u32 = 0x800;
         const KEPT: u32 = OVERFLOW | 0xD5;
         self.code.pushfq();
@@ -161,7 +161,7 @@ impl Events for Probing<'_, '_> {
 
     fn begin_histogram(&mut self, words: Words) {
         self.begin(&[RCX, RDX, R8, R9]);
-        // A place for the slot's number, too.
+        // Includes a word for the slot's number.
         self.keys = self.saved.frame(self.code, words.keys + words.sums + 1);
     }
 
@@ -225,7 +225,7 @@ impl Events for Probing<'_, '_> {
         code.lea(RDX, mem32(RCX, size));
         code.cmp_rm(RDX, gs(layout.limit));
         code.jcc(Cond::A, full);
-        // A signal handler may have opened another chunk between these instructions: is it still one chunk?
+        // A signal handler may have opened another chunk between these instructions: are both ends in one chunk?
         code.dec_r(RDX);
         code.xor_rr(RDX, RCX);
         code.shr_ri(RDX, CHUNK_SHIFT);
@@ -305,7 +305,7 @@ impl Events for Probing<'_, '_> {
     }
 
     fn chunk_is_full(&mut self, size: u32, full: Label, (again, done): (Label, Label)) {
-        // A large one would not fit into the bucket, and try for ever.
+        // A large event would not fit into the bucket, and would be tried forever.
         match size > self.layout.bucket_size / 2 {
             true => self.cold.large.push((full, again, done)),
             false => self.cold.chunk.push((full, again)),
@@ -313,7 +313,7 @@ impl Events for Probing<'_, '_> {
     }
 }
 
-/// A word of the event: of what comes before its values with a short displacement.
+/// A word of the event; words before its values get a short displacement.
 fn in_event(at: u32) -> Mem {
     match at {
         0..24 => mem(RCX, at.cast_signed()),

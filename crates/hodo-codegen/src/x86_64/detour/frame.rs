@@ -1,4 +1,4 @@
-//! What a probe pushes before its work, and where it is then.
+//! What a probe pushes before its work, and where that is.
 
 use alloc::vec::Vec;
 
@@ -7,12 +7,12 @@ use crate::x86_64::masm::*;
 /// Bytes below the stack pointer that belong to the program.
 const RED_ZONE: i32 = 128;
 
-/// What is in a word that a probe has pushed.
+/// The contents of a word that a probe has pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     Register(Reg),
     Flags,
-    /// A word of a frame, or something else that nobody looks for.
+    /// A word of a frame, or something else that is not looked up.
     Word,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// How many words there are.
+    /// The number of words.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -33,7 +33,7 @@ impl Saved {
         self.slots.push(Slot::Register(register));
     }
 
-    /// Pushes a register as something that is not looked for.
+    /// Pushes a register as something that is not looked up.
     pub(super) fn push_value(&mut self, code: &mut Masm<'_>, register: Reg) {
         code.push_r(register);
         self.slots.push(Slot::Word);
@@ -51,7 +51,7 @@ impl Saved {
         code.lea(RSP, mem(RSP, -RED_ZONE));
         saved.push(code, RAX);
         if !flags_dead {
-            // pushf and popf would take seven times as long. lahf has all flags but one.
+            // pushf and popf would take seven times as long. lahf stores all flags but one.
             code.lahf();
             code.seto(AL);
             code.push_r(RAX);
@@ -60,7 +60,7 @@ impl Saved {
         saved
     }
 
-    /// Pushes a register that is not there yet.
+    /// Pushes a register, unless it is pushed already.
     pub(super) fn need(&mut self, code: &mut Masm<'_>, register: Reg) {
         if self.slot(register).is_none() {
             self.push(code, register);
@@ -77,12 +77,12 @@ impl Saved {
         self.slots.len()
     }
 
-    /// Where a word of a frame is, from the stack pointer. `frame` is what [`Self::frame`] has returned.
+    /// The place of a word of a frame, relative to the stack pointer. `frame` is what [`Self::frame`] has returned.
     pub(super) fn word(&self, frame: usize, number: usize) -> Mem {
         mem32(RSP, ((self.slots.len() - frame + number) * 8) as u32)
     }
 
-    /// Pops down to this many slots, with all flags kept.
+    /// Pops down to this many slots, and preserves all flags.
     pub(super) fn back(&mut self, code: &mut Masm<'_>, slots: usize) {
         while self.slots.len() > slots {
             let words = self.slots[slots..].iter().rev();
@@ -113,7 +113,7 @@ impl Saved {
         code.lea(RSP, mem(RSP, RED_ZONE));
     }
 
-    /// As [`Self::end`], but the flags become anything.
+    /// Like [`Self::end`], but clobbers the flags.
     pub(super) fn drop_flags(mut self, code: &mut Masm<'_>) {
         let begun = self.begun();
         self.back(code, begun);
@@ -128,12 +128,12 @@ impl Saved {
         Some(((self.slots.len() - 1 - at) * 8) as u32)
     }
 
-    /// Where a register was pushed, from the stack pointer.
+    /// Where a register was pushed, relative to the stack pointer.
     pub(super) fn slot(&self, register: Reg) -> Option<u32> {
         self.find(Slot::Register(register))
     }
 
-    /// Where the flags were pushed, from the stack pointer.
+    /// Where the flags were pushed, relative to the stack pointer.
     pub(super) fn flags(&self) -> Option<u32> {
         self.find(Slot::Flags)
     }

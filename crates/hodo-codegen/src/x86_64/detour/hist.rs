@@ -1,5 +1,5 @@
-//! Histograms: the slot's number is in `rax`, the table in `rcx`, the slot in `r8`, the tag in `r9`; `rdx` has what is
-//! in between.
+//! Histograms: the slot's number is in `rax`, the table in `rcx`, the slot in `r8`, the tag in `r9`; `rdx` is for
+//! temporary values.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -9,7 +9,7 @@ use crate::lower::Tables;
 use crate::x86_64::masm::*;
 
 impl Probing<'_, '_> {
-    /// Where a word of keys or sums is.
+    /// The place of a word of keys or sums.
     fn key(&self, word: usize) -> Mem {
         self.saved.word(self.keys, word)
     }
@@ -37,7 +37,7 @@ impl Tables for Probing<'_, '_> {
         match part {
             Part::Each => {}
             Part::Log2 => {
-                // bsr leaves its result as it is for 0.
+                // For 0, bsr leaves its result unchanged.
                 code.bsr_rr(RCX, RAX);
                 code.lea(ECX, mem(RCX, 1));
                 code.test_rr(RAX, RAX);

@@ -1,8 +1,8 @@
-//! Return probes: the detour of the code that begins a function calls the rest of it, so that the function's own `ret`
-//! comes back to the probes, and then returns to the caller. Why that is right is explained in [`crate::x86_64::stub`].
-//!
-//! S is the address of the function's return address. Nothing lives below it at entry and after the return; all
-//! registers are kept at both, but for the flags.
+//! Return probes: the detour of the code at a function's beginning calls the rest of the function, so the function's
+//! own `ret` returns to the probes, which then return to the caller. [`crate::x86_64::stub`] explains why this is
+//! correct.
+//! S is the address of the function's return address. Nothing is live below it at entry and after the return. All
+//! registers are preserved at both points, but the flags are not.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::x86_64::masm::*;
 use crate::x86_64::stub::{Layout, Runtime, pop_scratch, push_scratch};
 use hodo_isa::x86_64::cfa::{Row, Rule, State, code_rows};
 
-/// Code of which the frames are found by following what it does to the stack pointer.
+/// Code whose frames are found by following how it changes the stack pointer.
 struct Followed {
     start: u32,
     at: u64,
@@ -36,7 +36,7 @@ impl Followed {
     }
 }
 
-/// From here on this tells where the frame is.
+/// From here on, the frame follows this rule.
 fn row(rows: &mut Vec<Row>, code: &Masm<'_>, rule: Rule) {
     rows.push(Row {
         at: code.offset(),
@@ -44,7 +44,7 @@ fn row(rows: &mut Vec<Row>, code: &Masm<'_>, rule: Rule) {
     });
 }
 
-/// S, once the scratch registers are pushed.
+/// The word at S, once the scratch registers are pushed.
 const S: Mem = mem(RSP, 24);
 
 /// What return probes are written with.
@@ -59,12 +59,12 @@ struct Returns<'r, 'c, 'p> {
     rows: &'r mut Vec<Row>,
     /// The first instruction.
     body: Label,
-    /// A function returns from its own frame, or from one that others share.
+    /// Where a function returns to from its own frame, or from one that others share.
     return_point: Label,
     chain_point: Label,
-    /// Another traced function returns from this frame.
+    /// Where another traced function returns to from this frame.
     chained: Label,
-    /// No shadow is known for this stack, and where to go on if one is found.
+    /// No shadow is known for this stack; and where to continue if one is found.
     shadow: Label,
     shadow_back: Label,
     /// The list is full.
@@ -73,8 +73,8 @@ struct Returns<'r, 'c, 'p> {
     own: Label,
 }
 
-/// Emits what comes before the moved code: the probes that stand at its first instruction, and what belongs to its
-/// return probes. Gives the label of the first instruction.
+/// Emits the code before the moved code: the probes at its first instruction, and what its return probes need. Returns
+/// the label of the first instruction.
 pub(super) fn emit_returns(
     code: &mut Masm<'_>,
     (layout, runtime): (&Layout, &Runtime),
@@ -129,13 +129,14 @@ impl Returns<'_, '_, '_> {
         row(self.rows, self.code, rule);
     }
 
-    /// `rdx` = what is added to an address on the stack for that of its shadow.
+    /// `rdx` = what must be added to a stack address to get its shadow's address.
     fn distance(&mut self) {
         let distance = self.layout.shadow_distance.wrapping_neg();
         self.code.movabs_ri(RDX, distance);
     }
 
-    /// The probes at the entry; then the return address goes into the shadow, and the rest is called.
+    /// The probes at the entry; after these, the return address is stored in the shadow, and the rest of the function
+    /// is called.
     fn enter(&mut self) -> Result<(), DetourError> {
         let before = self.follow(State::ENTRY);
         self.all(When::Hit)?;
@@ -160,7 +161,7 @@ impl Returns<'_, '_, '_> {
         Ok(())
     }
 
-    /// The function returns to the caller, whose address is in the shadow.
+    /// Returns to the caller, whose address is in the shadow.
     fn exit(&mut self) -> Result<(), DetourError> {
         let after = self.at_return(self.return_point)?;
         self.code.push_r(RDX);
@@ -173,12 +174,12 @@ impl Returns<'_, '_, '_> {
         Ok(())
     }
 
-    /// Another traced function returns from this frame; the thread's list keeps it.
+    /// Another traced function returns from this frame: stores the address in the thread's list.
     fn chain(&mut self) -> Result<(), DetourError> {
         self.row(Rule::Stub);
         self.code.bind(self.chained);
-        // A function that jumps to its own beginning does not begin again: it is a loop, or as good as one. With a full
-        // list, functions in between may have been missed.
+        // A function that jumps to its own beginning does not start again: that is a loop, or equivalent to one. If the
+        // list was full, functions in between may have been missed.
         for point in [self.return_point, self.chain_point] {
             self.code.lea(RDX, label(point));
             self.code.cmp_rr(RAX, RDX);
@@ -189,7 +190,7 @@ impl Returns<'_, '_, '_> {
         Ok(())
     }
 
-    /// The function returns from such a frame, to where the list says.
+    /// The function returns from such a frame, to the address in the list.
     fn unchain(&mut self) -> Result<(), DetourError> {
         let after = self.at_return(self.chain_point)?;
         push_scratch(self.code);
@@ -199,7 +200,7 @@ impl Returns<'_, '_, '_> {
         self.code.mov_mr(S, RAX);
         pop_scratch(self.code);
         self.code.ret();
-        // Another thread has begun this frame: the others that share it are missed.
+        // Another thread has begun this frame: the other functions that share it are missed.
         self.code.bind(lost);
         self.all(When::Missed)?;
         self.distance();
@@ -248,8 +249,8 @@ impl Returns<'_, '_, '_> {
         self.code.call(self.body);
     }
 
-    /// The instruction to which the function returns, which unwinders know, and what is done there with the stack
-    /// pointer of the caller.
+    /// The instruction to which the function returns, by which unwinders recognize it, and the code that runs there
+    /// with the caller's stack pointer.
     fn at_return(&mut self, point: Label) -> Result<Followed, DetourError> {
         self.code.bind(point);
         self.code.lea(RSP, mem(RSP, -8));
@@ -261,13 +262,14 @@ impl Returns<'_, '_, '_> {
     }
 }
 
-/// Bytes of an entry of the list: S, and where the function returns to.
+/// Bytes of an entry of the list: S, and the address that the function returns to.
 const ENTRY: i8 = 16;
-/// The same.
+/// The same, unsigned.
 const ENTRY_BYTES: u32 = ENTRY as u32;
 
-/// Keeps the return address in `rax` in the thread's list. A signal handler that interrupts this leaves the list as it
-/// finds it: first the place is taken, which holds a 0. Goes to `full` if the list is full; the place stays taken then.
+/// Stores the return address in `rax` in the thread's list. A signal handler that interrupts this leaves the list as it
+/// was, because the place is reserved first, with a 0 in it. Jumps to `full` if the list is full; the place stays
+/// reserved then.
 fn emit_keep(code: &mut Masm<'_>, layout: &Layout, full: Label) {
     code.mov_ri(EDX, ENTRY_BYTES);
     code.xadd_mr(gs(layout.chain_top), RDX);
@@ -280,10 +282,10 @@ fn emit_keep(code: &mut Masm<'_>, layout: &Layout, full: Label) {
     code.mov_mr(mem(RDX, 0), RCX);
 }
 
-/// Takes what was kept for this frame into `rax`, from above: what has the same S below belongs to a function that
-/// jumped here, or to a frame that was left. Goes to `lost` if nothing is there.
+/// Takes the address that was stored for this frame into `rax`, searching from the top: lower entries with the same S
+/// belong to a function that jumped here, or to a frame that was left. Jumps to `lost` if there is none.
 ///
-/// The entry's S becomes 1; entries at the top of the list that have 1 there are taken off, one by one, and get a 0.
+/// Sets the entry's S to 1. Entries at the top of the list that have 1 there are then removed one by one, and get a 0.
 fn emit_find(code: &mut Masm<'_>, layout: &Layout, lost: Label) {
     code.lea(RCX, S);
     code.mov_rm(RDX, gs(layout.chain_top));

@@ -56,7 +56,7 @@ fn event() -> Action {
     })
 }
 
-/// A block with all that can be in one and goes on after it.
+/// A block with everything that a block can contain and continue after.
 fn block() -> Action {
     let value = |index| Box::new(Test::Value(index, Bits::ALL));
     let rsi = Source::Register(6);
@@ -94,7 +94,7 @@ fn block() -> Action {
     }))
 }
 
-/// What is pushed is popped, in every detour, wherever its code is left.
+/// Everything that is pushed is popped, in every detour, wherever control leaves its code.
 #[test]
 fn the_stack_is_balanced() {
     let event = event();
@@ -135,7 +135,7 @@ fn the_stack_is_balanced() {
     }
 }
 
-/// A hit whose key is divided by zero goes to where such hits are counted, as one does whose key cannot be read.
+/// A hit whose key is divided by zero is counted like one whose key cannot be read.
 #[test]
 fn divisions_by_zero_in_histograms_are_lost_hits() {
     let value = |index| Box::new(Test::Value(index, Bits::ALL));
@@ -177,7 +177,7 @@ fn divisions_by_zero_in_histograms_are_lost_hits() {
         assert_eq!(pair[1].mnemonic(), Mnemonic::Je);
         assert_eq!(pair[1].near_branch_target(), unread);
     }
-    // What is computed in between has a place of its own: no two words of the frame are one.
+    // Each intermediate result has a place of its own: no two share a word of the frame.
     let stored = instructions.iter().filter(|instruction| {
         instruction.mnemonic() == Mnemonic::Mov
             && instruction.op0_kind() == iced_x86::OpKind::Memory
@@ -201,7 +201,7 @@ fn every_load_has_a_way_out() {
         action: &action,
     };
     let (bytes, detour) = emitted(&[0xB8, 1, 0, 0, 0], &[probe]).expect("a detour");
-    // One of the pointer, one of the value, one of the string.
+    // One for the pointer, one for the value, one for the string.
     assert_eq!(detour.faults.len(), 3);
     for (load, recover) in detour.faults {
         let at = (load - 0x20_0000) as usize;
@@ -249,7 +249,7 @@ fn blocks_are_as_large_as_they_say_at_most() {
     };
     let (bytes, detour) = emitted(&[0x90], &[probe]).expect("a detour");
     assert!((bytes.len() as u64) <= said + 16, "{} {said}", bytes.len());
-    // Each load of a condition goes on where the condition is false, with the stack as it is there.
+    // If a load of a condition faults, control goes where the condition is false, with the same stack as there.
     let outside =
         |&(load, next): &(u64, u64)| load <= next && next < 0x20_0000 + bytes.len() as u64;
     assert!(detour.faults.len() > 8, "{}", detour.faults.len());

@@ -1,4 +1,4 @@
-//! How texts are compared: at `rax`, another one or the end at `rdx`; `rcx` has what is between.
+//! Compares texts: one is at `rax`, another one or the end at `rdx`; `rcx` is for temporary values.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use super::{Probing, STRING};
 use crate::lower::{Target, Texts};
 use crate::x86_64::masm::*;
 
-/// What else belongs to the address of a text.
+/// What else is known about the address of a text.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// It is in the segment of the control block.
@@ -16,7 +16,7 @@ pub(super) struct Place {
 }
 
 impl Probing<'_, '_> {
-    /// Bytes after a register that has the address of a text. What comes next may fault.
+    /// The bytes at an offset from a register that holds the address of a text. The next instruction may fault.
     fn at(&mut self, place: Place, base: Reg, more: usize, loads: &mut Vec<u64>) -> Mem {
         loads.push(self.code.here());
         let mem = mem32(base, place.at.wrapping_add(more as u32));
