@@ -37,7 +37,7 @@ impl Frames {
             agent = at + bytes.len() as u32;
             entry(&mut bytes, cie);
         }
-        bytes.extend([0; 4]); // for those who read FDEs one by one: there are none
+        bytes.extend([0; 4]); // for unwinders that read FDEs one by one: there are none
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let program_headers = at + bytes.len() as u32;
         for (kind, start, len) in [(1u32, 0, size), (0x6474_E550, header, size - header)] {

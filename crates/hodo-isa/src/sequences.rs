@@ -1,7 +1,7 @@
 //! Sequences of a load that reserves memory and a store that depends on it. The instructions between the two must stay
 //! in place. RISC-V has `lr` and `sc`, AArch64 `ldxr` and `stxr`; these comments say `lr` and `sc` for both.
 //!
-//! An `sc` succeeds only if nothing since the `lr` has cancelled the reservation, and processors promise this only for
+//! An `sc` succeeds only if nothing since the `lr` has canceled the reservation, and processors promise this only for
 //! a few simple instructions in a row. A breakpoint or a jump to elsewhere in between makes the loop run forever.
 //!
 //! An instruction is in a sequence if control may reach it from an `lr` without passing an `sc`, and may go on from it

@@ -11,7 +11,7 @@ use hodo_plan::model::Reason;
 pub enum Refusal {
     /// The island has no more room: a larger one would do.
     Full,
-    /// Something about the code, or about where it is. Another island of the same place has it, too.
+    /// A reason in the code, or in where it is. It also holds for another island in the same place.
     Code(Cow<'static, str>),
 }
 

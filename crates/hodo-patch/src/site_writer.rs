@@ -18,8 +18,7 @@ impl Patches {
 }
 
 /// Why a region cannot be moved.
-const NO_WAY_OUT: &str =
-    "no register is free for the jump from its copy, and no memory near enough to do without";
+const NO_WAY_OUT: &str = "no register is free for the jump from its copy, and no memory is near enough to do without one";
 
 /// The pad through which control leaves the displaced instructions if no register is free: as in the plan, with its
 /// runtime address.

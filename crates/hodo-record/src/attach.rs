@@ -185,7 +185,7 @@ fn own_memory(pid: i32) -> Result<()> {
     while let Some(other) = shares_memory(pid) {
         if begun.elapsed() > SPAWNING {
             bail!(
-                "process {} cannot be attached to: its memory is that of process {}, too (vfork, or clone with CLONE_VM), which \
+                "process {} cannot be attached to: it shares its memory with process {} (vfork, or clone with CLONE_VM), which \
                  would execute what hodo changes there",
                 named(pid),
                 named(other)

@@ -318,7 +318,7 @@ pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
     let named = processes::named(pid);
     if changes.is_empty() {
         bail!(
-            "hodo records process {named} already, as process {tracer}: say what is to change (-F, -N, -P, -U, -D, -t, \
+            "hodo records process {named} already, as process {tracer}: say what to change (-F, -N, -P, -U, -D, -t, \
              --trace, --clear)"
         );
     }
@@ -336,7 +336,7 @@ pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
     let answer = line(&stream, CHANGING + SAYING)
         .with_context(|| format!("waiting for the recorder, process {tracer}"))?;
     let answer: Value = serde_json::from_str(&answer)
-        .with_context(|| format!("the recorder, process {tracer}, has ended meanwhile"))?;
+        .with_context(|| format!("the recorder, process {tracer}, has ended in the meantime"))?;
     if let Some(text) = answer["done"].as_str() {
         return Ok(Some(text.to_owned()));
     }

@@ -258,9 +258,9 @@ impl Events {
             let bytes = size(try_for.max(has)) >> 20;
             self.stuck.get_or_init(|| match try_for == allowed {
                 true => format!(
-                    "the limit on the size of files (ulimit -f) lets the trace grow to {bytes} MiB: raise it for the whole of it"
+                    "the limit on the size of files (ulimit -f) lets the trace grow to {bytes} MiB: raise it to record everything"
                 ),
-                false => format!("the file system lets the trace grow to {bytes} MiB: choose another with --data"),
+                false => format!("the file system lets the trace grow to {bytes} MiB: choose another place with --data"),
             });
         }
         if try_for > has {

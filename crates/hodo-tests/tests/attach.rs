@@ -353,7 +353,7 @@ fn processes_that_share_memory_are_refused() {
                 .expect("hodo can be run");
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(125), "{how} {pid}: {said}");
-            assert!(said.contains("its memory is that of process"), "{said}");
+            assert!(said.contains("it shares its memory with process"), "{said}");
             target.is_untouched(&maps, threads);
         }
         target.ends("ended\n");

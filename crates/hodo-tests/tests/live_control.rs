@@ -403,7 +403,7 @@ fn invalid_changes_are_reported_and_change_nothing() {
         "hodo records process",
         &pid.to_string(),
         "already",
-        "say what is to change",
+        "say what to change",
     ];
     refused(&live(pid, &[]), &said);
     let output = live(pid, &["-D", "0"]);

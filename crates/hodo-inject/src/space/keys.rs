@@ -161,7 +161,7 @@ impl Keys {
         }
     }
 
-    /// Holds the keys that are to be held, and writes the branches on all of these for their state.
+    /// Holds the wanted keys, and writes the branches on all of these according to their state.
     ///
     /// # Errors
     /// The first obstacle: memory that cannot be accessed, or a branch that somebody else has changed. All other

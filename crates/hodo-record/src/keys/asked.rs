@@ -165,7 +165,7 @@ impl Asked {
         let keys = lines.iter().map(key).collect::<Option<_>>();
         let strange = || {
             format!(
-                "process {} answers something else",
+                "process {} gave an unexpected answer",
                 processes::named(self.pid)
             )
         };

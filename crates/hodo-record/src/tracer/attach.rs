@@ -295,7 +295,9 @@ fn has_to_wait(pid: i32, prepared: &Prepared, memory: &Memory) -> Result<Option<
     }
     let parent = ptrace::status(pid, "PPid:").and_then(|text| text.parse().ok());
     if parent.is_some_and(|parent| have_one_memory(pid, parent)) {
-        return Ok(Some("its memory is that of the process that has made it"));
+        return Ok(Some(
+            "it shares its memory with the process that has made it",
+        ));
     }
     Ok((!prepared.holds()?).then_some(UNSTEADY))
 }
@@ -342,7 +344,11 @@ impl Moves {
             match moved(regs.pc(), in_call, &ranges, &copies) {
                 Ok(None) => {}
                 Ok(Some(to)) => moves.threads.push((stopped, to)),
-                Err(()) => return Ok(Err("a thread is inside of an instruction to be changed")),
+                Err(()) => {
+                    return Ok(Err(
+                        "a thread is in the middle of an instruction to be changed",
+                    ));
+                }
             }
         }
         for stopped in stops.threads() {

@@ -151,7 +151,7 @@ impl Tracer<'_> {
                     Thread::untraced(tid)
                 }
             };
-            // A problem with one must not leave the others stopped, nor anyone who has nothing to do with it.
+            // A problem with one must leave neither the others stopped, nor threads that have nothing to do with it.
             if let Err(error) = self.adopt(child, &maker, 0, None)
                 && !ptrace::is_gone(&error)
             {

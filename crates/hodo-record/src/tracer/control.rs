@@ -427,7 +427,9 @@ impl Tracer<'_> {
                     Ok(None) => {}
                     Ok(Some(to)) => moves.threads.push((stopped, to)),
                     Err(()) => {
-                        return Ok(Err("a thread is inside of an instruction to be changed"));
+                        return Ok(Err(
+                            "a thread is in the middle of an instruction to be changed",
+                        ));
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Which C library a program has: only glibc leaves the word below the thread pointer free.
+//! Which C library a program uses: only glibc leaves the word below the thread pointer free.
 
 use object::elf::{NT_GNU_ABI_TAG, PT_INTERP, PT_NOTE};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
@@ -6,8 +6,8 @@ use object::{Endianness, Object, ObjectSymbol};
 
 const OTHER: &str = "its C library is not glibc: the word below its thread pointer, which hodo needs to tell threads apart, may be in use";
 
-/// Why the threads of a program cannot be told apart. Where no dynamic linker is named, a note is what programs with
-/// glibc have.
+/// Why the threads of a program cannot be told apart, if so. If a program names no dynamic linker, it is recognized as
+/// one with glibc by a note.
 pub fn unsuited(file: &[u8]) -> Option<&'static str> {
     let elf = ElfFile64::<Endianness>::parse(file).ok()?;
     let endian = elf.endian();
@@ -30,7 +30,7 @@ pub fn unsuited(file: &[u8]) -> Option<&'static str> {
             _ => {}
         }
     }
-    // glibc's dynamic linker, executed by its own name.
+    // This may be glibc's dynamic linker, executed directly.
     let mut symbols = elf.dynamic_symbols();
     let is_linker = symbols.any(|symbol| symbol.name() == Ok("_rtld_global"));
     (!is_linker).then_some(OTHER)
@@ -40,7 +40,7 @@ pub fn unsuited(file: &[u8]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A file with one program header, and what that leads to.
+    /// A file with one program header, and the contents of its segment.
     fn file(kind: u32, content: &[u8]) -> Vec<u8> {
         let mut file = b"\x7fELF\x02\x01\x01".to_vec();
         file.resize(64, 0);

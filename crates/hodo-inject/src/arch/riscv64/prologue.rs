@@ -6,10 +6,10 @@ use hodo_isa::riscv64::regs::SP;
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 
-/// So much of a function is read.
+/// How many bytes of a function are read at most.
 const MOST: usize = 8192;
 
-/// What the code of one function does with the stack.
+/// How the code of one function uses the stack.
 #[derive(Debug)]
 pub struct Made {
     start: u64,
@@ -17,11 +17,11 @@ pub struct Made {
 }
 
 impl Made {
-    /// Of the function at an address, which ends before `end`. Its code has to be as the program has it.
+    /// For the function at an address, which ends before `end`. Its code must be the original one.
     pub fn of(memory: &Memory, start: u64, end: Option<u64>) -> Self {
         let most = end.map_or(MOST as u64, |end| end.saturating_sub(start));
         let mut code = vec![0; most.min(MOST as u64) as usize];
-        // There may be less until the mapping's end.
+        // Fewer bytes may be left in the mapping.
         while memory.read(TargetAddr(start), &mut code).is_err() {
             code.truncate(code.len() / 8 * 4);
         }
@@ -29,7 +29,7 @@ impl Made {
         Self { start, rows }
     }
 
-    /// How far below S it keeps its return address, if that is one place.
+    /// How far below S it keeps its return address, if that is always at the same place.
     pub fn kept(&self) -> Option<i32> {
         let mut places = self.rows.iter().filter_map(|row| match row.rule {
             Rule::Frame { saved, .. } if saved[0] != 0 => Some(i32::from(saved[0]) * 8),
@@ -39,7 +39,7 @@ impl Made {
         places.all(|place| place == first).then_some(first)
     }
 
-    /// S of a thread that is at `pc` in it, as far as the code tells without the frame pointer.
+    /// S of a thread that is at `pc` in it, as far as the code shows it without the frame pointer.
     pub fn frame(&self, pc: u64, sp: u64) -> Option<u64> {
         let offset = u32::try_from(pc.checked_sub(self.start)?).ok()?;
         let at = self.rows.partition_point(|row| row.at <= offset);

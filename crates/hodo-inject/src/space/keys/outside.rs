@@ -13,7 +13,7 @@ use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::Mapping;
 
-/// Bit of a key's state: switched on. The others are the number of its users.
+/// The bit of a key's state that says that it is switched on. The other bits are the number of its users.
 const ON: u32 = 1 << 31;
 
 /// A key of a process.
@@ -21,29 +21,29 @@ const ON: u32 = 1 << 31;
 pub struct Found {
     /// Its address in the process.
     pub at: u64,
-    /// What its file says of it.
+    /// The key as described in its file.
     pub key: Key,
     /// Its state; 0 if it is disabled.
     pub state: u32,
-    /// How many branches there are on it.
+    /// The number of branches that it controls.
     pub branches: u64,
 }
 
 impl Found {
-    /// How many hold it.
+    /// The number of users that hold it.
     pub fn users(&self) -> u32 {
         self.state & !ON
     }
 }
 
 impl Keys {
-    /// All of a process with these mappings. The program's own file is `program`.
+    /// All keys of a process with these mappings. The program's own file is `program`.
     ///
     /// # Errors
     /// If the table of a file cannot be read.
     pub fn of(pid: i32, maps: &[Mapping], program: &Path) -> Result<Self> {
         let mut mappings: Vec<&Mapping> = code(maps).collect();
-        // Its symbols come first.
+        // Its symbols take precedence.
         mappings.sort_by_key(|mapping| mapping.path != program);
         let mut keys = Self::default();
         for mapping in mappings {
@@ -68,10 +68,10 @@ impl Keys {
         Ok(keys)
     }
 
-    /// What they are now. Keys in memory that belongs to no file are left out.
+    /// The current states. Keys in memory that belongs to no file are left out.
     ///
     /// # Errors
-    /// If memory is not to be had.
+    /// If memory cannot be accessed.
     pub fn look(&self, memory: &Memory) -> Result<Vec<Found>> {
         let mut branches: BTreeMap<u64, u64> = BTreeMap::new();
         for place in self.places(&self.symbols()) {
@@ -93,11 +93,11 @@ impl Keys {
         Ok(found)
     }
 
-    /// Switches some of them on or off, and returns what their states were before. All threads are stopped, and none is
+    /// Switches some of them on or off, and returns their previous states. All threads are stopped, and none is
     /// switching keys.
     ///
     /// # Errors
-    /// If memory is not to be had, or somebody else has changed a branch: nothing is switched then.
+    /// If memory cannot be accessed, or somebody else has changed a branch: nothing is switched then.
     pub fn set(&self, memory: &Memory, keys: &mut [Found], on: bool) -> Result<Vec<u32>> {
         let wanted: HashSet<u64> = keys.iter().map(|key| key.at).collect();
         let symbols = self.symbols();
@@ -122,7 +122,7 @@ impl Keys {
     }
 }
 
-/// The mappings of code of files.
+/// The mappings of files' code.
 pub fn code(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {
     maps.iter().filter(|m| m.executable && m.inode != 0)
 }

@@ -1,7 +1,7 @@
 //! Waits until threads are outside unwinders.
 //!
-//! A thread that throws without pause is hardly ever met outside. So all are held for a moment where they begin to
-//! unwind: what they have thrown before has been caught by then.
+//! A thread that throws all the time is hardly ever found outside. So all threads are held for a moment where they
+//! begin to unwind: by then, everything that they have thrown before has been caught.
 
 use hodo_inject::site_writer;
 use std::collections::BTreeSet;
@@ -54,8 +54,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Returns whether all have stopped. Code must not be changed while threads run, but one may wait for a child that
-    /// is held.
+    /// Returns whether all have stopped. Code must not be changed while threads run, but a thread may wait for a child
+    /// that is held.
     fn run_held(
         &mut self,
         own: &BTreeSet<Stopped>,
