@@ -456,3 +456,36 @@ fn the_agent_refers_to_nothing_outside_itself() {
     }
     assert!(calls > 10, "this is not the agent's code");
 }
+
+/// A label of assembly that Rust refers to and that is not global links only while both are compiled as one piece, as
+/// without optimization.
+#[test]
+fn labels_that_rust_refers_to_are_global() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    let texts = texts();
+    let agent = |name: &String| name.starts_with("crates/hodo-agent/src/");
+    let agent = || texts.iter().filter(|(name, _)| agent(name));
+    let globals: BTreeSet<&str> = agent()
+        .flat_map(|(_, text)| text.lines())
+        .filter_map(|line| line.trim().strip_prefix(".globl "))
+        .flat_map(|labels| labels.split(',').map(str::trim))
+        .collect();
+    for (name, text) in agent() {
+        for line in text.lines() {
+            let label = line.trim().strip_prefix("static hodo_");
+            let Some(label) = label.and_then(|rest| rest.strip_suffix(": u8;")) else {
+                continue;
+            };
+            seen += 1;
+            if !globals.contains(format!("hodo_{label}").as_str()) {
+                wrong.push(format!("{name}: hodo_{label}"));
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} labels were found");
+    none(
+        &wrong,
+        "add these labels to the .globl and .hidden of their assembly",
+    );
+}

@@ -15,9 +15,9 @@ slow_paths!(
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
     .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_window
-    .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
+    .globl hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_home_end, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
     .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_window
-    .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
+    .hidden hodo_agent_record, hodo_agent_record_untimed, hodo_agent_syscall, hodo_agent_home_end, hodo_agent_end, hodo_agent_frame, hodo_agent_tails
 hodo_agent_start:
 
     # The upper half of the time counter changed. In: edx = upper half, rax = lower half (kept). Clobbers rcx, rdx.
