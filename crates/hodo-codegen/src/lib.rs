@@ -12,6 +12,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod arena;
 pub mod detour;
 pub mod frames;
 pub mod hooks;

@@ -1,6 +1,8 @@
 //! Trampolines: single jumps for sites whose own jump reaches only certain addresses.
 
 use anyhow::Result;
+use hodo_abi::Span;
+use hodo_codegen::arena::{Arena, Room, gaps};
 
 use crate::ledger::Page;
 use crate::space::Space;
@@ -18,7 +20,7 @@ const MOST: usize = 4096;
 pub struct Trampolines {
     /// The thread that maps pages, if the process is stopped.
     worker: Option<Worker>,
-    pages: Vec<Page>,
+    pages: Arena,
     maps: Option<Vec<Mapping>>,
     calls: Option<Syscalls>,
     /// Pages that are only chosen, to be mapped later.
@@ -37,7 +39,7 @@ impl Trampolines {
     pub fn new(thread: Stopped, syscall: TargetAddr, space: &Space) -> Self {
         Self {
             worker: Some(Worker { thread, syscall }),
-            pages: space.trampolines.clone(),
+            pages: pages(space),
             maps: None,
             calls: None,
             chosen: None,
@@ -48,7 +50,7 @@ impl Trampolines {
     pub fn choose(space: &Space, maps: Vec<Mapping>) -> Self {
         Self {
             worker: None,
-            pages: space.trampolines.clone(),
+            pages: pages(space),
             maps: Some(maps),
             calls: None,
             chosen: Some(Vec::new()),
@@ -57,27 +59,20 @@ impl Trampolines {
 
     /// An address in the range where a jump can be put.
     pub fn find(&mut self, range: std::ops::Range<u64>) -> Option<u64> {
-        for page in &mut self.pages {
-            let Page { start, used } = *page;
-            let at = (start + used).max(range.start);
-            if at < range.end && at >= start && at + JUMP <= page.span().end {
-                page.used = at + JUMP - start;
-                return Some(at);
+        let free = |room: &Room| room.first(range.clone(), JUMP);
+        let near = range.start.saturating_sub(Page::SIZE)..range.end;
+        let known = self.pages.starting_in(near).find_map(free);
+        let at = match known {
+            Some(at) => at,
+            None if self.pages.is_full() => return None,
+            None => {
+                let room = Room::new(Span::at(self.map(&range)?, Page::SIZE), 0);
+                let at = free(&room);
+                self.pages.add(room);
+                at?
             }
-        }
-        if self.pages.len() >= MOST {
-            return None;
-        }
-        let start = self.map(&range)?;
-        let at = start.max(range.start);
-        if at >= range.end || at + JUMP > start + Page::SIZE {
-            return None;
-        }
-        self.pages.push(Page {
-            start,
-            used: at + JUMP - start,
-        });
-        Some(at)
+        };
+        self.pages.take(Span::at(at, JUMP)).then_some(at)
     }
 
     /// Maps a page that reaches into the range.
@@ -87,22 +82,10 @@ impl Trampolines {
             self.maps = Some(maps::read(self.worker?.thread.tid()).ok()?);
         }
         let maps = self.maps.as_mut()?;
+        maps.sort_unstable_by_key(|mapping| mapping.start);
         let first = (range.start & !(Page::SIZE - 1)).max(LOWEST);
-        let mut page = None;
-        let mut candidate = first;
-        while candidate < range.end {
-            match maps
-                .iter()
-                .find(|m| m.start < candidate + Page::SIZE && candidate < m.end)
-            {
-                Some(mapping) => candidate = mapping.end,
-                None => {
-                    page = Some(candidate);
-                    break;
-                }
-            }
-        }
-        let page = page?;
+        let within = first..range.end.next_multiple_of(Page::SIZE);
+        let page = gaps(maps.iter().map(Mapping::span), within).next()?.start;
         if let Some(chosen) = &mut self.chosen {
             chosen.push(page);
             maps.push(taken(page));
@@ -131,8 +114,21 @@ impl Trampolines {
         if let Some(calls) = self.calls {
             calls.end()?;
         }
-        Ok(self.pages)
+        let page = |room: &Room| Page {
+            start: room.span().start,
+            used: room.used(),
+        };
+        Ok(self.pages.rooms().map(page).collect())
     }
+}
+
+/// The pages of an address space.
+fn pages(space: &Space) -> Arena {
+    let mut arena = Arena::new(MOST);
+    for &page in &space.trampolines {
+        arena.add(Room::new(page.span(), page.used));
+    }
+    arena
 }
 
 /// One of our pages.

@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use hodo_codegen::arena::nearest_gap;
+
 use super::sys;
 
 /// One mapping.
@@ -65,29 +67,11 @@ pub(super) fn find(maps: &[Mapping], addr: u64) -> Option<&Mapping> {
     maps.get(at).filter(|map| map.range.start <= addr)
 }
 
-/// The nearest free range of `size` bytes within `reach` of `near`. `guard` bytes below and above it are free, too,
-/// because a stack above grows down towards it.
+/// The nearest free range of `size` bytes within `reach` of `near`, and `guard` bytes away from everything else: see
+/// [`nearest_gap`].
 pub(super) fn free(maps: &[Mapping], near: u64, size: u64, reach: u64, guard: u64) -> Option<u64> {
-    const LOWEST: u64 = 0x1_0000;
-    const HIGHEST: u64 = 0x7FFF_FFFE_0000;
-    let mut best: Option<u64> = None;
-    let mut start = LOWEST;
-    // The kernel may map a page of its own above the stack.
-    let ends = maps.iter().map(|map| (map.range.start, map.range.end));
-    for (begin, end) in ends.chain([(HIGHEST, HIGHEST)]) {
-        let (low, high) = (start + guard, begin.min(HIGHEST).saturating_sub(guard));
-        start = start.max(end);
-        if high < low || high - low < size {
-            continue;
-        }
-        let place = (near.saturating_sub(size) & !0xFFFF)
-            .clamp(low.next_multiple_of(4096), (high - size) & !0xFFF);
-        let far = |place: u64| place.abs_diff(near).max((place + size).abs_diff(near));
-        if far(place) < reach && best.is_none_or(|best| far(place) < far(best)) {
-            best = Some(place);
-        }
-    }
-    best
+    let spans = maps.iter().map(|map| map.range.clone().into());
+    nearest_gap(spans, near, size, reach, guard)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use hodo_abi::Span;
 use hodo_isa::native::entry::is_signal_return;
 
 use crate::memory::Memory;
@@ -25,6 +26,14 @@ pub struct Mapping {
     pub inode: u64,
     /// File or name in brackets; empty for anonymous memory.
     pub path: PathBuf,
+}
+
+impl Mapping {
+    /// Its addresses.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span::from(self.start..self.end)
+    }
 }
 
 fn parse(line: &str) -> Option<Mapping> {
@@ -74,30 +83,6 @@ pub fn signal_return(memory: &Memory, maps: &[Mapping]) -> u64 {
     kernels.and_then(find).unwrap_or(0)
 }
 
-/// Finds `size` free bytes in `range`, as high as possible, at a multiple of 64 KiB.
-#[must_use]
-pub fn find_gap(maps: &[Mapping], range: std::ops::Range<u64>, size: u64) -> Option<u64> {
-    const ALIGN: u64 = 64 << 10;
-    let mut end = range.end;
-    for mapping in maps.iter().rev() {
-        if mapping.start >= end {
-            continue;
-        }
-        if mapping.end < end {
-            let start = end.checked_sub(size)? & !(ALIGN - 1);
-            if start >= mapping.end.max(range.start) {
-                return Some(start);
-            }
-        }
-        end = mapping.start;
-        if end <= range.start {
-            return None;
-        }
-    }
-    let start = end.checked_sub(size)? & !(ALIGN - 1);
-    (start >= range.start).then_some(start)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,23 +103,5 @@ mod tests {
                 path: "/tmp/a b".into()
             }
         );
-    }
-
-    #[test]
-    fn a_gap_lies_between_mappings() {
-        let map = |start, end| Mapping {
-            start,
-            end,
-            writable: false,
-            executable: false,
-            offset: 0,
-            inode: 0,
-            path: PathBuf::new(),
-        };
-        let maps = [map(0x10_0000, 0x20_0000), map(0x40_0000, 0x50_0000)];
-        assert_eq!(find_gap(&maps, 0..0x48_0000, 0x1_0000), Some(0x3f_0000));
-        assert_eq!(find_gap(&maps, 0..0x48_0000, 0x20_0000), Some(0x20_0000));
-        assert_eq!(find_gap(&maps, 0..0x48_0000, 0x20_0001), None);
-        assert_eq!(find_gap(&maps, 0..0x1000_0000, 0x1_0000), Some(0xfff_0000));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
+use hodo_codegen::arena::highest_gap;
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version, of_mapping};
 use hodo_patch::{Announcement, Copied, Patches};
@@ -262,7 +263,12 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
     sizes
         .into_iter()
         .zip(ranges)
-        .find_map(|(size, range)| Some(Span::at(maps::find_gap(maps, range, size)?, size)))
+        .find_map(|(size, range)| {
+            Some(Span::at(
+                highest_gap(maps.iter().map(Mapping::span), range, size)?,
+                size,
+            ))
+        })
         .or_else(|| place_above(maps, base))
 }
 
@@ -280,7 +286,8 @@ fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
         .find_map(|size| {
             let is_free = |&at: &u64| {
                 at.checked_add(size).is_some_and(|end| {
-                    end <= within && maps::find_gap(maps, at..end, size).is_some()
+                    end <= within
+                        && highest_gap(maps.iter().map(Mapping::span), at..end, size).is_some()
                 })
             };
             starts.clone().find(is_free).map(|at| Span::at(at, size))

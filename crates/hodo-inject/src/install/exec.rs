@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use hodo_abi::Span;
+use hodo_codegen::arena::highest_gap;
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version};
 use hodo_patch::Raise;
@@ -155,7 +156,8 @@ impl Begun {
             });
             // Without it, hooks in libraries could not announce the program's stubs, and exceptions could not be
             // unwound through them.
-            let place = maps::find_gap(maps, top - (64 << 20) - size..top, size)
+            let near = top - (64 << 20) - size..top;
+            let place = highest_gap(maps.iter().map(Mapping::span), near, size)
                 .context("there is no room for an island near the libraries")?;
             let place = Span::at(place, size);
             map_island(calls, place)?;

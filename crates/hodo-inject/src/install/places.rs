@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result};
 use hodo_abi::Span;
+use hodo_codegen::arena::highest_gap;
 
 use super::mapping::extent;
 use super::{LOWEST, REACH};
 use crate::recorder::Recorder;
 use hodo_module::Module;
-use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 
 /// Where a program's island can be. `room`: address space is not scarce.
@@ -55,5 +55,5 @@ fn island_place(module: &Module, bias: u64, maps: &[Mapping], need: u64) -> Opti
     places
         .into_iter()
         .filter(|range| range.start < range.end)
-        .find_map(|range| maps::find_gap(maps, range, need))
+        .find_map(|range| highest_gap(maps.iter().map(Mapping::span), range, need))
 }

@@ -5,10 +5,11 @@
 //! A trap is `c.ebreak`, or a two-byte encoding that is no instruction: all zeros, or a reserved form of an instruction
 //! that would otherwise do nothing.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use hodo_abi::Span;
+use hodo_codegen::arena::{Arena, Room};
 use hodo_isa::riscv64::asm::fits;
 use hodo_isa::riscv64::encode::j;
 use hodo_isa::riscv64::regs::ZERO;
@@ -59,13 +60,21 @@ impl Trap {
 }
 
 /// The pages with such jumps.
-#[derive(Default)]
 pub(crate) struct Trampolines {
-    /// Which halves of words of each page are in use.
-    pages: BTreeMap<u64, [u64; 32]>,
+    pages: Arena,
     maps: Vec<Mapping>,
     /// For each 4 KiB of distance, from 1 MiB below upwards: the lower bits of the distances that fit.
     lows: Vec<Vec<u16>>,
+}
+
+impl Default for Trampolines {
+    fn default() -> Self {
+        Self {
+            pages: Arena::new(MOST),
+            maps: Vec::new(),
+            lows: Vec::new(),
+        }
+    }
 }
 
 impl Trampolines {
@@ -90,41 +99,37 @@ impl Trampolines {
         self.prepare();
         let bottom = site.wrapping_sub(1 << 20);
         let in_reach = |page: u64| page.abs_diff(to) < REACH;
-        let pages = self.pages.range(bottom..site.saturating_add(1 << 20));
-        let own = pages
-            .filter(|(page, _)| in_reach(**page))
-            .find_map(|(page, used)| self.in_page(*page, used, site));
+        let reach = bottom..site.saturating_add(1 << 20);
+        let own = (self.pages.starting_in(reach))
+            .filter(|page| in_reach(page.span().start))
+            .find_map(|page| self.in_page(page, site));
         let spot = match own {
             Some(spot) => spot,
             None => self.new_page(site, in_reach)?,
         };
-        let used = self.pages.entry(spot & !(PAGE - 1)).or_insert([0; 32]);
-        for at in (spot % PAGE..spot % PAGE + JUMP).step_by(2) {
-            used[(at / 128) as usize] |= 1 << (at / 2 % 64);
-        }
-        Some(spot)
+        self.pages.take(Span::at(spot, JUMP)).then_some(spot)
     }
 
     /// A free place in a page that fits.
-    fn in_page(&self, page: u64, used: &[u64; 32], site: u64) -> Option<u64> {
+    fn in_page(&self, page: &Room, site: u64) -> Option<u64> {
         let bottom = site.wrapping_sub(1 << 20);
-        let free = |at: u64| used[(at / 128) as usize] >> (at / 2 % 64) & 1 == 0;
-        let inside = |at: &u64| at + JUMP <= PAGE && free(*at) && free(at + 2);
         // The page overlaps two chunks.
-        let distance = page.wrapping_sub(bottom).cast_signed();
+        let distance = page.span().start.wrapping_sub(bottom).cast_signed();
         let chunk = distance.div_euclid(PAGE.cast_signed());
-        let found = [chunk, chunk + 1].into_iter().find_map(|chunk| {
+        [chunk, chunk + 1].into_iter().find_map(|chunk| {
             let chunk = usize::try_from(chunk).ok()?;
             let first = bottom + chunk as u64 * PAGE;
-            let lows = self.lows.get(chunk)?.iter();
-            lows.map(|low| (first + u64::from(*low)).wrapping_sub(page))
-                .find(|at| *at < PAGE && inside(at))
-        });
-        found.map(|at| page + at)
+            let mut places = self
+                .lows
+                .get(chunk)?
+                .iter()
+                .map(|&low| first + u64::from(low));
+            places.find(|&at| page.is_free(Span::at(at, JUMP)))
+        })
     }
 
     fn new_page(&mut self, site: u64, in_reach: impl Fn(u64) -> bool) -> Option<u64> {
-        if self.pages.len() == MOST {
+        if self.pages.is_full() {
             return None;
         }
         if self.maps.is_empty() {
@@ -137,13 +142,14 @@ impl Trampolines {
             let usable = page > 1 << 16
                 && in_reach(page)
                 && maps::find(&self.maps, page).is_none()
-                && !self.pages.contains_key(&page);
-            let Some(spot) = usable.then(|| self.in_page(page, &[0; 32], site)).flatten() else {
+                && !self.pages.begins(page);
+            let room = Room::new(Span::at(page, PAGE), 0);
+            let Some(spot) = usable.then(|| self.in_page(&room, site)).flatten() else {
                 continue;
             };
             tries += 1;
             if sys::map(page, PAGE as usize, sys::PROT_READ | sys::PROT_EXEC, 0).is_ok() {
-                self.pages.insert(page, [0; 32]);
+                self.pages.add(room);
                 return Some(spot);
             }
             if tries > 64 {
@@ -236,6 +242,7 @@ mod tests {
             assert!(seen.iter().all(|other| other.abs_diff(spot) >= JUMP));
             seen.push(spot);
         }
-        assert!(spots.pages.len() < 200, "{}", spots.pages.len());
+        let pages = spots.pages.rooms().count();
+        assert!(pages < 200, "{pages}");
     }
 }

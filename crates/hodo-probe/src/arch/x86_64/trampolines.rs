@@ -1,8 +1,10 @@
 //! Trampolines for jumps whose displacement is not free: where an instruction of the program begins, the displacement's
 //! bytes must be breakpoints. So the jump reaches only certain addresses, where a second jump leads on.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+
+use hodo_abi::Span;
+use hodo_codegen::arena::{Arena, Room};
 
 use super::INT3;
 use crate::maps::{self, Mapping};
@@ -19,11 +21,18 @@ const NEAR: [u8; 16] = [
 ];
 
 /// The pages with such jumps.
-#[derive(Default)]
 pub(crate) struct Trampolines {
-    /// Which bytes of each page are in use.
-    pages: BTreeMap<u64, [u64; 64]>,
+    pages: Arena,
     maps: Vec<Mapping>,
+}
+
+impl Default for Trampolines {
+    fn default() -> Self {
+        Self {
+            pages: Arena::new(MOST),
+            maps: Vec::new(),
+        }
+    }
 }
 
 /// The displacements that have breakpoints at given offsets after the first byte of the jump.
@@ -57,31 +66,18 @@ impl Trampolines {
     pub(crate) fn find(&mut self, site: u64, inside: &[u8]) -> Option<u64> {
         let wish = Wish::new(site, inside);
         let reach = (wish.from.saturating_sub(1 << 31))..wish.from + (1 << 31);
-        let own = self
-            .pages
-            .range(reach)
-            .rev()
-            .take(256)
-            .find_map(|(page, used)| in_page(*page, used, wish));
-        if let Some(spot) = own {
-            self.mark(spot);
-            return Some(spot);
-        }
-        let page = self.new_page(wish)?;
-        let spot = in_page(page, &[0; 64], wish)?;
-        self.mark(spot);
-        Some(spot)
+        let near = self.pages.starting_in(reach).rev().take(256);
+        let own = near.into_iter().find_map(|page| in_page(page, wish));
+        let spot = match own {
+            Some(spot) => spot,
+            None => self.new_page(wish)?,
+        };
+        self.pages.take(Span::at(spot, JUMP)).then_some(spot)
     }
 
-    fn mark(&mut self, spot: u64) {
-        let used = self.pages.entry(spot & !(PAGE - 1)).or_insert([0; 64]);
-        for at in spot % PAGE..spot % PAGE + JUMP {
-            used[(at / 64) as usize] |= 1 << (at % 64);
-        }
-    }
-
+    /// Maps a page in which a place fits, and returns the place.
     fn new_page(&mut self, wish: Wish) -> Option<u64> {
-        if self.pages.len() == MOST {
+        if self.pages.is_full() {
             return None;
         }
         if self.maps.is_empty() {
@@ -99,15 +95,15 @@ impl Trampolines {
                     let free = page > 1 << 16
                         && page < 0x7FFF_0000_0000
                         && maps::find(&self.maps, page).is_none()
-                        && !self.pages.contains_key(&page)
-                        && in_page(page, &[0; 64], wish).is_some();
-                    if !free {
+                        && !self.pages.begins(page);
+                    let room = Room::new(Span::at(page, PAGE), 0);
+                    let Some(spot) = free.then(|| in_page(&room, wish)).flatten() else {
                         continue;
-                    }
+                    };
                     tries += 1;
                     if sys::map(page, PAGE as usize, sys::PROT_READ | sys::PROT_EXEC, 0).is_ok() {
-                        self.pages.insert(page, [0; 64]);
-                        return Some(page);
+                        self.pages.add(room);
+                        return Some(spot);
                     }
                     if tries > 64 {
                         // The mappings have changed.
@@ -122,20 +118,17 @@ impl Trampolines {
 }
 
 /// A free place in a page that fits the wish.
-fn in_page(page: u64, used: &[u64; 64], wish: Wish) -> Option<u64> {
-    let free = |at: u64| used[(at / 64) as usize] >> (at % 64) & 1 == 0;
-    // If the lowest byte is fixed, only every 256th place fits.
-    let (first, step) = match wish.mask & 0xFF {
-        0 => (0, 1),
-        _ => (
-            wish.from.wrapping_add(u64::from(INT3)).wrapping_sub(page) & 0xFF,
-            256,
-        ),
-    };
-    (first..=PAGE - JUMP)
-        .step_by(step)
-        .find(|at| wish.fits(page + at) && (*at..at + JUMP).all(free))
-        .map(|at| page + at)
+fn in_page(page: &Room, wish: Wish) -> Option<u64> {
+    page.free().find_map(|free| {
+        // If the lowest byte is fixed, only every 256th place fits.
+        let lowest = wish.from.wrapping_add(u64::from(INT3));
+        let (first, step) = match wish.mask & 0xFF {
+            0 => (free.start, 1),
+            _ => (free.start + (lowest.wrapping_sub(free.start) & 0xFF), 256),
+        };
+        let mut places = (first..(free.end + 1).saturating_sub(JUMP)).step_by(step);
+        places.find(|&at| wish.fits(at))
+    })
 }
 
 #[cfg(test)]
