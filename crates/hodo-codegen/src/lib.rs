@@ -19,6 +19,7 @@ pub mod hooks;
 mod lower;
 pub mod patch;
 pub mod riscv64;
+pub mod statemap;
 pub mod stub;
 pub mod x86_64;
 

@@ -6,7 +6,7 @@
 //! there, execution continues at that one, or at its copy. A signal that interrupts code that is ours alone (a probe, a
 //! stub) waits until that code is done.
 
-use crate::space::{Moved, Standing};
+use crate::space::{AppPoint, Moved};
 use hodo_ptrace::TargetAddr;
 
 use anyhow::Result;
@@ -44,7 +44,7 @@ struct Shown {
 pub struct Contexts {
     shown: Vec<Shown>,
     /// The signal that the next step delivers, and the place in the program that its handler will see.
-    pub delivering: Option<(Standing, u64)>,
+    pub delivering: Option<(AppPoint, u64)>,
     /// The signal that waits until our code is done.
     pub waiting: Option<Waiting>,
     patience: u32,
@@ -71,7 +71,7 @@ pub enum Place {
     /// In the program, or somewhere else that is not ours.
     Program,
     /// At one of our instructions that stands for one of the program, with the program's complete state.
-    At(Standing),
+    At(AppPoint),
     /// In between: at no instruction of the program.
     Between,
 }
@@ -112,7 +112,7 @@ pub fn place(space: &mut Space, regs: &Regs) -> Place {
         return Place::Program;
     }
     let moved = Moved::of(space);
-    moved.standing(regs.pc()).map_or(Place::Between, Place::At)
+    moved.app_point(regs.pc()).map_or(Place::Between, Place::At)
 }
 
 impl Contexts {
@@ -128,7 +128,7 @@ impl Contexts {
     }
 
     /// The thread is at the first instruction of a handler: replaces the real address `real` by that of the program.
-    pub fn entered(&mut self, thread: Stopped, place: Standing, real: u64) -> Result<()> {
+    pub fn entered(&mut self, thread: Stopped, place: AppPoint, real: u64) -> Result<()> {
         let at = thread.regs()?.sp();
         let memory = thread.memory()?;
         let stack = memory.read_u64(TargetAddr(at + frame::STACK))?;
@@ -279,7 +279,7 @@ mod tests {
             ..Space::default()
         };
         let moved = Moved::of(&mut space);
-        let original = |at| moved.standing(at).map(|standing| standing.original);
+        let original = |at| moved.app_point(at).map(|point| point.original);
         assert_eq!(original(0x8005), Some(0x1005));
         assert_eq!(original(0x8015), Some(0x1005));
         assert_eq!(original(0x8017), Some(0x1007));

@@ -357,7 +357,7 @@ impl Table {
     }
 
     fn original(&self, at: u64) -> Option<u64> {
-        self.0.standing(at).map(|standing| standing.original)
+        self.0.app_point(at).map(|point| point.original)
     }
 }
 

@@ -22,7 +22,8 @@ use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::SCRATCH_PAGE;
 
-pub use moved::{Moved, Standing};
+pub use hodo_codegen::statemap::AppPoint;
+pub use moved::Moved;
 
 use keys::Keys;
 use trap_blocks::TrapBlocks;

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::simulate::Simulation;
 
 use super::arch::BREAKPOINT;
@@ -19,8 +20,8 @@ pub(super) static INSIDE: Index = Index::new();
 pub(super) struct SiteCode {
     pub site: &'static Site,
     pub range: Range<u64>,
-    /// Addresses of moved instructions: in the program, and in the copy.
-    pub map: Vec<(u64, u64)>,
+    /// The moved instructions.
+    pub map: StateMap,
     /// The last instruction, if it is a call: its copy pushes the return address first.
     pub calls: Option<u64>,
     /// The breakpoint at its end, if it has one.

@@ -232,11 +232,10 @@ pub(super) struct Origin {
 /// The program's instruction from which an instruction of an island was copied.
 pub(super) fn original(addr: u64) -> Option<Origin> {
     let piece = islands::piece(addr)?;
-    let at = piece.map.partition_point(|(_, new)| *new <= addr);
-    let (old, new) = *piece.map.get(at.checked_sub(1)?)?;
-    let call = piece.calls.is_some_and(|call| call == old);
+    let (new, point) = piece.map.at_or_before(addr)?;
+    let call = piece.calls.is_some_and(|call| call == point.original);
     Some(Origin {
-        addr: old,
+        addr: point.original,
         pushed: if call && addr > new { 8 } else { 0 },
     })
 }

@@ -57,12 +57,12 @@ impl Tracer<'_> {
             return stopped.cont(0);
         }
         let info = stopped.siginfo()?;
-        if let Place::At(standing) = place {
+        if let Place::At(point) = place {
             let mut regs = stopped.regs()?;
-            regs.set_pc(standing.original);
+            regs.set_pc(point.original);
             stopped.set_regs(&regs)?;
-            let left = Turn::Left(standing.original);
-            self.turn(space, standing.probed.then_some(left));
+            let left = Turn::Left(point.original);
+            self.turn(space, point.probed.then_some(left));
         }
         // Only one process at a time has its threads stopped for this: if another one ends in the meantime, its core is
         // not restored.

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
 use hodo_inject::context::{self, Place, STEPS, Turn, Waiting};
-use hodo_inject::space::Standing;
+use hodo_inject::space::AppPoint;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::stops;
 use hodo_ptrace::{Regs, Stopped};
@@ -139,24 +139,24 @@ impl Tracer<'_> {
         }
         if !is_in(tid, "SigCgt:", signal) {
             // What the process leaves, perhaps a core file, then shows an address of the program.
-            if let Place::At(standing) = place
+            if let Place::At(point) = place
                 && !is_in(tid, "SigIgn:", signal)
                 && CAUSED.contains(&signal)
                 // It survives the signal.
                 && !hodo_ptrace::is_first(tid)
             {
                 let mut regs = regs;
-                regs.set_pc(standing.original);
+                regs.set_pc(point.original);
                 stopped.set_regs(&regs)?;
-                let left = standing.probed.then_some(Turn::Left(standing.original));
+                let left = point.probed.then_some(Turn::Left(point.original));
                 self.turn(space, left);
             }
             return self.go(stopped, signal);
         }
         let info = stopped.siginfo()?;
         match place {
-            Place::At(standing) => {
-                thread.contexts.delivering = Some((standing, regs.pc()));
+            Place::At(point) => {
+                thread.contexts.delivering = Some((point, regs.pc()));
                 stopped.enter_handler(signal)
             }
             // If one of our instructions faults, it does so again. A step would no longer let the thread ignore
@@ -186,10 +186,10 @@ impl Tracer<'_> {
         match ahead {
             Ok(Some(regs)) => {
                 let place = context::place(&mut space.borrow_mut(), &regs);
-                let Place::At(standing) = place else {
+                let Place::At(point) = place else {
                     return self.go(stopped, signal);
                 };
-                thread.contexts.delivering = Some((standing, regs.pc()));
+                thread.contexts.delivering = Some((point, regs.pc()));
                 return stopped.enter_handler(signal);
             }
             Err(error) if ptrace::is_gone(&error) => return Err(error),
@@ -237,9 +237,9 @@ impl Tracer<'_> {
             stopped.set_siginfo(&waiting.info)?;
             let place = context::place(&mut space.borrow_mut(), &regs);
             match place {
-                Place::At(standing) => {
+                Place::At(point) => {
                     if let Some(thread) = self.threads.get_mut(&tid) {
-                        thread.contexts.delivering = Some((standing, regs.pc()));
+                        thread.contexts.delivering = Some((point, regs.pc()));
                     }
                     stopped.enter_handler(waiting.signal)?;
                 }
@@ -274,7 +274,7 @@ impl Tracer<'_> {
         if let Some(space) = thread.space.clone() {
             let mut turns: Vec<Turn> = thread.contexts.end().collect();
             let place = context::place(&mut space.borrow_mut(), &stopped.regs()?);
-            if let Place::At(Standing {
+            if let Place::At(AppPoint {
                 original,
                 probed: true,
             }) = place

@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::Kind;
 use hodo_isa::native::asm::{Code, Reach};
 use hodo_isa::native::decode::Insn;
@@ -169,7 +170,7 @@ fn slot(
     let piece = SiteCode {
         site,
         range: room.at..room.at + bytes.len() as u64,
-        map: vec![(from, room.at)],
+        map: StateMap::of_copies([(from, room.at)]),
         calls: None,
         trap: trap.then_some(end),
         guard: None,

@@ -10,6 +10,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::asm::{Code, Reach};
 use hodo_isa::native::regs::{RA, SP, T0, ZERO};
 use hodo_isa::native::relocate::{Moved, Options, relocate_apart, relocated_len};
@@ -159,7 +160,7 @@ pub(crate) fn make(
         false => None,
     };
     let copied = |piece: &Moved| (addr + piece.old as u64, start + piece.new as u64);
-    let map: Vec<_> = moved.map.iter().map(copied).collect();
+    let map = StateMap::of_copies(moved.map.iter().map(copied));
     if window.jump {
         lead_on_from_inside(addr, &map);
     }
@@ -196,8 +197,8 @@ fn put_words(bytes: &mut Vec<u8>, site: &Site, returning: bool) {
 }
 
 /// Whoever is at an instruction that the jump overwrites goes on in its copy.
-fn lead_on_from_inside(addr: u64, map: &[(u64, u64)]) {
-    for &(old, new) in map {
+fn lead_on_from_inside(addr: u64, map: &StateMap) {
+    for (old, new) in map.copies() {
         if (addr + 1..addr + JUMP).contains(&old) {
             INSIDE.set(old, new);
         }

@@ -1,5 +1,6 @@
 //! Whether an instruction can be probed, and its copy.
 
+use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::relocate::{relocate_mapped, relocated_len};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{Step, Steps, Transaction, immovable};
@@ -99,7 +100,7 @@ pub(crate) fn alone(
     let piece = SiteCode {
         site,
         range: room.at..room.at + bytes.len() as u64,
-        map: vec![(from, room.at)],
+        map: StateMap::of_copies([(from, room.at)]),
         calls: call.then_some(from),
         guard: None,
         trap: trap.then_some(end),

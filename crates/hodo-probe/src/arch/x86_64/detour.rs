@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::relocate::{relocate_apart, relocated_len};
 use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{Steps, Transaction};
@@ -145,7 +146,7 @@ pub(crate) fn make(
         let new = start + piece.new.max(before.len()) as u64;
         (addr + piece.old as u64, new)
     });
-    let map: Vec<(u64, u64)> = places.collect();
+    let map = StateMap::of_copies(places);
     if window.jump {
         lead_on_from_inside(addr, &map);
     }
@@ -173,9 +174,9 @@ pub(crate) fn make(
 }
 
 /// Says where a thread goes on that was stopped inside the bytes that the jump overwrites.
-fn lead_on_from_inside(addr: u64, map: &[(u64, u64)]) {
+fn lead_on_from_inside(addr: u64, map: &StateMap) {
     let jump = addr + 1..addr + JUMP;
-    for &(old, new) in map.iter().filter(|(old, _)| jump.contains(old)) {
+    for (old, new) in map.copies().filter(|(old, _)| jump.contains(old)) {
         INSIDE.set(old, new);
     }
 }
