@@ -19,6 +19,7 @@ pub mod hooks;
 mod lower;
 pub mod patch;
 pub mod riscv64;
+mod scratch;
 pub mod statemap;
 pub mod stub;
 pub mod x86_64;

@@ -51,10 +51,11 @@ pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope}
 use hodo_isa::Via;
 use hodo_isa::cfa::{Row, Rule};
 
+use crate::scratch::Scratch;
 use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::encode::{LOAD, i};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
-use scratch::Scratch;
+use scratch::{PREFERENCE, bytes, places};
 use slow::{Slow, Then};
 
 /// The first instruction of an exit half, to which bodies return: it puts the address of the control block into a
@@ -242,7 +243,7 @@ impl Stub<'_, '_> {
         // If one register is needed only for the tests of the depth, or one more costs nothing, it holds a time that is
         // read early.
         let with_time = need + usize::from(exit.is_some() && self.records.depth.is_none());
-        let early = need == with_time || Scratch::available(self.free()) >= with_time;
+        let early = need == with_time || PREFERENCE.available(self.free()) >= with_time;
         self.take_registers(if timed && early { with_time } else { need });
         let mut hot = self.hot();
         self.code.word(return_point(self.layout, hot.block));
@@ -282,7 +283,7 @@ impl Stub<'_, '_> {
         self.code.bind(past);
         // The state in which the entry half has left it.
         self.scratch = self.entry_scratch;
-        self.lowered = self.scratch.bytes();
+        self.lowered = bytes(&self.scratch);
         self.shadow = false;
         self.row();
         self.give_back();
@@ -314,13 +315,13 @@ impl Stub<'_, '_> {
             Via::Kept(register) => Some(register),
             Via::Nothing | Via::Free(_) => None,
         };
-        self.scratch = Scratch::choose(free, on_stack, need);
+        self.scratch = Scratch::choose(free, need, on_stack, PREFERENCE);
         self.entry_scratch = self.scratch;
         let mut stored = 0;
         if let Some(register) = on_stack {
             self.lowered = 16;
             self.row();
-            if self.scratch.keeps(register) {
+            if self.scratch.slot(register).is_some() {
                 stored = 1;
             } else {
                 self.code.ld(register, 0, SP);
@@ -334,23 +335,21 @@ impl Stub<'_, '_> {
 
     /// Lowers the stack pointer and saves registers; the first `stored` ones are saved already.
     fn keep(&mut self, stored: usize) {
-        let bytes = self.scratch.bytes();
+        let bytes = bytes(&self.scratch);
         if bytes != self.lowered {
             self.code
                 .addi(SP, SP, i64::from(self.lowered) - i64::from(bytes));
             self.lowered = bytes;
             self.row();
         }
-        let scratch = self.scratch;
-        for (register, place) in scratch.places().skip(stored) {
+        for (register, place) in places(self.scratch).skip(stored) {
             self.code.sd(register, place, SP);
         }
     }
 
     /// Restores what was saved, so that the stack pointer is S.
     fn give_back(&mut self) {
-        let scratch = self.scratch;
-        for (register, place) in scratch.places() {
+        for (register, place) in places(self.scratch) {
             self.code.ld(register, place, SP);
         }
         if self.lowered != 0 {

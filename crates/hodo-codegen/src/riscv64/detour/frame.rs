@@ -3,11 +3,10 @@
 //! There is no red zone: nothing below the stack pointer is live. A probe saves registers there, after lowering the
 //! stack pointer.
 
-use alloc::vec::Vec;
-
 use super::{Fetch, Register, Rows, Source};
 use crate::detour::{Block, Deed};
 use crate::riscv64::masm::{Asm, Op, small};
+use crate::scratch::{Preference, Scratch};
 use hodo_isa::riscv64::regs::{RA, SP};
 use hodo_isa::riscv64::steps::FIXED;
 
@@ -38,19 +37,21 @@ pub(super) const RECORDS: usize = 5;
 /// All.
 pub(super) const ALL: usize = 7;
 
-/// Free registers are used in this order: first those that short instructions can name.
-const ORDER: [Register; 28] = [
-    10, 11, 12, 13, 14, 15, 8, 9, 16, 17, 6, 7, 28, 29, 30, 31, 5, 18, 19, 20, 21, 22, 23, 24, 25,
-    26, 27, RA,
-];
-/// Others are saved and used, in this order: first those that events seldom contain.
-const KEPT: [Register; 16] = [6, 7, 28, 29, 30, 31, 5, 17, 16, 15, 14, 13, 12, 11, 10, RA];
+const PREFERENCE: Preference = Preference {
+    // First those that short instructions can name.
+    free: &[
+        10, 11, 12, 13, 14, 15, 8, 9, 16, 17, 6, 7, 28, 29, 30, 31, 5, 18, 19, 20, 21, 22, 23, 24,
+        25, 26, 27, RA,
+    ],
+    // First those that events seldom contain.
+    saved: &[6, 7, 28, 29, 30, 31, 5, 17, 16, 15, 14, 13, 12, 11, 10, RA],
+};
 
 /// The saved registers, and words for intermediate results below them.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) regs: Regs,
-    kept: Vec<Register>,
+    scratch: Scratch,
     words: usize,
 }
 
@@ -66,17 +67,8 @@ impl Frame {
     /// Chooses this many registers, in the order of [`Regs`]: free ones that values do not ask for, and then others,
     /// which are saved.
     pub(super) fn new(count: usize, free: u32, asked: u32, words: usize) -> Self {
-        let is_in = |mask: u32, register: Register| mask >> register & 1 == 1;
-        let free = free & !asked & !FIXED;
-        let mut taken: Vec<_> = ORDER
-            .into_iter()
-            .filter(|&register| is_in(free, register))
-            .take(count)
-            .collect();
-        let others = KEPT.into_iter().filter(|&register| !is_in(free, register));
-        let kept: Vec<_> = others.take(count - taken.len()).collect();
-        taken.extend(&kept);
-        let nth = |number: usize| taken.get(number).copied().unwrap_or_default();
+        let scratch = Scratch::choose(free & !asked & !FIXED, count, None, PREFERENCE);
+        let nth = |number: usize| scratch.get(number).unwrap_or_default();
         let regs = Regs {
             block: nth(0),
             x: nth(1),
@@ -86,15 +78,19 @@ impl Frame {
             a: nth(5),
             b: nth(6),
         };
-        Self { regs, kept, words }
+        Self {
+            regs,
+            scratch,
+            words,
+        }
     }
 
     /// The bytes that the first step takes, and those that the second one takes.
     fn steps(&self) -> (i64, i64) {
-        let all = round(self.kept.len() + self.words);
+        let all = round(self.scratch.saved().len() + self.words);
         match all <= AT_ONCE {
             true => (all, 0),
-            false => (round(self.kept.len()), round(self.words)),
+            false => (round(self.scratch.saved().len()), round(self.words)),
         }
     }
 
@@ -119,7 +115,7 @@ impl Frame {
 
     /// Where a register is saved, relative to the stack pointer.
     pub(super) fn slot(&self, register: Register) -> Option<i64> {
-        let index = self.kept.iter().position(|&kept| kept == register)?;
+        let index = self.scratch.slot(register)?;
         Some(self.kept_at() + 8 * index as i64)
     }
 
@@ -129,7 +125,7 @@ impl Frame {
             asm.stack(-first);
             rows.lower(asm, first);
         }
-        for (index, &register) in self.kept.iter().enumerate() {
+        for (index, &register) in self.scratch.saved().iter().enumerate() {
             let at = self.kept_at() - second + 8 * index as i64;
             asm.store(8, register, SP, at, self.regs.x);
         }
@@ -153,7 +149,7 @@ impl Frame {
         let (first, second) = self.steps();
         self.shift(asm, second);
         rows.lower(asm, -second);
-        for (index, &register) in self.kept.iter().enumerate() {
+        for (index, &register) in self.scratch.saved().iter().enumerate() {
             asm.ld(register, SP, self.kept_at() - second + 8 * index as i64);
         }
         if first != 0 {

@@ -1,8 +1,9 @@
 //! The exit half of a stub.
 
-use super::scratch::Scratch;
+use super::scratch::{PREFERENCE, bytes};
 use super::slow::Then;
 use super::{Hot, Info, Stub, return_point};
+use crate::scratch::Scratch;
 use hodo_isa::riscv64::asm::{If, Label};
 use hodo_isa::riscv64::encode::{LOAD, i};
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
@@ -16,7 +17,7 @@ impl Stub<'_, '_> {
         let free = self.records.registers.free_after;
         let timed = self.records.timed;
         let shortest = self.records.shortest.filter(|_| timed);
-        let available = Scratch::available(free);
+        let available = PREFERENCE.available(free);
         let start = self.code.here();
         self.row();
         if !self.records.is_filtered() && available < 3 {
@@ -24,7 +25,7 @@ impl Stub<'_, '_> {
         }
         // The link register can hold the time, unless it is needed for something else.
         let four = timed && (shortest.is_some() || available >= 4);
-        self.scratch = Scratch::choose(free, None, if four { 4 } else { 3 });
+        self.scratch = Scratch::choose(free, if four { 4 } else { 3 }, None, PREFERENCE);
         let [block, a, b] = [0, 1, 2].map(|index| self.scratch.get(index).unwrap_or(ZERO));
         let hot = Hot {
             block,
@@ -33,7 +34,7 @@ impl Stub<'_, '_> {
             time: self.scratch.get(3).unwrap_or(RA),
             spare: RA,
         };
-        if self.scratch.bytes() != 0 {
+        if bytes(&self.scratch) != 0 {
             self.code.word(return_point(self.layout, ZERO));
             self.keep(0);
         }
@@ -62,7 +63,7 @@ impl Stub<'_, '_> {
 
     /// The same with only the link register and two others.
     fn exit_by_two(&mut self, exit: u32) {
-        self.scratch = Scratch::choose(self.records.registers.free_after, None, 2);
+        self.scratch = Scratch::choose(self.records.registers.free_after, 2, None, PREFERENCE);
         let [a, time] = [0, 1].map(|index| self.scratch.get(index).unwrap_or(ZERO));
         let mut hot = Hot {
             block: RA,
