@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use hodo_patch::Lead;
 
 use crate::arch::WAIT;
 use crate::ledger::{Entry, Found, Patched};
@@ -38,21 +37,20 @@ pub fn space(pid: i32, found: &Found) -> Result<Space> {
         replay(entry, &mut space, &mut files);
     }
     // From here on, no library gets new patches.
-    space.stopped = true;
-    space.ledger = ledger;
+    space.end();
+    space.set_ledger(ledger);
     let maps = maps::read(pid)?;
     let is_there = |seen: &Seen| {
         let mut there = maps.iter().filter(|m| m.inode == seen.inode);
         there.any(|m| m.start < seen.end && seen.start < m.end)
     };
-    for gone in std::mem::take(&mut space.seen) {
-        match is_there(&gone) {
-            true => space.seen.push(gone),
-            false => forget(gone, &mut space, &mut files),
-        }
+    let (there, gone) = space.seen().iter().copied().partition(is_there);
+    space.set_seen(there);
+    for gone in Vec::into_iter(gone) {
+        forget(gone, &mut space, &mut files);
     }
-    for file in files {
-        space.files.extend(place(pid, &file, &maps));
+    for file in files.iter().filter_map(|file| place(pid, file, &maps)) {
+        space.written_mut().add_file(file);
     }
     held(pid, &memory, &maps, &mut space);
     Ok(space)
@@ -63,46 +61,34 @@ fn replay(entry: Entry, space: &mut Space, files: &mut Vec<Changed>) {
     match entry {
         Entry::State(state) => {
             let now: Vec<Seen> = state.files().collect();
-            for gone in std::mem::replace(&mut space.seen, now) {
-                if !space.seen.contains(&gone) {
+            for gone in space.set_seen(now) {
+                if !space.seen().contains(&gone) {
                     forget(gone, space, files);
                 }
             }
             space.put_state(&state);
-            // Nothing of this is unmapped before everything is.
-            space.unmapped.clear();
-            space.keys = Keys::held_by_another(&[], &state.keys);
+            *space.keys_mut() = Keys::held_by_another(&[], &state.keys);
         }
         Entry::Patched(patched) => add(&patched, space, files),
-        Entry::Original(at, bytes) => space.originals.push((at, bytes.0)),
+        Entry::Original(at, bytes) => space.written_mut().add_original(at, bytes.0),
         Entry::Reverted(stay) => space.keep_only(&stay.into_iter().collect()),
-        Entry::Lowered => {
-            space.semaphores.clear();
-            space.keys.let_go();
-        }
-        Entry::Unmapped(at) => {
-            space.mapped.retain(|mapping| mapping.start != at);
-            space.unmapped.insert(at);
-        }
-        Entry::Mapped(region) => space.mapped.push(region.into()),
+        Entry::Lowered => space.is_reverted(),
+        Entry::Unmapped(at) => space.layout_mut().is_unmapped(at),
+        Entry::Mapped(region) => space.layout_mut().is_announced(region.into()),
     }
 }
 
 fn add(patched: &Patched, space: &mut Space, files: &mut Vec<Changed>) {
-    space.originals.extend(patched.originals());
     let patches = patched.patches();
-    let pair = |lead: Lead| (lead.at, lead.to);
-    space.traps.extend(patches.traps.into_iter().map(pair));
-    space.faults.extend(patches.faults.into_iter().map(pair));
-    space.sites.extend(patches.sites);
-    space.ways.extend(patches.ways);
-    space.leaving.extend(patches.leaving);
-    space.semaphores.extend(patches.semaphores);
-    space.hooks.extend(patches.hooks);
-    Rc::make_mut(&mut space.copies).extend(patches.copies.iter());
-    for (known, new) in space.stubs.iter_mut().zip(patched.stubs()) {
-        known.add(&new);
+    let written = space.written_mut();
+    for (at, bytes) in patched.originals() {
+        written.add_original(at, bytes);
     }
+    for &at in &patches.semaphores {
+        written.add_semaphore(at);
+    }
+    written.add(&patches);
+    written.add_stubs(patched.stubs());
     if patched.has_copies() {
         files.push(Changed {
             range: patched.range.clone(),
@@ -142,7 +128,7 @@ fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
         Some((image, bias))
     };
     let mut held = Vec::new();
-    for &at in &space.unwinding {
+    for &at in space.written().unwinding() {
         let mut code = WAIT.map(|_| 0);
         if memory.read(TargetAddr(at), &mut code).is_err() || code != WAIT {
             continue;
@@ -154,8 +140,8 @@ fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
         });
         held.extend(original.map(|original| (at, original)));
     }
-    space.held = held;
-    let keys: Vec<u64> = space.keys.all().collect();
+    space.written_mut().set_held(held);
+    let keys: Vec<u64> = space.keys().all().collect();
     if !keys.is_empty() {
         let code = maps.iter().filter(|m| m.executable && m.inode != 0);
         let starts: Vec<u64> = code.map(|mapping| mapping.start).collect();
@@ -164,6 +150,6 @@ fn held(pid: i32, memory: &Memory, maps: &[Mapping], space: &mut Space) {
             Some((Rc::new(image), bias))
         });
         let files: Vec<_> = files.collect();
-        space.keys = Keys::held_by_another(&files, &keys);
+        *space.keys_mut() = Keys::held_by_another(&files, &keys);
     }
 }

@@ -254,9 +254,7 @@ fn restore(memory: &Memory, shown: &Shown) {
 
 #[cfg(test)]
 mod tests {
-    use hodo_patch::{Copied, Copies};
-
-    use std::rc::Rc;
+    use hodo_patch::{Copied, Copies, Patches};
 
     use super::*;
 
@@ -268,16 +266,17 @@ mod tests {
             copy,
             call,
         };
-        let mut space = Space {
-            copies: Rc::new(Copies::from_iter([
+        let mut space = Space::default();
+        space.written_mut().add(&Patches {
+            copies: Copies::from_iter([
                 copied(0x1000, 0x8000, 0x8000, false),
                 copied(0x1005, 0x8005, 0x8030, false),
                 copied(0x1007, 0x8017, 0x8017, true),
                 copied(0x1005, 0x8015, 0x8015, true),
                 copied(0x1007, 0x8030, 0x8030, false),
-            ])),
-            ..Space::default()
-        };
+            ]),
+            ..Patches::default()
+        });
         let moved = Moved::of(&mut space);
         let original = |at| moved.app_point(at).map(|point| point.original);
         assert_eq!(original(0x8005), Some(0x1005));
@@ -288,11 +287,12 @@ mod tests {
 
     #[test]
     fn what_leads_to_stubs_is_nowhere_in_the_program() {
-        let mut space = Space {
+        let mut space = Space::default();
+        space.written_mut().add(&Patches {
             ways: vec![Span::from(0x2000..0x200C), Span::from(0x1001..0x1008)],
             leaving: vec![Span::from(0x9000..0x9010)],
-            ..Space::default()
-        };
+            ..Patches::default()
+        });
         let moved = Moved::of(&mut space);
         for (at, expected) in [
             (0x1000, false),

@@ -37,7 +37,7 @@ pub fn repair(thread: Stopped, signal: i32, space: &SharedSpace) -> Result<bool>
     };
     let delta = place.wrapping_sub(site);
     let mut repaired = false;
-    for (at, original) in &space.originals {
+    for (at, original) in space.written().originals() {
         let copy = at.wrapping_add(delta);
         let end = copy.saturating_add(original.len() as u64);
         if copy < mapping.start || end > mapping.end {
@@ -71,7 +71,7 @@ fn astray(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)
         let distance = target.wrapping_sub(place);
         let is_site =
             |at: u64| arch::jump_at(memory, at).is_some_and(|to| to.wrapping_sub(at) == distance);
-        let mut sites = space.originals.iter().map(|(at, _)| *at);
+        let mut sites = space.written().originals().iter().map(|(at, _)| *at);
         if let Some(site) = sites.find(|&at| is_site(at)) {
             return Some((begin, place, site));
         }
@@ -93,7 +93,7 @@ fn met(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     if space.file_at(place).is_some() {
         return None;
     }
-    let mut traps = space.traps.keys().copied();
+    let mut traps = space.written().traps();
     let site = traps.find(|&at| around(at) == Some(copy))?;
     Some((place, place, site))
 }

@@ -55,12 +55,14 @@ pub fn add(
         }
         done
     };
-    if let Some(function) = range(0) {
-        space.find_object |= hook(Hook::FindObject, function);
+    if let Some(function) = range(0)
+        && hook(Hook::FindObject, function)
+    {
+        space.set_finds_objects();
     }
     // Programs may list their modules, so islands are shown only if unwinders have no better way.
     if let Some(function) = range(1)
-        && !space.find_object
+        && !space.finds_objects()
     {
         hook(Hook::IteratePhdr, function);
     }
@@ -68,19 +70,19 @@ pub fn add(
     if let (Some(function), Some(get_ip)) = (range(2), at(3)) {
         hook(Hook::Backtrace { get_ip }, function);
     }
-    if space.extra != Raise::default() {
+    if space.raised() != Raise::default() {
         for (index, call) in [
             (5, LimitCall::Set),
             (6, LimitCall::Get),
             (7, LimitCall::Both),
         ] {
             if let Some(function) = range(index) {
-                hook(Hook::Limits(call, space.extra), function);
+                hook(Hook::Limits(call, space.raised()), function);
             }
         }
     }
-    if let (Some(handler), Some(function)) = (space.trap_handler, range(8))
-        && space.trap_blocks.are_needed()
+    if let (Some(handler), Some(function)) = (space.trap_handler(), range(8))
+        && space.trap_blocks().are_needed()
     {
         let (ours, restorer) = (handler.at, handler.restorer);
         let hook = Hook::Action { ours, restorer };
@@ -111,12 +113,12 @@ fn note_unwinders(image: &Image, bias: u64, space: &mut Space) {
     ]);
     let in_memory = |function: &Span| Span::at(function.start.wrapping_add(bias), function.len());
     let ranges = unwinder.iter().flatten().map(in_memory);
-    space.unwinders.extend(ranges);
     // The first of them.
     let entries = unwinder.iter().take(ENTRIES).flatten().map(in_memory);
+    let entries = entries.map(|function| function.start);
     space
-        .unwinding
-        .extend(entries.map(|function| function.start));
+        .written_mut()
+        .add_unwinders(ranges.collect(), entries.collect());
 }
 
 /// Hooks `sigaction`: at its jump to another function, if it has one, so that it can still be traced. If it has none

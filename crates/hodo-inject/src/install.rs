@@ -39,7 +39,7 @@ use crate::ledger::Page;
 use crate::linker;
 use crate::recorder::Recorder;
 use crate::site_writer::{follow, lead};
-use crate::space::{Loaded, Space};
+use crate::space::{Instructions, Loaded, Space};
 use crate::trampolines::Trampolines;
 pub use attach::{Prepared, Wanted, prepare};
 pub use change::{Change, build};
@@ -80,7 +80,7 @@ impl Moment<'_> {
     fn trampolines(&self, space: &Space) -> Trampolines {
         match *self {
             Self::Exec(thread) | Self::Load(thread) => {
-                Trampolines::new(thread, TargetAddr(space.syscall), space)
+                Trampolines::new(thread, TargetAddr(space.syscall_place()), space)
             }
             Self::Attach(maps) | Self::Change(maps, _) => Trampolines::choose(space, maps.to_vec()),
         }
@@ -90,11 +90,8 @@ impl Moment<'_> {
     fn known(&self, file: &File, space: &Space) -> Option<Rc<Patches>> {
         match *self {
             Self::Exec(_) | Self::Attach(_) => None,
-            Self::Load(_) => space.patched.get(&file.place()).cloned(),
-            Self::Change(_, settings) => {
-                let key = (Rc::clone(settings), file.place());
-                space.made.get(&key).cloned()
-            }
+            Self::Load(_) => space.patched(&file.place()).cloned(),
+            Self::Change(_, settings) => space.made(settings, file.place()).cloned(),
         }
     }
 
@@ -201,13 +198,13 @@ fn install(
             });
             continue;
         }
-        let region = space.islands[file.island];
-        let used = space.used[file.island];
+        let region = space.islands()[file.island];
+        let used = space.used()[file.island];
         let island = islands[file.island]
             .get_or_insert_with(|| Island::resume(region.start, region.len(), used));
         let mut patches = Patches::default();
         if let Some(module) = &file.module {
-            let raised = space.extra != Raise::default();
+            let raised = space.raised() != Raise::default();
             build::stubs(
                 module,
                 file.bias,
@@ -217,9 +214,9 @@ fn install(
                 raised,
                 &mut patches,
             )?;
-            space.watch.always |= module.probed.unwatched;
+            space.watch_always(module.probed.unwatched);
         }
-        space.trap_blocks.add(island, &patches.traps);
+        space.trap_blocks_mut().add(island, &patches.traps);
         if moment.hooks() {
             hooks::add(&file.image, file.bias, island, space, &mut patches);
             build::tell_failures(&file.image, &patches, recorder)?;
@@ -269,8 +266,9 @@ impl Installation {
     fn write_islands(&self, memory: &Memory, space: &mut Space) -> Result<()> {
         for (index, island) in self.islands.iter().enumerate() {
             if let Some(island) = island {
-                space.used[index] = write_island(memory, island, space.used[index])?;
-                space.stubs[index].extend(island);
+                let used = write_island(memory, island, space.used()[index])?;
+                space.set_used(index, used);
+                space.written_mut().extend_stubs(index, island);
             }
         }
         Ok(())
@@ -305,8 +303,9 @@ impl Installation {
     /// Remembers what libraries got, in case they are loaded again.
     fn remember(&self, space: &mut Space) {
         let libraries = (self.pieces.iter()).filter(|piece| piece.file.island == LIBRARIES);
-        let known = libraries.map(|piece| (piece.file.place(), Rc::clone(&piece.patches)));
-        space.patched.extend(known);
+        for piece in libraries {
+            space.add_patched(piece.file.place(), Rc::clone(&piece.patches));
+        }
     }
 
     /// What was built for one file.
@@ -320,15 +319,18 @@ impl Installation {
 fn new_islands(memory: &Memory, maps: &[Mapping], space: &mut Space) -> [Option<Island>; 2] {
     let signals = maps::signal_return(memory, maps);
     let island = |at: Span| (!at.is_empty()).then(|| Island::new(at.start, at.len(), signals));
-    let mut islands = space.islands.map(island);
+    let mut islands = space.islands().map(island);
     if let Some(program) = &mut islands[PROGRAM] {
-        space.trap_handler = program.add_trap_handler();
+        let handler = program.add_trap_handler();
+        let code = Instructions {
+            syscall: program.syscall(),
+            ret: program.ret(),
+        };
+        space.set_island_code(handler, code);
         // Hooks are made before it is known what the linker gets.
-        if !hodo_patch::announces() && !space.islands[LIBRARIES].is_empty() {
-            space.trap_blocks.need();
+        if !hodo_patch::announces() && !space.islands()[LIBRARIES].is_empty() {
+            space.trap_blocks_mut().need();
         }
-        space.syscall = program.syscall();
-        space.ret = program.ret();
     }
     islands
 }

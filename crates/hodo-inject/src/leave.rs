@@ -27,6 +27,7 @@ use crate::limits;
 use crate::site_writer;
 use crate::space::{Moved, SharedSpace, Space};
 use crate::step_out::{run_ahead, stepping, steps_until};
+use crate::stubs::Stubs;
 use crate::trap_handler;
 use returns::Process;
 use unwinders::Unwinders;
@@ -49,7 +50,7 @@ pub fn leave_child(child: Stopped, space: &SharedSpace) -> Result<bool> {
         return Ok(false);
     }
     restore(child.tid(), &memory, &space.borrow())?;
-    child.set_block(0, space.borrow().scratch_page, 0)?;
+    child.set_block(0, space.borrow().scratch_page(), 0)?;
     unmap(child, &memory, &maps, &mut space.borrow_mut())?;
     Ok(true)
 }
@@ -68,11 +69,11 @@ pub fn restore(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
 /// # Errors
 /// If the dynamic linker's breakpoint is still there: it would end the program.
 pub fn restored(tid: i32, memory: &Memory, space: &Space) -> Result<()> {
-    let Some(at) = space.r_brk else {
+    let Some(at) = space.linker_stop() else {
         return Ok(());
     };
     let jump = space
-        .announcement
+        .announcement()
         .map(|announcement| announcement.jump.to_vec());
     let changed = jump.unwrap_or_else(|| arch::BREAKPOINT.to_vec());
     let mut code = vec![0; changed.len()];
@@ -186,7 +187,11 @@ impl<'a> Stacks<'a> {
             kernels: Vec::new(),
             registers: Vec::new(),
             walked: Walked::default(),
-            saves_contexts: space.files.iter().any(|file| file.image.saves_contexts()),
+            saves_contexts: space
+                .written()
+                .files()
+                .iter()
+                .any(|file| file.image.saves_contexts()),
             left: None,
         }
     }
@@ -288,7 +293,8 @@ impl<'a> Stacks<'a> {
     /// Replaces return addresses of stubs by the real ones.
     fn restore(&mut self) -> Result<()> {
         let (space, memory, maps) = (self.space, self.memory, self.maps);
-        if space.stubs.iter().all(|stubs| stubs.is_empty()) && space.copies.is_empty() {
+        let written = space.written();
+        if written.stubs().iter().all(Stubs::is_empty) && written.copies().is_empty() {
             return Ok(());
         }
         let tid = self.returns.tid;
@@ -306,7 +312,7 @@ impl<'a> Stacks<'a> {
             frames::correct_exceptions(memory, maps, pointers, &restored.frames)?;
         }
         if self.saves_contexts {
-            frames::restore_contexts(tid, memory, &self.stacks, space.islands, &self.returns)?;
+            frames::restore_contexts(tid, memory, &self.stacks, space.islands(), &self.returns)?;
         }
         // Otherwise it would later be among frames that are made there.
         for &at in (restored.lost.iter().chain(&restored.left)).filter(|&&at| self.is_dead(at)) {
@@ -424,8 +430,10 @@ pub fn unmap(
     trap_handler::take_back(&calls, memory, space)?;
     let mut failed = 0;
     for region in space.regions(memory) {
-        if region != space.ledger.region() {
-            space.ledger.note(memory, &Entry::Unmapped(region.start))?;
+        if region != space.ledger().region() {
+            space
+                .ledger()
+                .note(memory, &Entry::Unmapped(region.start))?;
         }
         failed += i32::from(!calls.munmap(TargetAddr(region.start), region.len())?);
     }
@@ -433,7 +441,7 @@ pub fn unmap(
     if failed > 0 {
         bail!("{failed} of hodo's mappings could not be unmapped in process {thread}");
     }
-    limits::lower(thread.tid(), space.extra);
+    limits::lower(thread.tid(), space.raised());
     *space = Space::default();
     Ok(group)
 }

@@ -41,8 +41,9 @@ pub fn announcement(
 ) -> Option<Announcement> {
     let is_free = has_room(memory, at) && !taken.iter().any(|patches| takes_room(at, patches));
     let announcement = is_free.then(|| island.add_announcement(at)).flatten();
-    let blocks = &mut space.trap_blocks;
-    blocks.add_linker(island, at, space.ret, announcement.is_none());
+    let ret = space.return_place();
+    let blocks = space.trap_blocks_mut();
+    blocks.add_linker(island, at, ret, announcement.is_none());
     announcement
 }
 
@@ -57,12 +58,11 @@ pub fn arm_linker(
     let bytes = jump.unwrap_or_else(|| BREAKPOINT.to_vec());
     let mut original = vec![0; bytes.len()];
     memory.read(TargetAddr(at), &mut original)?;
-    space.r_brk = Some(at);
-    space.announcement = announcement;
+    space.set_linker_stop(Some(at), announcement);
     space.note(memory)?;
     space.note_original(memory, at, original)?;
     memory.write(TargetAddr(at), &bytes)?;
-    space.watch.state = state;
+    space.watch_linker(state);
     Ok(())
 }
 
@@ -84,17 +84,18 @@ fn takes_room(at: u64, patches: &Patches) -> bool {
 /// Whether [`make_room`] will have something to do.
 pub fn has_to_make_room(patches: &Patches, space: &Space) -> bool {
     let takes = |at| takes_room(at, patches);
-    space.announcement.is_some() && space.r_brk.is_some_and(takes)
+    space.has_announcement() && space.linker_stop().is_some_and(takes)
 }
 
 /// If patches need the padding where the dynamic linker announces libraries, leaves only the breakpoint there.
 pub fn make_room(memory: &Memory, patches: &Patches, space: &mut Space) -> Result<()> {
-    let Some(at) = space.r_brk.filter(|&at| takes_room(at, patches)) else {
+    let Some(at) = space.linker_stop().filter(|&at| takes_room(at, patches)) else {
         return Ok(());
     };
-    if space.announcement.take().is_some()
-        && let Some((_, original)) = space.originals.iter().find(|(start, _)| *start == at)
-    {
+    let had_room = space.has_announcement();
+    space.set_linker_stop(Some(at), None);
+    let mut originals = space.written().originals().iter();
+    if had_room && let Some((_, original)) = originals.find(|(start, _)| *start == at) {
         let mut bytes = original.clone();
         bytes[..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
         memory.write(TargetAddr(at), &bytes)?;

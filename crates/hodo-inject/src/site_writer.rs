@@ -1,12 +1,12 @@
 //! Writes over a program's code, and restores the original bytes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use hodo_module::Image;
 use hodo_module::image::Placed;
-use hodo_patch::{Lead, Patches};
+use hodo_patch::Patches;
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::BREAKPOINT;
@@ -77,20 +77,12 @@ pub fn follow(
     )?;
     for &at in &patches.semaphores {
         count(memory, at, 1)?;
-        space.semaphores.push(at);
+        space.written_mut().add_semaphore(at);
     }
-    let pair = |lead: &Lead| (lead.at, lead.to);
-    space.traps.extend(patches.traps.iter().map(pair));
-    space.faults.extend(patches.faults.iter().map(pair));
-    space.sites.extend(patches.sites.iter().copied());
-    space.ways.extend(patches.ways.iter().copied());
-    space.leaving.extend(patches.leaving.iter().copied());
-    space.hooks.extend(patches.hooks.iter().cloned());
+    space.written_mut().add(patches);
     if !patches.copies.is_empty() {
-        Rc::make_mut(&mut space.copies).extend(patches.copies.iter());
-        space.moved = None;
         let start = image.segments.first().map_or(0, |segment| segment.addr);
-        space.files.push(Placed {
+        space.written_mut().add_file(Placed {
             range: start.wrapping_add(bias)..image.end.wrapping_add(bias),
             bias,
             image: Rc::clone(image),
@@ -124,15 +116,14 @@ fn write<'a>(
             continue;
         };
         let mut group = vec![(start, first)];
-        space.originals.push((start, old.to_vec()));
+        space.written_mut().add_original(start, old.to_vec());
         let near = |end: u64, next: u64, len: usize| {
             next >= end && next - end < TOGETHER && original(next..next + len as u64).is_ok()
         };
         while let Some((next, more)) = writes.next_if(|(next, more)| near(end, *next, more.len())) {
             end = next + more.len() as u64;
-            space
-                .originals
-                .push((*next, original(*next..end)?.to_vec()));
+            let old = original(*next..end)?.to_vec();
+            space.written_mut().add_original(*next, old);
             group.push((*next, more));
         }
         let mut bytes = vec![0; (end - start) as usize];
@@ -145,8 +136,9 @@ fn write<'a>(
             bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
         }
         // The linker's breakpoint may be between the sites.
-        if let Some(at) =
-            (space.r_brk).filter(|at| (start..end).contains(at) && space.announcement.is_none())
+        if let Some(at) = space.linker_stop()
+            && (start..end).contains(&at)
+            && !space.has_announcement()
         {
             bytes[(at - start) as usize..][..BREAKPOINT.len()].copy_from_slice(&BREAKPOINT);
         }
@@ -163,7 +155,7 @@ pub fn revert(pid: i32, space: &Space) -> Result<()> {
 }
 
 fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
-    for (at, bytes) in &space.hooks {
+    for (at, bytes) in space.written().hooks() {
         memory.write(TargetAddr(*at), bytes)?;
     }
     Ok(())
@@ -174,14 +166,14 @@ fn write_hooks(memory: &Memory, space: &Space) -> Result<()> {
 /// # Errors
 /// If the process's memory cannot be accessed.
 pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
-    for (at, hook) in &space.hooks {
+    for (at, hook) in space.written().hooks() {
         let mut code = vec![0; hook.len()];
         // Its library may have been unloaded, and another one may be there.
         if memory.read(TargetAddr(*at), &mut code).is_err() || code != *hook {
             continue;
         }
         // The oldest bytes come last, so they win.
-        for (start, bytes) in space.originals.iter().rev() {
+        for (start, bytes) in space.written().originals().iter().rev() {
             for (byte, at) in code.iter_mut().zip(*at..) {
                 let index = at.checked_sub(*start);
                 let original = index.and_then(|index| bytes.get(usize::try_from(index).ok()?));
@@ -197,21 +189,21 @@ pub fn remove_hooks(memory: &Memory, space: &Space) -> Result<()> {
 /// in the middle of its instructions; threads are at `places`.
 pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
     let mut held = Vec::new();
-    for &at in &space.unwinding {
+    for &at in space.written().unwinding() {
         let mut code = WAIT.map(|_| 0);
         let end = at + code.len() as u64;
         let is_hook =
             |(start, bytes): &(u64, Vec<u8>)| *start < end && at < start + bytes.len() as u64;
         // Its library may have been unloaded.
         if !places.iter().any(|place| (at + 1..end).contains(place))
-            && !space.hooks.iter().any(is_hook)
+            && !space.written().hooks().iter().any(is_hook)
             && memory.read(TargetAddr(at), &mut code).is_ok()
         {
             held.push((at, code));
         }
     }
-    space.held = held;
-    for (at, _) in &space.held {
+    space.written_mut().set_held(held);
+    for (at, _) in space.written().held() {
         // A thread that is not held may come later.
         let _ = memory.write(TargetAddr(*at), &WAIT);
     }
@@ -220,12 +212,12 @@ pub fn hold(memory: &Memory, space: &mut Space, places: &[u64]) {
 /// Ends this. Threads may run.
 pub fn release(memory: &Memory, space: &mut Space) {
     write_held(memory, space);
-    space.held.clear();
+    space.written_mut().set_held(Vec::new());
 }
 
 /// Restores the code where threads are held.
 fn write_held(memory: &Memory, space: &Space) {
-    for (at, original) in &space.held {
+    for (at, original) in space.written().held() {
         let mut code = WAIT.map(|_| 0);
         if memory.read(TargetAddr(*at), &mut code).is_ok() && code == WAIT {
             // If it cannot be written, it no longer exists.
@@ -244,10 +236,11 @@ fn count(memory: &Memory, at: u64, change: i16) -> Result<()> {
 }
 
 fn lower_semaphores(memory: &Memory, space: &Space) -> Result<()> {
-    if !space.semaphores.is_empty() || space.keys.all().next().is_some() {
-        space.ledger.note(memory, &Entry::Lowered)?;
+    let semaphores = space.written().semaphores();
+    if !semaphores.is_empty() || space.keys().all().next().is_some() {
+        space.ledger().note(memory, &Entry::Lowered)?;
     }
-    for &at in &space.semaphores {
+    for &at in semaphores {
         // Its library may have been unloaded.
         let _ = count(memory, at, -1);
     }
@@ -256,10 +249,16 @@ fn lower_semaphores(memory: &Memory, space: &Space) -> Result<()> {
 
 /// Restores all original bytes in the code of a process whose threads are stopped.
 pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
+    put_back_except(memory, space, &BTreeSet::new())
+}
+
+/// The same, except for what was written from these addresses on.
+pub fn put_back_except(memory: &Memory, space: &Space, stay: &BTreeSet<u64>) -> Result<()> {
     write_held(memory, space);
     lower_semaphores(memory, space)?;
     const PAGE: u64 = 4096;
-    let mut originals: Vec<_> = space.originals.iter().collect();
+    let originals = space.written().originals().iter();
+    let mut originals: Vec<_> = originals.filter(|(at, _)| !stay.contains(at)).collect();
     // The bytes written last are restored first, so the oldest ones win.
     originals.reverse();
     originals.sort_by_key(|(at, _)| at / PAGE);
@@ -277,7 +276,7 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
         }
         memory.write(TargetAddr(start), &content)?;
     }
-    space.keys.release(memory);
+    space.keys().release(memory);
     Ok(())
 }
 
@@ -286,25 +285,25 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
 pub fn stop(pid: i32, space: &mut Space) -> Result<()> {
     let memory = Memory::open(pid)?;
     // Branches cannot be changed while threads run: static keys stay as they are.
-    space.keys.let_go();
-    for &Lead { at, to } in &space.sites {
-        space.traps.insert(at, to);
-        memory.write(TargetAddr(at), &BREAKPOINT)?;
+    space.let_keys_go();
+    for site in space.written().sites().to_vec() {
+        space.written_mut().becomes_trap(site);
+        memory.write(TargetAddr(site.at), &BREAKPOINT)?;
     }
     lower_semaphores(&memory, space)?;
     // Each on its own: the program may be changing the bytes between them. The oldest bytes win.
-    for (at, bytes) in space.originals.iter().rev() {
+    for (at, bytes) in space.written().originals().iter().rev() {
         // Its library may have been unloaded.
         let _ = memory.write(TargetAddr(*at), bytes);
     }
     write_hooks(&memory, space)?;
-    space.semaphores.clear();
+    space.written_mut().semaphores_are_lowered();
     // The linker continues to announce libraries; nothing is done about them.
-    match (space.r_brk, space.announcement) {
+    match (space.linker_stop(), space.announcement()) {
         (Some(at), Some(announcement)) => memory.write(TargetAddr(at), &announcement.jump)?,
         (Some(at), None) => memory.write(TargetAddr(at), &BREAKPOINT)?,
         _ => {}
     }
-    space.stopped = true;
+    space.end();
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! What is known about an address space, and what in it is ours.
 
 pub mod keys;
+mod layout;
 mod moved;
 mod state;
 mod trap_blocks;
+mod written;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -11,22 +13,22 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_abi::Span;
-use hodo_patch::{Announcement, Copies, Lead, Patches, Raise, TrapHandler, Used};
-use hodo_trace::format::SHADOW_DISTANCE;
+use hodo_patch::{Announcement, Patches, Raise, TrapHandler, Used};
 
-use crate::arch::{self, WAIT};
-use crate::ledger::{Bytes, Entry, Ledger, Page, Patched};
-use crate::stubs::Stubs;
-use hodo_module::image::{Image, Placed, Seen, Version};
+use crate::arch;
+use crate::ledger::{Bytes, Entry, Ledger, Patched};
+use hodo_module::image::{Image, Seen, Version};
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
-use hodo_ptrace::arch::SCRATCH_PAGE;
 
 pub use hodo_codegen::statemap::AppPoint;
 pub use moved::Moved;
 
+pub(crate) use layout::Layout;
+pub(crate) use trap_blocks::TrapBlocks;
+pub(crate) use written::Written;
+
 use keys::Keys;
-use trap_blocks::TrapBlocks;
 
 /// The dynamic linker of a process.
 #[derive(Debug, Clone, Copy)]
@@ -95,94 +97,57 @@ pub type SharedSpace = Rc<RefCell<Space>>;
 /// * A forked process starts with the same contents ([`Self::forked`]); from then on, the two are different spaces.
 #[derive(Debug, Clone, Default)]
 pub struct Space {
-    /// Where the `events` file is mapped, and how much of it.
-    pub(crate) events: Span,
-    /// Where counters and histograms are mapped.
-    pub(crate) counters: Vec<Span>,
-    /// Islands: of the program, and of the libraries.
-    pub(crate) islands: [Span; 2],
-    /// Address ranges whose shadow is mapped as a whole.
-    pub(crate) shadows: [Span; 2],
-    /// Breakpoints, and the stubs to which they lead.
-    pub(crate) traps: HashMap<u64, u64>,
-    /// The handler that leads threads past them if hodo is killed.
-    pub(crate) trap_handler: Option<TrapHandler>,
-    /// The handler's data about them.
-    pub(crate) trap_blocks: TrapBlocks,
-    /// Our instructions that read memory which may not be there, and where to continue then.
-    pub(crate) faults: HashMap<u64, u64>,
-    /// Jumps and the stubs that they lead to.
-    pub(crate) sites: Vec<Lead>,
-    /// Our code in the program or on the way there: see [`hodo_patch::Patches::ways`].
-    pub(crate) ways: Vec<Span>,
-    /// Code in islands that control leaves through some of that: see [`hodo_patch::Patches::leaving`].
-    pub(crate) leaving: Vec<Span>,
-    /// Counters of USDT probes that were raised.
-    pub(crate) semaphores: Vec<u64>,
+    /// What of ours is mapped.
+    layout: Layout,
+    /// What was written over code.
+    written: Written,
     /// Static keys, if events are wanted.
-    pub(crate) keys: Keys,
-    /// Original bytes of everything that was written over code, with addresses.
-    pub(crate) originals: Vec<(u64, Vec<u8>)>,
-    /// Where the dynamic linker announces libraries and has our breakpoint.
-    pub(crate) r_brk: Option<u64>,
-    /// What replaces this breakpoint, if that is possible.
-    pub(crate) announcement: Option<Announcement>,
-    /// What to write over the program's code when the dynamic linker has announced the first libraries.
-    pub(crate) sites_to_come: Option<Rc<Sites>>,
-    /// Files that were seen mapped.
-    pub(crate) seen: Vec<Seen>,
-    /// What was written into libraries, by file and bias: a library that is loaded again gets its old stubs.
-    pub(crate) patched: HashMap<(Version, u64), Rc<Patches>>,
-    /// What was built for changes of the settings, by settings and file.
-    pub(crate) made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
-    /// The address of the page in which threads work, if this instruction set needs one.
-    pub(crate) scratch_page: u64,
-    /// The address of one of our instructions that makes system calls.
-    pub(crate) syscall: u64,
-    /// The address of one of our instructions that returns.
-    pub(crate) ret: u64,
-    /// How much of each island is in use.
-    pub(crate) used: [Used; 2],
-    /// Whether `_dl_find_object` is hooked.
-    pub(crate) find_object: bool,
-    /// What hooks have written. It stays when tracing ends, because open frames still return through stubs.
-    pub(crate) hooks: Vec<(u64, Vec<u8>)>,
-    /// Whether tracing has ended in this process.
-    pub(crate) stopped: bool,
-    /// Whether a thread may not read the time counter.
-    pub(crate) untimed: bool,
-    /// Functions of unwinders.
-    pub(crate) unwinders: Vec<Span>,
-    /// Where the unwinding of exceptions begins.
-    pub(crate) unwinding: Vec<u64>,
-    /// Where threads are held for a moment, and the original code there.
-    pub(crate) held: Vec<(u64, [u8; WAIT.len()])>,
-    /// Whether the program uses `ptrace`.
-    pub(crate) debugger: bool,
-    /// Pages for the jumps of punned sites.
-    pub(crate) trampolines: Vec<Page>,
-    /// By how much limits are raised.
-    pub(crate) extra: Raise,
-    /// The stubs in each island.
-    pub(crate) stubs: [Stubs; 2],
-    /// Where displaced instructions are now. Children share this with their parents.
-    pub(crate) copies: Rc<Copies>,
-    /// The files whose code was changed.
-    pub(crate) files: Vec<Placed>,
-    /// Which instructions in islands stand for which of the program, once that was needed.
-    pub(crate) moved: Option<Rc<Moved>>,
-    /// The address of a control block for several threads, through which nothing is recorded, once that was needed.
-    pub(crate) mute: Option<u64>,
-    /// Pages for control blocks that are in no file.
-    pub(crate) private: Vec<Span>,
-    /// How system calls without probes are recorded.
-    pub(crate) watch: Watch,
+    keys: Keys,
     /// What the process's own ledger contains of all this.
-    pub(crate) ledger: Ledger,
-    /// Mappings that another hodo was about to make.
-    pub(crate) mapped: Vec<Span>,
-    /// The starts of mappings that are already gone.
-    pub(crate) unmapped: BTreeSet<u64>,
+    ledger: Ledger,
+    /// The handler that leads threads past breakpoints if hodo is killed.
+    trap_handler: Option<TrapHandler>,
+    /// The handler's data about them.
+    trap_blocks: TrapBlocks,
+    /// Where the dynamic linker announces libraries and has our breakpoint.
+    linker_stop: Option<u64>,
+    /// What replaces this breakpoint, if that is possible.
+    announcement: Option<Announcement>,
+    /// What to write over the program's code when the dynamic linker has announced the first libraries.
+    sites_to_come: Option<Rc<Sites>>,
+    /// Files that were seen mapped.
+    seen: Vec<Seen>,
+    /// What was written into libraries, by file and bias: a library that is loaded again gets its old stubs.
+    patched: HashMap<Loaded, Rc<Patches>>,
+    /// What was built for changes of the settings, by settings and file.
+    made: HashMap<(Rc<str>, Loaded), Rc<Patches>>,
+    /// Two instructions in our island.
+    instructions: Instructions,
+    /// How much of each island is in use.
+    used: [Used; 2],
+    /// Whether `_dl_find_object` is hooked.
+    finds_objects: bool,
+    /// Whether tracing has ended in this process.
+    ended: bool,
+    /// Whether a thread may not read the time counter.
+    untimed: bool,
+    /// Whether the program uses `ptrace`.
+    debugger: bool,
+    /// By how much limits are raised.
+    raised: Raise,
+    /// The address of a control block for several threads, through which nothing is recorded, once that was needed.
+    mute: Option<u64>,
+    /// How system calls without probes are recorded.
+    watch: Watch,
+}
+
+/// The addresses of two instructions of ours.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Instructions {
+    /// Makes system calls.
+    pub(crate) syscall: u64,
+    /// Returns.
+    pub(crate) ret: u64,
 }
 
 /// Which system calls are recorded by stopping threads at each one, as a debugger does.
@@ -201,52 +166,52 @@ pub struct Watch {
 impl Space {
     /// Where the trace is mapped, and how much of it.
     pub fn trace(&self) -> Span {
-        self.events
+        self.layout.trace()
     }
 
     /// Whether this address is in the trace.
     pub fn is_in_trace(&self, at: u64) -> bool {
-        self.events.contains(at)
+        self.layout.trace().contains(at)
     }
 
     /// Islands, of the program and of the libraries.
     pub fn islands(&self) -> [Span; 2] {
-        self.islands
+        self.layout.islands()
     }
 
     /// Address ranges whose shadow is mapped as a whole.
     pub fn shadows(&self) -> [Span; 2] {
-        self.shadows
+        self.layout.shadows()
     }
 
     /// The page in which threads work; 0 if this instruction set needs none.
     pub fn scratch_page(&self) -> u64 {
-        self.scratch_page
+        self.layout.scratch_page()
     }
 
     /// One of our instructions that makes system calls.
     pub fn syscall_place(&self) -> u64 {
-        self.syscall
+        self.instructions.syscall
     }
 
     /// One of our instructions that returns.
     pub fn return_place(&self) -> u64 {
-        self.ret
+        self.instructions.ret
     }
 
     /// The stub to which the breakpoint at an address leads.
     pub fn stub_at(&self, at: u64) -> Option<u64> {
-        self.traps.get(&at).copied()
+        self.written.trap(at)
     }
 
     /// By how much limits are raised.
     pub fn raised(&self) -> Raise {
-        self.extra
+        self.raised
     }
 
     /// Whether the recording has ended in this process.
     pub fn has_ended(&self) -> bool {
-        self.stopped
+        self.ended
     }
 
     /// Whether the program uses `ptrace`.
@@ -305,7 +270,7 @@ impl Space {
 
     /// Notes pages for control blocks that are in no file.
     pub fn add_private(&mut self, pages: Span) {
-        self.private.push(pages);
+        self.layout.add_private(pages);
     }
 
     /// Whether a thread is currently switching static keys. `memory` is that of the process.
@@ -320,7 +285,7 @@ impl Space {
 
     /// The code was restored: counters of USDT probes are lowered only once, and hodo no longer holds any keys.
     pub fn is_reverted(&mut self) {
-        self.semaphores.clear();
+        self.written.semaphores_are_lowered();
         self.keys.let_go();
     }
 
@@ -336,14 +301,12 @@ impl Space {
 impl Space {
     /// Whether this address is in our executable memory.
     pub fn holds(&self, at: u64) -> bool {
-        self.islands.iter().any(|island| island.contains(at))
-            || Span::at(self.scratch_page, SCRATCH_PAGE).contains(at)
-            || (self.trampolines.iter()).any(|page| page.span().contains(at))
+        self.layout.holds(at)
     }
 
     /// Whether this is the breakpoint by which the dynamic linker announces libraries.
     pub fn announces(&self, at: u64) -> bool {
-        self.announcement.is_none() && self.r_brk == Some(at)
+        self.announcement.is_none() && self.linker_stop == Some(at)
     }
 
     /// Whether a thread at this address has stopped by this signal because the dynamic linker announces libraries.
@@ -364,27 +327,25 @@ impl Space {
     /// Whether this address is in our code that leads from the program or back, where a thread is at no instruction of
     /// the program.
     pub fn is_on_the_way(&self, at: u64) -> bool {
-        self.ways.iter().any(|way| way.contains(at))
+        self.written.ways().iter().any(|way| way.contains(at))
     }
 
     /// The same for the bytes that hooks have written, which stay longer.
     pub fn is_in_hook(&self, at: u64) -> bool {
         let inside =
             |(start, bytes): &(u64, Vec<u8>)| (start + 1..start + bytes.len() as u64).contains(&at);
-        self.hooks.iter().any(inside)
+        self.written.hooks().iter().any(inside)
     }
 
     /// Whether that code must stay until the thread at this address is somewhere else.
     pub fn needs_ways(&self, at: u64) -> bool {
-        let mut ways = self.ways.iter().chain(&self.leaving);
-        ways.any(|way| way.contains(at))
+        let (ways, leaving) = (self.written.ways(), self.written.leaving());
+        ways.iter().chain(leaving).any(|way| way.contains(at))
     }
 
     /// The target of the jump in a slot after a function, if the address is that of such a jump. It will be removed.
     pub fn slot(&self, memory: &Memory, at: u64) -> Option<u64> {
-        if !self.originals.iter().any(|&(start, _)| start == at)
-            || self.sites.iter().any(|site| site.at == at)
-        {
+        if !self.written.begins(at) || self.written.sites().iter().any(|site| site.at == at) {
             return None;
         }
         arch::jump_at(memory, at).filter(|&to| self.holds(to))
@@ -392,17 +353,16 @@ impl Space {
 
     /// The file at an address whose code was changed, and the address in it.
     pub fn file_at(&self, at: u64) -> Option<(&Image, u64)> {
-        let file = self.files.iter().find(|file| file.range.contains(&at))?;
-        Some((&file.image, at.wrapping_sub(file.bias)))
+        self.written.file_at(at)
     }
 
     /// Whether this is where a hook's code continues after a call. `memory` is that of the process.
     pub fn hook_awaits(&self, memory: &Memory, at: u64) -> bool {
         /// No hook is longer than this.
         const LONGEST: u64 = 1024;
-        let starts =
-            (self.hooks.iter()).filter_map(|(from, bytes)| arch::jump_target(*from, bytes));
-        let is_stub = self.stubs.iter().any(|stubs| stubs.is_inside(at));
+        let starts = (self.written.hooks().iter())
+            .filter_map(|(from, bytes)| arch::jump_target(*from, bytes));
+        let is_stub = (self.written.stubs().iter()).any(|stubs| stubs.is_inside(at));
         !is_stub
             && starts
                 .into_iter()
@@ -421,7 +381,7 @@ impl Space {
                 program.end = program.end.max(file.end);
             }
         }
-        let island = self.islands[1];
+        let island = self.layout.islands()[1];
         let libraries = match island.is_empty() {
             true => Span::EMPTY,
             false => Span::at(
@@ -434,37 +394,7 @@ impl Space {
 
     /// All memory that was mapped for the recording. `memory` is that of the process.
     pub fn regions(&self, memory: &Memory) -> Vec<Span> {
-        const PIECE: u64 = 1 << 20;
-        let mut regions = Vec::new();
-        // The agent lists the pieces that it maps after the first shadow. They are unmapped before the list is.
-        let first = self.shadows[0];
-        let mut list = vec![0; 4096];
-        if !first.is_empty()
-            && memory
-                .read(TargetAddr(first.end - SHADOW_DISTANCE), &mut list)
-                .is_ok()
-        {
-            let words = list.chunks_exact(8);
-            let pieces = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-            // A number that is not such a multiple was not written by the agent.
-            let mapped = pieces.filter(|&at| at != 0 && at.is_multiple_of(PIECE));
-            regions.extend(mapped.map(|at| Span::at(at, PIECE)));
-        }
-        regions.extend(&self.mapped);
-        regions.push(self.events);
-        regions.extend(&self.counters);
-        regions.extend(self.islands);
-        regions.extend(self.trampolines.iter().map(|page| page.span()));
-        regions.extend(&self.private);
-        regions
-            .extend((self.scratch_page != 0).then_some(Span::at(self.scratch_page, SCRATCH_PAGE)));
-        for shadow in self.shadows.into_iter().filter(|shadow| !shadow.is_empty()) {
-            regions.push(Span::at(
-                shadow.start - SHADOW_DISTANCE,
-                shadow.len() + 4096,
-            ));
-        }
-        regions.retain(|region| !region.is_empty() && !self.unmapped.contains(&region.start));
+        let mut regions = self.layout.regions(memory);
         // While anything of hodo is there, it has to be known.
         regions.extend(Some(self.ledger.region()).filter(|region| !region.is_empty()));
         regions
@@ -507,7 +437,8 @@ impl Space {
             let addr = at.wrapping_sub(bias);
             Some((*at, image.at(addr..addr.wrapping_add(bytes.len() as u64))?))
         });
-        let all = [0, 1].map(|island| self.stubs[island].all());
+        let stubs = self.written.stubs();
+        let all = [0, 1].map(|island| stubs[island].all());
         let known = self.ledger.count_stubs(all.map(<[_]>::len));
         let new = [0, 1].map(|island| all[island].get(known[island]..).unwrap_or_default());
         let patched = Patched::new((range, bias), originals, patches, new);
@@ -521,43 +452,165 @@ impl Space {
     pub fn note_original(&mut self, memory: &Memory, at: u64, original: Vec<u8>) -> Result<()> {
         let entry = Entry::Original(at, Bytes(original.clone()));
         self.ledger.note(memory, &entry)?;
-        self.originals.push((at, original));
+        self.written.add_original(at, original);
         Ok(())
     }
 
     /// All patches were undone except those at these addresses; stubs and copies stay.
     pub fn keep_only(&mut self, stay: &BTreeSet<u64>) {
-        self.originals.retain(|(at, _)| stay.contains(at));
-        self.traps.retain(|at, _| stay.contains(at));
-        self.sites.retain(|site| stay.contains(&site.at));
-        // Code that leads into islands is gone except for hooks, as is code that leads out of them; no thread is there.
-        let ways = std::mem::take(&mut self.ways).into_iter();
-        let stays = |way: &Span| stay.contains(&(way.start - 1)) || self.holds(way.start);
-        self.ways = ways.filter(stays).collect();
-        self.leaving.clear();
-        self.moved = None;
+        self.written.keep_only(stay, |at| self.layout.holds(at));
     }
 
     /// Forgets what was written into code that is gone.
     pub fn forget(&mut self, gone: Seen) {
-        let inside = |at: u64| (gone.start..gone.end).contains(&at);
-        // The data of a file lies after its code, and before the code of the next one.
         let next = self.seen.iter().map(|seen| seen.start);
         let next = next.filter(|&start| start > gone.start).min();
-        let own = gone.start..next.unwrap_or(u64::MAX);
-        self.semaphores.retain(|at| !own.contains(at));
-        self.traps.retain(|&at, _| !inside(at));
-        self.sites.retain(|site| !inside(site.at));
-        self.ways.retain(|way| !inside(way.start));
-        self.unwinders.retain(|function| !inside(function.start));
-        self.unwinding.retain(|&at| !inside(at));
-        self.held.retain(|&(at, _)| !inside(at));
-        self.hooks.retain(|(at, _)| !inside(*at));
-        self.originals.retain(|&(at, _)| !inside(at));
-        Rc::make_mut(&mut self.copies).retain(|copied| !inside(copied.original));
-        self.moved = None;
+        self.written.forget(&gone, next.unwrap_or(u64::MAX));
         self.keys.forget(gone.start);
-        self.files
-            .retain(|file| !inside(file.range.start) && !(file.range.contains(&gone.start)));
+    }
+}
+
+/// For the modules of this crate that map and write.
+impl Space {
+    /// Of a program that may use `ptrace`.
+    pub(crate) fn new(debugger: bool) -> Self {
+        Self {
+            debugger,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn layout_mut(&mut self) -> &mut Layout {
+        &mut self.layout
+    }
+
+    pub(crate) fn written(&self) -> &Written {
+        &self.written
+    }
+
+    pub(crate) fn written_mut(&mut self) -> &mut Written {
+        &mut self.written
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    pub(crate) fn keys_mut(&mut self) -> &mut Keys {
+        &mut self.keys
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn set_ledger(&mut self, ledger: Ledger) {
+        self.ledger = ledger;
+    }
+
+    pub(crate) fn trap_handler(&self) -> Option<TrapHandler> {
+        self.trap_handler
+    }
+
+    pub(crate) fn trap_blocks(&self) -> TrapBlocks {
+        self.trap_blocks
+    }
+
+    pub(crate) fn trap_blocks_mut(&mut self) -> &mut TrapBlocks {
+        &mut self.trap_blocks
+    }
+
+    /// The program's island exists: its handler and two of its instructions can be used.
+    pub(crate) fn set_island_code(&mut self, handler: Option<TrapHandler>, code: Instructions) {
+        self.trap_handler = handler;
+        self.instructions = code;
+    }
+
+    /// Where the dynamic linker announces libraries and has our breakpoint.
+    pub(crate) fn linker_stop(&self) -> Option<u64> {
+        self.linker_stop
+    }
+
+    /// What replaces this breakpoint.
+    pub(crate) fn announcement(&self) -> Option<Announcement> {
+        self.announcement
+    }
+
+    pub(crate) fn set_linker_stop(&mut self, at: Option<u64>, by: Option<Announcement>) {
+        self.linker_stop = at;
+        self.announcement = by;
+    }
+
+    /// Sets where the dynamic linker stores the state of its list of libraries.
+    pub(crate) fn watch_linker(&mut self, state: Option<u64>) {
+        self.watch.state = state;
+    }
+
+    /// There may be system call instructions for which no probe was possible.
+    pub(crate) fn watch_always(&mut self, unwatched: bool) {
+        self.watch.always |= unwatched;
+    }
+
+    pub(crate) fn seen(&self) -> &[Seen] {
+        &self.seen
+    }
+
+    /// Sets the files that are mapped now. Returns those that were.
+    pub(crate) fn set_seen(&mut self, now: Vec<Seen>) -> Vec<Seen> {
+        std::mem::replace(&mut self.seen, now)
+    }
+
+    /// What was written into a library that may be loaded again.
+    pub(crate) fn patched(&self, place: &Loaded) -> Option<&Rc<Patches>> {
+        self.patched.get(place)
+    }
+
+    pub(crate) fn add_patched(&mut self, place: Loaded, patches: Rc<Patches>) {
+        self.patched.insert(place, patches);
+    }
+
+    /// Forgets what was written into libraries. Returns it.
+    pub(crate) fn take_patched(&mut self) -> HashMap<Loaded, Rc<Patches>> {
+        std::mem::take(&mut self.patched)
+    }
+
+    /// What was built for a file with these settings.
+    pub(crate) fn made(&self, settings: &Rc<str>, place: Loaded) -> Option<&Rc<Patches>> {
+        self.made.get(&(Rc::clone(settings), place))
+    }
+
+    pub(crate) fn add_made(&mut self, settings: &Rc<str>, place: Loaded, patches: Rc<Patches>) {
+        self.made.insert((Rc::clone(settings), place), patches);
+    }
+
+    /// How much of each island is in use.
+    pub(crate) fn used(&self) -> [Used; 2] {
+        self.used
+    }
+
+    pub(crate) fn set_used(&mut self, index: usize, used: Used) {
+        self.used[index] = used;
+    }
+
+    /// Whether `_dl_find_object` is hooked.
+    pub(crate) fn finds_objects(&self) -> bool {
+        self.finds_objects
+    }
+
+    pub(crate) fn set_finds_objects(&mut self) {
+        self.finds_objects = true;
+    }
+
+    pub(crate) fn set_raised(&mut self, raised: Raise) {
+        self.raised = raised;
+    }
+
+    /// From here on, no code gets new patches.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
     }
 }

@@ -66,7 +66,7 @@ pub fn steps_until(
     done: impl Fn(Regs) -> Result<bool>,
 ) -> Result<bool> {
     for _ in 0..STEPS {
-        let step = thread.step(space.borrow().scratch_page, arch::SLOTS - 1)?;
+        let step = thread.step(space.borrow().scratch_page(), arch::SLOTS - 1)?;
         let Some(report) = stops::wait_for(thread.tid(), PATIENCE)? else {
             return Ok(false);
         };
@@ -89,11 +89,11 @@ pub fn steps_until(
 
 /// If a probe's fetch has faulted: lets the thread continue without the value.
 pub fn skip_fetch(thread: Stopped, space: &SharedSpace) -> Result<bool> {
-    if space.borrow().faults.is_empty() {
+    if !space.borrow().written().may_fault() {
         return Ok(false);
     }
     let mut regs = thread.regs()?;
-    let Some(&next) = space.borrow().faults.get(&regs.pc()) else {
+    let Some(next) = space.borrow().written().after_fault(regs.pc()) else {
         return Ok(false);
     };
     regs.set_pc(next);

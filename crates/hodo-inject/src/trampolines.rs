@@ -125,7 +125,7 @@ impl Trampolines {
 /// The pages of an address space.
 fn pages(space: &Space) -> Arena {
     let mut arena = Arena::new(MOST);
-    for &page in &space.trampolines {
+    for &page in space.layout().trampolines() {
         arena.add(Room::new(page.span(), page.used));
     }
     arena

@@ -17,10 +17,10 @@ use crate::space::Space;
 /// # Errors
 /// If the process's memory cannot be written, or the thread is gone.
 pub fn prepare(thread: Stopped, space: &mut Space) -> Result<()> {
-    if !has_news(space) {
+    if !space.trap_blocks().has_news() {
         return Ok(());
     }
-    let calls = Syscalls::begin(thread, TargetAddr(space.syscall))?;
+    let calls = Syscalls::begin(thread, TargetAddr(space.syscall_place()))?;
     let set = prepare_by(&calls, space);
     calls.end()?;
     set
@@ -32,7 +32,7 @@ pub fn prepare(thread: Stopped, space: &mut Space) -> Result<()> {
 /// # Errors
 /// The same.
 pub fn prepare_in_stop(thread: Stopped, space: &mut Space) -> Result<Option<bool>> {
-    if !has_news(space) {
+    if !space.trap_blocks().has_news() {
         return Ok(None);
     }
     let maps = maps::read(thread.tid())?;
@@ -43,20 +43,14 @@ pub fn prepare_in_stop(thread: Stopped, space: &mut Space) -> Result<Option<bool
     Ok(Some(group))
 }
 
-fn has_news(space: &Space) -> bool {
-    let blocks = space.trap_blocks;
-    blocks.are_needed() && blocks.newest != blocks.known
-}
-
 fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
-    let Some(handler) = space.trap_handler else {
+    let Some(handler) = space.trap_handler() else {
         return Ok(());
     };
     let tid = calls.thread().tid();
     let memory = calls.thread().memory()?;
-    let block = space.trap_blocks.newest;
+    let block = space.trap_blocks_mut().tell();
     memory.write(TargetAddr(handler.head), &block.to_le_bytes())?;
-    space.trap_blocks.known = block;
     // An action that the program has chosen itself stays.
     if is_caught(tid, libc::SIGTRAP) || is_ignored(tid, libc::SIGTRAP) {
         return Ok(());
@@ -81,7 +75,7 @@ fn prepare_by(calls: &Syscalls, space: &mut Space) -> Result<()> {
 /// If the process's memory cannot be accessed, or the thread is gone.
 pub(crate) fn take_back(calls: &Syscalls, memory: &Memory, space: &Space) -> Result<()> {
     let caught = is_caught(calls.thread().tid(), libc::SIGTRAP);
-    let Some(handler) = space.trap_handler.filter(|_| caught) else {
+    let Some(handler) = space.trap_handler().filter(|_| caught) else {
         return Ok(());
     };
     if let Some(mut action) = Action::of(calls, memory)?

@@ -14,7 +14,7 @@ use crate::space::Space;
 /// Makes all our code take the time from the control block. Returns where it was changed.
 pub fn take_time(memory: &Memory, space: &Space) -> Result<BTreeSet<u64>> {
     let mut places = BTreeSet::new();
-    for (&Span { start, .. }, used) in space.islands.iter().zip(&space.used) {
+    for (Span { start, .. }, used) in space.islands().into_iter().zip(space.used()) {
         let mut code = vec![0; used.bytes()];
         memory.read(TargetAddr(start), &mut code)?;
         let changed = arch::take_time(&mut code);

@@ -137,10 +137,7 @@ pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Pre
             copier.path.display()
         );
     }
-    let mut space = Space {
-        debugger: calls_ptrace(&wanted.module),
-        ..Space::default()
-    };
+    let mut space = Space::new(calls_ptrace(&wanted.module));
     choose_islands(&wanted, &mut maps, recorder, &mut space)?;
     let islands = new_islands(&memory, &maps, &mut space);
     go_on()?;
@@ -157,9 +154,10 @@ pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Pre
         }
     }
     if let Some(base) = wanted.linker {
-        space.r_brk = linker_breakpoint(pid, base, &maps)?.map(|linker| linker.at);
+        let linker = linker_breakpoint(pid, base, &maps)?;
+        space.set_linker_stop(linker.map(|linker| linker.at), None);
     }
-    space.seen = code.iter().map(Seen::from).collect();
+    space.set_seen(code.iter().map(Seen::from).collect());
     super::keys::add(&mapped, &mut space, recorder);
     Ok(Some(Prepared {
         space,
@@ -184,11 +182,13 @@ fn choose_islands(
         island
     };
     let program = program_place(&wanted.module, wanted.bias, maps, true, recorder)?;
-    space.islands[PROGRAM] = add(program, maps);
+    space.layout_mut().set_island(PROGRAM, add(program, maps));
     if let Some(base) = wanted.linker {
         let libraries = library_place(maps, base)
             .context("there is no room for an island near the libraries")?;
-        space.islands[LIBRARIES] = add(libraries, maps);
+        space
+            .layout_mut()
+            .set_island(LIBRARIES, add(libraries, maps));
     }
     Ok(())
 }
@@ -336,18 +336,18 @@ impl Prepared {
 
     /// Whether a thread is currently switching static keys.
     pub fn is_switching(&self, memory: &Memory) -> bool {
-        self.space.keys.is_busy(self.wanted.pid, memory)
+        self.space.keys().is_busy(self.wanted.pid, memory)
     }
 
     /// Waits for a while, with threads running, until none is.
     pub fn wait_for_switching(&self, memory: &Memory) {
-        self.space.keys.wait_until_free(self.wanted.pid, memory);
+        self.space.keys().wait_until_free(self.wanted.pid, memory);
     }
 
     /// Ranges of the program's code that will be changed: no thread may be inside one of them.
     pub fn ranges(&self) -> Vec<Span> {
         let mut ranges = self.installation.ranges();
-        ranges.extend(self.space.r_brk.map(|at| Span::at(at, ANNOUNCING)));
+        ranges.extend(self.space.linker_stop().map(|at| Span::at(at, ANNOUNCING)));
         ranges.sort_unstable();
         ranges
     }
@@ -381,17 +381,17 @@ impl Prepared {
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let size = 2 * SCRATCH;
-        self.space.ledger = Ledger::map(calls, memory, false)?;
+        self.space.set_ledger(Ledger::map(calls, memory, false)?);
         let scratch = calls
             .mmap(TargetAddr(0), size, rw, anonymous, None)?
             .addr()
             .context("a page of memory in the process")?;
         self.space
-            .ledger
+            .ledger()
             .note(memory, &Entry::Mapped(Span::at(scratch.0, size).into()))?;
         let mapped = map_events(calls, memory, scratch, None, recorder, &mut self.space);
         self.space
-            .ledger
+            .ledger()
             .note(memory, &Entry::Unmapped(scratch.0))?;
         calls.munmap(scratch, size)?;
         mapped?;
@@ -403,24 +403,27 @@ impl Prepared {
             None => calls.thread().regs()?.sp(),
         };
         let program = extent(&self.wanted.module, self.wanted.bias);
-        let islands = std::mem::take(&mut self.space.islands);
-        let ledger = (memory, &self.space.ledger);
-        self.space.shadows = map_shadows(calls, sp, self.wanted.linker, program, ledger)?;
-        self.space.scratch_page = map_scratch_page(calls)?;
-        self.space.note(memory)?;
-        for (mapped, island) in self.space.islands.iter_mut().zip(islands) {
+        let space = &mut self.space;
+        let islands = space.layout_mut().take_islands();
+        let ledger = (memory, space.ledger());
+        let shadows = map_shadows(calls, sp, self.wanted.linker, program, ledger)?;
+        space.layout_mut().set_shadows(shadows);
+        let page = map_scratch_page(calls)?;
+        space.layout_mut().set_scratch_page(page);
+        space.note(memory)?;
+        for (index, island) in islands.into_iter().enumerate() {
             if !island.is_empty() {
                 let entry = Entry::Mapped(island.into());
-                self.space.ledger.note(memory, &entry)?;
+                space.ledger().note(memory, &entry)?;
                 map_island(calls, island)?;
-                *mapped = island;
+                space.layout_mut().set_island(index, island);
             }
         }
         for &page in &self.installation.trampolines {
             let entry = Entry::Mapped(page.span().into());
-            self.space.ledger.note(memory, &entry)?;
+            space.ledger().note(memory, &entry)?;
             map_island(calls, page.span())?;
-            self.space.trampolines.push(page);
+            space.layout_mut().add_trampoline(page);
         }
         Ok(())
     }
@@ -433,7 +436,8 @@ impl Prepared {
         let space = &mut self.space;
         let installation = &mut self.installation;
         let island = installation.islands[LIBRARIES].as_mut();
-        if let (Some(at), Some(island)) = (space.r_brk.take(), island) {
+        if let (Some(at), Some(island)) = (space.linker_stop(), island) {
+            space.set_linker_stop(None, None);
             let taken: Vec<&Patches> = installation.pieces.iter().map(|p| &*p.patches).collect();
             let linker = Linker { at, state: None };
             self.linker = Some((linker, announcement(at, memory, island, &taken, space)));
@@ -451,7 +455,7 @@ impl Prepared {
         if let Some((at, announcement)) = self.linker {
             arm_linker(at, memory, announcement, space)?;
         }
-        space.keys.hold(memory)
+        space.keys_mut().hold(memory)
     }
 }
 

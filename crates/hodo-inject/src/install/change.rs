@@ -21,7 +21,7 @@ use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, auxv, file_ma
 use crate::ledger::Entry;
 use crate::ledger::Page;
 use crate::recorder::Recorder;
-use crate::site_writer::{apply, put_back};
+use crate::site_writer::{apply, put_back_except};
 use crate::space::{Loaded, Space};
 use crate::trap_handler;
 
@@ -55,8 +55,8 @@ pub fn build(
     check(&memory, space, &installation)?;
     Ok(Change {
         installation,
-        seen: space.seen.len(),
-        used: space.used,
+        seen: space.seen().len(),
+        used: space.used(),
         program,
         settings: Rc::clone(settings),
     })
@@ -86,7 +86,7 @@ fn files(
     let mut files = vec![program];
     let mut seen = HashSet::new();
     let libraries = file_mappings(maps).filter(|m| !own.contains(&m.start));
-    for mapping in libraries.filter(|_| !space.islands[LIBRARIES].is_empty()) {
+    for mapping in libraries.filter(|_| !space.islands()[LIBRARIES].is_empty()) {
         if !recorder.selects_library(&mapping.path) {
             continue;
         }
@@ -118,7 +118,7 @@ fn files(
 fn check(memory: &Memory, space: &Space, installation: &Installation) -> Result<()> {
     /// No patch is longer than this.
     const LONGEST: u64 = 16;
-    let originals = space.originals.iter();
+    let originals = space.written().originals().iter();
     let ours: HashMap<u64, usize> = originals.map(|(at, bytes)| (*at, bytes.len())).collect();
     let is_ours = |at: u64, len: usize| {
         (at.saturating_sub(LONGEST)..=at).any(|start| {
@@ -142,8 +142,8 @@ impl Change {
     /// executing another program.
     pub fn holds(&self, tid: i32, space: &Space) -> bool {
         let exe = PathBuf::from(format!("/proc/{tid}/exe"));
-        self.seen == space.seen.len()
-            && self.used == space.used
+        self.seen == space.seen().len()
+            && self.used == space.used()
             && Version::of(&exe).is_ok_and(|version| version == self.program.0)
     }
 
@@ -165,23 +165,25 @@ impl Change {
     pub fn make(self, worker: Stopped, space: &mut Space) -> Result<Option<bool>> {
         let memory = worker.memory()?;
         let group = map_pages(worker, &memory, &self.installation.pages)?;
-        space.trampolines.clone_from(&self.installation.trampolines);
+        space
+            .layout_mut()
+            .set_trampolines(&self.installation.trampolines);
         self.installation.write_islands(&memory, space)?;
         if self.installation.has_to_make_room(space) {
-            space.trap_blocks.need();
+            space.trap_blocks_mut().need();
         }
         let group = trap_handler::prepare_in_stop(worker, space)?.or(group);
         revert_all(&memory, space)?;
-        let mut hooks = std::mem::take(&mut space.patched);
+        let mut hooks = space.take_patched();
         for piece in self.installation.pieces {
             let place = piece.file.place();
             if place == self.program
-                && let Some(earlier) = space.sites_to_come.take()
+                && let Some(earlier) = space.sites_to_come()
             {
                 // The program still waits for the libraries, and so do the new sites. They are not in use yet, and so
                 // are not remembered as built.
                 let sites = earlier.with_patches(Patches::clone(&piece.patches));
-                space.sites_to_come = Some(Rc::new(sites));
+                space.set_sites_to_come(Some(Rc::new(sites)));
                 continue;
             }
             write(&memory, &piece, space)?;
@@ -190,10 +192,9 @@ impl Change {
                 let mut all = Patches::clone(&piece.patches);
                 all.writes.extend(earlier.hooks.iter().cloned());
                 all.hooks.extend(earlier.hooks.iter().cloned());
-                space.patched.insert(place, Rc::new(all));
+                space.add_patched(place, Rc::new(all));
             }
-            let key = (Rc::clone(&self.settings), place);
-            space.made.insert(key, piece.patches);
+            space.add_made(&self.settings, place, piece.patches);
         }
         // `patched` has nothing for the other files, so one that is loaded again is inspected again.
         Ok(group)
@@ -216,21 +217,12 @@ fn map_pages(worker: Stopped, memory: &Memory, pages: &[u64]) -> Result<Option<b
 
 /// Restores the original bytes at all sites. Hooks stay, as does the code that announces libraries.
 fn revert_all(memory: &Memory, space: &mut Space) -> Result<()> {
-    let hooks = space.hooks.iter().map(|hook| hook.0);
-    let stay: BTreeSet<u64> = hooks.chain(space.r_brk).collect();
-    let (kept, gone) = std::mem::take(&mut space.originals)
-        .into_iter()
-        .partition(|(at, _)| stay.contains(at));
-    space.originals = gone;
-    let back = put_back(memory, space);
-    let gone = std::mem::replace(&mut space.originals, kept);
-    if let Err(error) = back {
-        space.originals.extend(gone);
-        return Err(error);
-    }
+    let hooks = space.written().hooks().iter().map(|hook| hook.0);
+    let stay: BTreeSet<u64> = hooks.chain(space.linker_stop()).collect();
+    put_back_except(memory, space, &stay)?;
     space.keep_only(&stay);
     let reverted = Entry::Reverted(stay.into_iter().collect());
-    space.ledger.note(memory, &reverted)
+    space.ledger().note(memory, &reverted)
 }
 
 /// Writes the sites of one file. If this was built for an earlier change, its copies are known.

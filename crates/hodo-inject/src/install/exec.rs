@@ -57,24 +57,21 @@ pub fn program(
     for mapping in file_mappings(&begun.maps) {
         recorder.log_map(pid, mapping)?;
     }
-    let mut space = Space {
-        debugger: calls_ptrace(&begun.module),
-        ..Space::default()
-    };
+    let mut space = Space::new(calls_ptrace(&begun.module));
     begun.map(limits.budget(), recorder, &mut space)?;
     thread.forget_block()?;
-    let shadows = space.shadows.iter().map(|shadow| shadow.len()).sum();
-    let islands: u64 = space.islands.iter().map(|island| island.len()).sum();
-    recorder.log_islands(pid, &space.islands)?;
-    let ledger = space.ledger.region().len();
-    space.extra = limits.settle(space.events.len() + islands + shadows + ledger, shadows);
-    space.seen = file_mappings(&begun.maps).map(Seen::from).collect();
+    let shadows = space.shadows().iter().map(|shadow| shadow.len()).sum();
+    recorder.log_islands(pid, &space.islands())?;
+    let mapped = space.layout().size() + space.ledger().region().len();
+    space.set_raised(limits.settle(mapped, shadows));
+    space.set_seen(file_mappings(&begun.maps).map(Seen::from).collect());
     let sites = begun.install(recorder, &mut space)?;
     if let Some(base) = begun.linker {
         // The dynamic linker itself will be inspected again, as a library.
-        space
-            .seen
-            .retain(|seen| seen.start < base || seen.start > base + (16 << 20));
+        let linker = base..=base + (16 << 20);
+        let others = space.seen().iter().copied();
+        let others = others.filter(|seen| !linker.contains(&seen.start));
+        space.set_seen(others.collect());
     }
     Ok((space, sites))
 }
@@ -139,16 +136,18 @@ impl Begun {
     ) -> Result<()> {
         let (memory, maps) = (&self.memory, &self.maps);
         let sp = calls.thread().regs()?.sp();
-        space.ledger = Ledger::map(calls, memory, budget.is_some())?;
+        space.set_ledger(Ledger::map(calls, memory, budget.is_some())?);
         map_events(calls, memory, pass_fd::below(sp), budget, recorder, space)?;
         let program = extent(&self.module, self.bias);
-        let ledger = (memory, &space.ledger);
-        space.shadows = map_shadows(calls, sp, self.linker, program, ledger)?;
-        space.scratch_page = map_scratch_page(calls)?;
+        let ledger = (memory, space.ledger());
+        let shadows = map_shadows(calls, sp, self.linker, program, ledger)?;
+        space.layout_mut().set_shadows(shadows);
+        let page = map_scratch_page(calls)?;
+        space.layout_mut().set_scratch_page(page);
         let room = budget.is_none();
         let place = program_place(&self.module, self.bias, maps, room, recorder)?;
         map_island(calls, place)?;
-        space.islands[0] = place;
+        space.layout_mut().set_island(PROGRAM, place);
         if let Some(base) = self.linker {
             let top = base.saturating_sub(LIBRARY_ROOM);
             let size = budget.map_or(LIBRARY_ISLAND, |budget| {
@@ -161,7 +160,7 @@ impl Begun {
                 .context("there is no room for an island near the libraries")?;
             let place = Span::at(place, size);
             map_island(calls, place)?;
-            space.islands[1] = place;
+            space.layout_mut().set_island(LIBRARIES, place);
         }
         Ok(())
     }
@@ -192,7 +191,9 @@ impl Begun {
             let place = announced.map(|linker| announcement(linker.at, memory, island, &[], space));
             linker = announced.zip(place);
         }
-        space.trampolines.clone_from(&installation.trampolines);
+        space
+            .layout_mut()
+            .set_trampolines(&installation.trampolines);
         installation.write_islands(memory, space)?;
         trap_handler::prepare(self.thread, space)?;
         Ok(Sites {

@@ -20,7 +20,7 @@ pub(super) fn mapped(
 ) -> Result<()> {
     add(files, space, recorder);
     space.note(memory)?;
-    if let Err(error) = space.keys.hold(memory) {
+    if let Err(error) = space.keys_mut().hold(memory) {
         let text = format!("static keys: {error:#}");
         recorder.remark(pid, &text)?;
     }
@@ -31,7 +31,7 @@ pub(super) fn mapped(
 pub(super) fn add(files: &[Mapped], space: &mut Space, recorder: &dyn Recorder) {
     if recorder.wants_keys() {
         space
-            .keys
+            .keys_mut()
             .add(files, |key, path| recorder.wants_key(key, path));
     }
 }

@@ -47,12 +47,12 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
         recorder.log_map(pid, mapping)?;
     }
     let now: Vec<_> = file_mappings(&maps).map(Seen::from).collect();
-    for gone in std::mem::replace(&mut space.seen, now) {
-        if !space.seen.contains(&gone) {
+    for gone in space.set_seen(now) {
+        if !space.seen().contains(&gone) {
             space.forget(gone);
         }
     }
-    if space.stopped {
+    if space.has_ended() {
         return Ok(());
     }
     if let Some(copier) = new.iter().find(|mapping| copies_stacks(&mapping.path)) {
@@ -73,15 +73,15 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
             continue;
         };
         files.push((Rc::clone(&file.image), file.bias));
-        let region = space.islands[LIBRARIES];
-        let used = space.used[LIBRARIES];
+        let region = space.islands()[LIBRARIES];
+        let used = space.used()[LIBRARIES];
         let island = Island::resume_in(std::mem::take(&mut code), region.start, region.len(), used);
         let islands = [None, Some(island)];
         let mut done = install(&Moment::Load(thread), vec![file], islands, space, recorder)?;
-        space.trampolines.clone_from(&done.trampolines);
+        space.layout_mut().set_trampolines(&done.trampolines);
         done.write_islands(&memory, space)?;
         if done.has_to_make_room(space) {
-            space.trap_blocks.need();
+            space.trap_blocks_mut().need();
         }
         trap_handler::prepare(thread, space)?;
         done.note(&memory, space)?;
@@ -97,7 +97,7 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
 /// The mapped code of files that was not there the last time.
 fn new_code(maps: &[Mapping], space: &Space) -> Vec<Mapping> {
     let mut new: Vec<_> = file_mappings(maps)
-        .filter(|m| !space.seen.contains(&Seen::from(*m)))
+        .filter(|m| !space.seen().contains(&Seen::from(*m)))
         .cloned()
         .collect();
     // Unwinders ask functions of linkers and C libraries, which must know the stubs of all other files first. And what
@@ -113,7 +113,7 @@ fn look(
     space: &Space,
     recorder: &mut dyn Recorder,
 ) -> Result<Option<File>> {
-    if space.islands[LIBRARIES].is_empty() {
+    if space.islands()[LIBRARIES].is_empty() {
         return Ok(None);
     }
     let path = &mapping.path;
@@ -139,7 +139,7 @@ fn look(
         island: LIBRARIES,
     };
     // A library that is loaded again is not inspected again.
-    let is_known = space.patched.contains_key(&file.place());
+    let is_known = space.patched(&file.place()).is_some();
     if !is_known && (recorder.probes(&file.image) || recorder.selects_library(path)) {
         match recorder.module(&real, path, false) {
             Ok(module) => file.module = Some(module),

@@ -44,7 +44,7 @@ pub(super) fn map_events(
                 .mmap(wanted, size, rw, shared, Some(fd))?
                 .is_at(wanted)
             {
-                space.events = Span::at(place, size);
+                space.layout_mut().set_trace(Span::at(place, size));
                 space.note(memory)?;
                 break 'found;
             }
@@ -52,11 +52,12 @@ pub(super) fn map_events(
         size /= 2;
     }
     calls.close(fd)?;
-    if space.events.is_empty() {
+    if space.trace().is_empty() {
         bail!("there is no room in the address space for the trace");
     }
     // A mapping of a file with a name is left out by the kernel itself (core(5)); what `hodo probe` maps has no name.
-    let (at, size) = (TargetAddr(space.events.start), space.events.len());
+    let trace = space.trace();
+    let (at, size) = (TargetAddr(trace.start), trace.len());
     keep_undumped(calls, at, size)?;
     // hodo has prepared the pages: reading ahead would prepare more for nothing.
     calls.madvise(at, size, libc::MADV_RANDOM)?;
@@ -64,18 +65,20 @@ pub(super) fn map_events(
     let counters = counters.map(|shared| (shared, 0));
     let histograms = histograms.map(|shared| (shared, counters::SIZE));
     for (Shared { file, path, size }, below) in counters.into_iter().chain(histograms) {
-        let region = Span::at(space.events.start - below - size, size);
+        let region = Span::at(trace.start - below - size, size);
         let fd = pass_fd::file(calls, memory, scratch, file, path)?;
-        space.ledger.note(memory, &Entry::Mapped(region.into()))?;
+        space.ledger().note(memory, &Entry::Mapped(region.into()))?;
         let wanted = TargetAddr(region.start);
         let got = calls.mmap(wanted, size, rw, shared, Some(fd))?;
         calls.close(fd)?;
         if !got.is_at(wanted) {
-            space.ledger.note(memory, &Entry::Unmapped(region.start))?;
+            space
+                .ledger()
+                .note(memory, &Entry::Unmapped(region.start))?;
             bail!("there is no room in the address space for the counters");
         }
         keep_undumped(calls, wanted, size)?;
-        space.counters.push(region);
+        space.layout_mut().add_counters(region);
     }
     Ok(())
 }

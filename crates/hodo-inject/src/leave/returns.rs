@@ -46,7 +46,7 @@ impl Process<'_> {
     /// If calls of a function return to this address in its stub: the function's address, 0 if it is a library's, and
     /// the displaced instructions in the stub.
     pub fn stub_of(&self, address: u64) -> Option<(u64, u64)> {
-        let mut stubs = self.space.stubs.iter();
+        let mut stubs = self.space.written().stubs().iter();
         let of_stub = stubs.find_map(|stubs| stubs.returns_to(self.memory, address));
         of_stub.or_else(|| {
             let function = self.table.calls_body(self.memory, address);
@@ -64,7 +64,7 @@ impl Process<'_> {
     fn with_traced<T>(&self, ask: impl FnOnce(&BTreeSet<u64>) -> T) -> T {
         let mut traced = self.traced.borrow_mut();
         ask(traced.get_or_insert_with(|| {
-            let all = self.space.stubs.iter().flat_map(Stubs::starts);
+            let all = self.space.written().stubs().iter().flat_map(Stubs::starts);
             all.map(|(_, original)| original).collect()
         }))
     }

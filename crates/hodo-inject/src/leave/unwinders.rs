@@ -24,7 +24,11 @@ impl<'a> Unwinders<'a> {
                 && name.is_some_and(|name| name.contains("libgcc_s") || name.contains("libunwind"))
         };
         let libraries = maps.iter().filter(is_unwinder).map(|m| m.start..m.end);
-        let functions = space.unwinders.iter().map(|function| function.range());
+        let functions = space
+            .written()
+            .unwinders()
+            .iter()
+            .map(|function| function.range());
         Self {
             ranges: libraries.chain(functions).collect(),
             space,
@@ -38,7 +42,8 @@ impl<'a> Unwinders<'a> {
         // An unwinder at its first instruction has not begun; that address is never a return address.
         let unwinding = |word: u64| {
             let mut ranges = self.ranges.iter();
-            ranges.any(|range| range.contains(&word)) && !self.space.unwinding.contains(&word)
+            ranges.any(|range| range.contains(&word))
+                && !self.space.written().unwinding().contains(&word)
         };
         top().any(unwinding) && top().any(|word| self.space.holds(word))
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use hodo_abi::Span;
 use hodo_codegen::statemap::{AppPoint, StateMap};
 
-use super::Space;
+use super::{Space, Written};
 
 /// Which instructions in islands stand for which of the program.
 #[derive(Debug, Default)]
@@ -23,20 +23,22 @@ impl Moved {
     /// What is known about an address space.
     pub fn of(space: &mut Space) -> Rc<Self> {
         let moved = Self::ways_of(space);
-        moved.map.get_or_init(|| map(space));
+        moved.map.get_or_init(|| map(&space.written));
         moved
     }
 
     /// The same, but which instructions stand for which may not be known yet.
     pub fn ways_of(space: &mut Space) -> Rc<Self> {
-        if let Some(moved) = &space.moved {
-            return Rc::clone(moved);
+        if let Some(moved) = space.written.moved() {
+            return moved;
         }
-        let mut moved = Self::default();
-        moved.ways.clone_from(&space.ways);
-        moved.ways.sort_unstable();
-        let moved = Rc::new(moved);
-        space.moved = Some(Rc::clone(&moved));
+        let mut ways = space.written.ways().to_vec();
+        ways.sort_unstable();
+        let moved = Rc::new(Self {
+            map: OnceCell::new(),
+            ways,
+        });
+        space.written.set_moved(&moved);
         moved
     }
 
@@ -64,19 +66,19 @@ impl Moved {
     }
 }
 
-fn map(space: &Space) -> StateMap {
+fn map(written: &Written) -> StateMap {
     // Jumps that lead into an island stay.
-    let leads = space.sites.iter().map(|site| site.at);
-    let leads: HashSet<u64> = leads.chain(space.traps.keys().copied()).collect();
+    let leads = written.sites().iter().map(|site| site.at);
+    let leads: HashSet<u64> = leads.chain(written.traps()).collect();
     let mut ours = Vec::new();
-    for stubs in &space.stubs {
+    for stubs in written.stubs() {
         let starts = stubs.starts();
         ours.extend(starts.map(|(at, original)| (at, AppPoint::unprobed(original))));
     }
-    let calls = space.copies.iter().filter(|copied| copied.call);
+    let calls = written.copies().iter().filter(|copied| copied.call);
     let calls: BTreeSet<u64> = calls.map(|copied| copied.copy).collect();
     let mut copies = Vec::new();
-    for copied in space.copies.iter() {
+    for copied in written.copies().iter() {
         let original = copied.original;
         if copied.copy != copied.before {
             ours.push((copied.before, AppPoint::unprobed(original)));

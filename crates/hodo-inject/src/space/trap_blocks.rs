@@ -6,14 +6,25 @@ use hodo_patch::{Island, Lead};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TrapBlocks {
     /// The newest block that exists; 0: none. Each one contains the address of the one before it.
-    pub(crate) newest: u64,
+    newest: u64,
     /// The newest one that the handler knows of.
-    pub(crate) known: u64,
+    known: u64,
     /// Whether some of the breakpoints will be set.
     needed: bool,
 }
 
 impl TrapBlocks {
+    /// Whether the handler is needed and does not know the newest block.
+    pub(crate) fn has_news(&self) -> bool {
+        self.needed && self.newest != self.known
+    }
+
+    /// The newest block, which the handler is about to know.
+    pub(crate) fn tell(&mut self) -> u64 {
+        self.known = self.newest;
+        self.known
+    }
+
     /// Whether breakpoints will be set.
     pub(crate) fn are_needed(&self) -> bool {
         self.needed
