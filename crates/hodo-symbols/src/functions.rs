@@ -6,7 +6,7 @@ use crate::abi;
 use crate::startup;
 use crate::unwind::{Frames, Range, Tables};
 use crate::{debugdata, lsda, unwind};
-use hodo_abi::Isa;
+use hodo_abi::{Isa, Span};
 use object::elf;
 use object::read::elf::{ElfFile64, Sym};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
@@ -114,8 +114,8 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     let file: ElfFile64<'_> = ElfFile64::parse(bytes)?;
     let code = code_ranges(&file);
     let is_code = |addr: u64| {
-        let at = code.partition_point(|r| r.0 <= addr);
-        at > 0 && addr < code[at - 1].1
+        let next = code.partition_point(|range| range.start <= addr);
+        next > 0 && addr < code[next - 1].end
     };
     let extracted = debugdata::extract(&file);
     let extracted = extracted.as_deref();
@@ -274,7 +274,7 @@ pub fn linkage_tables(bytes: &[u8]) -> Vec<std::ops::Range<u64>> {
 }
 
 /// Returns the executable sections except the PLT, or the executable segments if there are no sections.
-fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
+fn code_ranges(file: &ElfFile64<'_>) -> Vec<Span> {
     let mut ranges = Vec::new();
     for section in file.sections() {
         let SectionFlags::Elf { sh_flags } = section.flags() else {
@@ -283,11 +283,11 @@ fn code_ranges(file: &ElfFile64<'_>) -> Vec<(u64, u64)> {
         let wanted = u64::from(elf::SHF_EXECINSTR | elf::SHF_ALLOC);
         if sh_flags & wanted == wanted && !section.name().is_ok_and(is_linkage_table) {
             let end = section.address().saturating_add(section.size());
-            ranges.push((section.address(), end));
+            ranges.push(Span::from(section.address()..end));
         }
     }
     if ranges.is_empty() {
-        ranges.push((1, u64::MAX));
+        ranges.push(Span::from(1..u64::MAX));
     }
     ranges.sort_unstable();
     ranges

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use hodo_abi::Span;
 use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader as _, RelrIterator, SectionHeader as _};
 use object::{
@@ -418,13 +419,13 @@ impl<'a> Memory<'a> {
         })
     }
 
-    /// Returns the address and the length of a key's name.
-    fn name_of(&self, key: u64) -> Option<(u64, u64)> {
+    /// Returns where a key's name is.
+    fn name_of(&self, key: u64) -> Option<Span> {
         let at = match self.word(key.checked_add(8)?)? {
             Word::Address(at) => at,
             Word::Symbol(_, at, addend) => at?.wrapping_add_signed(addend),
         };
-        Some((at, self.plain(key.checked_add(16)?)?))
+        Some(Span::at(at, self.plain(key.checked_add(16)?)?))
     }
 
     /// Returns the key at an address.
@@ -440,7 +441,9 @@ impl<'a> Memory<'a> {
             });
         };
         let name = self.name_of(addr).ok_or(KeysError::NoName(addr))?;
-        let text = self.bytes(name.0, name.1).ok_or(KeysError::NoName(addr))?;
+        let text = self
+            .bytes(name.start, name.len())
+            .ok_or(KeysError::NoName(addr))?;
         let flags = u32::from_le_bytes(content[4..8].try_into().expect("four bytes"));
         let index = u64::from_le_bytes(content[24..].try_into().expect("eight bytes"));
         Ok(Key {

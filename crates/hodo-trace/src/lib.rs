@@ -22,4 +22,4 @@ pub use error::TraceError;
 pub use meta::Info;
 pub use model::{Chunk, Function, FunctionKind, Module, Task};
 pub use records::{Record, RecordKind, Records, bytes_read, told_lost};
-pub use trace::{Scale, Trace};
+pub use trace::{Scale, Times, Trace};

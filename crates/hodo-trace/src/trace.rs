@@ -63,6 +63,29 @@ fn damaged(path: &Path, what: impl ToString) -> TraceError {
     }
 }
 
+/// A span of time, with both of its ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// Its first moment.
+    pub first: u64,
+    /// Its last moment.
+    pub last: u64,
+}
+
+impl Times {
+    /// All times.
+    pub const ALL: Self = Self {
+        first: 0,
+        last: u64::MAX,
+    };
+
+    /// Whether a moment is in it.
+    #[must_use]
+    pub fn contains(self, moment: u64) -> bool {
+        (self.first..=self.last).contains(&moment)
+    }
+}
+
 impl Trace {
     /// Opens the trace in a directory.
     ///
@@ -449,15 +472,15 @@ impl Trace {
 
     /// Returns the times of the first and the last record of a task, in units of the counter.
     #[must_use]
-    pub fn span(&self, task: &Task) -> Option<(u64, u64)> {
+    pub fn span(&self, task: &Task) -> Option<Times> {
         let first = self.records(task).next()?;
         let chunk = vec![*task.chunks.last()?];
         let (size, began) = (self.control_size, task.began);
         let last = Records::new(&self.events, size, chunk, began, &self.unread).last();
-        Some((
-            first.time,
-            last.map_or(first.time, |last| last.time.max(first.time)),
-        ))
+        Some(Times {
+            first: first.time,
+            last: last.map_or(first.time, |last| last.time.max(first.time)),
+        })
     }
 
     /// Returns the initial state for turning the records of a task into calls. `frames` are those open at its

@@ -28,8 +28,8 @@ impl Clipped {
     pub fn new(source: &Source, index: usize) -> Self {
         let frames = &source.inherited[index];
         let clip = source.is_ranged().then(|| Clip {
-            from: source.scale.counter(source.range.0),
-            to: match source.range.1.checked_add(1) {
+            from: source.scale.counter(source.range.first),
+            to: match source.range.last.checked_add(1) {
                 Some(end) => source.scale.counter(end).saturating_sub(1),
                 None => u64::MAX,
             },

@@ -92,7 +92,7 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
         let mut steps = TaskStream::new(source, index).keep_depth();
         while let Some(step) = steps.next() {
             let ns = source.scale.nanoseconds(step.time());
-            if source.timed() && !(source.range.0..=source.range.1).contains(&ns) {
+            if source.timed() && !source.range.contains(ns) {
                 continue;
             }
             let (what, id, depth) = match step {
@@ -222,7 +222,7 @@ impl ChromeEvents<'_> {
             } else {
                 number as u64 * 1000
             };
-            if timed && !(source.range.0..=source.range.1).contains(&ns) {
+            if timed && !source.range.contains(ns) {
                 continue;
             }
             let task = source.task(source.tasks[at]);

@@ -68,11 +68,11 @@ pub(crate) fn walk(
         let task = source.task(index);
         if let Some(Event { id, payload }) = event {
             let ns = source.scale.nanoseconds(time);
-            if ns > source.range.1 {
+            if ns > source.range.last {
                 break;
             }
             if let Some(probe) = probes.get(&id)
-                && ns >= source.range.0
+                && ns >= source.range.first
             {
                 let mut line = Line {
                     source,

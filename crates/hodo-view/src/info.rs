@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use hodo_trace::meta::Exit;
-use hodo_trace::{FunctionKind, RecordKind, Trace};
+use hodo_trace::{FunctionKind, RecordKind, Times, Trace};
 use serde_json::json;
 
 use crate::costs::{Cost, Costs, whole};
@@ -63,9 +63,12 @@ fn count(trace: &Trace) -> Counts {
     counts.costs = costs;
     for task in &trace.tasks {
         let mut lost = 0u64;
-        let mut times: Option<(u64, u64)> = None;
+        let mut times: Option<Times> = None;
         for record in trace.records(task) {
-            times = Some((times.map_or(record.time, |times| times.0), record.time));
+            times = Some(Times {
+                first: times.map_or(record.time, |times| times.first),
+                last: record.time,
+            });
             match record.kind {
                 RecordKind::Entry | RecordKind::Tail => {
                     counts.calls += 1;
@@ -78,8 +81,8 @@ fn count(trace: &Trace) -> Counts {
             }
         }
         counts.lost = counts.lost.saturating_add(lost);
-        let (first, last) = times.unwrap_or_default();
-        counts.time = counts.time.saturating_add(last.saturating_sub(first));
+        let took = times.map_or(0, |times| times.last.saturating_sub(times.first));
+        counts.time = counts.time.saturating_add(took);
     }
     // Only the recorder knows what was lost at the very end.
     let told = trace.info.finished.as_ref().map_or(0, |f| f.lost);

@@ -371,7 +371,7 @@ pub(crate) fn calls(source: &Source, options: &SourceOptions, out: &mut dyn Writ
             true => source.scale.nanoseconds(step.time()),
             false => number as u64 * 1000,
         };
-        if timed && !(source.range.0..=source.range.1).contains(&ns) {
+        if timed && !source.range.contains(ns) {
             continue;
         }
         last = last.max(ns);

@@ -412,11 +412,11 @@ struct Replay<'s> {
 
 impl Replay<'_> {
     fn steps(&mut self, out: &mut dyn Write) -> Result<()> {
-        let (from, to) = self.source.range;
+        let shown = self.source.range;
         let timed = self.source.timed();
         while let Some((task, step)) = self.merged.next() {
             let ns = self.source.scale.nanoseconds(step.time());
-            if timed && ns > to {
+            if timed && ns > shown.last {
                 break;
             }
             match step {
@@ -426,7 +426,7 @@ impl Replay<'_> {
                 }
                 CallStep::Instant { .. } | CallStep::Lost { .. } => {}
             }
-            if !timed || ns >= from {
+            if !timed || ns >= shown.first {
                 self.line(task, ns, step, out)?;
             }
         }
@@ -508,7 +508,7 @@ impl Replay<'_> {
             return None;
         };
         let end = self.source.scale.nanoseconds(end);
-        let shown = !self.source.timed() || end <= self.source.range.1;
+        let shown = !self.source.timed() || end <= self.source.range.last;
         (next == task && shown).then(|| end.saturating_sub(ns))
     }
 }
@@ -543,12 +543,11 @@ fn remaining(source: &Source, open: &[Vec<u32>], out: &mut dyn Write) -> Result<
 
 /// `--flat`: writes a line for each entry and exit.
 fn flat(source: &Source, out: &mut dyn Write) -> Result<()> {
-    let (from, to) = source.range;
     writeln!(out)?;
     for (number, (task, step)) in Merged::new(source).enumerate() {
         let tid = source.task(source.tasks[task]).tid;
         let ns = source.scale.nanoseconds(step.time());
-        if source.timed() && !(from..=to).contains(&ns) {
+        if source.timed() && !source.range.contains(ns) {
             continue;
         }
         match step {

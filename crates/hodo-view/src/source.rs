@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use hodo_abi::Isa;
 use hodo_symbols::{Style, build_id, imports};
 use hodo_trace::meta::{Probe, in_order};
-use hodo_trace::{Frame, Function, FunctionKind, Scale, TailCalls, Task, Trace};
+use hodo_trace::{Frame, Function, FunctionKind, Scale, TailCalls, Task, Times, Trace};
 
 use crate::costs::Costs;
 use crate::filter::{Filters, Table};
@@ -130,7 +130,7 @@ pub struct Source {
     /// By index of a task: the frames that it began with.
     pub inherited: Vec<Vec<Frame>>,
     /// The shown range: from and to, in nanoseconds of the trace's clock.
-    pub range: (u64, u64),
+    pub range: Times,
     /// Indices of the tasks that are shown.
     pub tasks: Vec<usize>,
     /// What recording cost, which is subtracted from times; see [`Self::costs`].
@@ -256,7 +256,7 @@ impl Source {
             table,
             scale,
             inherited,
-            range: (0, u64::MAX),
+            range: Times::ALL,
             tasks,
             costs,
             growing: false,
@@ -278,7 +278,7 @@ impl Source {
             labels: None,
             table: Table::default(),
             inherited: Vec::new(),
-            range: (0, u64::MAX),
+            range: Times::ALL,
             tasks: Vec::new(),
             costs: OnceLock::from(Costs::default()),
             growing: true,
@@ -342,13 +342,16 @@ impl Source {
         times.min().unwrap_or(0)
     }
 
-    fn resolve(&self, range: Range) -> (u64, u64) {
+    fn resolve(&self, range: Range) -> Times {
         let resolve = |moment: Option<Moment>, default| match moment {
             None => default,
             Some(Moment::Clock(ns)) => ns,
             Some(Moment::Elapsed(ns)) => self.first().saturating_add(ns),
         };
-        (resolve(range.from, 0), resolve(range.to, u64::MAX))
+        Times {
+            first: resolve(range.from, 0),
+            last: resolve(range.to, u64::MAX),
+        }
     }
 
     /// Returns whether records have times.
@@ -370,7 +373,7 @@ impl Source {
 
     /// Returns whether a part of the time is left out.
     pub fn is_ranged(&self) -> bool {
-        self.timed() && self.range != (0, u64::MAX)
+        self.timed() && self.range != Times::ALL
     }
 
     /// Returns the displayed name of a function.

@@ -274,7 +274,7 @@ impl Counting<'_> {
                 source.scale.nanoseconds(start),
                 source.scale.nanoseconds(end),
             );
-            if start < source.range.0 || end > source.range.1 {
+            if start < source.range.first || end > source.range.last {
                 Verdict::Hidden
             } else if end.saturating_sub(start) < least {
                 Verdict::Merged

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 
+use hodo_trace::Times;
+
 use crate::format::{Color, duration};
 use crate::source::{Source, SourceOptions};
 
@@ -50,7 +52,7 @@ struct Thread<'a> {
     tid: i32,
     name: &'a str,
     /// The times of the first and last record, in units of the counter.
-    span: Option<(u64, u64)>,
+    span: Option<Times>,
     is_process: bool,
     /// The indices of the threads that it created.
     children: Vec<usize>,
@@ -75,7 +77,10 @@ fn threads(source: &Source) -> (Vec<Thread<'_>>, Vec<usize>) {
             let thread = &mut threads[at];
             thread.name = &task.comm;
             thread.span = match (thread.span, span) {
-                (Some((first, _)), Some((_, last))) => Some((first, last)),
+                (Some(old), Some(new)) => Some(Times {
+                    first: old.first,
+                    last: new.last,
+                }),
                 (old, new) => old.or(new),
             };
             of.push(at);
@@ -131,7 +136,7 @@ pub fn graph(options: &SourceOptions, shown: Option<&str>, out: &mut dyn Write) 
                 (
                     _,
                     Some(Thread {
-                        span: Some((first, last)),
+                        span: Some(Times { first, last }),
                         ..
                     }),
                 ) if source.timed() => {

@@ -284,12 +284,12 @@ impl Growing<'_> {
             let scale = &self.source.scale;
             let least = self.source.table.time(open.start, end);
             let (start, end) = (scale.nanoseconds(open.start), scale.nanoseconds(end));
-            let (from, to) = self.source.range;
-            if start < from || start > to || end.saturating_sub(start) < least {
+            let shown = self.source.range;
+            if !shown.contains(start) || end.saturating_sub(start) < least {
                 return;
             }
             // The call was seen, but not how long it took.
-            took = took.filter(|_| end <= to);
+            took = took.filter(|_| end <= shown.last);
         }
         let node = &mut self.tree.nodes[open.node as usize];
         node.calls += 1;
