@@ -27,6 +27,7 @@ mod status;
 mod stopped;
 pub mod stops;
 mod target;
+pub mod threads;
 pub mod waits;
 
 pub use arch::Regs;

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::threads::start;
+
 /// Signals that are handed on to the program, which then ends or not as it would have.
 const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 /// What is sent to a process group (by a shell's `kill %1`, by a terminal that hangs up) reaches the program without
@@ -137,7 +139,7 @@ impl Forward {
             }
         };
         // Where there can be no more threads (ulimit -u), nothing is handed on.
-        let _ = std::thread::Builder::new().spawn(hand_on);
+        let _ = start(hand_on);
         this
     }
 

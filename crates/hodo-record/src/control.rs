@@ -4,6 +4,7 @@
 //! A request and its answer are one line of JSON each. Only requests of the same user and of root are served.
 
 use hodo_ptrace::processes;
+use hodo_ptrace::threads::start;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -165,8 +166,7 @@ impl Control {
         let (sender, asked) = channel();
         let done = Arc::new(AtomicBool::new(false));
         let end = Arc::clone(&done);
-        std::thread::Builder::new()
-            .spawn(move || listen(&listener, (own, thread), &sender, &end))?;
+        start(move || listen(&listener, (own, thread), &sender, &end))?;
         Ok(Self { asked, done })
     }
 

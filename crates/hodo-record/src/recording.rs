@@ -5,6 +5,7 @@ use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
 use crate::{events, reserve, tracer};
 use anyhow::{Context, Result, bail};
+use hodo_ptrace::threads::start_scoped;
 use hodo_trace::told_lost;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +108,7 @@ impl<'a> Populating<'a> {
     where
         'a: 'scope,
     {
-        let started = std::thread::Builder::new().spawn_scoped(scope, || populate(events, done));
+        let started = start_scoped(scope, || populate(events, done));
         // If no more threads can be started (ulimit -u), targets get their pages from the kernel one by one.
         let thread = started.ok().map(|handle| handle.thread().clone());
         if thread.is_none() {
