@@ -31,6 +31,7 @@ pub mod relocate;
 pub mod scan;
 pub mod simulate;
 pub mod steps;
+pub mod syscalls;
 mod text;
 
 pub use decode::{Kind, Pattern};

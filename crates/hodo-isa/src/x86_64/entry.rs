@@ -308,6 +308,18 @@ pub fn is_signal_return(code: &[u8]) -> bool {
     code.starts_with(&LONG) || code.starts_with(&SHORT)
 }
 
+/// Whether code begins with the instruction that reads the time counter (`rdtsc`).
+#[must_use]
+pub fn reads_time(code: &[u8]) -> bool {
+    code.starts_with(&[0x0F, 0x31])
+}
+
+/// Whether an instruction is a breakpoint or a software interrupt: `int3`, `int1`, `int n`.
+#[must_use]
+pub fn is_interrupt(code: &[u8]) -> bool {
+    matches!(code, [0xCC | 0xF1] | [0xCD, _])
+}
+
 /// Whether the instruction at the start of `code` writes its memory operand.
 #[must_use]
 pub fn stores(code: &[u8]) -> bool {

@@ -14,6 +14,7 @@ pub mod relocate;
 pub mod scan;
 pub mod simulate;
 pub mod steps;
+pub mod syscalls;
 mod text;
 pub mod vectors;
 

@@ -3,23 +3,8 @@
 use hodo_codegen::detour::Source;
 use hodo_isa::riscv64::regs::{NAMES, SP};
 use hodo_probe_syntax::Register;
-use hodo_ptrace::arch::SYSTEM_CALL;
 
 use super::Operand;
-
-/// Is what follows a system call the end of a thread, which has just unmapped its own stack (musl's `__unmapself`)?
-/// There is no stack to save anything on, then.
-pub fn ends_thread(code: &[u8]) -> bool {
-    // li a7, 93; ecall
-    const EXIT: [u8; 4] = [0x93, 0x08, 0xD0, 0x05];
-    (code.strip_prefix(&EXIT)).is_some_and(|code| code.starts_with(&SYSTEM_CALL))
-}
-
-/// Do the bytes before and after those of a system call's instruction look as if it were one? Four bytes are seldom
-/// that by chance.
-pub fn looks_like_call(_: &[u8], _: &[u8]) -> bool {
-    true
-}
 
 /// The general registers by the processor's numbers.
 pub const REGISTERS: [&str; 32] = NAMES;
@@ -64,15 +49,6 @@ pub fn operand(text: &str) -> Option<Operand<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stack_that_is_gone_is_known() {
-        // musl 1.2, src/thread/riscv64/__unmapself.s, after the first system call
-        let code = [0x93, 0x08, 0xD0, 0x05, 0x73, 0, 0, 0];
-        assert!(ends_thread(&code));
-        assert!(!ends_thread(&[0x93, 0x08, 0xE0, 0x05, 0x73, 0, 0, 0]));
-        assert!(!ends_thread(&[]));
-    }
 
     #[test]
     fn operands_are_registers_memory_and_numbers() {

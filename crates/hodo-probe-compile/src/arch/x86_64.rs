@@ -3,35 +3,8 @@
 use hodo_codegen::detour::Source;
 use hodo_probe_syntax::Register;
 use hodo_probe_syntax::registers::x86_64::Whole;
-use hodo_ptrace::arch::SYSTEM_CALL;
 
 use super::Operand;
-
-/// Is what follows a system call the end of a thread, which has just unmapped its own stack (musl's `__unmapself`)?
-/// There is no stack to save anything on, then.
-pub fn ends_thread(code: &[u8]) -> bool {
-    // xor rdi, rdi (or edi, edi); mov al (or eax), 60; syscall
-    const CLEAR: [&[u8]; 3] = [&[0x48, 0x31, 0xFF], &[0x31, 0xFF], &[0x48, 0x33, 0xFF]];
-    const EXIT: [&[u8]; 2] = [&[0xB0, 60], &[0xB8, 60, 0, 0, 0]];
-    let clear = CLEAR.iter().find_map(|clear| code.strip_prefix(*clear));
-    let exit = clear.and_then(|code| EXIT.iter().find_map(|exit| code.strip_prefix(*exit)));
-    exit.is_some_and(|code| code.starts_with(&SYSTEM_CALL))
-}
-
-/// Do the bytes before and after those of a system call's instruction look as if it were one?
-pub fn looks_like_call(before: &[u8], after: &[u8]) -> bool {
-    // mov eax, number
-    let number = before
-        .windows(5)
-        .any(|code| code[0] == 0xB8 && code[2] < 2 && code[3..] == [0, 0]);
-    // mov rax, number
-    let wide = before
-        .windows(7)
-        .any(|code| code[..3] == [0x48, 0xC7, 0xC0] && code[4] < 2 && code[5..] == [0, 0]);
-    // cmp rax, -4095 or -4096
-    let compared = [[0x48, 0x3D, 0x01, 0xF0], [0x48, 0x3D, 0x00, 0xF0]];
-    number || wide || compared.iter().any(|code| after.starts_with(code))
-}
 
 /// The general registers by the processor's numbers.
 pub const REGISTERS: [&str; 16] = [
@@ -85,17 +58,4 @@ pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
         whole => Source::Register(whole as u8),
     };
     Some((source, (register.part.shift(), register.part.bits())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stack_that_is_gone_is_known() {
-        // musl 1.2, src/thread/x86_64/__unmapself.s, after the first system call
-        assert!(ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 60, 0x0F, 0x05]));
-        assert!(!ends_thread(&[0x48, 0x31, 0xFF, 0xB0, 61, 0x0F, 0x05]));
-        assert!(!ends_thread(&[]));
-    }
 }

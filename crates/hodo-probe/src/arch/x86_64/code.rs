@@ -6,6 +6,7 @@ use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::{Step, Steps, Transaction, immovable};
 pub(crate) use hodo_isa::native::text;
 use hodo_isa::x86_64::asm::jump;
+use hodo_isa::x86_64::entry::is_interrupt;
 
 use super::INT3;
 use crate::islands;
@@ -50,7 +51,7 @@ pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> 
 
 /// Why an instruction cannot be probed, as far as the instruction alone shows.
 pub(crate) fn refused(code: &[u8], step: &Step, simulated: bool) -> Option<&'static str> {
-    if code[0] == INT3 || code == [0xF1] || code[0] == 0xCD {
+    if is_interrupt(code) {
         return Some("it is a breakpoint or interrupt of the program's own");
     }
     if step.flow == Flow::Fault {

@@ -1,6 +1,7 @@
 //! General registers of stopped threads.
 
 use anyhow::Result;
+use hodo_isa::x86_64::entry::reads_time;
 use hodo_isa::x86_64::interpret::State;
 
 use super::SYSTEM_CALL;
@@ -241,7 +242,7 @@ impl Regs {
     pub fn read_counter(&mut self, memory: &Memory) -> Result<bool> {
         let mut code = [0; 2];
         memory.read(TargetAddr(self.0.rip), &mut code)?;
-        if code != [0x0F, 0x31] {
+        if !reads_time(&code) {
             return Ok(false);
         }
         let now = counter();

@@ -1,5 +1,7 @@
 //! Frames of signal handlers.
 
+use hodo_isa::x86_64::entry::is_signal_return;
+
 use super::regs::Regs;
 use crate::maps::Mapping;
 use crate::memory::Memory;
@@ -50,7 +52,7 @@ pub fn is_frame(
         && word(stack, 0).is_some_and(|back| is_restorer(memory, maps, real(back)))
 }
 
-/// Is this where signal handlers return to: `mov $15, %eax` in one of its forms, `syscall`?
+/// Whether this is where signal handlers return to.
 fn is_restorer(memory: &Memory, maps: &[Mapping], at: u64) -> bool {
     let index = maps.partition_point(|m| m.end <= at);
     if !maps
@@ -60,7 +62,5 @@ fn is_restorer(memory: &Memory, maps: &[Mapping], at: u64) -> bool {
         return false;
     }
     let mut code = [0; 9];
-    memory.read(TargetAddr(at), &mut code).is_ok()
-        && (code == [0x48, 0xC7, 0xC0, 15, 0, 0, 0, 0x0F, 0x05]
-            || code[..7] == [0xB8, 15, 0, 0, 0, 0x0F, 0x05])
+    memory.read(TargetAddr(at), &mut code).is_ok() && is_signal_return(&code)
 }
