@@ -21,7 +21,7 @@ use hodo_codegen::detour::{
     Action, Arithmetic, Atom, Bits, Comparison, Counter, Deed, Fetch, HEAD, Histogram, Key, Part,
     Source, Test, Text, When,
 };
-use machine::Machine;
+use machine::{Machine, State};
 
 /// Rounds of each test.
 const ROUNDS: usize = 200;
@@ -172,39 +172,70 @@ fn texts_are_compared_and_fitted() {
     assert!((ROUNDS..ROUNDS * 3).contains(&yes), "{yes}");
 }
 
+/// The keys of a histogram, one of six kinds, and the number of its entries.
+fn keys(kind: u32) -> (Vec<Key>, u32) {
+    let number = || Test::Value(0, Bits::ALL);
+    // Of some numbers a division by zero.
+    let divided = || {
+        let (number, three) = (Box::new(number()), Box::new(Test::Number(3)));
+        let by = Test::Combine(Arithmetic::And, false, number.clone(), three);
+        Test::Combine(Arithmetic::Divide, false, number, Box::new(by))
+    };
+    match kind {
+        0 => (vec![Key::Number(number(), Part::Each)], 12),
+        1 => (vec![Key::Number(number(), Part::Log2)], 12),
+        2 => (vec![Key::Number(number(), Part::Linear(10, true))], 12),
+        3 => (vec![Key::Number(number(), Part::Linear(10, false))], 12),
+        4 => (vec![Key::Text(Text::Value(1))], 2),
+        _ => {
+            let keys = [number(), divided()].map(|number| Key::Number(number, Part::Each));
+            (keys.into(), 12)
+        }
+    }
+}
+
+/// The key, and the number that is added: nothing if one of them cannot be computed.
+fn entry(now: &State, values: &[Fetch], keys: &[Key]) -> Option<(Vec<u64>, u64)> {
+    let model = Model::new(now, values);
+    let part = |key: &Key| match key {
+        Key::Number(test, part) => Some(vec![model::part(model.number(test)?, *part)]),
+        _ => Some(model.text_words(1)),
+    };
+    let key: Option<Vec<_>> = keys.iter().map(part).collect();
+    Some((key?.concat(), model.number(&Test::Value(2, Bits::ALL))?))
+}
+
+/// Chooses what the histogram's values read.
+fn choose_values(now: &mut State, random: &mut Random) {
+    now.x[12] = match random.below(3) {
+        0 => random.next(),
+        1 => random.below(4).wrapping_neg(),
+        _ => random.below(40),
+    };
+    now.x[13] = detours::DATA + 16 * random.below(3);
+    for index in 0..3u8 {
+        let text = [b'a' + index, 0];
+        model::put(now, detours::DATA + 16 * u64::from(index), &text);
+    }
+    now.x[14] = match random.below(8) {
+        0 => 8,
+        _ => detours::DATA + 256,
+    };
+    model::set(now, detours::DATA + 256, random.below(100));
+}
+
 #[test]
-#[allow(
-    clippy::too_many_lines,
-    reason = "to be taken apart with the code generators"
-)]
 fn histograms_count_by_their_keys() {
     let mut machine = Machine::new();
     let mut random = Random(5);
     let a2 = || Fetch::Word(Source::Register(12));
     let a3 = Fetch::Text(Source::Register(13), 0);
-    for round in 0..48 {
+    for round in 0..48u32 {
         let values = vec![a2(), a3.clone(), Fetch::Load(Source::Register(14), 0, 8)];
-        let number = || Test::Value(0, Bits::ALL);
-        // Of some numbers a division by zero.
-        let divided = || {
-            let (number, three) = (Box::new(number()), Box::new(Test::Number(3)));
-            let by = Test::Combine(Arithmetic::And, false, number.clone(), three);
-            Test::Combine(Arithmetic::Divide, false, number, Box::new(by))
-        };
-        let keys = match round % 6 {
-            0 => vec![Key::Number(number(), Part::Each)],
-            1 => vec![Key::Number(number(), Part::Log2)],
-            2 => vec![Key::Number(number(), Part::Linear(10, true))],
-            3 => vec![Key::Number(number(), Part::Linear(10, false))],
-            5 => vec![
-                Key::Number(number(), Part::Each),
-                Key::Number(divided(), Part::Each),
-            ],
-            _ => vec![Key::Text(Text::Value(1))],
-        };
+        let (keys, size) = keys(round % 6);
         let histogram = Histogram {
             table: (TABLE - BASE) as i64,
-            size: if round % 6 == 4 { 2 } else { 12 },
+            size,
             keys: keys.clone(),
             sums: vec![Test::Value(2, Bits::ALL)],
         };
@@ -217,39 +248,13 @@ fn histograms_count_by_their_keys() {
         let mut seen: BTreeMap<Vec<u64>, (u64, u64)> = BTreeMap::new();
         let (mut full, mut unread) = (0, 0);
         for _ in 0..60 {
-            now.x[12] = match random.below(3) {
-                0 => random.next(),
-                1 => random.below(4).wrapping_neg(),
-                _ => random.below(40),
-            };
-            now.x[13] = detours::DATA + 16 * random.below(3);
-            for index in 0..3u8 {
-                let text = [b'a' + index, 0];
-                model::put(&mut now, detours::DATA + 16 * u64::from(index), &text);
-            }
-            now.x[14] = match random.below(8) {
-                0 => 8,
-                _ => detours::DATA + 256,
-            };
-            model::set(&mut now, detours::DATA + 256, random.below(100));
+            choose_values(&mut now, &mut random);
             let run = Run::new(&mut machine, &[hit(0, &action, &mut random)], &now);
-            let model = Model::new(&now, &values);
-            let sum = model.number(&Test::Value(2, Bits::ALL));
-            let part = |key: &Key| match key {
-                Key::Number(test, part) => Some(vec![model::part(model.number(test)?, *part)]),
-                _ => Some(model.text_words(1)),
-            };
-            let key: Option<Vec<_>> = keys.iter().map(part).collect();
-            let key = key.map(|key| key.concat());
-            let sum = sum.filter(|_| key.is_some());
-            let key = key.unwrap_or_default();
-            match (
-                sum,
-                seen.len() < histogram.size as usize || seen.contains_key(&key),
-            ) {
-                (None, _) => unread += 1,
-                (_, false) => full += 1,
-                (Some(sum), true) => {
+            let has_room = seen.len() < histogram.size as usize;
+            match entry(&now, &values, &keys) {
+                None => unread += 1,
+                Some((key, _)) if !has_room && !seen.contains_key(&key) => full += 1,
+                Some((key, sum)) => {
                     let entry = seen.entry(key).or_default();
                     *entry = (entry.0 + 1, entry.1 + sum);
                 }
@@ -481,20 +486,13 @@ fn functions_that_are_jumped_to_return_where_they_should() {
 }
 
 /// Calls of a function with a counting probe, in a loop and in the handler of a signal that comes all the time.
-#[test]
-#[allow(
-    clippy::too_many_lines,
-    reason = "to be taken apart with the code generators"
-)]
-fn hits_of_signal_handlers_are_counted_too() {
+mod counted {
     use std::arch::asm;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
 
-    use hodo_codegen::detour::Place;
-    use hodo_isa::Via;
-
-    static CODE: AtomicUsize = AtomicUsize::new(0);
+    /// The function.
+    pub static CODE: AtomicUsize = AtomicUsize::new(0);
     static HANDLED: AtomicU64 = AtomicU64::new(0);
 
     fn call() -> u64 {
@@ -517,6 +515,61 @@ fn hits_of_signal_handlers_are_counted_too() {
         }
     }
 
+    /// Sends the signal every so many microseconds; 0: no longer.
+    fn every(micros: i64) {
+        let time = libc::timeval {
+            tv_sec: 0,
+            tv_usec: micros,
+        };
+        let timer = libc::itimerval {
+            it_interval: time,
+            it_value: time,
+        };
+        // SAFETY: a timer of the process.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) };
+    }
+
+    /// Makes the calls in a process with one thread, whose control block this is. Returns its exit status: 1 if too
+    /// few signals came, 2 if the counter differs from the calls.
+    ///
+    /// # Safety
+    ///
+    /// The code, its control block and its counter are there.
+    pub unsafe fn calls(block: u64, counter: *mut u64) -> i32 {
+        // SAFETY: libc does not use the word below the thread pointer; the handler only calls the code.
+        unsafe {
+            asm!("sd {}, -8(tp)", in(reg) block);
+            counter.write(0);
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = handler as *const () as usize;
+            libc::sigaction(libc::SIGALRM, &new, std::ptr::null_mut());
+        }
+        every(50);
+        let mut calls = 0u64;
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(500) {
+            for _ in 0..1000 {
+                calls += u64::from(call() == 42);
+            }
+        }
+        every(0);
+        let handled = HANDLED.load(Ordering::Relaxed);
+        // SAFETY: as above.
+        let count = unsafe { counter.read_volatile() };
+        let exact = count == calls + handled && calls.is_multiple_of(1000);
+        match (exact, handled) {
+            (true, 11..) => 0,
+            (true, _) => 1,
+            (false, _) => 2,
+        }
+    }
+}
+
+#[test]
+fn hits_of_signal_handlers_are_counted_too() {
+    use hodo_codegen::detour::Place;
+    use hodo_isa::Via;
+
     // One thread runs code at a time; the memory of the tests is there.
     let mut machine = Machine::new();
     let action = count();
@@ -531,45 +584,13 @@ fn hits_of_signal_handlers_are_counted_too() {
     };
     let (bytes, _) = detours::detour(&place, machine::AWAY, &[probe]);
     machine.place(machine::AWAY, &bytes);
-    CODE.store(machine::AWAY as usize, Ordering::Relaxed);
+    counted::CODE.store(machine::AWAY as usize, std::sync::atomic::Ordering::Relaxed);
     let counter = BLOCK.wrapping_add_signed(COUNTER.into()) as *mut u64;
-    // SAFETY: memory of the tests. The child has one thread, of which the word below the thread pointer is libc's,
-    // which does not use it; it calls nothing but code of the tests and the kernel.
+    // SAFETY: memory of the tests. The child has one thread, and calls nothing but code of the tests and the kernel.
     let status = unsafe {
         let child = libc::fork();
         if child == 0 {
-            asm!("sd {}, -8(tp)", in(reg) BLOCK);
-            counter.write(0);
-            let mut new: libc::sigaction = std::mem::zeroed();
-            new.sa_sigaction = handler as *const () as usize;
-            libc::sigaction(libc::SIGALRM, &new, std::ptr::null_mut());
-            let every = |micros| {
-                let time = libc::timeval {
-                    tv_sec: 0,
-                    tv_usec: micros,
-                };
-                let timer = libc::itimerval {
-                    it_interval: time,
-                    it_value: time,
-                };
-                libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
-            };
-            every(50);
-            let mut calls = 0u64;
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_millis(500) {
-                for _ in 0..1000 {
-                    calls += u64::from(call() == 42);
-                }
-            }
-            every(0);
-            let handled = HANDLED.load(Ordering::Relaxed);
-            let exact = counter.read_volatile() == calls + handled && calls.is_multiple_of(1000);
-            libc::_exit(match (exact, handled) {
-                (true, 11..) => 0,
-                (true, _) => 1,
-                (false, _) => 2,
-            });
+            libc::_exit(counted::calls(BLOCK, counter));
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &mut status, 0), child);

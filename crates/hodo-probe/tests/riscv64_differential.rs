@@ -167,11 +167,84 @@ fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
     }
 }
 
+/// What was tried.
+#[derive(Default)]
+struct Tried {
+    /// How often each of [`WAYS`] was used.
+    ran: [u32; 5],
+    /// Refusals, and how many of each.
+    refused: BTreeMap<String, u32>,
+}
+
+/// Ways to execute a probed instruction, and whether the probe has a handler.
+const WAYS: [(Execution, bool); 5] = [
+    (Execution::OutOfLine, true),
+    (Execution::Simulated, true),
+    (Execution::Boosted, true),
+    (Execution::Optimized, true),
+    (Execution::Optimized, false),
+];
+
+impl Tried {
+    /// Compares an instruction with and without probes, in all ways.
+    fn compare(
+        &mut self,
+        engine: &Engine,
+        machine: &mut Machine,
+        insn: &Insn,
+        random: &mut Random,
+        code: &[u8],
+    ) {
+        let at = insn.addr;
+        let states: Vec<State> = (0..STATES).map(|_| state(random, insn)).collect();
+        let alone = states.iter().map(|state| run(machine, at, state));
+        let alone: Vec<_> = alone.collect();
+        for (index, (way, handler)) in WAYS.into_iter().enumerate() {
+            let request = match handler {
+                true => Request::at(at).before(count),
+                false => Request::at(at).count(),
+            };
+            let request = request.execution(way).function(at..at + code.len() as u64);
+            // SAFETY: the handler only counts.
+            let probe = match unsafe { engine.register(&request) } {
+                Ok(probe) => probe,
+                Err(Refusal::Execution(_)) => continue,
+                Err(refusal) => {
+                    *self.refused.entry(refusal.to_string()).or_default() += 1;
+                    continue;
+                }
+            };
+            if probe.execution() != way {
+                continue;
+            }
+            self.ran[index] += 1;
+            for (state, alone) in states.iter().zip(&alone) {
+                let hits = || HITS.load(Ordering::Relaxed) + probe.count();
+                let before = hits();
+                let mut got = run(machine, at, state);
+                if !emulator::is_here() && insn.writes().f == 0 {
+                    // The system emulator (7.2) may lose exception flags of instructions that write no floating-point
+                    // register: it does not report that there is state to be saved.
+                    got.0.state.fcsr = alone.0.state.fcsr;
+                }
+                assert_ne!(hits(), before, "{}", text(code, at));
+                if !handler && alone.0.signal == libc::SIGILL {
+                    // An instruction that this processor does not have: the count used a register that it overwrites.
+                    continue;
+                }
+                assert!(
+                    *alone == got,
+                    "{:x}: {} {way}:\n{}",
+                    at,
+                    text(code, at),
+                    Outcome::difference(&alone.0, &got.0)
+                );
+            }
+        }
+    }
+}
+
 #[test]
-#[allow(
-    clippy::too_many_lines,
-    reason = "to be taken apart with the code generators"
-)]
 fn probed_instructions_do_what_they_do_alone() {
     let mut machine = Machine::new();
     // SAFETY: a stack of the test.
@@ -188,12 +261,12 @@ fn probed_instructions_do_what_they_do_alone() {
     let engine = Engine::new().expect("the engine starts");
     let mut random = Random(3);
     let samples = samples(&mut random);
-    let mut ran = [0u32; 5];
-    let mut refused: BTreeMap<String, u32> = BTreeMap::new();
+    let mut tried = Tried::default();
     // At first the engine has no room near the code.
     let far = samples.len() / 4;
     for (number, sample) in samples.iter().enumerate() {
         if number == far {
+            let ran = tried.ran;
             println!("{ran:?} ran far from the engine's code");
             assert!(ran[0] > 100 && ran[1] > 5 && ran[2] > 60 && ran[3..] == [0, 0]);
             // SAFETY: memory that nothing uses.
@@ -216,61 +289,9 @@ fn probed_instructions_do_what_they_do_alone() {
         if inside {
             continue;
         }
-        let states: Vec<State> = (0..STATES).map(|_| state(&mut random, &insn)).collect();
-        let alone: Vec<_> = states
-            .iter()
-            .map(|state| run(&mut machine, at, state))
-            .collect();
-        let ways = [
-            (Execution::OutOfLine, true),
-            (Execution::Simulated, true),
-            (Execution::Boosted, true),
-            (Execution::Optimized, true),
-            (Execution::Optimized, false),
-        ];
-        for (index, (way, handler)) in ways.into_iter().enumerate() {
-            let request = match handler {
-                true => Request::at(at).before(count),
-                false => Request::at(at).count(),
-            };
-            let request = request.execution(way).function(at..at + code.len() as u64);
-            // SAFETY: the handler only counts.
-            let probe = match unsafe { engine.register(&request) } {
-                Ok(probe) => probe,
-                Err(Refusal::Execution(_)) => continue,
-                Err(refusal) => {
-                    *refused.entry(refusal.to_string()).or_default() += 1;
-                    continue;
-                }
-            };
-            if probe.execution() != way {
-                continue;
-            }
-            ran[index] += 1;
-            for (state, alone) in states.iter().zip(&alone) {
-                let hits = || HITS.load(Ordering::Relaxed) + probe.count();
-                let before = hits();
-                let mut got = run(&mut machine, at, state);
-                if !emulator::is_here() && insn.writes().f == 0 {
-                    // The system emulator (7.2) may lose exception flags of instructions that write no floating-point
-                    // register: it does not report that there is state to be saved.
-                    got.0.state.fcsr = alone.0.state.fcsr;
-                }
-                assert_ne!(hits(), before, "{}", text(&code, at));
-                if !handler && alone.0.signal == libc::SIGILL {
-                    // An instruction that this processor does not have: the count used a register that it overwrites.
-                    continue;
-                }
-                assert!(
-                    *alone == got,
-                    "{:x}: {} {way}:\n{}",
-                    at,
-                    text(&code, at),
-                    Outcome::difference(&alone.0, &got.0)
-                );
-            }
-        }
+        tried.compare(&engine, &mut machine, &insn, &mut random, &code);
     }
+    let Tried { ran, refused } = tried;
     println!(
         "{} samples, {ran:?} ran, {} texts of refusals",
         samples.len(),
