@@ -17,6 +17,7 @@ mod text;
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use super::masm::{Asm, If, Label, Op};
 pub use crate::detour::*;
@@ -192,7 +193,7 @@ fn draft(
     let mut cold = Cold::default();
     let asm = &mut draft.asm;
     if let Via::Kept(register) = place.via {
-        asm.ld(register, SP, 0);
+        asm.ld(register, 0, SP);
         asm.stack(KEPT);
     }
     let mut to_body = None;
@@ -337,7 +338,7 @@ fn emit_probe(
         Action::Count(counter) => {
             let frame = Frame::new(frame::COUNTS, probe.free, 0, 0);
             frame.begin(asm, &mut cold.rows);
-            asm.ld(frame.regs.block, TP, layout.block.into());
+            asm.ld(frame.regs.block, layout.block.into(), TP);
             emit_count(asm, *counter, &frame.regs);
             frame.end(asm, &mut cold.rows);
         }
@@ -345,7 +346,7 @@ fn emit_probe(
             let count = frame::for_values(&event.values);
             let frame = Frame::new(count, probe.free, frame::asked(&event.values), 0);
             frame.begin(asm, &mut cold.rows);
-            asm.ld(frame.regs.block, TP, layout.block.into());
+            asm.ld(frame.regs.block, layout.block.into(), TP);
             let mut probing = Probing {
                 asm,
                 layout,
@@ -376,13 +377,13 @@ fn emit_count(asm: &mut Asm, counter: Counter, regs: &Regs) {
     let at = match counter {
         Counter::Thread(at) => at,
         Counter::Shared { base, at } => {
-            asm.ld(regs.block, regs.block, base.into());
+            asm.ld(regs.block, base.into(), regs.block);
             at
         }
     };
     asm.add_to(regs.block, at.into(), regs.x);
     asm.li(regs.x, 1);
-    asm.amo_add(ZERO, regs.x, regs.block);
+    asm.amoadd_d(ZERO, regs.x, regs.block);
 }
 
 impl Cold {
@@ -407,14 +408,14 @@ impl Cold {
                 asm.jump(again);
                 continue;
             };
-            asm.ld(regs.v, regs.block, layout.bucket.into());
+            asm.ld(regs.v, layout.bucket.into(), regs.block);
             asm.li(regs.x, layout.bucket_size.into());
             asm.op(Op::ADD, regs.v, regs.v, regs.x);
-            asm.ld(regs.x, regs.block, layout.limit.into());
+            asm.ld(regs.x, layout.limit.into(), regs.block);
             asm.branch(If::NotEqual, regs.v, regs.x, again);
             asm.add(regs.v, regs.block, layout.lost.into());
             asm.li(regs.x, 1);
-            asm.amo_add(ZERO, regs.x, regs.v);
+            asm.amoadd_d(ZERO, regs.x, regs.v);
             asm.jump(done);
         }
         let mut faults = core::mem::take(&mut self.leave);

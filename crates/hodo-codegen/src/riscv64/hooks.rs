@@ -7,6 +7,7 @@
 use super::stub::Layout;
 use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
 pub use crate::hooks::{IslandLayout, LimitCall, Raise};
+use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 

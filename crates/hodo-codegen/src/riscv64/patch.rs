@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
+use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use super::stub::Body;
 pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};

@@ -46,6 +46,7 @@ mod slow;
 
 use alloc::vec::Vec;
 use core::ops::Range;
+use hodo_isa::riscv64::asm::ops::Insns as _;
 
 pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope};
 use hodo_isa::Via;

@@ -4,6 +4,8 @@
 //!   later.
 //! * [`Asm`](relax::Asm) keeps it until all of it is known: instructions take 16 bits where they can, and branches
 //!   become as long as they need to be.
+//!
+//! [`Insns`](ops::Insns) has the single instructions for both.
 
 use alloc::vec::Vec;
 

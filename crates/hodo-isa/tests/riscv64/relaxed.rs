@@ -1,5 +1,6 @@
 //! Code of the RISC-V assembler whose branches become as long as they must, and what a disassembler must read in it.
 
+use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::asm::relax::{Asm, Op};
 use hodo_isa::riscv64::asm::{If, Label};
 use hodo_isa::riscv64::regs::{NAMES, ZERO};
@@ -204,15 +205,15 @@ impl Writer<'_> {
         let (rd, from, base) = (self.other(), self.register(), self.register());
         let text = match self.choose.below(9) {
             0 => {
-                self.asm.amo_add(rd, from, base);
+                self.asm.amoadd_d(rd, from, base);
                 format!("amoadd.d {},{},({})", name(rd), name(from), name(base))
             }
             1 => {
-                self.asm.lr(rd, base);
+                self.asm.lr_d_aq(rd, base);
                 format!("lr.d.aq {},({})", name(rd), name(base))
             }
             2 => {
-                self.asm.sc(rd, from, base);
+                self.asm.sc_d(rd, from, base);
                 format!("sc.d {},{},({})", name(rd), name(from), name(base))
             }
             3 => {
@@ -224,7 +225,7 @@ impl Writer<'_> {
                 "fence r,r".into()
             }
             5 => {
-                self.asm.time(rd);
+                self.asm.rdtime(rd);
                 format!("csrrs {},time,zero", name(rd))
             }
             6 => {
@@ -237,7 +238,7 @@ impl Writer<'_> {
                 return Part::Is(What::Goes(0, ZERO));
             }
             _ => {
-                self.asm.extend_word(rd);
+                self.asm.sext_w(rd, rd);
                 format!("addiw {},{},0", name(rd), name(rd))
             }
         };

@@ -1,5 +1,6 @@
 //! Code of the RISC-V assembler, and what a disassembler must read in it. The fuzz target has this, too.
 
+use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::asm::{Code, If, Reach};
 use hodo_isa::riscv64::encode::{
     AUIPC, FENCE_LOADS, FENCE_STORES, JALR, LOAD, LOAD_FP, LUI, OP, OP_32, OP_IMM, OP_IMM_32,

@@ -52,7 +52,7 @@ fn call(asm: &mut Asm, to: u64, words: &[u32], rows: &mut Rows) {
     for word in words {
         asm.raw(&word.to_le_bytes());
     }
-    asm.ld(T0, SP, 0);
+    asm.ld(T0, 0, SP);
     asm.stack(KEPT);
     rows.lower(asm, -KEPT);
 }

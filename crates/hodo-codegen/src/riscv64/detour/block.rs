@@ -39,7 +39,7 @@ pub(super) fn emit_block(
     let frame = Frame::new(count, free, frame::of_block(block), words);
     frame.begin(asm, &mut cold.rows);
     let regs = frame.regs;
-    asm.ld(regs.block, TP, layout.block.into());
+    asm.ld(regs.block, layout.block.into(), TP);
     let mut probing = Probing {
         asm,
         layout,
@@ -58,7 +58,7 @@ pub(super) fn emit_block(
     } else if block.switch.is_none() && (needs.texts || block.deeds.iter().any(by_address)) {
         // If a thread does not find its control block, the first access through this register faults, and the register
         // is corrected. So the first access must not go through an address that was computed from it.
-        probing.asm.ld(regs.x, regs.block, block.base.into());
+        probing.asm.ld(regs.x, block.base.into(), regs.block);
     }
     condition(&mut probing, &mut given, off)?;
     deeds(&mut probing, given)?;

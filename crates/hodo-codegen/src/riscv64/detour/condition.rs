@@ -2,7 +2,7 @@
 
 use super::{Arithmetic, Bits, Comparison, NO_PROCESSOR, Probing, Register};
 use crate::lower::{Operator, Target};
-use crate::riscv64::masm::{If, Label, Op, small};
+use crate::riscv64::masm::{If, Insns as _, Label, Op, small};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 /// The two operands.
@@ -91,7 +91,7 @@ impl Target for Probing<'_> {
     }
 
     fn load(&mut self, word: usize) {
-        self.asm.ld(self.frame.regs.v, SP, 8 * word as i64);
+        self.asm.ld(self.frame.regs.v, 8 * word as i64, SP);
     }
 
     fn store(&mut self, word: usize) {
@@ -104,7 +104,7 @@ impl Target for Probing<'_> {
         let asm = &mut *self.asm;
         match (bits.shift, bits.width, bits.signed) {
             (0, 64, _) => {}
-            (0, 32, true) => asm.extend_word(v),
+            (0, 32, true) => asm.sext_w(v, v),
             (0, width @ ..=10, false) => asm.op_imm(Op::AND, v, v, (1 << width) - 1),
             (shift, width, signed) => {
                 let back = if signed { Op::SRA } else { Op::SRL };
@@ -153,7 +153,7 @@ impl Target for Probing<'_> {
 
     fn with_word(&mut self, word: usize) -> Pair {
         let regs = self.frame.regs;
-        self.asm.ld(regs.t, SP, 8 * word as i64);
+        self.asm.ld(regs.t, 8 * word as i64, SP);
         Pair::Registers(regs.t, regs.v)
     }
 

@@ -7,7 +7,7 @@ use super::{
     emit_count,
 };
 use crate::lower::{Events, Sources};
-use crate::riscv64::masm::{If, Label, Op, small};
+use crate::riscv64::masm::{If, Insns as _, Label, Op, small};
 use crate::stub::UNTRACED;
 use hodo_isa::riscv64::regs::{SP, TP, ZERO};
 
@@ -54,7 +54,7 @@ impl Sources for Probing<'_> {
         let v = self.frame.regs.v;
         match (register, self.frame.slot(register)) {
             (SP, _) => self.asm.add(v, SP, self.frame.depth()),
-            (_, Some(slot)) => self.asm.ld(v, SP, slot),
+            (_, Some(slot)) => self.asm.ld(v, slot, SP),
             (register, None) => self.asm.mv(v, register),
         }
     }
@@ -64,7 +64,7 @@ impl Sources for Probing<'_> {
         let at = self.frame.depth().wrapping_sub_unsigned(distance);
         self.asm.li(regs.x, at.cast_unsigned());
         self.asm.op(Op::ADD, regs.x, regs.x, SP);
-        self.asm.ld(regs.v, regs.x, 0);
+        self.asm.ld(regs.v, 0, regs.x);
         // `--check-frames` marks it in its top bit.
         self.asm.op_imm(Op::SLL, regs.v, regs.v, 1);
         self.asm.op_imm(Op::SRL, regs.v, regs.v, 1);
@@ -84,7 +84,7 @@ impl Sources for Probing<'_> {
 
     fn thread_word(&mut self, at: u32) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.v, regs.block, at.into());
+        self.asm.ld(regs.v, at.into(), regs.block);
     }
 
     fn plus(&mut self, number: i64) {
@@ -120,19 +120,19 @@ impl Events for Probing<'_> {
         let regs = self.frame.regs;
         emit_count(self.asm, counter, &regs);
         let block = self.layout.block;
-        self.asm.ld(regs.block, TP, block.into());
+        self.asm.ld(regs.block, block.into(), TP);
     }
 
     fn unless_on(&mut self, base: u32, at: u32, off: Label) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.v, regs.block, base.into());
+        self.asm.ld(regs.v, base.into(), regs.block);
         self.asm.load(1, regs.x, regs.v, at.into());
         self.asm.branch(If::Equal, regs.x, ZERO, off);
     }
 
     fn unless_traced(&mut self, off: Label) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.v, regs.block, self.layout.base.into());
+        self.asm.ld(regs.v, self.layout.base.into(), regs.block);
         self.asm.load(1, regs.x, regs.v, self.layout.owner.into());
         self.asm.op_imm(Op::AND, regs.x, regs.x, UNTRACED.into());
         self.asm.branch(If::NotEqual, regs.x, ZERO, off);
@@ -141,7 +141,7 @@ impl Events for Probing<'_> {
     fn switch(&mut self, base: u32, at: u32, on: bool) {
         let regs = self.frame.regs;
         let done = self.asm.label();
-        self.asm.ld(regs.v, regs.block, base.into());
+        self.asm.ld(regs.v, base.into(), regs.block);
         self.asm.load(1, regs.x, regs.v, at.into());
         self.asm.li(regs.t, on.into());
         self.asm.branch(If::Equal, regs.x, regs.t, done);
@@ -187,8 +187,8 @@ impl Events for Probing<'_> {
         let layout = self.layout;
         let regs = self.frame.regs;
         if event.timed {
-            self.asm.time(regs.t);
-            self.asm.ld(regs.x, regs.block, layout.epoch_end.into());
+            self.asm.rdtime(regs.t);
+            self.asm.ld(regs.x, layout.epoch_end.into(), regs.block);
             let epoch = self.asm.label();
             self.asm.branch(If::NotBelow, regs.t, regs.x, epoch);
             self.cold.epoch.push((epoch, again, regs));
@@ -196,9 +196,9 @@ impl Events for Probing<'_> {
         // A single instruction reserves the place, so code that interrupts this gets another one.
         let cursor = self.cursor();
         self.asm.li(regs.v, size.into());
-        self.asm.amo_add(regs.p, regs.v, cursor);
+        self.asm.amoadd_d(regs.p, regs.v, cursor);
         self.asm.op(Op::ADD, regs.v, regs.v, regs.p);
-        self.asm.ld(regs.x, regs.block, layout.limit.into());
+        self.asm.ld(regs.x, layout.limit.into(), regs.block);
         self.asm.branch(If::Below, regs.x, regs.v, full);
         // A signal handler may have opened another chunk between these instructions: are both ends in one chunk?
         self.asm.add(regs.v, regs.v, -1);

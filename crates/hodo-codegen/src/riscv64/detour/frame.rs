@@ -150,7 +150,7 @@ impl Frame {
         self.shift(asm, second);
         rows.lower(asm, -second);
         for (index, &register) in self.scratch.saved().iter().enumerate() {
-            asm.ld(register, SP, self.kept_at() - second + 8 * index as i64);
+            asm.ld(register, self.kept_at() - second + 8 * index as i64, SP);
         }
         if first != 0 {
             asm.stack(first);

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use super::{HEAD, Part, Probing};
 use crate::lower::Tables;
-use crate::riscv64::masm::{If, Label, Op};
+use crate::riscv64::masm::{If, Insns as _, Label, Op};
 use hodo_isa::riscv64::regs::{SP, ZERO};
 
 impl Probing<'_> {
@@ -20,7 +20,7 @@ impl Probing<'_> {
         let regs = self.frame.regs;
         self.asm.li(regs.p, number);
         self.asm.add(regs.x, base, at.into());
-        self.asm.amo_add(ZERO, regs.p, regs.x);
+        self.asm.amoadd_d(ZERO, regs.p, regs.x);
     }
 }
 
@@ -80,7 +80,7 @@ impl Tables for Probing<'_> {
 
     fn table(&mut self, base: u32, table: i64) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.t, regs.block, base.into());
+        self.asm.ld(regs.t, base.into(), regs.block);
         self.asm.li(regs.x, table.cast_unsigned());
         self.asm.op(Op::ADD, regs.t, regs.t, regs.x);
     }
@@ -89,12 +89,12 @@ impl Tables for Probing<'_> {
         let regs = self.frame.regs;
         // An odd number whose bits look random: the golden ratio's.
         self.asm.li(regs.t, 0x9E37_79B9_7F4A_7C15);
-        self.asm.ld(regs.v, SP, self.key(0));
+        self.asm.ld(regs.v, self.key(0), SP);
         self.asm.op(Op::MUL, regs.v, regs.v, regs.t);
         for key in 1..keys {
             self.asm.op_imm(Op::SRL, regs.x, regs.v, 32);
             self.asm.op(Op::XOR, regs.v, regs.v, regs.x);
-            self.asm.ld(regs.x, SP, self.key(key));
+            self.asm.ld(regs.x, self.key(key), SP);
             self.asm.op(Op::XOR, regs.v, regs.v, regs.x);
             self.asm.op(Op::MUL, regs.v, regs.v, regs.t);
         }
@@ -117,15 +117,15 @@ impl Tables for Probing<'_> {
 
     fn unless_tag(&mut self, to: Label) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.x, regs.a, 0);
+        self.asm.ld(regs.x, 0, regs.a);
         self.asm.branch(If::NotEqual, regs.x, regs.b, to);
         self.asm.fence_loads();
     }
 
     fn unless_key(&mut self, at: u32, word: usize, to: Label) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.x, SP, self.key(word));
-        self.asm.ld(regs.p, regs.a, at.into());
+        self.asm.ld(regs.x, self.key(word), SP);
+        self.asm.ld(regs.p, at.into(), regs.a);
         self.asm.branch(If::NotEqual, regs.x, regs.p, to);
     }
 
@@ -139,9 +139,9 @@ impl Tables for Probing<'_> {
 
     fn add_in_slot(&mut self, at: u32, word: usize) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.p, SP, self.key(word));
+        self.asm.ld(regs.p, self.key(word), SP);
         self.asm.add(regs.x, regs.a, at.into());
-        self.asm.amo_add(ZERO, regs.p, regs.x);
+        self.asm.amoadd_d(ZERO, regs.p, regs.x);
     }
 
     fn count_in_table(&mut self, at: u32) {
@@ -150,27 +150,27 @@ impl Tables for Probing<'_> {
 
     fn take_entry(&mut self, most: u32, full: Label, over: Label) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.x, regs.t, 0);
+        self.asm.ld(regs.x, 0, regs.t);
         self.asm.li(regs.p, most.into());
         self.asm.branch(If::Below, regs.p, regs.x, full);
         self.asm.li(regs.x, 1);
-        self.asm.amo_add(regs.x, regs.x, regs.t);
+        self.asm.amoadd_d(regs.x, regs.x, regs.t);
         self.asm.branch(If::Below, regs.p, regs.x, over);
     }
 
     fn give_entry_back(&mut self) {
         let regs = self.frame.regs;
         self.asm.li(regs.x, u64::MAX);
-        self.asm.amo_add(ZERO, regs.x, regs.t);
+        self.asm.amoadd_d(ZERO, regs.x, regs.t);
     }
 
     fn claim(&mut self, _: usize, to: Label) {
         let regs = self.frame.regs;
         self.asm.add(regs.x, regs.b, -1);
         let claim = self.asm.here();
-        self.asm.lr(regs.p, regs.a);
+        self.asm.lr_d_aq(regs.p, regs.a);
         self.asm.branch(If::NotEqual, regs.p, ZERO, to);
-        self.asm.sc(regs.p, regs.x, regs.a);
+        self.asm.sc_d(regs.p, regs.x, regs.a);
         self.asm.branch(If::NotEqual, regs.p, ZERO, claim);
     }
 
@@ -178,7 +178,7 @@ impl Tables for Probing<'_> {
 
     fn put_key(&mut self, at: u32, word: usize) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.x, SP, self.key(word));
+        self.asm.ld(regs.x, self.key(word), SP);
         self.asm.store(8, regs.x, regs.a, at.into(), regs.p);
     }
 

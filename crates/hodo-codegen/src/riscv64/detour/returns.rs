@@ -8,7 +8,7 @@
 use super::super::stub::return_point;
 use super::frame::{self, Frame};
 use super::{Cold, DetourError, Layout, Probe, Runtime, When, agent, emit_probe};
-use crate::riscv64::masm::{Asm, If, Label, Op};
+use crate::riscv64::masm::{Asm, If, Insns as _, Label, Op};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 
 /// Bytes of an entry of the thread's list: S, and the address that the function returns to.
@@ -100,7 +100,7 @@ impl Returns<'_> {
         let regs = frame.regs;
         let (x, v, t) = (regs.x, regs.v, regs.t);
         frame.begin(asm, &mut cold.rows);
-        asm.ld(regs.block, TP, layout.block.into());
+        asm.ld(regs.block, layout.block.into(), TP);
         let load = asm.load_signed_half(x, RA, 2);
         let mark = return_point(layout, ZERO).cast_signed() >> 16;
         asm.li(t, i64::from(mark).cast_unsigned());
@@ -109,12 +109,12 @@ impl Returns<'_> {
         // An address that cannot be read is not in our code.
         cold.leave.push((load, self.unmarked));
         asm.add(v, SP, frame.depth());
-        asm.ld(x, regs.block, layout.shadow_lo.into());
-        asm.ld(t, regs.block, layout.shadow_len.into());
+        asm.ld(x, layout.shadow_lo.into(), regs.block);
+        asm.ld(t, layout.shadow_len.into(), regs.block);
         asm.op(Op::SUB, x, v, x);
         asm.branch(If::NotBelow, x, t, self.shadow);
         asm.bind(self.shadow_back);
-        asm.ld(t, regs.block, layout.to_shadow.into());
+        asm.ld(t, layout.to_shadow.into(), regs.block);
         asm.op(Op::ADD, t, t, SP);
         asm.store(8, RA, t, frame.depth(), x);
         cold.rows.turn(asm, Some(true), frame.depth());
@@ -132,10 +132,10 @@ impl Returns<'_> {
 
     /// Returns to the caller.
     fn leave(&self, asm: &mut Asm) {
-        asm.ld(RA, TP, self.layout.block.into());
-        asm.ld(RA, RA, self.layout.to_shadow.into());
+        asm.ld(RA, self.layout.block.into(), TP);
+        asm.ld(RA, self.layout.to_shadow.into(), RA);
         asm.op(Op::ADD, RA, RA, SP);
-        asm.ld(RA, RA, 0);
+        asm.ld(RA, 0, RA);
         asm.ret();
     }
 
@@ -150,8 +150,8 @@ impl Returns<'_> {
         asm.bind(self.marked);
         cold.rows.turn(asm, Some(false), frame.depth());
         for (lo, len) in layout.islands {
-            asm.ld(x, regs.block, lo.into());
-            asm.ld(t, regs.block, len.into());
+            asm.ld(x, lo.into(), regs.block);
+            asm.ld(t, len.into(), regs.block);
             asm.op(Op::SUB, x, RA, x);
             asm.branch(If::Below, x, t, chained);
         }
@@ -165,7 +165,7 @@ impl Returns<'_> {
         }
         self.top(asm);
         asm.li(v, ENTRY.cast_unsigned());
-        asm.amo_add(v, v, x);
+        asm.amoadd_d(v, v, x);
         self.room(asm, v, full);
         asm.store(8, RA, v, 8, ZERO);
         asm.add(x, SP, frame.depth());
@@ -177,7 +177,7 @@ impl Returns<'_> {
         asm.bind(own);
         cold.rows.turn(asm, Some(false), frame.depth());
         let missing = asm.label();
-        asm.ld(v, regs.block, layout.chain_top.into());
+        asm.ld(v, layout.chain_top.into(), regs.block);
         self.room(asm, v, missing);
         let pass = asm.here();
         frame.end(asm, &mut cold.rows);
@@ -186,7 +186,7 @@ impl Returns<'_> {
         cold.rows.turn(asm, Some(false), frame.depth());
         self.top(asm);
         asm.li(v, (-ENTRY).cast_unsigned());
-        asm.amo_add(ZERO, v, x);
+        asm.amoadd_d(ZERO, v, x);
         asm.bind(missing);
         self.all(asm, When::Missed, cold)?;
         asm.jump(pass);
@@ -206,7 +206,7 @@ impl Returns<'_> {
     /// Jumps to `full` if there is no room for an entry at the address in a register. Clobbers `x` and `t`.
     fn room(&self, asm: &mut Asm, at: u8, full: Label) {
         let regs = self.frame.regs;
-        asm.ld(regs.t, regs.block, self.layout.chain_lo.into());
+        asm.ld(regs.t, self.layout.chain_lo.into(), regs.block);
         asm.op(Op::SUB, regs.t, at, regs.t);
         asm.li(
             regs.x,
@@ -228,25 +228,25 @@ impl Returns<'_> {
         let (x, v, t, p) = (regs.x, regs.v, regs.t, regs.p);
         let (lost, off, done) = (asm.label(), asm.label(), asm.label());
         frame.begin(asm, &mut cold.rows);
-        asm.ld(regs.block, TP, layout.block.into());
+        asm.ld(regs.block, layout.block.into(), TP);
         asm.add(x, SP, frame.depth());
-        asm.ld(v, regs.block, layout.chain_top.into());
-        asm.ld(p, regs.block, layout.chain_lo.into());
+        asm.ld(v, layout.chain_top.into(), regs.block);
+        asm.ld(p, layout.chain_lo.into(), regs.block);
         asm.op(Op::SUB, t, v, p);
         asm.li(RA, layout.chain_size.into());
         asm.branch(If::Below, RA, t, lost);
         let next = asm.here();
         asm.branch(If::NotBelow, p, v, lost);
         asm.add(v, v, -ENTRY);
-        asm.ld(t, v, 0);
+        asm.ld(t, 0, v);
         asm.branch(If::NotEqual, t, x, next);
-        asm.ld(RA, v, 8);
+        asm.ld(RA, 8, v);
         asm.li(t, 1);
         asm.store(8, t, v, 0, ZERO);
-        asm.ld(v, regs.block, layout.chain_top.into());
+        asm.ld(v, layout.chain_top.into(), regs.block);
         asm.bind(off);
         asm.branch(If::NotBelow, p, v, done);
-        asm.ld(t, v, -ENTRY);
+        asm.ld(t, -ENTRY, v);
         asm.add(t, t, -1);
         asm.branch(If::NotEqual, t, ZERO, done);
         asm.store(8, ZERO, v, -ENTRY, ZERO);
@@ -261,9 +261,9 @@ impl Returns<'_> {
         asm.bind(lost);
         cold.rows.turn(asm, Some(true), bytes);
         self.all(asm, When::Missed, cold)?;
-        asm.ld(t, regs.block, layout.to_shadow.into());
+        asm.ld(t, layout.to_shadow.into(), regs.block);
         asm.op(Op::ADD, t, t, x);
-        asm.ld(RA, t, 0);
+        asm.ld(RA, 0, t);
         // `--check-frames` marks it in its top bit.
         asm.op_imm(Op::SLL, RA, RA, 1);
         asm.op_imm(Op::SRL, RA, RA, 1);

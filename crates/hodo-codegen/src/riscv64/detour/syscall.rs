@@ -24,7 +24,7 @@ fn around(asm: &mut Asm, to: u64) {
     asm.stack(-KEPT);
     asm.store(8, RA, SP, 0, ZERO);
     asm.far(to, RA, RA);
-    asm.ld(RA, SP, 0);
+    asm.ld(RA, 0, SP);
     asm.stack(KEPT);
 }
 

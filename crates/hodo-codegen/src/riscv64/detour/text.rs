@@ -63,7 +63,7 @@ impl Texts for Probing<'_> {
         let regs = self.frame.regs;
         let asm = &mut *self.asm;
         asm.mv(regs.t, regs.v);
-        asm.ld(regs.v, SP, 8 * word as i64);
+        asm.ld(regs.v, 8 * word as i64, SP);
         asm.add(regs.b, regs.v, STRING as i64);
         let (next, same) = (asm.here(), asm.label());
         loads.push(asm.load(1, regs.x, regs.v, 0));

@@ -2,6 +2,7 @@
 
 use super::{Hot, Scope, Stub};
 use hodo_isa::riscv64::asm::If;
+use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::regs::ZERO;
 
 impl Stub<'_, '_> {

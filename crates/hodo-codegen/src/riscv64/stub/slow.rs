@@ -1,6 +1,7 @@
 //! Slow paths: calls of the agent, placed after the hot code.
 
 use alloc::vec::Vec;
+use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use super::{Hot, Stub};
 use hodo_isa::riscv64::asm::{If, Label, Reach};

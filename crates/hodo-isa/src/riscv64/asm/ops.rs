@@ -3,84 +3,133 @@
 use super::super::encode::{AMO, C_NOP, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE};
 use super::super::encode::{c_jr, c_ldsp, c_sdsp, i, r, rdtime, s, u};
 use super::super::regs::{RA, ZERO};
+use super::relax::Asm;
 use super::{Code, OutOfRange, Reach};
 
-impl Code<'_> {
+/// Single instructions, for both ways to write code.
+pub trait Insns {
+    /// Appends an instruction, given as 32 bits.
+    fn word(&mut self, word: u32);
+
     /// `rd` = the 64 bits at `base` + `distance`.
-    pub fn ld(&mut self, rd: u8, distance: i64, base: u8) {
+    fn ld(&mut self, rd: u8, distance: i64, base: u8) {
         self.word(i(LOAD, 3, rd, base, distance));
     }
 
     /// `rd` = the 32 bits at `base` + `distance`, with their sign.
-    pub fn lw(&mut self, rd: u8, distance: i64, base: u8) {
+    fn lw(&mut self, rd: u8, distance: i64, base: u8) {
         self.word(i(LOAD, 2, rd, base, distance));
     }
 
     /// `rd` = the 16 bits at `base` + `distance`, with their sign.
-    pub fn lh(&mut self, rd: u8, distance: i64, base: u8) {
+    fn lh(&mut self, rd: u8, distance: i64, base: u8) {
         self.word(i(LOAD, 1, rd, base, distance));
     }
 
     /// `rd` = the byte at `base` + `distance`.
-    pub fn lbu(&mut self, rd: u8, distance: i64, base: u8) {
+    fn lbu(&mut self, rd: u8, distance: i64, base: u8) {
         self.word(i(LOAD, 4, rd, base, distance));
     }
 
     /// The 64 bits at `base` + `distance` = `from`.
-    pub fn sd(&mut self, from: u8, distance: i64, base: u8) {
+    fn sd(&mut self, from: u8, distance: i64, base: u8) {
         self.word(s(STORE, 3, from, base, distance));
     }
 
     /// The 32 bits at `base` + `distance` = the lower half of `from`.
-    pub fn sw(&mut self, from: u8, distance: i64, base: u8) {
+    fn sw(&mut self, from: u8, distance: i64, base: u8) {
         self.word(s(STORE, 2, from, base, distance));
     }
 
     /// `rd` = `from` + `value`.
-    pub fn addi(&mut self, rd: u8, from: u8, value: i64) {
+    fn addi(&mut self, rd: u8, from: u8, value: i64) {
         self.word(i(OP_IMM, 0, rd, from, value));
     }
 
     /// `rd` = `from` & `value`.
-    pub fn andi(&mut self, rd: u8, from: u8, value: i64) {
+    fn andi(&mut self, rd: u8, from: u8, value: i64) {
         self.word(i(OP_IMM, 7, rd, from, value));
     }
 
     /// `rd` = `from` << `bits`.
-    pub fn slli(&mut self, rd: u8, from: u8, bits: u8) {
+    fn slli(&mut self, rd: u8, from: u8, bits: u8) {
         self.word(i(OP_IMM, 1, rd, from, bits.into()));
     }
 
     /// `rd` = `from` >> `bits`, unsigned.
-    pub fn srli(&mut self, rd: u8, from: u8, bits: u8) {
+    fn srli(&mut self, rd: u8, from: u8, bits: u8) {
         self.word(i(OP_IMM, 5, rd, from, bits.into()));
     }
 
     /// `rd` = `a` + `b`.
-    pub fn add(&mut self, rd: u8, a: u8, b: u8) {
+    fn add(&mut self, rd: u8, a: u8, b: u8) {
         self.word(r(OP, 0, 0, rd, a, b));
     }
 
     /// `rd` = `a` - `b`.
-    pub fn sub(&mut self, rd: u8, a: u8, b: u8) {
+    fn sub(&mut self, rd: u8, a: u8, b: u8) {
         self.word(r(OP, 0, 0x20, rd, a, b));
     }
 
     /// `rd` = the 32 bits of `a` - `b` with their sign.
-    pub fn subw(&mut self, rd: u8, a: u8, b: u8) {
+    fn subw(&mut self, rd: u8, a: u8, b: u8) {
         self.word(r(super::super::encode::OP_32, 0, 0x20, rd, a, b));
     }
 
     /// `rd` = `a` | `b`.
-    pub fn or(&mut self, rd: u8, a: u8, b: u8) {
+    fn or(&mut self, rd: u8, a: u8, b: u8) {
         self.word(r(OP, 6, 0, rd, a, b));
     }
 
     /// `rd` = the lower 32 bits of `from` with their sign.
-    pub fn sext_w(&mut self, rd: u8, from: u8) {
+    fn sext_w(&mut self, rd: u8, from: u8) {
         self.word(i(OP_IMM_32, 0, rd, from, 0));
     }
 
+    /// `rd` = the memory at `base`; adds `from` to it.
+    fn amoadd_d(&mut self, rd: u8, from: u8, base: u8) {
+        self.word(r(AMO, 3, 0, rd, base, from));
+    }
+
+    /// `rd` = the memory at `base`; reserves it.
+    fn lr_d(&mut self, rd: u8, base: u8) {
+        self.word(r(AMO, 3, 0x02 << 2, rd, base, ZERO));
+    }
+
+    /// The same; later loads are performed after it.
+    fn lr_d_aq(&mut self, rd: u8, base: u8) {
+        self.word(r(AMO, 3, 0x02 << 2 | 2, rd, base, ZERO));
+    }
+
+    /// Stores `from` at `base` if it is still reserved; `rd` = 0 if that was done.
+    fn sc_d(&mut self, rd: u8, from: u8, base: u8) {
+        self.word(r(AMO, 3, 0x03 << 2, rd, base, from));
+    }
+
+    /// `rd` = the time counter.
+    fn rdtime(&mut self, rd: u8) {
+        self.word(rdtime(rd));
+    }
+
+    /// A jump to the address in a register.
+    fn jr(&mut self, register: u8) {
+        self.word(i(JALR, 0, ZERO, register, 0));
+    }
+}
+
+impl Insns for Code<'_> {
+    fn word(&mut self, word: u32) {
+        Code::word(self, word);
+    }
+}
+
+impl Insns for Asm {
+    fn word(&mut self, word: u32) {
+        Asm::word(self, word);
+    }
+}
+
+impl Code<'_> {
     /// `rd` = the 32 bits of a number with their sign.
     pub fn li(&mut self, rd: u8, value: i32) {
         let low = value << 20 >> 20;
@@ -94,34 +143,9 @@ impl Code<'_> {
         }
     }
 
-    /// `rd` = the memory at `base`; adds `from` to it.
-    pub fn amoadd_d(&mut self, rd: u8, from: u8, base: u8) {
-        self.word(r(AMO, 3, 0, rd, base, from));
-    }
-
-    /// `rd` = the memory at `base`; reserves it.
-    pub fn lr_d(&mut self, rd: u8, base: u8) {
-        self.word(r(AMO, 3, 0x02 << 2, rd, base, ZERO));
-    }
-
-    /// Stores `from` at `base` if it is still reserved; `rd` = 0 if that was done.
-    pub fn sc_d(&mut self, rd: u8, from: u8, base: u8) {
-        self.word(r(AMO, 3, 0x03 << 2, rd, base, from));
-    }
-
-    /// `rd` = the time counter.
-    pub fn rdtime(&mut self, rd: u8) {
-        self.word(rdtime(rd));
-    }
-
     /// A call of the address in a register.
     pub fn call(&mut self, register: u8) {
         self.word(i(JALR, 0, RA, register, 0));
-    }
-
-    /// A jump to the address in a register.
-    pub fn jr(&mut self, register: u8) {
-        self.word(i(JALR, 0, ZERO, register, 0));
     }
 
     /// `ld` from an address.

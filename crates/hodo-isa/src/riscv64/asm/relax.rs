@@ -4,10 +4,10 @@
 use core::ops::{Deref, DerefMut};
 
 use super::super::encode::{
-    AMO, FENCE_LOADS, FENCE_STORES, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, i, r, rdtime, s,
-    u,
+    FENCE_LOADS, FENCE_STORES, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, i, r, s, u,
 };
 use super::super::regs::{RA, SP, ZERO};
+use super::ops::Insns as _;
 use super::short::short;
 use super::{If, Refer, fits, split};
 use crate::buffer::{self, Label};
@@ -103,7 +103,7 @@ impl Asm {
 
     /// A return.
     pub fn ret(&mut self) {
-        self.word(i(JALR, 0, ZERO, RA, 0));
+        self.jr(RA);
     }
 
     /// Copies a register, if it is another one.
@@ -150,11 +150,6 @@ impl Asm {
         self.li(scratch, high.cast_unsigned());
         self.op(Op::ADD, rd, rd, scratch);
         self.add(rd, rd, low);
-    }
-
-    /// `addiw rd, rd, 0`
-    pub fn extend_word(&mut self, rd: u8) {
-        self.word(i(OP_IMM_32, 0, rd, rd, 0));
     }
 
     /// Puts a number into a register.
@@ -225,24 +220,9 @@ impl Asm {
         (scratch, low)
     }
 
-    /// Loads eight bytes.
-    pub fn ld(&mut self, rd: u8, base: u8, offset: i64) {
+    /// `rd` = the 64 bits at `base` + `offset`, whatever the offset.
+    pub fn ld(&mut self, rd: u8, offset: i64, base: u8) {
         self.load(8, rd, base, offset);
-    }
-
-    /// `amoadd.d rd, add, (address)`
-    pub fn amo_add(&mut self, rd: u8, add: u8, address: u8) {
-        self.word(r(AMO, 3, 0, rd, address, add));
-    }
-
-    /// `lr.d rd, (address)`; later loads are performed after it.
-    pub fn lr(&mut self, rd: u8, address: u8) {
-        self.word(r(AMO, 3, 0x02 << 2 | 2, rd, address, 0));
-    }
-
-    /// `sc.d rd, from, (address)`
-    pub fn sc(&mut self, rd: u8, from: u8, address: u8) {
-        self.word(r(AMO, 3, 0x03 << 2, rd, address, from));
     }
 
     /// Stores before this become visible before stores after it.
@@ -253,11 +233,6 @@ impl Asm {
     /// Loads before this are performed before loads after it.
     pub fn fence_loads(&mut self) {
         self.word(FENCE_LOADS);
-    }
-
-    /// `rdtime rd`
-    pub fn time(&mut self, rd: u8) {
-        self.word(rdtime(rd));
     }
 
     /// Adds a multiple of 16 that is [`small`] to the stack pointer.

@@ -7,6 +7,7 @@
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
+use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use hodo_isa::riscv64::asm::{Code, Reach};
 use hodo_isa::riscv64::regs::{SP, T0, ZERO};

@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::asm::{Code, Reach};

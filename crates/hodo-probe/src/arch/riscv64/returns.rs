@@ -1,6 +1,7 @@
 //! The code of return probes.
 
 use alloc::vec::Vec;
+use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use hodo_isa::riscv64::asm::{Code, If, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, T0, T1, ZERO};
