@@ -3,7 +3,6 @@
 use super::super::encode::{AMO, C_NOP, JALR, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE};
 use super::super::encode::{c_jr, c_ldsp, c_sdsp, i, r, rdtime, s, u};
 use super::super::regs::{RA, ZERO};
-use super::relax::Asm;
 use super::{Code, OutOfRange, Reach};
 
 /// Single instructions, for both ways to write code.
@@ -120,12 +119,6 @@ pub trait Insns {
 impl Insns for Code<'_> {
     fn word(&mut self, word: u32) {
         Code::word(self, word);
-    }
-}
-
-impl Insns for Asm {
-    fn word(&mut self, word: u32) {
-        Asm::word(self, word);
     }
 }
 

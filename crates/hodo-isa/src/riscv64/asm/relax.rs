@@ -7,7 +7,7 @@ use super::super::encode::{
     FENCE_LOADS, FENCE_STORES, LOAD, LUI, OP, OP_IMM, OP_IMM_32, STORE, i, r, s, u,
 };
 use super::super::regs::{RA, SP, ZERO};
-use super::ops::Insns as _;
+use super::ops::Insns;
 use super::short::short;
 use super::{If, Refer, fits, split};
 use crate::buffer::{self, Label};
@@ -56,6 +56,12 @@ impl Deref for Asm {
 impl DerefMut for Asm {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.0
+    }
+}
+
+impl Insns for Asm {
+    fn word(&mut self, word: u32) {
+        Asm::word(self, word);
     }
 }
 
