@@ -11,14 +11,14 @@ use crate::refusal::Refusal;
 use crate::subject::{Planner, Subject};
 use crate::tactics::{Room, site};
 
-/// So much more of a function is displaced at most, to come to where a register is free.
+/// The maximum number of bytes of a function that are displaced to reach a point where a register is free.
 const FARTHER: u64 = 128;
-/// So much of a function is displaced at most to make room for others' jumps.
+/// The maximum number of bytes of a function that are displaced to make room for the jumps of others.
 const ROOM: u64 = 64;
 
 /// Functions whose sites could displace more than they need.
 pub(crate) struct Donors {
-    /// Ascending.
+    /// In ascending order.
     hosts: Vec<Host>,
 }
 
@@ -26,12 +26,12 @@ struct Host {
     /// Index of the planned function.
     planned: usize,
     patch: u64,
-    /// Bytes after its patch that are still free, and the site with which they are; nothing until it is looked at.
+    /// The free bytes after its patch, and the site that frees them; `None` until somebody asks.
     room: Option<(Range<u64>, Option<SitePlan>)>,
 }
 
 impl Donors {
-    /// Of functions in the order of their addresses. None where no other site's bytes are to be used.
+    /// Lists functions in the order of their addresses. The list is empty if no site may use another site's bytes.
     pub fn new(planned: &[PlannedFunction], wanted: bool) -> Self {
         let sites = planned.iter().enumerate().filter(|_| wanted);
         let hosts = sites.filter_map(|(index, function)| {
@@ -49,8 +49,8 @@ impl Donors {
 }
 
 impl Planner<'_> {
-    /// Where displaced instructions end that end at `end` or after it, so that control can go on from them, and the
-    /// registers that are free for that and for their own jumps.
+    /// Returns where the displaced instructions end: at `end` or later, so that control can continue from there; and
+    /// the registers that are free for the jump back and for the moved instructions.
     ///
     /// # Errors
     /// Why they cannot be moved.
@@ -78,7 +78,7 @@ impl Planner<'_> {
             if insn.end() < end {
                 continue;
             }
-            // With what follows, more branches stay within.
+            // If more instructions are displaced, more branches stay within them.
             let movable = self.movable(subject, patch.start..insn.end()).is_ok();
             let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall)
                 && !self.sites.is_dropped(insn.addr);
@@ -100,7 +100,7 @@ impl Planner<'_> {
                 return Ok((insn.end(), spare(via)));
             }
             let take = insn.end() - Via::TAKE..insn.end();
-            // What leads to between the patch and there would run into it.
+            // Branches to code between the patch and this place would run into it.
             let moved = patch.start..insn.end();
             let reached = || self.is_led_into(subject, &moved, patch.end..take.end);
             let free = || !self.occupied.any(take.clone()) && !self.statics.any(take.clone());
@@ -112,8 +112,8 @@ impl Planner<'_> {
         kept.ok_or_else(error)
     }
 
-    /// What a patch of `len` bytes displaces where no register is free after that: what control leaves it by is in
-    /// hodo's memory nearby.
+    /// What a patch of `len` bytes displaces if no register is free afterward: control leaves through hodo's memory
+    /// nearby.
     pub(crate) fn by_pads(&self, subject: &Subject<'_>, patch: u64, len: u64) -> Option<Room> {
         let patch_end = patch + len;
         let is_whole = self.pieces[subject.piece].limit >= patch_end
@@ -168,8 +168,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Whether something leads to these bytes of displaced instructions but for those themselves, which do so where
-    /// they are moved to.
+    /// Returns whether something outside the displaced instructions leads to these bytes of them. Their own branches
+    /// follow them to the new place.
     fn is_led_into(&self, subject: &Subject<'_>, moved: &Range<u64>, range: Range<u64>) -> bool {
         if !self.targets.any.any(range.clone()) {
             return false;
@@ -185,14 +185,14 @@ impl Planner<'_> {
         self.targets.foreign.any(range.clone()) || self.statics.seen(subject.start, code).any(leads)
     }
 
-    /// Whether nothing leads to these bytes of displaced instructions, and nothing else needs them.
+    /// Returns whether nothing leads to these bytes of displaced instructions, and nothing else needs them.
     fn unused(&self, range: Range<u64>) -> bool {
         !self.targets.any.any(range.clone())
             && !self.occupied.any(range.clone())
             && !self.statics.any(range)
     }
 
-    /// A short jump to bytes after the patch of another site, which gets larger for it.
+    /// A short jump to bytes after the patch of another site, which displaces more to free them.
     pub(crate) fn hop_to_donor(
         &self,
         subject: &Subject<'_>,
@@ -238,7 +238,7 @@ impl Planner<'_> {
         None
     }
 
-    /// The bytes after the patch of a function's site that could be free, and the site with which they are.
+    /// Returns the bytes after the patch of a function's site that could be freed, and the site that frees them.
     fn widen(&self, function: &PlannedFunction) -> (Range<u64>, Option<SitePlan>) {
         self.widened(function).unwrap_or((0..0, None))
     }
@@ -250,7 +250,7 @@ impl Planner<'_> {
             .binary_search_by_key(&function.addr, |function| function.addr)
             .ok()?;
         let subject = self.subject(index, &functions[index]).ok()?;
-        // Where it jumps nobody knows where, it may come back to there.
+        // If the target of one of its jumps is unknown, that jump may lead back to these bytes.
         if self.facts[subject.piece].jumps {
             return None;
         }
@@ -269,7 +269,7 @@ impl Planner<'_> {
         }
         let patch = old.patch..start;
         let mut wider = old.clone();
-        // Back to where control can go on from.
+        // Shrinks it to an end from which control can continue.
         let code = self.isa().sweep(code, old.patch);
         let mut ends: Vec<u64> = code
             .map(|insn| insn.end())

@@ -1,17 +1,17 @@
-//! Sites made for tracers whose stub no long jump reaches: they load the stub's address, which is put among the spare
-//! nops or in padding.
+//! Sites made for tracers whose stub is out of reach of the long jump: they load the stub's address from spare nops or
+//! from padding.
 
 use crate::ladder::Free;
 use crate::model::{Far, SitePlan};
 use crate::subject::{Planner, Subject};
 
-/// Bytes of an address, and what they are aligned to.
+/// The size of an address in bytes, and its alignment.
 const WORD: u64 = 8;
-/// As far from the jump as an address can be, and a little less.
+/// The maximum distance of the address from the jump, and a little less.
 const REACH: u64 = 0x7000_0000;
 
 impl Planner<'_> {
-    /// Such a jump in place of the one that a site has; the address after it, if there is room for both.
+    /// Such a jump in place of the site's own one. The address follows it, if there is room for both.
     pub(crate) fn far(&self, subject: &Subject<'_>, site: &SitePlan) -> Option<Far> {
         let len = self.isa().far_jump(site.via)?.len;
         let literal = (site.patch + len).next_multiple_of(WORD);
@@ -29,13 +29,13 @@ impl Planner<'_> {
         })
     }
 
-    /// Gives what has no room for the address a place in padding that nothing else needs.
+    /// Places addresses that do not fit after their jumps in padding that nothing else uses.
     pub(crate) fn far_literal(&self, site: &mut SitePlan, pads: &mut Free) {
         let patch = site.patch;
         let Some(far) = site.far.as_mut().filter(|far| far.literal.is_none()) else {
             return;
         };
-        // Wherever they begin, this many bytes have an address in them.
+        // This many bytes contain an aligned address, wherever they begin.
         let most = 2 * WORD - 1;
         let reach = patch.saturating_sub(REACH)..=patch.saturating_add(REACH);
         let place = pads.take(reach, most, |place| !self.occupied.any(place));

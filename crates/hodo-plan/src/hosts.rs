@@ -1,4 +1,4 @@
-//! Programs that inspect their own stacks or generate code at run time, and what of them can be traced.
+//! Programs that inspect their own stacks or generate code at run time, and which parts of them can be traced.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,24 +15,24 @@ use crate::model::EntryOnlyReason;
 pub(crate) enum Host {
     /// Nothing special.
     Plain,
-    /// Go moves its stacks, and finds what to change by the return addresses.
+    /// Go moves its stacks, and uses return addresses to find what to change.
     Go,
     /// An unwinder's library: it reads its own frames.
     Unwinder,
-    /// A static program without symbols, and with exceptions: the unwinder is somewhere in it.
+    /// A static program without symbols, but with exceptions: its unwinder cannot be located.
     Unknown,
     /// A runtime with a just-in-time compiler or collector that walks the stack by return addresses.
     Runtime(&'static str),
-    /// Haskell compiled by GHC: its functions jump to each other, and the tables of its collector lie between them.
+    /// Haskell compiled by GHC: functions jump to each other, and the collector's tables lie between them.
     Haskell,
-    /// Valgrind, which translates the program's code, and in this range code of its own that it lends the program.
+    /// Valgrind: it translates the program's code. In this range it has code of its own that it lends to the program.
     Valgrind(Range<u64>),
-    /// Nothing of it can be changed, for this reason.
+    /// Nothing in it can be changed, for this reason.
     Left(&'static str),
 }
 
-/// Prefixes of symbols that show a runtime, and its name. `caml_call_gc` is where code that `ocamlopt` has
-/// made enters the collector: the runtime defines it, plugins import it. The interpreter of OCaml's bytecode has none.
+/// Prefixes of symbols that reveal a runtime, and its name. Code made by `ocamlopt` enters the collector through
+/// `caml_call_gc`: the runtime defines it, plugins import it. The interpreter of OCaml's bytecode does not have it.
 const RUNTIMES: [(&str, &str); 12] = [
     ("stg_ap_0_fast", GHC),
     ("vgPlain_", VALGRIND),
@@ -55,15 +55,15 @@ const MONO_AOT: &str = "Mono's code";
 const VALGRIND: &str = "Valgrind";
 const TRANSLATED: &str = "Valgrind translates code of its own as the program's";
 
-/// Words in the constant data of a runtime, for programs without a symbol table: the variable with which users of OCaml
-/// set its collector; the same for GHC; the library that Valgrind's tools give to each program.
+/// Words in the constant data of a runtime, for programs without a symbol table: the environment variable that
+/// configures OCaml's collector; the same for GHC; the library that Valgrind's tools preload into each program.
 const WORDS: [(&str, &str); 3] = [
     ("OCAMLRUNPARAM", OCAML),
     ("GHCRTS", GHC),
     ("vgpreload_core", VALGRIND),
 ];
 
-/// Finds out about an image.
+/// Classifies an image.
 pub(crate) fn detect(image: &Image<'_>, symbols: &Symbols, path: &Path) -> Host {
     let go = [
         ".gopclntab",
@@ -105,8 +105,8 @@ pub(crate) fn detect(image: &Image<'_>, symbols: &Symbols, path: &Path) -> Host 
     Host::Plain
 }
 
-/// The runtime that the names of functions show: those in the image, and those that it takes from others if these
-/// can only be called by code of the runtime's compiler.
+/// Returns the runtime that the names of functions reveal: names that the image defines, and names that it imports if
+/// only code made by the runtime's compiler can call them.
 fn by_symbols(image: &Image<'_>, symbols: &Symbols) -> Option<&'static str> {
     let known = |symbol: &str| {
         let mut runtimes = RUNTIMES.iter();
@@ -122,7 +122,7 @@ fn by_symbols(image: &Image<'_>, symbols: &Symbols) -> Option<&'static str> {
             "stg_ap_0_fast" | "stg_upd_frame_info" => Some(GHC),
             "mono_aot_file_info" => Some(MONO_AOT),
             "caml_call_gc" => Some(OCAML),
-            // A plugin of OCaml code that allocates nothing has its frame tables still.
+            // A plugin of OCaml code that allocates nothing still has its frame tables.
             _ if name.starts_with("caml") && name.ends_with("frametable") => Some(OCAML),
             _ => None,
         };
@@ -131,7 +131,7 @@ fn by_symbols(image: &Image<'_>, symbols: &Symbols) -> Option<&'static str> {
     })
 }
 
-/// The runtime that words in the constant data tell of, where no symbol table is left that would.
+/// Returns the runtime that words in the constant data reveal, in images without a symbol table.
 fn by_words(image: &Image<'_>) -> Option<&'static str> {
     if image.has_section(".symtab") {
         return None;
@@ -141,8 +141,8 @@ fn by_words(image: &Image<'_>) -> Option<&'static str> {
     found.map(|(_, name)| *name)
 }
 
-/// Whether the constant data has this word at the end of a text of C. Other programs that know of it, as this one, do
-/// not end it so.
+/// Returns whether the constant data has this word at the end of a C string. Programs that only mention the word, as
+/// this one does, do not end a string with it.
 fn has_word(image: &Image<'_>, word: &str) -> bool {
     let finder = memchr::memmem::Finder::new(word);
     let ends = |bytes: &[u8], at: usize| bytes.get(at + word.len()) == Some(&0);
@@ -167,7 +167,7 @@ fn lent(image: &Image<'_>) -> Option<Range<u64>> {
 }
 
 impl Host {
-    /// Why no function of the image can be traced.
+    /// Returns why no function of the image can be traced.
     pub fn refuses(&self) -> Option<&'static str> {
         match self {
             Self::Go => Some("Go moves its stacks, and finds their frames by return address"),
@@ -176,7 +176,7 @@ impl Host {
         }
     }
 
-    /// Why no instruction of the image can have a probe.
+    /// Returns why no instruction of the image can have a probe.
     pub fn refuses_probes(&self) -> Option<&'static str> {
         match self {
             Self::Haskell => Some(
@@ -189,21 +189,21 @@ impl Host {
         }
     }
 
-    /// Why a function must stay as it is: V8 takes a second mapping of the file for its own functions where it can, for
-    /// short calls from the code that it makes, and else (in an overlay file system, as containers have) a copy of what
-    /// is in memory.
+    /// Returns why a function must not be changed. If possible, V8 maps the file a second time to call its own
+    /// functions by short calls from generated code; otherwise (in overlay file systems, as in containers) it copies
+    /// what is in memory.
     pub fn copies(&self, name: &str) -> Option<&'static str> {
         (*self == Self::Runtime("V8") && name.starts_with("Builtins_"))
             .then_some("V8 may make a copy of it, in which a jump would lead elsewhere")
     }
 
-    /// Why the code at an address must stay as it is.
+    /// Returns why the code at an address must not be changed.
     pub fn lends(&self, addr: u64) -> Option<&'static str> {
         let is_lent = |lent: &Range<u64>| lent.contains(&addr);
         matches!(self, Self::Valgrind(lent) if is_lent(lent)).then_some(TRANSLATED)
     }
 
-    /// Why only entries can be recorded.
+    /// Returns why only entries can be recorded.
     pub fn mode(&self) -> Option<EntryOnlyReason> {
         match self {
             Self::Runtime(_) | Self::Unwinder | Self::Unknown => Some(EntryOnlyReason::WalksStack),
@@ -212,14 +212,14 @@ impl Host {
         }
     }
 
-    /// How calls of a function of another image are recorded. OCaml's compiler calls functions of its own in other
-    /// images, too; those of C it calls by ways that tell the collector where its own frames end.
+    /// Returns how calls of a function in another image are recorded. OCaml's compiler also calls its own functions in
+    /// other images; it calls C functions in ways that tell the collector where its own frames end.
     pub fn calls(&self, name: &str) -> Option<EntryOnlyReason> {
         (*self == Self::Runtime(OCAML) && name.starts_with("caml"))
             .then_some(EntryOnlyReason::WalksStack)
     }
 
-    /// What the user should know.
+    /// A remark for the user.
     pub fn remark(&self) -> Option<String> {
         match self {
             Self::Plain | Self::Unwinder | Self::Valgrind(_) => None,

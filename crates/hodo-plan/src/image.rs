@@ -15,9 +15,9 @@ use object::{
 pub(crate) struct Text<'a> {
     pub addr: u64,
     pub bytes: &'a [u8],
-    /// How many of the bytes, at the end, are not the section's but padding after it.
+    /// How many of the bytes at the end are padding after the section.
     pub slack: usize,
-    /// It holds a PLT.
+    /// Whether it contains a PLT.
     pub plt: bool,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Text<'a> {
         self.end() - self.slack as u64
     }
 
-    /// The bytes from `from` to `to`; none if that is not within this run.
+    /// Returns the bytes from `from` to `to`, or nothing if they are not all within this run.
     pub fn slice(&self, from: u64, to: u64) -> &'a [u8] {
         let at = |addr: u64| usize::try_from(addr.checked_sub(self.addr)?).ok();
         at(from)
@@ -45,16 +45,16 @@ pub(crate) struct Image<'a> {
     /// The instruction set of its code.
     pub isa: &'static dyn InstructionSet,
     pub file: ElfFile64<'a>,
-    /// Executable sections, sorted; whole segments where there are no section headers.
+    /// Executable sections, sorted; whole segments if there are no section headers.
     pub text: Vec<Text<'a>>,
     /// Other sections with content in memory, sorted.
     pub data: Vec<Text<'a>>,
     pub entry: u64,
-    /// What a register holds in all of its code.
+    /// A register that has a fixed value in all of its code.
     pub globals: Option<u64>,
-    /// It can only run at its link-time address.
+    /// Whether it can only run at its link-time address.
     pub fixed: bool,
-    /// It has section headers.
+    /// Whether it has section headers.
     sections: bool,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Image<'a> {
         }
         for runs in [&mut text, &mut data] {
             runs.sort_by_key(|t| t.addr);
-            // Overlapping runs are a broken file's: the first wins.
+            // Overlapping runs occur only in damaged files: the first one wins.
             let mut end = 0;
             runs.retain(|t| {
                 let keep = t.addr >= end
@@ -141,12 +141,12 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// The run of executable bytes that holds `addr`.
+    /// Returns the run of executable bytes that contains `addr`.
     pub fn text_at(&self, addr: u64) -> Option<&Text<'a>> {
         find(&self.text, addr)
     }
 
-    /// The run of other bytes that holds `addr`.
+    /// Returns the run of other bytes that contains `addr`.
     pub fn data_at(&self, addr: u64) -> Option<&Text<'a>> {
         find(&self.data, addr)
     }
@@ -160,7 +160,7 @@ impl<'a> Image<'a> {
         self.file.section_by_name(name).is_some()
     }
 
-    /// The data that may hold texts which the program only reads; all of it where there are no section headers.
+    /// The data that may contain strings which the program only reads; all data if there are no section headers.
     pub fn constants(&self) -> impl Iterator<Item = &'a [u8]> {
         let constant = |addr: u64| {
             let at = |section: &object::read::elf::ElfSection64<'_, '_>| section.address() == addr;
@@ -172,10 +172,10 @@ impl<'a> Image<'a> {
             .map(|run| run.bytes)
     }
 
-    /// Every place in the code whose address is in the data, once the dynamic linker is done; perhaps more. `found`
-    /// gets the place in the data (0 where that is not told) and the address in the code.
+    /// Calls `found` for every place in the code whose address is in the data once the dynamic linker is done, and
+    /// perhaps for more. `found` gets the place in the data (0 if unknown) and the address in the code.
     pub fn addresses(&self, mut found: impl FnMut(u64, u64)) {
-        // Where the image can be loaded anywhere, relocations tell all addresses.
+        // If the image can be loaded anywhere, all addresses have relocations.
         if self.fixed || !self.sections {
             self.words(&mut found);
         }
@@ -238,15 +238,15 @@ impl<'a> Image<'a> {
 /// Packed relative relocations, in the generic ABI since 2023.
 const SHT_RELR: u32 = 19;
 
-/// Whether a section of this name holds a PLT.
+/// Returns whether a section of this name contains a PLT.
 pub(crate) fn is_plt(name: &str) -> bool {
     name.starts_with(".plt") || name == ".iplt"
 }
 
-/// No section is aligned to more than this because of its code.
+/// The maximum alignment of sections that their code requires.
 const SLACK: u64 = 16;
 
-/// Adds to executable sections the padding up to the next section: what lies there is of use to nobody.
+/// Adds the padding between executable sections to them: nobody uses it.
 fn extend<'a>(
     file: &ElfFile64<'a>,
     isa: &'static dyn InstructionSet,

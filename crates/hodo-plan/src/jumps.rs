@@ -9,32 +9,32 @@ use crate::nodes::{Code, Node};
 use crate::pieces::Piece;
 use crate::survey::Survey;
 
-/// Instructions before an indirect jump that are looked at to tell where it goes.
+/// The number of instructions before an indirect jump that are inspected to find its target.
 const LOOK_BACK: usize = 24;
-/// Ways to an indirect jump that are followed.
+/// The number of paths to an indirect jump that are followed.
 const PATHS: usize = 32;
 
-/// The indirect jumps of a piece, but for those through one word of memory.
+/// The indirect jumps of a piece, except for those through one word of memory.
 #[derive(Default)]
 pub(crate) struct Jumps {
-    /// One is by a table that was not looked at, or to an address from memory.
+    /// One of them uses a table that was not inspected, or an address from memory.
     pub any: bool,
-    /// One is by a table of distances from somewhere in the code.
+    /// One of them uses a table of distances from somewhere in the code.
     pub distances: bool,
-    /// One goes nobody knows where.
+    /// The target of one of them is unknown.
     pub computed: bool,
 }
 
 /// The instructions of a piece, in order.
 pub(crate) trait Insns {
     fn count(&self) -> usize;
-    /// Where one of them is.
+    /// The address of one of them.
     fn range(&self, at: usize) -> Range<u64>;
     fn is_padding(&self, at: usize) -> bool;
-    /// Whether control never goes on from it to the next.
+    /// Whether control never continues from it to the next one.
     fn is_end(&self, at: usize) -> bool;
     fn is_indirect_jump(&self, at: usize) -> bool;
-    /// Those that branch or jump to one.
+    /// Those that branch or jump to one of them.
     fn sources(&self, to: usize) -> Vec<usize>;
 }
 
@@ -102,7 +102,7 @@ impl Insns for (&Piece, Code<'_>) {
 }
 
 impl Jumps {
-    /// Looks at the indirect jumps among the instructions of a piece.
+    /// Inspects the indirect jumps of a piece.
     pub fn of(survey: &Survey<'_>, piece: &Piece, text: &Text<'_>, insns: &impl Insns) -> Self {
         let isa = survey.image.isa;
         let ways = Ways { isa, insns, text };
@@ -143,8 +143,8 @@ struct Ways<'w, I> {
 }
 
 impl<I: Insns> Ways<'_, I> {
-    /// Follows the code backwards from an indirect jump, along all ways that lead there. `path` has the instructions on
-    /// the way so far.
+    /// Follows the code backward from an indirect jump, along all paths that lead there. `path` has the instructions
+    /// seen so far.
     fn trace(&self, path: &mut Vec<usize>, paths: &mut usize) -> Origin {
         let origin = |path: &[usize]| {
             let ranges = path.iter().map(|&index| self.insns.range(index));
@@ -153,7 +153,7 @@ impl<I: Insns> Ways<'_, I> {
         };
         while let Some(&first) = path.last() {
             if first == 0 {
-                // A register that the function is called with.
+                // A register that the function gets from its caller.
                 return match origin(path) {
                     Origin::Open => Origin::Loaded,
                     origin => origin,
@@ -189,7 +189,8 @@ impl<I: Insns> Ways<'_, I> {
     }
 }
 
-/// Whether some instructions form the address of a table in the data whose first distance leads into the piece itself.
+/// Returns whether instructions form the address of a table in the data whose first distance leads into the piece
+/// itself.
 fn table_is_own(code: &[u8], addr: u64, survey: &Survey<'_>, piece: &Piece) -> bool {
     survey.image.isa.sweep(code, addr).any(|insn| {
         let Reference::Forms(base) = insn.reference else {

@@ -1,5 +1,5 @@
 //! The ladder of tactics for the regions of probes, for all regions together. Regions with room for a jump come first:
-//! what they leave over is where the others find places for their jumps.
+//! others can put their jumps into the bytes that these leave over.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,28 +10,29 @@ use crate::bits::Bits;
 use crate::model::{Extra, Pad, ProbePlan, ProbeSite, ProbedInsn, Spare, Tactic};
 use crate::survey::Survey;
 
-/// Bytes of the shortest long jump that there is.
+/// Bytes of the shortest long jump.
 const SHORTEST: u64 = 4;
-/// Places for puns in one process.
+/// The number of places for puns in one process.
 const SPOTS: usize = 4096;
 
 /// A region before its tactic is chosen.
 pub(crate) struct Region {
-    /// The register that the long jump takes.
+    /// The register that the long jump uses.
     pub via: Via,
-    /// Registers for what is moved.
+    /// Registers for the moved instructions.
     pub spare: Spare,
-    /// What leaves it without a register, and where to, as [`Pad::from`] and [`Pad::to`].
+    /// The exits that have no free register, and their targets, as [`Pad::from`] and [`Pad::to`].
     pub pads: Vec<(u64, u64)>,
     pub start: u64,
     pub end: u64,
-    /// Where the call begins that ends it; else `end`. A call's bytes are left alone, if the patch does not need them.
+    /// The start of the call that ends it; otherwise `end`. The call's bytes stay as they are if the patch does not
+    /// need them.
     pub call: u64,
-    /// Bytes from `start` on that a patch may overwrite; no more than the long jump has are looked for.
+    /// Bytes from `start` on that a patch may overwrite, up to the length of the long jump.
     pub room: u64,
-    /// A branch of its own leads to where the jump's bytes are.
+    /// Whether one of its own branches leads into the bytes of the jump.
     pub block: bool,
-    /// Something branches into the middle of its only instruction: its bytes stay in use.
+    /// Whether something branches into the middle of its only instruction: its bytes stay in use.
     pub used: bool,
     pub probes: Vec<ProbedInsn>,
 }
@@ -88,7 +89,7 @@ fn free(survey: &Survey<'_>, regions: &[Region]) -> Free {
     free
 }
 
-/// The regions' way down the ladder: each rung takes what it can, and leaves the others for the next.
+/// The descent of regions down the ladder: each rung takes those that it can handle, and leaves the others to the next.
 struct Ladder<'l> {
     survey: &'l Survey<'l>,
     isa: &'static dyn InstructionSet,
@@ -105,7 +106,7 @@ impl Ladder<'_> {
         bytes.for_each(|addr| self.occupied.set(addr));
     }
 
-    /// A long jump at the start, if there is room for one.
+    /// A long jump at the start, if there is room.
     fn jump(&mut self, mut region: Region) -> Option<Region> {
         find_pads(self.isa, &mut region, &mut self.free);
         for at in region.spare.pads.iter().filter_map(|pad| pad.at) {
@@ -145,12 +146,12 @@ impl Ladder<'_> {
         None
     }
 
-    /// A short jump to code that is put in its reach, or a breakpoint.
+    /// A short jump to code that is put within its reach, or a breakpoint.
     fn near(&mut self, region: Region) {
         let mut near = self.isa.near().iter();
         let site = match near.next().filter(|near| near.len <= region.room) {
             Some(near) => site(region, Tactic::Hop, near.len, Extra::Near),
-            // What is moved together needs only one breakpoint.
+            // Instructions that are moved together need only one breakpoint.
             None => {
                 let mut trap = site(region, Tactic::Trap, self.isa.trap_len(), Extra::None);
                 trap.via = Via::Nothing;
@@ -177,7 +178,7 @@ impl Ladder<'_> {
     }
 }
 
-/// What the long jump of a region leaves over of its bytes, if it has room for one.
+/// Returns the bytes that the long jump of a region leaves over, if the region has room for one.
 fn left_over(isa: &'static dyn InstructionSet, region: &Region) -> Option<Range<u64>> {
     let jump = isa.jump(region.via).len;
     let taken = match region.spare.back {
@@ -188,12 +189,12 @@ fn left_over(isa: &'static dyn InstructionSet, region: &Region) -> Option<Range<
     has_room.then(|| region.start + jump..region.call.saturating_sub(taken))
 }
 
-/// Finds the places by which control leaves a region without a register: in its own bytes, or elsewhere.
+/// Finds places for the pads through which control leaves a region: in its own bytes, or elsewhere.
 fn find_pads(isa: &'static dyn InstructionSet, region: &mut Region, free: &mut Free) {
     let mut own = left_over(isa, region).unwrap_or(0..0);
     for &(from, to) in &region.pads {
         let find = |short: &JumpForm| {
-            // The jump stands after what takes the register back.
+            // The jump follows the instructions that restore the register.
             let sources = short.sources(to);
             let before = |at: &u64| at.saturating_sub(Via::TAKE);
             let reach = before(sources.start())..=before(sources.end());
@@ -208,8 +209,8 @@ fn find_pads(isa: &'static dyn InstructionSet, region: &mut Region, free: &mut F
     }
 }
 
-/// How many bytes a long jump may overwrite, if it can share its others with what follows, which must stay as it is:
-/// no other patch is there, nor will be, for the first bytes of all regions are taken.
+/// Returns how many bytes a long jump may overwrite if it shares the rest with what follows and must not change. No
+/// other patch is or will be there, because the first bytes of all regions are reserved.
 fn pun(survey: &Survey<'_>, region: &Region, occupied: &Bits) -> Option<u64> {
     let jump = survey.image.isa.jump(region.via).len;
     let end = region.start + jump;
@@ -257,11 +258,11 @@ fn site(region: Region, tactic: Tactic, len: u64, extra: Extra) -> ProbeSite {
     }
 }
 
-/// Bytes that nobody executes any more, for long jumps.
+/// Bytes that are no longer executed, for long jumps.
 #[derive(Default)]
 pub(crate) struct Free {
     ranges: Vec<Range<u64>>,
-    /// By range the next one that may have room: itself, or a later one.
+    /// For each range, the next one that may have room: itself or a later one.
     next: Vec<usize>,
 }
 
@@ -273,13 +274,13 @@ impl Free {
         }
     }
 
-    /// Puts the ranges in order, when all are added.
+    /// Sorts the ranges, once all are added.
     pub fn sort(&mut self) {
         self.ranges.sort_unstable_by_key(|range| range.start);
         self.next = (0..=self.ranges.len()).collect();
     }
 
-    /// The first range from `at` on that may have room.
+    /// Returns the first range from `at` on that may have room.
     fn next(&mut self, at: usize) -> usize {
         let mut found = at;
         while self.next[found] != found {
@@ -292,7 +293,7 @@ impl Free {
         found
     }
 
-    /// A place of `len` bytes whose first is in `reach`, and that `fits`.
+    /// Returns a place of `len` bytes that begins in `reach` and that `fits` accepts.
     pub fn take(
         &mut self,
         reach: RangeInclusive<u64>,
@@ -309,7 +310,7 @@ impl Free {
             }
             let slot = range.start.max(*reach.start());
             if reach.contains(&slot) && slot + len <= range.end && fits(slot..slot + len) {
-                // Sites come in the order of their addresses: what lies before this place is in nobody's reach soon.
+                // Sites come in ascending order: soon, places before this one are out of reach.
                 range.start = slot + len;
                 if range.start + SHORTEST > range.end {
                     self.next[at] = at + 1;

@@ -17,7 +17,7 @@ use crate::targets::Targets;
 /// Bytes of the instructions that load an address from a slot.
 const LOAD: u8 = 8;
 
-/// GOT slots of functions: address to name.
+/// GOT slots of functions, by address, with the functions' names.
 pub(crate) fn slots(image: &Image<'_>) -> HashMap<u64, String> {
     let mut slots = HashMap::new();
     let (Some(relocations), Some(symbols)) = (
@@ -39,7 +39,7 @@ pub(crate) fn slots(image: &Image<'_>) -> HashMap<u64, String> {
         let Ok(symbol) = symbols.symbol_by_index(index) else {
             continue;
         };
-        // Slots of variables hold no code.
+        // Slots of variables do not hold addresses of code.
         if symbol.kind() == object::SymbolKind::Data || symbol.kind() == object::SymbolKind::Tls {
             continue;
         }
@@ -66,16 +66,16 @@ fn plt_jumps(image: &Image<'_>) -> Vec<(u64, u64, u8)> {
     jumps
 }
 
-/// The PLT entries: where they are called, and their GOT slot.
+/// The PLT entries: the addresses that are called, and their GOT slots.
 pub(crate) fn plt_entries(image: &Image<'_>) -> Vec<(u64, u64)> {
     let entry = |(jump, slot, _): (u64, u64, u8)| {
-        // The jump may stand after a landing instruction of four bytes, and a prefix.
+        // The jump may follow a landing instruction of four bytes, and a prefix.
         [(jump, slot), (jump.wrapping_sub(4), slot)]
     };
     plt_jumps(image).into_iter().flat_map(entry).collect()
 }
 
-/// The PLT entries that can be changed, but for those of profiling functions, which are not called any more.
+/// The PLT entries that can be changed, except those of profiling functions, whose calls become nops.
 pub(crate) fn plt(
     image: &Image<'_>,
     slots: &HashMap<u64, String>,
@@ -101,7 +101,7 @@ pub(crate) fn plt(
     sites
 }
 
-/// Calls and jumps by registers that are loaded from the GOT just before (`-mno-plt`), but for those of profiling
+/// Calls and jumps through registers that are loaded from the GOT just before (`-mno-plt`), except those of profiling
 /// functions.
 pub(crate) fn loaded(
     image: &Image<'_>,
@@ -111,7 +111,7 @@ pub(crate) fn loaded(
     profilers: &HashSet<u64>,
 ) -> Vec<LibcallSite> {
     let isa = image.isa;
-    // The program may write other words that hold addresses of functions.
+    // The program may write to other words that hold addresses of functions.
     let sections = image.file.sections();
     let tables =
         sections.filter(|section| section.name().is_ok_and(|name| name.starts_with(".got")));
@@ -131,7 +131,7 @@ pub(crate) fn loaded(
             let Some(piece) = pieces::find(pieces, patch) else {
                 continue;
             };
-            // It may look like that in the middle of instructions. Places come in order: each piece is read once.
+            // Bytes in the middle of instructions may look like that. Places come in order, so each piece is read once.
             let index = piece;
             let piece = &pieces[index];
             if swept.as_ref().is_none_or(|&(of, _)| of != index) {
@@ -167,7 +167,7 @@ pub(crate) fn loaded(
     sites
 }
 
-/// Calls and jumps through the GOT in the code itself (`-fno-plt`). Those of profiling functions become nops instead.
+/// Calls and jumps through the GOT in functions (`-fno-plt`). Those of profiling functions become nops.
 pub(crate) fn direct(
     isa: &'static dyn InstructionSet,
     swept: &Swept,

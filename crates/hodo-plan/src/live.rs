@@ -15,37 +15,37 @@ use crate::pieces::{self, Piece};
 use crate::survey::Survey;
 use registers::{Cut, UsedAfter};
 
-/// So often what is used is looked for before all is taken to be.
+/// After this many rounds, everything is assumed to be used.
 const PASSES: usize = 64;
-/// Instructions of a callee that are looked at to tell whether it uses the flags that it is called with.
+/// The number of instructions of a callee that are inspected to find out whether it uses the caller's flags.
 const LOOK_AHEAD: usize = 8;
 
-/// What is known of all functions.
+/// What is known about all functions.
 pub(crate) struct Live<'s> {
     survey: &'s Survey<'s>,
     known: Known<'s>,
-    /// Registers that are taken to be used everywhere.
+    /// Registers that are assumed to be used everywhere.
     keep: u32,
-    /// Pieces whose callers were asked what they expect in registers after their calls, and what they do.
+    /// Pieces whose callers were inspected for the registers that they use after their calls, and the result.
     asked: HashMap<usize, u32>,
 }
 
 enum Known<'s> {
-    /// Starts of pieces that use no flags which they are entered with.
+    /// Starts of pieces that do not use the flags that they are entered with.
     Flags(Bits),
     /// What all functions do.
     Registers(Box<Summaries<'s>>),
 }
 
-/// What is known of registers.
+/// What is known about registers.
 pub(crate) struct Summaries<'s> {
     /// By piece.
     pieces: Vec<Summary>,
     /// The instructions of all pieces.
     decoded: &'s [Nodes],
-    /// What is used from places in the middle of pieces on that others lead to.
+    /// What is used from those places in the middle of pieces on to which other pieces lead.
     inside: HashMap<u64, u32>,
-    /// Where jumps through registers may lead to in other pieces, by piece.
+    /// For each piece, the places in other pieces to which its jumps through registers may lead.
     outside: HashMap<usize, Vec<u64>>,
     /// The instructions of all pieces in runs.
     cut: Cut,
@@ -54,12 +54,12 @@ pub(crate) struct Summaries<'s> {
 /// What calls of a function do to registers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Summary {
-    /// Those that it may use.
+    /// The registers that it may use.
     entry: u32,
-    /// Where its jumps through registers go is known: to other functions, and to those places in it that are known to
-    /// be led to.
+    /// Whether all targets of its jumps through registers are known: other functions, and places in it that are known
+    /// to be targets.
     jumps: bool,
-    /// Those that it overwrites, as far as compilers see, too: no caller expects a value in them.
+    /// The registers that it overwrites, also in the view of compilers: no caller expects a value in them.
     clobbers: u32,
 }
 
@@ -78,8 +78,8 @@ impl<'s> Live<'s> {
         }
     }
 
-    /// Asks all code of the image what it expects in registers when functions that begin at these addresses have
-    /// returned to it. That takes long, and is for those that compilers made ready for tracers.
+    /// Inspects all code of the image for the registers that it uses after calls of the functions that begin at these
+    /// addresses. This is slow, and is meant for images that compilers made ready for tracers.
     pub fn ask_callers(&mut self, functions: &HashSet<u64>) {
         let convention = self.survey.image.isa.convention();
         let (Known::Registers(summaries), Some(convention)) = (&self.known, convention) else {
@@ -94,9 +94,9 @@ impl<'s> Live<'s> {
         self.asked = pieces.map(|piece| (piece, expected[piece])).collect();
     }
 
-    /// What is used from the start of each instruction of a piece on before it is overwritten, and one more for the
-    /// end. Where control goes nobody knows where, everything is taken to be used. `is_data` says of some that they are
-    /// no instructions.
+    /// Returns what is used from the start of each instruction of a piece on before it is overwritten, with one more
+    /// entry for the end. If the target of a jump is unknown, everything is assumed to be used. `is_data` returns
+    /// whether some of them are not instructions.
     pub fn find(
         &self,
         piece: &Piece,
@@ -134,8 +134,9 @@ impl<'s> Live<'s> {
         }
     }
 
-    /// The first instructions of a piece, those that begin within this many bytes, and what [`find`](Self::find) says
-    /// of them where all are instructions; perhaps of some more. Nothing where instruction sets have registers enough.
+    /// Returns the first instructions of a piece, those that begin within this many bytes, and the results of
+    /// [`find`](Self::find) for them if all of them are instructions; perhaps also for some more. Returns nothing for
+    /// instruction sets that have enough registers.
     pub fn of_piece(&self, index: usize, within: u64, live: &mut Vec<u32>) -> &[Node] {
         let Known::Registers(summaries) = &self.known else {
             return &[];
@@ -149,7 +150,7 @@ impl<'s> Live<'s> {
         &code.nodes[..until]
     }
 
-    /// The registers that are free when the function that a piece begins has returned.
+    /// Returns the registers that are free when the function that a piece begins has returned.
     pub fn after(&self, piece: usize) -> u32 {
         let isa = self.survey.image.isa;
         match (&self.known, isa.convention()) {
@@ -179,23 +180,24 @@ impl<'s> Summaries<'s> {
     }
 }
 
-/// Adds to a set; returns whether it has changed.
+/// Adds to a set. Returns whether the set has changed.
 fn grow(set: &mut u32, with: u32) -> bool {
     let changed = with & !*set != 0;
     *set |= with;
     changed
 }
 
-/// A branch back, and what was known to be used where it leads to when it was looked at.
+/// A branch backward, and what was known to be used at its target when it was inspected.
 struct Back {
     from: usize,
     to: usize,
     known: u32,
 }
 
-/// Goes backwards through the code of a piece, once: where that is done again and again, [`blocks`] are faster. `leaving` tells what is used where control goes to somewhere else or
-/// comes back from it; it gets what is used afterwards. `all` is everything there is, `end` what is used after the
-/// piece. Jumps through registers also lead to those instructions.
+/// Goes backward through the code of a piece, once; if a piece is inspected often, [`blocks`] are faster. `leaving`
+/// gets what is used after control comes back, and returns what is used where control leaves. `all` is everything that
+/// can be used, `end` is what is used after the piece. `led_to` are the instructions that jumps through registers lead
+/// to, too.
 fn solve(
     code: Code<'_>,
     is_data: impl Fn(usize) -> bool,
@@ -209,7 +211,7 @@ fn solve(
     live.clear();
     live.resize(count, 0);
     live.push(end);
-    // In the order in which they are looked at.
+    // In the order of inspection.
     let mut back: Vec<Back> = Vec::new();
     let mut from = count;
     for _ in 0..PASSES {
@@ -253,7 +255,7 @@ fn solve(
             live[index] = before;
             next = before;
         }
-        // From the last place on at which less was known.
+        // Begins at the last place where less was known.
         let stale = back.iter().find(|back| live[back.to] != back.known);
         from = match stale {
             _ if !led_to.is_empty() && changed => count,
@@ -261,11 +263,11 @@ fn solve(
             None => return,
         };
     }
-    // As good as never: loops in loops in loops.
+    // Practically never: deeply nested loops.
     live.fill(all);
 }
 
-/// The starts of pieces that use no flags which they are entered with.
+/// Returns the starts of pieces that do not use the flags that they are entered with.
 fn ignoring(survey: &Survey<'_>) -> Bits {
     let isa = survey.image.isa;
     let ignoring = Bits::new(&survey.image.text);

@@ -12,15 +12,14 @@ use serde::{Deserialize, Serialize};
 /// What to plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanOptions {
-    /// The functions of the image.
+    /// Whether to plan the functions of the image.
     pub functions: bool,
-    /// The calls into shared libraries.
+    /// Whether to plan the calls into shared libraries.
     pub libcalls: bool,
-    /// Threads to plan with; 0: as many as there are processors.
+    /// The number of threads; 0: as many as there are processors.
     pub threads: usize,
-    /// Registers, as bits by their numbers, that our code must leave alone although the program does not need their
-    /// values any more: somebody looks at them. Where the instruction set has no use for free registers, it means
-    /// nothing.
+    /// Registers, as bits by their numbers, that our code must preserve although the program no longer needs their
+    /// values, because somebody inspects them. Ignored for instruction sets that do not use free registers.
     pub keep: u32,
 }
 
@@ -38,16 +37,16 @@ impl Default for PlanOptions {
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The file is no readable ELF file.
+    /// The file is not a readable ELF file.
     #[error("{0}")]
     Symbols(#[from] hodo_symbols::SymbolError),
-    /// The file is no readable ELF file.
+    /// The file is not a readable ELF file.
     #[error("not a readable ELF file: {0}")]
     Elf(#[from] object::read::Error),
-    /// The file is not for this kind of processor.
+    /// The file is for an unknown kind of processor.
     #[error("not an image for {NAMES}")]
     Machine,
-    /// The file is for another kind of processor than the one whose programs can be recorded here.
+    /// The file is for another kind of processor than this machine's.
     #[error("it is for {}, and only code for {} can be recorded here", .0.name(), Isa::NATIVE.name())]
     Foreign(Isa),
 }
@@ -64,9 +63,9 @@ enum StoredVia {
 /// How a site is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tactic {
-    /// A site that the compiler made for it.
+    /// A site that the compiler has made for tracers.
     Site,
-    /// The long jump over whole instructions.
+    /// A long jump over whole instructions.
     Jump,
     /// The basic block is relocated whole.
     Block,
@@ -98,7 +97,7 @@ pub enum EntryOnlyReason {
     NotCalled,
     /// `ret imm16`.
     PopsArguments,
-    /// It returns by another register than that of most calls.
+    /// It returns through another register than most calls use.
     OtherLink,
     /// It moves its own return address.
     MovesReturnAddress,
@@ -107,7 +106,7 @@ pub enum EntryOnlyReason {
 }
 
 impl EntryOnlyReason {
-    /// The reason in words, of a function as "it".
+    /// Returns the reason in words that speak of the function as "it".
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -122,21 +121,21 @@ impl EntryOnlyReason {
     }
 }
 
-/// One function and what is done with it.
+/// One function, and what is done with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFunction {
-    /// Raw symbol name; made of the address where there is none.
+    /// The raw symbol name; derived from the address if there is none.
     pub name: String,
     /// Link-time address.
     pub addr: u64,
-    /// Bytes; 0 where unknown.
+    /// Size in bytes; 0 if unknown.
     pub size: u64,
     /// The site, or why there is none.
     pub outcome: Result<SitePlan, Reason>,
 }
 
-/// Why something is not traced or probed, in words that go on after its name and "it". A plan that is kept has nothing
-/// else of it, so nobody decides anything by one.
+/// Why something is not traced or probed, in words that continue a sentence after its name and "it". Kept plans have
+/// only the words, so no decision depends on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Reason(Cow<'static, str>);
@@ -181,23 +180,23 @@ pub struct SitePlan {
     /// Bytes that the patch at `patch` writes (5 for a jump, 2 for a hop, 1 to 4 for a pun, 1 for a trap); the
     /// rest of the last displaced instruction stays.
     pub patch_len: u8,
-    /// The instructions that run relocated in the stub, from `patch` (or from before it); they end where the stub jumps
-    /// back to.
+    /// The instructions that run in the stub, from `patch` on (or from before it) to the place to which the stub jumps
+    /// back.
     pub displaced: Range<u64>,
     /// The tactic's second place.
     pub extra: Extra,
-    /// The register that the long jump takes, at the site or at its second place.
+    /// The register that the long jump uses, at the site or at its second place.
     #[serde(with = "StoredVia")]
     pub via: Via,
-    /// Registers, as bits by their numbers, that the stub may change before it comes to the body: the body overwrites
-    /// each before it reads it, and so do its callers know. None where the instruction set has enough without.
+    /// Registers, as bits by their numbers, that the stub may change before the body runs: the body overwrites each
+    /// before it reads it, and so its callers know. None for instruction sets that have enough registers without them.
     pub free: u32,
-    /// Registers that the stub may change when the body has returned: nobody expects a value in them there.
+    /// Registers that the stub may change after the body has returned: nobody expects a value in them.
     pub free_after: u32,
-    /// Registers that the displaced instructions may take where they are moved to.
+    /// Registers that the displaced instructions may use at their new place.
     pub spare: Spare,
-    /// How the site is changed where its stub is not within the reach of the long jump, if it was made for tracers and
-    /// leaves room for that.
+    /// How the site is changed if its stub is out of reach of the long jump; only for sites made for tracers that have
+    /// room for it.
     pub far: Option<Box<Far>>,
 }
 
@@ -206,44 +205,44 @@ pub struct SitePlan {
 pub struct Far {
     /// Bytes that the patch writes at the site, without the address.
     pub patch_len: u8,
-    /// Where the address is put, a multiple of 8: after the patch, or in padding elsewhere. None: there is no place for
-    /// it in this file.
+    /// Where the address is put, at a multiple of 8: after the patch, or in padding elsewhere. `None`: this file has no
+    /// place for it.
     pub literal: Option<u64>,
     /// The instructions that run relocated in the stub.
     pub displaced: Range<u64>,
-    /// Registers that these may take.
+    /// Registers that these may use.
     pub spare: Spare,
 }
 
-/// Registers for instructions that are moved. None where the instruction set needs none.
+/// Registers for moved instructions. None for instruction sets that need none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spare {
-    /// By the address of each displaced instruction that needs a register where it is moved to, ascending: those that
-    /// are dead there, as bits by their numbers.
+    /// For each displaced instruction that needs a register at its new place, in ascending order: its address, and the
+    /// registers that are dead there, as bits by their numbers.
     pub dead: Vec<(u64, u32)>,
-    /// The register of the long jump that goes on after the displaced instructions. One that is kept is taken back by
-    /// one of `pads`, or by our instructions, [`Via::TAKE`] bytes, that end where the displaced instructions do: the
-    /// patch leaves room for them.
+    /// The register of the long jump that leads back after the displaced instructions. If the register is saved, it is
+    /// restored by one of `pads`, or by [`Via::TAKE`] bytes of our instructions that end where the displaced
+    /// instructions end: the patch leaves room for them.
     #[serde(with = "StoredVia")]
     pub back: Via,
-    /// Where what leaves the displaced instructions without a register goes.
+    /// Where control goes if it leaves the displaced instructions without a free register.
     pub pads: Vec<Pad>,
 }
 
-/// [`Via::PAD`] bytes near what an instruction leads to, which take a kept register back and jump there.
+/// [`Via::PAD`] bytes near the target of an instruction: they restore a saved register and jump to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pad {
-    /// The instruction; or the end of the displaced ones, where control goes on after them.
+    /// The instruction; or the end of the displaced ones, after which control continues.
     pub from: u64,
-    /// Where the bytes are: in padding, or in what regions of probes displace after their patches. Else they are in our
-    /// memory that is within the reach of their jump; where no such memory can be had, the region cannot be moved.
+    /// Where the bytes are: in padding, or in bytes that regions of probes displace after their patches. `None`: in our
+    /// memory within reach of the jump; if no such memory can be mapped, the region cannot be moved.
     pub at: Option<u64>,
-    /// Where they lead.
+    /// The target.
     pub to: u64,
 }
 
-/// What is written for a site outside what it displaces, or after its patch in another site: link-time addresses.
-/// Memory that is looked for when the file is patched does not count.
+/// Returns what is written for a site outside the bytes that it displaces, or after its patch in another site, as
+/// link-time addresses. Memory that is chosen when the file is patched does not count.
 #[must_use = "it changes nothing"]
 pub fn elsewhere(
     isa: &dyn InstructionSet,
@@ -260,19 +259,19 @@ pub fn elsewhere(
     slot.into_iter().chain(pads)
 }
 
-/// What a tactic needs beside the bytes at the site.
+/// What a tactic needs besides the bytes at the site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extra {
     /// Nothing.
     None,
     /// A hop: the long jump to the stub goes here.
     HopSlot(u64),
-    /// A hop to our memory that is within the reach of the short jump, and holds the long jump to the stub. Where no
-    /// such memory can be had, the site becomes a trap.
+    /// A hop to our memory within reach of the short jump, which holds the long jump to the stub. If no such memory can
+    /// be mapped, the site becomes a trap.
     Near,
     /// A hop to bytes that another function's site displaces after its patch; the long jump to the stub goes there.
-    /// Only where the function that begins at `host` is patched, too: else its bytes are in use, and the site is as
-    /// with [`Extra::Near`], if its patch has the room.
+    /// This works only if the function that begins at `host` is patched, too: otherwise its bytes are in use, and the
+    /// site is treated like one with [`Extra::Near`], if its patch has the room.
     HopDonor {
         /// Where the long jump goes.
         slot: u64,
@@ -294,7 +293,7 @@ pub struct LibcallSite {
     pub name: String,
     /// Link-time address of the instruction to change.
     pub patch: u64,
-    /// Bytes at `patch` that may be overwritten (at least 5); all of what takes the address from the slot.
+    /// Bytes at `patch` that may be overwritten (at least 5); all instructions that load the address from the slot.
     pub patch_len: u8,
     /// What the instruction is.
     pub form: LibcallForm,
@@ -313,11 +312,11 @@ pub enum LibcallForm {
     Call,
     /// `jmp *GOT(%rip)` in a function (`-fno-plt`, a tail call).
     Jump,
-    /// `auipc; ld` of a register in a function (`-mno-plt`), by which it calls or jumps a little later.
+    /// `auipc; ld` of a register in a function (`-mno-plt`), through which it calls or jumps a little later.
     Loaded {
         /// The register.
         register: u8,
-        /// Link-time address after the call or jump. Up to there, the register has the address of what is called.
+        /// Link-time address after the call or jump. Up to there, the register holds the address of the callee.
         end: u64,
     },
 }
@@ -331,28 +330,28 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// Sorted by name, then address.
     pub libcalls: Vec<LibcallSite>,
-    /// Places in the code to be overwritten whatever is traced: calls of profiling functions become nops, also among
-    /// displaced instructions. Address and new bytes, sorted.
+    /// Places in the code that are overwritten whatever is traced: calls of profiling functions become nops, also among
+    /// displaced instructions. Addresses and new bytes, sorted.
     pub nops: Vec<(u64, Vec<u8>)>,
-    /// Branches on static keys, which the program itself changes while it runs: their bytes, sorted. No site has one of
-    /// them.
+    /// Branches on static keys, which the program itself changes while it runs: the ranges of their bytes, sorted. No
+    /// site contains any of them.
     pub static_branches: Vec<Range<u64>>,
     /// Remarks for the user: what was left out, and why.
     pub remarks: Vec<String>,
 }
 
 impl Plan {
-    /// The names of all functions (false) and of all calls into libraries (true).
+    /// Returns the names of all functions (`false`) and of all calls into libraries (`true`).
     pub fn names(&self) -> impl Iterator<Item = (&str, bool)> {
         let functions = self.functions.iter().map(|f| (f.name.as_str(), false));
         functions.chain(self.libcalls.iter().map(|call| (call.name.as_str(), true)))
     }
 }
 
-/// Which instructions are to be probed.
+/// Which instructions are to have probes.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {
-    /// All of the code that is known to be of functions.
+    /// All instructions in code that is known to belong to functions.
     Every,
     /// Those at these link-time addresses, in any order.
     At(&'a [u64]),
@@ -360,66 +359,66 @@ pub enum Wanted<'a> {
 
 /// One region of code that is moved into an island; its first bytes lead there. All addresses are link-time addresses.
 ///
-/// Nothing but its own branches leads to one of its instructions after the first, so all that is executed of it is
-/// executed in the island. A call can only be its last instruction. The bytes of that call stay as they are, also for
-/// other sites' hop slots, if the patch does not reach them: an island may jump back to it.
+/// Only its own branches lead to one of its instructions after the first, so all of it is executed in the island. Only
+/// its last instruction can be a call. The bytes of that call stay as they are (hop slots of other sites may not use
+/// them either) if the patch does not reach them: an island may jump back to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeSite {
-    /// How the region's first bytes are changed: all but [`Tactic::Site`].
+    /// How the region's first bytes are changed; never [`Tactic::Site`].
     pub tactic: Tactic,
     /// Where the first patched byte is: the region's start.
     pub patch: u64,
     /// Bytes that the patch writes (5 for a jump, 2 for a hop, 1 to 4 for a pun, 1 for a trap).
     pub patch_len: u8,
-    /// The instructions that run relocated, from `patch` on. They can be fewer bytes than `patch_len` where padding
-    /// follows; after them, the original code goes on.
+    /// The instructions that run in the island, from `patch` on. They can be fewer bytes than `patch_len` if padding
+    /// follows; after them, the original code continues.
     pub displaced: Range<u64>,
     /// The tactic's second place. A hop's slot can lie in the displaced bytes of another site, after its patch.
     pub extra: Extra,
-    /// The register that the long jump takes, at the site or at its second place.
+    /// The register that the long jump uses, at the site or at its second place.
     #[serde(with = "StoredVia")]
     pub via: Via,
-    /// Registers that the displaced instructions may take where they are moved to.
+    /// Registers that the displaced instructions may use at their new place.
     pub spare: Spare,
-    /// The instructions in `displaced` that carry probes, by their addresses.
+    /// The addresses of the instructions in `displaced` that have probes.
     pub probes: Vec<ProbedInsn>,
 }
 
-/// An instruction that carries a probe.
+/// An instruction that has a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbedInsn {
     /// Link-time address.
     pub addr: u64,
-    /// Registers, as bits by their numbers, whose values before it are of no use to anybody.
+    /// Registers, as bits by their numbers, whose values are dead before it.
     pub free: u32,
-    /// Are the arithmetic flags (CF PF AF ZF SF OF) dead before it?
+    /// Whether the arithmetic flags (CF PF AF ZF SF OF) are dead before it.
     pub flags_dead: bool,
-    /// Is it executed whenever the one before it in the list is, and only then? Faults and signals that end what lies
-    /// between are left aside.
+    /// Whether it is executed if and only if the one before it in the list is. Faults and signals between them are
+    /// ignored.
     pub joined: bool,
 }
 
-/// What is at an address that cannot be probed.
+/// What is at an address that cannot have a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refused {
-    /// No instruction begins there: it is data, the middle of an instruction, or no code at all.
+    /// No instruction begins there: it is data, the middle of an instruction, or not code at all.
     NoInstruction,
-    /// Code that is left alone on purpose: a procedure linkage table, a signal handler's return.
+    /// Code that is deliberately left alone: a procedure linkage table, a signal handler's return.
     LeftAlone,
     /// It is not known whether it is code.
     Unknown,
-    /// An instruction that cannot be moved, or not there.
+    /// An instruction that cannot be moved, or not from there.
     Instruction,
 }
 
-/// An instruction that cannot be probed.
+/// An instruction that cannot have a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedProbe {
     /// Link-time address.
     pub addr: u64,
-    /// The instruction as text; the one that holds `addr` where that is a middle; empty outside code.
+    /// The instruction as text; the one that contains `addr` if that is a middle; empty outside code.
     pub insn: String,
-    /// Why it cannot be probed.
+    /// Why it cannot have a probe.
     pub reason: String,
     /// What is there.
     pub what: Refused,
@@ -430,7 +429,7 @@ pub struct RefusedProbe {
 pub struct ProbePlan {
     /// Build id in hex, if the image has one.
     pub build_id: Option<String>,
-    /// The instructions asked for, each once: probes and refusals.
+    /// Each requested instruction once: as a probe or as a refusal.
     pub total: usize,
     /// Sorted by address.
     pub sites: Vec<ProbeSite>,

@@ -1,10 +1,10 @@
-//! Functions, known by name, of which only the entry can be recorded.
+//! Functions that are known by name and of which only the entry can be recorded.
 
 use hodo_isa::code::InstructionSet;
 
 use crate::model::{EntryOnlyReason, Mode};
 
-/// The mode of a function by one of its names.
+/// Returns the mode of a function with one of these names.
 pub(crate) fn by_name(isa: &'static dyn InstructionSet, name: &str) -> Mode {
     let bare = name.trim_start_matches('_');
     let reason = match bare {
@@ -36,15 +36,15 @@ pub(crate) fn by_name(isa: &'static dyn InstructionSet, name: &str) -> Mode {
     Mode::EntryOnly(reason)
 }
 
-/// Functions that must stay as they are, and why.
+/// Returns why a function must not be changed, if so.
 pub(crate) fn untouchable(name: &str) -> Option<&'static str> {
     match name {
         "__restore_rt" | "_restore_rt" => Some("unwinders know it by its bytes"),
-        // `-msave-restore` on RISC-V: each entry and return of other functions would lead through it.
+        // `-msave-restore` on RISC-V: entries and returns of other functions would lead through it.
         _ if name.starts_with("__riscv_save_") || name.starts_with("__riscv_restore_") => {
             Some("it saves or restores registers as a part of the functions that use it")
         }
-        // Clang's outliner (`-Oz`): some of these pieces have prologues or returns of others.
+        // Clang's outliner (`-Oz`): some of these pieces contain the prologues or returns of others.
         _ if name.starts_with("OUTLINED_FUNCTION_") => {
             Some("it is a piece of several functions, a part of the functions that use it")
         }

@@ -10,11 +10,11 @@ use crate::pieces::{self, Piece};
 pub(crate) enum To {
     /// The start of a piece.
     Piece(usize),
-    /// The middle of one.
+    /// A place in the middle of a piece.
     Inside(u64),
-    /// A function that is not in this image, or one that is called through a register.
+    /// A function outside this image, or one that is called through a register.
     Outside,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn to(image: &Image<'_>, pieces: &[Piece], addr: u64) -> To {
     }
 }
 
-/// What an instruction does with control.
+/// How an instruction changes the flow of control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Next,
@@ -52,7 +52,7 @@ pub(crate) enum Way {
     Invalid,
 }
 
-/// The way's kind in the lowest bits of a word, which is all of it but for those that have a number.
+/// The kind of flow, in the lowest bits of a word. Kinds without a number need nothing else.
 mod kind {
     pub const NEXT: u32 = 0;
     pub const BRANCH: u32 = 1;
@@ -72,21 +72,21 @@ mod kind {
     pub const FAULT: u32 = 15;
     pub const INVALID: u32 = 16;
     pub const BITS: u32 = 5;
-    /// The number of bytes or pieces from which on numbers find no room.
+    /// Distances in bytes and numbers of pieces must be below this.
     pub const ROOM: u64 = 1 << (32 - BITS);
-    /// The numbers of what is no start of a piece.
+    /// The numbers of places that are not starts of pieces.
     pub const OUTSIDE: u32 = 0;
     pub const UNKNOWN: u32 = 1;
     pub const FIRST: u32 = 2;
 }
 
-/// The highest bit of a place: it is padding.
+/// The highest bit of a place marks padding.
 const PADDING: u32 = 1 << 31;
 
 /// One instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
-    /// How far it is from its piece's start, and whether it is padding.
+    /// Its distance from the start of its piece, and whether it is padding.
     place: u32,
     /// What it uses, and what it overwrites.
     pub reads: u32,
@@ -95,7 +95,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// How far it is from its piece's start.
+    /// Returns its distance from the start of its piece.
     pub fn at(&self) -> u64 {
         (self.place & !PADDING).into()
     }
@@ -104,13 +104,13 @@ impl Node {
         self.place & PADDING != 0
     }
 
-    /// Whether it just goes on to the next.
+    /// Returns whether control just continues to the next one.
     #[inline]
     pub fn goes_on(&self) -> bool {
         self.way == kind::NEXT
     }
 
-    /// The instruction of the piece to which it branches or jumps.
+    /// Returns the instruction of the piece to which it branches or jumps.
     #[inline]
     pub fn target(&self) -> Option<usize> {
         let kind = self.way & ((1 << kind::BITS) - 1);
@@ -121,7 +121,7 @@ impl Node {
         self.way == kind::INDIRECT_JUMP
     }
 
-    /// Whether control never goes on to the next instruction.
+    /// Returns whether control never continues to the next instruction.
     pub fn is_end(&self) -> bool {
         matches!(
             self.way & ((1 << kind::BITS) - 1),
@@ -141,12 +141,12 @@ impl Node {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Code<'n> {
     pub nodes: &'n [Node],
-    /// Addresses in the middle of pieces, by the numbers that nodes have.
+    /// Addresses in the middle of pieces, by the numbers that nodes use for them.
     places: &'n [u64],
 }
 
 impl Code<'_> {
-    /// What an instruction does with control.
+    /// Returns how an instruction changes the flow of control.
     #[inline]
     pub fn way(&self, node: &Node) -> Way {
         let number = node.way >> kind::BITS;
@@ -176,27 +176,28 @@ impl Code<'_> {
         }
     }
 
-    /// The instruction that is this far from the piece's start.
+    /// Returns the instruction at this distance from the piece's start.
     pub fn find(&self, at: u64) -> Option<usize> {
         self.nodes.binary_search_by_key(&at, Node::at).ok()
     }
 }
 
-/// The instructions of some pieces in a row.
+/// The instructions of several consecutive pieces.
 #[derive(Default)]
 pub(crate) struct Nodes {
     all: Vec<Node>,
-    /// Where those of each piece end.
+    /// Where the instructions of each piece end.
     ends: Vec<usize>,
     places: Vec<u64>,
-    /// By distance from the start of the piece that is read, in units of a power of two, the number of the instruction
-    /// there and one.
+    /// For each distance from the start of the piece that is being read, in units of a power of two: the number of the
+    /// instruction there plus one.
     numbers: Vec<u32>,
     unit: u32,
 }
 
 impl Nodes {
-    /// One piece of these instructions: what each reads, overwrites, and does with control, within the piece.
+    /// The instructions of one piece: what each reads, overwrites, and how it changes the flow of control within the
+    /// piece.
     #[cfg(test)]
     pub fn made(insns: &[(u32, u32, Way)]) -> Self {
         let node = |(at, &(reads, writes, way)): (usize, &(u32, u32, Way))| Node {
@@ -220,7 +221,7 @@ impl Nodes {
         }
     }
 
-    /// With room for the instructions of this many bytes of code.
+    /// Creates it with room for the instructions of this many bytes of code.
     pub fn with_room(bytes: u64) -> Self {
         Self {
             all: Vec::with_capacity(usize::try_from(bytes / 2).unwrap_or_default()),
@@ -228,12 +229,12 @@ impl Nodes {
         }
     }
 
-    /// How many pieces they are of.
+    /// Returns the number of pieces.
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Those of one of the pieces.
+    /// Returns the instructions of one of the pieces.
     pub fn of(&self, piece: usize) -> Code<'_> {
         let start = piece.checked_sub(1).map_or(0, |before| self.ends[before]);
         Code {
@@ -292,7 +293,7 @@ impl Nodes {
         });
     }
 
-    /// Adds a piece of which more is known.
+    /// Adds a piece about which more is known.
     pub fn add(&mut self, image: &Image<'_>, pieces: &[Piece], piece: &Piece, steps: &[Step]) {
         self.begin(image.isa, piece);
         for step in steps {
@@ -302,7 +303,8 @@ impl Nodes {
         self.end();
     }
 
-    /// The way of a branch or jump. One within the piece has the distance from its start, until the piece ends.
+    /// Returns the flow of a branch or jump. If it stays in the piece, it has the distance from the piece's start until
+    /// the piece ends.
     fn leading(
         &mut self,
         image: &Image<'_>,
@@ -334,7 +336,7 @@ impl Nodes {
         number << kind::BITS | kind
     }
 
-    /// Ends the piece that was begun: now all its instructions are known.
+    /// Ends the current piece: all of its instructions are known now.
     pub fn end(&mut self) {
         let start = self.ends.last().copied().unwrap_or_default();
         for node in &mut self.all[start..] {

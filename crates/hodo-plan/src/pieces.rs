@@ -43,7 +43,7 @@ pub(crate) fn cut(image: &Image<'_>, symbols: &Symbols) -> (Vec<Piece>, Vec<usiz
         if let Some(function) = function {
             heads[function] = pieces.len();
         }
-        // Code that no symbol covers may branch anywhere. If a function runs into it, it is a part of the function.
+        // Code without a symbol may branch anywhere. If a function runs into it, it is a part of the function.
         let mut end = end;
         let mut covered = end == limit || is_padding(image.isa, text, end, limit);
         if !covered && function.is_some() && runs_on(image.isa, text, start, end) {
@@ -68,13 +68,13 @@ pub(crate) fn cut(image: &Image<'_>, symbols: &Symbols) -> (Vec<Piece>, Vec<usiz
     (pieces, heads)
 }
 
-/// Does control reach the end of a range by its last instruction?
+/// Returns whether control reaches the end of a range through its last instruction.
 fn runs_on(isa: &'static dyn InstructionSet, text: &Text<'_>, start: u64, end: u64) -> bool {
     let last = isa.sweep(text.slice(start, end), start).last();
     last.is_some_and(|insn| matches!(insn.flow, Flow::Next | Flow::Branch(_)))
 }
 
-/// Is there nothing but padding in a range?
+/// Returns whether a range contains nothing but padding.
 pub(crate) fn is_padding(
     isa: &'static dyn InstructionSet,
     text: &Text<'_>,
@@ -85,14 +85,14 @@ pub(crate) fn is_padding(
     bytes.iter().all(|&b| b == 0) || isa.sweep(bytes, start).all(|insn| insn.padding)
 }
 
-/// The piece that holds an address.
+/// Returns the piece that contains an address.
 pub(crate) fn find(pieces: &[Piece], addr: u64) -> Option<usize> {
     let at = pieces.partition_point(|piece| piece.start <= addr);
     let at = at.checked_sub(1)?;
     (addr < pieces[at].limit).then_some(at)
 }
 
-/// The piece that begins at an address.
+/// Returns the piece that begins at an address.
 pub(crate) fn starting(pieces: &[Piece], addr: u64) -> Option<usize> {
     pieces.binary_search_by_key(&addr, |piece| piece.start).ok()
 }

@@ -15,7 +15,7 @@ use crate::{hosts, static_keys};
 /// Plans the image in `bytes`, which is the content of the file `path`.
 ///
 /// # Errors
-/// If the file is no readable ELF image for an instruction set that is known.
+/// If the file is not a readable ELF image for a known instruction set.
 pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, PlanError> {
     Ok(Survey::new(path, bytes, options.threads)?.plan(options))
 }
@@ -76,7 +76,7 @@ fn plan_functions(survey: &Survey<'_>, options: &PlanOptions) -> Plan {
     if options.functions {
         plan.functions = planner.functions();
     }
-    // Moved instructions would miss their relocations, and the jumps to them would get them.
+    // Moved instructions would miss their relocations, and the jumps in their place would be relocated.
     let relocated = image
         .relocates_code()
         .then_some("its code is relocated when it is loaded");
@@ -132,7 +132,7 @@ impl Planner<'_> {
                 outcome: outcome.map_err(|refusal| refusal.to_string().into()),
             });
         }
-        // What has no room for a jump looks for one nearby when all others have theirs.
+        // Functions without room for a jump look for one nearby once all others have theirs.
         let mut pads = self.free_pads();
         let mut hosts = Donors::new(&planned, self.image.isa.needs_register());
         for (at, subject) in left {

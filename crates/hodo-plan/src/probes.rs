@@ -1,8 +1,9 @@
-//! Plans probes on single instructions: which regions of code are moved for them, and how their first bytes lead there.
+//! Plans probes on single instructions: which regions of code are moved for them, and how the first bytes of a region
+//! lead to its new place.
 //!
-//! The code of a function is divided into regions that nothing enters but at their first byte: neither a branch from
-//! outside nor a return. A region runs elsewhere as a whole, so one jump serves all probes in it, and what its
-//! jump does not overwrite of it is free for the jumps of regions that have no room for one.
+//! The code of a function is divided into regions that are entered only at their first byte: neither a branch nor a
+//! return leads into their middle. A region runs elsewhere as a whole, so one jump serves all probes in it. The bytes
+//! that its jump does not overwrite are free for the jumps of regions that are too small.
 
 use std::ops::Range;
 use std::path::Path;
@@ -23,10 +24,10 @@ use crate::survey::{Survey, processors};
 
 const RELOCATED: &str = "its code is relocated when it is loaded";
 
-/// Why an instruction is not probed. The texts speak of it as "it".
+/// Why an instruction has no probe. The texts speak of it as "it".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Unprobed {
-    /// Nothing of the whole file is, or of the function.
+    /// The reason for the whole file or function.
     #[error("{0}")]
     LeftAlone(&'static str),
     #[error("it belongs to a signal handler's return, which unwinders know by its bytes")]
@@ -57,7 +58,7 @@ enum Unprobed {
     NoRegister,
     #[error("it branches into its own middle")]
     OwnMiddle,
-    /// What the instruction set says.
+    /// A reason that the instruction set gives.
     #[error("{0}")]
     Immovable(String),
 }
@@ -86,7 +87,7 @@ struct Part {
 /// threads (0: as many as there are processors).
 ///
 /// # Errors
-/// If the file is no readable ELF image for an instruction set that is known.
+/// If the file is not a readable ELF image for a known instruction set.
 pub fn plan_probes(
     path: &Path,
     bytes: &[u8],
@@ -100,7 +101,7 @@ pub fn plan_probes(
     plan_probes_with(path, bytes, wanted, &options)
 }
 
-/// The same; of the options, `threads` and `keep` count.
+/// The same. Of the options, only `threads` and `keep` matter.
 ///
 /// # Errors
 /// As those of [`plan_probes`].
@@ -114,7 +115,7 @@ pub fn plan_probes_with(
 }
 
 impl Survey<'_> {
-    /// Plans probes on instructions of the image. Of the options, `threads` and `keep` count.
+    /// Plans probes on instructions of the image. Of the options, only `threads` and `keep` matter.
     #[must_use]
     pub fn plan_probes(&self, wanted: Wanted<'_>, options: &PlanOptions) -> ProbePlan {
         plan_regions(self, wanted, options)
@@ -166,16 +167,16 @@ fn plan_regions(
     plan
 }
 
-/// What is known of each piece.
+/// What is known about each piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
-    /// Nothing says that it is code.
+    /// It is not known to be code.
     No,
     /// It is a function or a part of one.
     Code,
     /// It is a signal handler's return.
     SignalReturn,
-    /// It stays as it is, for this reason.
+    /// It must not be changed, for this reason.
     Never(&'static str),
 }
 
@@ -209,8 +210,8 @@ fn known(survey: &Survey<'_>, host: &hosts::Host) -> Vec<Known> {
     pieces.iter().map(of).collect()
 }
 
-/// Where the code of a signal handler's return begins, if a piece is one: unwinders know it by these bytes. Its range
-/// in the unwind table begins one byte early.
+/// Returns where the code of a signal handler's return begins, if a piece is one: unwinders know it by its bytes. Its
+/// range in the unwind table begins one byte early.
 fn signal_return(survey: &Survey<'_>, piece: &Piece) -> Option<u64> {
     let text = survey.image.text_at(piece.start)?;
     [piece.start, piece.start + 1].into_iter().find(|&start| {
@@ -224,7 +225,7 @@ struct Planner<'s> {
     known: Vec<Known>,
     /// What functions use and overwrite.
     live: Live<'s>,
-    /// Why no instruction can be probed.
+    /// Why no instruction can have a probe.
     all: Option<&'static str>,
 }
 
@@ -335,7 +336,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether an instruction can be probed.
+    /// Returns whether an instruction can have a probe.
     ///
     /// # Errors
     /// Why not.
@@ -489,7 +490,7 @@ impl Planner<'_> {
         self.donate(code, without_probes, wanted, out);
     }
 
-    /// The index of the instruction at an address, if it can be probed.
+    /// Returns the index of the instruction at an address, if it can have a probe.
     fn probe_at(
         &self,
         code: &Code,
@@ -512,8 +513,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Displaces regions without probes until they have room for the `wanted` pads of regions that are left without a
-    /// register.
+    /// Displaces regions without probes until they have room for the `wanted` pads of regions without a free register.
     fn donate(
         &self,
         code: &Code,
@@ -535,7 +535,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The parts of a region that serve some of its instructions.
+    /// The parts of a region that are needed for some of its instructions.
     fn narrow(&self, code: &Code, whole: Span, probes: &[usize]) -> Vec<Span> {
         let jump = |first: usize| code.jump(first);
         if self.room(code, whole) < jump(whole.first) {
@@ -586,7 +586,7 @@ impl Planner<'_> {
         if let Via::Kept(_) = spare.back
             && !taken_elsewhere
         {
-            // What takes the register back stands at the end.
+            // The instructions that restore the register are at the end.
             room = room.min(end - start - Via::TAKE);
         }
         let via = code.via(span.first);
@@ -605,13 +605,13 @@ impl Planner<'_> {
         }
     }
 
-    /// How many bytes at the start of a region a patch may overwrite; as many as the long jump has are enough.
+    /// Returns how many bytes at the start of a region a patch may overwrite, up to the length of the long jump.
     fn room(&self, code: &Code, span: Span) -> u64 {
         let (start, end) = (code.start(span), code.end(span));
         if let Some(middle) = code.middle(span.first) {
             return middle - start;
         }
-        // A call that nothing follows may return all the same.
+        // A call that nothing follows may still return.
         if end - start >= code.jump(span.first) || !code.steps[span.end - 1].flow.is_end() {
             return end - start;
         }
@@ -624,7 +624,7 @@ impl Planner<'_> {
     }
 }
 
-/// What is known of instructions of a region that carry probes.
+/// What is known about the instructions of a region that have probes.
 fn probed(code: &Code, span: Span, probes: impl Iterator<Item = usize>) -> Vec<ProbedInsn> {
     let goes_on = |step: &Step| step.flow == Flow::Next && !step.leaves;
     let mut all = Vec::with_capacity(probes.size_hint().1.unwrap_or(span.end - span.first));
@@ -659,7 +659,7 @@ fn refused(
     }
 }
 
-/// A refusal where nothing tells where instructions begin.
+/// A refusal for places where the starts of instructions are unknown.
 fn at_address(
     isa: &'static dyn InstructionSet,
     text: Option<&Text<'_>>,

@@ -2,7 +2,7 @@
 
 use crate::static_keys::IN_THE_WAY;
 
-/// Why a function cannot be traced, or not by one tactic. The texts speak of the function as "it".
+/// Why a function cannot be traced, or not with a certain tactic. The texts speak of the function as "it".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("it is too short for a jump, and other code follows")]
@@ -37,7 +37,7 @@ pub(crate) enum Refusal {
     EnteredWithRedZone,
     #[error("no register is free where its first instructions end")]
     NoRegister,
-    /// Its name or the program that it belongs to says so.
+    /// A reason given by its name or by the program that it belongs to.
     #[error("{0}")]
     LeftAlone(&'static str),
     /// An instruction cannot be moved.

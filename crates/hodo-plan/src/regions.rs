@@ -11,16 +11,16 @@ use crate::model::Spare;
 use crate::pieces::Piece;
 use crate::survey::Survey;
 
-/// No more than this is moved as a whole, in bytes.
+/// The maximum number of bytes that are moved as a whole.
 const LIMIT: u64 = 512;
-/// What an instruction is to a planner of probes.
+/// How a planner of probes classifies an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It can be probed.
+    /// It can have a probe.
     Good,
     /// Padding that nothing leads to.
     Padding,
-    /// Data, or bytes that are no instruction.
+    /// Data, or bytes that are not an instruction.
     Data,
     /// Nothing is known to lead to it.
     Unreached,
@@ -29,7 +29,7 @@ pub(crate) enum State {
     Transaction,
     /// Between a reservation of memory and the end of what depends on it.
     Reserved,
-    /// In a sequence that the kernel restarts, which it knows by its addresses.
+    /// It is in a sequence that the kernel restarts and knows by its addresses.
     Restartable,
     /// A branch on a static key, which the program changes.
     Static,
@@ -47,25 +47,26 @@ const NO_SOURCES: Sources = Sources {
     last: 0,
 };
 
-/// The instructions of a piece. Its memory is used again for the next piece.
+/// The instructions of a piece. Its memory is reused for the next piece.
 pub(crate) struct Code {
     pub steps: Vec<Step>,
     pub states: Vec<State>,
-    /// The flags or registers that are used after the start of each instruction before they are overwritten.
+    /// The flags or registers that are used from the start of each instruction on before they are overwritten.
     live: Vec<u32>,
     isa: &'static dyn InstructionSet,
     sources: Vec<Sources>,
-    /// No region may hold both the instruction and the one before it.
+    /// Whether no region may contain both the instruction and the one before it.
     hard: Vec<bool>,
-    /// Something branches into the middle of the instruction; where to.
+    /// Whether something branches into the middle of the instruction, and where to.
     middles: Vec<(usize, u64)>,
-    /// Of what depends on a reservation of memory, some does not stand after it.
+    /// Whether something that depends on this reservation of memory does not follow it.
     apart: bool,
-    /// A jump of the piece leads nobody knows where, perhaps into it: each instruction must keep its place.
+    /// Whether the target of a jump of the piece is unknown: it may lead into the piece, so each instruction must keep
+    /// its place.
     pub unclear: bool,
 }
 
-/// A region of code: instructions `first..end` by index.
+/// A region of code: the instructions `first..end` by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub first: usize,
@@ -73,7 +74,7 @@ pub(crate) struct Span {
 }
 
 impl Code {
-    /// Of no piece yet.
+    /// Creates it without a piece.
     pub fn new(isa: &'static dyn InstructionSet) -> Self {
         Self {
             steps: Vec::new(),
@@ -122,11 +123,11 @@ impl Code {
             |at| self.states[at] == State::Data,
             &mut self.live,
         );
-        // Where a table was not found, its targets remain as code that nothing leads to.
+        // If a table was not found, its targets look like code that is never reached.
         self.unclear = jumps.computed || jumps.any && self.states.contains(&State::Unreached);
     }
 
-    /// The instruction that begins at an address.
+    /// Returns the instruction that begins at an address.
     pub fn at(&self, addr: u64) -> Option<usize> {
         self.steps
             .binary_search_by_key(&addr, |step| step.addr)
@@ -169,13 +170,13 @@ impl Code {
             } else {
                 State::Good
             };
-            // After data, code is where something leads.
+            // After data, code begins only where something leads.
             dead |= step.flow.is_end() || is_data;
             if step.transaction == Transaction::End {
                 transaction = false;
             }
         }
-        // Where a transaction that is not ended here goes on is not known: in the caller, mostly.
+        // If a transaction does not end here, it is unknown where it does: mostly in the caller.
         if transaction {
             for (state, step) in self.states.iter_mut().zip(&self.steps) {
                 if *state == State::Transaction && step.transaction == Transaction::None {
@@ -188,7 +189,7 @@ impl Code {
         }
     }
 
-    /// Finds out whether each reservation of memory and what depends on it stand in a row, and can be moved together.
+    /// Finds out whether each reservation of memory and what depends on it are consecutive, and can be moved together.
     fn find_reservations(&mut self) {
         self.apart = false;
         let mut before = false;
@@ -206,7 +207,7 @@ impl Code {
         }
     }
 
-    /// Whether an instruction can be moved.
+    /// Returns whether an instruction can be moved.
     fn moves(&self, index: usize) -> bool {
         match self.states[index] {
             State::Good => true,
@@ -274,12 +275,12 @@ impl Code {
         }
     }
 
-    /// Whether the arithmetic flags are of no use any more at the start of an instruction.
+    /// Returns whether the arithmetic flags are dead at the start of an instruction.
     pub fn flags_dead(&self, index: usize) -> bool {
         self.live[index] & self.isa.flags() == 0
     }
 
-    /// The registers whose values are of no use to the code at the start of an instruction.
+    /// Returns the registers whose values are dead at the start of an instruction.
     fn dead(&self, index: usize) -> u32 {
         match self.isa.tracks_registers() {
             true => self.isa.usable(!self.live[index]),
@@ -287,33 +288,33 @@ impl Code {
         }
     }
 
-    /// Those of them that are free: others than the code may look for the return address.
+    /// Returns those of them that are free: without registers in which other code may look for the return address.
     pub fn free(&self, index: usize) -> u32 {
         self.dead(index) & !self.isa.link()
     }
 
-    /// The register that a long jump takes at the start of an instruction.
+    /// Returns the register that a long jump uses at the start of an instruction.
     pub fn via(&self, index: usize) -> Via {
         self.isa.via(self.free(index))
     }
 
-    /// Bytes of that jump.
+    /// Returns the length of that jump in bytes.
     pub fn jump(&self, index: usize) -> u64 {
         self.isa.jump(self.via(index)).len
     }
 
-    /// Whether a branch of the piece leads to an instruction.
+    /// Returns whether a branch of the piece leads to an instruction.
     pub fn is_target(&self, index: usize) -> bool {
         self.sources[index].first != u32::MAX
     }
 
-    /// Where something branches into the middle of an instruction.
+    /// Returns where something branches into the middle of an instruction.
     pub fn middle(&self, index: usize) -> Option<u64> {
         let at = self.middles.binary_search_by_key(&index, |m| m.0).ok()?;
         Some(self.middles[at].1)
     }
 
-    /// The region from an instruction on, and whether it is one of [`grow_with_pads`](Self::grow_with_pads).
+    /// Returns the region from an instruction on, and whether it was made by [`grow_with_pads`](Self::grow_with_pads).
     pub fn region(&self, first: usize) -> Option<(Span, bool)> {
         let grown = self.grow(first, |_| false);
         if grown.is_some_and(|span| self.has_room_for_near(span)) {
@@ -324,8 +325,8 @@ impl Code {
         (by_pads.map(|span| (span, true))).or(grown.map(|span| (span, false)))
     }
 
-    /// Whether a region has room for more than a breakpoint: for a jump to our memory nearby, beside what takes a
-    /// register back at its end.
+    /// Returns whether a region has room for more than a breakpoint: for a jump to our memory nearby, and for restoring
+    /// a register at its end.
     fn has_room_for_near(&self, span: Span) -> bool {
         let Some(near) = self
             .isa
@@ -341,14 +342,14 @@ impl Code {
         self.end(span) - self.start(span) >= near.len + taken
     }
 
-    /// The longest region from an instruction on that `enough` does not end sooner; it is asked about the end's index.
-    /// None where control cannot go on from it, for want of a register, or where the instruction cannot be moved
-    /// without others that cannot be.
+    /// Returns the longest region from an instruction on that `enough` does not end sooner; it gets the index of the
+    /// end. Returns `None` if control cannot continue after it because no register is free, or if the instruction
+    /// cannot be moved without others that cannot be moved.
     pub fn grow(&self, first: usize, enough: impl Fn(usize) -> bool) -> Option<Span> {
         self.grow_by(first, enough, false)
     }
 
-    /// A short region from an instruction on where no register is free: what leaves it goes by
+    /// Returns a short region from an instruction on if no register is free: control leaves it through
     /// [`Pad`](crate::model::Pad)s.
     fn grow_with_pads(&self, first: usize) -> Option<Span> {
         let wanted = self.steps[first].addr + self.jump(first) + Via::PAD;
@@ -360,7 +361,7 @@ impl Code {
     fn grow_by(&self, first: usize, enough: impl Fn(usize) -> bool, pads: bool) -> Option<Span> {
         let start = self.steps[first].addr;
         let mut good = None;
-        // All branches up to this one must be in it.
+        // The region must contain all branches up to this one.
         let mut needed = first;
         let mut index = first;
         while index < self.steps.len() {
@@ -397,8 +398,8 @@ impl Code {
         Some(Span { first, end })
     }
 
-    /// Where a jump leads that can only be moved with what it leads to, for no register is free; none has the number
-    /// where that is not to be.
+    /// Returns the target of a jump that can only be moved together with its target, because no register is free; a
+    /// number that no instruction has if that is not allowed.
     fn without_register(&self, first: usize, index: usize) -> Option<usize> {
         if !self.isa.needs_register() {
             return None;
@@ -406,12 +407,12 @@ impl Code {
         let step = &self.steps[index];
         let free = self.dead(index) & !step.reads;
         match step.flow {
-            // By a register: it is copied as it is.
+            // A jump through a register is copied as it is.
             Flow::Jump(_) if step.reads != 0 => None,
             Flow::Branch(to) | Flow::Jump(to) if free == 0 => {
                 Some(self.at(to).unwrap_or(usize::MAX))
             }
-            // A call that the patch leaves whole is jumped to, unless a branch would come to it past its probes.
+            // A call that the patch leaves whole is jumped to, unless a branch would reach it without its probes.
             Flow::Call(_) | Flow::IndirectCall => {
                 let whole = step.addr - self.steps[first].addr >= self.jump(first);
                 let stays = whole && !self.is_target(index);
@@ -422,13 +423,13 @@ impl Code {
         }
     }
 
-    /// Whether the copy of an instruction can go where that leads without a register that is free.
+    /// Returns whether the copy of an instruction can reach its target without a free register.
     fn leaves_by_pad(&self, index: usize) -> bool {
         let flow = self.steps[index].flow;
         matches!(flow, Flow::Branch(_) | Flow::Jump(_) | Flow::Call(_))
     }
 
-    /// Whether control can go on from the end of a region.
+    /// Returns whether control can continue after the end of a region.
     fn can_end(&self, first: usize, end: usize, pads: bool) -> bool {
         if !self.isa.needs_register() {
             return true;
@@ -443,14 +444,14 @@ impl Code {
             || self.has_room_to_take(first, end)
     }
 
-    /// Whether the instructions that take a register back can stand after the patch at the end of a region.
+    /// Returns whether the instructions that restore a register fit between the patch and the end of a region.
     fn has_room_to_take(&self, first: usize, end: usize) -> bool {
         let size = self.steps[end - 1].end() - self.steps[first].addr;
         size >= self.isa.trap_len() + Via::TAKE && self.middle(first).is_none()
     }
 
-    /// What leaves a region that was grown with pads without a register: the address of the instruction, or of the
-    /// region's end, and where it leads.
+    /// Returns the exits without a free register of a region that was grown with pads: the address of the instruction,
+    /// or of the region's end, and the target.
     pub fn pads(&self, span: Span) -> Vec<(u64, u64)> {
         let (start, end) = (self.start(span), self.end(span));
         let leaves = |index: usize| {
@@ -462,7 +463,7 @@ impl Code {
                 _ => return None,
             };
             let free = self.dead(index) & !step.reads & !links;
-            // A call of the region's own start comes to where it stands in the program.
+            // A call of the region's own start leads to its place in the program.
             let stays = (start..end).contains(&to) && !(step.is_call() && to == start);
             (free == 0 && !stays).then_some((step.addr, to))
         };
@@ -475,7 +476,7 @@ impl Code {
             .collect()
     }
 
-    /// The registers for what is moved with a region.
+    /// Returns the registers for moving a region.
     pub fn spare(&self, span: Span) -> Spare {
         if !self.isa.needs_register() {
             return Spare::default();
@@ -494,7 +495,8 @@ impl Code {
         }
     }
 
-    /// Whether a branch of the region leads to one of its bytes that a patch of `len` bytes at its start overwrites.
+    /// Returns whether a branch of the region leads to one of its bytes that a patch of `len` bytes at its start
+    /// overwrites.
     pub fn loops(&self, span: Span, len: u64) -> bool {
         let patch_end = self.steps[span.first].addr + len;
         (span.first + 1..span.end)

@@ -14,7 +14,7 @@ const DESCRIPTOR: u64 = 32;
 /// Bytes before an abort handler that the kernel compares.
 const SIGNATURE: u64 = 4;
 
-/// The sequences that the image has descriptors of. Marks the bytes that the kernel reads, and the handlers.
+/// Returns the sequences for which the image has descriptors. Marks the bytes that the kernel reads, and the handlers.
 pub(crate) fn find(image: &Image<'_>, targets: &Targets) -> Vec<Range<u64>> {
     let endian = image.file.endian();
     let mut found = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn find(image: &Image<'_>, targets: &Targets) -> Vec<Range<u64>> {
             .iter()
             .map(|w| u64::from_le_bytes(*w))
             .collect();
-        // Where the image can be loaded anywhere, the addresses are in relocations.
+        // If the image can be loaded anywhere, the addresses are in relocations.
         for (at, relocation) in image.file.dynamic_relocations().into_iter().flatten() {
             if let Some(word) = at
                 .checked_sub(start)

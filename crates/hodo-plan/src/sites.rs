@@ -22,11 +22,11 @@ const NAMES: [&str; 6] = [
     "__cyg_profile_func_exit",
 ];
 
-/// Most bytes of nops in front of a function that belong to it (`-fpatchable-function-entry=N,M`).
+/// The maximum number of nop bytes before a function that belong to it (`-fpatchable-function-entry=N,M`).
 const NOPS_BEFORE: u64 = 256;
 
-/// Where the profiling functions are that the image has from a library. One that a program brings along is its own
-/// affair, and is called as ever.
+/// Where the profiling functions are that the image imports from a library. If a program defines one itself, that one
+/// is still called.
 #[derive(Debug, Default)]
 pub(crate) struct Profilers {
     /// Addresses of their PLT entries, or of libc's own in a static program.
@@ -56,7 +56,7 @@ pub(crate) fn profilers(
             }
         }
     }
-    // In a static program they are libc's if libc's own helper is there too.
+    // In a static program they are libc's if libc's own helper is also there.
     let names = |f: &hodo_symbols::Function| {
         std::iter::once(f.name.clone())
             .chain(f.aliases.iter().cloned())
@@ -77,8 +77,8 @@ pub(crate) fn profilers(
     found
 }
 
-/// The GOT slots of what comes from the GNU C library, whose profiling functions a tracer may take the place of. Those
-/// of another library are somebody's profiler.
+/// The GOT slots of functions from the GNU C library, whose profiling functions a tracer may replace. Those of another
+/// library belong to somebody's profiler.
 fn glibc_slots(image: &Image<'_>) -> HashSet<u64> {
     let endian = image.file.endian();
     let sections = image.file.elf_section_table();
@@ -103,18 +103,18 @@ fn glibc_slots(image: &Image<'_>) -> HashSet<u64> {
 pub(crate) struct Sites {
     /// Starts of functions that have one.
     pub functions: HashSet<u64>,
-    /// What becomes a nop.
+    /// The instructions that become nops.
     pub nops: Vec<(u64, Vec<u8>)>,
     dropped: HashSet<u64>,
 }
 
 impl Sites {
-    /// Is the instruction here one that becomes a nop?
+    /// Returns whether the instruction at this address becomes a nop.
     pub fn is_dropped(&self, addr: u64) -> bool {
         self.dropped.contains(&addr)
     }
 
-    /// Is there one in a range of addresses?
+    /// Returns whether one of them is in a range of addresses.
     pub fn has_dropped(&self, range: Range<u64>) -> bool {
         self.nops_in(range)
             .iter()
@@ -128,7 +128,7 @@ impl Sites {
         &self.nops[from..to]
     }
 
-    /// Finds them, by the calls in the code and by the tables in the file.
+    /// Finds them, through the calls in the code and the tables in the file.
     pub fn find(image: &Image<'_>, profilers: &Profilers, pieces: &[Piece], swept: &Swept) -> Self {
         let mut sites = Self::default();
         let mut marks = Vec::new();
@@ -157,7 +157,7 @@ impl Sites {
         sites.nops.sort();
         let functions: Vec<&Piece> = pieces.iter().filter(|p| p.function.is_some()).collect();
         for mark in marks {
-            // A site lies in the first bytes of its function, or its nops begin before it.
+            // A site is in the first bytes of its function, or its nops begin before the function.
             let at = functions.partition_point(|piece| piece.start <= mark);
             let inside = at
                 .checked_sub(1)
@@ -176,7 +176,7 @@ impl Sites {
     }
 }
 
-/// A table of addresses, as it is in the file or as relocations make it.
+/// Returns a table of addresses, as it is in the file or as relocations make it.
 fn table(image: &Image<'_>, name: &str) -> Vec<u64> {
     let mut addresses = Vec::new();
     for section in image.file.sections().filter(|s| s.name() == Ok(name)) {

@@ -1,5 +1,5 @@
 //! Branches on static keys, which the program itself turns from nops into jumps and back while it runs. We must not
-//! change, share or copy their bytes. Whatever they are in the file, both ways can be taken.
+//! change, share or copy their bytes. Whatever they are in the file, both directions are possible.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use hodo_symbols::Branch;
 use crate::bits::Bits;
 use crate::targets::Targets;
 
-/// Why a function stays as it is.
+/// Why a function must not be changed.
 pub(crate) const IN_THE_WAY: &str = "a static branch is in the way";
-/// Why the instruction itself cannot be probed.
+/// Why the instruction itself cannot have a probe.
 pub(crate) const IS_ONE: &str = "it is a static branch, which the program itself changes";
-/// Why nothing of an image is changed: where its branches are is not known.
+/// Why nothing in an image is changed: it is unknown where its branches are.
 pub(crate) const DAMAGED: &str = "its table of static branches is damaged";
 
 /// The branches of an image.
@@ -21,7 +21,7 @@ pub(crate) const DAMAGED: &str = "its table of static branches is damaged";
 pub(crate) struct Statics {
     /// Sorted; they do not overlap.
     branches: Vec<Branch>,
-    /// What is wrong with their table, if they are not known for that.
+    /// What is wrong with their table, if that is why they are unknown.
     pub damage: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Statics {
         self.branches.iter().map(|branch| branch.code..branch.end())
     }
 
-    /// Marks all that control can come to by them, and themselves.
+    /// Marks the branches and everything to which they may lead.
     pub fn mark(&self, targets: &Targets) {
         for branch in &self.branches {
             for addr in [branch.code, branch.target, branch.end()] {
@@ -58,7 +58,7 @@ impl Statics {
         self.ranges().flatten().for_each(|addr| bits.set(addr));
     }
 
-    /// Whether one of them has a byte in a range.
+    /// Returns whether one of them has a byte in a range.
     pub fn any(&self, range: Range<u64>) -> bool {
         let at = self.branches.partition_point(|b| b.end() <= range.start);
         let next = self.branches.get(at);
@@ -70,7 +70,7 @@ impl Statics {
         &self.branches[self.branches.partition_point(|b| b.code < addr)..]
     }
 
-    /// Instructions in the order of their addresses, and what these branches are among them: conditional branches.
+    /// Returns the instructions in the order of their addresses, with these branches as conditional branches.
     pub fn seen(&self, start: u64, code: impl Iterator<Item = Insn>) -> impl Iterator<Item = Insn> {
         let mut branches = self.from(start).iter().peekable();
         code.map(move |mut insn| {

@@ -1,4 +1,4 @@
-//! A function being planned, with what its code shows, and what the planner knows of all others.
+//! A function that is being planned: what its code shows, and what the planner knows about all others.
 
 use hodo_isa::Via;
 use hodo_isa::code::{EntryFacts, InstructionSet};
@@ -17,63 +17,63 @@ use crate::targets::Targets;
 use crate::verdicts::Verdict;
 use crate::{hosts, modes};
 
-/// What is known of an image's functions while sites are chosen.
+/// What is known about the functions of an image while sites are chosen.
 pub(crate) struct Planner<'a> {
     pub image: &'a Image<'a>,
     pub symbols: &'a Symbols,
     pub pieces: &'a [Piece],
     pub heads: &'a [usize],
     pub verdicts: &'a [Verdict],
-    /// By piece, joined with what is known of its parts.
+    /// For each piece, what is known about it and its parts.
     pub facts: &'a [PieceFacts],
     pub targets: &'a Targets,
     /// Bytes that patches have taken.
     pub occupied: Bits,
-    /// Bytes of the jumps of puns, also those that stay as they are.
+    /// Bytes of the jumps of puns, including those that stay as they are.
     pub punned: Bits,
     pub swept: &'a Swept,
     pub sites: &'a Sites,
     pub host: &'a hosts::Host,
     pub statics: &'a Statics,
-    /// The registers that are free, where jumps need them.
+    /// The registers that are free, for instruction sets whose jumps need them.
     pub live: Option<Live<'a>>,
 }
 
-/// No more than this of a function is moved as a whole.
+/// The maximum number of bytes of a function that are moved as a whole.
 pub(crate) const BLOCK_LIMIT: u64 = 512;
 
-/// A function with what its code tells.
+/// A function, and what its code shows.
 pub(crate) struct Subject<'a> {
     pub text: &'a Text<'a>,
     pub piece: usize,
     pub start: u64,
     pub end: u64,
     pub mode: Mode,
-    /// It makes a frame before its first branch.
+    /// Whether it makes a frame before its first branch.
     pub makes_frame: bool,
-    /// It uses memory below the stack pointer.
+    /// Whether it uses memory below the stack pointer.
     pub red_zone: bool,
-    /// Registers that are free when it has returned.
+    /// Registers that are free after it has returned.
     pub free_after: u32,
     isa: &'static dyn InstructionSet,
-    /// By address what is used from the start of each instruction on, as far as one may be moved.
+    /// For each instruction that may be moved, what is used from its start on.
     live: Vec<(u64, u32)>,
 }
 
 impl Subject<'_> {
-    /// The registers that are dead at one of its instructions.
+    /// Returns the registers that are dead at one of its instructions.
     pub fn dead(&self, addr: u64) -> u32 {
         let found = self.live.binary_search_by_key(&addr, |&(addr, _)| addr);
         found.map_or(0, |at| !self.live[at].1)
     }
 
-    /// Those of them that our code may use.
+    /// Returns those of them that our code may use.
     pub fn free(&self, addr: u64) -> u32 {
-        // Where it does not return, it may not use the return address; those who look at the stack do.
+        // If the function does not return, it may not use the return address; but whoever inspects the stack does.
         self.isa.usable(self.dead(addr)) & !self.isa.link()
     }
 
-    /// The register that a long jump takes at one of its instructions.
+    /// Returns the register that a long jump uses at one of its instructions.
     pub fn via(&self, addr: u64) -> Via {
         self.isa.via(self.free(addr))
     }
@@ -100,7 +100,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Looks at a function.
+    /// Inspects a function.
     ///
     /// # Errors
     /// Why it cannot be traced.
@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// What is used from the first instructions of a piece on.
+    /// Returns what is used from the first instructions of a piece on.
     fn live(&self, piece: usize) -> Vec<(u64, u32)> {
         let Some(live) = &self.live else {
             return Vec::new();
@@ -166,12 +166,12 @@ impl<'a> Planner<'a> {
         let nodes = live.of_piece(piece, within, &mut found);
         let piece = &self.pieces[piece];
         let addresses = nodes.iter().map(|node| piece.start + node.at());
-        // Where the end is near, all instructions are.
+        // If the end is near, these are all instructions.
         let end = Some(piece.end).filter(|&end| end <= piece.start + within);
         addresses.chain(end).zip(found).collect()
     }
 
-    /// Whether the exit of a function can be recorded.
+    /// Returns whether the exit of a function can be recorded.
     fn mode(&self, function: &Function, entry: &EntryFacts, facts: &PieceFacts) -> Mode {
         let named = std::iter::once(&function.name)
             .chain(&function.aliases)

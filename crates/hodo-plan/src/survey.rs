@@ -1,4 +1,4 @@
-//! Reads all code of an image, once for its plan and all its probes.
+//! Reads all code of an image, once for its plan and all of its probes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,23 +17,23 @@ use crate::targets::Targets;
 use crate::verdicts::{self, Verdict};
 use crate::{hosts, libcalls, rseq, tables};
 
-/// What is known of an image's code: where it branches to, and where from. Plans are made of it; see
+/// What is known about an image's code: where it branches to, and from where. Plans are made from it; see
 /// [`plan`](Self::plan) and [`plan_probes`](Self::plan_probes).
 pub struct Survey<'a> {
     pub(crate) path: &'a Path,
     pub(crate) image: Image<'a>,
     pub(crate) symbols: Symbols,
-    /// GOT slots and what they hold.
+    /// GOT slots and the functions whose addresses they hold.
     slots: HashMap<u64, String>,
     pub(crate) pieces: Vec<Piece>,
-    /// By function the index of its piece.
+    /// For each function, the index of its piece.
     pub(crate) heads: Vec<usize>,
     pub(crate) targets: Targets,
     pub(crate) profilers: Profilers,
     pub(crate) swept: Swept,
-    /// What jump tables lead to.
+    /// The targets of jump tables.
     pub(crate) tabled: Tabled,
-    /// Addresses in parts of functions that lie apart which the data has.
+    /// Addresses in the data that lead to parts of functions that lie apart.
     pub(crate) taken_parts: Vec<u64>,
     /// Sequences that the kernel restarts.
     pub(crate) restarted: Vec<Range<u64>>,
@@ -45,7 +45,7 @@ impl<'a> Survey<'a> {
     /// are processors).
     ///
     /// # Errors
-    /// If the file is no readable ELF image for an instruction set that is known.
+    /// If the file is not a readable ELF image for a known instruction set.
     pub fn new(path: &'a Path, bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
         let image = Image::parse(bytes)?;
         let symbols = hodo_symbols::symbols(bytes)?;
@@ -116,12 +116,12 @@ impl<'a> Survey<'a> {
 }
 
 impl Survey<'_> {
-    /// Which pieces are functions, and what is known of each when what is known of its parts is joined.
+    /// Decides which pieces are functions, and joins what is known about the parts of each.
     pub(crate) fn functions(&self, sites: &Sites) -> (Vec<Verdict>, Vec<PieceFacts>) {
         let mut facts = self.swept.facts.clone();
         for &(piece, addr) in &self.swept.return_reads {
             let image = &self.image;
-            // Reads only for profiling functions do not matter: these are not called any more.
+            // Reads only for profiling functions do not matter: these are no longer called.
             let Piece { start, end, .. } = self.pieces[piece];
             let excused = sites.has_dropped(start..end)
                 && image.text_at(start).is_some_and(|text| {
@@ -163,7 +163,7 @@ impl Survey<'_> {
     }
 }
 
-/// How many threads are meant by a number of them, where 0 means as many as there are processors.
+/// Returns the number of threads for an option in which 0 means as many as there are processors.
 pub(crate) fn processors(threads: usize) -> usize {
     match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -171,7 +171,7 @@ pub(crate) fn processors(threads: usize) -> usize {
     }
 }
 
-/// Marks what can be reached from elsewhere than by a direct branch, and what may be a function or not.
+/// Marks what can be reached in other ways than by a direct branch, and what may or may not be a function.
 fn mark_known(symbols: &Symbols, targets: &Targets) {
     for &addr in symbols.labels.iter().chain(&symbols.landing_pads) {
         targets.mark(addr);

@@ -10,7 +10,7 @@ use hodo_symbols::{Cfa, Frames, Row};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// Branch targets are told apart by their source within this many bytes of a function's start.
+/// Within this many bytes of a function's start, branch targets are kept with their sources.
 pub(crate) const HEAD: u64 = 64;
 
 /// A branch within a piece to an address near its start.
@@ -20,32 +20,33 @@ pub(crate) struct Near {
     pub target: u64,
 }
 
-/// What the sweep found out about one piece.
+/// What the sweep finds out about one piece.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PieceFacts {
     pub pops: bool,
-    /// It returns by another register than that of most calls.
+    /// Whether it returns through another register than most calls use.
     pub other_link: bool,
-    /// It returns, or jumps to something that may.
+    /// Whether it returns, or jumps to something that may return.
     pub leaves: bool,
-    /// It jumps through a register or memory.
+    /// Whether it jumps through a register or memory.
     pub jumps: bool,
-    /// It forms the address of code of its own: perhaps a table has distances from there.
+    /// Whether it forms the address of its own code: a table may have distances from there.
     pub forms_own: bool,
-    /// It reads the return address, or takes the address of its place. The caller fills this by `Swept::return_reads`.
+    /// Whether it reads the return address, or takes the address of its place. `Swept::return_reads` is added by the
+    /// caller.
     pub reads_return: bool,
-    /// It overwrites the return address.
+    /// Whether it overwrites the return address.
     pub writes_return: bool,
-    /// It finds out where to go on behalf of its caller.
+    /// Whether it continues at an address that it finds on behalf of its caller.
     pub leads_on: bool,
-    /// It uses memory below the stack pointer.
+    /// Whether it uses memory below the stack pointer.
     pub red_zone: bool,
     pub invalid: bool,
-    /// What the straight line from its start does, where that was asked for.
+    /// What the straight code from its start does, if that was requested.
     pub entry: Option<EntryFacts>,
 }
 
-/// A call or jump that is of interest for where it goes.
+/// A call or jump whose target is of interest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Transfer {
     pub addr: u64,
@@ -60,14 +61,14 @@ pub(crate) enum To {
     Slot(u64),
 }
 
-/// Where transfers are of interest.
+/// Which transfers are of interest.
 pub(crate) struct Wanted<'w> {
     pub addresses: &'w HashSet<u64>,
     pub slots: &'w HashMap<u64, String>,
     pub statics: &'w Statics,
 }
 
-/// A branch from one piece to another, one of which is doubtful.
+/// A branch from one piece to another, one of which may not be a function.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Crossing {
     pub from: usize,
@@ -85,14 +86,14 @@ pub(crate) struct Swept {
     /// Unreachable padding, sorted.
     pub pads: Vec<Range<u64>>,
     pub transfers: Vec<Transfer>,
-    /// Data addresses that code forms, with the piece that does: perhaps of jump tables.
+    /// Data addresses that code forms, with the piece that forms them: they may be jump tables.
     pub tables: Vec<(u64, usize)>,
-    /// Data addresses that code jumps through, as tables of addresses.
+    /// Data addresses through which code jumps, as tables of addresses.
     pub absolute: Vec<u64>,
     pub crossings: Vec<Crossing>,
     /// Instructions that read the return address, by piece.
     pub return_reads: Vec<(usize, u64)>,
-    /// The instructions of all pieces, where the registers that are free are of interest: in the order of the pieces.
+    /// The instructions of all pieces, in the order of the pieces, if free registers are of interest.
     pub decoded: Vec<Nodes>,
 }
 
@@ -192,7 +193,7 @@ impl Sweep<'_> {
         let piece = &self.pieces[index];
         let mut facts = PieceFacts::default();
         let frames = self.frames.near(piece.start);
-        // Where the return address is on the stack, from the frame's start on.
+        // Where the return address is on the stack, relative to the frame's start.
         let place = |addr: u64, slot: Slot| distance(slot, frames.at(addr));
         let link = piece.function.and_then(|_| read.link_use(place));
         if isa.tracks_registers() && piece.function.is_some() {
@@ -240,7 +241,7 @@ fn read<'a>(
     Some((text, read))
 }
 
-/// A piece that is being swept over.
+/// The piece that is being read.
 struct Sweeping<'s> {
     sweep: Sweep<'s>,
     index: usize,
@@ -248,13 +249,13 @@ struct Sweeping<'s> {
     text: &'s Text<'s>,
     read: &'s Read<'s>,
     facts: PieceFacts,
-    /// The unwind table from the instruction on that is looked at.
+    /// The unwind table from the current instruction on.
     rows: &'s [Row],
-    /// Calls pass the return address in a register, and its use is known.
+    /// Whether calls pass the return address in a register and its use is known.
     has_link: bool,
-    /// Where the return address is on the stack, from the frame's start on.
+    /// Where the return address is on the stack, relative to the frame's start.
     return_place: Option<i32>,
-    /// Whether there is a frame pointer, once that was asked.
+    /// Whether there is a frame pointer, if that was needed.
     frame_pointer: Option<bool>,
     out: &'s mut Swept,
 }
@@ -288,7 +289,7 @@ impl Sweeping<'_> {
             }
             self.out.pads.extend(pad.take());
             dead = insn.flow.is_end();
-            // What a compiler ends a function with and is a call does not return.
+            // A call with which a compiler ends a function does not return.
             let call = matches!(insn.flow, Flow::Call(_) | Flow::IndirectCall);
             ends = dead || call && piece.function.is_some();
             if let (Some(called), Flow::Branch(_)) = (called, insn.flow) {
@@ -311,7 +312,7 @@ impl Sweeping<'_> {
         }
     }
 
-    /// Where an instruction leads.
+    /// Notes the target of an instruction.
     #[inline]
     fn flow(&mut self, insn: &Insn) {
         let Sweep {
@@ -386,7 +387,7 @@ impl Sweeping<'_> {
         });
     }
 
-    /// What an instruction does with the stack: perhaps it uses the return address.
+    /// Notes what an instruction does with the stack: it may use the return address.
     #[inline]
     fn stack_use(&mut self, insn: &Insn) {
         while let [_, next, ..] = self.rows
@@ -396,7 +397,7 @@ impl Sweeping<'_> {
         }
         let cfa = self.rows.first().map(|row| row.cfa);
         let distance = match (insn.slot, cfa) {
-            // The frame was realigned; a copy of the return address lies above the old frame pointer.
+            // The frame was realigned; a copy of the return address is above the old frame pointer.
             (Slot::Frame(8), Some(Cfa::Other)) if !self.has_link => Some(-8),
             (Slot::Frame(8), None) if !self.has_link && self.has_frame_pointer() => Some(-8),
             (slot, cfa) => distance(slot, cfa),
@@ -412,7 +413,7 @@ impl Sweeping<'_> {
         self.facts.red_zone |= matches!(insn.slot, Slot::Stack(..0));
     }
 
-    /// Without an unwind table, the first instructions show whether there is a frame pointer.
+    /// Returns whether there is a frame pointer, judged by the first instructions; for code without an unwind table.
     fn has_frame_pointer(&mut self) -> bool {
         let read = self.read;
         *self
@@ -420,18 +421,18 @@ impl Sweeping<'_> {
             .get_or_insert_with(|| read.entry_facts().frame_pointer)
     }
 
-    /// What an instruction refers to.
+    /// Notes the addresses that an instruction refers to.
     #[inline]
     fn reference(&mut self, reference: Reference) {
         let Sweep { image, targets, .. } = self.sweep;
         match reference {
-            // Where the image can be loaded anywhere, no constant is an address.
+            // If the image can be loaded anywhere, no constant is an address.
             Reference::Constant(_) if !image.fixed => {}
             Reference::Forms(addr) | Reference::Constant(addr) => {
                 if image.text_at(addr).is_some() {
                     self.facts.forms_own |= (self.piece.start..self.piece.limit).contains(&addr);
                     targets.take(addr);
-                    // Perhaps the table lies between the code.
+                    // The table may be between the code.
                     if matches!(reference, Reference::Forms(_)) {
                         self.out.tables.push((addr, self.index));
                     }
@@ -454,7 +455,7 @@ impl Sweeping<'_> {
     }
 }
 
-/// How far above the frame's start a place on the stack is.
+/// Returns how far above the frame's start a place on the stack is.
 fn distance(slot: Slot, cfa: Option<Cfa>) -> Option<i32> {
     match (slot, cfa) {
         (Slot::Stack(at), Some(Cfa::Stack(cfa))) => Some(at.wrapping_sub(cfa)),
@@ -463,7 +464,7 @@ fn distance(slot: Slot, cfa: Option<Cfa>) -> Option<i32> {
     }
 }
 
-/// Bytes that one instruction reads at most.
+/// The maximum number of bytes that one instruction reads.
 const LARGEST_OPERAND: u64 = 64;
 
 /// Finds the padding between a function and the next.

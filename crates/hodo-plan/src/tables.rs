@@ -1,7 +1,7 @@
-//! Jump tables in the data, of 32-bit distances from the table's own start.
+//! Jump tables in the data, with 32-bit distances from the table's own start.
 //!
-//! Tables of addresses need no reading: their entries are relocated, or are words of the data. They are read all the
-//! same to tell them from other data that holds addresses of code.
+//! Tables of addresses need not be read to find their targets: their entries are relocated, or are words of the data.
+//! They are still read to tell them from other data that holds addresses of code.
 
 use std::collections::HashSet;
 
@@ -11,21 +11,21 @@ use crate::image::{Image, Text};
 use crate::pieces::Piece;
 use crate::targets::Targets;
 
-/// No table of distances has more entries than this.
+/// The maximum number of entries of a table of distances.
 const ENTRIES: usize = 4096;
-/// This many words of tables are looked at for each byte of a piece. Compilers' code takes less than one.
+/// The number of words of tables that are read for each byte of a piece. Code made by compilers needs less than one.
 const WORDS: usize = 64;
 
-/// What tables lead to.
+/// The targets of tables.
 #[derive(Default)]
 pub(crate) struct Tabled {
     /// The doubtful ones among the targets.
     pub doubtful: HashSet<u64>,
-    /// Pieces that a table of theirs may lead out of, and where to.
+    /// Pieces with a table that may lead out of them, and the targets.
     pub leave: Vec<(usize, u64)>,
 }
 
-/// Marks what the tables lead to. `bases` are the data addresses that code forms, with the piece that does.
+/// Marks the targets of tables. `bases` are the data addresses that code forms, with the piece that forms them.
 pub(crate) fn mark(
     image: &Image<'_>,
     pieces: &[Piece],
@@ -44,11 +44,11 @@ pub(crate) fn mark(
         let Some(data) = image.data_at(base).or(between_code) else {
             continue;
         };
-        // What begins at the next address is most likely another thing. A table could go on there all the same, as long
-        // as its entries lead into the function that uses it.
+        // What begins at the next address is most likely something else. The table may still continue there, as long as
+        // its entries lead into the function that uses it.
         let next = groups.peek().map_or(u64::MAX, |next| next[0].0);
         let mut at = base;
-        // Where the image can only be where it is, the entries may be addresses.
+        // If the image has a fixed address, the entries may be addresses.
         let word = data.slice(base, base.saturating_add(4)).as_chunks::<4>().0;
         let word = word.first().map(|word| u32::from_le_bytes(*word).into());
         let short = image.fixed
@@ -60,7 +60,7 @@ pub(crate) fn mark(
                 true => u32::from_le_bytes(*entry).into(),
                 false => base.wrapping_add_signed(distance),
             };
-            // What is no code, or within an instruction wherever they begin, is no entry: these are other data.
+            // A target that is not code, or is never the start of an instruction, is no entry: this is other data.
             if image.text_at(target).is_none() || !target.is_multiple_of(unit) {
                 break;
             }
@@ -91,7 +91,7 @@ pub(crate) fn mark(
     tabled
 }
 
-/// The places of the words of the tables of addresses that begin at `bases`.
+/// Returns the places of the words of the tables of addresses that begin at `bases`.
 pub(crate) fn words(image: &Image<'_>, mut bases: Vec<u64>) -> HashSet<u64> {
     bases.sort_unstable();
     bases.dedup();
@@ -115,9 +115,9 @@ pub(crate) fn words(image: &Image<'_>, mut bases: Vec<u64>) -> HashSet<u64> {
     words
 }
 
-/// Marks what tables lead to whose distances are from a place in the piece itself. Which place belongs to which table
-/// is not known: all are taken for possible, and marks that are wrong do no harm. Where there are too many, all
-/// instructions are.
+/// Marks the targets of tables whose distances are relative to a place in the piece itself. It is unknown which place
+/// belongs to which table: all are considered possible, because wrong marks do no harm. If there are too many, all
+/// instructions are marked.
 pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) {
     if image.isa.has_short_distances() {
         let code = text.slice(piece.start, piece.end);

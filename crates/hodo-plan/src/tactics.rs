@@ -1,5 +1,5 @@
-//! The ladder of tactics by which one site is changed. Each tactic takes the bytes of whole instructions into which
-//! nothing branches, or leaves all bytes but the first as they are.
+//! The ladder of tactics by which one site is changed. Each tactic overwrites whole instructions into which nothing
+//! branches, or leaves all bytes but the first as they are.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,12 +13,12 @@ use crate::refusal::Refusal;
 use crate::subject::{BLOCK_LIMIT, Planner, Subject};
 use crate::sweep::Near;
 
-/// What may be overwritten, and what is displaced by it.
+/// What may be overwritten, and what that displaces.
 pub(crate) struct Room {
     pub end: u64,
-    /// More is displaced than the patch needs.
+    /// Whether more is displaced than the patch needs.
     pub block: bool,
-    /// The registers for what is displaced.
+    /// The registers for the displaced instructions.
     pub spare: Spare,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Planner<'a> {
         Err(reason.unwrap_or(Refusal::Empty))
     }
 
-    /// What a patch of `len` bytes at `patch` displaces.
+    /// Returns what a patch of `len` bytes at `patch` displaces.
     pub(crate) fn room(
         &self,
         subject: &Subject<'_>,
@@ -85,8 +85,8 @@ impl<'a> Planner<'a> {
         let into = near
             .iter()
             .any(|near| near.target > patch && near.target < patch_end);
-        // A branch to the very start runs the stub again, which takes it for a tail call of the function by itself. So
-        // it is, if there is a frame to leave before; else it is more likely a loop.
+        // A branch to the very start runs the stub again, which takes it for a tail call of the function itself. That
+        // is right if there is a frame to leave first; otherwise it is more likely a loop.
         let again = near.iter().any(|near| near.target <= patch) && !subject.makes_frame;
         if into || again {
             let block = self
@@ -114,18 +114,18 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Is a byte of the range reached from elsewhere, or taken by another patch?
+    /// Returns whether a byte of the range is reached from elsewhere, or belongs to another patch.
     pub(crate) fn foreign(&self, range: Range<u64>) -> bool {
         self.targets.foreign.any(range.clone()) || self.occupied.any(range)
     }
 
-    /// Whether code of the same piece leads to before the end of a patch.
+    /// Returns whether code of the same piece leads to bytes before the end of a patch.
     pub(crate) fn is_led_back(&self, subject: &Subject<'_>, patch_end: u64) -> bool {
         let near = self.near(subject.piece);
         near.iter().any(|near| near.target < patch_end)
     }
 
-    /// Where the instructions end that a patch up to `patch_end` displaces.
+    /// Returns the end of the instructions that a patch up to `patch_end` displaces.
     pub(crate) fn window(
         &self,
         subject: &Subject<'_>,
@@ -156,7 +156,7 @@ impl<'a> Planner<'a> {
         if end == patch {
             return Err(Refusal::Empty);
         }
-        // Its code ends here; what follows must be of no use to anybody.
+        // Its code ends here; what follows must be unused.
         let at = self.swept.pads.partition_point(|pad| pad.start <= end);
         let pad = at.checked_sub(1).map(|at| &self.swept.pads[at]);
         match pad {
@@ -165,8 +165,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The end of what must be displaced from `patch` on, up to `end` at least, so that no branch but from within leads
-    /// into it, and none back to the start from without.
+    /// Returns the end of what must be displaced from `patch` on, at least up to `end`, so that only its own branches
+    /// lead into it, and none from outside leads back to the start.
     fn block(&self, subject: &Subject<'_>, patch: u64, mut end: u64) -> Result<u64, Refusal> {
         let limit = subject.end.min(patch + BLOCK_LIMIT);
         let mut branches = Vec::new();
@@ -186,7 +186,7 @@ impl<'a> Planner<'a> {
             }
         }
         loop {
-            // Whole instructions, or all of them and the padding after them.
+            // Whole instructions, or all of them and the padding that follows.
             end = starts
                 .iter()
                 .copied()
@@ -209,7 +209,7 @@ impl<'a> Planner<'a> {
         Ok(end.min(subject.end))
     }
 
-    /// Can the instructions run elsewhere? Those that become nops need not.
+    /// Returns whether the instructions can run elsewhere. Those that become nops need not.
     pub(crate) fn movable(&self, subject: &Subject<'_>, range: Range<u64>) -> Result<(), Refusal> {
         if self.statics.any(range.clone()) {
             return Err(Refusal::StaticBranch);
@@ -227,11 +227,11 @@ impl<'a> Planner<'a> {
             .map_err(Refusal::Immovable)
     }
 
-    /// Padding that no patch has taken.
+    /// Padding that does not belong to a patch yet.
     pub(crate) fn free_pads(&self) -> Free {
         let mut free = Free::default();
         for pad in &self.swept.pads {
-            // From where a branch leads into it, it is executed.
+            // From the first target of a branch on, it is executed.
             let end = pad
                 .clone()
                 .find(|&addr| self.targets.any.get(addr))
@@ -281,8 +281,8 @@ impl<'a> Planner<'a> {
         if !self.isa().has_puns() || patch + jump > subject.text.end() {
             return None;
         }
-        // The more bytes can be chosen, the more places the jump can lead to. With one byte there is but one place,
-        // which is free more often than not.
+        // The more bytes can be chosen, the more targets the jump can have. With one byte there is only one, which is
+        // free more often than not.
         let (room, own) = (1..jump).rev().find_map(|len| {
             let room = self.room(subject, patch, len).ok()?;
             Some((room, len))
@@ -297,7 +297,7 @@ impl<'a> Planner<'a> {
         Some(site(subject, Tactic::Pun, patch, (own, via), room, extra))
     }
 
-    /// A breakpoint. All other bytes stay, so branches into the middle of what is displaced do no harm.
+    /// A breakpoint. All other bytes stay, so branches into the middle of displaced instructions do no harm.
     pub(crate) fn trap(&self, subject: &Subject<'_>) -> Result<SitePlan, Refusal> {
         let patch = self.places(subject).next().unwrap_or(subject.start);
         let len = self.isa().trap_len();

@@ -1,21 +1,21 @@
-//! The addresses that control may come to: sets that the sweep fills.
+//! The addresses that control may reach: sets that the sweep fills.
 
 use crate::bits::Bits;
 use crate::image::Image;
 
 /// The address sets that the sweep fills.
 pub(crate) struct Targets {
-    /// Every target of a branch.
+    /// All targets of branches.
     pub any: Bits,
     /// Targets whose source is unknown or in another piece.
     pub foreign: Bits,
     /// Targets of direct calls.
     pub called: Bits,
-    /// Addresses that code forms or data holds, jump tables left out.
+    /// Addresses that code forms or data holds, except jump tables.
     pub taken: Bits,
-    /// Starts of pieces that may be functions or not; the caller fills it.
+    /// Starts of pieces that may or may not be functions; the caller fills it.
     pub doubtful: Bits,
-    /// Bytes of the code that are read or written as data; perhaps more.
+    /// Bytes of code that are read or written as data, and perhaps more.
     pub data: Bits,
     /// Targets of direct calls after which the flags are used.
     pub returns_flags: Bits,
@@ -39,7 +39,7 @@ impl Targets {
         self.foreign.set(addr);
     }
 
-    /// Marks an address that can come to any place.
+    /// Marks an address that may be reached from anywhere.
     pub fn take(&self, addr: u64) {
         self.mark(addr);
         self.taken.set(addr);

@@ -9,7 +9,7 @@ use object::read::elf::{Dyn, ProgramHeader, Rela};
 use crate::image::Image;
 use crate::relr::unpack;
 
-/// As many bytes as a relocation changes, but for copies of variables.
+/// The maximum number of bytes that a relocation changes, except copies of variables.
 const LONGEST: u64 = 16;
 /// The relocation that does nothing has this number for all instruction sets.
 const NONE: u32 = 0;
@@ -18,8 +18,8 @@ const DT_RELR: u64 = 36;
 const DT_RELRSZ: u64 = 35;
 
 impl Image<'_> {
-    /// Whether the dynamic linker changes code. The file says so (`DT_TEXTREL`, or that flag in `DT_FLAGS`), and either
-    /// one of its relocations falls into the code or they cannot be read.
+    /// Returns whether the dynamic linker changes code: the file says so (`DT_TEXTREL`, or the flag in `DT_FLAGS`), and
+    /// either one of its relocations is in the code or they cannot be read.
     pub fn relocates_code(&self) -> bool {
         let Some(entries) = self.dynamic() else {
             return false;
@@ -54,7 +54,7 @@ impl Image<'_> {
         )
     }
 
-    /// The places that dynamic relocations change; nothing if some cannot be read.
+    /// Returns the places that dynamic relocations change; nothing if some cannot be read.
     fn relocated(&self, entries: &HashMap<u64, u64>) -> Option<Vec<u64>> {
         let endian = self.file.endian();
         let value = |tag: u32| entries.get(&tag.into()).copied();
@@ -88,7 +88,7 @@ impl Image<'_> {
         Some(places)
     }
 
-    /// Bytes of a segment, by their address.
+    /// Returns bytes of a segment at an address.
     fn loaded(&self, addr: u64, size: u64) -> Option<&[u8]> {
         let endian = self.file.endian();
         let headers = self.file.elf_program_headers().iter();

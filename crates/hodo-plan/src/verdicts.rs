@@ -14,11 +14,11 @@ pub(crate) enum Verdict {
     Function,
     /// A piece of a function that lies apart.
     Part,
-    /// Nothing tells.
+    /// Undecided.
     Unclear,
 }
 
-/// What is known of jumps to one place.
+/// What is known about jumps to one place.
 #[derive(Default)]
 struct Jumps {
     conditional: bool,
@@ -26,9 +26,9 @@ struct Jumps {
     several: bool,
 }
 
-/// Decides for each piece whether it is a function. Compilers put rarely used parts of functions elsewhere: such a part
-/// is not called, its address is not taken, only its function jumps there, and it may jump back into the middle.
-/// `tabled` says whether a jump table leads to an address, `heads` which piece begins a function.
+/// Decides for each piece whether it is a function. Compilers move rarely used parts of functions elsewhere: such a
+/// part is not called, its address is not taken, only its function jumps there, and it may jump back into the middle.
+/// `tabled` returns whether a jump table leads to an address, `heads` which pieces begin a function.
 pub(crate) fn verdicts(
     symbols: &Symbols,
     (pieces, heads): (&[Piece], &[usize]),
@@ -74,8 +74,8 @@ pub(crate) fn verdicts(
             // Functions that do not return are not called by a jump.
             Some(_) => match facts.get(head) {
                 Some(facts) if !facts.leaves => Verdict::Part,
-                // It has the stack of a function, and returns like one. Only what it may have been left below the stack
-                // pointer tells it from one, and matters.
+                // It has the stack of a function, and returns like one. The only difference that matters is what its
+                // function may have left below the stack pointer.
                 Some(facts) if !facts.red_zone => Verdict::Function,
                 _ => Verdict::Unclear,
             },
@@ -89,7 +89,7 @@ pub(crate) fn verdicts(
         .collect()
 }
 
-/// Adds to the facts of each function those of its parts that lie apart.
+/// Adds the facts about the parts of each function that lie apart to those of the function.
 pub(crate) fn join(
     pieces: &[Piece],
     verdicts: &[Verdict],

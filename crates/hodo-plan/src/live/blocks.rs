@@ -1,8 +1,7 @@
-//! Straight runs of instructions, each joined to one step, on which the analysis runs.
+//! Straight runs of instructions, each combined into one step. The analysis works on these.
 //!
-//! What is used where a run begins follows from what is used where it ends: what it reads by itself, and of the rest
-//! what it does not overwrite. Only where control does not just go on to the next instruction there is more to it, so
-//! runs end there.
+//! What is used at the start of a run follows from what is used at its end: what it reads itself, and the rest without
+//! what it overwrites. This does not hold where control may go elsewhere, so runs end there.
 
 use super::{Back, PASSES};
 use crate::nodes::{Code, Node, Way};
@@ -10,7 +9,8 @@ use crate::nodes::{Code, Node, Way};
 /// A run of instructions.
 #[derive(Debug, Clone, Copy)]
 struct Block {
-    /// Its first instruction. The one before that of the next run is its last, which alone may lead elsewhere.
+    /// The index of its first instruction. Its last instruction, before the first one of the next run, is the only one
+    /// that may lead elsewhere.
     first: u32,
     /// What all of them together read before they overwrite it, and what they overwrite.
     reads: u32,
@@ -19,16 +19,16 @@ struct Block {
     end: End,
 }
 
-/// What is after a run.
+/// What follows a run.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// The next one.
+    /// The next run.
     Next,
-    /// The next one, or this one of the piece.
+    /// The next run, or this one of the piece.
     Branch(u32),
-    /// This one.
+    /// This run.
     Jump(u32),
-    /// Something else, which the last instruction tells.
+    /// Something else; the last instruction says what.
     Other,
 }
 
@@ -36,11 +36,11 @@ enum End {
 #[derive(Default)]
 pub(super) struct Blocks {
     all: Vec<Block>,
-    /// Room for the numbers of a piece's instructions: first whether a run begins there, then which.
+    /// A buffer for the instructions of a piece: first whether a run begins there, later which run it belongs to.
     numbers: Vec<u32>,
 }
 
-/// Room for going through one piece after the other.
+/// A buffer that is used for one piece after the other.
 #[derive(Default)]
 pub(super) struct Passes {
     back: Vec<Back>,
@@ -51,7 +51,7 @@ impl Blocks {
         self.all.len()
     }
 
-    /// Cuts the instructions of a piece, also at those of `starts`.
+    /// Cuts the instructions of a piece into runs. Runs also begin at `starts`.
     pub fn cut(&mut self, code: Code<'_>, starts: &[usize]) {
         let nodes = code.nodes;
         let base = self.all.len();
@@ -93,18 +93,18 @@ impl Blocks {
         }
     }
 
-    /// The run that begins with an instruction of the piece that was cut last.
+    /// Returns the run that begins with an instruction of the last piece that was cut.
     pub fn number(&self, at: usize) -> usize {
         self.numbers[at] as usize
     }
 
-    /// All of them.
+    /// Returns all of them.
     #[cfg(test)]
     pub fn all(&self) -> Runs<'_> {
         Runs(&self.all)
     }
 
-    /// Some of them, which are those of one piece.
+    /// Some runs: those of one piece.
     pub fn of(&self, range: std::ops::Range<usize>) -> Runs<'_> {
         Runs(&self.all[range])
     }
@@ -114,11 +114,11 @@ impl Blocks {
 #[derive(Clone, Copy)]
 pub(super) struct Runs<'b>(&'b [Block]);
 
-/// What surrounds a piece.
+/// The surroundings of a piece.
 pub(super) struct Around<'a, L> {
-    /// What is used where control goes to somewhere else or comes back from it; it gets what is used afterwards.
+    /// Gets what is used after control comes back, and returns what is used where control leaves.
     pub leaving: L,
-    /// Everything there is.
+    /// Everything that can be used.
     pub all: u32,
     /// What is used after the piece.
     pub end: u32,
@@ -127,7 +127,7 @@ pub(super) struct Around<'a, L> {
 }
 
 impl<L: Fn(Way, u32) -> u32> Around<'_, L> {
-    /// What is used after the last instruction of a run.
+    /// Returns what is used after the last instruction of a run.
     #[inline]
     fn after(
         &self,
@@ -162,8 +162,8 @@ fn end(code: Code<'_>, runs: &[Block], index: usize) -> usize {
 }
 
 impl Runs<'_> {
-    /// Goes backwards through them until nothing changes. `live` has what is known to be used at the start of each, and
-    /// gets what is.
+    /// Goes backward through the runs until nothing changes. `live` holds what is known to be used at the start of each
+    /// run, and is updated.
     pub fn solve<L: Fn(Way, u32) -> u32>(
         self,
         code: Code<'_>,
@@ -171,7 +171,7 @@ impl Runs<'_> {
         live: &mut [u32],
         Passes { back }: &mut Passes,
     ) {
-        // In the order in which they are looked at.
+        // In the order of inspection.
         back.clear();
         let mut from = self.0.len();
         for _ in 0..PASSES {
@@ -201,7 +201,7 @@ impl Runs<'_> {
                 live[index] = before;
                 next = before;
             }
-            // From the last place on at which less was known.
+            // Begins at the last place where less was known.
             let stale = back.iter().find(|back| live[back.to] != back.known);
             from = match stale {
                 _ if !around.led_to.is_empty() && changed => self.0.len(),
@@ -209,12 +209,12 @@ impl Runs<'_> {
                 None => return,
             };
         }
-        // As good as never: loops in loops in loops.
+        // Practically never: deeply nested loops.
         live.fill(around.all);
     }
 
-    /// What is used at the start of each instruction up to this one, by what is used at the start of each run; and
-    /// where these are all, one more for the end.
+    /// Returns what is used at the start of each instruction up to this one, given what is used at the start of each
+    /// run. If these are all instructions, there is one more entry for the end.
     pub fn spread<L: Fn(Way, u32) -> u32>(
         self,
         code: Code<'_>,
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use crate::nodes::Nodes;
 
-    /// Registers of the code that is made up here.
+    /// The registers of the code that this test makes up.
     const ALL: u32 = 0xFF;
 
     fn leaving(way: Way, next: u32) -> u32 {
@@ -293,7 +293,7 @@ mod tests {
             blocks.cut(code, &led_to);
             let runs: Vec<usize> = led_to.iter().map(|&to| blocks.number(to)).collect();
             let mut starts = vec![0; blocks.len()];
-            // What was found for less is where the search for more begins.
+            // The result for less is where the search for more begins.
             for end in [0x20, 0x60] {
                 let around = Around {
                     leaving,

@@ -1,9 +1,9 @@
 //! Which registers callers expect to be unchanged when a function has returned, judged by their code.
 //!
-//! [`Summary::clobbers`](super::Summary) has the registers on which callers cannot rely. This finds those of the others
-//! on which no caller relies, so that more registers are free. It looks once at all callers in this image: at their
-//! calls, and at the jumps that end them. The convention holds for callers in other files, and for calls through
-//! registers after which no code uses more.
+//! [`Summary::clobbers`](super::Summary) has the registers on which callers cannot rely. This module finds further
+//! registers on which no caller relies, so that more registers are free. It inspects all callers in the image once:
+//! their calls, and the jumps that end them. For callers in other files, and for calls through registers after which no
+//! code uses more, the convention holds.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::nodes::{Node, To, Way};
 use crate::pieces;
 use crate::survey::Survey;
 
-/// By piece, what is of use when the function that it begins has returned to where it is called.
+/// For each piece, what is used after the function that it begins has returned to its caller.
 pub(super) fn expected(
     survey: &Survey<'_>,
     summaries: &Summaries<'_>,
@@ -29,7 +29,7 @@ pub(super) fn expected(
     let mut open: VecDeque<usize> = (0..found.len()).collect();
     let mut waits = vec![true; found.len()];
     let mut live = Vec::new();
-    // What is of use after calls through registers, which may lead anywhere.
+    // What is used after calls through registers, which may call anything.
     let mut anywhere = 0;
     while let Some(index) = open.pop_front() {
         waits[index] = false;
@@ -49,7 +49,7 @@ pub(super) fn expected(
             _ => least,
         };
         let mut dead = false;
-        // Where nobody knows where a jump leads, it may lead to what nothing else seems to lead to.
+        // If the target of a jump is unknown, it may be anything to which nothing else seems to lead.
         let jumps = code.nodes.iter().any(Node::is_indirect_jump);
         let lost = jumps && !summaries.pieces[index].jumps;
         for (at, node) in code.nodes.iter().enumerate() {
@@ -71,12 +71,12 @@ pub(super) fn expected(
                         tell(to, expects);
                     }
                 }
-                // By another link register, nothing is called that takes part in this.
+                // Nothing that takes part in this is called through another link register.
                 To::Outside if node.reads != survey.image.isa.state() => anywhere |= expects,
                 To::Outside | To::Unknown => {}
             }
         }
-        // Where control goes on after the last instruction, and where tables lead.
+        // The places where control continues after the last instruction, and the targets of tables.
         let next = pieces::starting(&survey.pieces, piece.end).filter(|_| !dead);
         let led = summaries.outside.get(&index).into_iter().flatten();
         let led = led.filter_map(|&addr| pieces::find(&survey.pieces, addr));

@@ -1,9 +1,9 @@
 //! What functions do with general registers.
 //!
-//! Compilers know of functions in the same file which registers they overwrite, and keep values in the others over
-//! calls, whatever the convention says; some also pass arguments in more registers than the convention has. So the code
-//! itself is asked: of a function of this image, what it may read before it overwrites it, and what it overwrites. The
-//! convention holds for what is called through the PLT or through a register.
+//! Compilers know which registers the functions of the same file overwrite, and keep values in the others across calls,
+//! whatever the convention says. Some also pass arguments in more registers than the convention has. So the code itself
+//! is inspected: what a function of this image may read before it overwrites it, and what it overwrites. The convention
+//! holds for what is called through the PLT or through a register.
 
 use std::collections::HashMap;
 
@@ -20,11 +20,11 @@ use crate::survey::Survey;
 #[derive(Default)]
 struct Own {
     writes: u32,
-    /// Pieces whose starts it leads to, and those that it calls.
+    /// Pieces to whose starts it leads, and pieces that it calls.
     to: Vec<usize>,
-    /// Places in the middle of pieces that it leads to.
+    /// Places in the middle of pieces to which it leads.
     inside: Vec<(u64, usize)>,
-    /// Where its jumps through registers go is known.
+    /// Whether the targets of its jumps through registers are known.
     jumps: bool,
 }
 
@@ -59,7 +59,7 @@ fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Conventi
         match to {
             To::Piece(piece) => own.to.push(piece),
             To::Inside(addr) => own.add_inside(survey, addr),
-            // Those through a register and by another link register have conventions of their own.
+            // Calls through a register or with another link register have their own conventions.
             To::Outside if node.reads != survey.image.isa.state() => {
                 own.writes |= convention.volatile;
             }
@@ -79,7 +79,7 @@ fn own(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, convention: &Conventi
     own
 }
 
-/// Whether it is known where the jumps of a piece go through registers.
+/// Returns whether the targets of a piece's jumps through registers are known.
 fn knows_jumps(survey: &Survey<'_>, piece: &Piece, code: Code<'_>) -> bool {
     survey.image.text_at(piece.start).is_some_and(|text| {
         let jumps = Jumps::of(survey, piece, text, &(piece, code));
@@ -87,7 +87,8 @@ fn knows_jumps(survey: &Survey<'_>, piece: &Piece, code: Code<'_>) -> bool {
     })
 }
 
-/// Where tables lead out of pieces, and where labels in the data may, to parts of functions that lie apart: by piece.
+/// For each piece, the targets of its tables in other pieces, and the labels in the data that may lead to parts of
+/// functions that lie apart.
 fn outside(survey: &Survey<'_>, owns: &[Own]) -> HashMap<usize, Vec<u64>> {
     let mut found: HashMap<usize, Vec<u64>> = HashMap::new();
     for &(piece, addr) in &survey.tabled.leave {
@@ -115,7 +116,7 @@ fn outside(survey: &Survey<'_>, owns: &[Own]) -> HashMap<usize, Vec<u64>> {
     found
 }
 
-/// The piece that control goes on to at the end of one.
+/// Returns the piece to which control continues at the end of a piece.
 fn next(survey: &Survey<'_>, piece: &Piece) -> Option<usize> {
     pieces::starting(&survey.pieces, piece.end)
 }
@@ -133,7 +134,7 @@ pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> 
     for (&piece, places) in &outside {
         for &addr in places {
             match to(&survey.image, &survey.pieces, addr) {
-                // What a whole piece overwrites may be another function's matter.
+                // What a whole piece overwrites may belong to another function.
                 To::Inside(_) | To::Piece(_) => owns[piece].add_inside(survey, addr),
                 To::Outside | To::Unknown => {}
             }
@@ -171,7 +172,8 @@ pub(super) fn summaries<'s>(survey: &'s Survey<'_>, convention: &Convention) -> 
     found
 }
 
-/// Finds what calls of all pieces may use: from nothing on, until nothing changes any more. Before that, it is not all.
+/// Finds what calls of all pieces may use. Begins with nothing and ends when nothing changes; intermediate results are
+/// incomplete.
 fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[usize]) -> Cut {
     let mut callers: Vec<Vec<u32>> = vec![Vec::new(); owns.len()];
     let mut places: HashMap<usize, Vec<u64>> = HashMap::new();
@@ -190,7 +192,7 @@ fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[u
     let mut waits = vec![true; owns.len()];
     let mut left = owns.len();
     while left != 0 {
-        // In this order, what a piece calls is mostly known before it is its turn.
+        // In this order, the callees of a piece are mostly known before it is inspected.
         for &index in order {
             if !std::mem::replace(&mut waits[index], false) {
                 continue;
@@ -207,17 +209,17 @@ fn used(survey: &Survey<'_>, found: &mut Summaries<'_>, owns: &[Own], order: &[u
     cut
 }
 
-/// All pieces, cut into runs, and what is known so far to be used at the start of each when nothing is of use after
-/// them.
+/// All pieces, cut into runs, and what is known so far to be used at the start of each run if nothing is used after the
+/// pieces.
 #[derive(Default)]
 pub(super) struct Cut {
     blocks: Blocks,
     /// By piece, where its runs begin, and one more for the end.
     starts: Vec<usize>,
     live: Vec<u32>,
-    /// By piece the runs that its jumps through registers lead to.
+    /// For each piece, the runs to which its jumps through registers lead.
     led_to: HashMap<usize, Vec<usize>>,
-    /// By piece the places in it that others lead to, and the runs there; none where no instruction begins.
+    /// For each piece, the places in it to which others lead, and the runs there; none if no instruction begins there.
     places: HashMap<usize, Vec<(u64, Option<usize>)>>,
 }
 
@@ -260,7 +262,7 @@ impl Cut {
         self.led_to.get(&index).map_or(&[], Vec::as_slice)
     }
 
-    /// Looks at a piece once more. Returns whether more is used of it than was known.
+    /// Inspects a piece again. Returns whether it uses more than was known.
     fn look(
         &mut self,
         survey: &Survey<'_>,
@@ -300,7 +302,8 @@ impl Cut {
     }
 }
 
-/// Runs something on each part of the code, of which it gets the number of the first piece; in as many threads.
+/// Calls `run` for each part of the code, in as many threads as there are parts. It gets the number of the part's first
+/// piece.
 fn in_parts<'s, T: Send>(parts: &'s [Nodes], run: impl Fn(usize, &'s Nodes) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let run = &run;
@@ -320,7 +323,7 @@ fn in_parts<'s, T: Send>(parts: &'s [Nodes], run: impl Fn(usize, &'s Nodes) -> T
     })
 }
 
-/// All pieces, each after those that it calls, but for circles.
+/// All pieces, each after those that it calls, except in circles.
 fn callees_first(owns: &[Own]) -> Vec<usize> {
     let mut order = Vec::with_capacity(owns.len());
     let mut seen = vec![false; owns.len()];
@@ -345,10 +348,10 @@ fn callees_first(owns: &[Own]) -> Vec<usize> {
     order
 }
 
-/// What is of use when a function has returned.
+/// What is used after a function has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsedAfter {
-    /// Nothing: it is only asked what the function uses.
+    /// Nothing: the question is only what the function itself uses.
     Nothing,
     /// What its callers may have left in registers.
     Callers,
@@ -356,7 +359,7 @@ pub(super) enum UsedAfter {
     These(u32),
 }
 
-/// What is used from the start of each instruction of a piece on.
+/// Returns what is used from the start of each instruction of a piece on.
 pub(super) fn find(
     survey: &Survey<'_>,
     summaries: &Summaries<'_>,
@@ -387,7 +390,7 @@ pub(super) fn find(
     live.iter_mut().for_each(|live| *live |= handled);
 }
 
-/// The same for all instructions of a piece as they were read, the first ones up to this one, and perhaps some more.
+/// The same for instructions of a piece as they were read: the first ones up to this one, and perhaps some more.
 pub(super) fn find_in(
     survey: &Survey<'_>,
     summaries: &Summaries<'_>,
@@ -410,7 +413,7 @@ pub(super) fn find_in(
     };
     let around = surroundings.around(piece, cut.led_to(index));
     let range = cut.starts[index]..cut.starts[index + 1];
-    // What is used when nothing is of use afterwards is so whatever is.
+    // What is used if nothing is used afterward is used in any case.
     let mut starts = cut.live[range.clone()].to_vec();
     let runs = cut.blocks.of(range);
     runs.solve(code, &around, &mut starts, &mut Passes::default());
@@ -419,7 +422,7 @@ pub(super) fn find_in(
     live.iter_mut().for_each(|live| *live |= handled);
 }
 
-/// The instructions of a piece to which its jumps through registers may lead, where it is known where they go.
+/// Returns the instructions of a piece to which its jumps through registers may lead, if these are known.
 fn led_to_by(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, jumps: bool) -> Vec<usize> {
     if !jumps {
         return Vec::new();
@@ -430,8 +433,8 @@ fn led_to_by(survey: &Survey<'_>, piece: &Piece, code: Code<'_>, jumps: bool) ->
         .collect()
 }
 
-/// What is used everywhere in a piece that handles exceptions: what does may be led to from anywhere, and use what
-/// functions keep.
+/// Returns what is used everywhere in a piece that handles exceptions: its landing pads may be reached from anywhere,
+/// and use registers that functions preserve.
 fn handled(survey: &Survey<'_>, piece: &Piece, convention: &Convention) -> u32 {
     let pads = &survey.symbols.landing_pads;
     let pad = pads.partition_point(|&pad| pad < piece.start);
@@ -441,7 +444,7 @@ fn handled(survey: &Survey<'_>, piece: &Piece, convention: &Convention) -> u32 {
     }
 }
 
-/// What is known of the code around a piece.
+/// What is known about the code around a piece.
 struct Surroundings<'a> {
     survey: &'a Survey<'a>,
     summaries: &'a Summaries<'a>,
@@ -476,7 +479,7 @@ impl<'a> Surroundings<'a> {
             UsedAfter::Callers => convention.returned(clobbers),
             UsedAfter::These(registers) => registers,
         };
-        // It returns to where this function would.
+        // The callee returns to where this function would return.
         let jumped = move |callee: usize| {
             let Summary {
                 entry, clobbers, ..
@@ -502,10 +505,10 @@ impl<'a> Surroundings<'a> {
                 To::Unknown => all,
             },
             Way::Return => returned,
-            // What it leaves as it is, those who call it so see from its code.
+            // The callers see from its code which registers it preserves.
             Way::OtherReturn if after == UsedAfter::Nothing => 0,
             Way::Fault => convention.entry,
-            // Here or in another function.
+            // A place here or in another function.
             Way::IndirectJump if jumps => {
                 let there = outside.iter().map(|&addr| inside(addr) | returned);
                 there.fold(convention.entry, |all, of| all | of)
