@@ -100,7 +100,7 @@ impl Walked {
     }
 }
 
-/// What is known of return addresses.
+/// What is known about return addresses.
 pub trait Returns {
     /// Whether traced functions return to this address, and what is known about it.
     fn is_return(&self, address: u64) -> Option<Return>;

@@ -239,7 +239,7 @@ impl Space {
         self.watch
     }
 
-    /// Tells whether the dynamic linker is about to add to its list of libraries.
+    /// Notes whether the dynamic linker is about to add to its list of libraries.
     pub fn linker_is_adding(&mut self, adding: bool) {
         self.watch.starting = adding;
         if !adding {

@@ -51,7 +51,7 @@ impl Pattern {
         })
     }
 
-    /// Does it mean this event?
+    /// Returns whether it means this event.
     pub fn fits(&self, group: &str, name: &str) -> bool {
         self.group.is_match(group) && self.name.is_match(name)
     }

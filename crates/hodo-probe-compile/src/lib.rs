@@ -63,7 +63,7 @@ pub use syscalls::SyscallOptions;
 use values::possible;
 use wanted::{Places, ProbePoint};
 
-/// Where a compilation says what it has found: the log of a recording, and who has asked for it.
+/// Where a compilation reports what it has found: the log of a recording, and the user.
 pub trait Log {
     /// Takes one line, an object.
     ///
@@ -208,7 +208,7 @@ impl Probes {
         self.calls = true;
     }
 
-    /// Can a return address on the stack be one of an island, with the real one in the shadow?
+    /// Returns whether a return address on the stack may lead into an island, with the real one in the shadow.
     fn stacks_lead_to_islands(&self) -> bool {
         self.calls || self.definitions.iter().any(|d| d.kind == ProbeKind::Return)
     }
@@ -218,7 +218,7 @@ impl Probes {
         self.switches.trace()
     }
 
-    /// Are system calls recorded?
+    /// Returns whether system calls are recorded.
     pub fn records_syscalls(&self) -> bool {
         self.syscalls.is_some()
     }
@@ -228,12 +228,12 @@ impl Probes {
         self.syscalls.as_ref()?.events()
     }
 
-    /// Do they make events?
+    /// Returns whether they make events.
     pub fn make_events(&self) -> bool {
         self.records_syscalls() || !self.definitions.is_empty()
     }
 
-    /// Does one of them count?
+    /// Returns whether one of them counts.
     pub fn count(&self) -> bool {
         let counts = |d: &Definition| d.actions.contains(&hodo_probe_syntax::Action::Count);
         self.definitions
@@ -241,7 +241,7 @@ impl Probes {
             .any(|d| counts(d) || d.kind == ProbeKind::Return)
     }
 
-    /// Does a reader need to know what is mapped where?
+    /// Returns whether a reader needs to know what is mapped where.
     pub fn want_maps(&self) -> bool {
         let symbol = |arg: &hodo_probe_syntax::FetchArg| {
             matches!(
@@ -257,7 +257,7 @@ impl Probes {
         })
     }
 
-    /// Does one of them trace stacks?
+    /// Returns whether one of them records stacks.
     pub fn trace_stacks(&self) -> bool {
         let traces = |d: &Definition| d.actions.contains(&hodo_probe_syntax::Action::StackTrace);
         self.definitions.iter().any(traces)
@@ -409,13 +409,13 @@ impl Probes {
         })
     }
 
-    /// Does a probe belong to the file of this path?
+    /// Returns whether a probe belongs to the file of this path.
     pub fn name(&self, path: &Path) -> bool {
         let named = |definition| is_file(definition, path);
         self.syscalls.is_some() || self.definitions.iter().any(named)
     }
 
-    /// Does a probe or an event belong to this file?
+    /// Returns whether a probe or an event belongs to this file.
     pub fn concern(&self, image: &Image) -> bool {
         self.name(&image.path) || self.has_events(image)
     }
@@ -594,7 +594,7 @@ impl Probes {
     }
 }
 
-/// Refusals of places that a pattern fits which are told one by one.
+/// The maximum number of refused places of a pattern that are reported one by one.
 const SHOWN: usize = 3;
 
 fn at(symbol: &str, offset: u64) -> String {
@@ -604,7 +604,7 @@ fn at(symbol: &str, offset: u64) -> String {
     }
 }
 
-/// Does it name many places?
+/// Returns whether it names many places.
 fn is_many(definition: &Definition) -> bool {
     match &definition.place {
         Location::Symbol { symbol, offset } => {
@@ -614,7 +614,7 @@ fn is_many(definition: &Definition) -> bool {
     }
 }
 
-/// Is each of its places called after the function and the distance from its beginning?
+/// Returns whether each of its places is named after the function and the distance from its beginning.
 fn is_named_by_place(definition: &Definition) -> bool {
     !definition.named && is_many(definition)
 }

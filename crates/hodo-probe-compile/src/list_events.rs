@@ -82,7 +82,7 @@ pub fn list_events(file: &OsStr, texts: &[String]) -> Result<(String, Vec<Listed
 /// The events of all files of a process, and what the process is called.
 ///
 /// # Errors
-/// If there is no such process, its memory is not to be had, or a pattern is none.
+/// If there is no such process, its memory cannot be read, or a pattern is malformed.
 pub fn list_events_of(pid: i32, texts: &[String]) -> Result<(String, Vec<ListedEvent>)> {
     let patterns = patterns(texts)?;
     processes::readable(pid)?;

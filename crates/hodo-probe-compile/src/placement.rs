@@ -213,7 +213,7 @@ impl Probes {
         }))
     }
 
-    /// Adds the places of one function that a definition names, but for those that cannot have its probe.
+    /// Adds the places of one function that a definition names, except those that cannot have its probe.
     fn add_points(
         &self,
         index: usize,

@@ -26,7 +26,7 @@ impl Found {
     }
 }
 
-/// What is known of a place that a definition names, but for its address.
+/// What is known about a place that a definition names, except its address.
 #[derive(Debug, Clone)]
 pub(super) struct ProbePoint {
     pub definition: usize,
@@ -75,7 +75,7 @@ impl Places {
         self.all.shrink_to_fit();
     }
 
-    /// What is known of any of them.
+    /// What is known about all of them.
     pub fn points(&self) -> impl Iterator<Item = &ProbePoint> {
         self.points.iter()
     }

@@ -16,7 +16,7 @@ const MOST: usize = 4000;
 /// Bytes that are read at a time.
 const CHUNK: usize = 128;
 
-/// What is known of handlers: by address, with their first bytes, because another module may be there later.
+/// What is known about handlers: by address, with their first bytes, because another module may be there later.
 #[derive(Default)]
 pub(super) struct Known(BTreeMap<u64, (Vec<u8>, u32)>);
 

@@ -209,7 +209,7 @@ impl Syscalls {
         Ok(got == 0)
     }
 
-    /// Tells the kernel how memory is used. What it refuses is as right without.
+    /// Tells the kernel how memory is used. If it refuses, nothing is lost.
     ///
     /// # Errors
     /// If the thread is gone.

@@ -42,7 +42,7 @@ pub fn has_ended(pid: i32) -> bool {
     state.is_none_or(|state| state.starts_with(['Z', 'X'])) && !has_living_threads(pid)
 }
 
-/// Has a process whose first thread has ended others?
+/// Returns whether a process whose first thread has ended has others.
 pub fn has_living_threads(pid: i32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     tasks.is_ok_and(|tasks| tasks.count() > 1)

@@ -21,7 +21,7 @@ pub(crate) fn request(request: libc::c_uint, tid: i32, addr: u64, data: u64) -> 
     check(result, "a ptrace request", tid).map(drop)
 }
 
-/// Is this the error of a thread that has died meanwhile?
+/// Returns whether this is the error of a thread that has died in the meantime.
 pub fn is_gone(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()

@@ -14,7 +14,7 @@ const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::S
 /// help, and within this time.
 const TOGETHER: Duration = Duration::from_millis(40);
 
-/// What is known of the program while signals are handed on to it.
+/// What is known about the program while signals are handed on to it.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// For each of the forwarded signals, by whom it was last sent to the program itself, and how often it was.

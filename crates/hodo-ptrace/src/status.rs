@@ -20,7 +20,7 @@ pub fn status(tid: i32, key: &str) -> Option<String> {
         .find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
 }
 
-/// Is the thread under a seccomp filter?
+/// Returns whether the thread is under a seccomp filter.
 pub fn is_confined(tid: i32) -> bool {
     status(tid, "Seccomp:").is_some_and(|mode| mode != "0")
 }
@@ -93,7 +93,7 @@ pub fn pending(tid: i32) -> u64 {
     mask(tid, "SigPnd:")
 }
 
-/// Is a signal on its way to the thread that is something to it?
+/// Returns whether a signal is pending for the thread that it does not ignore.
 pub fn has_signal(tid: i32) -> bool {
     (mask(tid, "SigPnd:") | mask(tid, "ShdPnd:")) & !(mask(tid, "SigBlk:") | ignored(tid)) != 0
 }

@@ -122,7 +122,7 @@ impl Stops {
         Ok(())
     }
 
-    /// Is a thread in front of a call that it was in when it was stopped?
+    /// Returns whether a thread is about to make the call again that it was in when it was stopped.
     pub fn makes_again(&self, thread: Stopped) -> bool {
         self.again.contains(&thread)
     }

@@ -35,7 +35,7 @@ pub fn whole(parts: i64) -> u64 {
 const LEAST_RATIO: f64 = 0.25;
 const MOST_RATIO: f64 = 3.0;
 
-/// Chunks that are looked at for it.
+/// The number of chunks that are inspected for it.
 const CHUNKS: usize = 256;
 /// A pair of records counts that comes so often in one of them.
 const OFTEN: u32 = 128;

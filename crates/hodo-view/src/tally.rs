@@ -52,7 +52,7 @@ impl Times {
     }
 }
 
-/// What is known of a function.
+/// What is known about a function.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Entry {
     /// Its calls.

@@ -87,7 +87,7 @@ pub struct Scanned {
     pub keeps_all: bool,
 }
 
-/// What is known of a register.
+/// What is known about a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -101,7 +101,7 @@ enum Known {
     Loaded(u64),
 }
 
-/// What is known of all registers.
+/// What is known about all registers.
 struct Values {
     known: Set,
     /// Those that were set since control last came from somewhere else.

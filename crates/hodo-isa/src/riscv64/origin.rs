@@ -5,7 +5,7 @@ use super::decode::{Insn, Kind};
 use super::regs::{SP, ZERO};
 use crate::code::Origin;
 
-/// What is known of the register that is jumped through, following the code backward.
+/// What is known about the register that is jumped through, following the code backward.
 enum Seen {
     /// It is the value of this one; nothing else is known.
     Register(u8),

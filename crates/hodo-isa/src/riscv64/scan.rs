@@ -125,7 +125,7 @@ pub struct Scanned {
     pub writes: u32,
 }
 
-/// What is known of a register.
+/// What is known about a register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     Nothing,
@@ -135,7 +135,7 @@ enum Known {
     Constant(u64),
 }
 
-/// What is known of all registers.
+/// What is known about all registers.
 struct Values {
     /// The registers that hold an address, and those that hold a constant, as bits.
     addresses: u32,

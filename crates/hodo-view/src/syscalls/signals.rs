@@ -1,4 +1,4 @@
-//! What is known of a signal that was received, as strace writes it.
+//! What is known about a signal that was received, as strace writes it.
 
 use hodo_trace::meta::Signal;
 

@@ -16,7 +16,7 @@ use crate::target::TargetAddr;
 /// A breakpoint, `c.ebreak`.
 pub use hodo_isa::riscv64::asm::BREAKPOINT;
 
-/// Is this the signal of a breakpoint instruction, not from another process?
+/// Returns whether this is the signal of a breakpoint instruction, not from another process.
 pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {
     info.si_code == libc::TRAP_BRKPT
 }

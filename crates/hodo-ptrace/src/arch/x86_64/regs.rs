@@ -13,7 +13,7 @@ use crate::target::TargetAddr;
 /// A breakpoint.
 pub use hodo_isa::x86_64::asm::BREAKPOINT;
 
-/// Is this the signal of a breakpoint instruction, not of a processor that single-steps, or from another process?
+/// Returns whether this is the signal of a breakpoint instruction, not of single-stepping or from another process.
 pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {
     /// `si_code` of a signal that the kernel sent by itself (`asm-generic/siginfo.h`).
     const SI_KERNEL: i32 = 0x80;
@@ -119,7 +119,7 @@ impl Regs {
         (number, args)
     }
 
-    /// Does the kernel make the call again that a stopped thread is in, if no signal comes?
+    /// Returns whether the kernel restarts the call that a stopped thread is in, if no signal comes.
     pub fn is_made_again(&self) -> bool {
         self.system_call().is_some() && matches!(self.result(), -514..=-512 | -516)
     }
