@@ -3,7 +3,7 @@
 //! Costs are fractions of a unit of the counter, and a single time may be shorter than the mean cost. So times are kept
 //! as signed numbers in parts of a unit until they are shown: what is too much in one call is too little in another.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use hodo_trace::meta;
 use hodo_trace::{RecordKind, Task, Trace};
@@ -106,7 +106,7 @@ fn closest(trace: &Trace, measured: f64) -> Option<(f64, f64)> {
 
 /// The same of one chunk.
 fn closest_in(trace: &Trace, chunk: &Task, measured: f64) -> Option<Shown> {
-    let mut pairs: HashMap<(bool, u32, bool, u32), Pair> = HashMap::new();
+    let mut pairs: FxHashMap<(bool, u32, bool, u32), Pair> = FxHashMap::default();
     let mut last = None;
     for record in trace.records(chunk) {
         let kind = match record.kind {

@@ -137,12 +137,17 @@ impl Tally {
     }
 
     /// A call is over. `counts` says of its beginning and end whether it is to be seen.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "it is half of the work for each record, and is called from one place in each loop"
+    )]
     fn leave(&mut self, stack: &mut Vec<Open>, time: u64, counts: impl Fn(u64, u64) -> Verdict) {
         let Some(frame) = stack.pop() else { return };
+        // Only the numbers of a damaged trace can overflow.
         let raw = parts(time.saturating_sub(frame.start));
-        let spent = frame.spent.saturating_add(frame.cost.inside);
-        let took = raw.saturating_sub(spent);
+        let spent = frame.spent.wrapping_add(frame.cost.inside);
+        let took = raw.wrapping_sub(spent);
         let mut verdict = frame.verdict;
         if verdict == Verdict::Shown
             && let Some(entry) = self.functions.get_mut(frame.id as usize)
@@ -155,25 +160,22 @@ impl Tally {
                 // Of a recursion, the outermost call that is counted has the time of all.
                 inside = took;
                 entry.total.add(took, false);
-                let own = raw.saturating_sub(frame.children);
-                entry.own.add(own.saturating_sub(frame.cost.inside), true);
+                let own = raw.wrapping_sub(frame.children);
+                entry.own.add(own.wrapping_sub(frame.cost.inside), true);
             }
             match entry.open {
                 0 => entry.total.sum = entry.total.sum.saturating_add(inside),
-                _ => entry.inside = frame.beside.saturating_add(inside),
+                _ => entry.inside = frame.beside.wrapping_add(inside),
             }
         }
         if let Some(parent) = stack.last_mut() {
             let outside = frame.cost.outside;
-            parent.spent = parent.spent.saturating_add(spent).saturating_add(outside);
+            parent.spent = parent.spent.wrapping_add(spent).wrapping_add(outside);
             let children = match verdict {
-                Verdict::Merged => frame.children.saturating_add(frame.cost.inside),
+                Verdict::Merged => frame.children.wrapping_add(frame.cost.inside),
                 Verdict::Shown | Verdict::Hidden => raw,
             };
-            parent.children = parent
-                .children
-                .saturating_add(children)
-                .saturating_add(outside);
+            parent.children = parent.children.wrapping_add(children).wrapping_add(outside);
         }
     }
 }
@@ -232,6 +234,26 @@ impl Counting<'_> {
         self.tally.leave(&mut self.stack, time, counts);
     }
 
+    /// Something that takes no time.
+    #[cold]
+    fn instant(
+        &mut self,
+        (id, time): (u32, u64),
+        verdict: Verdict,
+        counts: impl Fn(u64, u64) -> Verdict,
+    ) {
+        self.enter((id, self.costs.entry), verdict, time);
+        self.leave(time, counts);
+    }
+
+    /// The task has ended.
+    #[cold]
+    fn end(&mut self, end: u64, counts: impl Fn(u64, u64) -> Verdict) {
+        while !self.stack.is_empty() {
+            self.leave(end, &counts);
+        }
+    }
+
     fn lose(&mut self, count: u64) {
         self.tally.lost = self.tally.lost.saturating_add(count);
     }
@@ -252,16 +274,12 @@ impl Counting<'_> {
                 CallStep::Leave { time, .. } => self.leave(time, all),
                 CallStep::Instant { id, .. } if source.is_probe(id) => {}
                 CallStep::Instant { id, time, .. } => {
-                    self.enter((id, self.costs.entry), Verdict::Shown, time);
-                    self.leave(time, all);
+                    self.instant((id, time), Verdict::Shown, all);
                 }
                 CallStep::Lost { count, .. } => self.lose(count),
             });
         }
-        let end = source.ended(self.index, last);
-        while !self.stack.is_empty() {
-            self.leave(end, all);
-        }
+        self.end(source.ended(self.index, last), all);
     }
 
     /// Counts the calls that the filters show and that lie in the range.
@@ -300,8 +318,7 @@ impl Counting<'_> {
             CallStep::Instant { id, time, .. } => {
                 let verdict = gate.enter(&source.table, id, time);
                 gate.leave();
-                self.enter((id, self.costs.entry), verdict, time);
-                self.leave(time, counts);
+                self.instant((id, time), verdict, counts);
             }
             CallStep::Lost { count, .. } => self.lose(count),
         };
@@ -312,9 +329,7 @@ impl Counting<'_> {
             }
         }
         let end = calls.finish(source.ended(index, last), &mut each);
-        while !self.stack.is_empty() {
-            self.leave(end, counts);
-        }
+        self.end(end, counts);
     }
 }
 
