@@ -59,6 +59,8 @@ impl Tracer<'_> {
     pub fn run_attached(mut self, mut interrupts: Interrupts, name: &str) -> Result<Outcome> {
         let begun = Instant::now();
         let pid = self.first;
+        // This starts a thread, which may fail: before anything is changed. Requests are answered later.
+        self.listen();
         let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
         // Whatever fails from here on, the process gets its code back.
         let followed = guarded(|| {
@@ -75,7 +77,6 @@ impl Tracer<'_> {
             }
             interrupts.begin(self.options.duration);
             self.interrupts = Some(interrupts);
-            self.listen();
             self.follow_all()
         });
         if let Err(error) = followed {
