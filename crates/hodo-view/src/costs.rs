@@ -1,7 +1,8 @@
-//! What recording has cost, as far as known, and times without it.
+//! What recording cost, as far as known, and times without this cost.
 //!
 //! Costs are fractions of a unit of the counter, and a single time may be shorter than the mean cost. So times are kept
-//! as signed numbers in parts of a unit until they are shown: what is too much in one call is too little in another.
+//! as signed numbers in parts of a unit until they are shown: if too much is subtracted from one call, too little is
+//! subtracted from another.
 
 use rustc_hash::FxHashMap;
 
@@ -11,77 +12,78 @@ use hodo_trace::{RecordKind, Task, Trace};
 /// Parts of a unit of the counter.
 const PARTS: i64 = 16;
 
-/// A longer time, in units of the counter, is taken for this one.
+/// The longest duration, in units of the counter. Longer ones are cut to this.
 const LONGEST: u64 = 1 << 58;
 
-/// No call costs more, in units of the counter: what says so is damaged.
+/// The highest cost of a call, in units of the counter. A trace that states a higher one is damaged.
 const MOST: f64 = 1e6;
 
-/// A duration in parts of a unit.
+/// Converts a duration from units of the counter to parts.
 #[inline]
 pub fn parts(counter: u64) -> i64 {
     counter.min(LONGEST).cast_signed() * PARTS
 }
 
-/// A duration in units of the counter. None is below zero.
+/// Converts a duration from parts to units of the counter. A negative duration becomes 0.
 pub fn whole(parts: i64) -> u64 {
     (parts.saturating_add(PARTS / 2) / PARTS)
         .max(0)
         .cast_unsigned()
 }
 
-/// The machine may have been slower or faster while the program ran than when the costs were measured, at most by so
-/// much: it shares processors with others. Records of which nearly nothing is in between show it.
+/// The bounds of the costs while the program ran, relative to those that were measured. The machine may have become
+/// slower or faster, because others share its processors. Records with almost nothing in between show the ratio.
 const LEAST_RATIO: f64 = 0.25;
 const MOST_RATIO: f64 = 3.0;
 
-/// The number of chunks that are inspected for it.
+/// The number of chunks that are examined to find the ratio.
 const CHUNKS: usize = 256;
-/// A pair of records counts that comes so often in one of them.
+/// A pair of records counts if it occurs at least this often in a chunk.
 const OFTEN: u32 = 128;
-/// What is longer than the measured time by so much has had to wait: mostly for a page of the trace, which is a cost of
+/// A time that is this many times the measured one includes a wait, mostly for a page of the trace. Waits are a cost of
 /// recording, too.
 const WAITED: f64 = 16.0;
-/// What is longer by so much was interrupted, which is none.
+/// A time that is this many times the measured one was interrupted. Interruptions are not a cost of recording.
 const INTERRUPTED: f64 = 1000.0;
-/// Nearly nothing is in between if one in fifty is hardly longer than the measured time.
+/// A pair of records has almost nothing in between if one in [`ONE_IN`] of its times is at most this many times the
+/// measured one,
 const HARDLY: f64 = 1.25;
 const ONE_IN: u32 = 50;
-/// And if this many in a hundred are no longer than recording may take at most. A function that only sometimes returns
-/// at once is none of these: what it does at other times is its own.
+/// and if at least this percentage of its times is at most [`MOST_RATIO`] times the measured one. A function that only
+/// sometimes returns at once does not qualify: its other times are its own work.
 const NEAR: u64 = 90;
 
-/// Times between two records of certain functions, one after the other.
+/// The times between consecutive records of two functions.
 #[derive(Debug, Default, Clone, Copy)]
 struct Pair {
     count: u32,
     fast: u32,
     near: u32,
     sum: u64,
-    /// Those that have waited, and how long.
+    /// The number of times that include a wait. `waits` is their sum.
     waited: u32,
     waits: u64,
 }
 
-/// What one chunk shows.
+/// What one chunk shows about the cost of recording.
 #[derive(Debug, Default, Clone, Copy)]
 struct Shown {
-    /// The mean time between two records where nearly nothing is in between.
+    /// The shortest mean time of a pair with almost nothing in between.
     closest: f64,
-    /// Of all pairs of which that is so: how many there were, and how long those of them waited that did.
+    /// For the pairs that are nearly as fast: the number of their times, and the sum of those that include a wait.
     count: f64,
     waits: f64,
 }
 
-/// The mean time between two records where nearly nothing is in between, if there are such, and how long a record has
-/// to wait in the mean. `measured`: the first of these when the recording began.
+/// Returns the mean time between two records with almost nothing in between, if there are any, and the mean wait of a
+/// record. `measured` is the former as measured when the recording began.
 fn closest(trace: &Trace, measured: f64) -> Option<(f64, f64)> {
     let chunks = trace.tasks.iter().flat_map(|task| {
         let chunks = task.chunks.iter();
         chunks.map(move |&chunk| (task, chunk))
     });
     let step = chunks.clone().count().div_ceil(CHUNKS).max(1);
-    // By chunks, for a machine is now slower and now faster, and the fastest moment is not what is asked for.
+    // Each chunk is examined separately: the machine's speed varies, and the fastest moment is not typical.
     let shown = chunks.step_by(step).filter_map(|(task, chunk)| {
         let one = Task {
             chunks: vec![chunk],
@@ -104,7 +106,7 @@ fn closest(trace: &Trace, measured: f64) -> Option<(f64, f64)> {
     })
 }
 
-/// The same of one chunk.
+/// Examines one chunk.
 fn closest_in(trace: &Trace, chunk: &Task, measured: f64) -> Option<Shown> {
     let mut pairs: FxHashMap<(bool, u32, bool, u32), Pair> = FxHashMap::default();
     let mut last = None;
@@ -142,7 +144,7 @@ fn closest_in(trace: &Trace, chunk: &Task, measured: f64) -> Option<Shown> {
         .clone()
         .map(|pair| pair.sum as f64 / f64::from(pair.count));
     let closest = means.min_by(f64::total_cmp)?;
-    // Others do different things at different times: who knows what they have waited for.
+    // Slower pairs do different work at different times, so it is unknown what they waited for.
     let tightest = tight.filter(|pair| pair.sum as f64 <= closest * HARDLY * f64::from(pair.count));
     let waits = tightest.fold((0.0, 0.0), |(count, waits), pair| {
         (
@@ -160,25 +162,25 @@ fn closest_in(trace: &Trace, chunk: &Task, measured: f64) -> Option<Shown> {
 /// What recording a call adds to times, in parts of a unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// To that of the function itself.
+    /// What it adds to the time of the function itself.
     pub inside: i64,
-    /// To that of its caller.
+    /// What it adds to the time of its caller.
     pub outside: i64,
 }
 
-/// What recording has cost, by kinds of calls.
+/// What recording cost, by kind of call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Of a call whose exit is recorded, too.
+    /// The cost of a call whose exit is recorded, too.
     pub call: Cost,
-    /// Of a call of which only the entry is recorded.
+    /// The cost of a call of which only the entry is recorded.
     pub entry: Cost,
-    /// Of a jump from one function to another one.
+    /// The cost of a jump from one function to another.
     pub jump: Cost,
 }
 
 impl Costs {
-    /// What a trace says and shows. Nothing, if it does not say it.
+    /// Returns the costs that a trace states, adjusted to what its records show. None if it does not state them.
     pub fn of(trace: &Trace) -> Self {
         let Some(mut costs) = trace.info.costs.filter(|_| trace.info.timed) else {
             return Self::default();
@@ -208,7 +210,7 @@ impl Costs {
                 inside: 0,
                 outside: entry,
             },
-            // The exit is that of the function that was called first: there is one more time in between, at the jump.
+            // The exit record is that of the function that was called first. The jump adds one more time before it.
             jump: Cost {
                 inside,
                 outside: (entry - inside).max(0),
@@ -216,14 +218,14 @@ impl Costs {
         }
     }
 
-    /// What recording a call costs, in nanoseconds.
+    /// Returns what recording a call costs, in nanoseconds.
     pub fn nanoseconds(&self, cost: Cost, trace: &Trace) -> f64 {
-        // Of ten thousand calls, so that there are fractions.
+        // Ten thousand calls are converted, to keep fractions.
         let many = whole((cost.inside + cost.outside) * 10_000);
         trace.scale().duration(many) as f64 / 1e4
     }
 
-    /// Whether there is nothing to take off.
+    /// Returns whether there is nothing to subtract.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_taken_off() {
+    fn impossible_costs_are_not_subtracted() {
         let costs = Costs::new(meta::Costs {
             inside: -1.0,
             outside: 1e300,

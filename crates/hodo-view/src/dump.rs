@@ -134,7 +134,7 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Above this size, the user is told how large a trace in Chrome's format will be: opening it takes several times as
+/// Above this size, a message states how large the trace in Chrome's format will be: opening it takes several times as
 /// much memory.
 const LARGE: u64 = 500_000_000;
 
@@ -162,7 +162,7 @@ fn chrome_size(source: &Source) -> u64 {
     size
 }
 
-/// Tells the user how large the result will be, if it is large.
+/// Writes a message that states the size of the result, if it is large.
 fn announce_size(source: &Source) {
     let size = chrome_size(source);
     if size > LARGE {

@@ -443,7 +443,7 @@ impl Gate {
         }
     }
 
-    /// Ends the task. Frames that are still open are shown, because nobody knows how long they would have lasted.
+    /// Ends the task. Frames that are still open are shown, because it is unknown how long they would have lasted.
     pub fn finish(&mut self, out: impl FnMut(CallStep)) {
         self.pending.drain(..).for_each(out);
     }

@@ -40,7 +40,7 @@ pub enum LiveOptions {
     Events(EventFormat),
 }
 
-/// What happens at a time.
+/// The content of an event.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Begin,
@@ -50,11 +50,11 @@ enum What {
     End,
 }
 
-/// Something that happened: its time, the index of its task, its rank among things of the same time, a running number,
-/// and what it is.
+/// An event that is not shown yet: its time, the index of its task, its rank among events of the same time, a serial
+/// number, and its content.
 type Held = (u64, usize, u8, u64, What);
 
-/// How it is written.
+/// How events are written.
 enum Kind {
     Syscalls(Box<Writer>),
     Events(EventFormat, Addresses),

@@ -186,7 +186,7 @@ fn together(
         lists: vec![list(then, recorded_pattern), list(now, asked_pattern)],
         hide: hide.map(|pattern| (pattern, asked_pattern)).collect(),
         depth: depths.min(),
-        // Without times, nobody knows which calls are too short.
+        // Without times, it is unknown which calls are too short.
         time: times.max().filter(|_| trace.info.timed),
         size: options.size_filter,
         no_libcall: options.no_libcall,

@@ -1,4 +1,4 @@
-//! Calls and times by function: what `report` is made of.
+//! Calls and times by function, for `report`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +13,9 @@ use crate::source::Source;
 /// Minimum, maximum and sum of durations, in [`parts`] of a unit of the counter.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// All together; of recursive calls, only the outermost.
+    /// The sum; of recursive calls, only the outermost counts.
     pub sum: i64,
-    /// All together, with every call of a recursion.
+    /// The sum, including every call of a recursion.
     pub all: i64,
     /// The shortest.
     pub min: i64,
@@ -43,7 +43,7 @@ impl Times {
         self.max = self.max.max(value);
     }
 
-    /// Adds others.
+    /// Adds other durations.
     pub fn join(&mut self, other: &Self) {
         self.sum = self.sum.saturating_add(other.sum);
         self.all = self.all.saturating_add(other.all);
@@ -57,13 +57,13 @@ impl Times {
 pub struct Entry {
     /// Its calls.
     pub calls: u64,
-    /// Times with what it called.
+    /// Times including its callees.
     pub total: Times,
-    /// Times without.
+    /// Times without its callees.
     pub own: Times,
-    /// Open frames of this function in the task that is being read.
+    /// The number of open frames of this function in the task that is being read.
     open: u32,
-    /// What its outermost calls took that are counted, inside its frame that was entered last.
+    /// The time of its calls inside its frame that was entered last: the outermost ones of those that count.
     inside: i64,
 }
 
@@ -80,16 +80,16 @@ pub struct Tally {
 #[derive(Debug, Clone, Copy)]
 struct Open {
     id: u32,
-    /// What the filters say.
+    /// What the filters decide.
     verdict: Verdict,
     start: u64,
-    /// The time that its callees took, and what recording them cost before and after that.
+    /// The time that its callees took, and what it cost to record them before and after that time.
     children: i64,
-    /// What recording its callees cost, and all that they called.
+    /// What it cost to record its callees, and everything they called.
     spent: i64,
-    /// What recording its own call cost.
+    /// What it cost to record its own call.
     cost: Cost,
-    /// What calls of the same function took beside this one, in its frame around this one.
+    /// The time of earlier calls of the same function, in the frame of that function that contains this one.
     beside: i64,
 }
 
@@ -136,7 +136,7 @@ impl Tally {
         });
     }
 
-    /// A call is over. `counts` says of its beginning and end whether it is to be seen.
+    /// Leaves the innermost call. `counts` decides, by its beginning and end, whether it is shown.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -144,7 +144,7 @@ impl Tally {
     )]
     fn leave(&mut self, stack: &mut Vec<Open>, time: u64, counts: impl Fn(u64, u64) -> Verdict) {
         let Some(frame) = stack.pop() else { return };
-        // Only the numbers of a damaged trace can overflow.
+        // Numbers overflow only in damaged traces.
         let raw = parts(time.saturating_sub(frame.start));
         let spent = frame.spent.wrapping_add(frame.cost.inside);
         let took = raw.wrapping_sub(spent);
@@ -157,7 +157,7 @@ impl Tally {
             let mut inside = std::mem::take(&mut entry.inside);
             if verdict == Verdict::Shown {
                 entry.calls += 1;
-                // Of a recursion, the outermost call that is counted has the time of all.
+                // In a recursion, the time of the outermost call that counts includes the others.
                 inside = took;
                 entry.total.add(took, false);
                 let own = raw.wrapping_sub(frame.children);
@@ -182,7 +182,7 @@ impl Tally {
 
 /// Counts one task. No frame is open when it returns.
 fn count(source: &Source, index: usize, tally: &mut Tally) {
-    // What was called in the parent is not called again here.
+    // Calls that were made in the parent are not counted again.
     let inherited = source.inherited[index].iter().map(|frame: &Frame| Open {
         id: frame.id,
         verdict: Verdict::Hidden,
@@ -215,7 +215,7 @@ struct Counting<'c> {
 }
 
 impl Counting<'_> {
-    /// What recording a call cost.
+    /// Returns what recording a call cost.
     #[inline]
     fn cost(&self, entered: Entered) -> Cost {
         match entered {
@@ -234,7 +234,7 @@ impl Counting<'_> {
         self.tally.leave(&mut self.stack, time, counts);
     }
 
-    /// Something that takes no time.
+    /// Counts a call that takes no time.
     #[cold]
     fn instant(
         &mut self,
@@ -246,7 +246,7 @@ impl Counting<'_> {
         self.leave(time, counts);
     }
 
-    /// The task has ended.
+    /// Ends the task: leaves all open calls.
     #[cold]
     fn end(&mut self, end: u64, counts: impl Fn(u64, u64) -> Verdict) {
         while !self.stack.is_empty() {
@@ -336,19 +336,19 @@ impl Counting<'_> {
 /// Calls and times of a task.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Summary {
-    /// Calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Time in its functions, in units of the counter.
+    /// The time in its functions, in units of the counter.
     pub time: u64,
 }
 
-/// Counts all tasks that are shown, on all processors. `each` is given what was counted so far when a task is done,
-/// and its place among those that are shown.
+/// Counts all tasks that are shown, on all processors. After each task, `each` gets the task's index among those that
+/// are shown, and what the counting thread has counted so far.
 fn on_all(source: &Source, each: impl Fn(usize, &mut Tally) + Sync) -> Tally {
     let size = source.trace.functions.len();
     let next = AtomicUsize::new(0);
     let all = Mutex::new(Tally::new(size));
-    // Long tasks first, so that none is left for the end.
+    // Long tasks come first, so that no thread is still busy with one at the end.
     let mut order: Vec<_> = (0..source.tasks.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse(source.task(source.tasks[at]).chunks.len()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -367,12 +367,12 @@ fn on_all(source: &Source, each: impl Fn(usize, &mut Tally) + Sync) -> Tally {
     all.into_inner().expect("no panics")
 }
 
-/// Calls and times by function.
+/// Returns calls and times by function.
 pub fn by_function(source: &Source) -> Tally {
     on_all(source, |_, _| ())
 }
 
-/// Calls and times by task, in the order of the tasks that are shown.
+/// Returns calls and times by task, in the order of the tasks that are shown.
 pub fn by_task(source: &Source) -> Vec<Summary> {
     let summaries = Mutex::new(vec![Summary::default(); source.tasks.len()]);
     on_all(source, |at, tally| {

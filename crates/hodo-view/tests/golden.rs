@@ -1,4 +1,4 @@
-//! The text of every view, byte for byte, for handmade traces. `HODO_BLESS=1` writes the expected files anew.
+//! The text of every view, byte for byte, for handmade traces. `HODO_BLESS=1` rewrites the expected files.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,7 @@
 //! The views show what uftrace shows of the same calls, byte for byte. `tests/uftrace/regenerate.py` wrote down both.
 //!
-//! What differs on purpose is in `tests/uftrace/PROGRAM.differs`, with the reasons; `HODO_BLESS=1` writes it anew.
-//! `ONLY='replay
-//! -D 1'` tries one command line, and shows all differences.
+//! What differs on purpose is in `tests/uftrace/PROGRAM.differs`, with the reasons; `HODO_BLESS=1` rewrites it.
+//! `ONLY='replay -D 1'` tries one command line, and shows all differences.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use hodo_abi::Isa;
 use hodo_trace::syscalls::{all, by_number, number};
 
-/// The calls of groups that cannot be recognised by their arguments alone.
+/// The calls of groups that cannot be recognized by their arguments alone.
 const NETWORK: &str = "socket connect accept accept4 sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg shutdown bind listen \
     getsockname getpeername socketpair setsockopt getsockopt sendfile";
 const PROCESS: &str = "clone clone3 fork vfork execve execveat exit exit_group wait4 waitid kill tkill tgkill rt_sigqueueinfo \
