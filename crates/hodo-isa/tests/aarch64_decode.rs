@@ -1,7 +1,8 @@
-//! Decoding against GNU's disassembler: which words are instructions, their names, where they lead, which general
-//! registers they use, and whether they use the flags.
+//! Compares the decoder with GNU's disassembler: which words are instructions, their names, their targets, which
+//! general registers they use, and whether they use the flags.
 //!
-//! Operands as text are not compared: those of branches are, as addresses, and all others by the registers in them.
+//! The text of operands is not compared. Operands of branches are compared as addresses, and all others by the
+//! registers that they contain.
 
 #[path = "aarch64/mod.rs"]
 mod common;
@@ -13,7 +14,7 @@ use hodo_isa::aarch64::regs::{FLAGS, STACK, Set};
 use hodo_isa::aarch64::scan::Flow;
 use hodo_isa::aarch64::{Insn, Kind, text};
 
-/// Differences by what is different, with an example each.
+/// The differences of each kind, with an example.
 #[derive(Default)]
 struct Differences {
     seen: BTreeMap<String, (usize, String)>,
@@ -45,7 +46,7 @@ impl Differences {
     }
 }
 
-/// The general registers in operands, and the stack pointer.
+/// Returns the general registers in operands, including the stack pointer.
 fn registers(operands: &str) -> Set {
     let words = operands.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let set = |word: &str| -> Set {
@@ -65,20 +66,20 @@ const SETS: [&str; 22] = [
     "adds", "subs", "cmp", "cmn", "ands", "bics", "tst", "negs", "adcs", "sbcs", "ngcs", "ccmp",
     "ccmn", "fcmp", "fcmpe", "fccmp", "fccmpe", "cfinv", "rmif", "setf8", "setf16", "fjcvtzs",
 ];
-/// Names of those that use them, but for branches.
+/// Names of instructions that use the flags, except branches.
 const ASKS: [&str; 24] = [
     "csel", "csinc", "csinv", "csneg", "cset", "csetm", "cinc", "cinv", "cneg", "ccmp", "ccmn",
     "fccmp", "fccmpe", "fcsel", "adc", "sbc", "adcs", "sbcs", "ngc", "ngcs", "cfinv", "rmif",
     "setf8", "setf16",
 ];
 
-/// Names of those whose first operand is a general register that they do not write.
+/// Returns whether instructions of this name have a general register as first operand and do not write it.
 fn leaves_first(name: &str) -> bool {
     const NAMES: [&str; 14] = [
         "cmp", "cmn", "tst", "ccmp", "ccmn", "cbz", "cbnz", "tbz", "tbnz", "br", "blr", "ret",
         "rmif", "braa",
     ];
-    // Exclusive stores write whether they succeeded.
+    // Exclusive stores write a register that says whether they succeeded.
     let exclusive = name.starts_with("stx") || name.starts_with("stlx");
     NAMES.contains(&name)
         || name.starts_with("st") && !exclusive
@@ -86,13 +87,13 @@ fn leaves_first(name: &str) -> bool {
         || name.starts_with("blra")
 }
 
-/// Compares what an instruction does with registers and flags.
+/// Compares the effects of an instruction on registers and flags.
 fn compare_effects(insn: &Insn, line: &Line, differences: &mut Differences) {
     let effects = insn.effects();
     let ours = (effects.reads | effects.changes) & !FLAGS;
     let theirs = registers(&line.operands);
     match insn.kind {
-        // What they use is not in the operands.
+        // The operands do not show which registers they use.
         Kind::SystemCall
         | Kind::Breakpoint
         | Kind::Hint
@@ -108,11 +109,11 @@ fn compare_effects(insn: &Insn, line: &Line, differences: &mut Differences) {
     }
     let link = match insn.kind {
         Kind::BranchLink | Kind::CallRegister => 1 << 30,
-        // The name alone stands for the usual register.
+        // Without an operand, `ret` uses the usual register.
         Kind::Return if line.operands.is_empty() => 1 << 30,
         _ => 0,
     };
-    // Those that authenticate the return address do so by the stack pointer.
+    // Instructions that authenticate the return address use the stack pointer for it.
     let link = link
         | if insn.kind == Kind::Return && insn.bit(11) {
             STACK
@@ -160,7 +161,7 @@ fn compare_effects(insn: &Insn, line: &Line, differences: &mut Differences) {
     }
 }
 
-/// Compares where an instruction leads, or which address it has in it.
+/// Compares the target of an instruction, or the address that it contains.
 fn compare_target(insn: &Insn, line: &Line, differences: &mut Differences) {
     let last = line.operands.rsplit([',', ' ']).next().unwrap_or_default();
     let theirs = u64::from_str_radix(last.trim_start_matches("0x"), 16).ok();
@@ -207,19 +208,19 @@ fn compare(line: &Line, differences: &mut Differences) {
     }
 }
 
-/// Whether our text begins with the same name. What is of scalable vectors has none.
+/// Returns whether our text begins with the same name. Instructions of scalable vectors have no name in it.
 fn has_name(insn: &Insn, line: &Line) -> bool {
     let text = text(&line.word.to_le_bytes(), line.addr);
     let name = text.split(' ').next().unwrap_or_default();
     let synonyms = [
-        // Elements of vector registers are copied; elements are made longer by no shift.
+        // Aliases for copying elements of vector registers, and for widening elements without a shift.
         ("dup", "mov"),
         ("uxtl", "ushll"),
         ("uxtl2", "ushll2"),
         ("sxtl", "sshll"),
         ("sxtl2", "sshll2"),
         ("dc", "sys"),
-        // A zero that is shifted.
+        // A shifted zero.
         ("movz", "mov"),
     ];
     matches!(insn.kind, Kind::Scalable | Kind::Matrix) && name == ".inst"
@@ -258,7 +259,7 @@ fn code_of_real_programs() {
     }
 }
 
-/// No text breaks off, whatever the word; and nothing that leads somewhere is taken for anything else.
+/// Any word can be decoded: it has a text, and it may change every register that it always writes.
 #[test]
 fn words_at_random() {
     let mut random = Random(7);
@@ -273,6 +274,6 @@ fn words_at_random() {
         assert_eq!(effects.writes & !effects.changes, 0, "{word:08x} {text}");
         known += usize::from(insn.kind != Kind::Invalid);
     }
-    // About a third is not allocated.
+    // About a third of all words is unallocated.
     assert!((100_000..250_000).contains(&known), "{known} of 300,000");
 }

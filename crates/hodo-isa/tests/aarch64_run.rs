@@ -1,5 +1,5 @@
-//! Runs AArch64 instructions in their place, and moved elsewhere or simulated, on the same random state, and compares
-//! everything: general and vector registers, flags, memory, where control went, and faults.
+//! Runs AArch64 instructions at their own address, and moved or simulated, on the same random state, and compares all
+//! results: general and vector registers, flags, memory, the final address, and faults.
 //!
 //! For AArch64 only: `scripts/cross.sh` runs it under an emulator.
 #![cfg(target_arch = "aarch64")]
@@ -17,11 +17,10 @@ use hodo_isa::aarch64::simulate::{self, Simulation};
 use hodo_isa::aarch64::{Insn, Kind, text};
 use machine::{ARENA, ARENA_SIZE, AWAY, AWAY_SIZE, FAR, FARTHEST, HOME, Machine, Outcome, State};
 
-/// States for each piece of code.
+/// The number of states for each piece of code.
 const STATES: u64 = 4;
 
-/// Forms that use their address, with the bits that may have any value. Distances are such that they lead into the
-/// memory for code.
+/// Forms that use their address, with the bits that may have any value. Their targets are within the memory for code.
 const FORMS: [(&str, u32, u32); 26] = [
     ("adr", 0x1000_0000, 0x60FF_FFFF),
     ("adrp", 0x9000_0000, 0x601F_FFFF),
@@ -60,15 +59,15 @@ fn insns(words: &[u32]) -> impl Iterator<Item = Insn> {
     words.iter().enumerate().map(at)
 }
 
-/// Whether code may go on for ever, or does what differs from time to time or is not in the compared state.
+/// Returns whether code may run forever, has results that vary, or has effects that are not in the compared state.
 fn is_unfit(words: &[u32]) -> bool {
-    // What is near may be overwritten by the first of both, and is code.
+    // With an address near the code, it may overwrite itself.
     let near = insns(words).any(|insn| matches!(insn.kind, Kind::Adr | Kind::Adrp));
     let writes = |insn: Insn| insn.memory().is_some_and(|memory| memory.writes);
     if near && insns(words).any(writes) {
         return true;
     }
-    // A register may be kept below the stack pointer, which must be where it is known to be.
+    // A register may be saved below the stack pointer, so the stack pointer must be known.
     let moves = insns(words).any(|insn| insn.effects().changes & STACK != 0);
     if moves && insns(words).any(|insn| insn.kind == Kind::Literal && dead_or_kept(&insn)) {
         return true;
@@ -90,7 +89,7 @@ fn is_unfit(words: &[u32]) -> bool {
     })
 }
 
-/// A state in which registers that code reads lead to useful places often.
+/// Returns a state in which registers that the code reads often hold useful addresses.
 fn state(random: &mut Random, words: &[u32]) -> State {
     let mut state = State::new();
     let middle = ARENA + ARENA_SIZE / 2;
@@ -114,7 +113,7 @@ fn state(random: &mut Random, words: &[u32]) -> State {
             insn.kind,
             Kind::JumpRegister | Kind::CallRegister | Kind::Return
         );
-        // Away from all code.
+        // The target is away from all code.
         if by_register && insn.rn() != SP {
             state.x[usize::from(insn.rn())] = HOME - 0x10_0000 - random.below(0x1_0000) * 4;
         }
@@ -122,7 +121,7 @@ fn state(random: &mut Random, words: &[u32]) -> State {
     state
 }
 
-/// A dead register for code: none that it uses. None if it may use all.
+/// Returns a register that the code does not use, or none if it may use all.
 fn dead_register(words: &[u32], random: &mut Random) -> u32 {
     let used = insns(words).map(|insn| insn.effects());
     let used = used.fold(0, |all, one| all | one.reads | one.changes);
@@ -142,7 +141,7 @@ fn all_text(words: &[u32]) -> String {
     all.collect::<Vec<_>>().join("; ")
 }
 
-/// Where the original is that corresponds to a place at which moved code has stopped.
+/// Returns the address in the original code for the address at which moved code stopped.
 fn original(pc: u64, to: u64, moved: &Relocated, len: usize) -> u64 {
     let offset = pc.wrapping_sub(to);
     if offset == moved.bytes.len() as u64 {
@@ -151,12 +150,12 @@ fn original(pc: u64, to: u64, moved: &Relocated, len: usize) -> u64 {
     if offset > moved.bytes.len() as u64 {
         return pc;
     }
-    // The last instruction that begins there or before: some become several.
+    // The last instruction that begins there or before: some instructions become several.
     let at = moved.map.iter().rfind(|at| at.new as u64 <= offset);
     HOME + at.map_or(0, |at| at.old as u64)
 }
 
-/// Runs code and its copy, and compares what they come to. Returns whether it can be moved.
+/// Runs code and its copy, and compares the results. Returns whether the code can be moved.
 fn check(
     machine: &mut Machine,
     words: &[u32],
@@ -204,8 +203,8 @@ fn check(
     true
 }
 
-/// What may be different: the dead register; what lies below the stack pointer, where a register was kept; and the link
-/// register after calls that return to the moved code.
+/// Makes equal what may differ: the dead register; the words below the stack pointer, where a register was saved; and
+/// the link register after calls that return to the moved code.
 fn forgive(
     a: &mut Outcome,
     b: &mut Outcome,
@@ -233,12 +232,12 @@ fn forgive(
     }
 }
 
-/// Whether a load of what is near takes another register than its own.
+/// Returns whether a PC-relative load needs another register than its own.
 fn dead_or_kept(insn: &Insn) -> bool {
     insn.bit(26) || insn.rd() == 31
 }
 
-/// The ways in which code is moved.
+/// The options with which code is moved.
 fn ways(dead: &dyn Fn(u64) -> u32) -> [Options<'_>; 5] {
     let new = |reach: Reach, link: Link| Options {
         link,
@@ -258,7 +257,7 @@ fn ways(dead: &dyn Fn(u64) -> u32) -> [Options<'_>; 5] {
     ]
 }
 
-/// Runs code moved in all ways; how many of them are possible.
+/// Runs code that is moved with each of these options. Returns how many of them are possible.
 fn check_all(machine: &mut Machine, words: &[u32], random: &mut Random) -> usize {
     let register = dead_register(words, random);
     let dead = move |_| register;
@@ -271,7 +270,7 @@ fn check_all(machine: &mut Machine, words: &[u32], random: &mut Random) -> usize
     possible.count()
 }
 
-/// A word of a form.
+/// Returns a random word of a form.
 fn word_of(form: &(&str, u32, u32), random: &mut Random) -> u32 {
     form.1 | random.next() as u32 & form.2
 }
@@ -288,7 +287,7 @@ fn forms_that_use_their_address() {
                 possible += check_all(&mut machine, &[word], &mut random);
             }
         }
-        // Nothing signs the return address here as it is authenticated: the copy faults as the original does.
+        // Return addresses are not signed here, so authentication fails: the copy faults as the original does.
         assert!(possible > 30, "{}: {possible}", form.0);
     }
 }
@@ -361,7 +360,7 @@ fn windows_of_real_code() {
     assert!(possible * 10 > all * 9, "{possible} of {all}");
 }
 
-/// Code with branches within, of forms that use their address and of others.
+/// Code with branches inside it, made of forms that use their address and of others.
 #[test]
 fn windows_put_together_at_random() {
     let mut machine = Machine::new();
@@ -378,7 +377,7 @@ fn windows_put_together_at_random() {
             let inside = 1 + random.below((len - at) as u64) as u32;
             words.push(match random.below(4) {
                 0 => word_of(&FORMS[random.below(20) as usize], &mut random),
-                // Branches to within or to the end.
+                // Branches to an instruction inside the code, or to its end.
                 1 => {
                     let (word, shift) = [
                         (0x5400_0000, 5),

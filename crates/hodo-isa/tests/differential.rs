@@ -1,6 +1,6 @@
-//! Runs instructions of real programs in their place and moved elsewhere, on the same random state, and compares
-//! everything: general registers, flags, vector and floating-point registers, memory, where control went, and faults.
-//! For RISC-V `riscv64_run.rs` does.
+//! Runs instructions of real programs at their own address and moved, on the same random state, and compares all
+//! results: general registers, flags, vector and floating-point registers, memory, the final address, and faults.
+//! `riscv64_run.rs` does this for RISC-V.
 #![cfg(target_arch = "x86_64")]
 
 mod machine;
@@ -12,14 +12,14 @@ use iced_x86::FlowControl;
 use machine::samples::{Random, adapt, collect, forms, state, windows};
 use machine::{HOME, HOME_SIZE, Machine, Outcome};
 
-/// Samples of each form.
+/// The number of samples of each form.
 const SAMPLES: usize = 2;
-/// The stack pointer among the registers.
+/// The number of the stack pointer.
 const RSP: usize = 4;
-/// Random states on which each sample runs.
+/// The number of random states on which each sample runs.
 const STATES: u64 = 4;
 
-/// Where a run of the moved code should have stopped, given where the original did.
+/// Returns where the moved code should have stopped, given where the original stopped.
 fn expected(
     rip: u64,
     len: usize,
@@ -36,7 +36,7 @@ fn expected(
     }
 }
 
-/// Runs code in its place and moved, and compares. Returns whether it could be moved at all.
+/// Runs code at its own address and moved, and compares the results. Returns whether it can be moved.
 fn compare(machine: &mut Machine, code: &[u8], random: &mut Random) -> bool {
     let mut code = code.to_vec();
     let home = HOME + HOME_SIZE / 2 + 1024;
@@ -64,12 +64,12 @@ fn compare(machine: &mut Machine, code: &[u8], random: &mut Random) -> bool {
             .iter()
             .any(|i| i.flow_control() == FlowControl::IndirectCall);
         if calls && original.signal == libc::SIGSEGV && original.fault == 0 {
-            // The call leads to an address that no processor can have. The moved form finds out when it jumps.
+            // The target of the call is an address that no processor can have. The moved form faults when it jumps.
             assert_eq!(original.signal, got.signal, "{code:02x?}");
             continue;
         }
         if calls {
-            // A call through memory leaves its target below the return address, where nobody expects anything.
+            // A moved call through memory leaves its target below the return address, where no code expects a value.
             let below = original.registers[RSP].wrapping_sub(8);
             original.forget(below);
             got.forget(below);
@@ -122,7 +122,7 @@ fn moved_windows_do_what_the_originals_do() {
     assert!(moved > 3000, "{moved}");
 }
 
-/// Writes the files of samples anew.
+/// Rewrites the files of samples.
 #[test]
 #[ignore = "changes files of the tree"]
 fn samples_are_collected() {

@@ -1,4 +1,5 @@
-//! Each method of the assembler, and each format of its encoders, is what GNU's disassembler reads: name and operands.
+//! GNU's disassembler reads what each method of the assembler and each format of its encoders writes: name and
+//! operands.
 
 #[path = "riscv64/mod.rs"]
 mod common;
@@ -11,7 +12,7 @@ use common::{Random, disassemble, no_objdump};
 use relaxed::Relaxed;
 use written::{BASE, Choose, GROUPS, Line, Written, check};
 
-/// How often each form is written.
+/// The number of times that each form is written.
 const TIMES: usize = 200;
 
 impl Choose for Random {

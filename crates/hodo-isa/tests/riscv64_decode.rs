@@ -1,4 +1,4 @@
-//! Decoding against GNU's disassembler: names, lengths, operands, targets.
+//! Compares the decoder with GNU's disassembler: names, lengths, operands, targets.
 
 #[path = "riscv64/mod.rs"]
 mod common;
@@ -11,10 +11,10 @@ use hodo_isa::riscv64::Kind;
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::text;
 
-/// Where the code is.
+/// The address of the code.
 const BASE: u64 = 0x1_0000_0000;
 
-/// Differences by what is different, with an example each.
+/// The differences of each kind, with an example.
 #[derive(Default)]
 struct Differences {
     seen: BTreeMap<String, (usize, String)>,
@@ -40,7 +40,7 @@ impl Differences {
     }
 }
 
-/// Our text, as the disassembler writes.
+/// Returns our text in the disassembler's format.
 fn ours(code: &[u8], addr: u64) -> (String, String) {
     let text = text(code, addr);
     let (name, operands) = text.split_once(' ').unwrap_or((&text, ""));
@@ -50,27 +50,27 @@ fn ours(code: &[u8], addr: u64) -> (String, String) {
     )
 }
 
-/// What the disassembler says that we say otherwise, in our words.
+/// Returns the disassembler's text, with our names where they differ on purpose.
 fn translated(insn: &Insn, line: &Line) -> (String, String) {
     let (name, operands) = (line.name.as_str(), line.operands.replace("0x", ""));
     let same = |name: &str| (name.to_owned(), operands.clone());
     match name {
-        // Adding to the register that is always zero, or nothing to it.
+        // An addition to the zero register.
         "c.addi" if insn.rd() == 0 => {
             let value = operands.trim_start_matches("zero,");
             let value = if value == "0" { "" } else { value };
             ("c.nop".to_owned(), value.to_owned())
         }
-        // Shifts by nothing.
+        // Shifts by zero.
         "c.slli64" | "c.srli64" | "c.srai64" => {
             let name = name.trim_end_matches("64");
             (name.to_owned(), format!("{operands},0"))
         }
-        // Which way is not rounded does not matter where nothing has to be.
+        // The rounding mode does not matter for exact conversions.
         "fcvt.d.s" | "fcvt.d.w" | "fcvt.d.wu" if insn.word >> 12 & 7 == 0 => {
             (name.to_owned(), format!("{operands},rne"))
         }
-        // Registers of operating systems have names.
+        // The disassembler has names for the registers of operating systems, too.
         _ if insn.kind == Kind::Csr => {
             let (rd, rest) = operands.split_once(',').expect("three operands");
             let (_, rs1) = rest.split_once(',').expect("three operands");
@@ -87,10 +87,10 @@ fn translated(insn: &Insn, line: &Line) -> (String, String) {
     }
 }
 
-/// Whether it is right that only one of both knows this instruction.
+/// Returns whether it is right that only one of the two knows this instruction.
 fn differently_known(insn: &Insn, line: &Line) -> bool {
     if insn.kind == Kind::Invalid {
-        // Rounding modes that do not exist fault; so does moving the stack pointer by nothing in this form.
+        // Reserved rounding modes fault; so does this form if it moves the stack pointer by zero.
         return line.operands.ends_with(",unknown") || line.name == "c.addi16sp";
     }
     let bits = |low: u32, count: u32| insn.word >> low & ((1 << count) - 1);
@@ -98,12 +98,12 @@ fn differently_known(insn: &Insn, line: &Line) -> bool {
         // Processors ignore the other fields.
         Kind::Fence => bits(7, 5) != 0 || bits(15, 5) != 0 || bits(28, 4) != 0,
         Kind::FenceI => insn.word >> 7 != 0x20,
-        // Newer than some versions of the disassembler.
+        // These are newer than some versions of the disassembler.
         Kind::Atomic(_) => bits(27, 5) == 0b00101,
         Kind::Plain => bits(25, 7) == 0b000_0111 && bits(0, 7) == 0x33,
-        // Exact conversions: any rounding mode is as good.
+        // For exact conversions, every rounding mode is valid.
         Kind::Float => matches!(bits(20, 12), 0x420 | 0xD20 | 0xD21) && bits(12, 3) != 0,
-        // Of hypervisors.
+        // Instructions for hypervisors.
         Kind::Privileged => {
             line.name == ".4byte" && matches!(bits(25, 7), 0x11 | 0x13 | 0x31 | 0x33)
         }
@@ -168,7 +168,7 @@ fn words_at_random() {
     let mut random = Random(6);
     let mut code = Vec::new();
     for _ in 0..100_000 * samples() {
-        // Of all lengths.
+        // Words of all lengths.
         let bytes = random.next().to_le_bytes();
         code.extend_from_slice(&bytes);
     }
@@ -176,7 +176,7 @@ fn words_at_random() {
     run(&code);
 }
 
-/// The C library, and files that `HODO_RISCV64_FILES` names, with colons between.
+/// The C library, and the files that `HODO_RISCV64_FILES` names, separated by colons.
 #[test]
 fn code_of_real_programs() {
     let more = std::env::var("HODO_RISCV64_FILES").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Free registers in real code: what is found from one instruction, against what is found for all at once, and
-//! sequences of `lr` and `sc` against a search along every way.
+//! Free registers in real code: compares the search from one instruction with the analysis of all code. Also compares
+//! sequences of `lr` and `sc` with a search along every path.
 
 #[path = "riscv64/mod.rs"]
 mod common;
@@ -27,7 +27,8 @@ fn both_ways_to_find_free_registers_agree() {
             let index = random.below(steps.len() as u64) as usize;
             let addr = steps[index].addr;
             let dead = dead_registers(&code, base, addr, 400, convention);
-            // From one instruction less may be found: patience ends, and a jump is not seen with its `auipc`.
+            // The search from one instruction may find less: its length is limited, and it does not see the `auipc`
+            // of a jump.
             assert_eq!(dead & live[index], 0, "{addr:#x}, {convention:?}");
             assert_eq!(dead & FIXED, 0);
             same += u64::from(!dead == live[index]);
@@ -39,13 +40,13 @@ fn both_ways_to_find_free_registers_agree() {
     }
 }
 
-/// All instructions between this one and an `sc`, if a way leads to one.
+/// Finds all instructions between this one and an `sc`, if a path leads to one.
 fn between(steps: &[Step], at: usize, path: &mut Vec<usize>, found: &mut BTreeSet<usize>) {
     for next in after(steps, at) {
         match steps[next].part {
             Part::Last => found.extend(path.iter().copied()),
             Part::First => {}
-            // Further than any sequence is long: ways out of it.
+            // Paths that are longer than any sequence have left it.
             _ if path.len() > 12 || path.contains(&next) => {}
             _ => {
                 path.push(next);

@@ -1,5 +1,5 @@
-//! The registers that instructions read and write, against what GNU's disassembler writes of them: by the order of
-//! operands, and by names of instructions.
+//! Compares the registers that instructions read and write with the output of GNU's disassembler: the order of
+//! operands, and the names of instructions.
 
 #[path = "riscv64/mod.rs"]
 mod common;
@@ -11,7 +11,7 @@ use hodo_isa::riscv64::regs::{FLOAT_NAMES, NAMES, Registers};
 
 const BASE: u64 = 0x1_0000_0000;
 
-/// The register of this name; of vectors the first of the group.
+/// Returns the register of this name; for vectors, the first one of the group.
 fn register(name: &str) -> Registers {
     let mut set = Registers::default();
     if let Some(number) = NAMES.iter().position(|known| *known == name) {
@@ -123,7 +123,7 @@ fn first(name: &str) -> First {
     }
 }
 
-/// What the text says that is read and written.
+/// Returns the registers that are read and written according to the text.
 fn told(line: &Line) -> (Registers, Registers) {
     let (mut reads, mut writes) = Default::default();
     let name = line.name.as_str();
@@ -151,7 +151,7 @@ fn told(line: &Line) -> (Registers, Registers) {
     (reads, writes)
 }
 
-/// Whether ours are those that the text names, and of vectors no more than the groups that may begin there.
+/// Returns whether our registers are those in the text. For vectors, ours may include the groups that may begin there.
 fn same(ours: Registers, told: Registers) -> bool {
     let mut groups = 0u32;
     for number in (0..32).filter(|number| told.v & 1 << number != 0) {

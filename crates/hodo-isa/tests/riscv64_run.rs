@@ -1,5 +1,5 @@
-//! Runs RISC-V instructions in their place, and moved elsewhere or simulated, on the same random state, and compares
-//! everything: general and floating-point registers, memory, where control went, and faults.
+//! Runs RISC-V instructions at their own address, and moved or simulated, on the same random state, and compares all
+//! results: general and floating-point registers, memory, the final address, and faults.
 //!
 //! For RISC-V only: `scripts/cross.sh` runs it under an emulator.
 #![cfg(target_arch = "riscv64")]
@@ -24,12 +24,12 @@ use hodo_isa::riscv64::steps::FIXED;
 use hodo_isa::riscv64::{Kind, text};
 use machine::{ARENA, ARENA_SIZE, AWAY, AWAY_SIZE, FAR, HOME, Machine, Outcome, State};
 
-/// States for each piece of code.
+/// The number of states for each piece of code.
 const STATES: u64 = 3;
 
 /// Forms that use their address, with the bits that may have any value.
 const FORMS: [(&str, u32, u32); 17] = [
-    // A gibibyte in both directions.
+    // One GiB in each direction.
     ("auipc", 0x17, 0x3FFF_FF80),
     ("auipc", 0xC000_0017, 0x3FFF_FF80),
     ("beq", 0x0063, 0xFFFF_8F80),
@@ -38,7 +38,7 @@ const FORMS: [(&str, u32, u32); 17] = [
     ("bge", 0x5063, 0xFFFF_8F80),
     ("bltu", 0x6063, 0xFFFF_8F80),
     ("bgeu", 0x7063, 0xFFFF_8F80),
-    // Distances in both directions: the sign and 18 lower bits.
+    // Distances in both directions: the sign and the 18 lower bits.
     ("jal", 0x006F, 0x7FF3_FF80),
     ("jal", 0x8000_006F | 0x000C_0000, 0x7FF3_FF80),
     ("jalr", 0x0067, 0xFFFF_8F80),
@@ -55,7 +55,8 @@ fn bytes_of(word: u32) -> Vec<u8> {
     word.to_le_bytes()[..len].to_vec()
 }
 
-/// Whether code at an address leads into itself: it may go on for ever, and its halves are other instructions.
+/// Returns whether code at an address branches into itself: it may run forever, and the second half of an instruction
+/// is another instruction.
 fn leads_into_itself(code: &[u8], at: u64) -> bool {
     let mut offset = 0;
     while offset < code.len() {
@@ -70,7 +71,7 @@ fn leads_into_itself(code: &[u8], at: u64) -> bool {
     false
 }
 
-/// A state in which registers that code reads lead to useful places often.
+/// Returns a state in which registers that the code reads often hold useful addresses.
 fn state(random: &mut Random, code: &[u8]) -> State {
     let mut state = State::new();
     for x in &mut state.x {
@@ -82,7 +83,7 @@ fn state(random: &mut Random, code: &[u8]) -> State {
         };
     }
     for f in &mut state.f {
-        // Single precision, or double.
+        // Single or double precision.
         *f = match random.below(2) {
             0 => random.next() | 0xFFFF_FFFF << 32,
             _ => random.next(),
@@ -99,17 +100,17 @@ fn state(random: &mut Random, code: &[u8]) -> State {
             Kind::Branch if random.below(2) == 0 => {
                 state.x[a] = if b == 0 { 0 } else { state.x[b] }
             }
-            // Away from all code.
+            // The target is away from all code.
             Kind::Jalr => state.x[a] = HOME - 0x2_0000 - random.below(0x1_0000) * 3,
             _ => {}
         }
     }
-    // Rounds of loops.
+    // The number of iterations of loops.
     state.x[31] = 1 + random.below(3);
     state
 }
 
-/// A dead register for code: none that it uses.
+/// Returns a register that the code does not use.
 fn dead_register(code: &[u8], random: &mut Random) -> u32 {
     let mut used = FIXED;
     let mut offset = 0;
@@ -126,18 +127,18 @@ fn dead_register(code: &[u8], random: &mut Random) -> u32 {
     }
 }
 
-/// Where code is moved to, within what it reaches.
+/// Returns an address for the moved code, within its reach.
 fn away(reach: Reach, random: &mut Random) -> u64 {
     let offset = random.below(AWAY_SIZE / 2 - 4096) * 2;
     match reach {
-        // Further than the branches of the tests lead, and so that these are still within reach.
+        // Beyond the targets of the tests' branches, but with these still within reach.
         Reach::Jump => HOME + 0x6_0000 + random.below(0x2_0000) * 2,
         Reach::Pair => AWAY + offset,
         Reach::Any => FAR + offset,
     }
 }
 
-/// Code as text.
+/// Disassembles code.
 fn lines(code: &[u8], at: u64) -> String {
     let mut lines = String::new();
     let mut offset = 0;
@@ -149,7 +150,10 @@ fn lines(code: &[u8], at: u64) -> String {
     lines
 }
 
-/// Runs code in its place and moved, and compares. Says why it cannot be moved.
+/// Runs code at its own address and moved, and compares the results.
+///
+/// # Errors
+/// Why the code cannot be moved.
 fn compare(
     machine: &mut Machine,
     random: &mut Random,
@@ -191,7 +195,7 @@ fn compare(
             if dead & 1 << number != 0 {
                 got.state.x[number] = original.state.x[number];
             }
-            // A link to the copy is one to after the copy of the call: these are tested alone.
+            // Calls are tested alone, so a link to the copy is the address after the copied call.
             let moved_link = link == Link::Moved && got.state.x[number] == moved_end;
             if moved_link && original.state.x[number] == end {
                 got.state.x[number] = end;
@@ -221,7 +225,7 @@ fn moved_forms_do_what_the_originals_do() {
                 let mut left = 400 * samples();
                 while left > 0 {
                     let code = bytes_of(fixed | random.next() as u32 & free);
-                    // Other instructions hide between these.
+                    // Other instructions share these bits.
                     let named = text(&code, HOME).split(' ').next() == Some(name);
                     if name != "nop" && !named || leads_into_itself(&code, HOME) {
                         continue;
@@ -239,10 +243,10 @@ fn moved_forms_do_what_the_originals_do() {
     }
 }
 
-/// Where code goes on that has left its copy without a register.
+/// The address of the pad for code that leaves its copy without a free register.
 const PAD: u64 = HOME + 0x6_0000;
 
-/// What stands at [`PAD`] for code that has put `t1` on the stack to go on at `to`.
+/// Returns the code of the pad, for code that has saved `t1` on the stack and continues at `to`.
 fn pad(to: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, PAD);
@@ -266,7 +270,7 @@ fn copies_leave_without_a_register_by_what_is_near_their_targets() {
         while left > 0 {
             let code = bytes_of(fixed | random.next() as u32 & free);
             let named = text(&code, HOME).split(' ').next() == Some(name);
-            // One that leaves its link where the stack is said to be.
+            // An instruction with the stack pointer as link register.
             let moves_stack = Insn::new(&code, HOME).link() == Some(2);
             if !named || moves_stack || leads_into_itself(&code, HOME) {
                 continue;
@@ -297,7 +301,7 @@ fn copies_leave_without_a_register_by_what_is_near_their_targets() {
             if original.pc() == home + code.len() as u64 && got.pc() != original.pc() {
                 original.state.x[0] = away + moved.bytes.len() as u64;
             }
-            // What was kept is below the stack pointer.
+            // The saved register is below the stack pointer.
             original.state.memory[middle - 2] = got.state.memory[middle - 2];
             assert!(
                 original == got,
@@ -343,7 +347,7 @@ fn simulated_forms_do_what_the_processor_does() {
             };
             simulation.run(&mut simulated);
             let mut expected = outcome.state.x;
-            // The place of the one that is always zero has the address.
+            // The place of the zero register holds the address.
             expected[0] = simulated.x[0];
             assert_eq!(
                 simulated.x,
@@ -360,12 +364,12 @@ fn simulated_forms_do_what_the_processor_does() {
     }
 }
 
-/// A loop that is gone through some times, with branches and jumps ahead in it, and all sorts of lengths.
+/// Returns a loop with several iterations. It contains forward branches and jumps, and instructions of all lengths.
 fn program(random: &mut Random, count: usize) -> Vec<u8> {
-    /// Counts the rounds.
+    /// The register that counts iterations.
     const COUNTER: u32 = 31;
     let mut pieces: Vec<Vec<u8>> = Vec::new();
-    // Branches and where they lead: number of the piece, and of that it goes to.
+    // For each branch, the index of its piece, and that of its target.
     let mut branches = Vec::new();
     for number in 0..count {
         let register = || 10 + (number as u32 * 7 + 3) % 8;
@@ -425,7 +429,7 @@ fn moved_loops_do_what_the_originals_do() {
     let mut machine = Machine::new();
     let mut random = Random(4);
     for round in 0..300 * samples() {
-        // Now and then longer than branches reach.
+        // Some are too long for the reach of branches.
         let count = if round % 20 == 0 {
             1500
         } else {
@@ -438,7 +442,7 @@ fn moved_loops_do_what_the_originals_do() {
     }
 }
 
-/// Where instructions begin in the C library's code, and the code.
+/// Returns the C library's code, and the offsets of its instructions.
 fn real_code() -> Option<(Vec<u8>, Vec<usize>)> {
     let (code, addr) = library().and_then(|path| section(&path, ".text"))?;
     let mut starts = Vec::new();
@@ -450,7 +454,7 @@ fn real_code() -> Option<(Vec<u8>, Vec<usize>)> {
     Some((code, starts))
 }
 
-/// Some instructions of it, from anywhere, that do the same each time.
+/// Returns some consecutive instructions from anywhere in it, if their results do not vary.
 fn window<'c>(
     code: &'c [u8],
     starts: &[usize],
@@ -460,7 +464,7 @@ fn window<'c>(
     let count = 1 + random.below(most) as usize;
     let first = random.below((starts.len() - count) as u64) as usize;
     let window = &code[starts[first]..starts[first + count]];
-    // The time goes on, and system calls may do anything.
+    // Results that depend on the time vary, and system calls may do anything.
     let mut offset = 0;
     let mut unfit = false;
     while offset < window.len() {
@@ -478,7 +482,7 @@ fn free_registers_may_have_any_value() {
     };
     let mut machine = Machine::new();
     let mut random = Random(5);
-    let (mut runs, mut stopped_behind) = (0, 0);
+    let (mut runs, mut finished) = (0, 0);
     for _ in 0..6000 * samples() {
         let Some(window) = window(&code, &starts, 20, &mut random) else {
             continue;
@@ -497,9 +501,9 @@ fn free_registers_may_have_any_value() {
             }
             let first = machine.run(HOME, &before);
             let mut second = machine.run(HOME, &other);
-            // A fault comes before they are overwritten.
+            // After a fault, free registers may not have been overwritten yet.
             if first.signal == libc::SIGTRAP {
-                stopped_behind += 1;
+                finished += 1;
             } else {
                 for number in (0..32).filter(|number| is_free(*number)) {
                     second.state.x[number] = first.state.x[number];
@@ -515,11 +519,8 @@ fn free_registers_may_have_any_value() {
         }
         machine.clear(HOME, window.len());
     }
-    println!("{runs} runs, {stopped_behind} without a fault");
-    assert!(
-        stopped_behind > 500 * samples(),
-        "{stopped_behind} of {runs}"
-    );
+    println!("{runs} runs, {finished} without a fault");
+    assert!(finished > 500 * samples(), "{finished} of {runs}");
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! The x86-64 macro assembler writes what a disassembler reads.
+//! A disassembler reads what the x86-64 macro assembler was asked to write.
 
 #[path = "x86_64/mod.rs"]
 mod assembler;
 
 use assembler::{Choose, all, check};
 
-/// All choices, one after the other.
+/// Makes all possible choices, one after the other.
 #[derive(Default)]
 struct Odometer {
-    /// What was chosen, of how many.
+    /// What was chosen, and the number of possibilities.
     chosen: Vec<(u32, u32)>,
     next: usize,
 }
 
 impl Odometer {
-    /// Goes on to the next choices. Returns whether there are any.
+    /// Moves on to the next choices. Returns whether there are any.
     fn turn(&mut self) -> bool {
         self.chosen.truncate(self.next);
         self.next = 0;

@@ -1,5 +1,5 @@
-//! Interprets instructions of real programs, has the processor run them on the same random states, and compares:
-//! general registers, flags, memory, where control went, and faults.
+//! Interprets instructions of real programs, runs them on the processor with the same random states, and compares the
+//! results: general registers, flags, memory, the final address, and faults.
 #![cfg(target_arch = "x86_64")]
 
 #[allow(dead_code, reason = "the other tests of instructions use the rest")]
@@ -13,7 +13,7 @@ use iced_x86::{Instruction, Mnemonic, RflagsBits};
 use machine::samples::{Random, adapt, forms, state};
 use machine::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, Machine, State};
 
-/// Samples of each form, and random states on which each runs.
+/// The number of samples of each form, and of random states on which each runs.
 const SAMPLES: usize = 2;
 const STATES: u64 = 3;
 
@@ -46,7 +46,7 @@ impl World {
 
 impl Memory for World {
     fn read(&mut self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
-        // Code can be read as well.
+        // Code can be read, too.
         if let Some(offset) = addr.checked_sub(HOME)
             && offset + into.len() as u64 <= HOME_SIZE
         {
@@ -99,7 +99,7 @@ fn start(state: &State, pc: u64) -> interpret::State {
     }
 }
 
-/// Flags of which nothing is said after an instruction.
+/// Returns the flags that an instruction leaves undefined.
 fn undefined(instruction: &Instruction) -> u64 {
     let bits = instruction.rflags_undefined();
     let places = [
@@ -114,7 +114,7 @@ fn undefined(instruction: &Instruction) -> u64 {
     set.map(|(_, place)| 1 << place).sum()
 }
 
-/// Compares on random states. Returns what it was, if it is known on one of them.
+/// Compares the results on random states. Returns the mnemonic if the interpreter knows the instruction on one of them.
 fn compare(machine: &mut Machine, code: &[u8], random: &mut Random) -> Option<Mnemonic> {
     let mut code = code.to_vec();
     let home = HOME + HOME_SIZE / 2 + 1024;
@@ -128,7 +128,7 @@ fn compare(machine: &mut Machine, code: &[u8], random: &mut Random) -> Option<Mn
         let before = state(&instructions, random);
         let mut world = World::new(&before, home, &code);
         let mut got = start(&before, home);
-        // What is not known here is not compared.
+        // Instructions that the interpreter does not know are not compared.
         let halt = match interpret::step(&mut got, &mut world) {
             Err(Halt::Unknown) => continue,
             result => result.err(),
@@ -233,7 +233,7 @@ fn bytes(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// Runs code that is known without a processor.
+/// Interprets code.
 fn interpreted(
     code: &str,
     before: &interpret::State,

@@ -1,8 +1,7 @@
-//! Runs a few bytes of code on given registers and memory, and says what they are afterwards.
+//! Runs a few bytes of code on given registers and memory, and returns what they hold afterward.
 //!
-//! The registers are loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the
-//! code, or a fault. So none of our code runs between the state and what is tested, and every register may have any
-//! value.
+//! The return from a signal handler loads the registers. The handler of the next signal, from a breakpoint after the
+//! code or from a fault, reads them. So only the tested code runs in between, and every register may have any value.
 
 use std::arch::asm;
 use std::ptr;
@@ -10,27 +9,27 @@ use std::sync::{Mutex, MutexGuard};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-/// In the middle of memory full of breakpoints, in which original code runs and to which its branches lead.
+/// The middle of memory full of breakpoints, where original code runs and to which its branches lead.
 pub const HOME: u64 = 0x20_0000_0000;
-/// Bytes of it in both directions.
+/// The size of this memory in each direction, in bytes.
 pub const HOME_SIZE: u64 = 0x18_0000;
-/// Memory full of breakpoints, in reach of one jump.
+/// Memory full of breakpoints, within reach of one jump.
 pub const AWAY: u64 = HOME + 0x400_0000;
-/// The same, in reach of pages.
+/// The same, within reach of `adrp`.
 pub const FAR: u64 = HOME + 0x4000_0000;
 /// The same, further away.
 pub const FARTHEST: u64 = 0x30_1234_5000;
-/// Bytes of each of these.
+/// The size of each of these, in bytes.
 pub const AWAY_SIZE: u64 = 0x10000;
-/// Memory that code may use.
+/// Memory that the code may use.
 pub const ARENA: u64 = 0x21_0000_0000;
-/// Bytes of it.
+/// Its size in bytes.
 pub const ARENA_SIZE: u64 = 16384;
 
 /// `brk #0`
 const BREAKPOINT: u32 = 0xD420_0000;
 
-/// What is in registers and memory.
+/// The contents of registers and memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
     /// `x0`–`x30`, and the stack pointer.
@@ -58,7 +57,7 @@ impl State {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub signal: i32,
@@ -68,7 +67,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What is different, for people.
+    /// Describes the differences for readers.
     pub fn difference(a: &Self, b: &Self) -> String {
         let mut out = format!(
             "signals {} and {}, faults {:#x} and {:#x}, at {:#x} and {:#x}, flags {:#x} and {:#x}\n",
@@ -97,7 +96,7 @@ impl Outcome {
     }
 }
 
-/// Registers as the kernel's frame has them.
+/// Registers, as in the kernel's frame.
 #[derive(Clone, Copy)]
 struct Registers {
     x: [u64; 32],
@@ -108,7 +107,7 @@ struct Registers {
     fpsr: u32,
 }
 
-/// What the signal handler works on. Only one thread runs code at a time.
+/// What the signal handler uses. Only one thread runs code at a time.
 struct Shared {
     state: *const State,
     outcome: *mut Outcome,
@@ -135,20 +134,20 @@ struct FloatRecord {
 
 const FLOAT_MAGIC: u32 = 0x4650_8001;
 
-/// The record of scalable vectors, if there is one: the other registers are the first bytes of these.
+/// The record of scalable vectors, if there is one. The fixed-length vectors are their first bytes.
 const SCALABLE_MAGIC: u32 = 0x5356_4501;
-/// Where the vectors begin in it, and where the length of each is.
+/// The offsets in it of the vectors, and of the length of each.
 const SCALABLE_VECTORS: usize = 16;
 const SCALABLE_LENGTH: usize = 8;
 
-/// The record of a frame that has this number.
+/// Returns the record with this magic number in a frame.
 ///
 /// # Safety
-/// The frame is the kernel's.
+/// The frame must be the kernel's.
 unsafe fn record(context: *mut ucontext_t, magic: u32) -> Option<*mut FloatRecord> {
-    // SAFETY: records follow each other in this field, each with its size, up to an empty one.
+    // SAFETY: this field holds consecutive records, each with its size, up to an empty one.
     unsafe {
-        // The type of the C library does not name the field: it follows the other registers, at a multiple of 16.
+        // The C library's type does not name the field. It follows the other registers, at a multiple of 16.
         let registers = &raw mut (*context).uc_mcontext;
         let end = &raw mut (*registers).pstate;
         let mut at = (end as usize + 8).next_multiple_of(16) as *mut FloatRecord;
@@ -162,25 +161,25 @@ unsafe fn record(context: *mut ucontext_t, magic: u32) -> Option<*mut FloatRecor
     }
 }
 
-/// The record of floating-point registers in a frame.
+/// Returns the record of floating-point registers in a frame.
 ///
 /// # Safety
-/// The frame is the kernel's.
+/// The frame must be the kernel's.
 unsafe fn float(context: *mut ucontext_t) -> *mut FloatRecord {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     match unsafe { record(context, FLOAT_MAGIC) } {
         Some(record) => record,
-        // It is in every frame.
+        // Every frame has one.
         None => std::process::abort(),
     }
 }
 
-/// What is in a frame.
+/// Reads the registers in a frame.
 ///
 /// # Safety
-/// The frame is the kernel's.
+/// The frame must be the kernel's.
 unsafe fn read(context: *mut ucontext_t) -> Registers {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     unsafe {
         let float = float(context);
         let machine = &(*context).uc_mcontext;
@@ -198,12 +197,12 @@ unsafe fn read(context: *mut ucontext_t) -> Registers {
     }
 }
 
-/// Changes a frame.
+/// Writes the registers in a frame.
 ///
 /// # Safety
-/// The frame is the kernel's.
+/// The frame must be the kernel's.
 unsafe fn write(context: *mut ucontext_t, registers: &Registers) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     unsafe {
         let float = float(context);
         let machine = &mut (*context).uc_mcontext;
@@ -226,15 +225,15 @@ unsafe fn write(context: *mut ucontext_t, registers: &Registers) {
     }
 }
 
-/// The flags in the processor's state.
+/// The arithmetic flags, in the processor's state.
 const FLAGS: u64 = 0xF000_0000;
-/// What kind of branch led to an instruction.
+/// The bits of the processor's state that show which kind of branch led to the instruction.
 const BRANCH_TYPE: u64 = 0xC00;
 
-/// Loads the state, or takes what became of it.
+/// Loads the state, or reads the result.
 extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) {
-    // SAFETY: a handler of signals that one thread at a time brings about, when it has filled this; the kernel's frame
-    // is this thread's.
+    // SAFETY: one thread at a time causes these signals, after it has filled the shared state; the kernel's frame is
+    // this thread's.
     unsafe {
         let shared = &raw mut SHARED;
         let shared = &mut *shared;
@@ -254,7 +253,7 @@ extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut uconte
             let Some(mut kept) = shared.kept else {
                 libc::abort();
             };
-            // After the breakpoint.
+            // Continues after the breakpoint.
             kept.pc += 4;
             write(context, &kept);
         } else {
@@ -279,7 +278,7 @@ extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut uconte
 
 static ONLY: Mutex<()> = Mutex::new(());
 
-/// The memory of the tests, and the right to run code.
+/// The memory of the tests, and the right to run code there.
 pub struct Machine {
     _only: MutexGuard<'static, ()>,
 }
@@ -307,7 +306,7 @@ impl Machine {
             ss_flags: 0,
             ss_size: STACK,
         };
-        // SAFETY: memory that stays; a handler that works on any stack and with any registers.
+        // SAFETY: the memory is never unmapped; the handler works on any stack and with any registers.
         unsafe {
             assert_eq!(libc::sigaltstack(&stack, ptr::null_mut()), 0);
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -326,20 +325,20 @@ impl Machine {
         Self { _only: only }
     }
 
-    /// Puts code somewhere.
+    /// Writes code to an address.
     pub fn place(&mut self, at: u64, code: &[u8]) {
-        // SAFETY: within the memory for code, which nothing else uses.
+        // SAFETY: this is within the memory for code, which nothing else uses.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len()) };
         synchronize(at, code.len());
     }
 
-    /// Puts breakpoints there again.
+    /// Fills the code's place with breakpoints again.
     pub fn clear(&mut self, at: u64, len: usize) {
         fill(at, len as u64);
         synchronize(at, len);
     }
 
-    /// Runs what is at an address, until it stops.
+    /// Runs the code at an address until it stops.
     pub fn run(&mut self, at: u64, state: &State) -> Outcome {
         let mut state = state.clone();
         state.pc = at;
@@ -348,8 +347,8 @@ impl Machine {
             fault: 0,
             state: state.clone(),
         };
-        // SAFETY: the arena is mapped and has this size. The handler uses what is shared only between the two signals,
-        // and restores all registers at the second.
+        // SAFETY: the arena is mapped and has this size. The handler uses the shared state only between the two
+        // signals, and restores all registers at the second one.
         unsafe {
             let arena = ARENA as *mut u64;
             ptr::copy_nonoverlapping(state.memory.as_ptr(), arena, state.memory.len());
@@ -368,24 +367,24 @@ impl Machine {
 /// Makes the processor see changed code.
 fn synchronize(at: u64, len: usize) {
     for line in (at..at + len as u64).step_by(16) {
-        // SAFETY: mapped memory; no effect but on what is executed.
+        // SAFETY: the memory is mapped; only instruction fetches are affected.
         unsafe { asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", in(reg) line) };
     }
-    // SAFETY: no effect but on what is executed.
+    // SAFETY: only instruction fetches are affected.
     unsafe { asm!("dsb ish", "isb") };
 }
 
 fn map(at: u64, size: u64, protection: c_int) {
-    // Tests of one process follow each other.
+    // Tests in one process run one after the other.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: addresses that nothing else of the process has.
+    // SAFETY: nothing else in the process has these addresses.
     let got = unsafe { libc::mmap(at as *mut c_void, size as usize, protection, flags, -1, 0) };
     assert_eq!(got as u64, at, "{}", std::io::Error::last_os_error());
 }
 
-/// Breakpoints.
+/// Fills memory with breakpoints.
 fn fill(at: u64, size: u64) {
-    // SAFETY: within our memory.
+    // SAFETY: this is within our memory.
     let memory = unsafe { std::slice::from_raw_parts_mut(at as *mut u32, size as usize / 4) };
     memory.fill(BREAKPOINT);
 }

@@ -1,4 +1,4 @@
-//! What the tests of AArch64 share: GNU's disassembler, files for AArch64, samples, and numbers that look random.
+//! What the tests for AArch64 share: GNU's disassembler, files for AArch64, samples, and pseudo-random numbers.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 #[path = "../../../hodo-tests/src/skipped.rs"]
@@ -14,18 +14,18 @@ use skipped::skip;
 
 const OBJDUMP: &str = "aarch64-linux-gnu-objdump";
 
-/// Samples of real code with what GNU's disassembler (2.40) says of them at address 0: libc, libstdc++, bash and
-/// python3 of Debian 12, up to six of each name and class.
+/// Samples of real code, with the output of GNU's disassembler (2.40) for them at address 0. They are from libc,
+/// libstdc++, bash and python3 of Debian 12, up to six of each name and class.
 pub const SAMPLES: &str = include_str!("../samples/aarch64_forms.txt");
 
-/// Windows of real code of the same files.
+/// Windows of real code from the same files.
 pub const WINDOWS: &str = include_str!("../samples/aarch64_windows.txt");
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next one.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -34,7 +34,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// One below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -49,7 +49,7 @@ pub struct Line {
     pub operands: String,
 }
 
-/// Whether there is no disassembler to ask, which is said then.
+/// Returns whether there is no disassembler, and reports it in that case.
 pub fn no_objdump() -> bool {
     let missing = Command::new(OBJDUMP)
         .arg("--version")
@@ -64,7 +64,7 @@ pub fn no_objdump() -> bool {
     missing
 }
 
-/// A line of the disassembler, if it is one of an instruction.
+/// Parses a line of the disassembler. Returns `None` if it is not an instruction.
 fn line(text: &str) -> Option<Line> {
     let mut parts = text.split('\t');
     let addr = parts.next()?.trim().strip_suffix(':')?;
@@ -82,7 +82,7 @@ fn line(text: &str) -> Option<Line> {
     })
 }
 
-/// What the disassembler says of a section of a file.
+/// Disassembles a section of a file.
 pub fn disassemble(path: &Path, section: &str, mut take: impl FnMut(Line)) {
     let mut child = Command::new(OBJDUMP)
         .args(["-d", "-z", "-j", section])
@@ -97,7 +97,7 @@ pub fn disassemble(path: &Path, section: &str, mut take: impl FnMut(Line)) {
     assert!(child.wait().expect("it ends").success(), "objdump failed");
 }
 
-/// The samples that are kept in the tree.
+/// Returns the samples that are kept in the tree.
 pub fn samples() -> impl Iterator<Item = Line> {
     SAMPLES.lines().map(|text| {
         let mut parts = text.splitn(3, '\t');
@@ -113,7 +113,7 @@ pub fn samples() -> impl Iterator<Item = Line> {
     })
 }
 
-/// The code of this section of an ELF file, and its address.
+/// Returns the code of a section of an ELF file, and its address.
 pub fn section(path: &Path, name: &str) -> Option<(Vec<u8>, u64)> {
     let file = fs::read(path).ok()?;
     let file = object::File::parse(&*file).ok()?;
@@ -121,8 +121,8 @@ pub fn section(path: &Path, name: &str) -> Option<(Vec<u8>, u64)> {
     Some((section.data().ok()?.to_vec(), section.address()))
 }
 
-/// Files for AArch64, where there are any: libraries of the cross compiler, and those that `HODO_AARCH64_FILES` names,
-/// with colons between.
+/// Returns files for AArch64: libraries of the cross compiler, if they are installed, and the files that
+/// `HODO_AARCH64_FILES` names, separated by colons.
 pub fn files() -> Vec<PathBuf> {
     let names = ["libc.so.6", "libstdc++.so.6", "ld-linux-aarch64.so.1"];
     let places = [

@@ -1,7 +1,7 @@
-//! Runs a few bytes of code on a given state of the processor, and tells the state afterwards.
+//! Runs a few bytes of code on a given state of the processor, and returns the state afterward.
 //!
-//! The state is loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the code,
-//! or a fault. So none of our code runs between the state and what is tested.
+//! The return from a signal handler loads the state. The handler of the next signal, from a breakpoint after the code
+//! or from a fault, reads it. So only the tested code runs in between.
 
 pub mod samples;
 
@@ -11,19 +11,19 @@ use std::ptr;
 
 use iced_x86::Register;
 
-/// Where original code runs: read and executed only, breakpoints all over.
+/// Where original code runs: readable and executable memory, full of breakpoints.
 pub const HOME: u64 = 0x2_0000_0000;
 /// Where moved code runs.
 pub const AWAY: u64 = 0x2_1000_0000;
-/// Bytes of each.
+/// The size of each, in bytes.
 pub const HOME_SIZE: u64 = 8192;
-/// Memory that code may use.
+/// Memory that the code may use.
 pub const ARENA: u64 = 0x2_2000_0000;
-/// Bytes of it.
+/// Its size in bytes.
 pub const ARENA_SIZE: u64 = 32768;
 
 const STATUS_FLAGS: u64 = 0xCD5;
-/// Bytes of the signal frame's floating-point part that we can handle.
+/// The largest floating-point part of a signal frame that can be handled, in bytes.
 const XSAVE_LIMIT: usize = 12288;
 /// Parts of the extended state: upper halves of ymm, opmasks, upper halves of zmm0–15, zmm16–31.
 const PARTS: [u32; 4] = [2, 5, 6, 7];
@@ -37,7 +37,7 @@ pub struct State {
     pub flags: u64,
     /// 32 vector registers of 64 bytes.
     pub vectors: Vec<u64>,
-    /// Content of the arena.
+    /// The contents of the arena.
     pub memory: Vec<u64>,
 }
 
@@ -62,7 +62,7 @@ impl State {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub signal: i32,
@@ -78,8 +78,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Makes the eight bytes at an address 0, wherever they lie. A moved call through memory leaves its target below
-    /// the return address, where nobody expects anything.
+    /// Sets the eight bytes at an address to 0. A moved call through memory leaves its target below the return address,
+    /// where no code expects a value.
     pub fn forget(&mut self, address: u64) {
         for at in (0..8).map(|byte| address.wrapping_add(byte).wrapping_sub(ARENA)) {
             let word = usize::try_from(at / 8).unwrap_or(usize::MAX);
@@ -89,7 +89,7 @@ impl Outcome {
         }
     }
 
-    /// What is different, for people.
+    /// Describes the differences for readers.
     pub fn difference(a: &Self, b: &Self, before: &State) -> String {
         let mut out = String::new();
         let mut line = |name: String, a: u64, b: u64, before: u64| {
@@ -136,7 +136,7 @@ enum Phase {
     Running,
 }
 
-/// What the signal handler works on. There is one machine at a time, and the handler runs on its thread.
+/// What the signal handler uses. There is one machine at a time, and the handler runs on its thread.
 struct Shared {
     phase: Phase,
     code: u64,
@@ -222,7 +222,7 @@ impl Machine {
         });
         let stack = map(0, 1 << 17, libc::PROT_READ | libc::PROT_WRITE, -1);
         // SAFETY: (1) the handler touches only what SHARED points to, which lives as long as the machine; (2) the
-        // alternate stack is a mapping of our own; (3) the lock keeps other machines away.
+        // alternate stack is our own mapping; (3) the lock excludes other machines.
         unsafe {
             SHARED = &raw mut *shared;
             let stack = libc::stack_t {
@@ -260,23 +260,23 @@ impl Machine {
         }
     }
 
-    /// Puts code at an address in `HOME` or `AWAY`.
+    /// Writes code to an address in `HOME` or `AWAY`.
     pub fn place(&mut self, at: u64, code: &[u8]) {
         self.write(at, code.iter().copied());
     }
 
-    /// Puts breakpoints there again.
+    /// Fills the code's place with breakpoints again.
     pub fn clear(&mut self, at: u64, len: usize) {
         self.write(at, std::iter::repeat_n(0xCC, len));
     }
 
-    /// Runs the code at an address until it comes to a breakpoint or faults.
+    /// Runs the code at an address until it reaches a breakpoint or faults.
     pub fn run(&mut self, code: u64, state: &State) -> Outcome {
         let mut memory = vec![0u64; state.memory.len()];
         self.shared.before.clone_from(state);
-        // SAFETY: (1) the arena is a mapping of our own of that size; (2) the handler gives back all registers as they
-        // were at the breakpoint; (3) SHARED points to a box that nobody else uses meanwhile, through which the handler
-        // writes.
+        // SAFETY: (1) the arena is our own mapping of this size; (2) the handler restores all registers to their values
+        // at the first breakpoint; (3) SHARED points to a box, through which the handler writes and which nothing else
+        // uses at this time.
         unsafe {
             let arena = ARENA as *mut u64;
             ptr::copy_nonoverlapping(state.memory.as_ptr(), arena, state.memory.len());
@@ -319,9 +319,9 @@ fn map(at: u64, size: u64, protection: i32, file: i32) -> *mut u8 {
     } else {
         libc::MAP_SHARED
     };
-    // An earlier machine's mapping is replaced.
+    // This replaces the mapping of an earlier machine.
     let fixed = if at == 0 { 0 } else { libc::MAP_FIXED };
-    // SAFETY: the fixed addresses are far from where the kernel puts anything by itself.
+    // SAFETY: the fixed addresses are far from those that the kernel chooses.
     let place = unsafe {
         libc::mmap(
             at as *mut _,
@@ -336,9 +336,9 @@ fn map(at: u64, size: u64, protection: i32, file: i32) -> *mut u8 {
     place.cast()
 }
 
-/// Maps code at an address, and returns a view to write it by.
+/// Maps code at an address, and returns a writable view of it.
 fn map_code(at: u64) -> *mut u8 {
-    // SAFETY: plain system calls; the name is a string of C.
+    // SAFETY: plain system calls; the name is a C string.
     let file = unsafe {
         let file = libc::memfd_create(c"code".as_ptr(), 0);
         assert!(file >= 0);
@@ -356,7 +356,7 @@ fn map_code(at: u64) -> *mut u8 {
 }
 
 extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: (1) the kernel gives valid pointers, and a floating-point area of the size that it tells; (2) SHARED is
+    // SAFETY: (1) the kernel passes valid pointers, and a floating-point area of the size that it states; (2) SHARED is
     // set before the handler is; (3) the thread that uses the machine is stopped here.
     unsafe {
         let shared = &mut *SHARED;
@@ -373,7 +373,7 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
         }
         match shared.phase {
             Phase::Idle => {
-                // A real fault: let it happen again, without us.
+                // A real fault: it happens again without this handler, and ends the test.
                 libc::signal(signal, libc::SIG_DFL);
             }
             Phase::Start => {
@@ -407,9 +407,10 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
 /// The area must be as large as `shared.size` says.
 unsafe fn load(area: *mut u8, shared: &Shared) {
     let vectors = shared.before.vectors.as_ptr().cast::<u8>();
-    // SAFETY: (1) all offsets are within the area, as the processor tells them; (2) there are 32 registers of 64 bytes.
+    // SAFETY: (1) the processor states the offsets, and all are within the area; (2) there are 32 registers of 64
+    // bytes.
     unsafe {
-        // Control words as at a program's start; eight floating-point registers, all valid.
+        // Control words have their initial values; all eight floating-point registers are valid.
         area.cast::<u16>().write(0x037F);
         area.add(2).cast::<u16>().write(0);
         area.add(4).write(0xFF);

@@ -1,4 +1,4 @@
-//! Instructions of real programs, and states on which they find memory where they look for it.
+//! Instructions of real programs, and states in which the memory that they access exists.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use object::{Object, ObjectSection, SectionKind};
 
 use super::{ARENA, ARENA_SIZE, HOME, HOME_SIZE, State};
 
-/// A small generator, so that failures can be repeated.
+/// A pseudo-random generator, so that failures can be repeated.
 pub struct Random(pub u64);
 
 impl Random {
@@ -28,19 +28,19 @@ impl Random {
     }
 }
 
-/// The machine's own files are read for samples in place of those kept in the tree if this variable is set.
+/// If this variable is set, samples come from the machine's files, not from the tree.
 pub const FROM_MACHINE: &str = "HODO_TEST_MACHINE_FILES";
 
 /// Where samples are kept, as lines of hexadecimal digits.
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../hodo-isa/tests/samples");
 
-/// Windows that the tree keeps, at most.
+/// The maximum number of windows that the tree keeps.
 const KEPT_WINDOWS: usize = 6000;
 
-/// Random places of each text section of which windows are taken.
+/// The number of windows that are taken from random places of each text section.
 const WINDOWS: usize = 2000;
 
-/// The machine's files with all kinds of code: compiled, hand-written, for many processors.
+/// Returns the machine's files with all kinds of code: compiled, hand-written, for many processors.
 fn files() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = [
         "/lib/x86_64-linux-gnu/libc.so.6",
@@ -86,7 +86,7 @@ fn keep<'a>(name: &str, samples: impl IntoIterator<Item = &'a Vec<u8>>) {
     std::fs::write(format!("{KEPT}/{name}.txt"), lines.concat()).expect("a file of samples");
 }
 
-/// Writes the samples that the tree keeps anew, from the machine's files.
+/// Rewrites the samples that the tree keeps, from the machine's files.
 pub fn collect(samples_of_each: usize) {
     keep(
         "x86_64_forms",
@@ -94,7 +94,7 @@ pub fn collect(samples_of_each: usize) {
             .iter()
             .flat_map(|(_, samples)| samples),
     );
-    // From all files alike, without those that are there twice.
+    // They come evenly from all files, without duplicates.
     let all: BTreeSet<Vec<u8>> = windows_of_machine().into_iter().collect();
     keep(
         "x86_64_windows",
@@ -102,7 +102,7 @@ pub fn collect(samples_of_each: usize) {
     );
 }
 
-/// Straight lines of code as patches displace them, from anywhere: of at least five bytes.
+/// Returns consecutive instructions, as patches displace them, from anywhere in the code: at least five bytes each.
 pub fn windows() -> Vec<Vec<u8>> {
     match std::env::var_os(FROM_MACHINE) {
         Some(_) => windows_of_machine(),
@@ -140,7 +140,7 @@ fn text_of(path: &Path, mut each: impl FnMut(&[u8], u64)) {
     }
 }
 
-/// What makes two instructions alike for our purposes.
+/// The properties by which two instructions count as the same form.
 pub type Form = (Code, u8, u8, u64);
 
 pub fn form(instruction: &Instruction, bytes: &[u8]) -> Form {
@@ -157,12 +157,12 @@ pub fn form(instruction: &Instruction, bytes: &[u8]) -> Form {
         | u8::from(instruction.has_rep_prefix()) << 1
         | u8::from(instruction.has_repne_prefix()) << 2
         | u8::from(instruction.has_segment_prefix()) << 3;
-    // The length tells of prefixes that have no effect.
+    // The length reveals prefixes without an effect.
     let length = bytes.len() as u64;
     (instruction.code(), shape, prefixes, length)
 }
 
-/// Instructions that cannot be run in a test, or tell where or when they run.
+/// Returns whether an instruction cannot run in a test, or has a result that depends on where or when it runs.
 fn is_out_of_question(instruction: &Instruction) -> bool {
     let mnemonic = format!("{:?}", instruction.mnemonic());
     let system = [
@@ -173,7 +173,7 @@ fn is_out_of_question(instruction: &Instruction) -> bool {
     ];
     system.iter().any(|name| mnemonic.starts_with(name))
         || instruction.flow_control() == FlowControl::Interrupt
-        // Segment registers, thread-local memory, and what jumps to another kind of code.
+        // Segment registers, thread-local memory, and jumps to another kind of code.
         || instruction.segment_prefix() == Register::FS
         || instruction.segment_prefix() == Register::GS
         || (0..instruction.op_count()).any(|op| {
@@ -187,8 +187,8 @@ fn is_out_of_question(instruction: &Instruction) -> bool {
         )
 }
 
-/// Moves all memory that instructions refer to by their own address, and all branch targets, near to where they run.
-/// Returns nothing if that is not possible.
+/// Changes all PC-relative operands and all branch targets to addresses near the place where the instructions run.
+/// Returns `None` if that is not possible.
 pub fn adapt(code: &mut [u8], home: u64, random: &mut Random) -> Option<Vec<Instruction>> {
     let len = code.len() as u64;
     let mut at = 0;
@@ -223,7 +223,7 @@ pub fn adapt(code: &mut [u8], home: u64, random: &mut Random) -> Option<Vec<Inst
                 let distance = (to as i64 - next as i64) as i32;
                 code[end - 4..end].copy_from_slice(&distance.to_le_bytes());
             } else if inside {
-                // Loops might not end.
+                // A loop might not end.
                 return None;
             }
         }
@@ -234,7 +234,7 @@ pub fn adapt(code: &mut [u8], home: u64, random: &mut Random) -> Option<Vec<Inst
     Some(instructions)
 }
 
-/// A random state on which the instructions find memory where they look for it.
+/// Returns a random state in which the memory that the instructions access exists.
 pub fn state(instructions: &[Instruction], random: &mut Random) -> State {
     let mut state = State::new();
     let pointers = instructions.iter().any(|i| {
@@ -314,7 +314,7 @@ pub fn state(instructions: &[Instruction], random: &mut Random) -> State {
     state
 }
 
-/// Samples of each form, in order.
+/// Returns samples of each form, in order.
 pub fn forms(samples_of_each: usize) -> Vec<(Form, Vec<Vec<u8>>)> {
     let forms = match std::env::var_os(FROM_MACHINE) {
         Some(_) => forms_of_machine(samples_of_each),
@@ -338,7 +338,7 @@ fn forms_of_machine(samples_of_each: usize) -> Vec<(Form, Vec<Vec<u8>>)> {
     )
 }
 
-/// The first samples of each form in pieces of code.
+/// Returns the first samples of each form in pieces of code.
 fn grouped(
     pieces: impl FnOnce(&mut dyn FnMut(&[u8])),
     samples_of_each: usize,

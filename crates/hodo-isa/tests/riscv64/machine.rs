@@ -1,8 +1,7 @@
-//! Runs a few bytes of code on given registers and memory, and tells what they are afterwards.
+//! Runs a few bytes of code on given registers and memory, and returns what they hold afterward.
 //!
-//! The registers are loaded by the return from a signal handler, and taken at the next signal: a breakpoint after the
-//! code, or a fault. So none of our code runs between the state and what is tested, and every register may have any
-//! value.
+//! The return from a signal handler loads the registers. The handler of the next signal, from a breakpoint after the
+//! code or from a fault, reads them. So only the tested code runs in between, and every register may have any value.
 
 use std::arch::{asm, global_asm};
 use std::ptr;
@@ -10,25 +9,25 @@ use std::sync::{Mutex, MutexGuard};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
-/// In the middle of memory full of breakpoints, in which original code runs and to which its branches lead.
+/// The middle of memory full of breakpoints, where original code runs and to which its branches lead.
 pub const HOME: u64 = 0x20_0000_0000;
-/// Bytes of it in both directions.
+/// The size of this memory in each direction, in bytes.
 pub const HOME_SIZE: u64 = 0x18_0000;
-/// Memory full of breakpoints, in reach of pairs of instructions.
+/// Memory full of breakpoints, within reach of pairs of instructions.
 pub const AWAY: u64 = 0x20_3000_0000;
-/// The same, further than pairs of instructions reach.
+/// The same, beyond the reach of pairs of instructions.
 pub const FAR: u64 = 0x30_1234_5000;
-/// Bytes of each of the last two.
+/// The size of each of the last two, in bytes.
 pub const AWAY_SIZE: u64 = 0x10000;
-/// Memory that code may use.
+/// Memory that the code may use.
 pub const ARENA: u64 = 0x21_0000_0000;
-/// Bytes of it.
+/// Its size in bytes.
 pub const ARENA_SIZE: u64 = 8192;
 
-/// What is in registers and memory.
+/// The contents of registers and memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct State {
-    /// General registers by their numbers; in place of the one that is always zero the address of the instruction.
+    /// General registers by their numbers. The place of the zero register holds the address of the instruction.
     pub x: [u64; 32],
     pub f: [u64; 32],
     pub fcsr: u32,
@@ -46,7 +45,7 @@ impl State {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub signal: i32,
@@ -56,12 +55,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Where it stopped.
+    /// Returns the address at which it stopped.
     pub fn pc(&self) -> u64 {
         self.state.x[0]
     }
 
-    /// What is different, for people.
+    /// Describes the differences for readers.
     pub fn difference(a: &Self, b: &Self) -> String {
         let mut out = format!(
             "signals {} and {}, faults {:#x} and {:#x}\n",
@@ -89,9 +88,9 @@ impl Outcome {
     }
 }
 
-/// What the signal handler works on. Only one thread runs code at a time.
+/// What the signal handler uses. Only one thread runs code at a time.
 struct Shared {
-    /// Ours, while code runs.
+    /// Our own `gp` and `tp`, while the code runs.
     gp: u64,
     tp: u64,
     state: *const State,
@@ -114,7 +113,7 @@ static mut HODO_SHARED: Shared = Shared {
     kept_fcsr: 0,
 };
 
-// The registers by which compiled code finds its data have any value when a signal arrives.
+// When a signal arrives, the registers through which compiled code finds its data may have any value.
 global_asm!(
     ".option push",
     ".option norelax",
@@ -135,10 +134,10 @@ unsafe extern "C" {
     fn hodo_test_handler();
 }
 
-/// Loads the state, or takes what became of it.
+/// Loads the state, or reads the result.
 extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut ucontext_t) {
-    // SAFETY: a handler of signals that one thread at a time brings about, when it has filled this; the kernel's frame
-    // is this thread's.
+    // SAFETY: one thread at a time causes these signals, after it has filled the shared state; the kernel's frame is
+    // this thread's.
     unsafe {
         let shared = &raw mut HODO_SHARED;
         let shared = &mut *shared;
@@ -158,7 +157,7 @@ extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut uconte
             context.__gregs = shared.kept;
             float.__f = shared.kept_f;
             float.__fcsr = shared.kept_fcsr;
-            // Behind the breakpoint.
+            // Continues after the breakpoint.
             context.__gregs[0] += 4;
         } else {
             if shared.state.is_null() {
@@ -178,7 +177,7 @@ extern "C" fn handle(signal: c_int, info: *const siginfo_t, context: *mut uconte
 
 static ONLY: Mutex<()> = Mutex::new(());
 
-/// The memory of the tests, and the right to run code.
+/// The memory of the tests, and the right to run code there.
 pub struct Machine {
     _only: MutexGuard<'static, ()>,
 }
@@ -205,7 +204,7 @@ impl Machine {
             ss_flags: 0,
             ss_size: STACK,
         };
-        // SAFETY: memory that stays; a handler that works on any stack and with any registers.
+        // SAFETY: the memory is never unmapped; the handler works on any stack and with any registers.
         unsafe {
             assert_eq!(libc::sigaltstack(&stack, ptr::null_mut()), 0);
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -218,23 +217,23 @@ impl Machine {
         Self { _only: only }
     }
 
-    /// Puts code somewhere.
+    /// Writes code to an address.
     pub fn place(&mut self, at: u64, code: &[u8]) {
-        // SAFETY: within the memory for code, which nothing else uses.
+        // SAFETY: this is within the memory for code, which nothing else uses.
         unsafe {
             ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
             asm!("fence.i");
         }
     }
 
-    /// Puts breakpoints there again.
+    /// Fills the code's place with breakpoints again.
     pub fn clear(&mut self, at: u64, len: usize) {
         fill(at, len as u64);
-        // SAFETY: no effect but on what is executed.
+        // SAFETY: only instruction fetches are affected.
         unsafe { asm!("fence.i") };
     }
 
-    /// Runs what is at an address, until it stops.
+    /// Runs the code at an address until it stops.
     pub fn run(&mut self, at: u64, state: &State) -> Outcome {
         let mut state = state.clone();
         state.x[0] = at;
@@ -243,8 +242,8 @@ impl Machine {
             fault: 0,
             state: state.clone(),
         };
-        // SAFETY: the arena is mapped and has this size. The handler uses what is shared only between the two signals,
-        // and restores all registers at the second.
+        // SAFETY: the arena is mapped and has this size. The handler uses the shared state only between the two
+        // signals, and restores all registers at the second one.
         unsafe {
             let arena = ARENA as *mut u64;
             ptr::copy_nonoverlapping(state.memory.as_ptr(), arena, state.memory.len());
@@ -265,16 +264,16 @@ impl Machine {
 }
 
 fn map(at: u64, size: u64, protection: c_int) {
-    // Tests of one process follow each other.
+    // Tests in one process run one after the other.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: addresses that nothing else of the process has.
+    // SAFETY: nothing else in the process has these addresses.
     let got = unsafe { libc::mmap(at as *mut c_void, size as usize, protection, flags, -1, 0) };
     assert_eq!(got as u64, at, "{}", std::io::Error::last_os_error());
 }
 
-/// Breakpoints of two bytes.
+/// Fills memory with two-byte breakpoints.
 fn fill(at: u64, size: u64) {
-    // SAFETY: within our memory.
+    // SAFETY: this is within our memory.
     let memory = unsafe { std::slice::from_raw_parts_mut(at as *mut u16, size as usize / 2) };
     memory.fill(0x9002);
 }

@@ -1,4 +1,4 @@
-//! What tests of RISC-V share: numbers that look random, and what GNU's disassembler says of code.
+//! What the tests for RISC-V share: pseudo-random numbers, and GNU's disassembler.
 #![allow(dead_code)]
 
 #[path = "../../../hodo-tests/src/skipped.rs"]
@@ -16,15 +16,15 @@ use skipped::skip;
 /// The disassembler.
 pub const OBJDUMP: &str = "riscv64-linux-gnu-objdump";
 
-/// The extensions that the disassembler of that version knows by these names.
+/// The extensions, by the names that this version of the disassembler knows.
 const ARCH: &str = "rv64i2p1_m2p0_a2p0_f2p2_d2p2_c2p0_v1p0_zicsr2p0_zifencei2p0_zihintpause2p0\
     _zicbom1p0_zicbop1p0_zicboz1p0_zawrs1p0_zba1p0_zbb1p0_zbc1p0_zbs1p0_svinval1p0";
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next one.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -33,7 +33,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// One below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -47,7 +47,7 @@ pub struct Line {
     pub operands: String,
 }
 
-/// Whether there is no disassembler to ask, which is said then.
+/// Returns whether there is no disassembler, and reports it in that case.
 pub fn no_objdump() -> bool {
     let missing = Command::new(OBJDUMP)
         .arg("--version")
@@ -62,7 +62,7 @@ pub fn no_objdump() -> bool {
     missing
 }
 
-/// An ELF file with this code at this address and nothing else, but for the extensions.
+/// Returns an ELF file that has only this code at this address, and the names of the extensions.
 fn elf(code: &[u8], addr: u64) -> Vec<u8> {
     let mut attributes = b"\x05".to_vec();
     attributes.extend_from_slice(ARCH.as_bytes());
@@ -87,7 +87,7 @@ fn elf(code: &[u8], addr: u64) -> Vec<u8> {
     for word in [addr, 0, at_headers] {
         out.extend_from_slice(&word.to_le_bytes());
     }
-    // Compressed instructions, doubles in registers.
+    // Flags: compressed instructions, doubles in registers.
     out.extend_from_slice(&5u32.to_le_bytes());
     for half in [64u16, 56, 0, 64, 4, 3] {
         out.extend_from_slice(&half.to_le_bytes());
@@ -110,7 +110,7 @@ fn elf(code: &[u8], addr: u64) -> Vec<u8> {
     out
 }
 
-/// A file of this name for one test, in the directory for those.
+/// Returns the path of a file of this name, in the directory for tests.
 fn scratch(name: &str) -> PathBuf {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +119,7 @@ fn scratch(name: &str) -> PathBuf {
     directory.join(format!("{name}-{}-{number}", std::process::id()))
 }
 
-/// What the disassembler says of this code, line by line.
+/// Disassembles code, line by line.
 pub fn disassemble(code: &[u8], addr: u64, take: impl FnMut(Line)) {
     let path = scratch("code");
     fs::write(&path, elf(code, addr)).expect("the file can be written");
@@ -127,7 +127,7 @@ pub fn disassemble(code: &[u8], addr: u64, take: impl FnMut(Line)) {
     fs::remove_file(&path).expect("it was there");
 }
 
-/// What the disassembler says of a file.
+/// Disassembles a file.
 pub fn disassemble_file(path: &Path, mut take: impl FnMut(Line)) {
     let mut child = Command::new(OBJDUMP)
         .args(["-d", "-z", "-M", "no-aliases"])
@@ -151,9 +151,9 @@ pub fn disassemble_file(path: &Path, mut take: impl FnMut(Line)) {
         let operands = operands.split(" #").next().unwrap_or_default();
         let operands = operands.split(" <").next().unwrap_or_default();
         let len = match name.trim() {
-            // The bytes beside it may go on in further lines.
+            // The column of bytes may continue in further lines.
             ".byte" => operands.split(',').count(),
-            // So newer versions say it.
+            // Newer versions write this instead.
             ".insn" => operands
                 .split(',')
                 .next()
@@ -171,12 +171,12 @@ pub fn disassemble_file(path: &Path, mut take: impl FnMut(Line)) {
     assert!(child.wait().expect("it ends").success(), "objdump failed");
 }
 
-/// How many samples there are of each form of 32 bits; more on demand.
+/// Returns the number of samples of each 32-bit form. `HODO_SAMPLES` sets it.
 pub fn samples() -> u64 {
     std::env::var("HODO_SAMPLES").map_or(1, |samples| samples.parse().expect("a number"))
 }
 
-/// All instructions of 16 bits.
+/// Returns all 16-bit instructions.
 pub fn halves() -> Vec<u8> {
     (0..=u16::MAX)
         .filter(|half| half & 3 != 3)
@@ -184,7 +184,7 @@ pub fn halves() -> Vec<u8> {
         .collect()
 }
 
-/// Words of 32 bits of each form.
+/// Returns 32-bit words of each form.
 pub fn forms() -> Vec<u8> {
     let mut random = Random(5);
     let mut code = Vec::new();
@@ -192,7 +192,7 @@ pub fn forms() -> Vec<u8> {
         let word = fixed | random.next() as u32 & !mask;
         code.extend_from_slice(&word.to_le_bytes());
     };
-    // The functions of three and of seven bits.
+    // The fields `funct3` and `funct7`.
     let function = |number: u32| number << 22 & 0xFE00_0000 | number << 12 & 0x7000;
     for opcode in (0..32).filter(|opcode| opcode & 7 != 7) {
         for number in 0..1024 {
@@ -201,7 +201,7 @@ pub fn forms() -> Vec<u8> {
             }
         }
     }
-    // What the field of the second source tells apart, and for vectors that of the first.
+    // Opcodes whose `rs2` field also selects the instruction; for vectors it is `rs1`.
     const SECOND: [(u32, u32); 7] = [
         (0x07, 20),
         (0x13, 20),
@@ -224,7 +224,7 @@ pub fn forms() -> Vec<u8> {
     code
 }
 
-/// The code of this section of an ELF file, and its address.
+/// Returns the code of a section of an ELF file, and its address.
 pub fn section(path: &Path, name: &str) -> Option<(Vec<u8>, u64)> {
     let file = fs::read(path).ok()?;
     let file = object::File::parse(&*file).ok()?;
@@ -232,7 +232,7 @@ pub fn section(path: &Path, name: &str) -> Option<(Vec<u8>, u64)> {
     Some((section.data().ok()?.to_vec(), section.address()))
 }
 
-/// The C library for RISC-V, where there is one.
+/// Returns the C library for RISC-V, if it is installed.
 pub fn library() -> Option<PathBuf> {
     let places = [
         "/usr/riscv64-linux-gnu/lib/libc.so.6",

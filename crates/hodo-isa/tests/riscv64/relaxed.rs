@@ -1,4 +1,4 @@
-//! Code of the RISC-V assembler whose branches become as long as they must, and what a disassembler must read in it.
+//! Code from the RISC-V assembler whose branches become as long as necessary, and how a disassembler must read it.
 
 use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::asm::relax::{Asm, Op};
@@ -7,12 +7,12 @@ use hodo_isa::riscv64::regs::{NAMES, ZERO};
 
 use crate::written::{BASE, Choose, Line, What, effect};
 
-/// What a part of the code must be read as.
+/// How a part of the code must be read.
 enum Part {
     Is(What),
-    /// A branch by a condition, or the opposite one over a jump: names of both, operands, where to.
+    /// A conditional branch, or the opposite branch over a jump: the names of both branches, operands, target.
     Branch(&'static str, &'static str, String, Label),
-    /// A jump to a label, with a register for the link.
+    /// A jump to a label, with a link register.
     Jump(Label, u8),
     /// The address of a label.
     Address(u8, Label),
@@ -22,9 +22,9 @@ enum Part {
 
 pub struct Relaxed {
     pub bytes: Vec<u8>,
-    /// Each with the offset of its end.
+    /// The parts, each with the offset of its end.
     parts: Vec<(u64, Part)>,
-    /// Where labels are.
+    /// The labels and their addresses.
     labels: Vec<(Label, u64)>,
 }
 
@@ -35,7 +35,7 @@ fn name(register: u8) -> &'static str {
 struct Writer<'c> {
     asm: Asm,
     choose: &'c mut dyn Choose,
-    /// Those that branches lead to.
+    /// The targets of branches.
     labels: Vec<Label>,
 }
 
@@ -140,14 +140,14 @@ impl Writer<'_> {
         ];
         let (text, op) = ALL[self.choose.below(15) as usize];
         let (rd, left) = (self.other(), self.other());
-        // Where there is a short form, it has two registers.
+        // A short form, if it exists, has two registers.
         let (left, right) = match self.choose.below(3) {
             0 => (rd, left),
             1 => (left, rd),
             _ => (left, self.other()),
         };
         self.asm.op(op, rd, left, right);
-        // Sums are the same either way round, and are read so.
+        // Addition is commutative, and is read in this order.
         let (left, right) = match text {
             "add" if right == rd => (right, left),
             _ => (left, right),
@@ -185,7 +185,7 @@ impl Writer<'_> {
 
     fn memory(&mut self) -> Part {
         let (register, base, at) = (self.register(), self.register(), self.small());
-        // The stack often, and registers that have short numbers.
+        // Often the stack pointer, and registers that short forms can use.
         let base = [2, base, 8 + base % 8][self.choose.below(3) as usize];
         let which = self.choose.below(9) as usize;
         let text = ["lbu", "lhu", "lwu", "ld", "lh", "sb", "sh", "sw", "sd"][which];
@@ -247,7 +247,7 @@ impl Writer<'_> {
 }
 
 impl Relaxed {
-    /// This many parts, and labels between them.
+    /// Writes this many parts, with labels between them.
     pub fn new(choose: &mut dyn Choose, count: usize) -> Self {
         let mut writer = Writer {
             asm: Asm::default(),
@@ -290,7 +290,7 @@ impl Relaxed {
         found.next().expect("a label that is bound").1
     }
 
-    /// The lines are what was written. Returns how many branches are long.
+    /// Checks that the lines are what was written. Returns the number of long branches.
     pub fn check(&self, lines: &[Line]) -> usize {
         let mut wide = 0;
         let mut rest = lines;
@@ -319,7 +319,7 @@ impl Relaxed {
                         assert_eq!(*one, near);
                         continue;
                     }
-                    // Not even the longest that it could be without being long.
+                    // A branch is long only if its target is out of reach of a short one.
                     assert!(!(-4096..4094).contains(&distance), "{near}");
                     let over = these[0].addr + 8;
                     let far = [
@@ -340,7 +340,7 @@ fn text(line: &Line) -> String {
     format!("{} {}", line.name, line.operands.replace("0x", ""))
 }
 
-/// A line of an instruction of 16 bits as that of the same of 32 bits, if it is one that computes.
+/// Rewrites the line of a 16-bit instruction as that of the same 32-bit instruction, except for breakpoints.
 fn full(line: &Line) -> Line {
     let operands: Vec<&str> = line.operands.split(',').collect();
     let (name, operands) = match (line.name.as_str(), &operands[..]) {

@@ -1,4 +1,4 @@
-//! Code of the RISC-V assembler, and what a disassembler must read in it. The fuzz target has this, too.
+//! Code from the RISC-V assembler, and how a disassembler must read it. The fuzz target uses this, too.
 
 use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::asm::{Code, If, Reach};
@@ -17,13 +17,13 @@ pub struct Line {
     pub operands: String,
 }
 
-/// Where code is.
+/// The address of the code.
 pub const BASE: u64 = 0x1_0000_0000;
 
-/// How many groups of instructions there are.
+/// The number of groups of instructions.
 pub const GROUPS: usize = 9;
 
-/// What a piece of code must be read as.
+/// How a piece of code must be read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum What {
     /// One instruction: name and operands.
@@ -32,14 +32,14 @@ pub enum What {
     Puts(u8, u64),
     /// The eight bytes at an address, in a register.
     Loads(u8, u64),
-    /// A jump that keeps where it came from.
+    /// A jump to an address, with its link register.
     Goes(u64, u8),
 }
 
-/// What was written, and what it must be read as.
+/// What was written, and how it must be read.
 pub struct Written<'c> {
     pub bytes: Vec<u8>,
-    /// Each with the offset of its end.
+    /// The pieces, each with the offset of its end.
     pub pieces: Vec<(usize, What)>,
     choose: &'c mut dyn Choose,
 }
@@ -48,14 +48,14 @@ fn name(register: u8) -> &'static str {
     NAMES[usize::from(register)]
 }
 
-/// Who decides which operands an instruction gets.
+/// Chooses the operands of instructions.
 pub trait Choose {
-    /// A number below another.
+    /// Returns a number below `end`.
     fn below(&mut self, end: u64) -> u64;
 }
 
 impl<'c> Written<'c> {
-    /// Nothing yet.
+    /// Creates it without any code.
     pub fn new(choose: &'c mut dyn Choose) -> Self {
         Self {
             bytes: Vec::new(),
@@ -64,7 +64,7 @@ impl<'c> Written<'c> {
         }
     }
 
-    /// One group of instructions.
+    /// Writes one group of instructions.
     pub fn group(&mut self, which: usize, round: usize) {
         match which % GROUPS {
             0 => self.memory(round),
@@ -100,12 +100,12 @@ impl<'c> Written<'c> {
         self.choose.below(32) as u8
     }
 
-    /// Not the one that is always zero.
+    /// Returns a register other than the zero register.
     fn other(&mut self) -> u8 {
         1 + self.choose.below(31) as u8
     }
 
-    /// A number of this many bits with the sign: the edges first.
+    /// Returns a signed number of this many bits. The first rounds get the edge cases.
     fn signed(&mut self, round: usize, bits: u32) -> i64 {
         let end = 1i64 << (bits - 1);
         let any = self.choose.below(2 * end as u64) as i64 - end;
@@ -113,7 +113,7 @@ impl<'c> Written<'c> {
         edges.get(round).copied().unwrap_or(any)
     }
 
-    /// An even distance of this many bits with the sign, and where it leads.
+    /// Returns an even, signed distance of this many bits, and the target.
     fn distance(&mut self, round: usize, bits: u32) -> (i64, u64) {
         let distance = self.signed(round, bits) & !1;
         (distance, self.here().wrapping_add_signed(distance))
@@ -209,7 +209,7 @@ impl<'c> Written<'c> {
     }
 
     fn constants(&mut self, round: usize) {
-        // Without a register that is written, `ori` is a hint with another name.
+        // With the zero register as destination, `ori` is a hint with another name.
         let (rd, a, value) = (self.other(), self.register(), self.signed(round, 12));
         let operands = format!("{},{},{value}", name(rd), name(a));
         self.is("addi", &operands, |code| code.addi(rd, a, value));
@@ -278,7 +278,7 @@ impl<'c> Written<'c> {
         });
     }
 
-    /// A branch and a jump to what comes after a gap of breakpoints, and a branch back.
+    /// Writes a branch and a jump over a gap of breakpoints, and a branch back.
     pub fn forward(&mut self, gap: usize) {
         let (left, right, link) = (self.register(), self.register(), self.register());
         let from = self.here();
@@ -317,7 +317,7 @@ impl<'c> Written<'c> {
             .insert(self.pieces.len() - 1, (at + 2, lowering));
     }
 
-    /// What is skipped: bytes as they are, and breakpoints up to a boundary.
+    /// Writes padding: raw bytes, and breakpoints up to a boundary.
     fn padding(&mut self) {
         let (rd, value) = (self.other(), self.signed(100, 12));
         let operands = format!("{},zero,{value}", name(rd));
@@ -336,7 +336,7 @@ impl<'c> Written<'c> {
     }
 
     fn short(&mut self, round: usize) {
-        // `c.nop` is the name that it has beside this one.
+        // This is `c.nop` without aliases.
         self.is("c.addi", "zero,0", |code| code.nop());
         let register = self.other();
         self.is("c.jr", name(register), |code| code.c_jr(register));
@@ -350,7 +350,7 @@ impl<'c> Written<'c> {
         self.word("fence", "r,r", FENCE_LOADS);
     }
 
-    /// Addresses, and jumps to them.
+    /// Writes addresses, and jumps to them.
     fn addresses(&mut self, round: usize) {
         let (rd, link) = (self.other(), self.register());
         // The upper part of a distance just below 2 GiB would not fit.
@@ -363,7 +363,7 @@ impl<'c> Written<'c> {
         self.piece(What::Loads(rd, to), |code| {
             code.load_from(rd, to).expect("in reach");
         });
-        // The last of 56 bits would carry into one more.
+        // The highest numbers of 56 bits would carry into one more bit.
         let far = self.signed(round, 56).min((1 << 55) - (1 << 24));
         let far = far.cast_unsigned();
         self.piece(What::Puts(rd, far), |code| {
@@ -391,7 +391,7 @@ impl<'c> Written<'c> {
     }
 }
 
-/// What lines of the disassembler do, as far as addresses and constants are made of them.
+/// Returns the effect of instructions that form an address or a constant.
 pub fn effect(lines: &[Line]) -> What {
     let register = |name: &str| NAMES.iter().position(|known| *known == name).expect(name);
     let number = |text: &str| match text.strip_prefix("0x") {
@@ -442,9 +442,9 @@ pub fn effect(lines: &[Line]) -> What {
     panic!("no lines");
 }
 
-/// The lines are what was written.
+/// Checks that the lines are what was written.
 pub fn check(written: &Written<'_>, lines: &[Line]) {
-    // Outside of the code, targets have this before them.
+    // Targets outside the code have this prefix.
     let plain = |text: &str| text.replace("0x", "");
     let mut rest = lines;
     for (end, what) in &written.pieces {

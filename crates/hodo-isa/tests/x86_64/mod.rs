@@ -1,31 +1,31 @@
-//! Each instruction of the x86-64 macro assembler, read back by a disassembler that others wrote. The fuzz target has
-//! this, too.
+//! Each instruction of the x86-64 macro assembler, read back by an independent disassembler. The fuzz target uses this,
+//! too.
 
 use hodo_isa::x86_64::asm::{self, Code, Cond, Mem, Reg, Size};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
-/// Who decides which operands an instruction gets.
+/// Chooses the operands of instructions.
 pub trait Choose {
-    /// A number below another.
+    /// Returns a number below `end`.
     fn below(&mut self, end: u32) -> u32;
-    /// One of some numbers, or any between the first and the last.
+    /// Returns one of these numbers, or any number between the first and the last.
     fn number(&mut self, edges: &[i64]) -> i64;
 }
 
-/// What an operand must be read as.
+/// How an operand must be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     Reg(Register),
     /// Segment, base, index, displacement.
     Mem(Register, Register, Register, u64),
-    /// A number, with its sign.
+    /// A number, sign-extended.
     Number(u64),
-    /// An address that is jumped to.
+    /// The target of a jump.
     To(u64),
 }
 
 const SIZES: [Size; 4] = [Size::Byte, Size::Word, Size::Dword, Size::Qword];
-/// Sizes of most arithmetic.
+/// The sizes of most arithmetic instructions.
 const BYTE_OR_MORE: [Size; 3] = [Size::Byte, Size::Dword, Size::Qword];
 const WIDE: [Size; 2] = [Size::Dword, Size::Qword];
 const WHOLE: [Size; 1] = [Size::Qword];
@@ -43,7 +43,7 @@ const CONDITIONS: [(Cond, &str); 11] = [
     (Cond::LE, "le"),
     (Cond::G, "g"),
 ];
-/// Where code is written.
+/// The address of the code.
 const HERE: u64 = 0x7000_0000_0000;
 
 const LONG: [i64; 8] = [
@@ -62,7 +62,7 @@ fn size(choose: &mut dyn Choose, sizes: &[Size]) -> Size {
     sizes[choose.below(sizes.len() as u32) as usize]
 }
 
-/// A register as it is written and as it is read.
+/// Returns a register as it is written and as it is read.
 fn reg(choose: &mut dyn Choose, size: Size) -> (Reg, Op) {
     let number = choose.below(16) as u8;
     let reg = Reg::whole(number).part(size);
@@ -71,7 +71,7 @@ fn reg(choose: &mut dyn Choose, size: Size) -> (Reg, Op) {
 
 fn named(number: u8, size: Size) -> Register {
     let first = match size {
-        // Without the prefix, numbers 4 to 7 would be others.
+        // Without a REX prefix, the numbers 4 to 7 would be other registers.
         Size::Byte if (4..8).contains(&number) => return Register::SPL + (u32::from(number) - 4),
         Size::Byte if number >= 8 => return Register::R8L + (u32::from(number) - 8),
         Size::Byte => Register::AL,
@@ -82,7 +82,7 @@ fn named(number: u8, size: Size) -> Register {
     first + u32::from(number)
 }
 
-/// Memory as it is written and as it is read.
+/// Returns a memory operand as it is written and as it is read.
 fn memory(choose: &mut dyn Choose) -> (Mem, Op) {
     let kind = choose.below(7);
     memory_of(kind, choose)
@@ -126,7 +126,7 @@ fn memory_of(kind: u32, choose: &mut dyn Choose) -> (Mem, Op) {
             (asm::mem32(base, at.cast_unsigned()), at)
         }
     };
-    // Of the registers that an index can be these are the special ones and usual ones.
+    // Index registers with special encodings, and usual ones.
     let index = [None, Some(0), Some(5), Some(8), Some(12), Some(13)][choose.below(6) as usize];
     let (mut mem, named_index) = match index.map(whole) {
         None => (mem, none),
@@ -144,7 +144,7 @@ fn memory_of(kind: u32, choose: &mut dyn Choose) -> (Mem, Op) {
     )
 }
 
-/// A number that an instruction of a size has, as it is written and read.
+/// Returns an immediate for an instruction of this size, as it is written and as it is read.
 fn number(choose: &mut dyn Choose, size: Size) -> (u32, Op) {
     let (number, read) = match size {
         Size::Byte => {
@@ -163,22 +163,22 @@ fn number(choose: &mut dyn Choose, size: Size) -> (u32, Op) {
     (number, Op::Number(read))
 }
 
-/// A number of one byte that is extended.
+/// Returns a sign-extended one-byte immediate.
 fn short(choose: &mut dyn Choose) -> (i8, Op) {
     let number = choose.number(&SHORT) as i8;
     (number, Op::Number(i64::from(number).cast_unsigned()))
 }
 
-/// A number of bits.
+/// Returns a number of bits.
 fn bits(choose: &mut dyn Choose) -> (u8, Op) {
     let bits = choose.number(&[0, 1, 31, 32, 63]) as u8;
     (bits, Op::Number(bits.into()))
 }
 
-/// An instruction: its name, how it is written, and what it is then.
+/// An instruction: its name, and a function that writes it and returns its operands.
 pub type Case = (&'static str, fn(&mut Code<'_>, &mut dyn Choose) -> Vec<Op>);
 
-/// Says what they are.
+/// Gives an array of cases its type.
 fn list<const N: usize>(cases: [Case; N]) -> [Case; N] {
     cases
 }
@@ -272,7 +272,7 @@ macro_rules! cases {
     })),*]) };
 }
 
-/// Memory that has no label or address: their instructions end after the distance.
+/// Returns a memory operand without a label or an address: instructions with those must end after the distance.
 fn based(choose: &mut dyn Choose) -> (Mem, Op) {
     let kind = [0, 1, 3, 4, 5, 6][choose.below(6) as usize];
     memory_of(kind, choose)
@@ -286,7 +286,7 @@ fn skip(code: &mut Code<'_>, choose: &mut dyn Choose, label: asm::Label) -> u64 
     code.here()
 }
 
-/// All instructions.
+/// Returns all instructions.
 pub fn all() -> Vec<Case> {
     let mut all: Vec<Case> = Vec::new();
     all.extend(cases!(rr BYTE_OR_MORE: add_rr or_rr and_rr sub_rr xor_rr cmp_rr mov_rr test_rr));
@@ -314,7 +314,7 @@ pub fn all() -> Vec<Case> {
     all
 }
 
-/// Instructions whose shape is their own.
+/// Returns the instructions that do not share their shape with others.
 fn others() -> [Case; 7] {
     [
         ("xchg_rax", |code, choose| {
@@ -356,7 +356,7 @@ fn others() -> [Case; 7] {
     ]
 }
 
-/// Moves.
+/// Returns the moves.
 fn moves() -> [Case; 8] {
     [
         ("mov_ri", |code, choose| {
@@ -399,11 +399,7 @@ fn moves() -> [Case; 8] {
             let size = size(choose, &WIDE);
             let ((to, a), (from, b)) = (reg(choose, size), memory(choose));
             code.lea(to, from);
-            // It computes an address, which has no segment.
-            let Op::Mem(segment, base, index, displacement) = b else {
-                return vec![a, b];
-            };
-            vec![a, Op::Mem(segment, base, index, displacement)]
+            vec![a, b]
         }),
         ("lea_label", |code, choose| {
             let (to, a) = reg(choose, Size::Qword);
@@ -415,7 +411,7 @@ fn moves() -> [Case; 8] {
     ]
 }
 
-/// What has a condition, or goes by a number of bytes.
+/// Returns the instructions with a condition, and those that encode a distance in bytes.
 fn conditional() -> [Case; 6] {
     [
         ("set_cc", |code, choose| {
@@ -459,7 +455,7 @@ fn conditional() -> [Case; 6] {
     ]
 }
 
-/// What an operand was read as.
+/// Returns an operand as it was read.
 fn read(insn: &Instruction, index: u32) -> Op {
     match insn.op_kind(index) {
         OpKind::Register => Op::Reg(insn.op_register(index)),
@@ -474,10 +470,10 @@ fn read(insn: &Instruction, index: u32) -> Op {
     }
 }
 
-/// Writes an instruction as it is chosen, and reads it.
+/// Writes an instruction with chosen operands, and reads it.
 ///
 /// # Panics
-/// If it is another.
+/// If it is read as another instruction.
 pub fn check((name, write): Case, choose: &mut dyn Choose) {
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, HERE);
