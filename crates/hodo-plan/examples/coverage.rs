@@ -1,5 +1,7 @@
-//! How much of files could be traced and probed, and why the rest could not: `cargo run --release -p hodo-plan
-//! --example coverage FILE…`; with `--refused`, which ones. The files can be of any instruction set that is known.
+//! Reports how many functions and instructions of files can be traced and probed, and why the others cannot. With
+//! `--refused`, it lists the others. The files may be for any supported instruction set.
+//!
+//! `cargo run --release -p hodo-plan --example coverage FILE…`
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,7 +13,7 @@ use hodo_isa::Via;
 use hodo_plan::model::{Extra, Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 
-/// Counts by name, of how many.
+/// Counts by name, and their total.
 struct Shares(BTreeMap<String, usize>, usize);
 
 impl Shares {
@@ -35,14 +37,14 @@ fn how(tactic: Tactic, extra: &Extra, via: Via) -> String {
     let place = match extra {
         Extra::None => "",
         Extra::HopSlot(_) => " to a slot",
-        Extra::HopDonor { .. } => " behind another site",
-        Extra::Near => " to memory near",
+        Extra::HopDonor { .. } => " after another site",
+        Extra::Near => " to nearby memory",
         Extra::Pun { .. } => " that shares bytes",
     };
     let register = match via {
         Via::Nothing => "",
         Via::Free(_) => ", a free register",
-        Via::Kept(_) => ", a kept register",
+        Via::Kept(_) => ", a saved register",
     };
     format!("{tactic:?}{place}{register}")
 }

@@ -44,7 +44,7 @@ impl Bits {
             .is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// The first address in the range that is in the set; the range must lie within one run of code.
+    /// Returns the first address in the range that is in the set. The range must lie within one run of code.
     pub fn first(&self, range: std::ops::Range<u64>) -> Option<u64> {
         let at = self.sections.partition_point(|s| s.0 <= range.start);
         let (start, end, bits) = &self.sections[at.checked_sub(1)?];
@@ -62,7 +62,7 @@ impl Bits {
         None
     }
 
-    /// All addresses in the range that are in the set, in order; the range must lie within one run of code.
+    /// Returns all addresses in the range that are in the set, in order. The range must lie within one run of code.
     pub fn each(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
         let mut left = range;
         std::iter::from_fn(move || {
@@ -72,7 +72,7 @@ impl Bits {
         })
     }
 
-    /// Whether an address in the range is in the set.
+    /// Returns whether an address in the range is in the set.
     pub fn any(&self, range: std::ops::Range<u64>) -> bool {
         range.into_iter().any(|addr| self.get(addr))
     }

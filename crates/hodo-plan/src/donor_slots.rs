@@ -26,7 +26,7 @@ struct Host {
     /// Index of the planned function.
     planned: usize,
     patch: u64,
-    /// The free bytes after its patch, and the site that frees them; `None` until somebody asks.
+    /// The free bytes after its patch, and the site that frees them; `None` until they are looked up.
     room: Option<(Range<u64>, Option<SitePlan>)>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum Host {
     Runtime(&'static str),
     /// Haskell compiled by GHC: functions jump to each other, and the collector's tables lie between them.
     Haskell,
-    /// Valgrind: it translates the program's code. In this range it has code of its own that it lends to the program.
+    /// Valgrind: it translates the program's code. This range contains the code that it lends to the program.
     Valgrind(Range<u64>),
     /// Nothing in it can be changed, for this reason.
     Left(&'static str),
@@ -53,7 +53,7 @@ const GHC: &str = "GHC";
 const MONO_AOT: &str = "Mono's code";
 
 const VALGRIND: &str = "Valgrind";
-const TRANSLATED: &str = "Valgrind translates code of its own as the program's";
+const TRANSLATED: &str = "Valgrind translates some of its own code as if it were the program's";
 
 /// Words in the constant data of a runtime, for programs without a symbol table: the environment variable that
 /// configures OCaml's collector; the same for GHC; the library that Valgrind's tools preload into each program.
@@ -170,7 +170,7 @@ impl Host {
     /// Returns why no function of the image can be traced.
     pub fn refuses(&self) -> Option<&'static str> {
         match self {
-            Self::Go => Some("Go moves its stacks, and finds their frames by return address"),
+            Self::Go => Some("Go moves its stacks and finds their frames by return address"),
             Self::Left(reason) => Some(reason),
             _ => None,
         }
@@ -219,13 +219,13 @@ impl Host {
             .then_some(EntryOnlyReason::WalksStack)
     }
 
-    /// A remark for the user.
+    /// Returns a remark for the user.
     pub fn remark(&self) -> Option<String> {
         match self {
             Self::Plain | Self::Unwinder | Self::Valgrind(_) => None,
-            Self::Left(reason) => Some(format!("nothing of it is traced: {reason}")),
+            Self::Left(reason) => Some(format!("none of its functions is traced: {reason}")),
             Self::Haskell => Some(
-                "functions that GHC has compiled jump to each other and do not return: only the entries of the program's functions are recorded"
+                "functions compiled by GHC jump to each other and do not return: only the entries of the program's functions are recorded"
                     .to_owned(),
             ),
             Self::Unknown => Some(
@@ -233,8 +233,8 @@ impl Host {
                     .to_owned(),
             ),
             Self::Go => Some(
-                "a Go program: its functions are not traced, for Go moves its stacks, and finds their frames by return address; \
-                 calls into C libraries are"
+                "a Go program: its functions are not traced, because Go moves its stacks and finds their frames by return \
+                 address; calls into C libraries are traced"
                     .to_owned(),
             ),
             Self::Runtime(OCAML) => Some(
@@ -242,8 +242,8 @@ impl Host {
                     .to_owned(),
             ),
             Self::Runtime(name) => Some(format!(
-                "the {name} runtime walks the stack by return addresses: of its functions only the entries are recorded, \
-                 and nothing of the code that it makes as it runs"
+                "the {name} runtime walks the stack by return addresses: only the entries of its functions are recorded, \
+                 and code that it generates at run time is not traced"
             )),
         }
     }

@@ -246,7 +246,7 @@ pub(crate) fn is_plt(name: &str) -> bool {
 /// The maximum alignment of sections that their code requires.
 const SLACK: u64 = 16;
 
-/// Adds the padding between executable sections to them: nobody uses it.
+/// Adds the padding between executable sections to them, because it is unused.
 fn extend<'a>(
     file: &ElfFile64<'a>,
     isa: &'static dyn InstructionSet,

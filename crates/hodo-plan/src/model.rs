@@ -114,7 +114,7 @@ impl EntryOnlyReason {
             Self::ReadsReturnAddress => "it reads its return address",
             Self::NotCalled => "it is not called, but jumped to",
             Self::PopsArguments => "it removes its arguments from the stack",
-            Self::OtherLink => "it returns by a register other than the usual one",
+            Self::OtherLink => "it returns through a register other than the usual one",
             Self::MovesReturnAddress => "it moves its return address",
             Self::WalksStack => "its runtime walks the stack by return addresses",
         }
@@ -141,7 +141,7 @@ pub struct PlannedFunction {
 pub struct Reason(Cow<'static, str>);
 
 impl Reason {
-    /// The words.
+    /// Returns the words.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -36,7 +36,7 @@ pub(crate) fn by_name(isa: &'static dyn InstructionSet, name: &str) -> Mode {
     Mode::EntryOnly(reason)
 }
 
-/// Returns why a function must not be changed, if so.
+/// Returns why a function must not be changed, or `None` if it may be.
 pub(crate) fn untouchable(name: &str) -> Option<&'static str> {
     match name {
         "__restore_rt" | "_restore_rt" => Some("unwinders know it by its bytes"),
@@ -46,7 +46,7 @@ pub(crate) fn untouchable(name: &str) -> Option<&'static str> {
         }
         // Clang's outliner (`-Oz`): some of these pieces contain the prologues or returns of others.
         _ if name.starts_with("OUTLINED_FUNCTION_") => {
-            Some("it is a piece of several functions, a part of the functions that use it")
+            Some("it is a piece that several functions share, a part of the functions that use it")
         }
         _ => None,
     }

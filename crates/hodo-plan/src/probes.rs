@@ -45,12 +45,10 @@ enum Unprobed {
     #[error("it is padding, which is not executed")]
     Padding,
     #[error(
-        "it is in a hardware transaction, which a probe may abort, and whose end undoes what a probe has done"
+        "it is in a hardware transaction: a probe may abort it, and the abort undoes what the probe did"
     )]
     Transaction,
-    #[error(
-        "it depends on memory that is reserved for it, and what a probe does in between ends that"
-    )]
+    #[error("it is in a sequence that depends on a memory reservation, which a probe may end")]
     Reserved,
     #[error("it is in a restartable sequence, which the kernel knows by its addresses")]
     Restartable,
@@ -75,7 +73,7 @@ impl Unprobed {
     }
 }
 
-/// The result for some of the pieces.
+/// The results for some of the pieces.
 #[derive(Default)]
 struct Part {
     total: usize,

@@ -19,7 +19,7 @@ pub(crate) enum Refusal {
     StaticBranch,
     #[error("it has bytes that are not an instruction")]
     Invalid,
-    #[error("a call in its first instructions")]
+    #[error("its first instructions contain a call")]
     Call,
     #[error("it is empty")]
     Empty,
@@ -28,7 +28,7 @@ pub(crate) enum Refusal {
     #[error("it is a signal handler's return, which unwinders know by its bytes")]
     SignalReturn,
     #[error(
-        "one jump leads to it, no call: it may be a part of a function and use what that has below the stack pointer"
+        "one jump and no call leads to it: it may be a part of a function that keeps values below the stack pointer"
     )]
     Unclear,
     #[error("it reads the flags that it is entered with")]

@@ -69,7 +69,7 @@ impl Subject<'_> {
 
     /// Returns those of them that our code may use.
     pub fn free(&self, addr: u64) -> u32 {
-        // If the function does not return, it may not use the return address; but whoever inspects the stack does.
+        // A function that does not return may not use the return address, but tools that inspect the stack do.
         self.isa.usable(self.dead(addr)) & !self.isa.link()
     }
 

@@ -69,8 +69,8 @@ fn libcall(plan: &Plan, name: &str) -> Option<LibcallForm> {
     calls.next().map(|call| call.form)
 }
 
-/// What holds for all of them: every function is traced, with entry and exit except for the one that looks at its
-/// caller.
+/// Checks what holds for all programs: every function is traced, and with entry and exit, except for the one that reads
+/// its return address.
 fn check(plan: &Plan) {
     for name in OURS {
         let mode = match name {

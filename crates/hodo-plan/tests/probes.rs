@@ -288,7 +288,7 @@ fn some_instructions_are_in_small_regions() {
             .iter()
             .flat_map(|site| site.probes.iter().map(|probe| probe.addr))
             .collect();
-        // One in every `step`, and neighbours now and then, in no order.
+        // Every `step`-th instruction, and some pairs of adjacent ones, in no order.
         for step in [1, 7, 101] {
             let mut wanted: Vec<u64> = all.iter().copied().step_by(step).collect();
             wanted.extend(all.windows(2).step_by(5 * step).flatten());

@@ -55,7 +55,7 @@ fn library(name: &str) -> (PathBuf, Vec<u8>) {
     (path, bytes)
 }
 
-/// Why nothing in it is traced or probed.
+/// Returns why nothing in it is traced or probed; `None` if something is.
 fn refused(path: &Path, bytes: &[u8]) -> Option<String> {
     let planned = plan(path, bytes, &PlanOptions::default()).expect("a plan");
     let work = planned.functions.iter().find(|f| f.name == "work");

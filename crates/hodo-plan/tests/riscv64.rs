@@ -1,5 +1,5 @@
-//! RISC-V files: hand-written functions that must be told apart, and programs as gcc builds them. They are only read,
-//! so this runs on any machine with a RISC-V compiler.
+//! RISC-V files: hand-written functions that the planner must distinguish, and programs as gcc builds them. They are
+//! only read, so this runs on any machine with a RISC-V compiler.
 
 mod riscv;
 
@@ -122,7 +122,7 @@ fn jumps_take_free_registers_or_keep_one() {
     assert_eq!(getter.tactic, Tactic::Hop);
     assert!(matches!(getter.via, Via::Kept(_)), "{getter:x?}");
     assert_eq!(getter.patch_len, 4);
-    // Two bytes.
+    // This function has two bytes.
     let nothing = site(&plan, "nothing");
     assert!(
         nothing.patch_len == 4 || nothing.patch_len == 2,
@@ -130,7 +130,7 @@ fn jumps_take_free_registers_or_keep_one() {
     );
     for name in ["getter", "nothing"] {
         let Extra::HopDonor { slot, host } = site(&plan, name).extra else {
-            // Its neighbours may have no room left.
+            // Functions nearby may have no room left.
             assert_eq!(site(&plan, name).extra, Extra::Near, "{name}");
             continue;
         };
@@ -181,7 +181,7 @@ fn sequences_are_moved_as_a_whole_and_probed_at_their_first_instruction() {
     for refused in &plan.refused {
         assert_eq!(
             refused.reason,
-            "it depends on memory that is reserved for it, and what a probe does in between ends that"
+            "it is in a sequence that depends on a memory reservation, which a probe may end"
         );
     }
     for site in &plan.sites {

@@ -1,5 +1,5 @@
 //! RISC-V functions in which compilers left room for tracers (`-fpatchable-function-entry`), and how the planner uses
-//! it: for a jump of eight bytes through a register that nobody needs, or of twelve that puts one on the stack.
+//! it: for an eight-byte jump through a free register, or a twelve-byte jump that saves a register on the stack.
 
 mod riscv;
 

@@ -194,8 +194,8 @@ fn check(code: &Code, sites: &[Site], starts: &[u64]) {
     };
     let patches: HashSet<u64> = sites.iter().map(|site| site.patch).collect();
     let targets = code.targets(starts);
-    // Nothing may lead to a place between a patch and the code that restores a register after it, for it would run into
-    // that code.
+    // Nothing may lead to a place between a patch and the code that restores a register after it, because it would run
+    // into that code.
     for site in sites {
         if let Via::Kept(_) = site.spare.back
             && !site.ends_in_pad()
@@ -291,7 +291,7 @@ fn check_copy(code: &Code, site: &Site, instructions: &[Insn], what: &str) {
         let leaves = instructions.iter().find(|insn| insn.addr == pad.from);
         let to = leaves.map_or(site.displaced.end, |insn| match insn.flow() {
             Flow::Branch(to) | Flow::Jump(to) | Flow::Call(to) => to,
-            // The instruction before it says so.
+            // The instruction before it determines the target.
             Flow::IndirectCall => pad.to,
             flow => panic!("{what}: {flow:?}"),
         });
@@ -301,7 +301,7 @@ fn check_copy(code: &Code, site: &Site, instructions: &[Insn], what: &str) {
     let bytes = code.at(site.displaced.clone());
     let last = instructions.last().expect("one");
     let call = last.link().is_some();
-    // What a jump to it overwrites: at least its link register, unless it leads where the link says.
+    // The registers that a jump to it overwrites: at least its link register, unless it returns through that register.
     let way = last.link().map(|link| dead(last.addr) | 1 << link);
     let way = way.unwrap_or_default() & !last.reads().x & !FIXED;
     // A branch to it would skip its probes.

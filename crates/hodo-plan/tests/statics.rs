@@ -51,7 +51,7 @@ impl Program {
         plan_probes(&self.path, &self.bytes, wanted, 0).expect("a plan")
     }
 
-    /// Checks that nothing of a site is one of these branches, and that none leads into the middle of it.
+    /// Checks that a site contains no byte of these branches, and that none of them leads into its middle.
     fn check(&self, what: &str, patch: u64, len: u8, displaced: &Range<u64>, extra: &Extra) {
         let second = match *extra {
             Extra::None | Extra::Near | Extra::HopDonor { .. } => 0..0,

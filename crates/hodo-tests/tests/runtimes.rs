@@ -144,7 +144,7 @@ fn runtimes_are_recognized_by_symbols_or_by_texts_if_stripped() {
             "valgrind",
             "#define WORD \"vgpreload_core\"\n",
             true,
-            "nothing of it is traced",
+            "none of its functions is traced",
         ),
     ] {
         let plan = planned(name, lines, strip);
