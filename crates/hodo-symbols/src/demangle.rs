@@ -73,7 +73,7 @@ impl Sieve {
     }
 }
 
-/// Words that occur in readable names without being spelt in mangled ones: abbreviations, types, operators, special
+/// Words that occur in readable names without being spelled in mangled ones: abbreviations, types, operators, special
 /// names. Sources: the Itanium C++ ABI, section 5.1, and Rust's RFC 2603.
 const MADE: &str = "std allocator basic_string string char_traits basic_istream basic_ostream basic_iostream istream ostream iostream \
     operator new delete co_await cast sizeof alignof typeid throw noexcept const volatile restrict complex imaginary \

@@ -17,7 +17,7 @@ mod riscv64 {
 const SIGNALS: std::ops::RangeInclusive<u64> = 1..=64;
 
 /// Returns what was interrupted, if `registers` belong to the code that signal handlers return to and no table
-/// describes it. The kernel's own code (vDSO) is in no file. It is recognised by the frame that the stack pointer
+/// describes it. The kernel's own code (vDSO) is in no file. It is recognized by the frame that the stack pointer
 /// points to. The caller must check whether the interrupted address is code. `read` reads words of memory.
 #[must_use]
 pub fn interrupted(registers: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> Option<Caller> {

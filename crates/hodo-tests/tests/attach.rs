@@ -155,7 +155,7 @@ fn a_thousand_rounds_leave_nothing() {
     rounds(1000, "a_thousand_rounds_leave_nothing");
 }
 
-/// Waits until nobody traces the process.
+/// Waits until the process has no tracer.
 fn wait_untraced(target: &Target) {
     let begun = Instant::now();
     loop {

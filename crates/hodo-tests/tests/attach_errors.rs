@@ -159,7 +159,7 @@ fn a_process_that_ends_during_attach() {
             let killed = killed.parse().expect("its number");
             // SAFETY: the child has not been waited for.
             unsafe { libc::kill(killed, libc::SIGKILL) };
-            // In half of the rounds nobody has collected its exit status yet.
+            // In half of the rounds, its exit status has not been collected yet.
             if round % 2 == 0 {
                 child.0.wait().expect("its end");
             }

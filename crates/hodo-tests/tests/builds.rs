@@ -18,7 +18,7 @@ fn check(name: &str, compiler: &str, flags: &[&str], sites: bool) {
         let trace = Run::new(&format!("build-{name}"), &program).same(options);
         trace.has_calls(&CALLS);
     }
-    // Sites that nobody uses are silent.
+    // Unused sites record nothing.
     let trace = Run::new(&format!("build-{name}-one"), &program).same(&["-P", "middle"]);
     trace.has_calls(&[("main", 0), ("middle", 1000), ("leaf", 0), ("average", 0)]);
     let plan = std::process::Command::new(hodo_tests::hodo())

@@ -89,7 +89,7 @@ fn named(module: &str, text: &str, modules: &BTreeMap<String, String>) -> BTreeS
     let begins = Regex::new(r"\b(crate|super)::").expect("a pattern");
     let mut found = Vec::new();
     for start in begins.find_iter(text).map(|begin| begin.start()) {
-        // The second `super` of a path does not begin a path of its own.
+        // The second `super` of a path does not begin another path.
         if !text[..start].ends_with("::") {
             paths(&text[start..], String::new(), &mut found);
         }

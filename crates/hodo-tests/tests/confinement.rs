@@ -141,7 +141,8 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
     }
 }
 
-/// Each record is a fault if a page in which they go round has no place on the disk: the program would take many minutes.
+/// If a page that is reused for records has no place on the disk, each record causes a fault: the program would take
+/// many minutes.
 #[test]
 fn a_full_disk_with_small_blocks_does_not_slow_the_program() {
     const MOUNTS: &str = "mke2fs -q -t ext4 -b 1024 /tmp/disk && mount -o loop /tmp/disk /mnt";

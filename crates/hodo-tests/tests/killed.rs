@@ -146,7 +146,7 @@ fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expec
             _ => ends.push(status),
         }
     }
-    // The program may not have been executed yet: then it never is, and whoever waited for that has ended.
+    // The program may not have been executed yet. Then it never is, and the process that waited for hodo has ended.
     const NEVER: i32 = 125 << 8;
     let is_nothing = |&end: &i32| end == libc::SIGKILL || end == NEVER;
     if !(said.is_empty() && ends.iter().all(is_nothing)) {
@@ -159,7 +159,7 @@ fn started(name: &str, command: &[&str], program: &[&str], moment: Moment, expec
     let _ = std::fs::remove_dir_all(place);
 }
 
-/// Checks each thread of a process until it blocks no signals: libc blocks them for moments.
+/// Waits until no thread of a process blocks signals: libc blocks them briefly.
 fn block_nothing(pid: i32, what: &str) {
     let begun = Instant::now();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
@@ -320,7 +320,8 @@ fn outlives(name: &str, command: &[&str], program: &Path, argument: &str, signal
     let _ = std::fs::remove_dir_all(place);
 }
 
-/// Functions that need a breakpoint do not end a program that nobody traces any more. What ends it alone still does.
+/// Functions that need a breakpoint do not end a program that is no longer traced. A signal that ends it alone still
+/// does.
 #[test]
 fn programs_with_traps_outlive_hodo() {
     let program = with_traps();
@@ -341,7 +342,7 @@ fn programs_with_traps_outlive_hodo() {
     );
 }
 
-/// Neither do probes that fetch values from where nothing is.
+/// Neither do probes that fetch values from unmapped memory.
 #[test]
 fn programs_with_fetches_that_fault_outlive_hodo() {
     let program = build("killed_at_fetches.c", Kind::Pie, &[]);
@@ -397,14 +398,14 @@ fn attached_programs_with_traps_outlive_hodo() {
     }
 }
 
-/// By hand, as the next one.
+/// Run by hand, like the next one.
 #[test]
 #[ignore = "it takes minutes"]
 fn programs_outlive_hodo_at_every_moment_of_a_storm() {
     in_storms("killed_in_storms_long", 300, Duration::from_micros(1_370));
 }
 
-/// By hand: `cargo nextest run -p hodo-tests --test killed --run-ignored only`.
+/// Run by hand: `cargo nextest run -p hodo-tests --test killed --run-ignored only`.
 #[test]
 #[ignore = "it takes minutes"]
 fn programs_outlive_hodo_at_every_moment() {

@@ -29,7 +29,7 @@ fn a_soft_file_size_limit_applies_to_the_program_only() {
 fn a_hard_file_size_limit_ends_the_trace_and_not_the_program() {
     let (remarks, calls) = limited("-f 17000", &[]);
     assert!(calls > 1000, "{calls}");
-    // Whoever may raise the limit does.
+    // A hodo that may raise the limit does so.
     if !remarks.is_empty() {
         assert!(remarks.contains(" records were lost"), "{remarks}");
         assert!(remarks.contains("ulimit -f"), "{remarks}");
@@ -73,7 +73,7 @@ fn limits_that_leave_no_room_for_a_trace() {
             programs,
             "{limit}"
         );
-        // Whoever may raise the limit does.
+        // A hodo that may raise the limit does so.
         if !ours.is_empty() {
             assert!(
                 ours[0].contains(named) && ours[0].contains("untraced"),

@@ -366,12 +366,13 @@ fn an_attached_process_changes_too_and_gets_its_code_back() {
     Trace::new(data).has_calls(&[("alpha", 9), ("beta", 11), ("gamma_", 11)]);
 }
 
-/// A change stops all threads. The time of a socket is no argument, which could have what is left of it.
+/// A change stops all threads. A socket's timeout is not an argument of the call, so it cannot be replaced by the time
+/// that is left.
 #[test]
 fn a_socket_with_a_timeout_waits_for_what_is_left_after_a_change() {
     let program = build("attached_waits.c", Kind::Pie, &[]);
     let mut arguments = vec!["recv", "6000"];
-    // Who begins anew waits for the whole time after the change. Not every kernel tells for how long a thread has
+    // A call that starts again waits for the whole time after the change. Not every kernel says how long a thread has
     // waited.
     if Path::new("/proc/self/sched").exists() {
         arguments.push("2500");
@@ -487,7 +488,7 @@ fn garbage_on_the_socket_disturbs_nothing() {
         let changed = answer.contains("\"done\"") && !garbage.starts_with(b"{\"change\": 5");
         assert!(!changed && !answer.is_empty(), "{garbage:?}: {answer}");
     }
-    // Longer than any request may be, and without an end.
+    // This is longer than any request may be, and has no end.
     let mut stream = connect();
     let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
     let _ = stream.write_all(&vec![b'['; 4 << 20]);

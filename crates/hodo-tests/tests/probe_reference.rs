@@ -111,7 +111,7 @@ fn linkage(program: &Path) -> Vec<(u64, u64)> {
     lines.collect()
 }
 
-/// A jump or a repeated instruction that goes straight back to itself cannot be told from an iteration.
+/// Returns whether an instruction jumps to itself, which looks like an iteration of a repeated instruction.
 fn leads_to_itself(program: &Path, addr: u64) -> bool {
     let bytes = std::fs::read(program).expect("the program");
     // It is not position-independent, and linked as usual: file offset 0 is at address 0x400000.

@@ -346,7 +346,7 @@ fn a_histogram_has_one_type_of_key() {
 #[test]
 fn conditions_name_what_all_variables_bring() {
     let program = build("sources.c", Kind::Pie, &["-O0", "-gdwarf-5"]);
-    // The variable in a condition is an argument of its own, once.
+    // A condition may use the variables that `$params` and `$vars` add; each is one argument.
     for (definition, hits) in [
         ("show $params if small == -3 && count == 65535", 2),
         ("show $vars if color == 6 && letter == 'q'", 2),

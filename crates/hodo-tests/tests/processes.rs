@@ -80,7 +80,7 @@ fn children_are_followed() {
     }
 }
 
-/// What hodo reports about threads that cannot be told apart, where that applies.
+/// Checks what hodo reports about threads with the same thread pointer: it can distinguish them only on x86-64.
 fn says_what_is_shared(remarks: &str) {
     if cfg!(target_arch = "x86_64") {
         assert_eq!(remarks, "");

@@ -1,4 +1,4 @@
-//! Any number of signals to hodo, in any order, while it is attached: the process gets its code back, whatever comes.
+//! hodo gets any number of signals, in any order, while it is attached: the process always gets its code back.
 //! The one exception, SIGKILL, is in `killed.rs`.
 
 use std::fs;
@@ -89,7 +89,7 @@ fn storm(seed: u64, target: &Target, maps: &str, threads: usize) {
         .spawn()
         .expect("hodo can be run");
     let pid = front.id().cast_signed();
-    // Before that, nothing could be left behind.
+    // Before that, there is nothing to undo.
     target.is_attached();
     let monitor = child_of(pid).expect("the front has a child");
     std::thread::sleep(Duration::from_micros(random.below(30_000)));

@@ -345,7 +345,7 @@ impl Debug {
             }
             Operation::UnsignedConstant { value } => Sum(None, value.cast_signed()),
             Operation::SignedConstant { value } => Sum(None, value),
-            // The caller's values, and objects behind optimized-out pointers, do not exist.
+            // The caller's values, and the targets of optimized-out pointers, do not exist.
             Operation::EntryValue { .. }
             | Operation::ParameterRef { .. }
             | Operation::ImplicitPointer { .. } => {
