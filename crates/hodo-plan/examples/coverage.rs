@@ -66,7 +66,7 @@ fn functions(path: &Path, bytes: &[u8], each: bool) -> Result<(), Box<dyn Error>
                     _ => "4 or more".to_owned(),
                 };
                 shares.add(format!("before: {} registers", of(site.free)), 1);
-                shares.add(format!("behind: {} registers", of(site.free_after)), 1);
+                shares.add(format!("after: {} registers", of(site.free_after)), 1);
             }
             Err(reason) => {
                 if each {

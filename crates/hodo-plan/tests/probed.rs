@@ -86,7 +86,7 @@ fn regions_are_as_large_as_their_entries_allow() {
     assert_eq!(site("itself", 0), (Tactic::Jump, 0, 5, vec![0, 2, 4]));
     assert_eq!(site("one", 0), (Tactic::Jump, 0, 1, vec![0]));
     assert_eq!(site("narrow", 0), (Tactic::Trap, 0, 1, vec![0]));
-    assert_eq!(site("behind", 0), (Tactic::Jump, 0, 6, vec![0, 5]));
+    assert_eq!(site("follower", 0), (Tactic::Jump, 0, 6, vec![0, 5]));
     // The table's targets begin regions.
     assert_eq!(site("table", 0), (Tactic::Jump, 0, 16, vec![0, 7, 11, 14]));
     for offset in [16, 22, 28] {
@@ -164,7 +164,7 @@ fn refused_instructions_say_why() {
     assert_eq!(lock.probes.len(), 1);
 
     let wanted = [
-        program.addr("behind", 2),
+        program.addr("follower", 2),
         program.addr("one", 3),
         program.addr("one", 0),
         0x10,
@@ -183,7 +183,7 @@ fn refused_instructions_say_why() {
             wanted[0],
             format!(
                 "it is the middle of `mov eax, 0x1` at {:#x}",
-                program.addr("behind", 0)
+                program.addr("follower", 0)
             ),
         ),
     ];

@@ -152,7 +152,7 @@ fn no_patch_covers_targets_of_distance_tables() {
 #[test]
 fn nothing_runs_into_code_that_restores_a_register() {
     let Some((_, plan)) = program() else { return };
-    let site = site(&plan, "loops_behind");
+    let site = site(&plan, "loops_later");
     assert!(matches!(site.via, Via::Kept(_)), "{site:x?}");
     assert!(matches!(site.spare.back, Via::Kept(_)), "{site:x?}");
     // The loop begins 12 bytes after the start, and has ten bytes: either it stays, or all of it is moved.

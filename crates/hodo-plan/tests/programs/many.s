@@ -1,4 +1,4 @@
-# Functions that are larger than compilers make them.
+# Functions that are larger than those that compilers make.
 	.text
 	.option	arch, rv64gc
 	.option	norelax
@@ -19,7 +19,7 @@ calls:
 	ret
 	.size	calls, . - calls
 
-# Places that a table's distances may be from, and tables.
+# Places that may be the base of a table's distances, and tables.
 	.globl	places
 	.type	places, @function
 places:

@@ -1,4 +1,4 @@
-# Functions that are too short for a long jump, where no register is free: what they go on to takes all of them.
+# Functions that are too short for a long jump, and have no free register: the code that they continue with uses all.
 
     .option rvc
     .text

@@ -1,4 +1,4 @@
-# Functions of RISC-V code that compilers left room in for tracers, and callers that are not as compilers make them.
+# RISC-V functions in which compilers left room for tracers, and callers unlike those that compilers make.
 	.text
 	.option	arch, rv64gc_zba
 
@@ -23,7 +23,7 @@
 	.size	\name, . - \name
 	.endm
 
-# Called as the convention has it.
+# Called according to the convention.
 	func	eight, 4
 	add	a0, a0, a1
 	ret
@@ -34,7 +34,7 @@
 	ret
 	end	sixteen
 
-# Room for the address of a stub, too; and unused bytes.
+# Room for the address of a stub, too, and unused bytes.
 	func	twenty_four, 12
 	add	a0, a0, a1
 	ret
@@ -62,7 +62,7 @@
 	ret
 	end	keeps_two
 
-# It is called only where a jump by a table of distances leads.
+# It is called only from code that a table of distances leads to.
 	func	expects_by_table, 4
 	add	a0, a0, a1
 	ret
@@ -90,7 +90,7 @@ distances:
 	.word	1b - table, 2b - table
 	.popsection
 
-# The caller of what jumps to it keeps a value in t3.
+# The caller of the function that jumps to it keeps a value in t3.
 	func	expects_by_jump, 4
 	add	a0, a0, a1
 	ret
@@ -112,7 +112,7 @@ distances:
 	ret
 	end	keeps_over_jump
 
-# Their callers keep something in every register that there is.
+# Their callers keep a value in every register.
 	func	full_sixteen, 8
 	add	a0, a0, a1
 	ret
@@ -147,14 +147,14 @@ distances:
 	ret
 	end	full
 
-# As a nested function, which t2 tells where its variables are.
+# Like a nested function, which gets the address of its variables in t2.
 	func	nested, 4
 	ld	a5, 0(t2)
 	add	a0, a0, a5
 	ret
 	end	nested
 
-# As the helpers that save registers, which are called by t0.
+# Like the helpers that save registers, which are called through t0.
 	func	save, 4
 	sd	ra, 8(sp)
 	sd	s0, 0(sp)

@@ -15,7 +15,7 @@
         ret
         end main
 
-        # A loop to its own start: it moves as a whole.
+        # A loop to its own start: it is moved as a whole.
         .balign 16, 0x90
         function itself
         dec %edi
@@ -23,21 +23,21 @@
         ret
         end itself
 
-        # One byte, and padding behind.
+        # One byte, followed by padding.
         .balign 16, 0x90
         function one
         ret
         end one
 
-        # One byte, and another function behind.
+        # One byte, followed by another function.
         .balign 16, 0x90
         function narrow
         ret
         end narrow
-        function behind
+        function follower
         mov $1, %eax
         ret
-        end behind
+        end follower
 
         .balign 16, 0x90
         function table
@@ -53,7 +53,7 @@ third:  mov $3, %eax
         ret
         end table
 
-        # Nobody knows where it goes.
+        # The target of its jump is unknown.
         .balign 16, 0x90
         function computed
         lea slide(%rip), %rax
@@ -133,7 +133,7 @@ slide:  add $1, %esi
         lretl
         end far
 
-        # A sequence that the kernel restarts, and what it goes on with then, behind the bytes that it compares.
+        # A sequence that the kernel restarts. Its abort handler follows the bytes that the kernel compares.
         .balign 16, 0x90
         function restarted
         mov $1, %eax

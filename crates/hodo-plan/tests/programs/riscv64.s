@@ -1,4 +1,4 @@
-# Functions of RISC-V code that a planner has to tell apart.
+# RISC-V functions that a planner must distinguish.
 	.text
 	.option	arch, rv64gc
 
@@ -28,7 +28,7 @@
 	ret
 	end	frame
 
-# One instruction of two bytes. Nothing is free: who calls it knows what it leaves as it is.
+# One two-byte instruction. No register is free: its callers know which registers it leaves unchanged.
 	func	nothing
 	ret
 	end	nothing
@@ -38,7 +38,7 @@
 	ret
 	end	getter
 
-# Larger than a jump: its result's register is free.
+# Longer than a jump. The register of its result is free.
 	func	constant
 	lui	a0, 0x12345
 	addi	a0, a0, 1
@@ -56,7 +56,7 @@
 	ret
 	end	loop
 
-# All that is read first is in use.
+# Registers that it reads before it writes them are in use.
 	func	reads_all
 	add	a0, a0, t0
 	add	a0, a0, t1
@@ -65,8 +65,9 @@
 	ret
 	end	reads_all
 
-# No register is free, what follows cannot be moved, and a loop leads to the instructions that a jump displaces behind its bytes.
-	func	loops_behind
+# No register is free, the instructions after the loop cannot be moved, and the loop leads to instructions that a jump
+# displaces but does not overwrite.
+	func	loops_later
 	xori	a0, a0, 1
 	xori	a0, a0, 2
 	xori	a0, a0, 3
@@ -76,9 +77,9 @@
 	fence.i
 	add	a0, a0, t0
 	ret
-	end	loops_behind
+	end	loops_later
 
-# What is behind a call that does not return is come to from elsewhere.
+# The code after a call that does not return is reached from elsewhere.
 	func	stops
 	bltz	a0, 2f
 	beqz	a0, 1f
@@ -91,7 +92,7 @@
 	ret
 	end	stops
 
-# The link register has an argument of the stack meanwhile.
+# The link register holds an argument from the stack for a while.
 	func	arguments
 	addi	sp, sp, -32
 	sd	ra, 24(sp)
@@ -105,7 +106,7 @@
 	ret
 	end	arguments
 
-# The same without a frame pointer, and then it has something that was put on the stack for want of registers.
+# The same without a frame pointer. Then the link register holds a value that was spilled to the stack.
 	func	spilled
 	addi	sp, sp, -32
 	.cfi_def_cfa_offset 32
@@ -125,7 +126,7 @@
 	ret
 	end	spilled
 
-# The same where no table tells of the stack.
+# The same without an unwind table.
 	.globl	untold
 	.type	untold, @function
 untold:
@@ -182,7 +183,7 @@ spilled_deep:
 	ret
 	end	floating
 
-# A table of distances from a place behind leads to its second instruction.
+# A table of distances from a later address leads to its second instruction.
 	func	distances
 	addi	a0, a0, 100
 1:	addi	a0, a0, 200
@@ -204,7 +205,7 @@ spilled_deep:
 	.text
 	end	distances
 
-# Helpers of compilers that save registers are called by t0.
+# Compilers' helpers that save registers are called through t0.
 	func	save
 	addi	sp, sp, -16
 	sd	ra, 8(sp)
@@ -228,7 +229,8 @@ spilled_deep:
 	ret
 	end	who
 
-# As a value it is on the stack during a call, beside where it was saved; the same where no table tells of the stack.
+# The return address is also on the stack as a value during a call, next to the place where it was saved; once with an
+# unwind table and once without.
 	.macro	asker	name, told
 	.globl	\name
 	.type	\name, @function
@@ -285,7 +287,7 @@ asks_deep:
 	ret
 	end	elsewhere
 
-# Lazy binding: is told by t0 and t1 what to look for, and goes there with all that its caller has passed.
+# Lazy binding: t0 and t1 say what to look up. It jumps there with all arguments of its caller.
 	func	resolver
 	addi	sp, sp, -32
 	sd	ra, 24(sp)
@@ -300,7 +302,7 @@ asks_deep:
 	jr	t1
 	end	resolver
 
-# A usual function that ends with a call by a pointer.
+# A usual function that ends with a call through a pointer.
 	func	by_pointer
 	addi	sp, sp, -32
 	sd	ra, 24(sp)
@@ -316,7 +318,7 @@ asks_deep:
 	jr	t1
 	end	by_pointer
 
-# Compares and swaps: the sequence begins at its third instruction.
+# A compare-and-swap sequence that begins at the third instruction.
 	func	swap
 	addi	a4, a1, 0
 	slli	a4, a4, 1
@@ -369,7 +371,7 @@ table_2:
 	.word	9b - .Ltable
 	.text
 
-# In a circle all the same: what is called by both is not asked for t3.
+# Two functions that call each other: neither uses the caller's t3.
 	func	circle
 	addi	sp, sp, -16
 	sd	ra, 8(sp)

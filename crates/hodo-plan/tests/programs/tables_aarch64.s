@@ -1,7 +1,7 @@
-# Data that code forms the address of, as it does of jump tables: distances from the data's own start.
+# Data whose address code forms, as for jump tables: distances from the start of the data.
         .text
 
-# The first word leads into an instruction: no table.
+# The first word leads into the middle of an instruction, so this is not a table.
         .globl  reads_data
         .hidden reads_data
         .type   reads_data, %function
