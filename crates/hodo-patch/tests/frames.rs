@@ -333,7 +333,7 @@ fn walk(memory: &Memory, start: u64, truth: Truth, inside: std::ops::Range<u64>)
                 assert_eq!(
                     memory.unwind(next, next - 1, &back),
                     Some(back.expected()),
-                    "behind {what}"
+                    "after {what}"
                 );
                 todo.push((next, back));
             }

@@ -13,9 +13,9 @@ use crate::world::{Record, Site, World, address, site, timed};
 const T1: Via = Via::Free(6);
 /// `t0`, which is not free.
 const KEPT: Via = Via::Kept(5);
-/// What is free at the entry of all these functions, and after them.
+/// Registers that are free at the entry of all these functions, and after them.
 const BEFORE: u32 = 0xF000_0040 | 1 << 15 | 1 << 14;
-const BEHIND: u32 = 0xF003_F0E0;
+const AFTER: u32 = 0xF003_F0E0;
 
 /// All functions; their jumps and stubs use these registers.
 fn all(via: Via, before: u32, after: u32) -> [Site; 5] {
@@ -48,7 +48,7 @@ const RUN: &str =
 /// Sets of registers that are free before the body and after it.
 pub fn registers() -> impl Iterator<Item = (Via, u32, u32)> {
     let few = [
-        (BEFORE, BEHIND),
+        (BEFORE, AFTER),
         (0, 0),
         (1 << 15, 1 << 12),
         (1 << 15 | 1 << 14, 1 << 12 | 1 << 28),
@@ -115,7 +115,7 @@ fn all_options_can_be_combined() {
 fn recursion_is_counted_and_read() {
     let mut world = World::new(timed(), 8);
     world.enter(1);
-    world.trace(&all(T1, BEFORE, BEHIND));
+    world.trace(&all(T1, BEFORE, AFTER));
     assert_eq!(fib(12), fibonacci(12));
     let trace = world.read("recursion", 1);
     let (mut entries, mut exits, mut depth, mut last) = (0, 0, 0usize, 0);
@@ -193,7 +193,7 @@ fn filters_leave_out() {
     };
     let mut world = World::new(recording, 2);
     world.enter(1);
-    let mut sites = all(T1, BEFORE, BEHIND);
+    let mut sites = all(T1, BEFORE, AFTER);
     sites[1].filter = true;
     world.trace(&sites);
     run();
@@ -224,7 +224,7 @@ fn calls_are_not_recorded_while_switched_off() {
         };
         let mut world = World::new(recording, 2);
         world.enter(1);
-        world.trace(&all(T1, BEFORE, BEHIND));
+        world.trace(&all(T1, BEFORE, AFTER));
         leaf(1, 2);
         world.switch(switch, true);
         leaf(1, 2);
@@ -263,7 +263,7 @@ fn short_calls_are_removed() {
 fn chunks_are_followed_by_others_and_in_the_end_by_the_bucket() {
     let mut world = World::new(timed(), 2);
     let block = world.enter(7);
-    world.trace(&all(T1, BEFORE, BEHIND));
+    world.trace(&all(T1, BEFORE, AFTER));
     let n = 15;
     assert_eq!(fib(n), fibonacci(n));
     let room = (CHUNK_SIZE - CHUNK_HEADER_SIZE) / RECORD_SIZE - 8;
@@ -283,7 +283,7 @@ fn chunks_are_followed_by_others_and_in_the_end_by_the_bucket() {
 fn a_new_epoch_is_recorded() {
     let mut world = World::new(timed(), 2);
     let block = world.enter(1);
-    world.trace(&all(T1, BEFORE, BEHIND));
+    world.trace(&all(T1, BEFORE, AFTER));
     leaf(1, 2);
     // As if the last record were from an earlier epoch.
     let epoch = world.get(block + tcb::EPOCH) as u32;

@@ -44,7 +44,7 @@ hodo_test_\name:
     ret
     .cfi_endproc
 
-    # leaf(a + 1, b + 1), by a jump
+    # leaf(a + 1, b + 1), through a jump
     TEST_FUNCTION tail
     .cfi_startproc
     addi a0, a0, 1
@@ -54,7 +54,7 @@ hodo_test_\name:
     j hodo_test_leaf
     .cfi_endproc
 
-    # tail(a, b), by a jump
+    # tail(a, b), through a jump
     TEST_FUNCTION tail2
     .cfi_startproc
     mv a4, a0
@@ -64,7 +64,7 @@ hodo_test_\name:
     j hodo_test_tail
     .cfi_endproc
 
-    # Fibonacci's numbers
+    # Fibonacci numbers
     TEST_FUNCTION fib
     .cfi_startproc
     li a5, 1
@@ -114,7 +114,7 @@ hodo_test_\name:
     ret
     .cfi_endproc
 
-    # A handler of signals with such a frame.
+    # A signal handler with such a frame
     TEST_FUNCTION handler
     .cfi_startproc
     addi sp, sp, -16
@@ -128,7 +128,7 @@ hodo_test_\name:
     ret
     .cfi_endproc
 
-    # f(x) as above, where throw(place, x) comes back to with x
+    # f(x) as above; throw(place, x) returns to its caller with x
     TEST_FUNCTION catch
     addi sp, sp, -32
     sd ra, 24(sp)
@@ -151,12 +151,12 @@ hodo_test_caught:
     mv a0, a1
     j hodo_test_caught
 
-    # The same, without a return address, as functions that are jumped to when a stack begins may be.
+    # The same without a return address, like a function that is jumped to at the beginning of a stack
     TEST_FUNCTION throw_from_nowhere
     li ra, 0
     j hodo_test_throw
 
-    # x + 1; it returns with 32 bytes more on the stack
+    # x + 1; it returns with the stack pointer 32 bytes lower
     TEST_FUNCTION shift
     addi sp, sp, -32
     addi a0, a0, 1
@@ -164,7 +164,7 @@ hodo_test_caught:
     nop
     ret
 
-    # shift(x), with a stack pointer of its own
+    # shift(x); it restores the stack pointer itself
     TEST_FUNCTION moved
     addi sp, sp, -32
     sd ra, 24(sp)
@@ -177,7 +177,7 @@ hodo_test_caught:
     addi sp, sp, 32
     ret
 
-    # prlimit(pid, resource, new, old) that has the new limits for the old ones, and once more after them
+    # prlimit(pid, resource, new, old) that returns the new limits as the old ones, and once more after them
     TEST_FUNCTION limits
     ld a4, 0(a2)
     ld a5, 8(a2)
@@ -188,7 +188,7 @@ hodo_test_caught:
     li a0, 0
     ret
 
-    # x + 1 in one instruction of 32 bits, x in one of 16 bits, and padding
+    # x + 1 in a 32-bit instruction, x in a 16-bit instruction, and padding
     TEST_FUNCTION tiny
     addi a0, a0, 1
     .option push
@@ -204,7 +204,7 @@ hodo_test_caught:
     TEST_FUNCTION slot
     .skip 16, 0
 
-    # (a + b) * 2 with room for tracers: this many bytes, and how far after a multiple of 8 they begin.
+    # (a + b) * 2 with room for tracers: the number of bytes, and the distance of their start from a multiple of 8
     .macro TEST_ROOM name, bytes, off
     .p2align 3
     .skip \off, 0
@@ -225,7 +225,7 @@ hodo_test_caught:
     TEST_ROOM room32, 32, 0
     .option pop
 
-    # All general registers but sp, gp and tp to 8 * number of memory that a register points to, or back.
+    # Stores or loads all general registers except sp, gp and tp, at 8 * number from the base.
     .macro TEST_EACH instruction, base, at
     .irp number, 1, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
     \instruction x\number, \at + 8 * \number(\base)
@@ -237,8 +237,8 @@ hodo_test_caught:
     .endr
     .endm
 
-    # registers(state): calls body with the registers that state has, and puts those into it that it comes back with.
-    # 32 words each: before, seen by body, by body, after; the same for floating point.
+    # registers(state): calls body with the registers in state, and stores those that it returns with. Each set has 32
+    # words: before the call, seen by body, set by body, after the call; then the same for floating point.
     TEST_FUNCTION registers
     addi sp, sp, -224
     sd a0, 216(sp)
@@ -268,7 +268,7 @@ hodo_test_caught:
     addi sp, sp, 224
     ret
 
-    # Its state is where its caller's stack has it.
+    # The pointer to its state is on its caller's stack.
     TEST_FUNCTION body
     addi sp, sp, -16
     sd t0, 0(sp)
@@ -349,7 +349,7 @@ unsafe extern "C-unwind" {
     pub fn body();
 }
 
-/// Fibonacci's numbers again.
+/// The Fibonacci numbers again.
 pub fn fibonacci(n: u64) -> u64 {
     match n {
         0 | 1 => n,

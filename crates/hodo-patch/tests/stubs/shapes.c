@@ -1,11 +1,11 @@
-/* Functions of several shapes, as compilers make them. */
+/* Functions of several shapes, for compilers. */
 #define FUNCTION __attribute__((noinline, visibility("default"), used))
-/* Calls of what has this are not left out. */
+/* Compilers do not drop calls of functions that contain this. */
 #define KEEP __asm__ volatile("")
 
 static volatile int sink;
 
-/* One instruction, of two bytes where there are such. */
+/* One instruction, in two bytes if possible. */
 FUNCTION void shape_nothing(void) { KEEP; }
 
 FUNCTION int shape_empty(void) {

@@ -52,10 +52,10 @@ fn registers_that_are_not_free_keep_their_values() {
                         // Callee-saved registers, and what the body has put there.
                         let kept = matches!(number, 8 | 9 | 18..=27);
                         let expected = state[if kept { 0 } else { 2 }][number];
-                        assert_eq!(state[3][number], expected, "{name} behind, {via:?}");
+                        assert_eq!(state[3][number], expected, "{name} after the call, {via:?}");
                     }
                     assert_eq!(state[5], state[4], "floating point before");
-                    assert_eq!(state[7], state[4], "floating point behind");
+                    assert_eq!(state[7], state[4], "floating point after the call");
                 }
                 assert_eq!(world.text(1), "+body -body +body -body");
             }

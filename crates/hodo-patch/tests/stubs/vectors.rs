@@ -24,7 +24,7 @@ global_asm!(
     .option arch, +v
     .option norvc
 
-    # Behind five words of control registers and three that are free, there are the vector registers, one after the other.
+    # Five words for control registers and three unused words come first, then all vector registers in order.
     .macro TEST_VECTORS_EACH instruction, base
     csrwi vstart, 0
     csrr t1, vlenb
@@ -61,7 +61,8 @@ global_asm!(
     csrw vstart, t0
     .endm
 
-    # vectors(before, seen, by_body, after): what is there when the body is called, what it sees, what it leaves, what is there then.
+    # vectors(before, seen, by_body, after): the state before the call, the one that the body sees, the one that it
+    # leaves, and the one after the call.
     .globl hodo_test_vectors
     .type hodo_test_vectors, @function
 hodo_test_vectors:
@@ -95,7 +96,7 @@ hodo_test_vector_body:
 );
 
 unsafe extern "C-unwind" {
-    fn hodo_test_vectors(before: *const u8, seen: *mut u8, by_body: *const u8, behind: *mut u8);
+    fn hodo_test_vectors(before: *const u8, seen: *mut u8, by_body: *const u8, after: *mut u8);
     fn hodo_test_vector_body();
 }
 
@@ -162,18 +163,18 @@ fn vectors_are_left_alone_at_entry_and_return() {
             // The first call takes slow paths.
             for _ in 0..2 {
                 let mut seen = vec![0; before.len()];
-                let mut behind = vec![0; before.len()];
+                let mut after = vec![0; before.len()];
                 // SAFETY: it reads and writes as many bytes as there are.
                 unsafe {
                     hodo_test_vectors(
                         before.as_ptr(),
                         seen.as_mut_ptr(),
                         by_body.as_ptr(),
-                        behind.as_mut_ptr(),
+                        after.as_mut_ptr(),
                     );
                 }
                 assert!(seen == before, "{:x?}", &seen[..CONTROL]);
-                assert!(behind == by_body, "{:x?}", &behind[..CONTROL]);
+                assert!(after == by_body, "{:x?}", &after[..CONTROL]);
             }
             if recording.shortest.is_none() {
                 assert_eq!(world.text(1), "+body -body +body -body");
@@ -186,8 +187,8 @@ fn vectors_are_left_alone_at_entry_and_return() {
 const BREAK: [u8; 4] = [0x73, 0, 0x10, 0];
 const SHORT_BREAK: [u8; 2] = [0x02, 0x90];
 
-/// Where the agent makes system calls: offset and bytes of each of its instructions from where it begins to save vector
-/// registers to where it has restored them.
+/// Returns offset and bytes of the agent's instructions around its system calls: from the first that saves vector
+/// registers to the last that restores them.
 fn kept_around() -> Vec<(usize, &'static [u8])> {
     let code = hodo_agent::runtime().code;
     let mut instructions = Vec::new();
@@ -201,11 +202,11 @@ fn kept_around() -> Vec<(usize, &'static [u8])> {
     let vectors = |(_, _, insn): &(usize, &[u8], Insn)| insn.reads().v | insn.writes().v != 0;
     let first = instructions.iter().position(vectors).expect("one");
     let last = instructions.iter().rposition(vectors).expect("one");
-    // Some before, for the control registers; some after, up to the return.
+    // Some more before them, for the control registers, and some after them, up to the return.
     let instructions = instructions[first - 16..].iter();
-    let behind = last - first + 16 + 12;
+    let count = last - first + 16 + 12;
     instructions
-        .take(behind)
+        .take(count)
         .map(|&(at, bytes, _)| (at, bytes))
         .collect()
 }
@@ -289,18 +290,18 @@ fn vectors_are_kept_where_the_agent_makes_system_calls() {
         }
         for round in 0..3 {
             let mut seen = vec![0; before.len()];
-            let mut behind = vec![0; before.len()];
+            let mut after = vec![0; before.len()];
             // SAFETY: as above.
             unsafe {
                 hodo_test_vectors(
                     before.as_ptr(),
                     seen.as_mut_ptr(),
                     by_body.as_ptr(),
-                    behind.as_mut_ptr(),
+                    after.as_mut_ptr(),
                 );
             }
             assert!(seen == before, "{round}: {:x?}", &seen[..CONTROL]);
-            assert!(behind == by_body, "{round}: {:x?}", &behind[..CONTROL]);
+            assert!(after == by_body, "{round}: {:x?}", &after[..CONTROL]);
             assert_ne!(world.get(block + tcb::SHADOW_LEN), 0);
             forget_shadow(&world, block);
         }
