@@ -209,7 +209,7 @@ fn other_users_keep_the_key() {
     OTHER.flush().expect("switched");
     assert!(!static_branch_unlikely!(KEY));
     assert_eq!((KEY.users(), changes()), (0, 2));
-    // If others remove too many users, that is reported, and costs nobody more than that.
+    // If others remove too many users, an error reports it, and the next user is served as usual.
     ONE.inc().expect("switched");
     KEY.dec().expect("nobody knows whose it is");
     ONE.dec_at(zero).expect("there is a user");

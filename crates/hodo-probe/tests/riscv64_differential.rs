@@ -99,7 +99,8 @@ fn state(random: &mut Random, insn: &Insn) -> State {
     state
 }
 
-/// Returns whether an instruction leaves alone what threads and signals need, and everything else that is not random here.
+/// Returns whether an instruction leaves alone the state that threads and signals need, and all other state that is not
+/// random here.
 fn is_good(insn: &Insn) -> bool {
     const FIXED: u32 = 1 << 2 | 1 << 3 | 1 << 4;
     let moves_stack = insn.writes().x & FIXED != 0;
@@ -153,7 +154,7 @@ fn samples(random: &mut Random) -> Vec<Vec<u8>> {
     all
 }
 
-/// Runs it, with the memory above the stack pointer set before, and returned after.
+/// Runs code, with the memory above the stack pointer set before, and returned afterward.
 fn run(machine: &mut Machine, at: u64, state: &State) -> (Outcome, Vec<u8>) {
     // SAFETY: memory of the test.
     unsafe {

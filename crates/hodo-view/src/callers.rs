@@ -246,11 +246,10 @@ impl Addresses {
         };
         if let Some((path, file, link)) = found {
             let function = file.function(link);
-            let behind = u64::from(back);
-            located.function =
-                function.map(|(name, distance)| (name.to_owned(), distance + behind));
+            let after = u64::from(back);
+            located.function = function.map(|(name, distance)| (name.to_owned(), distance + after));
             located.path = Some(path);
-            located.link = link.wrapping_add(behind);
+            located.link = link.wrapping_add(after);
         }
         located
     }

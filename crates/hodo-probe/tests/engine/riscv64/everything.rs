@@ -80,7 +80,7 @@ fn every_instruction_of_real_code() {
         "{total} instructions in {} functions",
         functions.len()
     );
-    // Every seventh alone is in nobody's way and gets a jump; all together are in each other's way.
+    // Probes on every seventh instruction get jumps. Probes on all of them are in each other's way.
     for apart in [7, 1] {
         let mut hits = 0;
         let mut ways = [0; 5];

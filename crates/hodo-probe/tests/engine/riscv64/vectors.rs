@@ -39,7 +39,7 @@ unsafe extern "C" {
 }
 
 extern "C" fn spoiling(_: &mut Registers, data: *mut c_void) {
-    // SAFETY: the test passes a counter; vector registers are nobody's across a call.
+    // SAFETY: the test passes a counter; callers keep no values in vector registers across a call.
     unsafe {
         (*data.cast::<AtomicU64>()).fetch_add(1, Ordering::Relaxed);
         asm!(
