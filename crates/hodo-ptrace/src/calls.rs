@@ -209,6 +209,15 @@ impl Syscalls {
         Ok(got == 0)
     }
 
+    /// Changes the protection of memory. Returns whether the kernel did.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn mprotect(&self, at: TargetAddr, size: u64, protection: i32) -> Result<bool> {
+        let arguments = [at.0, size, protection as u64, 0, 0, 0];
+        Ok(self.call(libc::SYS_mprotect, arguments)? == 0)
+    }
+
     /// Tells the kernel how memory is used. If it refuses, nothing is lost.
     ///
     /// # Errors

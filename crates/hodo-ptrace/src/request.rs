@@ -29,6 +29,13 @@ pub fn is_gone(error: &anyhow::Error) -> bool {
         == Some(libc::ESRCH)
 }
 
+/// The address that a fault is about, by the signal's information.
+#[must_use]
+pub fn fault_address(info: &libc::siginfo_t) -> u64 {
+    // SAFETY: the field is plain data, whatever the signal.
+    (unsafe { info.si_addr() }) as u64
+}
+
 /// Attaches without stopping; `options` are `PTRACE_O_*`.
 pub fn seize(tid: i32, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options as u64)

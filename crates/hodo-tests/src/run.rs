@@ -190,6 +190,15 @@ impl Run {
         }
     }
 
+    /// Runs the program alone and under the instrumentation engine: both must show the same.
+    pub fn same_in_cache(&self) {
+        let mut command: Vec<OsString> = vec![hodo().into()];
+        command.extend(["mem", "none", "--"].map(OsString::from));
+        command.extend(self.command.iter().cloned());
+        let (alone, cached) = (self.alone(), self.execute("cached", &command));
+        assert_eq!(alone, cached, "alone and in the cache differ");
+    }
+
     /// Runs the program alone and traced: both must show the same, and hodo must have nothing to say.
     pub fn same(&self, options: &[&str]) -> Trace {
         let (alone, traced) = (self.alone(), self.traced(options));

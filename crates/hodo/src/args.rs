@@ -4,6 +4,7 @@ mod control;
 mod events;
 mod inspect;
 mod keys;
+mod mem;
 mod order;
 mod plan;
 mod syscalls;
@@ -17,6 +18,7 @@ pub use events::{EventPatterns, ListEventsArgs};
 pub use inspect::EventFormatArg;
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
+pub use mem::{MemArgs, MemTool};
 pub use order::Order;
 pub use plan::PlanArgs;
 pub use syscalls::SyscallsArgs;
@@ -106,6 +108,9 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Show the system calls of a program as strace does, on standard error
     Syscalls(SyscallsArgs),
+    /// Run a program from a code cache; its memory accesses will be seen there
+    #[command(after_help = EXIT_STATUS)]
+    Mem(MemArgs),
     /// List the static keys of a program, library or process; switch them at run time
     #[command(after_help = keys::KEYS)]
     Keys(KeysArgs),

@@ -13,6 +13,7 @@ mod inspect;
 mod interrupt;
 mod keys;
 mod live;
+mod mem;
 mod memory;
 mod output;
 mod plan;
@@ -153,6 +154,7 @@ fn dispatch(cli: Cli, order: &Order, named: bool) -> Result<ExitCode> {
         Command::Probe(args) if args.inspect.list => inspect::list(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Syscalls(args) => Ok(syscalls::syscalls(&args, named)),
+        Command::Mem(args) => mem::mem(&args),
         Command::Keys(args) => keys::keys(&args),
         Command::ListEvents(args) => events::list(&args),
         Command::Plan(args) => plan::plan(&args),

@@ -6,6 +6,7 @@ pub const JUMP: u64 = 5;
 pub mod asm;
 pub mod calls;
 pub mod cfa;
+pub mod decode;
 pub mod entry;
 pub mod interpret;
 pub mod isa;

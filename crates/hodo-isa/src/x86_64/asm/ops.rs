@@ -421,6 +421,12 @@ impl Code<'_> {
         self.refer(to, Field::Long);
     }
 
+    /// `j… to`: a condition by its four bits
+    pub fn jcc_by(&mut self, condition: u8, to: Label) {
+        self.plain(&[0x0F, 0x80 | condition & 15]);
+        self.refer(to, Field::Long);
+    }
+
     /// `j… to`, within 127 bytes
     pub fn jcc_short(&mut self, condition: Cond, to: Label) {
         self.plain(&[0x70 | condition as u8]);
@@ -445,6 +451,12 @@ impl Code<'_> {
     /// `jmp to`, within 127 bytes
     pub fn jmp_short(&mut self, to: Label) {
         self.plain(&[0xEB]);
+        self.refer(to, Field::Short);
+    }
+
+    /// `jrcxz to`, within 127 bytes
+    pub fn jrcxz(&mut self, to: Label) {
+        self.plain(&[0xE3]);
         self.refer(to, Field::Short);
     }
 

@@ -194,6 +194,40 @@ impl Regs {
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = arguments;
     }
 
+    /// Sets a general register by the processor's number.
+    pub fn set_general(&mut self, number: u8, value: u64) {
+        let regs = &mut self.0;
+        let register = match number & 15 {
+            0 => &mut regs.rax,
+            1 => &mut regs.rcx,
+            2 => &mut regs.rdx,
+            3 => &mut regs.rbx,
+            4 => &mut regs.rsp,
+            5 => &mut regs.rbp,
+            6 => &mut regs.rsi,
+            7 => &mut regs.rdi,
+            8 => &mut regs.r8,
+            9 => &mut regs.r9,
+            10 => &mut regs.r10,
+            11 => &mut regs.r11,
+            12 => &mut regs.r12,
+            13 => &mut regs.r13,
+            14 => &mut regs.r14,
+            _ => &mut regs.r15,
+        };
+        *register = value;
+    }
+
+    /// Sets the arithmetic flags from what `lahf` and `seto al` have put into `ax`.
+    pub fn set_flags(&mut self, ax: u16) {
+        /// All flags that `lahf` stores.
+        const LOW: u64 = 0xD5;
+        const OVERFLOW: u64 = 1 << 11;
+        let overflow = if ax & 1 != 0 { OVERFLOW } else { 0 };
+        let rest = self.0.eflags & !(LOW | OVERFLOW);
+        self.0.eflags = rest | u64::from(ax >> 8) & LOW | overflow;
+    }
+
     /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
     pub fn set_argument(&mut self, index: usize, value: u64) {
         match index {

@@ -1,9 +1,9 @@
 //! Single steps, which the processor makes.
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::request::request;
-use crate::stopped::Stopped;
+use crate::stopped::{Report, Stopped};
 
 /// A single step: the processor does it.
 #[derive(Debug, Clone, Copy)]
@@ -39,4 +39,22 @@ impl Stopped {
     pub fn enter_handler(self, signal: i32) -> Result<()> {
         request(libc::PTRACE_SINGLESTEP, self.tid(), 0, signal as u64)
     }
+}
+
+/// Has a stopped thread execute one instruction while its signals wait.
+///
+/// # Errors
+/// If the thread is gone, or the instruction faults.
+pub fn step_alone(thread: Stopped) -> Result<()> {
+    let mask = thread.signal_mask()?;
+    thread.set_signal_mask(u64::MAX)?;
+    thread.step(0, 0)?;
+    let report = Report::of(thread.tid(), true)?.context("a step")?;
+    if report.stopped().is_none() || report.signal() != libc::SIGTRAP {
+        bail!(
+            "a step of thread {thread} ended with status {:#x}",
+            report.status()
+        );
+    }
+    thread.set_signal_mask(mask)
 }

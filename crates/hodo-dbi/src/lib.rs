@@ -1,0 +1,40 @@
+//! The instrumentation engine: runs a program from a code cache, from its first instruction to its last.
+//!
+//! The program's own code stays mapped and readable, but cannot be executed. What is about to be executed is translated
+//! into the cache first, by hodo, which traces the program. Whatever reaches the program's own code (a signal handler, a
+//! return to an address that was never a call) faults, and hodo continues it in the cache. So nothing escapes.
+//!
+//! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
+//! * `table`: the targets of returns and indirect branches.
+//! * `engine`: follows threads.
+//! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
+#![forbid(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod engine;
+#[cfg(target_arch = "x86_64")]
+mod process;
+mod ran;
+#[cfg(target_arch = "x86_64")]
+mod spans;
+#[cfg(target_arch = "x86_64")]
+mod table;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "x86_64")]
+use x86_64 as native;
+
+#[cfg(target_arch = "x86_64")]
+pub use engine::run;
+pub use hodo_ptrace::launch::find_program;
+pub use ran::{End, Ran};
+
+/// There is no engine for this instruction set yet.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn run(_: &std::path::Path, _: &[std::ffi::OsString]) -> anyhow::Result<Ran> {
+    anyhow::bail!("the engine works only on x86-64")
+}

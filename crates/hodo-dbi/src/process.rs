@@ -1,0 +1,464 @@
+//! An address space whose code is executed from the cache.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
+
+use anyhow::{Context, Result, bail};
+use hodo_abi::Span;
+use hodo_codegen::arena::{highest_gap, nearest_gap};
+use hodo_codegen::statemap::AppPoint;
+use hodo_isa::native::asm::SYSTEM_CALL;
+use hodo_ptrace::maps::{self, Mapping};
+use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
+
+use crate::native::block;
+use crate::native::translate::{Exit, Point, Request, Saved, Translation, translate};
+use crate::spans::Spans;
+use crate::table::{self, Table};
+
+/// Bytes of a region of the cache. Only what is used takes memory.
+const REGION: u64 = 64 << 20;
+/// Room that one translation needs at most.
+const ROOM: u64 = 1 << 20;
+/// Code is at most this far from the region with its translation: its operands are within 2 GiB of both.
+const REACH: u64 = 1 << 30;
+/// Bytes for the blocks of threads.
+const BLOCKS: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// Part of the cache.
+#[derive(Debug, Clone)]
+struct Region {
+    span: Span,
+    /// Bytes from the start that are in use.
+    used: u64,
+    /// In ascending order.
+    points: Vec<Point>,
+}
+
+/// Where a thread is that is in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In front of an instruction of the program, with the program's state.
+    At(AppPoint),
+    /// Inside the code for an instruction of the program.
+    Inside(u64, Saved),
+}
+
+/// An address space.
+#[derive(Debug)]
+pub(crate) struct Process {
+    memory: Memory,
+    /// What the program may execute.
+    code: Spans,
+    /// What of it the program may also write.
+    writable: Spans,
+    /// Pages of that from which code was translated. They cannot be written, so that hodo notices changes.
+    watched: FxHashSet<u64>,
+    regions: Vec<Region>,
+    /// Instructions of the program and their translations.
+    known: FxHashMap<u64, u64>,
+    /// By their breakpoints.
+    exits: FxHashMap<u64, Exit>,
+    /// Words of exits by the instructions that they wait for.
+    waiting: FxHashMap<u64, Vec<u64>>,
+    /// Breakpoints before watched system calls, and the instructions that make these.
+    calls: FxHashMap<u64, u64>,
+    table: Table,
+    table_at: u64,
+    /// Where the blocks of threads are, and how many bytes of that are in use.
+    blocks: (Span, u64),
+}
+
+impl Process {
+    /// Prepares the address space of a program that has just been executed. Its thread is stopped.
+    ///
+    /// # Errors
+    /// If there is no room for the cache, or the thread is gone.
+    pub(crate) fn begin(thread: Stopped) -> Result<Self> {
+        let memory = thread.memory()?;
+        let maps = maps::read(thread.tid())?;
+        let mut this = Self {
+            memory,
+            code: Spans::default(),
+            writable: Spans::default(),
+            watched: FxHashSet::default(),
+            regions: Vec::new(),
+            known: FxHashMap::default(),
+            exits: FxHashMap::default(),
+            waiting: FxHashMap::default(),
+            calls: FxHashMap::default(),
+            table: Table::default(),
+            table_at: 0,
+            blocks: (Span::EMPTY, 0),
+        };
+        let calls = Syscalls::begin_anywhere(thread, &this.memory, &maps)?;
+        let mapped = this.map_all(&calls, &maps);
+        calls.end()?;
+        mapped?;
+        this.guard(thread, &maps)?;
+        Ok(this)
+    }
+
+    fn map_all(&mut self, calls: &Syscalls, maps: &[Mapping]) -> Result<()> {
+        const LOWEST: u64 = 1 << 16;
+        // The table's address is part of instructions.
+        let low = LOWEST..1 << 31;
+        let place = highest_gap(maps.iter().map(Mapping::span), low, table::SIZE);
+        let place = place.context("there is no room below 2 GiB")?;
+        map(calls, Span::at(place, table::SIZE), libc::PROT_READ)?;
+        self.table_at = place;
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let got = calls.mmap(TargetAddr(0), BLOCKS, rw, flags, None)?;
+        let blocks = got.addr().context("memory for threads")?;
+        self.blocks = (Span::at(blocks.0, BLOCKS), 0);
+        let entry = calls.thread().regs()?.pc();
+        self.map_region(calls, maps, entry)
+    }
+
+    /// Maps a region near an address.
+    fn map_region(&mut self, calls: &Syscalls, maps: &[Mapping], near: u64) -> Result<()> {
+        const GUARD: u64 = 1 << 20;
+        const LOW: u64 = 1 << 32;
+        let spans = maps.iter().map(Mapping::span);
+        // Above a program at a low address, its heap grows.
+        let place = match near < LOW {
+            true => highest_gap(spans, near + (256 << 20)..near + REACH, REGION),
+            false => nearest_gap(spans, near, REGION, REACH, GUARD),
+        };
+        let place = place.context("there is no room for translated code near the program")?;
+        let span = Span::at(place, REGION);
+        map(calls, span, libc::PROT_READ | libc::PROT_EXEC)?;
+        self.memory.write(TargetAddr(place), &SYSTEM_CALL)?;
+        self.regions.push(Region {
+            span,
+            used: 64,
+            points: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// One of our instructions that makes system calls.
+    fn syscall_place(&self) -> TargetAddr {
+        TargetAddr(self.regions.first().map_or(0, |region| region.span.start))
+    }
+
+    /// Makes the program's own code unexecutable.
+    fn guard(&mut self, thread: Stopped, maps: &[Mapping]) -> Result<()> {
+        let calls = Syscalls::begin(thread, self.syscall_place())?;
+        // The page of the old system calls cannot be changed.
+        let own =
+            |mapping: &&Mapping| mapping.executable && mapping.path.as_os_str() != "[vsyscall]";
+        for mapping in maps.iter().filter(own) {
+            let span = mapping.span();
+            let write = if mapping.writable {
+                libc::PROT_WRITE
+            } else {
+                0
+            };
+            if calls.mprotect(TargetAddr(span.start), span.len(), libc::PROT_READ | write)? {
+                self.add_code(span, mapping.writable);
+            }
+        }
+        calls.end()
+    }
+
+    /// The same address space in a process that was forked just now: its maker is still stopped.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn forked(&self, child: i32) -> Result<Self> {
+        Ok(Self {
+            memory: Memory::open(child)?,
+            code: self.code.clone(),
+            writable: self.writable.clone(),
+            watched: self.watched.clone(),
+            regions: self.regions.clone(),
+            known: self.known.clone(),
+            exits: self.exits.clone(),
+            waiting: self.waiting.clone(),
+            calls: self.calls.clone(),
+            table: self.table.clone(),
+            table_at: self.table_at,
+            blocks: self.blocks,
+        })
+    }
+
+    /// Gives a thread a block.
+    ///
+    /// # Errors
+    /// If the thread is gone, or there are too many threads.
+    pub(crate) fn give_block(&mut self, thread: Stopped) -> Result<()> {
+        let (blocks, used) = &mut self.blocks;
+        if *used + block::SIZE > blocks.len() {
+            bail!(
+                "the program has more than {} threads",
+                blocks.len() / block::SIZE
+            );
+        }
+        let at = blocks.start + *used;
+        *used += block::SIZE;
+        thread.set_block(at, 0, 0)
+    }
+
+    /// The program's memory.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Whether an address is in the cache.
+    pub(crate) fn holds(&self, at: u64) -> bool {
+        self.regions.iter().any(|region| region.span.contains(at))
+    }
+
+    /// Where a thread is that is at this address in the cache.
+    pub(crate) fn place(&self, at: u64) -> Option<Place> {
+        let region = self
+            .regions
+            .iter()
+            .find(|region| region.span.contains(at))?;
+        let next = region.points.partition_point(|point| point.at <= at);
+        let point = region.points.get(next.checked_sub(1)?)?;
+        Some(match point.inside {
+            None if point.at == at => Place::At(AppPoint::unprobed(point.original)),
+            None => Place::Inside(point.original, Saved::default()),
+            Some(saved) => Place::Inside(point.original, saved),
+        })
+    }
+
+    /// Whether the program may execute this.
+    pub(crate) fn is_code(&self, at: u64) -> bool {
+        self.code.at(at).is_some()
+    }
+
+    /// Whether an instruction was translated.
+    pub(crate) fn is_known(&self, pc: u64) -> bool {
+        self.known.contains_key(&pc)
+    }
+
+    /// Whether some of a range is code.
+    pub(crate) fn has_code(&self, range: Span) -> bool {
+        self.code.overlap(range)
+    }
+
+    /// The exit with this breakpoint.
+    pub(crate) fn exit(&self, trap: u64) -> Option<Exit> {
+        self.exits.get(&trap).copied()
+    }
+
+    /// The system call before which this breakpoint is.
+    pub(crate) fn call(&self, trap: u64) -> Option<u64> {
+        self.calls.get(&trap).copied()
+    }
+
+    /// Where an instruction of the program is in the cache. Translates it if necessary; a stopped thread may have to map
+    /// memory for that. `None`: the program may not execute it.
+    ///
+    /// # Errors
+    /// If there is no room, or the process is gone.
+    pub(crate) fn translated(&mut self, thread: Stopped, pc: u64) -> Result<Option<u64>> {
+        if let Some(&at) = self.known.get(&pc) {
+            return Ok(Some(at));
+        }
+        if !self.is_code(pc) {
+            return Ok(None);
+        }
+        let region = match self.region_for(pc) {
+            Some(region) => region,
+            None => {
+                let maps = maps::read(thread.tid())?;
+                let calls = Syscalls::begin(thread, self.syscall_place())?;
+                let mapped = self.map_region(&calls, &maps, pc);
+                calls.end()?;
+                mapped?;
+                self.regions.len() - 1
+            }
+        };
+        let (translation, pages) = self.translate(region, pc);
+        self.add(region, translation)?;
+        let is_new = |page: &u64| self.writable.at(*page).is_some() && !self.watched.contains(page);
+        let new: Vec<u64> = pages.into_iter().filter(is_new).collect();
+        if !new.is_empty() {
+            let calls = Syscalls::begin(thread, self.syscall_place())?;
+            for page in new {
+                calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
+                self.watched.insert(page);
+            }
+            calls.end()?;
+        }
+        Ok(self.known.get(&pc).copied())
+    }
+
+    /// A thread has tried to write to this address. If code was translated from that page, forgets the translations, and
+    /// lets the program write. Returns whether that was so.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn written(&mut self, thread: Stopped, address: u64) -> Result<bool> {
+        let page = address & !(PAGE - 1);
+        if !self.watched.remove(&page) {
+            return Ok(false);
+        }
+        let calls = Syscalls::begin(thread, self.syscall_place())?;
+        calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ | libc::PROT_WRITE)?;
+        calls.end()?;
+        self.forget(Span::at(page, PAGE))?;
+        Ok(true)
+    }
+
+    /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn strip(&mut self, thread: Stopped, range: Span, protection: i32) -> Result<()> {
+        let calls = Syscalls::begin(thread, self.syscall_place())?;
+        let protection = protection & !libc::PROT_EXEC | libc::PROT_READ;
+        calls.mprotect(TargetAddr(range.start), range.len(), protection)?;
+        calls.end()?;
+        self.add_code(range, protection & libc::PROT_WRITE != 0);
+        Ok(())
+    }
+
+    fn region_for(&self, pc: u64) -> Option<usize> {
+        self.regions.iter().position(|region| {
+            let far = region
+                .span
+                .start
+                .abs_diff(pc)
+                .max(region.span.end.abs_diff(pc));
+            far < REACH + REGION && region.used + ROOM <= REGION
+        })
+    }
+
+    /// Translates code. Returns the pages that were read, too.
+    fn translate(&self, region: usize, start: u64) -> (Translation, Vec<u64>) {
+        let pages: RefCell<FxHashMap<u64, Vec<u8>>> = RefCell::default();
+        let mut read = |at: u64| {
+            let span = self.code.at(at)?;
+            let mut bytes = [0; 16];
+            let len = (span.end - at).min(16) as usize;
+            for (index, byte) in bytes[..len].iter_mut().enumerate() {
+                let at = at + index as u64;
+                let mut pages = pages.borrow_mut();
+                let page = pages.entry(at / PAGE).or_insert_with(|| {
+                    let mut content = vec![0; PAGE as usize];
+                    let read = self
+                        .memory
+                        .read_some(TargetAddr(at & !(PAGE - 1)), &mut content);
+                    content.truncate(read);
+                    content
+                });
+                *byte = *page.get((at % PAGE) as usize)?;
+            }
+            Some((bytes, len))
+        };
+        let region = &self.regions[region];
+        let translation = translate(Request {
+            start,
+            base: region.span.start + region.used,
+            table: self.table_at as u32,
+            read: &mut read,
+            known: &|pc| self.known.get(&pc).copied(),
+        });
+        let pages = pages.into_inner();
+        (
+            translation,
+            pages.into_keys().map(|page| page * PAGE).collect(),
+        )
+    }
+
+    /// Writes a translation into the cache.
+    fn add(&mut self, index: usize, translation: Translation) -> Result<()> {
+        let region = &mut self.regions[index];
+        let base = region.span.start + region.used;
+        self.memory.write(TargetAddr(base), &translation.bytes)?;
+        region.used = (region.used + translation.bytes.len() as u64).next_multiple_of(16);
+        region.points.extend(translation.points);
+        for exit in translation.exits {
+            self.exits.insert(exit.trap, exit);
+            self.waiting.entry(exit.target).or_default().push(exit.cell);
+        }
+        self.calls.extend(translation.calls);
+        for (pc, at) in translation.returns {
+            self.put_target(pc, at)?;
+        }
+        for (pc, at) in translation.instructions {
+            self.known.insert(pc, at);
+            for cell in self.waiting.remove(&pc).unwrap_or_default() {
+                self.memory.write(TargetAddr(cell), &at.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets returns and indirect branches find a target.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn put_target(&mut self, pc: u64, at: u64) -> Result<()> {
+        let (entry, in_use) = self.table.choose(pc);
+        let entry = self.table_at + entry;
+        // Other threads may be reading it: an address must never lead to the target of another one.
+        if in_use {
+            self.memory.write(TargetAddr(entry), &[0; 8])?;
+        }
+        self.memory
+            .write(TargetAddr(entry + 8), &at.to_le_bytes())?;
+        self.memory.write(TargetAddr(entry), &pc.to_le_bytes())
+    }
+
+    /// The program may execute this from now on; nothing of it was translated.
+    fn add_code(&mut self, range: Span, writable: bool) {
+        self.code.add(range);
+        if writable {
+            self.writable.add(range);
+        }
+    }
+
+    /// The program may no longer execute this, or other code is there.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn remove_code(&mut self, range: Span) -> Result<()> {
+        if self.code.overlap(range) {
+            self.forget(range)?;
+        }
+        self.code.remove(range);
+        self.writable.remove(range);
+        self.watched.retain(|&page| !range.contains(page));
+        Ok(())
+    }
+
+    /// Forgets the translations of code, and of all code in the same mappings: these jump to each other directly.
+    fn forget(&mut self, range: Span) -> Result<()> {
+        let whole = self.code.around(range);
+        let is_gone = |pc: u64| whole.contains(pc);
+        self.known.retain(|&pc, _| !is_gone(pc));
+        for entry in self.table.remove(is_gone) {
+            self.memory
+                .write(TargetAddr(self.table_at + entry), &[0; 8])?;
+        }
+        for exit in self.exits.values().filter(|exit| is_gone(exit.target)) {
+            self.memory
+                .write(TargetAddr(exit.cell), &exit.trap.to_le_bytes())?;
+            let waiting = self.waiting.entry(exit.target).or_default();
+            if !waiting.contains(&exit.cell) {
+                waiting.push(exit.cell);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Maps memory of ours at a certain place.
+fn map(calls: &Syscalls, place: Span, protection: i32) -> Result<()> {
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    let wanted = TargetAddr(place.start);
+    let got = calls.mmap(wanted, place.len(), protection, flags, None)?;
+    if !got.is_at(wanted) {
+        bail!("memory at {wanted:#x} was refused ({got})");
+    }
+    calls.madvise(wanted, place.len(), libc::MADV_DONTDUMP)
+}

@@ -1,0 +1,71 @@
+//! A set of addresses.
+
+use hodo_abi::Span;
+
+/// Ranges of addresses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spans(Vec<Span>);
+
+impl Spans {
+    /// The range that contains an address.
+    pub(crate) fn at(&self, address: u64) -> Option<Span> {
+        self.0.iter().copied().find(|span| span.contains(address))
+    }
+
+    /// Whether some of a range is in the set.
+    pub(crate) fn overlap(&self, range: Span) -> bool {
+        self.0.iter().any(|span| span.overlaps(range))
+    }
+
+    /// A range, and those that have some of it.
+    pub(crate) fn around(&self, range: Span) -> Span {
+        let spans = self.0.iter().filter(|span| span.overlaps(range));
+        spans.fold(range, |all, span| {
+            Span::from(all.start.min(span.start)..all.end.max(span.end))
+        })
+    }
+
+    /// Adds a range.
+    pub(crate) fn add(&mut self, mut range: Span) {
+        let touches = |span: &Span| span.start <= range.end && range.start <= span.end;
+        let (joined, apart): (Vec<Span>, Vec<Span>) = self.0.iter().partition(|span| touches(span));
+        for span in joined {
+            range.start = range.start.min(span.start);
+            range.end = range.end.max(span.end);
+        }
+        self.0 = apart;
+        self.0.push(range);
+    }
+
+    /// Removes a range.
+    pub(crate) fn remove(&mut self, range: Span) {
+        let rest = self.0.iter().flat_map(|span| {
+            let before = span.start..range.start.clamp(span.start, span.end);
+            let after = range.end.clamp(span.start, span.end)..span.end;
+            [before, after]
+        });
+        let rest = rest.filter(|rest| rest.start < rest.end);
+        self.0 = rest.map(Span::from).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_cut() {
+        let span = |start, end| Span::from(start..end);
+        let mut spans = Spans::default();
+        spans.add(span(10, 20));
+        spans.add(span(30, 40));
+        spans.add(span(20, 30));
+        assert_eq!(spans.at(25), Some(span(10, 40)));
+        spans.remove(span(15, 20));
+        assert_eq!((spans.at(14), spans.at(15)), (Some(span(10, 15)), None));
+        assert_eq!(spans.at(20), Some(span(20, 40)));
+        assert!(spans.overlap(span(0, 11)) && !spans.overlap(span(15, 20)));
+        spans.remove(span(0, 100));
+        assert!(!spans.overlap(span(0, 100)));
+    }
+}

@@ -1,0 +1,601 @@
+//! Turns a program's code into code of the cache.
+//!
+//! The translation of a piece keeps the order of its instructions. Return addresses on the stack are the original ones:
+//! a call pushes the program's own address, and a return looks up where the cache continues. The processor still
+//! predicts returns, because calls are calls and returns are returns.
+//!
+//! Between instructions of the program, all of its registers have their values. Inside the code that stands for one
+//! instruction, some may be in the thread's block; [`Point`]s say where.
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use hodo_isa::x86_64::asm::{
+    AL, Code, Cond, DWORD, Label, RAX, RCX, RSP, Reg, gs, label, mem, mem32,
+};
+use hodo_isa::x86_64::decode::{Insn, Kind, decode};
+
+use super::block;
+use crate::table;
+
+/// The work register besides `rcx`.
+const R11: Reg = Reg::whole(11);
+const R11D: Reg = R11.part(DWORD);
+const ECX: Reg = RCX.part(DWORD);
+
+/// The maximum number of instructions that are translated for one request.
+const MOST: usize = 3000;
+
+/// System calls that hodo must see before the kernel does: they change what can be executed.
+pub(crate) const WATCHED: [i64; 6] = [
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_arch_prctl,
+];
+
+/// Which of the program's registers are in the thread's block instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Saved {
+    pub(crate) rcx: bool,
+    pub(crate) r11: bool,
+    /// `rax`, and the flags are in it.
+    pub(crate) flags: bool,
+}
+
+/// From an address in the cache on, the state of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Point {
+    pub(crate) at: u64,
+    /// The instruction of the program that is being executed, or comes next.
+    pub(crate) original: u64,
+    /// `None`: at `at` itself, the thread is in front of that instruction, with the program's state.
+    pub(crate) inside: Option<Saved>,
+}
+
+/// Where the cache ends, because what follows is not translated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exit {
+    /// The breakpoint.
+    pub(crate) trap: u64,
+    /// The word that holds where to jump: at first to the breakpoint.
+    pub(crate) cell: u64,
+    /// The program's instruction that comes next.
+    pub(crate) target: u64,
+}
+
+/// What was translated.
+#[derive(Debug, Default)]
+pub(crate) struct Translation {
+    pub(crate) bytes: Vec<u8>,
+    /// In ascending order.
+    pub(crate) points: Vec<Point>,
+    /// Instructions of the program and their translations.
+    pub(crate) instructions: Vec<(u64, u64)>,
+    /// Where calls return to, and the translation.
+    pub(crate) returns: Vec<(u64, u64)>,
+    pub(crate) exits: Vec<Exit>,
+    /// Breakpoints before watched system calls, and the instructions that make these.
+    pub(crate) calls: Vec<(u64, u64)>,
+}
+
+/// What a translation depends on.
+pub(crate) struct Request<'r> {
+    /// The first instruction.
+    pub(crate) start: u64,
+    /// Where the translation will be.
+    pub(crate) base: u64,
+    /// The address of the table of targets.
+    pub(crate) table: u32,
+    /// Reads the program's code at an address: up to sixteen bytes, and how many there are. `None`: it is not code that
+    /// the program may execute.
+    pub(crate) read: &'r mut dyn FnMut(u64) -> Option<([u8; 16], usize)>,
+    /// Where an instruction of the program was translated to.
+    pub(crate) known: &'r dyn Fn(u64) -> Option<u64>,
+}
+
+/// Code that is put after all other code.
+enum Cold {
+    /// The end of a call: replaces the cache's return address by the program's, and jumps.
+    Call {
+        label: Label,
+        original: u64,
+        back: u64,
+        to: Callee,
+    },
+    /// The second place where a target may be in the table.
+    Second {
+        label: Label,
+        original: u64,
+        saved: Saved,
+        hit: Label,
+        miss: Label,
+    },
+}
+
+enum Callee {
+    At(u64),
+    /// The address is in the thread's block.
+    Looked,
+}
+
+struct Translator<'c, 'r> {
+    code: Code<'c>,
+    request: Request<'r>,
+    labels: FxHashMap<u64, Label>,
+    bound: FxHashSet<u64>,
+    queue: VecDeque<u64>,
+    cold: Vec<Cold>,
+    out: Translation,
+    left: usize,
+}
+
+/// Translates the code from an instruction on, and code that it leads to.
+pub(crate) fn translate(request: Request<'_>) -> Translation {
+    let mut bytes = Vec::new();
+    let start = request.start;
+    let mut translator = Translator {
+        code: Code::new(&mut bytes, request.base),
+        request,
+        labels: FxHashMap::default(),
+        bound: FxHashSet::default(),
+        queue: VecDeque::from([start]),
+        cold: Vec::new(),
+        out: Translation::default(),
+        left: MOST,
+    };
+    translator.all();
+    let mut out = translator.out;
+    out.bytes = bytes;
+    out
+}
+
+impl Translator<'_, '_> {
+    fn all(&mut self) {
+        while let Some(pc) = self.queue.pop_front() {
+            if !self.bound.contains(&pc) && (self.request.known)(pc).is_none() && self.left > 0 {
+                self.piece(pc);
+            }
+        }
+        for cold in std::mem::take(&mut self.cold) {
+            self.cold(cold);
+        }
+        self.exits();
+    }
+
+    /// Code that has been translated and is in reach.
+    fn known(&self, pc: u64) -> Option<u64> {
+        let at = (self.request.known)(pc)?;
+        let far = at.abs_diff(self.code.here()) >= 1 << 30;
+        (!far).then_some(at)
+    }
+
+    fn label_of(&mut self, pc: u64) -> Label {
+        if let Some(&label) = self.labels.get(&pc) {
+            return label;
+        }
+        let label = self.code.label();
+        self.labels.insert(pc, label);
+        self.queue.push_back(pc);
+        label
+    }
+
+    /// The state from here on.
+    fn point(&mut self, original: u64, inside: Option<Saved>) {
+        let at = self.code.here();
+        let point = Point {
+            at,
+            original,
+            inside,
+        };
+        match self.out.points.last_mut() {
+            Some(last) if last.at == at && inside.is_some() => {}
+            Some(last) if last.at == at => *last = point,
+            _ => self.out.points.push(point),
+        }
+    }
+
+    fn inside(&mut self, original: u64, saved: Saved) {
+        self.point(original, Some(saved));
+    }
+
+    /// Translates instructions up to one that does not continue.
+    fn piece(&mut self, mut pc: u64) {
+        loop {
+            if self.bound.contains(&pc) || (self.request.known)(pc).is_some() || self.left == 0 {
+                self.point(pc, None);
+                return self.jump_to(pc);
+            }
+            let label = self.label_of(pc);
+            let decoded = (self.request.read)(pc).map(|(bytes, len)| {
+                let insn = decode(&bytes).filter(|insn| usize::from(insn.len) <= len);
+                (bytes, insn)
+            });
+            let Some((bytes, insn)) = decoded else {
+                // The program must not execute this: the exit shows it the fault.
+                return self.jump_to(pc);
+            };
+            self.code.bind(label);
+            self.bound.insert(pc);
+            self.left -= 1;
+            self.point(pc, None);
+            self.out.instructions.push((pc, self.code.here()));
+            let Some(insn) = insn else {
+                // It is no instruction here, either.
+                self.code.raw(&bytes[..1]);
+                self.code.raw(&INVALID);
+                return;
+            };
+            if !self.instruction(pc, &bytes, insn) {
+                return;
+            }
+            pc += u64::from(insn.len);
+        }
+    }
+
+    fn jump_to(&mut self, pc: u64) {
+        match self.known(pc) {
+            Some(at) => self.code.jmp_to(at),
+            None => {
+                let label = self.label_of(pc);
+                self.code.jmp(label);
+            }
+        }
+    }
+
+    /// Translates one instruction. Returns whether the next one follows.
+    fn instruction(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) -> bool {
+        let len = usize::from(insn.len);
+        let next = pc + len as u64;
+        let opcode = bytes[usize::from(insn.opcode)];
+        let short = |at: usize| next.wrapping_add_signed(i64::from(bytes[at].cast_signed()));
+        let long = || {
+            let field = [
+                bytes[len - 4],
+                bytes[len - 3],
+                bytes[len - 2],
+                bytes[len - 1],
+            ];
+            next.wrapping_add_signed(i32::from_le_bytes(field).into())
+        };
+        match insn.kind {
+            Kind::Branch => {
+                let is_short = opcode & 0xF0 == 0x70;
+                let to = if is_short { short(len - 1) } else { long() };
+                self.branch(opcode & 15, to);
+                true
+            }
+            Kind::Loop => {
+                self.loop_to(opcode, short(len - 1));
+                true
+            }
+            Kind::Jump => {
+                let to = if opcode == 0xEB {
+                    short(len - 1)
+                } else {
+                    long()
+                };
+                self.jump_to(to);
+                false
+            }
+            Kind::Call => {
+                let to = long();
+                self.call(pc, next, Callee::At(to));
+                true
+            }
+            Kind::Return | Kind::ReturnPop => {
+                self.ret(pc, &bytes[usize::from(insn.opcode)..len]);
+                false
+            }
+            Kind::Group5 => self.group5(pc, bytes, insn),
+            Kind::SystemCall => {
+                self.system_call(pc, next);
+                true
+            }
+            Kind::Stop => {
+                self.code.raw(&bytes[..len]);
+                // After a breakpoint, the program may continue.
+                opcode == 0xCC || opcode == 0xF1
+            }
+            Kind::Plain => {
+                self.copy(pc, bytes, insn);
+                true
+            }
+        }
+    }
+
+    fn branch(&mut self, condition: u8, to: u64) {
+        match self.known(to) {
+            Some(at) => self.code.jcc_to(condition, at),
+            None => {
+                let to = self.label_of(to);
+                self.code.jcc_by(condition, to);
+            }
+        }
+    }
+
+    /// `loop` and `jrcxz` have no long form: they jump to a jump.
+    fn loop_to(&mut self, opcode: u8, to: u64) {
+        const OVER: u8 = 2;
+        const JUMP: i8 = 5;
+        self.code.raw(&[opcode, OVER]);
+        self.code.jmp_by(JUMP);
+        match self.known(to) {
+            Some(at) => self.code.jmp_to(at),
+            None => {
+                let to = self.label_of(to);
+                self.code.jmp(to);
+            }
+        }
+    }
+
+    fn call(&mut self, original: u64, back: u64, to: Callee) {
+        let label = self.code.label();
+        self.code.call(label);
+        self.out.returns.push((back, self.code.here()));
+        if let Callee::At(target) = to
+            && !self.bound.contains(&target)
+        {
+            self.queue.push_back(target);
+        }
+        self.cold.push(Cold::Call {
+            label,
+            original,
+            back,
+            to,
+        });
+    }
+
+    /// Copies an instruction, and corrects the distance to its operand.
+    fn copy(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
+        let len = usize::from(insn.len);
+        let mut copy = *bytes;
+        self.correct(pc, bytes, insn, &mut copy, len);
+        self.code.raw(&copy[..len]);
+    }
+
+    /// `copy` ends after `len` bytes, and has the operand's displacement where the original has it from its end.
+    fn correct(&self, pc: u64, bytes: &[u8; 16], insn: Insn, copy: &mut [u8], len: usize) {
+        if insn.rip == 0 {
+            return;
+        }
+        let at = usize::from(insn.rip);
+        let old = i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let target = (pc + u64::from(insn.len)).wrapping_add_signed(old.into());
+        let new = target.wrapping_sub(self.code.here() + len as u64) as u32;
+        let at = len - (usize::from(insn.len) - at);
+        copy[at..at + 4].copy_from_slice(&new.to_le_bytes());
+    }
+
+    /// Saves `rcx` and `r11`.
+    fn save(&mut self, original: u64) {
+        self.code.mov_mr(gs(block::RCX), RCX);
+        self.inside(
+            original,
+            Saved {
+                rcx: true,
+                ..Saved::default()
+            },
+        );
+        self.code.mov_mr(gs(block::R11), R11);
+        self.inside(original, WORK);
+    }
+
+    fn restore(&mut self, original: u64) {
+        self.code.mov_rm(R11, gs(block::R11));
+        self.code.mov_rm(RCX, gs(block::RCX));
+        self.inside(original, Saved::default());
+    }
+
+    /// `r11` = where the cache has the program's address in `rcx`. Changes the flags.
+    fn look_up(&mut self, original: u64, saved: Saved) -> (Label, Label) {
+        let (hit, miss, second) = (self.code.label(), self.code.label(), self.code.label());
+        self.code.mov_rr(R11D, ECX);
+        self.code.and_ri(R11D, table::MASK);
+        self.code.shl_ri(R11D, table::SHIFT);
+        let entry = |offset: u32| mem32(R11, self.request.table + offset);
+        self.code.cmp_rm(RCX, entry(0));
+        self.code.jcc(Cond::NE, second);
+        self.code.mov_rm(R11, entry(8));
+        self.code.bind(hit);
+        self.cold.push(Cold::Second {
+            label: second,
+            original,
+            saved,
+            hit,
+            miss,
+        });
+        (hit, miss)
+    }
+
+    /// A return. If the table has no entry, control goes to the program's own code, which faults.
+    fn ret(&mut self, original: u64, bytes: &[u8]) {
+        self.save(original);
+        self.code.mov_rm(RCX, mem(RSP, 0));
+        let (_, miss) = self.look_up(original, WORK);
+        self.code.mov_mr(mem(RSP, 0), R11);
+        self.code.bind(miss);
+        self.restore(original);
+        self.code.raw(bytes);
+    }
+
+    /// `inc`, `dec`, `push`, and calls and jumps through an operand.
+    fn group5(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) -> bool {
+        let modrm = bytes[usize::from(insn.modrm)];
+        match modrm >> 3 & 7 {
+            2 => {
+                self.target(pc, bytes, insn, false);
+                self.call(pc, pc + u64::from(insn.len), Callee::Looked);
+                true
+            }
+            4 => {
+                self.target(pc, bytes, insn, true);
+                self.code.jmp_m(gs(block::TARGET));
+                false
+            }
+            _ => {
+                self.copy(pc, bytes, insn);
+                true
+            }
+        }
+    }
+
+    /// Looks up the target of an indirect call or jump. Its address in the cache, or the program's if it is not known,
+    /// is in the thread's block afterward.
+    fn target(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn, keep_flags: bool) {
+        self.code.mov_mr(gs(block::RCX), RCX);
+        let only_rcx = Saved {
+            rcx: true,
+            ..Saved::default()
+        };
+        self.inside(pc, only_rcx);
+        self.operand(pc, bytes, insn);
+        self.code.mov_mr(gs(block::R11), R11);
+        let saved = Saved {
+            flags: keep_flags,
+            ..WORK
+        };
+        self.inside(pc, WORK);
+        if keep_flags {
+            self.code.mov_mr(gs(block::RAX), RAX);
+            self.code.lahf();
+            self.code.seto(AL);
+            self.inside(pc, saved);
+        }
+        let (_, miss) = self.look_up(pc, saved);
+        let done = self.code.label();
+        self.code.mov_mr(gs(block::TARGET), R11);
+        self.code.jmp_short(done);
+        self.code.bind(miss);
+        self.code.mov_mr(gs(block::TARGET), RCX);
+        self.code.bind(done);
+        if keep_flags {
+            self.code.add_ri(AL, 127);
+            self.code.sahf();
+            self.code.mov_rm(RAX, gs(block::RAX));
+            self.inside(pc, WORK);
+        }
+        self.restore(pc);
+    }
+
+    /// `mov rcx, operand`
+    fn operand(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
+        const MOV: u8 = 0x8B;
+        const RCX_FIELD: u8 = 1 << 3;
+        let (modrm, len) = (usize::from(insn.modrm), usize::from(insn.len));
+        let mut copy = Vec::with_capacity(16);
+        if insn.segment != 0 {
+            copy.push(insn.segment);
+        }
+        // REX with W, and the extensions of base and index.
+        copy.extend([0x48 | insn.rex & 3, MOV]);
+        copy.push(bytes[modrm] & 0xC7 | RCX_FIELD);
+        copy.extend(&bytes[modrm + 1..len]);
+        let end = copy.len();
+        self.correct(pc, bytes, insn, &mut copy, end);
+        self.code.raw(&copy);
+    }
+
+    /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`.
+    fn system_call(&mut self, pc: u64, next: u64) {
+        let (watched, make) = (self.code.label(), self.code.label());
+        for number in WATCHED {
+            self.code.lea(RCX, mem(RAX, -(number as i32)));
+            self.code.jrcxz(watched);
+        }
+        self.code.jmp_short(make);
+        self.code.bind(watched);
+        let trap = self.code.here();
+        self.code.int3();
+        self.code.bind(make);
+        self.out.calls.push((trap, self.code.here()));
+        self.point(pc, None);
+        self.code.syscall();
+        // The program finds there what it finds alone.
+        self.point(next, None);
+        self.code.movabs_ri(RCX, next);
+    }
+
+    fn cold(&mut self, cold: Cold) {
+        match cold {
+            Cold::Call {
+                label,
+                original,
+                back,
+                to,
+            } => {
+                self.code.bind(label);
+                self.inside(original, Saved::default());
+                let address = self.code.label();
+                self.code.lea(RSP, mem(RSP, 8));
+                self.code.push_m(self::label(address));
+                match to {
+                    Callee::At(to) => {
+                        self.point(to, None);
+                        self.jump_to(to);
+                    }
+                    Callee::Looked => self.code.jmp_m(gs(block::TARGET)),
+                }
+                self.code.bind(address);
+                self.code.data(back);
+            }
+            Cold::Second {
+                label,
+                original,
+                saved,
+                hit,
+                miss,
+            } => {
+                self.code.bind(label);
+                self.inside(original, saved);
+                let entry = |offset: u32| mem32(R11, self.request.table + table::ENTRY + offset);
+                self.code.cmp_rm(RCX, entry(0));
+                self.code.jcc(Cond::NE, miss);
+                self.code.mov_rm(R11, entry(8));
+                self.code.jmp(hit);
+            }
+        }
+    }
+
+    /// Code for what is not translated.
+    fn exits(&mut self) {
+        let mut open: Vec<(u64, Label)> = self
+            .labels
+            .iter()
+            .map(|(&pc, &label)| (pc, label))
+            .collect();
+        open.retain(|(pc, _)| !self.bound.contains(pc));
+        open.sort_unstable_by_key(|&(pc, _)| pc);
+        let mut cells = Vec::new();
+        for &(target, label) in &open {
+            let cell = self.code.label();
+            self.code.bind(label);
+            self.point(target, None);
+            self.code.jmp_m(self::label(cell));
+            let trap = self.code.here();
+            self.point(target, None);
+            self.code.int3();
+            cells.push((cell, trap, target));
+        }
+        self.code.align(8);
+        for (label, trap, target) in cells {
+            self.code.bind(label);
+            let cell = self.code.here();
+            self.code.data(trap);
+            self.out.exits.push(Exit { trap, cell, target });
+        }
+    }
+}
+
+/// Both work registers are in the block.
+const WORK: Saved = Saved {
+    rcx: true,
+    r11: true,
+    flags: false,
+};
+
+/// `ud2`
+const INVALID: [u8; 2] = [0x0F, 0x0B];

@@ -1,0 +1,355 @@
+//! A quick decoder for translators: length, kind and operand bytes of an instruction, by two tables. It says nothing
+//! about what instructions do; `steps` and the crate iced do.
+//!
+//! Source of the tables: Intel SDM volume 2, appendix A (opcode maps), and section 2.1 (formats).
+
+const MODRM: u16 = 1;
+const IMM8: u16 = 2;
+const IMM16: u16 = 4;
+/// An immediate of 2 or 4 bytes.
+const IMM_Z: u16 = 8;
+/// That of `mov r, imm`: 2, 4 or 8 bytes.
+const IMM_V: u16 = 16;
+/// An address of 8 bytes (4 with the prefix 67).
+const OFFSET: u16 = 32;
+const PREFIX: u16 = 64;
+const BAD: u16 = 128;
+/// `F6` and `F7`: an immediate if the register field is 0 or 1.
+const GROUP3: u16 = 256;
+/// `lea`, nops, prefetches: a memory operand that is not accessed.
+const NO_ACCESS: u16 = 512;
+/// The bits from here on are the kind.
+const KIND: u32 = 10;
+
+/// How an instruction changes the flow of control, as far as its opcode shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It continues at the next one.
+    Plain,
+    /// A conditional branch with a distance.
+    Branch,
+    /// A jump with a distance.
+    Jump,
+    /// A call with a distance.
+    Call,
+    /// A near return.
+    Return,
+    /// The opcode `FF`: a call or jump through its operand if the register field is 2 or 4; a far one if 3 or 5.
+    Group5,
+    /// `loop` and `jrcxz`, which have only short forms.
+    Loop,
+    /// `syscall`.
+    SystemCall,
+    /// It faults, traps, or leaves the code segment: `ud2`, `int3`, `hlt`, `iret`, far returns.
+    Stop,
+    /// A near return that removes arguments.
+    ReturnPop,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::Plain,
+    Kind::Branch,
+    Kind::Jump,
+    Kind::Call,
+    Kind::Return,
+    Kind::Group5,
+    Kind::Loop,
+    Kind::SystemCall,
+    Kind::Stop,
+    Kind::ReturnPop,
+];
+
+const fn kind(kind: Kind) -> u16 {
+    (kind as u16) << KIND
+}
+
+/// Sets several entries of a table.
+const fn set(mut table: [u16; 256], opcodes: &[u8], flags: u16) -> [u16; 256] {
+    let mut index = 0;
+    while index < opcodes.len() {
+        table[opcodes[index] as usize] = flags;
+        index += 1;
+    }
+    table
+}
+
+/// Sets a range of entries of a table.
+const fn span(mut table: [u16; 256], first: u8, last: u8, flags: u16) -> [u16; 256] {
+    let mut index = first as usize;
+    while index <= last as usize {
+        table[index] = flags;
+        index += 1;
+    }
+    table
+}
+
+const ONE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 0x40 {
+        table[index] = match index & 7 {
+            0..=3 => MODRM,
+            4 => IMM8,
+            5 => IMM_Z,
+            _ => BAD,
+        };
+        index += 1;
+    }
+    // REX
+    table = span(table, 0x40, 0x4F, PREFIX);
+    table = set(
+        table,
+        &[0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67],
+        PREFIX,
+    );
+    table = set(table, &[0xF0, 0xF2, 0xF3], PREFIX);
+    table = set(
+        table,
+        &[0x60, 0x61, 0x82, 0x9A, 0xD4, 0xD5, 0xD6, 0xEA],
+        BAD,
+    );
+    table = set(table, &[0x63], MODRM);
+    table = set(table, &[0x68, 0xA9], IMM_Z);
+    table = set(table, &[0x69, 0x81, 0xC7], MODRM | IMM_Z);
+    table = set(table, &[0x6A, 0xA8, 0xCD, 0xE4, 0xE5, 0xE6, 0xE7], IMM8);
+    table = set(table, &[0x6B, 0x80, 0x83, 0xC0, 0xC1, 0xC6], MODRM | IMM8);
+    table = span(table, 0x70, 0x7F, IMM8 | kind(Kind::Branch));
+    table = span(table, 0x84, 0x8F, MODRM);
+    table = set(table, &[0x8D], MODRM | NO_ACCESS);
+    table = span(table, 0xA0, 0xA3, OFFSET);
+    table = span(table, 0xB0, 0xB7, IMM8);
+    table = span(table, 0xB8, 0xBF, IMM_V);
+    table = span(table, 0xD0, 0xD3, MODRM);
+    table = span(table, 0xD8, 0xDF, MODRM);
+    table = set(table, &[0xC2], IMM16 | kind(Kind::ReturnPop));
+    table = set(table, &[0xC3], kind(Kind::Return));
+    table = set(table, &[0xC8], IMM16 | IMM8);
+    table = set(table, &[0xCA], IMM16 | kind(Kind::Stop));
+    table = set(table, &[0xCB, 0xCC, 0xCF, 0xF1, 0xF4], kind(Kind::Stop));
+    table = span(table, 0xE0, 0xE3, IMM8 | kind(Kind::Loop));
+    table = set(table, &[0xE8], IMM_Z | kind(Kind::Call));
+    table = set(table, &[0xE9], IMM_Z | kind(Kind::Jump));
+    table = set(table, &[0xEB], IMM8 | kind(Kind::Jump));
+    table = set(table, &[0xF6, 0xF7], MODRM | GROUP3);
+    table = set(table, &[0xFE], MODRM);
+    set(table, &[0xFF], MODRM | kind(Kind::Group5))
+};
+
+/// After `0F`.
+const TWO: [u16; 256] = {
+    let mut table = [MODRM; 256];
+    table = set(table, &[0x04, 0x0A, 0x0C], BAD);
+    table = set(table, &[0x05], kind(Kind::SystemCall));
+    table = set(table, &[0x06, 0x07, 0x08, 0x09, 0x0E, 0x77], 0);
+    table = set(table, &[0x0B], kind(Kind::Stop));
+    table = set(table, &[0x0D], MODRM | NO_ACCESS);
+    table = set(table, &[0x0F], MODRM | IMM8);
+    table = span(table, 0x18, 0x1F, MODRM | NO_ACCESS);
+    table = span(table, 0x30, 0x37, 0);
+    table = span(table, 0x70, 0x73, MODRM | IMM8);
+    table = span(table, 0x80, 0x8F, IMM_Z | kind(Kind::Branch));
+    table = set(table, &[0xA0, 0xA1, 0xA2, 0xA8, 0xA9, 0xAA], 0);
+    table = set(
+        table,
+        &[0xA4, 0xAC, 0xBA, 0xC2, 0xC4, 0xC5, 0xC6],
+        MODRM | IMM8,
+    );
+    span(table, 0xC8, 0xCF, 0)
+};
+
+/// An instruction, as offsets into its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Insn {
+    /// Its length in bytes.
+    pub len: u8,
+    /// Its kind.
+    pub kind: Kind,
+    /// Where the opcode's last byte is.
+    pub opcode: u8,
+    /// Where the ModRM byte is; 0: it has none.
+    pub modrm: u8,
+    /// Where the displacement of a memory operand relative to the next instruction is; 0: it has none.
+    pub rip: u8,
+    /// Whether it accesses the memory operand that its ModRM byte or its offset names.
+    pub memory: bool,
+    /// Its REX prefix; 0: it has none.
+    pub rex: u8,
+    /// Its segment prefix, `64` or `65`; 0: it has none.
+    pub segment: u8,
+}
+
+/// The prefixes of an instruction.
+#[derive(Default)]
+struct Prefixes {
+    rex: u8,
+    segment: u8,
+    short: bool,
+    short_address: bool,
+}
+
+impl Prefixes {
+    fn add(&mut self, byte: u8) {
+        let rex = byte & 0xF0 == 0x40;
+        self.rex = if rex { byte } else { 0 };
+        self.short |= byte == 0x66;
+        self.short_address |= byte == 0x67;
+        if matches!(byte, 0x64 | 0x65) {
+            self.segment = byte;
+        }
+    }
+
+    fn wide(&self) -> bool {
+        self.rex & 8 != 0
+    }
+}
+
+/// Decodes the instruction at the start of `code`. `None`: there is none of 64-bit mode.
+#[must_use]
+pub fn decode(code: &[u8; 16]) -> Option<Insn> {
+    let mut prefixes = Prefixes::default();
+    let mut at = 0;
+    let mut flags = ONE[usize::from(code[0])];
+    while flags & PREFIX != 0 {
+        prefixes.add(code[at]);
+        at += 1;
+        if at > 12 {
+            return None;
+        }
+        flags = ONE[usize::from(code[at])];
+    }
+    let mut opcode = at;
+    let first = code[at];
+    if first == 0x0F {
+        (opcode, flags) = two_bytes(code, at + 1);
+    } else if matches!(first, 0xC4 | 0xC5 | 0x62) {
+        (opcode, flags) = vector(code, at);
+    }
+    if flags & BAD != 0 {
+        return None;
+    }
+    at = opcode + 1;
+    let mut insn = Insn {
+        len: 0,
+        kind: KINDS[usize::from(flags >> KIND).min(KINDS.len() - 1)],
+        opcode: opcode as u8,
+        modrm: 0,
+        rip: 0,
+        memory: flags & OFFSET != 0,
+        rex: prefixes.rex,
+        segment: prefixes.segment,
+    };
+    if flags & MODRM != 0 {
+        if at >= code.len() {
+            return None;
+        }
+        insn.modrm = at as u8;
+        let group3 = flags & GROUP3 != 0 && code[at] & 0x30 == 0;
+        if group3 {
+            flags |= if first & 1 == 0 { IMM8 } else { IMM_Z };
+        }
+        if code[at] < 0xC0 {
+            insn.memory = flags & NO_ACCESS == 0;
+            at += operand(code, at, &mut insn);
+        } else {
+            at += 1;
+        }
+    }
+    at += immediates(flags, &prefixes);
+    insn.len = u8::try_from(at).ok().filter(|&len| len <= 15)?;
+    Some(insn)
+}
+
+/// Where the last opcode byte is, and its flags.
+fn two_bytes(code: &[u8; 16], at: usize) -> (usize, u16) {
+    match code[at] {
+        0x38 => (at + 1, MODRM),
+        0x3A => (at + 1, MODRM | IMM8),
+        opcode => (at, TWO[usize::from(opcode)]),
+    }
+}
+
+/// The same after a VEX or EVEX prefix.
+fn vector(code: &[u8; 16], at: usize) -> (usize, u16) {
+    let (opcode, map) = match code[at] {
+        0xC5 => (at + 2, 1),
+        0xC4 => (at + 3, code[at + 1] & 31),
+        _ => (at + 4, code[at + 1] & 7),
+    };
+    let evex = code[at] == 0x62;
+    let Some(&byte) = code.get(opcode) else {
+        return (at, BAD);
+    };
+    let flags = match map {
+        // vzeroupper, vzeroall
+        1 if byte == 0x77 && !evex => 0,
+        1 => TWO[usize::from(byte)] & (IMM8 | BAD) | MODRM,
+        2 | 5 | 6 => MODRM,
+        3 => MODRM | IMM8,
+        _ => BAD,
+    };
+    (opcode, flags)
+}
+
+/// The length of a memory operand from its ModRM byte on.
+fn operand(code: &[u8; 16], at: usize, insn: &mut Insn) -> usize {
+    let modrm = code[at];
+    let low = modrm & 7;
+    let scaled = low == 4;
+    let base = match scaled {
+        true => code[(at + 1) & 15] & 7,
+        false => low,
+    };
+    let start = 1 + usize::from(scaled);
+    match modrm >> 6 {
+        0 if base == 5 => {
+            if !scaled {
+                insn.rip = (at + start) as u8;
+            }
+            start + 4
+        }
+        0 => start,
+        1 => start + 1,
+        _ => start + 4,
+    }
+}
+
+/// The bytes of the immediates.
+fn immediates(flags: u16, prefixes: &Prefixes) -> usize {
+    // Distances of branches ignore the prefix 66 (on Intel's processors, and in what compilers emit).
+    let short = prefixes.short && !prefixes.wide() && flags >> KIND == 0;
+    let z = if short { 2 } else { 4 };
+    let has = |flag: u16, len: usize| if flags & flag != 0 { len } else { 0 };
+    has(IMM8, 1)
+        + has(IMM16, 2)
+        + has(IMM_Z, z)
+        + has(IMM_V, if prefixes.wide() { 8 } else { z })
+        + has(OFFSET, if prefixes.short_address { 4 } else { 8 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(bytes: &[u8]) -> Option<Insn> {
+        let mut code = [0; 16];
+        code[..bytes.len()].copy_from_slice(bytes);
+        decode(&code)
+    }
+
+    #[test]
+    fn parts_are_found() {
+        // mov rax, fs:[rip + 0x1234]
+        let insn = decoded(&[0x64, 0x48, 0x8B, 0x05, 0x34, 0x12, 0, 0]).unwrap();
+        assert_eq!((insn.len, insn.opcode, insn.modrm, insn.rip), (8, 2, 3, 4));
+        assert_eq!((insn.rex, insn.segment, insn.memory), (0x48, 0x64, true));
+        // lea rax, [rsp + rcx * 8 + 8]
+        let insn = decoded(&[0x48, 0x8D, 0x44, 0xCC, 8]).unwrap();
+        assert_eq!((insn.len, insn.rip, insn.memory), (5, 0, false));
+        // ret 8; syscall; jrcxz; call [rax]
+        assert_eq!(decoded(&[0xC2, 8, 0]).unwrap().kind, Kind::ReturnPop);
+        assert_eq!(decoded(&[0x0F, 0x05]).unwrap().kind, Kind::SystemCall);
+        assert_eq!(decoded(&[0xE3, 0]).unwrap().kind, Kind::Loop);
+        assert_eq!(decoded(&[0xFF, 0x10]).unwrap().kind, Kind::Group5);
+        assert_eq!(decoded(&[0x06]), None);
+    }
+}

@@ -1,0 +1,153 @@
+//! Programs do in the code cache (`hodo mem none`) what they do alone.
+#![cfg(target_arch = "x86_64")]
+
+use hodo_tests::{Kind, Run, build, build_with, has_tool, needs};
+
+/// Runs a program of the tests in the cache, linked in several ways.
+fn runs(source: &str) {
+    for kind in [Kind::Pie, Kind::Fixed, Kind::Static, Kind::StaticPie] {
+        let program = build(source, kind, &[]);
+        Run::new(&format!("cache-{source}-{kind:?}"), program).same_in_cache();
+    }
+}
+
+#[test]
+fn another_c_library() {
+    needs!(Kind::Musl.is_available(), "there is no musl");
+    for kind in [Kind::Musl, Kind::MuslStatic] {
+        let program = build("threads.c", kind, &[]);
+        Run::new(&format!("cache-musl-{kind:?}"), program).same_in_cache();
+    }
+}
+
+macro_rules! programs {
+    ($($name:ident $source:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                runs($source);
+            }
+        )*
+    };
+}
+
+programs! {
+    tail_calls "tail_calls.c";
+    deep_recursion "deep_recursion.c";
+    jumps "jumps.c";
+    coroutines "coroutines.c";
+    threads "threads.c";
+    signals "signals.c";
+    code_that_changes "rewritten.c";
+    children "children.c";
+    cancelled_threads "cancel.c";
+    unwinding "unwinding.c";
+}
+
+#[test]
+fn exceptions() {
+    for kind in [Kind::Pie, Kind::Static] {
+        let program = build("exceptions.cc", kind, &[]);
+        Run::new(&format!("cache-exceptions-{kind:?}"), program).same_in_cache();
+    }
+}
+
+#[test]
+fn handwritten_assembly() {
+    let program = build_with("gcc", &["recursion.c", "recursion.S"], &["-O2", "-w"]);
+    Run::new("cache-assembly", program).same_in_cache();
+}
+
+/// Runs an ordinary program in the cache.
+fn program(test: &str, command: &[&str]) {
+    needs!(has_tool(command[0]), "it is not installed");
+    Run::new(test, command[0])
+        .args(&command[1..])
+        .same_in_cache();
+}
+
+#[test]
+fn a_shell_with_pipes() {
+    let script = "for i in $(seq 20); do echo $i; done | sort -n | md5sum; (exit 3); echo $?; \
+                  trap 'echo caught' USR1; kill -USR1 $$; ls / | wc -l";
+    program("cache-bash", &["bash", "-c", script]);
+}
+
+#[test]
+fn a_shell_that_is_killed() {
+    program(
+        "cache-killed",
+        &["bash", "-c", "echo before; kill -9 $$; echo after"],
+    );
+}
+
+#[test]
+fn perl_with_children() {
+    let script =
+        "for (1..5) { my $p = fork; exit $_ if !$p; waitpid $p, 0; print $? >> 8, \"\\n\" }";
+    program("cache-perl", &["perl", "-e", script]);
+}
+
+#[test]
+fn python_with_threads_and_timers() {
+    needs!(
+        std::path::Path::new("/usr/bin/python3").exists(),
+        "it is not installed"
+    );
+    let script = "
+import signal, threading, time
+seen = 0
+def handler(*_):
+    global seen
+    seen += 1
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+sums = []
+threads = [threading.Thread(target=lambda n=n: sums.append(sum(range(n)))) for n in range(0, 20000, 1000)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+until = time.time() + 0.5
+while time.time() < until:
+    pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(len(sums), sum(sums), seen > 20)
+";
+    Run::new("cache-python", "/usr/bin/python3")
+        .args(["-c", script])
+        .same_in_cache();
+}
+
+#[test]
+fn a_fault_of_the_program() {
+    needs!(
+        std::path::Path::new("/usr/bin/python3").exists(),
+        "it is not installed"
+    );
+    let script = "import ctypes; print(1, flush=True); ctypes.string_at(0)";
+    Run::new("cache-fault", "/usr/bin/python3")
+        .args(["-c", script])
+        .same_in_cache();
+}
+
+#[test]
+fn a_compiler() {
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/values.c");
+    Run::new("cache-gcc", "gcc")
+        .args(["-O1", "-S", "-o", "-"])
+        .args([source])
+        .same_in_cache();
+}
+
+#[test]
+fn a_database() {
+    let query = "with recursive t(i) as (select 1 union all select i + 1 from t where i < 50000) \
+                 select count(*), sum(i), max(i * i) from t";
+    program("cache-sqlite", &["sqlite3", ":memory:", query]);
+}
+
+#[test]
+fn hodo_itself() {
+    Run::new("cache-hodo", hodo_tests::hodo())
+        .args(["plan", "/bin/true"])
+        .same_in_cache();
+}
