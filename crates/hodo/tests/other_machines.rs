@@ -176,7 +176,7 @@ fn plans_for_aarch64() {
         let reserved = refused.iter().filter(|one| {
             one["reason"]
                 .as_str()
-                .is_some_and(|why| why.contains("reserved"))
+                .is_some_and(|why| why.contains("reservation"))
         });
         let names: Vec<_> = reserved
             .map(|one| one["insn"].as_str().unwrap_or_default())
