@@ -14,13 +14,29 @@ use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_gone, lau
 
 use crate::native::block;
 use crate::native::translate::Saved;
-use crate::process::{Place, Process};
+use crate::process::{Place, Process, Stop};
 use crate::ran::{End, Ran};
+use crate::trap::{self, TrapAction};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
 const SEGV_ACCERR: i32 = 2;
 /// A code of `arch_prctl`: sets the base of `gs`.
 const ARCH_SET_GS: u64 = 0x1001;
+/// Numbers of registers.
+const RAX: u8 = 0;
+const RCX: u8 = 1;
+const R11: u8 = 11;
+/// Signals that do not end a process that has no handler for them.
+const SURVIVED: [i32; 8] = [
+    libc::SIGCHLD,
+    libc::SIGCONT,
+    libc::SIGURG,
+    libc::SIGWINCH,
+    libc::SIGSTOP,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
 const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
@@ -43,9 +59,12 @@ struct Watched {
 struct Thread {
     /// `None`: its program has not been executed yet.
     process: Option<Shared>,
-    /// It has a block.
-    begun: bool,
+    /// Where its block is, if it has one.
+    block: Option<u64>,
+    trap: TrapAction,
     call: Option<Watched>,
+    /// It takes a signal, and stops at the first instruction of its handler.
+    entering: bool,
 }
 
 struct Engine {
@@ -116,7 +135,11 @@ impl Engine {
     }
 
     fn ended(&mut self, report: Report) -> Result<()> {
-        self.threads.remove(&report.tid());
+        if let Some(known) = self.threads.remove(&report.tid())
+            && let (Some(process), Some(block)) = (known.process, known.block)
+        {
+            process.borrow_mut().take_block(block);
+        }
         if report.tid() == self.first {
             let status = report.status();
             self.end = Some(match report.exit_code() {
@@ -132,12 +155,15 @@ impl Engine {
     fn executed(&mut self, thread: Stopped) -> Result<()> {
         thread.leave_exec()?;
         let mut process = Process::begin(thread)?;
-        process.give_block(thread)?;
+        let block = process.give_block(thread)?;
         let shared = Rc::new(RefCell::new(process));
-        let entry = self.threads.entry(thread.tid()).or_default();
-        entry.process = Some(Rc::clone(&shared));
-        entry.call = None;
-        entry.begun = true;
+        let entry = Thread {
+            process: Some(Rc::clone(&shared)),
+            block: Some(block),
+            trap: TrapAction::executed(thread.tid()),
+            ..Thread::default()
+        };
+        self.threads.insert(thread.tid(), entry);
         self.enter(thread, &shared, thread.regs()?.pc())
     }
 
@@ -165,20 +191,32 @@ impl Engine {
     /// A thread has made another one.
     fn made(&mut self, thread: Stopped) -> Result<()> {
         let tid = thread.event_message()? as i32;
-        let process = self.process(thread);
+        let Some(maker) = self.threads.get(&thread.tid()) else {
+            return thread.cont(0);
+        };
         let (number, args) = thread.regs()?.call();
-        let shares = shares_memory(thread, number.cast_signed(), args)?;
-        let own = match &process {
-            Some(process) if !shares => {
+        let flags = clone_flags(thread, number.cast_signed(), args)?;
+        let shares = |flag: i32| flags & flag as u64 != 0;
+        let trap = match shares(libc::CLONE_SIGHAND) {
+            true => maker.trap.clone(),
+            false => maker.trap.copied(),
+        };
+        let is_forked = !shares(libc::CLONE_VM);
+        let process = match &maker.process {
+            Some(process) if is_forked => {
                 let own = process.borrow().forked(tid)?;
                 Some(Rc::new(RefCell::new(own)))
             }
-            _ => process,
+            process => process.clone(),
         };
-        let known = self.threads.entry(tid).or_default();
-        known.process = own;
-        // The block of a forked thread was copied.
-        known.begun = !shares;
+        let child = Thread {
+            process,
+            // The block of a forked thread was copied.
+            block: maker.block.filter(|_| is_forked),
+            trap,
+            ..Thread::default()
+        };
+        self.threads.insert(tid, child);
         if let Some(child) = self.early.remove(&tid) {
             self.begun(child)?;
         }
@@ -194,8 +232,8 @@ impl Engine {
         let Some(process) = known.process.clone() else {
             return thread.cont(0);
         };
-        if !std::mem::replace(&mut known.begun, true) {
-            process.borrow_mut().give_block(thread)?;
+        if known.block.is_none() {
+            known.block = Some(process.borrow_mut().give_block(thread)?);
         }
         self.go(thread, 0)
     }
@@ -213,10 +251,24 @@ impl Engine {
             known.call = Some(call);
             return thread.cont_to_call(0);
         }
-        let result = thread.regs()?.result();
-        if let Some(process) = &known.process {
-            changed(thread, &mut process.borrow_mut(), &call, result)?;
+        let regs = thread.regs()?;
+        let Some(process) = known.process.clone() else {
+            return thread.cont(0);
+        };
+        if call.number == libc::SYS_rt_sigreturn {
+            return self.enter(thread, &process, regs.pc());
         }
+        let mut process = process.borrow_mut();
+        if call.number == libc::SYS_rt_sigaction {
+            let [_, new, ..] = call.args;
+            let mut action = [0; trap::SIZE];
+            let has_read = process.memory().read(TargetAddr(new), &mut action).is_ok();
+            if regs.result() == 0 && has_read {
+                known.trap.set(action);
+            }
+            return thread.cont(0);
+        }
+        changed(thread, &mut process, &call, regs.result())?;
         thread.cont(0)
     }
 
@@ -224,17 +276,18 @@ impl Engine {
         let Some(process) = self.process(thread) else {
             return thread.cont(signal);
         };
-        let mut regs = thread.regs()?;
+        let regs = thread.regs()?;
         let pc = regs.pc();
         let info = thread.siginfo()?;
-        if signal == libc::SIGTRAP && info.si_code > 0 {
-            let exit = process.borrow().exit(pc - 1);
-            if let Some(exit) = exit {
-                return self.enter(thread, &process, exit.target);
+        let entering = self.threads.get_mut(&thread.tid());
+        let entering = entering.is_some_and(|known| std::mem::take(&mut known.entering));
+        if signal == libc::SIGTRAP {
+            if entering && info.si_code > 0 && !process.borrow().holds(pc) {
+                return self.enter(thread, &process, pc);
             }
-            let call = process.borrow().call(pc - 1);
-            if let Some(at) = call {
-                return self.watch(thread, &process, at);
+            let stop = process.borrow().stop(pc.wrapping_sub(1));
+            if let Some(stop) = stop {
+                return self.at_breakpoint(thread, &process, stop, info.si_code <= 0);
             }
         }
         let guarded = signal == libc::SIGSEGV
@@ -257,10 +310,87 @@ impl Engine {
                 signal,
                 libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP
             );
-        if self.show(thread, &process, &mut regs, is_fault)? {
+        self.deliver(thread, &process, regs, signal, is_fault)
+    }
+
+    /// A thread is at a breakpoint of the cache. `was_sent`: the signal is one that was sent to the thread, and has waited
+    /// because it is blocked; the kernel adds none for the breakpoint then.
+    fn at_breakpoint(
+        &mut self,
+        thread: Stopped,
+        process: &Shared,
+        stop: Stop,
+        was_sent: bool,
+    ) -> Result<()> {
+        self.keep_trap(thread, process)?;
+        if was_sent {
+            trap::send_again(thread, &process.borrow())?;
+        }
+        match stop {
+            Stop::Exit(target) => self.enter(thread, process, target),
+            Stop::Call(at) => self.watch(thread, process, at),
+            Stop::Miss(next) => self.missed(thread, process, next),
+        }
+    }
+
+    /// Repairs what a breakpoint does to a thread that blocks SIGTRAP.
+    fn keep_trap(&self, thread: Stopped, process: &Shared) -> Result<()> {
+        match self.threads.get(&thread.tid()) {
+            Some(known) => known.trap.keep(thread, &process.borrow()),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a thread take a signal of the program's.
+    fn deliver(
+        &mut self,
+        thread: Stopped,
+        process: &Shared,
+        mut regs: Regs,
+        signal: i32,
+        is_fault: bool,
+    ) -> Result<()> {
+        let tid = thread.tid();
+        let is_caught = hodo_ptrace::is_caught(tid, signal);
+        if !is_caught {
+            if is_fault && hodo_ptrace::is_first(tid) {
+                // The kernel does not end the first process of a PID namespace while it is traced. Alone, its thread
+                // executes the instruction again, and the process ends.
+                thread.detach()?;
+                if tid != self.first {
+                    self.threads.remove(&tid);
+                }
+                return Ok(());
+            }
+            let ends = !SURVIVED.contains(&signal) && !hodo_ptrace::is_ignored(tid, signal);
+            if !ends && !is_fault {
+                return self.go(thread, signal);
+            }
+        }
+        if self.show(thread, process, &mut regs, is_fault)? {
             thread.set_regs(&regs)?;
         }
-        self.go(thread, signal)
+        if !is_caught {
+            return self.go(thread, signal);
+        }
+        if let Some(known) = self.threads.get_mut(&tid) {
+            known.entering = true;
+            // If it was about to make a watched call, it comes to that again.
+            known.call = None;
+        }
+        thread.enter_handler(signal)
+    }
+
+    /// A thread is at the breakpoint for a target that is not in the table.
+    fn missed(&mut self, thread: Stopped, process: &Shared, next: u64) -> Result<()> {
+        let mut regs = thread.regs()?;
+        let at = process
+            .borrow_mut()
+            .find_missing(thread, regs.all()[usize::from(RCX)])?;
+        regs.set_general(R11, at);
+        regs.set_pc(next);
+        thread.set_regs(&regs)?;
+        self.go(thread, 0)
     }
 
     /// A thread may now write to code. If the instruction that writes is among the code that was forgotten, it is executed
@@ -272,6 +402,7 @@ impl Engine {
         };
         if !process.borrow().is_known(point.original) {
             hodo_ptrace::arch::step_alone(thread)?;
+            self.keep_trap(thread, process)?;
             let next = process.borrow().place(thread.regs()?.pc());
             if let Some(Place::At(next)) = next {
                 return self.enter(thread, process, next.original);
@@ -289,7 +420,7 @@ impl Engine {
         regs: &mut Regs,
         is_fault: bool,
     ) -> Result<bool> {
-        let process = process.borrow();
+        let mut process = process.borrow_mut();
         let Some(place) = process.place(regs.pc()) else {
             return Ok(false);
         };
@@ -300,15 +431,7 @@ impl Engine {
                 original
             }
             Place::Inside(..) => {
-                let is_done = |regs: &Regs| {
-                    !process.holds(regs.pc())
-                        || matches!(process.place(regs.pc()), Some(Place::At(_)))
-                };
-                let ahead = hodo_ptrace::arch::run_ahead(thread, process.memory(), regs, is_done)?;
-                let Some(ahead) = ahead else {
-                    bail!("thread {thread} could not be brought to an instruction of the program");
-                };
-                *regs = ahead;
+                run_to_instruction(thread, &mut process, regs)?;
                 match process.place(regs.pc()) {
                     Some(Place::At(point)) => point.original,
                     _ => return Ok(true),
@@ -342,15 +465,14 @@ impl Engine {
     }
 }
 
-/// Whether a child that was made by this call has its maker's memory.
-fn shares_memory(thread: Stopped, number: i64, args: [u64; 6]) -> Result<bool> {
-    let flags = match number {
+/// The flags of the call by which a thread makes another one.
+fn clone_flags(thread: Stopped, number: i64, args: [u64; 6]) -> Result<u64> {
+    Ok(match number {
         libc::SYS_fork => 0,
         libc::SYS_vfork => libc::CLONE_VM as u64,
         libc::SYS_clone3 => thread.memory()?.read_u64(TargetAddr(args[0]))?,
         _ => args[0],
-    };
-    Ok(flags & libc::CLONE_VM as u64 != 0)
+    })
 }
 
 /// Whether a call asks for memory that can be executed.
@@ -380,7 +502,8 @@ fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
             | libc::SYS_munmap
             | libc::SYS_mremap
     );
-    memory && (gives_execution(number, args) || process.has_code(range(number, args)))
+    matches!(number, libc::SYS_rt_sigreturn | libc::SYS_rt_sigaction)
+        || memory && (gives_execution(number, args) || process.has_code(range(number, args)))
 }
 
 /// The kernel has done what a call asked for, or not.
@@ -401,15 +524,34 @@ fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) 
     }
 }
 
+/// Brings a thread that is inside the code for an instruction to the next instruction of the program.
+fn run_to_instruction(thread: Stopped, process: &mut Process, regs: &mut Regs) -> Result<()> {
+    loop {
+        let is_done = |regs: &Regs| {
+            let pc = regs.pc();
+            process.miss(pc).is_some()
+                || !process.holds(pc)
+                || matches!(process.place(pc), Some(Place::At(_)))
+        };
+        let ahead = hodo_ptrace::arch::run_ahead(thread, process.memory(), regs, is_done)?;
+        *regs = ahead.with_context(|| {
+            format!("thread {thread} could not be brought to an instruction of the program")
+        })?;
+        let Some(next) = process.miss(regs.pc()) else {
+            return Ok(());
+        };
+        let at = process.find_missing(thread, regs.all()[usize::from(RCX)])?;
+        regs.set_general(R11, at);
+        regs.set_pc(next);
+    }
+}
+
 /// Takes registers from the block of a thread.
 fn restore_from(process: &Process, block: u64, regs: &mut Regs, saved: Saved) -> Result<()> {
     let word = |offset: u32| {
         let at = TargetAddr(block + u64::from(offset));
         process.memory().read_u64(at)
     };
-    const RAX: u8 = 0;
-    const RCX: u8 = 1;
-    const R11: u8 = 11;
     if saved.flags {
         regs.set_flags(regs.all()[usize::from(RAX)] as u16);
         regs.set_general(RAX, word(block::RAX)?);

@@ -1,11 +1,12 @@
 //! The instrumentation engine: runs a program from a code cache, from its first instruction to its last.
 //!
 //! The program's own code stays mapped and readable, but cannot be executed. What is about to be executed is translated
-//! into the cache first, by hodo, which traces the program. Whatever reaches the program's own code (a signal handler, a
-//! return to an address that was never a call) faults, and hodo continues it in the cache. So nothing escapes.
+//! into the cache first, by hodo, which traces the program. Whatever reaches the program's own code faults, and hodo
+//! continues it in the cache. So nothing escapes.
 //!
 //! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
 //! * `table`: the targets of returns and indirect branches.
+//! * `trap`: the program's own action for SIGTRAP.
 //! * `engine`: follows threads.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
 #![forbid(unsafe_code)]
@@ -19,6 +20,8 @@ mod ran;
 mod spans;
 #[cfg(target_arch = "x86_64")]
 mod table;
+#[cfg(target_arch = "x86_64")]
+mod trap;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

@@ -23,7 +23,7 @@ const ROOM: u64 = 1 << 20;
 /// Code is at most this far from the region with its translation: its operands are within 2 GiB of both.
 const REACH: u64 = 1 << 30;
 /// Bytes for the blocks of threads.
-const BLOCKS: u64 = 1 << 20;
+const BLOCKS: u64 = 4 << 20;
 const PAGE: u64 = 4096;
 
 /// Part of the cache.
@@ -45,6 +45,17 @@ pub(crate) enum Place {
     Inside(u64, Saved),
 }
 
+/// Why a thread stops at a breakpoint of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The program's instruction that comes next is not translated.
+    Exit(u64),
+    /// It is about to make a watched system call, by this instruction.
+    Call(u64),
+    /// The target of a branch is not in the table. It continues here when it is known.
+    Miss(u64),
+}
+
 /// An address space.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -64,10 +75,14 @@ pub(crate) struct Process {
     waiting: FxHashMap<u64, Vec<u64>>,
     /// Breakpoints before watched system calls, and the instructions that make these.
     calls: FxHashMap<u64, u64>,
+    /// Breakpoints where a target is missing in the table, and where to continue when it is known.
+    misses: FxHashMap<u64, u64>,
     table: Table,
     table_at: u64,
-    /// Where the blocks of threads are, and how many bytes of that are in use.
+    /// Where the blocks of threads are, and how many bytes of that were given to threads.
     blocks: (Span, u64),
+    /// Blocks of threads that have ended.
+    free: Vec<u64>,
 }
 
 impl Process {
@@ -88,9 +103,11 @@ impl Process {
             exits: FxHashMap::default(),
             waiting: FxHashMap::default(),
             calls: FxHashMap::default(),
+            misses: FxHashMap::default(),
             table: Table::default(),
             table_at: 0,
             blocks: (Span::EMPTY, 0),
+            free: Vec::new(),
         };
         let calls = Syscalls::begin_anywhere(thread, &this.memory, &maps)?;
         let mapped = this.map_all(&calls, &maps);
@@ -108,13 +125,14 @@ impl Process {
         let place = place.context("there is no room below 2 GiB")?;
         map(calls, Span::at(place, table::SIZE), libc::PROT_READ)?;
         self.table_at = place;
+        let entry = calls.thread().regs()?.pc();
+        self.map_region(calls, maps, entry)?;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let got = calls.mmap(TargetAddr(0), BLOCKS, rw, flags, None)?;
         let blocks = got.addr().context("memory for threads")?;
         self.blocks = (Span::at(blocks.0, BLOCKS), 0);
-        let entry = calls.thread().regs()?.pc();
-        self.map_region(calls, maps, entry)
+        Ok(())
     }
 
     /// Maps a region near an address.
@@ -144,9 +162,25 @@ impl Process {
         TargetAddr(self.regions.first().map_or(0, |region| region.span.start))
     }
 
+    /// Begins system calls in a stopped thread.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn calls_of(&self, thread: Stopped) -> Result<Syscalls> {
+        Syscalls::begin(thread, self.syscall_place())
+    }
+
+    /// Memory of a thread for what hodo passes to the kernel.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn scratch(&self, thread: Stopped) -> Result<TargetAddr> {
+        Ok(TargetAddr(thread.block()? + block::SCRATCH))
+    }
+
     /// Makes the program's own code unexecutable.
     fn guard(&mut self, thread: Stopped, maps: &[Mapping]) -> Result<()> {
-        let calls = Syscalls::begin(thread, self.syscall_place())?;
+        let calls = self.calls_of(thread)?;
         // The page of the old system calls cannot be changed.
         let own =
             |mapping: &&Mapping| mapping.executable && mapping.path.as_os_str() != "[vsyscall]";
@@ -179,27 +213,38 @@ impl Process {
             exits: self.exits.clone(),
             waiting: self.waiting.clone(),
             calls: self.calls.clone(),
+            misses: self.misses.clone(),
             table: self.table.clone(),
             table_at: self.table_at,
             blocks: self.blocks,
+            free: self.free.clone(),
         })
     }
 
-    /// Gives a thread a block.
+    /// Gives a thread a block. Returns where it is.
     ///
     /// # Errors
     /// If the thread is gone, or there are too many threads.
-    pub(crate) fn give_block(&mut self, thread: Stopped) -> Result<()> {
+    pub(crate) fn give_block(&mut self, thread: Stopped) -> Result<u64> {
         let (blocks, used) = &mut self.blocks;
-        if *used + block::SIZE > blocks.len() {
-            bail!(
+        let at = match self.free.pop() {
+            Some(at) => at,
+            None if *used + block::SIZE > blocks.len() => bail!(
                 "the program has more than {} threads",
                 blocks.len() / block::SIZE
-            );
-        }
-        let at = blocks.start + *used;
-        *used += block::SIZE;
-        thread.set_block(at, 0, 0)
+            ),
+            None => {
+                *used += block::SIZE;
+                blocks.start + *used - block::SIZE
+            }
+        };
+        thread.set_block(at, 0, 0)?;
+        Ok(at)
+    }
+
+    /// The thread that had this block has ended.
+    pub(crate) fn take_block(&mut self, at: u64) {
+        self.free.push(at);
     }
 
     /// The program's memory.
@@ -242,14 +287,33 @@ impl Process {
         self.code.overlap(range)
     }
 
-    /// The exit with this breakpoint.
-    pub(crate) fn exit(&self, trap: u64) -> Option<Exit> {
-        self.exits.get(&trap).copied()
+    /// What a breakpoint of the cache is for.
+    pub(crate) fn stop(&self, trap: u64) -> Option<Stop> {
+        if let Some(exit) = self.exits.get(&trap) {
+            return Some(Stop::Exit(exit.target));
+        }
+        if let Some(&at) = self.calls.get(&trap) {
+            return Some(Stop::Call(at));
+        }
+        self.miss(trap).map(Stop::Miss)
     }
 
-    /// The system call before which this breakpoint is.
-    pub(crate) fn call(&self, trap: u64) -> Option<u64> {
-        self.calls.get(&trap).copied()
+    /// Whether a thread that is here misses a target in the table, and where it continues.
+    pub(crate) fn miss(&self, trap: u64) -> Option<u64> {
+        self.misses.get(&trap).copied()
+    }
+
+    /// Where a target is in the cache that a thread did not find in the table, which has it from now on. A target that
+    /// the program may not execute stays itself, so that the program faults there.
+    ///
+    /// # Errors
+    /// If there is no room, or the process is gone.
+    pub(crate) fn find_missing(&mut self, thread: Stopped, target: u64) -> Result<u64> {
+        let Some(at) = self.translated(thread, target)? else {
+            return Ok(target);
+        };
+        self.put_target(target, at)?;
+        Ok(at)
     }
 
     /// Where an instruction of the program is in the cache. Translates it if necessary; a stopped thread may have to map
@@ -268,7 +332,7 @@ impl Process {
             Some(region) => region,
             None => {
                 let maps = maps::read(thread.tid())?;
-                let calls = Syscalls::begin(thread, self.syscall_place())?;
+                let calls = self.calls_of(thread)?;
                 let mapped = self.map_region(&calls, &maps, pc);
                 calls.end()?;
                 mapped?;
@@ -280,7 +344,7 @@ impl Process {
         let is_new = |page: &u64| self.writable.at(*page).is_some() && !self.watched.contains(page);
         let new: Vec<u64> = pages.into_iter().filter(is_new).collect();
         if !new.is_empty() {
-            let calls = Syscalls::begin(thread, self.syscall_place())?;
+            let calls = self.calls_of(thread)?;
             for page in new {
                 calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
                 self.watched.insert(page);
@@ -300,7 +364,7 @@ impl Process {
         if !self.watched.remove(&page) {
             return Ok(false);
         }
-        let calls = Syscalls::begin(thread, self.syscall_place())?;
+        let calls = self.calls_of(thread)?;
         calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ | libc::PROT_WRITE)?;
         calls.end()?;
         self.forget(Span::at(page, PAGE))?;
@@ -312,7 +376,7 @@ impl Process {
     /// # Errors
     /// If the thread is gone.
     pub(crate) fn strip(&mut self, thread: Stopped, range: Span, protection: i32) -> Result<()> {
-        let calls = Syscalls::begin(thread, self.syscall_place())?;
+        let calls = self.calls_of(thread)?;
         let protection = protection & !libc::PROT_EXEC | libc::PROT_READ;
         calls.mprotect(TargetAddr(range.start), range.len(), protection)?;
         calls.end()?;
@@ -380,6 +444,7 @@ impl Process {
             self.waiting.entry(exit.target).or_default().push(exit.cell);
         }
         self.calls.extend(translation.calls);
+        self.misses.extend(translation.misses);
         for (pc, at) in translation.returns {
             self.put_target(pc, at)?;
         }

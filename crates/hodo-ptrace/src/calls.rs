@@ -248,6 +248,17 @@ impl Syscalls {
         Ok(self.call(libc::SYS_rt_sigaction, arguments)? == 0)
     }
 
+    /// Has the thread send itself a signal.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn raise(&self, signal: i32) -> Result<()> {
+        let process = self.getpid()?;
+        let thread = self.call(libc::SYS_gettid, [0; 6])?;
+        let arguments = [process as u64, thread as u64, signal as u64, 0, 0, 0];
+        self.call(libc::SYS_tgkill, arguments).map(drop)
+    }
+
     /// The number of the thread's process, as that sees it.
     ///
     /// # Errors

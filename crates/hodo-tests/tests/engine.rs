@@ -38,6 +38,7 @@ programs! {
     coroutines "coroutines.c";
     threads "threads.c";
     signals "signals.c";
+    blocked_faults "blocked_faults.c";
     code_that_changes "rewritten.c";
     children "children.c";
     cancelled_threads "cancel.c";

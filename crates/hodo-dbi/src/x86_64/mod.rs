@@ -12,6 +12,8 @@ pub(crate) mod block {
     pub(crate) const RAX: u32 = 16;
     /// Where an indirect call or jump leads.
     pub(crate) const TARGET: u32 = 24;
+    /// Room for what hodo passes to the kernel.
+    pub(crate) const SCRATCH: u64 = 64;
     /// The size of a block.
-    pub(crate) const SIZE: u64 = 64;
+    pub(crate) const SIZE: u64 = 128;
 }

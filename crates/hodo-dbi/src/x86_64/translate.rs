@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use hodo_isa::x86_64::asm::{
-    AL, Code, Cond, DWORD, Label, RAX, RCX, RSP, Reg, gs, label, mem, mem32,
+    AL, Code, Cond, DWORD, Label, RAX, RCX, RDI, RSP, Reg, gs, label, mem, mem32,
 };
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
@@ -27,14 +27,16 @@ const ECX: Reg = RCX.part(DWORD);
 /// The maximum number of instructions that are translated for one request.
 const MOST: usize = 3000;
 
-/// System calls that hodo must see before the kernel does: they change what can be executed.
-pub(crate) const WATCHED: [i64; 6] = [
+/// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is. So
+/// does `rt_sigaction` for SIGTRAP.
+pub(crate) const WATCHED: [i64; 7] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_pkey_mprotect,
     libc::SYS_arch_prctl,
+    libc::SYS_rt_sigreturn,
 ];
 
 /// Which of the program's registers are in the thread's block instead.
@@ -80,6 +82,9 @@ pub(crate) struct Translation {
     pub(crate) exits: Vec<Exit>,
     /// Breakpoints before watched system calls, and the instructions that make these.
     pub(crate) calls: Vec<(u64, u64)>,
+    /// Breakpoints that are reached with a target in `rcx` that is not in the table, and where to continue with its
+    /// address in the cache in `r11`.
+    pub(crate) misses: Vec<(u64, u64)>,
 }
 
 /// What a translation depends on.
@@ -112,7 +117,6 @@ enum Cold {
         original: u64,
         saved: Saved,
         hit: Label,
-        miss: Label,
     },
 }
 
@@ -391,8 +395,8 @@ impl Translator<'_, '_> {
     }
 
     /// `r11` = where the cache has the program's address in `rcx`. Changes the flags.
-    fn look_up(&mut self, original: u64, saved: Saved) -> (Label, Label) {
-        let (hit, miss, second) = (self.code.label(), self.code.label(), self.code.label());
+    fn look_up(&mut self, original: u64, saved: Saved) {
+        let (hit, second) = (self.code.label(), self.code.label());
         self.code.mov_rr(R11D, ECX);
         self.code.and_ri(R11D, table::MASK);
         self.code.shl_ri(R11D, table::SHIFT);
@@ -406,18 +410,15 @@ impl Translator<'_, '_> {
             original,
             saved,
             hit,
-            miss,
         });
-        (hit, miss)
     }
 
-    /// A return. If the table has no entry, control goes to the program's own code, which faults.
+    /// A return.
     fn ret(&mut self, original: u64, bytes: &[u8]) {
         self.save(original);
         self.code.mov_rm(RCX, mem(RSP, 0));
-        let (_, miss) = self.look_up(original, WORK);
+        self.look_up(original, WORK);
         self.code.mov_mr(mem(RSP, 0), R11);
-        self.code.bind(miss);
         self.restore(original);
         self.code.raw(bytes);
     }
@@ -443,8 +444,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Looks up the target of an indirect call or jump. Its address in the cache, or the program's if it is not known,
-    /// is in the thread's block afterward.
+    /// Looks up the target of an indirect call or jump. Its address in the cache is in the thread's block afterward.
     fn target(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn, keep_flags: bool) {
         self.code.mov_mr(gs(block::RCX), RCX);
         let only_rcx = Saved {
@@ -465,13 +465,8 @@ impl Translator<'_, '_> {
             self.code.seto(AL);
             self.inside(pc, saved);
         }
-        let (_, miss) = self.look_up(pc, saved);
-        let done = self.code.label();
+        self.look_up(pc, saved);
         self.code.mov_mr(gs(block::TARGET), R11);
-        self.code.jmp_short(done);
-        self.code.bind(miss);
-        self.code.mov_mr(gs(block::TARGET), RCX);
-        self.code.bind(done);
         if keep_flags {
             self.code.add_ri(AL, 127);
             self.code.sahf();
@@ -501,15 +496,23 @@ impl Translator<'_, '_> {
 
     /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`.
     fn system_call(&mut self, pc: u64, next: u64) {
-        let (watched, make) = (self.code.label(), self.code.label());
+        let (watched, make, action) = (self.code.label(), self.code.label(), self.code.label());
+        self.code
+            .lea(RCX, mem(RAX, -(libc::SYS_rt_sigaction as i32)));
+        self.code.jrcxz(action);
         for number in WATCHED {
             self.code.lea(RCX, mem(RAX, -(number as i32)));
             self.code.jrcxz(watched);
         }
         self.code.jmp_short(make);
+        self.code.bind(action);
+        self.code.lea(ECX, mem(RDI, -libc::SIGTRAP));
+        self.code.jrcxz(watched);
+        self.code.jmp_short(make);
         self.code.bind(watched);
         let trap = self.code.here();
         self.code.int3();
+        self.code.raw(&NOP);
         self.code.bind(make);
         self.out.calls.push((trap, self.code.here()));
         self.point(pc, None);
@@ -547,14 +550,20 @@ impl Translator<'_, '_> {
                 original,
                 saved,
                 hit,
-                miss,
             } => {
                 self.code.bind(label);
                 self.inside(original, saved);
                 let entry = |offset: u32| mem32(R11, self.request.table + table::ENTRY + offset);
                 self.code.cmp_rm(RCX, entry(0));
+                let miss = self.code.label();
                 self.code.jcc(Cond::NE, miss);
                 self.code.mov_rm(R11, entry(8));
+                self.code.jmp(hit);
+                self.code.bind(miss);
+                let trap = self.code.here();
+                self.code.int3();
+                self.code.raw(&NOP);
+                self.out.misses.push((trap, self.code.here()));
                 self.code.jmp(hit);
             }
         }
@@ -597,5 +606,7 @@ const WORK: Saved = Saved {
     flags: false,
 };
 
+/// After a breakpoint: a thread that continues is never where it is after the breakpoint alone.
+const NOP: [u8; 1] = [0x90];
 /// `ud2`
 const INVALID: [u8; 2] = [0x0F, 0x0B];
