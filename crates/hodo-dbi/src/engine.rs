@@ -12,10 +12,13 @@ use hodo_abi::Span;
 use hodo_ptrace::signals::Forward;
 use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_gone, launch, seize};
 
+use crate::block::{Block, Value};
+use crate::client::{self, Client, Observe, Teller};
 use crate::native::block;
-use crate::native::translate::Saved;
+use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
 use crate::ran::{End, Ran};
+use crate::recorder::{Cut, Recorder, Recording};
 use crate::trap::{self, TrapAction};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
@@ -65,6 +68,8 @@ struct Thread {
     call: Option<Watched>,
     /// It takes a signal, and stops at the first instruction of its handler.
     entering: bool,
+    /// How it is observed, if it is.
+    recording: Option<Recording>,
 }
 
 struct Engine {
@@ -73,6 +78,7 @@ struct Engine {
     /// Threads that have stopped before their makers.
     early: FxHashMap<i32, Stopped>,
     end: Option<End>,
+    recorder: Option<Rc<RefCell<Recorder>>>,
 }
 
 /// Runs a program, whose path is given, with these words as its command line, from the cache. Returns when the program
@@ -81,15 +87,46 @@ struct Engine {
 /// # Errors
 /// If the program cannot be traced, or does something that the engine cannot follow. The program is ended then.
 pub fn run(program: &Path, command: &[OsString]) -> Result<Ran> {
+    start(program, command, None)
+}
+
+/// The same, and tells a client what the program does. Returns the client, too.
+///
+/// # Errors
+/// The same, and what the client could not do.
+pub fn observe<C: Client + 'static>(
+    program: &Path,
+    command: &[OsString],
+    observe: Observe,
+    client: C,
+) -> Result<(Ran, C)> {
+    let (sink, teller) = Teller::start(client).parts();
+    let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe)));
+    let ran = start(program, command, Some(recorder));
+    // All that could send messages is gone.
+    let client = client::end(teller);
+    Ok((ran?, client?))
+}
+
+fn start(
+    program: &Path,
+    command: &[OsString],
+    recorder: Option<Rc<RefCell<Recorder>>>,
+) -> Result<Ran> {
     let child = launch::fork(program, command, false)?;
     let first = child.pid;
-    seize(first, OPTIONS)?;
+    let exits = match recorder {
+        Some(_) => libc::PTRACE_O_TRACEEXIT,
+        None => 0,
+    };
+    seize(first, OPTIONS | exits)?;
     let forward = Forward::start(Some(first));
     let mut engine = Engine {
         first,
         threads: FxHashMap::from_iter([(first, Thread::default())]),
         early: FxHashMap::default(),
         end: None,
+        recorder,
     };
     let failure = child.go()?;
     let followed = engine.follow();
@@ -127,11 +164,32 @@ impl Engine {
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 self.made(thread)
             }
+            libc::PTRACE_EVENT_EXIT => self.exits(thread),
             libc::PTRACE_EVENT_STOP if report.is_group_stop() => thread.listen(),
             libc::PTRACE_EVENT_STOP => self.begun(thread),
             _ if report.signal() == libc::SIGTRAP | 0x80 => self.at_call(thread),
             _ => self.signaled(thread, report.signal()),
         }
+    }
+
+    /// A thread is about to end: its memory is there for the last time.
+    fn exits(&mut self, thread: Stopped) -> Result<()> {
+        self.take(thread)?;
+        thread.cont(0)
+    }
+
+    /// Takes what a thread has recorded.
+    fn take(&mut self, thread: Stopped) -> Result<()> {
+        if let Some(recorder) = &self.recorder
+            && let Some(known) = self.threads.get_mut(&thread.tid())
+            && let (Some(process), Some(block)) = (&known.process, known.block)
+            && let Some(recording) = &mut known.recording
+        {
+            recorder
+                .borrow()
+                .take(recording, process.borrow().memory(), block)?;
+        }
+        Ok(())
     }
 
     fn ended(&mut self, report: Report) -> Result<()> {
@@ -154,10 +212,13 @@ impl Engine {
     /// A program was executed.
     fn executed(&mut self, thread: Stopped) -> Result<()> {
         thread.leave_exec()?;
-        let mut process = Process::begin(thread)?;
+        let mut process = Process::begin(thread, self.recorder.clone())?;
         let block = process.give_block(thread)?;
+        let former = self.former(thread)?;
+        let recording = self.recording(thread.tid(), &process, block, former)?;
         let shared = Rc::new(RefCell::new(process));
         let entry = Thread {
+            recording,
             process: Some(Rc::clone(&shared)),
             block: Some(block),
             trap: TrapAction::executed(thread.tid()),
@@ -165,6 +226,37 @@ impl Engine {
         };
         self.threads.insert(thread.tid(), entry);
         self.enter(thread, &shared, thread.regs()?.pc())
+    }
+
+    /// A thread has executed a program: forgets what it was before. Returns its number for clients, if it has one.
+    fn former(&mut self, thread: Stopped) -> Result<Option<u32>> {
+        let tid = thread.event_message()? as i32;
+        let Some(known) = self.threads.remove(&tid) else {
+            return Ok(None);
+        };
+        if let (Some(process), Some(block)) = (known.process, known.block) {
+            process.borrow_mut().take_block(block);
+        }
+        Ok(known.recording.map(|recording| recording.thread))
+    }
+
+    /// Begins to observe a thread, if anything is observed.
+    /// `number`: what the thread had before it executed another program.
+    fn recording(
+        &self,
+        tid: i32,
+        process: &Process,
+        block: u64,
+        number: Option<u32>,
+    ) -> Result<Option<Recording>> {
+        let Some(recorder) = &self.recorder else {
+            return Ok(None);
+        };
+        let ids = (hodo_ptrace::process_of(tid).unwrap_or(tid), tid);
+        let mut recorder = recorder.borrow_mut();
+        recorder
+            .begin(process.memory(), block, ids, number)
+            .map(Some)
     }
 
     /// Lets a thread continue at an instruction of the program.
@@ -209,11 +301,17 @@ impl Engine {
             }
             process => process.clone(),
         };
+        // The block of a forked thread was copied.
+        let block = maker.block.filter(|_| is_forked);
+        let recording = match (&process, block) {
+            (Some(process), Some(block)) => self.recording(tid, &process.borrow(), block, None)?,
+            _ => None,
+        };
         let child = Thread {
             process,
-            // The block of a forked thread was copied.
-            block: maker.block.filter(|_| is_forked),
+            block,
             trap,
+            recording,
             ..Thread::default()
         };
         self.threads.insert(tid, child);
@@ -233,7 +331,12 @@ impl Engine {
             return thread.cont(0);
         };
         if known.block.is_none() {
-            known.block = Some(process.borrow_mut().give_block(thread)?);
+            let block = process.borrow_mut().give_block(thread)?;
+            let recording = self.recording(thread.tid(), &process.borrow(), block, None)?;
+            if let Some(known) = self.threads.get_mut(&thread.tid()) {
+                known.block = Some(block);
+                known.recording = recording;
+            }
         }
         self.go(thread, 0)
     }
@@ -301,9 +404,14 @@ impl Engine {
             }
             return self.enter(thread, &process, pc);
         }
-        let may_write = signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR;
-        if may_write && process.borrow_mut().written(thread, fault_address(&info))? {
-            return self.write(thread, &process);
+        if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR {
+            if self.is_full(thread, fault_address(&info)) {
+                return self.empty(thread, &process, regs);
+            }
+            let written = process.borrow_mut().written(thread, fault_address(&info))?;
+            if let Some(forgotten) = written {
+                return self.write(thread, &process, forgotten);
+            }
         }
         let is_fault = info.si_code > 0
             && matches!(
@@ -393,22 +501,94 @@ impl Engine {
         self.go(thread, 0)
     }
 
+    /// Whether a thread has filled its buffer, if it has faulted at this address.
+    fn is_full(&self, thread: Stopped, address: u64) -> bool {
+        let block = self
+            .threads
+            .get(&thread.tid())
+            .and_then(|known| known.block);
+        let (Some(recorder), Some(block)) = (&self.recorder, block) else {
+            return false;
+        };
+        recorder.borrow().layout().is_full(block, address)
+    }
+
+    /// A thread has filled its buffer: it writes the record again when there is room.
+    fn empty(&mut self, thread: Stopped, process: &Shared, mut regs: Regs) -> Result<()> {
+        self.keep_trap(thread, process)?;
+        let process = process.borrow();
+        if let Some(known) = self.threads.get(&thread.tid())
+            && let (Some(recorder), Some(block)) = (&self.recorder, known.block)
+            && let Some(recording) = &known.recording
+        {
+            recorder
+                .borrow()
+                .drain(recording, process.memory(), block)?;
+        }
+        let at = regs.pc();
+        if let (Some(Place::Inside(_, saved)), Some(start)) =
+            (process.place(at), process.record_start(at))
+        {
+            restore_from(&process, thread.block()?, &mut regs, saved)?;
+            regs.set_pc(start);
+            thread.set_regs(&regs)?;
+        }
+        self.go(thread, 0)
+    }
+
     /// A thread may now write to code. If the instruction that writes is among the code that was forgotten, it is executed
     /// once as it is, and what follows it is translated again.
-    fn write(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
+    fn write(&mut self, thread: Stopped, process: &Shared, forgotten: Span) -> Result<()> {
         let place = process.borrow().place(thread.regs()?.pc());
         let Some(Place::At(point)) = place else {
             return self.go(thread, 0);
         };
-        if !process.borrow().is_known(point.original) {
+        if forgotten.contains(point.original) {
             hodo_ptrace::arch::step_alone(thread)?;
             self.keep_trap(thread, process)?;
-            let next = process.borrow().place(thread.regs()?.pc());
+            let regs = thread.regs()?;
+            let next = process.borrow().place(regs.pc());
             if let Some(Place::At(next)) = next {
+                self.cut(thread, &process.borrow(), &regs, next.original)?;
                 return self.enter(thread, process, next.original);
             }
         }
         self.go(thread, 0)
+    }
+
+    /// A thread in the cache will continue elsewhere, at an instruction of the program: what it has begun to execute ends
+    /// in front of that.
+    fn cut(&self, thread: Stopped, process: &Process, regs: &Regs, original: u64) -> Result<()> {
+        let known = self.threads.get(&thread.tid());
+        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
+            return Ok(());
+        };
+        let (Some(recording), Some(at)) = (&known.recording, known.block) else {
+            return Ok(());
+        };
+        let Some(block) = process.block_at(regs.pc()) else {
+            return Ok(());
+        };
+        let stage = process.stage(regs.pc());
+        if stage == Stage::Head {
+            return Ok(());
+        }
+        let recorder = recorder.borrow();
+        if matches!(stage, Stage::Repeating | Stage::Repeated) {
+            let record = record_of(process, &block, at, regs)?;
+            recorder.append(recording, process.memory(), at, &record)?;
+        }
+        let is_here = |insn: &crate::block::Insn| insn.pc == original;
+        let Some(upto) = block.insns.iter().position(is_here) else {
+            return Ok(());
+        };
+        let cut = Cut {
+            block: &block,
+            upto: upto as u32,
+            counted: true,
+            recorded: stage != Stage::Counted,
+        };
+        recorder.cut(recording, process.memory(), at, &cut)
     }
 
     /// Gives a thread in the cache the program's state: that of the instruction that has faulted, or of the next one that
@@ -426,7 +606,7 @@ impl Engine {
         };
         let original = match place {
             Place::At(point) => point.original,
-            Place::Inside(original, saved) if is_fault => {
+            Place::Inside(original, saved) if is_fault || saved.scratch[0].is_some() => {
                 restore_from(&process, thread.block()?, regs, saved)?;
                 original
             }
@@ -438,6 +618,7 @@ impl Engine {
                 }
             }
         };
+        self.cut(thread, &process, regs, original)?;
         regs.set_pc(original);
         Ok(true)
     }
@@ -452,6 +633,9 @@ impl Engine {
             bail!("the program uses the gs register itself (as Wine does), which hodo needs");
         }
         regs.set_pc(at);
+        if matches!(number, libc::SYS_execve | libc::SYS_execveat) {
+            self.take(thread)?;
+        }
         let matters = matters(&process.borrow(), number, args);
         thread.set_regs(&regs)?;
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
@@ -562,5 +746,29 @@ fn restore_from(process: &Process, block: u64, regs: &mut Regs, saved: Saved) ->
     if saved.r11 {
         regs.set_general(R11, word(block::R11)?);
     }
+    for (register, offset) in saved.scratch.into_iter().zip(block::SCRATCH) {
+        if let Some(number) = register {
+            regs.set_general(number, word(offset)?);
+        }
+    }
     Ok(())
+}
+
+/// The record of a repeated instruction that a thread executes.
+fn record_of(process: &Process, block: &Block, at: u64, regs: &Regs) -> Result<Vec<u8>> {
+    let mut record = block.id.to_le_bytes().to_vec();
+    for value in &block.values {
+        let word = match *value {
+            Value::Register(number) => regs.all()[usize::from(number)],
+            Value::Before(number) => {
+                let slot = block::BEFORE.iter().find(|(before, _)| *before == number);
+                let (_, offset) = slot.context("a register that is not kept")?;
+                let at = TargetAddr(at + u64::from(*offset));
+                process.memory().read_u64(at)?
+            }
+            _ => bail!("a repeated instruction has other values"),
+        };
+        record.extend(word.to_le_bytes());
+    }
+    Ok(record)
 }

@@ -8,14 +8,29 @@
 //! * `table`: the targets of returns and indirect branches.
 //! * `trap`: the program's own action for SIGTRAP.
 //! * `engine`: follows threads.
+//! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
+//! * `recorder`: how hodo takes that from the threads; `client`: who is told.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
 #![forbid(unsafe_code)]
 
+mod access;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes blocks and messages")
+)]
+mod block;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes blocks and messages")
+)]
+mod client;
 #[cfg(target_arch = "x86_64")]
 mod engine;
 #[cfg(target_arch = "x86_64")]
 mod process;
 mod ran;
+#[cfg(target_arch = "x86_64")]
+mod recorder;
 #[cfg(target_arch = "x86_64")]
 mod spans;
 #[cfg(target_arch = "x86_64")]
@@ -28,8 +43,11 @@ mod x86_64;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as native;
 
+pub use access::{Access, Kind};
+pub use block::{Block, Insn};
+pub use client::{Client, Observe};
 #[cfg(target_arch = "x86_64")]
-pub use engine::run;
+pub use engine::{observe, run};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
 
@@ -39,5 +57,19 @@ pub use ran::{End, Ran};
 /// Always.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn run(_: &std::path::Path, _: &[std::ffi::OsString]) -> anyhow::Result<Ran> {
+    anyhow::bail!("the engine works only on x86-64")
+}
+
+/// There is no engine for this instruction set yet.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn observe<C: Client + 'static>(
+    _: &std::path::Path,
+    _: &[std::ffi::OsString],
+    _: Observe,
+    _: C,
+) -> anyhow::Result<(Ran, C)> {
     anyhow::bail!("the engine works only on x86-64")
 }

@@ -2,6 +2,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
@@ -11,8 +13,11 @@ use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
+use crate::block::Block;
+use crate::client::Message;
 use crate::native::block;
-use crate::native::translate::{Exit, Point, Request, Saved, Translation, translate};
+use crate::native::translate::{Exit, MOST, Point, Request, Saved, Stage, Translation, translate};
+use crate::recorder::Recorder;
 use crate::spans::Spans;
 use crate::table::{self, Table};
 
@@ -24,6 +29,9 @@ const ROOM: u64 = 1 << 20;
 const REACH: u64 = 1 << 30;
 /// Bytes for the blocks of threads.
 const BLOCKS: u64 = 4 << 20;
+/// Memory of ours that may be anywhere is from here on, where programs have nothing, if possible: the program's own
+/// mappings are where they are alone.
+const AWAY: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
 
 /// Part of the cache.
@@ -34,6 +42,10 @@ struct Region {
     used: u64,
     /// In ascending order.
     points: Vec<Point>,
+    /// Where the code of blocks begins, in ascending order.
+    blocks: Vec<(u64, Option<Arc<Block>>)>,
+    /// Where code begins that writes a record, in ascending order.
+    records: Vec<u64>,
 }
 
 /// Where a thread is that is in the cache.
@@ -83,6 +95,9 @@ pub(crate) struct Process {
     blocks: (Span, u64),
     /// Blocks of threads that have ended.
     free: Vec<u64>,
+    /// Where memory for the next thread that is observed may be.
+    next: u64,
+    recorder: Option<Rc<RefCell<Recorder>>>,
 }
 
 impl Process {
@@ -90,7 +105,7 @@ impl Process {
     ///
     /// # Errors
     /// If there is no room for the cache, or the thread is gone.
-    pub(crate) fn begin(thread: Stopped) -> Result<Self> {
+    pub(crate) fn begin(thread: Stopped, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Self> {
         let memory = thread.memory()?;
         let maps = maps::read(thread.tid())?;
         let mut this = Self {
@@ -108,6 +123,8 @@ impl Process {
             table_at: 0,
             blocks: (Span::EMPTY, 0),
             free: Vec::new(),
+            next: AWAY + BLOCKS,
+            recorder,
         };
         let calls = Syscalls::begin_anywhere(thread, &this.memory, &maps)?;
         let mapped = this.map_all(&calls, &maps);
@@ -129,7 +146,7 @@ impl Process {
         self.map_region(calls, maps, entry)?;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let got = calls.mmap(TargetAddr(0), BLOCKS, rw, flags, None)?;
+        let got = calls.mmap(TargetAddr(AWAY), BLOCKS, rw, flags, None)?;
         let blocks = got.addr().context("memory for threads")?;
         self.blocks = (Span::at(blocks.0, BLOCKS), 0);
         Ok(())
@@ -153,6 +170,8 @@ impl Process {
             span,
             used: 64,
             points: Vec::new(),
+            blocks: Vec::new(),
+            records: Vec::new(),
         });
         Ok(())
     }
@@ -175,7 +194,7 @@ impl Process {
     /// # Errors
     /// If the thread is gone.
     pub(crate) fn scratch(&self, thread: Stopped) -> Result<TargetAddr> {
-        Ok(TargetAddr(thread.block()? + block::SCRATCH))
+        Ok(TargetAddr(thread.block()? + block::ARGUMENTS))
     }
 
     /// Makes the program's own code unexecutable.
@@ -218,6 +237,8 @@ impl Process {
             table_at: self.table_at,
             blocks: self.blocks,
             free: self.free.clone(),
+            next: self.next,
+            recorder: self.recorder.clone(),
         })
     }
 
@@ -229,6 +250,7 @@ impl Process {
         let (blocks, used) = &mut self.blocks;
         let at = match self.free.pop() {
             Some(at) => at,
+            None if self.recorder.is_some() => self.map_block(thread)?,
             None if *used + block::SIZE > blocks.len() => bail!(
                 "the program has more than {} threads",
                 blocks.len() / block::SIZE
@@ -240,6 +262,27 @@ impl Process {
         };
         thread.set_block(at, 0, 0)?;
         Ok(at)
+    }
+
+    /// Maps memory for a thread that is observed.
+    fn map_block(&mut self, thread: Stopped) -> Result<u64> {
+        let Some(recorder) = &self.recorder else {
+            bail!("nothing is observed");
+        };
+        let layout = recorder.borrow().layout();
+        let calls = self.calls_of(thread)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let wanted = TargetAddr(self.next);
+        let got = calls.mmap(wanted, layout.size(), libc::PROT_NONE, flags, None)?;
+        self.next += layout.size();
+        let at = got.addr().context("memory for a thread's records")?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let is_open = calls.mprotect(at, layout.accessible(), protection)?;
+        calls.end()?;
+        if !is_open {
+            bail!("memory for a thread's records was refused");
+        }
+        Ok(at.0)
     }
 
     /// The thread that had this block has ended.
@@ -272,14 +315,39 @@ impl Process {
         })
     }
 
+    /// What of the code for its block a thread has executed that is at this address.
+    pub(crate) fn stage(&self, at: u64) -> Stage {
+        let region = self.regions.iter().find(|region| region.span.contains(at));
+        let point = region.and_then(|region| {
+            let next = region.points.partition_point(|point| point.at <= at);
+            region.points.get(next.checked_sub(1)?)
+        });
+        point.map_or(Stage::Body, |point| point.stage)
+    }
+
+    /// The block to which the code at this address belongs.
+    pub(crate) fn block_at(&self, at: u64) -> Option<Arc<Block>> {
+        let region = self
+            .regions
+            .iter()
+            .find(|region| region.span.contains(at))?;
+        let next = region.blocks.partition_point(|(start, _)| *start <= at);
+        region.blocks.get(next.checked_sub(1)?)?.1.clone()
+    }
+
+    /// Where the code begins that writes a record, and that a thread is in that is at this address.
+    pub(crate) fn record_start(&self, at: u64) -> Option<u64> {
+        let region = self
+            .regions
+            .iter()
+            .find(|region| region.span.contains(at))?;
+        let next = region.records.partition_point(|start| *start <= at);
+        region.records.get(next.checked_sub(1)?).copied()
+    }
+
     /// Whether the program may execute this.
     pub(crate) fn is_code(&self, at: u64) -> bool {
         self.code.at(at).is_some()
-    }
-
-    /// Whether an instruction was translated.
-    pub(crate) fn is_known(&self, pc: u64) -> bool {
-        self.known.contains_key(&pc)
     }
 
     /// Whether some of a range is code.
@@ -339,7 +407,16 @@ impl Process {
                 self.regions.len() - 1
             }
         };
+        if let Some(recorder) = &self.recorder {
+            recorder.borrow().check_room(MOST)?;
+        }
         let (translation, pages) = self.translate(region, pc);
+        if let Some(recorder) = &self.recorder {
+            let blocks = translation.blocks.iter();
+            for block in blocks.filter_map(|(_, block)| block.clone()) {
+                recorder.borrow().tell(Message::Block(block));
+            }
+        }
         self.add(region, translation)?;
         let is_new = |page: &u64| self.writable.at(*page).is_some() && !self.watched.contains(page);
         let new: Vec<u64> = pages.into_iter().filter(is_new).collect();
@@ -355,20 +432,19 @@ impl Process {
     }
 
     /// A thread has tried to write to this address. If code was translated from that page, forgets the translations, and
-    /// lets the program write. Returns whether that was so.
+    /// lets the program write. Returns the code that was forgotten.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn written(&mut self, thread: Stopped, address: u64) -> Result<bool> {
+    pub(crate) fn written(&mut self, thread: Stopped, address: u64) -> Result<Option<Span>> {
         let page = address & !(PAGE - 1);
         if !self.watched.remove(&page) {
-            return Ok(false);
+            return Ok(None);
         }
         let calls = self.calls_of(thread)?;
         calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ | libc::PROT_WRITE)?;
         calls.end()?;
-        self.forget(Span::at(page, PAGE))?;
-        Ok(true)
+        self.forget(Span::at(page, PAGE)).map(Some)
     }
 
     /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants.
@@ -418,12 +494,17 @@ impl Process {
             Some((bytes, len))
         };
         let region = &self.regions[region];
+        let recorder = self.recorder.as_ref();
+        let insertion = recorder.map(|recorder| recorder.borrow().insertion());
+        let mut numbers = || recorder.map_or(0, |recorder| recorder.borrow_mut().number());
         let translation = translate(Request {
             start,
             base: region.span.start + region.used,
             table: self.table_at as u32,
             read: &mut read,
             known: &|pc| self.known.get(&pc).copied(),
+            insertion,
+            numbers: &mut numbers,
         });
         let pages = pages.into_inner();
         (
@@ -439,6 +520,8 @@ impl Process {
         self.memory.write(TargetAddr(base), &translation.bytes)?;
         region.used = (region.used + translation.bytes.len() as u64).next_multiple_of(16);
         region.points.extend(translation.points);
+        region.blocks.extend(translation.blocks);
+        region.records.extend(translation.records);
         for exit in translation.exits {
             self.exits.insert(exit.trap, exit);
             self.waiting.entry(exit.target).or_default().push(exit.cell);
@@ -496,7 +579,8 @@ impl Process {
     }
 
     /// Forgets the translations of code, and of all code in the same mappings: these jump to each other directly.
-    fn forget(&mut self, range: Span) -> Result<()> {
+    /// Returns all of it.
+    fn forget(&mut self, range: Span) -> Result<Span> {
         let whole = self.code.around(range);
         let is_gone = |pc: u64| whole.contains(pc);
         self.known.retain(|&pc, _| !is_gone(pc));
@@ -512,7 +596,7 @@ impl Process {
                 waiting.push(exit.cell);
             }
         }
-        Ok(())
+        Ok(whole)
     }
 }
 

@@ -36,7 +36,8 @@ pub use memory::Memory;
 pub use request::{SUSPEND_SECCOMP, fault_address, interrupt, is_gone, seize, send};
 pub use run::let_go;
 pub use status::{
-    call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, pending, status,
+    call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, pending, process_of,
+    status,
 };
 pub use stopped::{Report, Stopped};
 pub use target::{Mapped, TargetAddr, TargetFd};

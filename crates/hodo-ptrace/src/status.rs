@@ -36,7 +36,7 @@ pub(crate) fn tasks(pid: i32) -> Result<Vec<i32>> {
 }
 
 /// The process that a thread belongs to.
-pub(crate) fn process_of(tid: i32) -> Option<i32> {
+pub fn process_of(tid: i32) -> Option<i32> {
     status(tid, "Tgid:")?.parse().ok()
 }
 

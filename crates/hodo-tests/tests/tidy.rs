@@ -164,7 +164,7 @@ fn unsafe_code_is_where_it_is_needed() {
 
 /// Our crates, each listed below those that use it, with those of our crates that it may use: imports only run
 /// downward.
-const CRATES: [(&str, &[&str]); 24] = [
+const CRATES: [(&str, &[&str]); 25] = [
     ("hodo-abi", &[]),
     ("hodo-isa", &["hodo-abi"]),
     ("hodo-mcount", &[]),
@@ -199,6 +199,7 @@ const CRATES: [(&str, &[&str]); 24] = [
         "hodo-dbi",
         &["hodo-abi", "hodo-codegen", "hodo-isa", "hodo-ptrace"],
     ),
+    ("hodo-mem", &["hodo-dbi"]),
     (
         "hodo-module",
         &[
@@ -258,6 +259,7 @@ const CRATES: [(&str, &[&str]); 24] = [
         &[
             "hodo-abi",
             "hodo-dbi",
+            "hodo-mem",
             "hodo-module",
             "hodo-plan",
             "hodo-probe-compile",

@@ -8,6 +8,7 @@
 //! instruction, some may be in the thread's block; [`Point`]s say where.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,6 +18,7 @@ use hodo_isa::x86_64::asm::{
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
 use super::block;
+use crate::block::Block;
 use crate::table;
 
 /// The work register besides `rcx`.
@@ -25,11 +27,11 @@ const R11D: Reg = R11.part(DWORD);
 const ECX: Reg = RCX.part(DWORD);
 
 /// The maximum number of instructions that are translated for one request.
-const MOST: usize = 3000;
+pub(crate) const MOST: usize = 3000;
 
-/// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is. So
+/// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or end a program. So
 /// does `rt_sigaction` for SIGTRAP.
-pub(crate) const WATCHED: [i64; 7] = [
+pub(crate) const WATCHED: [i64; 9] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
@@ -37,6 +39,8 @@ pub(crate) const WATCHED: [i64; 7] = [
     libc::SYS_pkey_mprotect,
     libc::SYS_arch_prctl,
     libc::SYS_rt_sigreturn,
+    libc::SYS_execve,
+    libc::SYS_execveat,
 ];
 
 /// Which of the program's registers are in the thread's block instead.
@@ -46,6 +50,24 @@ pub(crate) struct Saved {
     pub(crate) r11: bool,
     /// `rax`, and the flags are in it.
     pub(crate) flags: bool,
+    /// Registers in the two words for scratch registers.
+    pub(crate) scratch: [Option<u8>; 2],
+}
+
+/// What of the code for a block has been executed, besides that for the instructions before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Stage {
+    /// Everything.
+    #[default]
+    Body,
+    /// Nothing: neither the counter nor the record.
+    Head,
+    /// The counter.
+    Counted,
+    /// The record of a repeated instruction, which is being executed, is not written yet.
+    Repeating,
+    /// The record of a repeated instruction, which has been executed, is not written yet.
+    Repeated,
 }
 
 /// From an address in the cache on, the state of a thread.
@@ -56,6 +78,16 @@ pub(crate) struct Point {
     pub(crate) original: u64,
     /// `None`: at `at` itself, the thread is in front of that instruction, with the program's state.
     pub(crate) inside: Option<Saved>,
+    pub(crate) stage: Stage,
+}
+
+/// What is inserted into the code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Insertion {
+    /// Counters of blocks.
+    pub(crate) counts: bool,
+    /// Records of all blocks; else only of those with special accesses.
+    pub(crate) records: bool,
 }
 
 /// Where the cache ends, because what follows is not translated.
@@ -85,6 +117,10 @@ pub(crate) struct Translation {
     /// Breakpoints that are reached with a target in `rcx` that is not in the table, and where to continue with its
     /// address in the cache in `r11`.
     pub(crate) misses: Vec<(u64, u64)>,
+    /// Blocks, and where their code begins. Code that belongs to none begins at an address without a block.
+    pub(crate) blocks: Vec<(u64, Option<Arc<Block>>)>,
+    /// Where code begins that writes a record: it can be executed again if it faults.
+    pub(crate) records: Vec<u64>,
 }
 
 /// What a translation depends on.
@@ -100,6 +136,9 @@ pub(crate) struct Request<'r> {
     pub(crate) read: &'r mut dyn FnMut(u64) -> Option<([u8; 16], usize)>,
     /// Where an instruction of the program was translated to.
     pub(crate) known: &'r dyn Fn(u64) -> Option<u64>,
+    pub(crate) insertion: Option<Insertion>,
+    /// Numbers for blocks.
+    pub(crate) numbers: &'r mut dyn FnMut() -> u32,
 }
 
 /// Code that is put after all other code.
@@ -126,15 +165,16 @@ enum Callee {
     Looked,
 }
 
-struct Translator<'c, 'r> {
-    code: Code<'c>,
-    request: Request<'r>,
-    labels: FxHashMap<u64, Label>,
-    bound: FxHashSet<u64>,
+pub(super) struct Translator<'c, 'r> {
+    pub(super) code: Code<'c>,
+    pub(super) request: Request<'r>,
+    pub(super) labels: FxHashMap<u64, Label>,
+    pub(super) bound: FxHashSet<u64>,
     queue: VecDeque<u64>,
     cold: Vec<Cold>,
-    out: Translation,
-    left: usize,
+    pub(super) out: Translation,
+    pub(super) left: usize,
+    pub(super) stage: Stage,
 }
 
 /// Translates the code from an instruction on, and code that it leads to.
@@ -150,6 +190,7 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
         cold: Vec::new(),
         out: Translation::default(),
         left: MOST,
+        stage: Stage::Body,
     };
     translator.all();
     let mut out = translator.out;
@@ -161,9 +202,13 @@ impl Translator<'_, '_> {
     fn all(&mut self) {
         while let Some(pc) = self.queue.pop_front() {
             if !self.bound.contains(&pc) && (self.request.known)(pc).is_none() && self.left > 0 {
-                self.piece(pc);
+                match self.request.insertion {
+                    Some(insertion) => self.blocks(pc, insertion),
+                    None => self.piece(pc),
+                }
             }
         }
+        self.out.blocks.push((self.code.here(), None));
         for cold in std::mem::take(&mut self.cold) {
             self.cold(cold);
         }
@@ -177,7 +222,7 @@ impl Translator<'_, '_> {
         (!far).then_some(at)
     }
 
-    fn label_of(&mut self, pc: u64) -> Label {
+    pub(super) fn label_of(&mut self, pc: u64) -> Label {
         if let Some(&label) = self.labels.get(&pc) {
             return label;
         }
@@ -188,12 +233,13 @@ impl Translator<'_, '_> {
     }
 
     /// The state from here on.
-    fn point(&mut self, original: u64, inside: Option<Saved>) {
+    pub(super) fn point(&mut self, original: u64, inside: Option<Saved>) {
         let at = self.code.here();
         let point = Point {
             at,
             original,
             inside,
+            stage: self.stage,
         };
         match self.out.points.last_mut() {
             Some(last) if last.at == at && inside.is_some() => {}
@@ -202,7 +248,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    fn inside(&mut self, original: u64, saved: Saved) {
+    pub(super) fn inside(&mut self, original: u64, saved: Saved) {
         self.point(original, Some(saved));
     }
 
@@ -240,7 +286,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    fn jump_to(&mut self, pc: u64) {
+    pub(super) fn jump_to(&mut self, pc: u64) {
         match self.known(pc) {
             Some(at) => self.code.jmp_to(at),
             None => {
@@ -251,7 +297,7 @@ impl Translator<'_, '_> {
     }
 
     /// Translates one instruction. Returns whether the next one follows.
-    fn instruction(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) -> bool {
+    pub(super) fn instruction(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) -> bool {
         let len = usize::from(insn.len);
         let next = pc + len as u64;
         let opcode = bytes[usize::from(insn.opcode)];
@@ -604,9 +650,10 @@ const WORK: Saved = Saved {
     rcx: true,
     r11: true,
     flags: false,
+    scratch: [None; 2],
 };
 
 /// After a breakpoint: a thread that continues is never where it is after the breakpoint alone.
 const NOP: [u8; 1] = [0x90];
 /// `ud2`
-const INVALID: [u8; 2] = [0x0F, 0x0B];
+pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];

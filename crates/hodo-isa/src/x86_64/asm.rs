@@ -7,6 +7,7 @@
 mod encode;
 mod operand;
 mod ops;
+mod vector;
 
 use alloc::vec::Vec;
 

@@ -295,6 +295,11 @@ impl Regs {
         ]
     }
 
+    /// What the segment of thread-local memory is based on.
+    pub fn thread_base(&self) -> u64 {
+        self.0.fs_base
+    }
+
     /// What an interpreter of instructions works on.
     pub(super) fn state(&self) -> State {
         State {

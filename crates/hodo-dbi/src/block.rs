@@ -1,0 +1,380 @@
+//! Blocks of the program's code, and what threads record when they execute them.
+//!
+//! A thread that executes a block writes a record: the block's number, and the registers from which the addresses of its
+//! accesses are computed. All of these registers have their values when the block begins: a block ends where that would
+//! no longer be so. Instructions whose accesses depend on more (repeated strings, masks, gathers) have blocks of their own.
+
+use crate::access::{Access, Kind};
+
+/// An instruction of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Insn {
+    /// Its address.
+    pub pc: u64,
+    /// Its length in bytes.
+    pub len: u8,
+}
+
+/// Straight-line code: it is executed from its first instruction to its last, unless a signal cuts it.
+#[derive(Debug, Clone)]
+pub struct Block {
+    /// Its number. No other block of the run has it, in whatever process.
+    pub id: u32,
+    /// Its instructions, at least one.
+    pub insns: Vec<Insn>,
+    /// The bytes of the instructions.
+    pub code: Vec<u8>,
+    pub(crate) operands: Vec<Operand>,
+    /// The accesses of its only instruction, if they are of a special kind.
+    pub(crate) special: Option<Special>,
+    /// What a record of it has.
+    pub(crate) values: Vec<Value>,
+}
+
+/// What a record has after the number of its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// A register by its number: 8 bytes.
+    Register(u8),
+    /// What the thread-local segment is based on: 8 bytes.
+    ThreadBase,
+    /// What was a register before the instruction: 8 bytes.
+    Before(u8),
+    /// A vector register: 64 bytes, of which short ones use the first 32.
+    Vector(u8),
+    /// A mask register: 8 bytes.
+    Mask(u8),
+}
+
+impl Value {
+    /// Bytes in a record.
+    pub(crate) fn size(self) -> u32 {
+        match self {
+            Self::Vector(_) => 64,
+            _ => 8,
+        }
+    }
+}
+
+/// The address of an access: a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Address {
+    /// Where a record has the base.
+    pub(crate) base: Option<u16>,
+    /// Where a record has the index.
+    pub(crate) index: Option<u16>,
+    pub(crate) scale: u8,
+    /// Where a record has the base of the segment.
+    pub(crate) segment: Option<u16>,
+    pub(crate) displacement: u64,
+    /// The sum without the segment is cut to 32 bits.
+    pub(crate) narrow: bool,
+}
+
+/// An access whose address a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Operand {
+    /// The number of the instruction in the block.
+    pub(crate) insn: u16,
+    pub(crate) kind: Kind,
+    pub(crate) size: u32,
+    pub(crate) address: Address,
+}
+
+/// Accesses that a record says in other ways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Special {
+    /// A repeated string instruction. The record has two pointers as they were before, and the second or the first as it
+    /// is afterward: how far it went, and in which direction.
+    Strings {
+        /// Accesses through the first and the second pointer, in this order.
+        first: Option<Kind>,
+        second: Option<Kind>,
+        size: u32,
+    },
+    /// Elements of which a mask selects some.
+    Lanes(Lanes),
+    /// An element that a signed number of bits selects, from an operand's address on.
+    Bit {
+        kinds: Vec<Kind>,
+        address: Address,
+        /// Where the number is.
+        number: u16,
+        size: u32,
+    },
+    /// An element that a byte selects.
+    Byte { address: Address, number: u16 },
+    /// An area for the processor's state.
+    State {
+        kind: Kind,
+        address: Address,
+        /// Where the numbers are that select components: the low half and the high half.
+        selected: (u16, u16),
+        area: Area,
+    },
+}
+
+/// Elements of which a mask selects some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lanes {
+    pub(crate) kind: Kind,
+    /// Bytes of an element.
+    pub(crate) size: u32,
+    pub(crate) count: u32,
+    pub(crate) address: Address,
+    /// Where the vector of indices is, and bytes of one. `None`: the elements are neighbors.
+    pub(crate) indices: Option<(u16, u32)>,
+    pub(crate) mask: LaneMask,
+    /// In memory, there are only the active elements.
+    pub(crate) packed: bool,
+}
+
+/// Which elements are accessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaneMask {
+    /// The highest bit of each element of the vector that is here.
+    Signs(u16),
+    /// The bits of the number that is here.
+    Bits(u16),
+}
+
+/// How a processor's state is laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Area {
+    /// Bytes that are always there.
+    pub(crate) least: u32,
+    /// By component: offset (0: after the ones before it) and size.
+    pub(crate) components: Vec<(u32, u32)>,
+}
+
+impl Area {
+    fn size(&self, selected: u64) -> u32 {
+        let mut end = self.least;
+        for (number, &(offset, size)) in self.components.iter().enumerate() {
+            if selected >> number & 1 == 1 {
+                end = if offset == 0 {
+                    end + size
+                } else {
+                    end.max(offset + size)
+                };
+            }
+        }
+        end
+    }
+}
+
+fn word(record: &[u8], at: u16) -> u64 {
+    let at = usize::from(at);
+    let bytes = record.get(at..at + 8);
+    bytes.map_or(0, |bytes| {
+        u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+    })
+}
+
+/// An element of a vector, with its sign.
+fn element(record: &[u8], at: u16, number: u32, size: u32) -> i64 {
+    let at = usize::from(at) + (number * size) as usize;
+    let mut bytes = [0; 8];
+    let size = size as usize;
+    if let Some(element) = record.get(at..at + size) {
+        bytes[..size].copy_from_slice(element);
+    }
+    let unused = 64 - 8 * size as u32;
+    i64::from_le_bytes(bytes) << unused >> unused
+}
+
+impl Address {
+    #[inline]
+    fn of(&self, record: &[u8]) -> u64 {
+        let mut sum = self.displacement;
+        if let Some(base) = self.base {
+            sum = sum.wrapping_add(word(record, base));
+        }
+        if let Some(index) = self.index {
+            sum = sum.wrapping_add(word(record, index).wrapping_mul(self.scale.into()));
+        }
+        self.whole(record, sum)
+    }
+
+    fn whole(&self, record: &[u8], sum: u64) -> u64 {
+        let sum = if self.narrow {
+            sum & u64::from(u32::MAX)
+        } else {
+            sum
+        };
+        match self.segment {
+            Some(segment) => sum.wrapping_add(word(record, segment)),
+            None => sum,
+        }
+    }
+}
+
+impl Block {
+    /// Bytes of a record.
+    pub(crate) fn record_size(&self) -> usize {
+        let values: u32 = self.values.iter().map(|value| value.size()).sum();
+        4 + values as usize
+    }
+
+    /// Whether records are needed to know how often it accesses memory.
+    #[must_use]
+    pub fn is_special(&self) -> bool {
+        self.special.is_some()
+    }
+
+    /// Whether a vector register of it may be longer than 32 bytes.
+    pub(crate) fn has_long_vectors(&self) -> bool {
+        let lanes = match &self.special {
+            Some(Special::Lanes(lanes)) => lanes,
+            _ => return false,
+        };
+        matches!(lanes.mask, LaneMask::Bits(_))
+    }
+
+    /// The accesses of the first `upto` instructions whose number and sizes do not depend on records: kinds and sizes in
+    /// bytes.
+    pub fn plain_accesses(&self, upto: usize) -> impl Iterator<Item = (Kind, u32)> {
+        let operands = self.operands.iter();
+        let operands = operands.take_while(move |operand| usize::from(operand.insn) < upto);
+        operands.map(|operand| (operand.kind, operand.size))
+    }
+
+    /// The bytes of an instruction.
+    #[must_use]
+    pub fn bytes(&self, insn: usize) -> &[u8] {
+        let skipped: usize = self.insns[..insn]
+            .iter()
+            .map(|insn| usize::from(insn.len))
+            .sum();
+        &self.code[skipped..skipped + usize::from(self.insns[insn].len)]
+    }
+
+    /// Appends the accesses of the first `upto` instructions that a record says, in the order of the program. A repeated
+    /// instruction may have made some of its accesses before it was cut.
+    pub(crate) fn accesses(&self, record: &[u8], upto: usize, out: &mut Vec<Access>) {
+        if let Some(special) = &self.special {
+            let is_done = upto > 0;
+            return special_accesses(special, record, is_done, out);
+        }
+        for operand in &self.operands {
+            if usize::from(operand.insn) >= upto {
+                break;
+            }
+            out.push(Access {
+                address: operand.address.of(record),
+                size: operand.size,
+                insn: operand.insn,
+                kind: operand.kind,
+            });
+        }
+    }
+}
+
+fn special_accesses(special: &Special, record: &[u8], is_done: bool, out: &mut Vec<Access>) {
+    let mut add = |kind, address, size| {
+        out.push(Access {
+            address,
+            size,
+            insn: 0,
+            kind,
+        });
+    };
+    match special {
+        &Special::Strings {
+            first,
+            second,
+            size,
+        } => {
+            let (one, two) = (word(record, 4), word(record, 12));
+            let before = if second.is_some() { two } else { one };
+            let way = word(record, 20).wrapping_sub(before).cast_signed();
+            let step = i64::from(size) * way.signum();
+            for number in 0..way.unsigned_abs() / u64::from(size) {
+                let offset = step * number as i64;
+                if let Some(kind) = first {
+                    add(kind, one.wrapping_add_signed(offset), size);
+                }
+                if let Some(kind) = second {
+                    add(kind, two.wrapping_add_signed(offset), size);
+                }
+            }
+        }
+        _ if !is_done => {}
+        Special::Lanes(lanes) => lane_accesses(lanes, record, add),
+        Special::Bit {
+            kinds,
+            address,
+            number,
+            size,
+        } => {
+            let unused = 64 - 8 * size;
+            let number = word(record, *number).cast_signed() << unused >> unused;
+            let bits = i64::from(*size) * 8;
+            let offset = number.div_euclid(bits) * i64::from(*size);
+            for &kind in kinds {
+                add(kind, address.of(record).wrapping_add_signed(offset), *size);
+            }
+        }
+        Special::Byte { address, number } => {
+            let offset = word(record, *number) & 0xFF;
+            add(Kind::Load, address.of(record).wrapping_add(offset), 1);
+        }
+        Special::State {
+            kind,
+            address,
+            selected: (low, high),
+            area,
+        } => {
+            let low = word(record, *low) & u64::from(u32::MAX);
+            let selected = word(record, *high) << 32 | low;
+            add(*kind, address.of(record), area.size(selected));
+        }
+    }
+}
+
+/// Accesses of elements: one for each that is active, but only one for neighbors that are in memory without a gap.
+fn lane_accesses(lanes: &Lanes, record: &[u8], mut add: impl FnMut(Kind, u64, u32)) {
+    let is_active = |lane: u32| match lanes.mask {
+        LaneMask::Signs(at) => element(record, at, lane, lanes.size) < 0,
+        LaneMask::Bits(at) => word(record, at) >> lane & 1 == 1,
+    };
+    if lanes.packed {
+        let active = (0..lanes.count).filter(|&lane| is_active(lane)).count() as u32;
+        if active > 0 {
+            add(lanes.kind, lanes.address.of(record), active * lanes.size);
+        }
+        return;
+    }
+    let mut run: Option<(u64, u32)> = None;
+    for lane in 0..lanes.count {
+        let is_active = is_active(lane);
+        let Some((at, size)) = lanes.indices else {
+            match (&mut run, is_active) {
+                (Some((_, size)), true) => *size += lanes.size,
+                (None, true) => {
+                    let offset = u64::from(lane * lanes.size);
+                    run = Some((lanes.address.of(record).wrapping_add(offset), lanes.size));
+                }
+                (run, false) => {
+                    if let Some((address, size)) = run.take() {
+                        add(lanes.kind, address, size);
+                    }
+                }
+            }
+            continue;
+        };
+        if !is_active {
+            continue;
+        }
+        let address = lanes.address;
+        let index = element(record, at, lane, size);
+        let scaled = index.wrapping_mul(address.scale.into());
+        let base = address.base.map_or(0, |base| word(record, base));
+        let sum = address.displacement.wrapping_add(base);
+        let at = address.whole(record, sum.wrapping_add_signed(scaled));
+        add(lanes.kind, at, lanes.size);
+    }
+    if let Some((address, size)) = run {
+        add(lanes.kind, address, size);
+    }
+}

@@ -1,0 +1,283 @@
+//! The accesses that a client is told are those that a program makes when it is executed step by step.
+#![cfg(target_arch = "x86_64")]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use hodo_dbi::{Access, Block, Client, Kind, Observe};
+use hodo_ptrace::{Memory, Regs, Report, TargetAddr, launch, seize};
+use hodo_tests::{Kind as Link, build};
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory,
+};
+
+/// What a program does, without the code of the libraries and the kernel.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Stream {
+    /// Addresses of instructions.
+    insns: Vec<u64>,
+    /// Address of the instruction, and what it accesses.
+    accesses: Vec<(u64, Kind, u64, u32)>,
+}
+
+fn is_own(pc: u64) -> bool {
+    (0x40_0000..0x100_0000).contains(&pc)
+}
+
+impl Client for Stream {
+    fn executed(&mut self, _: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        let done = block.insns[..upto].iter().map(|insn| insn.pc);
+        self.insns.extend(done.filter(|&pc| is_own(pc)));
+        for access in accesses {
+            let number = usize::from(access.insn);
+            let pc = block.insns[number].pc;
+            if is_own(pc) && !is_masked(&decoded(block.bytes(number), pc)) {
+                self.accesses
+                    .push((pc, access.kind, access.address, access.size));
+            }
+        }
+    }
+}
+
+/// The command that runs a program whose addresses are always the same.
+fn command(program: &Path) -> (PathBuf, [OsString; 3]) {
+    let setarch = launch::find_program("setarch".as_ref()).expect("setarch is there");
+    (setarch, ["setarch".into(), "-R".into(), program.into()])
+}
+
+fn engine(program: &Path) -> Stream {
+    let (setarch, command) = command(program);
+    let observed = hodo_dbi::observe(&setarch, &command, Observe::Accesses, Stream::default());
+    observed.expect("the program can be observed").1
+}
+
+/// Executes a program step by step.
+fn oracle(program: &Path) -> Stream {
+    let (setarch, command) = command(program);
+    let child = launch::fork(&setarch, &command, false).expect("a child");
+    let pid = child.pid;
+    seize(
+        pid,
+        libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL,
+    )
+    .expect("it can be traced");
+    child.go().expect("it goes on");
+    let next = || Report::of(pid, true).expect("a report").expect("a report");
+    let mut executed = 0;
+    let mut thread = loop {
+        let report = next();
+        let thread = report.stopped().expect("it is stopped");
+        executed += u32::from(report.event() == libc::PTRACE_EVENT_EXEC);
+        if executed == 2 {
+            break thread;
+        }
+        thread.cont(0).expect("it goes on");
+    };
+    thread.leave_exec().expect("it is in the program");
+    let memory = thread.memory().expect("its memory");
+    let mut stream = Stream::default();
+    let mut factory = InstructionInfoFactory::new();
+    let mut signal = 0;
+    loop {
+        let before = thread.regs().expect("registers");
+        let insn = instruction(&memory, before.pc());
+        thread.enter_handler(signal).expect("a step");
+        let enters = signal != 0;
+        let report = next();
+        let Some(stopped) = report.stopped() else {
+            // It has ended, in a system call.
+            stream.insns.extend(insn.map(|insn| insn.ip()));
+            return stream;
+        };
+        thread = stopped;
+        signal = match report.signal() {
+            libc::SIGTRAP => 0,
+            other => other,
+        };
+        // If a signal has come, the instruction has faulted.
+        if !enters && signal == 0 {
+            let after = thread.regs().expect("registers");
+            let insn = insn.expect("an instruction");
+            if is_own(insn.ip()) {
+                step(&mut stream, &mut factory, &insn, &before, &after);
+            }
+        }
+    }
+}
+
+fn decoded(bytes: &[u8], pc: u64) -> Instruction {
+    Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode()
+}
+
+/// Which elements it accesses depends on a mask: another test is about these.
+fn is_masked(insn: &Instruction) -> bool {
+    insn.op_mask() != Register::None || insn.is_vsib()
+}
+
+fn instruction(memory: &Memory, pc: u64) -> Option<Instruction> {
+    let mut bytes = [0; 15];
+    let read = memory.read_some(TargetAddr(pc), &mut bytes);
+    let insn = decoded(&bytes[..read], pc);
+    (!insn.is_invalid()).then_some(insn)
+}
+
+fn step(
+    stream: &mut Stream,
+    factory: &mut InstructionInfoFactory,
+    insn: &Instruction,
+    before: &Regs,
+    after: &Regs,
+) {
+    const RCX: usize = 1;
+    let repeats =
+        (insn.has_rep_prefix() || insn.has_repne_prefix()) && insn.is_string_instruction();
+    // Each repetition is a step. The instruction counts when it ends.
+    if !repeats || after.pc() != insn.ip() {
+        stream.insns.push(insn.ip());
+    }
+    if repeats && before.all()[RCX] == 0 || is_masked(insn) {
+        return;
+    }
+    for wanted in [Kind::Load, Kind::Store] {
+        for used in factory.info(insn).used_memory() {
+            let does = match used.access() {
+                OpAccess::Read | OpAccess::CondRead => wanted == Kind::Load,
+                OpAccess::Write | OpAccess::CondWrite => wanted == Kind::Store,
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => true,
+                _ => false,
+            };
+            if does {
+                let (address, size) = place(insn, used, before);
+                stream.accesses.push((insn.ip(), wanted, address, size));
+            }
+        }
+    }
+}
+
+/// The address and size of an access.
+fn place(insn: &Instruction, used: &UsedMemory, regs: &Regs) -> (u64, u32) {
+    let value = |register: Register| match register {
+        Register::FS => regs.thread_base(),
+        Register::AL => regs.all()[0] & 0xFF,
+        register if register.is_gpr32() => regs.all()[register.number()] & 0xFFFF_FFFF,
+        register if register.is_gpr64() => regs.all()[register.number()],
+        _ => 0,
+    };
+    let address = used.virtual_address(0, |register, _, _| Some(value(register)));
+    let mut address = address.expect("an address");
+    let size = match used.memory_size().size() {
+        // Of repeated instructions, only the instruction says it.
+        0 => insn.memory_size().size(),
+        size => size,
+    };
+    let size = size as u32;
+    let is_bit = format!("{:?}", insn.mnemonic()).starts_with("Bt");
+    if is_bit && insn.op_count() == 2 && insn.op1_kind() == iced_x86::OpKind::Register {
+        let number = value(insn.op1_register());
+        let (number, bits) = match insn.op1_register().is_gpr32() {
+            true => (i64::from(number as u32 as i32), 32),
+            false => (number as i64, 64),
+        };
+        address = address.wrapping_add_signed(number.div_euclid(bits) * bits / 8);
+    }
+    (address, size)
+}
+
+fn is_same(source: &str) {
+    let program = build(source, Link::Static, &[]);
+    // The engine blocks signals, which a program inherits.
+    let oracle = oracle(&program);
+    let engine = engine(&program);
+    let first = engine
+        .insns
+        .iter()
+        .zip(&oracle.insns)
+        .position(|(a, b)| a != b);
+    if let Some(first) = first {
+        let from = first.saturating_sub(3);
+        let near = |stream: &Stream| {
+            stream.insns[from..]
+                .iter()
+                .take(8)
+                .copied()
+                .collect::<Vec<u64>>()
+        };
+        panic!(
+            "instruction {first} differs: {:x?}, step by step {:x?}",
+            near(&engine),
+            near(&oracle)
+        );
+    }
+    assert_eq!(engine.insns.len(), oracle.insns.len());
+    let mut pairs = engine.accesses.iter().zip(&oracle.accesses);
+    if let Some((engine, oracle)) = pairs.find(|(a, b)| a != b) {
+        panic!("accesses differ: {engine:x?}, step by step {oracle:x?}");
+    }
+    assert_eq!(engine.accesses.len(), oracle.accesses.len());
+    assert!(engine.accesses.len() > 1000);
+}
+
+#[test]
+fn all_ways_to_access_memory() {
+    is_same("accesses.c");
+}
+
+#[test]
+fn jumps_out_of_functions() {
+    is_same("jumps.c");
+}
+
+/// All accesses.
+#[derive(Default)]
+struct All(Vec<(u64, Kind, u64, u32)>);
+
+impl Client for All {
+    fn executed(&mut self, _: u32, block: &Arc<Block>, _: usize, accesses: &[Access]) {
+        self.0.extend(accesses.iter().map(|access| {
+            let pc = block.insns[usize::from(access.insn)].pc;
+            (pc, access.kind, access.address, access.size)
+        }));
+    }
+}
+
+#[test]
+fn elements_that_a_mask_selects() {
+    let program = build("masks.c", Link::Static, &[]);
+    let alone = Command::new(&program).output().expect("it can be run");
+    let text = String::from_utf8(alone.stdout).expect("text");
+    let expected: Vec<(u64, Kind, u64, u32)> = text
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |word: &str| u64::from_str_radix(word, 16).expect("a number");
+            let kind = if words[1] == "0" {
+                Kind::Load
+            } else {
+                Kind::Store
+            };
+            (
+                number(words[0]),
+                kind,
+                number(words[2]),
+                words[3].parse().expect("a size"),
+            )
+        })
+        .collect();
+    let command = [OsString::from(&program)];
+    let observed = hodo_dbi::observe(&program, &command, Observe::Accesses, All::default());
+    let mut all = observed.expect("the program can be observed").1.0;
+    all.retain(|(pc, ..)| expected.iter().any(|(own, ..)| own == pc));
+    if expected.is_empty() {
+        eprintln!("skipped: the processor has no vectors with masks");
+    }
+    let (mut all, mut expected) = (all, expected);
+    // The program says it in the order of its own text.
+    all.sort_by_key(|&(pc, ..)| pc);
+    expected.sort_by_key(|&(pc, ..)| pc);
+    for (got, expected) in all.iter().zip(&expected) {
+        assert_eq!(got, expected, "not as the program says it");
+    }
+    assert_eq!(all.len(), expected.len());
+}
