@@ -1,7 +1,9 @@
 //! Accesses of memory.
 
+use serde::{Deserialize, Serialize};
+
 /// What an access does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
     /// It reads.

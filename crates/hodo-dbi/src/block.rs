@@ -4,10 +4,12 @@
 //! accesses are computed. All of these registers have their values when the block begins: a block ends where that would
 //! no longer be so. Instructions whose accesses depend on more (repeated strings, masks, gathers) have blocks of their own.
 
+use serde::{Deserialize, Serialize};
+
 use crate::access::{Access, Kind};
 
 /// An instruction of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Insn {
     /// Its address.
     pub pc: u64,
@@ -16,7 +18,7 @@ pub struct Insn {
 }
 
 /// Straight-line code: it is executed from its first instruction to its last, unless a signal cuts it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Block {
     /// Its number. No other block of the run has it, in whatever process.
     pub id: u32,
@@ -32,7 +34,7 @@ pub struct Block {
 }
 
 /// What a record has after the number of its block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Value {
     /// A register by its number: 8 bytes.
     Register(u8),
@@ -57,7 +59,7 @@ impl Value {
 }
 
 /// The address of an access: a sum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Address {
     /// Where a record has the base.
     pub(crate) base: Option<u16>,
@@ -72,7 +74,7 @@ pub(crate) struct Address {
 }
 
 /// An access whose address a record says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operand {
     /// The number of the instruction in the block.
     pub(crate) insn: u16,
@@ -82,7 +84,7 @@ pub(crate) struct Operand {
 }
 
 /// Accesses that a record says in other ways.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Special {
     /// A repeated string instruction. The record has two pointers as they were before, and the second or the first as it
     /// is afterward: how far it went, and in which direction.
@@ -115,7 +117,7 @@ pub(crate) enum Special {
 }
 
 /// Elements of which a mask selects some.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lanes {
     pub(crate) kind: Kind,
     /// Bytes of an element.
@@ -130,7 +132,7 @@ pub(crate) struct Lanes {
 }
 
 /// Which elements are accessed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LaneMask {
     /// The highest bit of each element of the vector that is here.
     Signs(u16),
@@ -139,7 +141,7 @@ pub(crate) enum LaneMask {
 }
 
 /// How a processor's state is laid out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Area {
     /// Bytes that are always there.
     pub(crate) least: u32,
@@ -152,10 +154,9 @@ impl Area {
         let mut end = self.least;
         for (number, &(offset, size)) in self.components.iter().enumerate() {
             if selected >> number & 1 == 1 {
-                end = if offset == 0 {
-                    end + size
-                } else {
-                    end.max(offset + size)
+                end = match offset {
+                    0 => end.saturating_add(size),
+                    _ => end.max(offset.saturating_add(size)),
                 };
             }
         }
@@ -216,6 +217,33 @@ impl Block {
         4 + values as usize
     }
 
+    /// Whether it can be what the engine has made: if it comes from a file, anything may be in it.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let code: usize = self.insns.iter().map(|insn| usize::from(insn.len)).sum();
+        let operands = self.operands.iter();
+        let lanes = match &self.special {
+            Some(Special::Lanes(lanes)) => {
+                let index = lanes.indices.map_or(8, |(_, size)| size);
+                lanes.count <= 64 && matches!(lanes.size, 1..=8) && matches!(index, 1..=8)
+            }
+            Some(Special::Strings { size, .. } | Special::Bit { size, .. }) => {
+                matches!(size, 1..=8)
+            }
+            Some(Special::State { area, .. }) => area.components.len() <= 64,
+            _ => true,
+        };
+        lanes
+            && code == self.code.len()
+            && !self.insns.is_empty()
+            && self.insns.len() <= usize::from(u16::MAX)
+            && self.values.len() <= 64
+            && operands
+                .map(|operand| usize::from(operand.insn))
+                .is_sorted()
+            && (self.operands.iter()).all(|operand| usize::from(operand.insn) < self.insns.len())
+    }
+
     /// Whether records are needed to know how often it accesses memory.
     #[must_use]
     pub fn is_special(&self) -> bool {
@@ -250,11 +278,27 @@ impl Block {
     }
 
     /// Appends the accesses of the first `upto` instructions that a record says, in the order of the program. A repeated
-    /// instruction may have made some of its accesses before it was cut.
-    pub(crate) fn accesses(&self, record: &[u8], upto: usize, out: &mut Vec<Access>) {
+    /// instruction may have made some of its accesses before it was cut. If there are many, `flush` takes some away.
+    pub(crate) fn accesses(
+        &self,
+        record: &[u8],
+        upto: usize,
+        out: &mut Vec<Access>,
+        flush: impl FnMut(&mut Vec<Access>),
+    ) {
         if let Some(special) = &self.special {
-            let is_done = upto > 0;
-            return special_accesses(special, record, is_done, out);
+            if let &Special::Strings {
+                first,
+                second,
+                size,
+            } = special
+            {
+                return string_accesses((first, second), size, record, out, flush);
+            }
+            if upto > 0 {
+                special_accesses(special, record, out);
+            }
+            return;
         }
         for operand in &self.operands {
             if usize::from(operand.insn) >= upto {
@@ -270,7 +314,37 @@ impl Block {
     }
 }
 
-fn special_accesses(special: &Special, record: &[u8], is_done: bool, out: &mut Vec<Access>) {
+/// The accesses of a repeated string instruction.
+fn string_accesses(
+    (first, second): (Option<Kind>, Option<Kind>),
+    size: u32,
+    record: &[u8],
+    out: &mut Vec<Access>,
+    mut flush: impl FnMut(&mut Vec<Access>),
+) {
+    /// Accesses that are told at once.
+    const MANY: usize = 4096;
+    let (one, two) = (word(record, 4), word(record, 12));
+    let before = if second.is_some() { two } else { one };
+    let way = word(record, 20).wrapping_sub(before).cast_signed();
+    let step = i64::from(size) * way.signum();
+    for number in 0..way.unsigned_abs() / u64::from(size) {
+        let offset = step.wrapping_mul(number.cast_signed());
+        for (kind, start) in [(first, one), (second, two)] {
+            out.extend(kind.map(|kind| Access {
+                address: start.wrapping_add_signed(offset),
+                size,
+                insn: 0,
+                kind,
+            }));
+        }
+        if out.len() >= MANY {
+            flush(out);
+        }
+    }
+}
+
+fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<Access>) {
     let mut add = |kind, address, size| {
         out.push(Access {
             address,
@@ -280,26 +354,8 @@ fn special_accesses(special: &Special, record: &[u8], is_done: bool, out: &mut V
         });
     };
     match special {
-        &Special::Strings {
-            first,
-            second,
-            size,
-        } => {
-            let (one, two) = (word(record, 4), word(record, 12));
-            let before = if second.is_some() { two } else { one };
-            let way = word(record, 20).wrapping_sub(before).cast_signed();
-            let step = i64::from(size) * way.signum();
-            for number in 0..way.unsigned_abs() / u64::from(size) {
-                let offset = step * number as i64;
-                if let Some(kind) = first {
-                    add(kind, one.wrapping_add_signed(offset), size);
-                }
-                if let Some(kind) = second {
-                    add(kind, two.wrapping_add_signed(offset), size);
-                }
-            }
-        }
-        _ if !is_done => {}
+        // They are many.
+        Special::Strings { .. } => {}
         Special::Lanes(lanes) => lane_accesses(lanes, record, add),
         Special::Bit {
             kinds,

@@ -1,13 +1,13 @@
 //! Clients: what is told about a program that runs, and to whom.
 //!
-//! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, which makes blocks
-//! and accesses of it for the client.
+//! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, in which a listener
+//! hears it. The usual one makes blocks and accesses of it for a client.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 
 use crate::access::Access;
 use crate::block::Block;
@@ -34,7 +34,8 @@ pub trait Client: Send {
         let _ = block;
     }
 
-    /// A thread has executed the first `upto` instructions of a block. The accesses are in the order of the program.
+    /// A thread has executed the first `upto` instructions of a block. The accesses are in the order of the program. A
+    /// repeated instruction may have accesses before it is executed to its end: `upto` is 0 then.
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         let _ = (thread, block, upto, accesses);
     }
@@ -54,47 +55,77 @@ pub trait Client: Send {
     }
 }
 
-/// What the engine tells.
+/// What the engine tells, in the order in which it must be heard: blocks come before the records that have them.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub enum Message {
+    /// A thread has begun.
     Thread {
+        /// Its number.
         thread: u32,
+        /// The kernel's number of its process.
         process: i32,
+        /// The kernel's number of the thread.
         tid: i32,
     },
+    /// A block will be executed for the first time.
     Block(Arc<Block>),
     /// Records of a thread.
     Records {
+        /// Its number.
         thread: u32,
+        /// One record after the other.
         bytes: Vec<u8>,
     },
-    /// Numbers of blocks, and how often they were executed.
+    /// A thread has ended.
     Counts {
+        /// Its number.
         thread: u32,
+        /// Numbers of blocks, and how often they were executed.
         counts: Vec<(u32, u64)>,
     },
     /// Instead of a whole block, some instructions of it were executed.
     Part {
+        /// The number of the thread.
         thread: u32,
+        /// The number of the block.
         block: u32,
+        /// How many instructions.
         upto: u32,
     },
+}
+
+/// Hears what the engine tells, in a thread of its own. [`Decode`] is one that makes accesses of it.
+pub trait Listener: Send {
+    /// Hears a message.
+    ///
+    /// # Errors
+    /// What it could not do. It is told nothing more then.
+    fn hear(&mut self, message: &Message) -> Result<()>;
+
+    /// Everything was told.
+    ///
+    /// # Errors
+    /// What it could not do.
+    fn end(&mut self) -> Result<()>;
 }
 
 /// The number that a record of a cut has instead of a block's. What follows is the number of instructions that were
 /// executed of the block before.
 pub(crate) const CUT: u32 = u32::MAX;
 
+/// The maximum number of blocks of a run.
+pub(crate) const MOST_BLOCKS: u32 = 1 << 21;
+
 /// Messages that may wait. The program waits if there are more.
 const WAITING: usize = 64;
 
-/// The thread that tells the client.
+/// The thread that tells the listener.
 #[derive(Debug)]
-pub(crate) struct Teller<C> {
+pub(crate) struct Teller<L> {
     sender: SyncSender<Message>,
     /// Buffers that can be used again.
     used: Receiver<Vec<u8>>,
-    thread: JoinHandle<Result<C>>,
+    thread: JoinHandle<Result<L>>,
 }
 
 /// Where messages go to.
@@ -105,7 +136,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Tells the client. If it has failed, nothing happens: that is noticed at the end.
+    /// Tells the listener. If it has failed, nothing happens: that is noticed at the end.
     pub(crate) fn send(&self, message: Message) {
         let _ = self.sender.send(message);
     }
@@ -116,19 +147,20 @@ impl Sink {
     }
 }
 
-impl<C: Client + 'static> Teller<C> {
-    pub(crate) fn start(client: C) -> Self {
+impl<L: Listener + 'static> Teller<L> {
+    pub(crate) fn start(mut listener: L) -> Self {
         let (sender, messages) = mpsc::sync_channel(WAITING);
         let (give_back, used) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let mut telling = Telling {
-                client,
-                blocks: Vec::new(),
-                threads: Vec::new(),
-                accesses: Vec::new(),
-            };
-            telling.all(&messages, &give_back)?;
-            Ok(telling.client)
+            for message in messages {
+                listener.hear(&message)?;
+                if let Message::Records { mut bytes, .. } = message {
+                    bytes.clear();
+                    let _ = give_back.send(bytes);
+                }
+            }
+            listener.end()?;
+            Ok(listener)
         });
         Self {
             sender,
@@ -138,7 +170,7 @@ impl<C: Client + 'static> Teller<C> {
     }
 
     /// Splits it into the way to it, and what ends it.
-    pub(crate) fn parts(self) -> (Sink, JoinHandle<Result<C>>) {
+    pub(crate) fn parts(self) -> (Sink, JoinHandle<Result<L>>) {
         let sink = Sink {
             sender: self.sender,
             used: self.used,
@@ -147,18 +179,20 @@ impl<C: Client + 'static> Teller<C> {
     }
 }
 
-/// Waits for the client's end.
+/// Waits for the listener's end.
 ///
 /// # Errors
-/// What the client could not do.
-pub(crate) fn end<C>(thread: JoinHandle<Result<C>>) -> Result<C> {
+/// What the listener could not do.
+pub(crate) fn end<L>(thread: JoinHandle<Result<L>>) -> Result<L> {
     match thread.join() {
         Ok(result) => result,
         Err(_) => Err(anyhow!("the client has panicked")),
     }
 }
 
-struct Telling<C> {
+/// Tells a client what messages say.
+#[derive(Debug)]
+pub struct Decode<C> {
     client: C,
     /// By number.
     blocks: Vec<Option<Arc<Block>>>,
@@ -167,45 +201,46 @@ struct Telling<C> {
     accesses: Vec<Access>,
 }
 
-impl<C: Client> Telling<C> {
-    fn all(&mut self, messages: &Receiver<Message>, give_back: &Sender<Vec<u8>>) -> Result<()> {
-        for message in messages {
-            match message {
-                Message::Thread {
-                    thread,
-                    process,
-                    tid,
-                } => self.client.thread(thread, process, tid),
-                Message::Block(block) => {
-                    let number = block.id as usize;
-                    if self.blocks.len() <= number {
-                        self.blocks.resize(number + 1, None);
-                    }
-                    self.client.block(&block);
-                    self.blocks[number] = Some(block);
+impl<C: Client> Listener for Decode<C> {
+    fn hear(&mut self, message: &Message) -> Result<()> {
+        match message {
+            &Message::Thread {
+                thread,
+                process,
+                tid,
+            } => self.client.thread(thread, process, tid),
+            Message::Block(block) => {
+                let number = block.id as usize;
+                if block.id >= MOST_BLOCKS {
+                    bail!("there are too many blocks");
                 }
-                Message::Records { thread, mut bytes } => {
-                    self.records(thread, &bytes)?;
-                    bytes.clear();
-                    let _ = give_back.send(bytes);
+                if self.blocks.len() <= number {
+                    self.blocks.resize(number + 1, None);
                 }
-                Message::Counts { thread, counts } => {
-                    for (block, times) in counts {
-                        let block = self.block(block)?;
-                        let upto = block.insns.len();
-                        self.client.counted(thread, &block, upto, times);
-                    }
-                }
-                Message::Part {
-                    thread,
-                    block,
-                    upto,
-                } => {
+                self.client.block(block);
+                self.blocks[number] = Some(Arc::clone(block));
+            }
+            Message::Records { thread, bytes } => self.records(*thread, bytes)?,
+            Message::Counts { thread, counts } => {
+                for &(block, times) in counts {
                     let block = self.block(block)?;
-                    self.client.counted(thread, &block, upto as usize, 1);
+                    let upto = block.insns.len();
+                    self.client.counted(*thread, &block, upto, times);
                 }
             }
+            &Message::Part {
+                thread,
+                block,
+                upto,
+            } => {
+                let block = self.block(block)?;
+                self.client.counted(thread, &block, upto as usize, 1);
+            }
         }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<()> {
         for thread in 0..self.threads.len() {
             let last = std::mem::take(&mut self.threads[thread]);
             if !last.is_empty() {
@@ -213,6 +248,23 @@ impl<C: Client> Telling<C> {
             }
         }
         self.client.end()
+    }
+}
+
+impl<C: Client> Decode<C> {
+    /// Will tell this client.
+    pub fn new(client: C) -> Self {
+        Self {
+            client,
+            blocks: Vec::new(),
+            threads: Vec::new(),
+            accesses: Vec::new(),
+        }
+    }
+
+    /// The client.
+    pub fn into_client(self) -> C {
+        self.client
     }
 
     fn block(&self, id: u32) -> Result<Arc<Block>> {
@@ -222,6 +274,9 @@ impl<C: Client> Telling<C> {
 
     fn records(&mut self, thread: u32, mut bytes: &[u8]) -> Result<()> {
         let number = thread as usize;
+        if number > usize::from(u16::MAX) << 4 {
+            bail!("there are too many threads");
+        }
         if self.threads.len() <= number {
             self.threads.resize(number + 1, Vec::new());
         }
@@ -263,8 +318,12 @@ impl<C: Client> Telling<C> {
         let block = block.ok_or_else(|| unknown(id))?;
         let upto = upto.map_or(block.insns.len(), |upto| upto as usize);
         self.accesses.clear();
-        block.accesses(record, upto, &mut self.accesses);
-        self.client.executed(thread, block, upto, &self.accesses);
+        let client = &mut self.client;
+        block.accesses(record, upto, &mut self.accesses, |some| {
+            client.executed(thread, block, 0, some);
+            some.clear();
+        });
+        client.executed(thread, block, upto, &self.accesses);
         Ok(())
     }
 }

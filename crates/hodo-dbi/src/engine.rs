@@ -13,7 +13,7 @@ use hodo_ptrace::signals::Forward;
 use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_gone, launch, seize};
 
 use crate::block::{Block, Value};
-use crate::client::{self, Client, Observe, Teller};
+use crate::client::{self, Client, Decode, Listener, Observe, Teller};
 use crate::native::block;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
@@ -100,12 +100,26 @@ pub fn observe<C: Client + 'static>(
     observe: Observe,
     client: C,
 ) -> Result<(Ran, C)> {
-    let (sink, teller) = Teller::start(client).parts();
+    let (ran, decode) = listen(program, command, observe, Decode::new(client))?;
+    Ok((ran, decode.into_client()))
+}
+
+/// The same with a listener.
+///
+/// # Errors
+/// The same.
+pub fn listen<L: Listener + 'static>(
+    program: &Path,
+    command: &[OsString],
+    observe: Observe,
+    listener: L,
+) -> Result<(Ran, L)> {
+    let (sink, teller) = Teller::start(listener).parts();
     let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe)));
     let ran = start(program, command, Some(recorder));
     // All that could send messages is gone.
-    let client = client::end(teller);
-    Ok((ran?, client?))
+    let listener = client::end(teller);
+    Ok((ran?, listener?))
 }
 
 fn start(

@@ -45,9 +45,9 @@ use x86_64 as native;
 
 pub use access::{Access, Kind};
 pub use block::{Block, Insn};
-pub use client::{Client, Observe};
+pub use client::{Client, Decode, Listener, Message, Observe};
 #[cfg(target_arch = "x86_64")]
-pub use engine::{observe, run};
+pub use engine::{listen, observe, run};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
 
@@ -66,10 +66,25 @@ pub fn run(_: &std::path::Path, _: &[std::ffi::OsString]) -> anyhow::Result<Ran>
 /// Always.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn observe<C: Client + 'static>(
+    program: &std::path::Path,
+    command: &[std::ffi::OsString],
+    observe: Observe,
+    client: C,
+) -> anyhow::Result<(Ran, C)> {
+    let (ran, decode) = listen(program, command, observe, Decode::new(client))?;
+    Ok((ran, decode.into_client()))
+}
+
+/// There is no engine for this instruction set yet.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn listen<L: Listener + 'static>(
     _: &std::path::Path,
     _: &[std::ffi::OsString],
     _: Observe,
-    _: C,
-) -> anyhow::Result<(Ran, C)> {
+    _: L,
+) -> anyhow::Result<(Ran, L)> {
     anyhow::bail!("the engine works only on x86-64")
 }

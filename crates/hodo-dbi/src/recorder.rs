@@ -7,12 +7,10 @@ use anyhow::{Result, bail};
 use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::Block;
-use crate::client::{CUT, Message, Observe, Sink};
+use crate::client::{CUT, MOST_BLOCKS, Message, Observe, Sink};
 use crate::native::block;
 use crate::native::translate::Insertion;
 
-/// The maximum number of blocks of a run.
-const MOST_BLOCKS: u32 = 1 << 21;
 /// Bytes of a buffer.
 const BUFFER: u64 = 256 << 10;
 /// Bytes after a buffer that cannot be accessed. No record is longer.

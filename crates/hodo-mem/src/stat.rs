@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Kind};
+use hodo_dbi::{Access, Block, Client, Kind, Observe};
 
 /// Sums over all threads of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,21 +32,48 @@ impl Stat {
     }
 }
 
-impl Client for Stat {
-    fn thread(&mut self, _: u32, _: i32, _: i32) {
-        self.threads += 1;
+/// Makes a [`Stat`] of counts, or of accesses.
+#[derive(Debug)]
+pub struct Counter {
+    observe: Observe,
+    stat: Stat,
+}
+
+impl Counter {
+    /// `observe` is what it will be told.
+    #[must_use]
+    pub fn new(observe: Observe) -> Self {
+        Self {
+            observe,
+            stat: Stat::default(),
+        }
     }
 
-    fn executed(&mut self, _: u32, _: &Arc<Block>, _: usize, accesses: &[Access]) {
+    /// The sums.
+    #[must_use]
+    pub fn stat(&self) -> Stat {
+        self.stat
+    }
+}
+
+impl Client for Counter {
+    fn thread(&mut self, _: u32, _: i32, _: i32) {
+        self.stat.threads += 1;
+    }
+
+    fn executed(&mut self, _: u32, _: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        if self.observe == Observe::Accesses {
+            self.stat.instructions += upto as u64;
+        }
         for access in accesses {
-            self.add(access.kind, access.size, 1);
+            self.stat.add(access.kind, access.size, 1);
         }
     }
 
     fn counted(&mut self, _: u32, block: &Arc<Block>, upto: usize, times: u64) {
-        self.instructions += upto as u64 * times;
+        self.stat.instructions += upto as u64 * times;
         for (kind, size) in block.plain_accesses(upto) {
-            self.add(kind, size, times);
+            self.stat.add(kind, size, times);
         }
     }
 }

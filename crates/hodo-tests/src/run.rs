@@ -190,13 +190,27 @@ impl Run {
         }
     }
 
-    /// Runs the program alone and under the instrumentation engine: both must show the same.
+    /// Runs the program alone and under the instrumentation engine, bare and observed: all must show the same.
     pub fn same_in_cache(&self) {
-        let mut command: Vec<OsString> = vec![hodo().into()];
-        command.extend(["mem", "none", "--"].map(OsString::from));
-        command.extend(self.command.iter().cloned());
-        let (alone, cached) = (self.alone(), self.execute("cached", &command));
-        assert_eq!(alone, cached, "alone and in the cache differ");
+        let alone = self.alone();
+        let (counts, recording) = (self.place().join("stat"), self.place().join("mem"));
+        let tools: [&[&OsStr]; 3] = [
+            &["none".as_ref()],
+            &["stat".as_ref(), "-o".as_ref(), counts.as_ref()],
+            &["record".as_ref(), "-d".as_ref(), recording.as_ref()],
+        ];
+        for tool in tools {
+            let mut command: Vec<OsString> = vec![hodo().into(), "mem".into()];
+            command.extend(tool.iter().map(OsString::from));
+            command.push("--".into());
+            command.extend(self.command.iter().cloned());
+            let cached = self.execute("cached", &command);
+            assert_eq!(alone, cached, "alone and in the cache differ ({tool:?})");
+        }
+        let counts = fs::read_to_string(&counts).expect("the counts can be read");
+        assert!(counts.contains(" instructions\n"), "{counts}");
+        // Some record gigabytes.
+        let _ = fs::remove_dir_all(&recording);
     }
 
     /// Runs the program alone and traced: both must show the same, and hodo must have nothing to say.

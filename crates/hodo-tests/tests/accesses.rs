@@ -6,20 +6,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Kind, Observe};
+use hodo_dbi::{Access, Block, Client, Decode, Kind, Observe};
+use hodo_mem::trace::{self, Writer};
 use hodo_ptrace::{Memory, Regs, Report, TargetAddr, launch, seize};
 use hodo_tests::{Kind as Link, build};
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory,
 };
 
+/// Address of the instruction, and what it accesses.
+type Row = (u64, Kind, u64, u32);
+
 /// What a program does, without the code of the libraries and the kernel.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Stream {
     /// Addresses of instructions.
     insns: Vec<u64>,
-    /// Address of the instruction, and what it accesses.
-    accesses: Vec<(u64, Kind, u64, u32)>,
+    accesses: Vec<Row>,
 }
 
 fn is_own(pc: u64) -> bool {
@@ -231,7 +234,7 @@ fn jumps_out_of_functions() {
 
 /// All accesses.
 #[derive(Default)]
-struct All(Vec<(u64, Kind, u64, u32)>);
+struct All(Vec<Row>);
 
 impl Client for All {
     fn executed(&mut self, _: u32, block: &Arc<Block>, _: usize, accesses: &[Access]) {
@@ -247,7 +250,7 @@ fn elements_that_a_mask_selects() {
     let program = build("masks.c", Link::Static, &[]);
     let alone = Command::new(&program).output().expect("it can be run");
     let text = String::from_utf8(alone.stdout).expect("text");
-    let expected: Vec<(u64, Kind, u64, u32)> = text
+    let expected: Vec<Row> = text
         .lines()
         .map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
@@ -280,4 +283,55 @@ fn elements_that_a_mask_selects() {
         assert_eq!(got, expected, "not as the program says it");
     }
     assert_eq!(all.len(), expected.len());
+}
+
+/// Records a program, and returns the file.
+fn recorded(program: &Path, name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&place).expect("a directory");
+    let file = place.join("accesses");
+    let writer = Writer::create(&file).expect("a file");
+    let (setarch, command) = command(program);
+    hodo_dbi::listen(&setarch, &command, Observe::Accesses, writer).expect("it can be recorded");
+    file
+}
+
+fn read(bytes: &[u8]) -> (Vec<Row>, Option<String>) {
+    let mut decode = Decode::new(All::default());
+    let damage = trace::read_from(bytes, &mut decode).expect("it is a trace");
+    (decode.into_client().0, damage)
+}
+
+#[test]
+fn recordings_have_what_clients_are_told() {
+    let program = build("accesses.c", Link::Static, &[]);
+    let file = recorded(&program, "recording");
+    let mut stream = Decode::new(Stream::default());
+    let damage = trace::read(&file, &mut stream).expect("it can be read");
+    assert_eq!(damage, None);
+    let told = engine(&program);
+    assert!(stream.into_client() == told, "the recording differs");
+    assert!(told.accesses.len() > 1000);
+}
+
+#[test]
+fn damaged_recordings_are_read_up_to_the_damage() {
+    let program = build("masks.c", Link::Static, &[]);
+    let bytes = std::fs::read(recorded(&program, "damaged")).expect("it can be read");
+    let (whole, damage) = read(&bytes);
+    assert_eq!(damage, None);
+    let is_start = |some: &[Row]| whole.starts_with(some);
+    for step in 0..40 {
+        let end = 16 + (bytes.len() - 17) * step / 40;
+        let (some, damage) = read(&bytes[..end]);
+        assert!(is_start(&some) && damage.is_some(), "cut after {end} bytes");
+        let mut bad = bytes.clone();
+        bad[end] ^= 0x10;
+        let (some, damage) = read(&bad);
+        assert!(is_start(&some) && damage.is_some(), "byte {end} is damaged");
+    }
+    for end in 0..16 {
+        let mut nothing = Decode::new(All::default());
+        assert!(trace::read_from(&bytes[..end], &mut nothing).is_err());
+    }
 }

@@ -18,7 +18,9 @@ pub use events::{EventPatterns, ListEventsArgs};
 pub use inspect::EventFormatArg;
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
-pub use mem::{MemArgs, MemFormat, MemTool, StatArgs};
+pub use mem::{
+    MemArgs, MemFormat, MemTool, RecordMemArgs, SourceArgs, StatArgs, ViewFormat, ViewMemArgs,
+};
 pub use order::Order;
 pub use plan::PlanArgs;
 pub use syscalls::SyscallsArgs;

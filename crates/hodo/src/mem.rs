@@ -2,17 +2,21 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Client, End, Observe, Ran};
-use hodo_mem::stat::Stat;
+use hodo_dbi::{Client, Decode, End, Observe, Ran};
+use hodo_mem::stat::Counter;
+use hodo_mem::trace::{self, Writer};
+use hodo_mem::view::{View, Wanted};
 use hodo_record::Exit;
 use serde_json::json;
 
-use crate::args::{MemArgs, MemFormat, MemTool, StatArgs};
+use crate::args::{
+    MemArgs, MemFormat, MemTool, RecordMemArgs, SourceArgs, StatArgs, ViewFormat, ViewMemArgs,
+};
 use crate::end::end;
 
 /// Runs the tool.
@@ -22,6 +26,8 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
             let ran = hodo_dbi::run(program, &none.command)?;
             Ok((ran, None))
         }),
+        MemTool::Record(args) => record(args),
+        MemTool::View(args) => view(args),
         MemTool::Stat(args) => stat(args),
     }
 }
@@ -67,39 +73,83 @@ fn run(
     }))
 }
 
-/// Runs a program with a client.
+/// Where a recording is in its directory.
+const FILE: &str = "accesses.hodomem";
+
+/// Where results go that are not written to a file. What a program is run for goes to the standard error output, which
+/// keeps it apart from the program's output.
+fn output(path: Option<&PathBuf>, source: &SourceArgs) -> Result<Box<dyn Write + Send>> {
+    Ok(match path {
+        Some(path) => {
+            let file = File::create(path);
+            let file = file.with_context(|| format!("cannot create {}", path.display()))?;
+            Box::new(BufWriter::new(file))
+        }
+        None if source.directory.is_some() => Box::new(BufWriter::new(io::stdout())),
+        None => Box::new(BufWriter::new(io::stderr())),
+    })
+}
+
+/// Tells a client what is in a recording, or what a program does that is run.
 fn observed<C: Client + 'static>(
-    command: &[OsString],
+    source: &SourceArgs,
     observe: Observe,
     client: C,
     report: impl FnOnce(C) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
-    run(command, |program| {
-        let (ran, client) = hodo_dbi::observe(program, command, observe, client)?;
+    if let Some(directory) = &source.directory {
+        let mut decode = Decode::new(client);
+        let damage = trace::read(&directory.join(FILE), &mut decode)?;
+        report(decode.into_client())?;
+        return Ok(match damage {
+            Some(damage) => {
+                warn_user!("hodo: {}: {damage}", directory.join(FILE).display());
+                ExitCode::FAILURE
+            }
+            None => ExitCode::SUCCESS,
+        });
+    }
+    run(&source.command, |program| {
+        let (ran, client) = hodo_dbi::observe(program, &source.command, observe, client)?;
         let report: Report = Box::new(move || report(client));
         Ok((ran, Some(report)))
     })
 }
 
-/// Where results go: a file, or the standard error output, which keeps them apart from the program's output.
-fn output(path: Option<&PathBuf>) -> Result<Box<dyn Write>> {
-    Ok(match path {
-        Some(path) => {
-            let file = File::create(path);
-            Box::new(file.with_context(|| format!("cannot create {}", path.display()))?)
-        }
-        None => Box::new(io::stderr()),
+fn record(args: &RecordMemArgs) -> Result<ExitCode> {
+    let directory = &args.directory;
+    let cannot = || format!("cannot create {}", directory.display());
+    std::fs::create_dir_all(directory).with_context(cannot)?;
+    let writer = Writer::create(&directory.join(FILE))?;
+    run(&args.command, |program| {
+        let listened = hodo_dbi::listen(program, &args.command, Observe::Accesses, writer)?;
+        Ok((listened.0, None))
     })
 }
 
+fn view(args: &ViewMemArgs) -> Result<ExitCode> {
+    let out = output(args.output.as_ref(), &args.source)?;
+    let wanted = Wanted {
+        thread: args.thread,
+        limit: args.limit,
+    };
+    let view = View::new(out, args.format == ViewFormat::Csv, wanted);
+    observed(&args.source, Observe::Accesses, view, |_| Ok(()))
+}
+
 fn stat(args: &StatArgs) -> Result<ExitCode> {
-    let mut out = output(args.output.as_ref())?;
+    let mut out = output(args.output.as_ref(), &args.source)?;
     let format = args.format;
+    let observe = match args.source.directory {
+        Some(_) => Observe::Accesses,
+        None => Observe::Counts,
+    };
     observed(
-        &args.command,
-        Observe::Counts,
-        Stat::default(),
-        move |stat| {
+        &args.source,
+        observe,
+        Counter::new(observe),
+        move |counter| {
+            let stat = counter.stat();
             match format {
                 MemFormat::Json => {
                     let value = json!({

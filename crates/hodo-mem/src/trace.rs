@@ -1,0 +1,265 @@
+//! Memory traces in files. `docs/memory-trace-format.md` describes the format.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use hodo_dbi::{Block, Listener, Message};
+use twox_hash::XxHash3_64;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// What a file begins with.
+const MAGIC: &[u8; 8] = b"HODOMEM\n";
+/// How much time zstd takes.
+const LEVEL: i32 = 1;
+/// No chunk is longer, decompressed.
+const LONGEST: u64 = 1 << 30;
+/// Bytes of a chunk's head.
+const HEAD: usize = 32;
+
+/// What a chunk has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Content {
+    /// A thread begins.
+    Thread = 1,
+    /// Blocks of code.
+    Blocks = 2,
+    /// Records of a thread.
+    Records = 3,
+    /// The trace is complete.
+    End = 4,
+}
+
+/// Writes what the engine tells to a file.
+pub struct Writer {
+    file: BufWriter<File>,
+    /// Blocks that are not in the file yet.
+    blocks: Vec<Arc<Block>>,
+    compressor: zstd::bulk::Compressor<'static>,
+    /// Bytes in the file.
+    written: u64,
+}
+
+impl Writer {
+    /// Creates a file, or replaces it.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file =
+            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        let mut this = Self {
+            file: BufWriter::with_capacity(1 << 20, file),
+            blocks: Vec::new(),
+            compressor: zstd::bulk::Compressor::new(LEVEL).context("zstd")?,
+            written: 16,
+        };
+        this.file.write_all(MAGIC)?;
+        this.file.write_all(&VERSION.to_le_bytes())?;
+        this.file.write_all(&[0; 4])?;
+        Ok(this)
+    }
+
+    /// Bytes in the file.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn chunk(&mut self, content: Content, thread: u32, raw: &[u8]) -> Result<()> {
+        let stored = self
+            .compressor
+            .compress(raw)
+            .context("compressing the trace")?;
+        let mut head = Vec::with_capacity(HEAD);
+        head.extend((content as u32).to_le_bytes());
+        head.extend(thread.to_le_bytes());
+        head.extend((raw.len() as u64).to_le_bytes());
+        head.extend((stored.len() as u64).to_le_bytes());
+        head.extend(sum(&head, &stored).to_le_bytes());
+        self.file.write_all(&head).context("writing the trace")?;
+        self.file.write_all(&stored).context("writing the trace")?;
+        self.written += (head.len() + stored.len()) as u64;
+        Ok(())
+    }
+
+    fn flush_blocks(&mut self) -> Result<()> {
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        let blocks = std::mem::take(&mut self.blocks);
+        let blocks: Vec<&Block> = blocks.iter().map(AsRef::as_ref).collect();
+        let raw = postcard::to_allocvec(&blocks)?;
+        self.chunk(Content::Blocks, 0, &raw)
+    }
+}
+
+/// The checksum of a chunk: of the head before it, and of the stored bytes.
+fn sum(head: &[u8], stored: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(&head[..24]), stored)
+}
+
+impl Listener for Writer {
+    fn hear(&mut self, message: &Message) -> Result<()> {
+        match message {
+            Message::Thread {
+                thread,
+                process,
+                tid,
+            } => {
+                let raw = postcard::to_allocvec(&(process, tid))?;
+                self.chunk(Content::Thread, *thread, &raw)
+            }
+            Message::Block(block) => {
+                self.blocks.push(Arc::clone(block));
+                Ok(())
+            }
+            Message::Records { thread, bytes } => {
+                self.flush_blocks()?;
+                self.chunk(Content::Records, *thread, bytes)
+            }
+            // A trace has no counts.
+            Message::Counts { .. } | Message::Part { .. } => Ok(()),
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.flush_blocks()?;
+        self.chunk(Content::End, 0, &[])?;
+        self.file.flush().context("writing the trace")
+    }
+}
+
+/// Tells a listener what a file has. Returns what is wrong with the file, if something is: everything before that was
+/// told.
+///
+/// # Errors
+/// If there is no such file, it is not a memory trace, or the listener fails.
+pub fn read(path: &Path, listener: &mut impl Listener) -> Result<Option<String>> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    read_from(BufReader::with_capacity(1 << 20, file), listener).with_context(|| name.to_string())
+}
+
+/// The same with the bytes of a file.
+///
+/// # Errors
+/// If they are not a memory trace, or the listener fails.
+pub fn read_from(mut file: impl Read, listener: &mut impl Listener) -> Result<Option<String>> {
+    let mut head = [0; 16];
+    file.read_exact(&mut head)
+        .context("it is too short for a memory trace")?;
+    if head[..8] != MAGIC[..] {
+        bail!("it is not a memory trace of hodo");
+    }
+    let version = number(&head, 8);
+    if version != VERSION {
+        bail!("it has version {version} of the format; this hodo reads {VERSION}");
+    }
+    let mut damage = None;
+    loop {
+        match chunk(&mut file) {
+            Ok(Some((Content::End, ..))) => break,
+            Ok(Some((content, thread, raw))) => {
+                if let Err(wrong) = tell(content, thread, raw, listener)? {
+                    damage = Some(wrong);
+                    break;
+                }
+            }
+            Ok(None) => {
+                damage = Some("it ends too early: the recording was cut".to_owned());
+                break;
+            }
+            Err(error) => {
+                damage = Some(format!("it is damaged: {error:#}"));
+                break;
+            }
+        }
+    }
+    listener.end()?;
+    Ok(damage)
+}
+
+/// Tells a listener what a chunk has. An inner error is the file's.
+fn tell(
+    content: Content,
+    thread: u32,
+    raw: Vec<u8>,
+    listener: &mut impl Listener,
+) -> Result<Result<(), String>> {
+    match content {
+        Content::Thread => {
+            let Ok((process, tid)) = postcard::from_bytes(&raw) else {
+                return Ok(Err("it is damaged: a thread cannot be read".to_owned()));
+            };
+            listener.hear(&Message::Thread {
+                thread,
+                process,
+                tid,
+            })?;
+        }
+        Content::Blocks => {
+            let Ok(blocks) = postcard::from_bytes::<Vec<Block>>(&raw) else {
+                return Ok(Err("it is damaged: blocks cannot be read".to_owned()));
+            };
+            for block in blocks {
+                if !block.is_sound() {
+                    return Ok(Err("it is damaged: a block makes no sense".to_owned()));
+                }
+                listener.hear(&Message::Block(Arc::new(block)))?;
+            }
+        }
+        Content::Records => listener.hear(&Message::Records { thread, bytes: raw })?,
+        Content::End => {}
+    }
+    Ok(Ok(()))
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(number(bytes, at)) | u64::from(number(bytes, at + 4)) << 32
+}
+
+/// Reads a chunk. `None`: the file ends here, or inside of it.
+fn chunk(file: &mut impl Read) -> Result<Option<(Content, u32, Vec<u8>)>> {
+    let mut head = [0; HEAD];
+    if let Err(error) = file.read_exact(&mut head) {
+        return end_of(error);
+    }
+    let content = match number(&head, 0) {
+        1 => Content::Thread,
+        2 => Content::Blocks,
+        3 => Content::Records,
+        4 => Content::End,
+        other => bail!("there is no content {other}"),
+    };
+    let (raw, stored) = (long(&head, 8), long(&head, 16));
+    if raw > LONGEST || stored > LONGEST + LONGEST / 8 {
+        bail!("a chunk is too long");
+    }
+    let mut bytes = Vec::new();
+    // Not more than there is, whatever the head says.
+    let read = file.take(stored).read_to_end(&mut bytes)?;
+    if read as u64 != stored {
+        return Ok(None);
+    }
+    if sum(&head, &bytes) != long(&head, 24) {
+        bail!("the checksum of a chunk is wrong");
+    }
+    let bytes = zstd::bulk::decompress(&bytes, raw as usize).context("decompressing a chunk")?;
+    Ok(Some((content, number(&head, 4), bytes)))
+}
+
+fn end_of<T>(error: io::Error) -> Result<Option<T>> {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Ok(None),
+        _ => Err(error.into()),
+    }
+}
