@@ -4,6 +4,8 @@
 //! accesses are computed. All of these registers have their values when the block begins: a block ends where that would
 //! no longer be so. Instructions whose accesses depend on more (repeated strings, masks, gathers) have blocks of their own.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Kind};
@@ -26,6 +28,8 @@ pub struct Block {
     pub insns: Vec<Insn>,
     /// The bytes of the instructions.
     pub code: Vec<u8>,
+    /// The file from which its code is, and where its first instruction is in that.
+    pub file: Option<(PathBuf, u64)>,
     pub(crate) operands: Vec<Operand>,
     /// The accesses of its only instruction, if they are of a special kind.
     pub(crate) special: Option<Special>,
@@ -164,6 +168,7 @@ impl Area {
     }
 }
 
+#[inline(always)]
 fn word(record: &[u8], at: u16) -> u64 {
     let at = usize::from(at);
     let bytes = record.get(at..at + 8);
@@ -185,7 +190,7 @@ fn element(record: &[u8], at: u16, number: u32, size: u32) -> i64 {
 }
 
 impl Address {
-    #[inline]
+    #[inline(always)]
     fn of(&self, record: &[u8]) -> u64 {
         let mut sum = self.displacement;
         if let Some(base) = self.base {
@@ -197,6 +202,7 @@ impl Address {
         self.whole(record, sum)
     }
 
+    #[inline(always)]
     fn whole(&self, record: &[u8], sum: u64) -> u64 {
         let sum = if self.narrow {
             sum & u64::from(u32::MAX)
@@ -267,6 +273,12 @@ impl Block {
         operands.map(|operand| (operand.kind, operand.size))
     }
 
+    /// The same accesses of all instructions: the number of the instruction, and the kind.
+    pub fn plain_kinds(&self) -> impl Iterator<Item = (usize, Kind)> {
+        let operands = self.operands.iter();
+        operands.map(|operand| (usize::from(operand.insn), operand.kind))
+    }
+
     /// The bytes of an instruction.
     #[must_use]
     pub fn bytes(&self, insn: usize) -> &[u8] {
@@ -279,6 +291,7 @@ impl Block {
 
     /// Appends the accesses of the first `upto` instructions that a record says, in the order of the program. A repeated
     /// instruction may have made some of its accesses before it was cut. If there are many, `flush` takes some away.
+    #[inline]
     pub(crate) fn accesses(
         &self,
         record: &[u8],

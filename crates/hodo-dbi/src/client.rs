@@ -190,12 +190,15 @@ pub(crate) fn end<L>(thread: JoinHandle<Result<L>>) -> Result<L> {
     }
 }
 
+/// A block, and bytes of a record of it.
+type Known = (Arc<Block>, usize);
+
 /// Tells a client what messages say.
 #[derive(Debug)]
 pub struct Decode<C> {
     client: C,
     /// By number.
-    blocks: Vec<Option<Arc<Block>>>,
+    blocks: Vec<Option<Known>>,
     /// The last record of each thread, which may be cut yet.
     threads: Vec<Vec<u8>>,
     accesses: Vec<Access>,
@@ -218,7 +221,7 @@ impl<C: Client> Listener for Decode<C> {
                     self.blocks.resize(number + 1, None);
                 }
                 self.client.block(block);
-                self.blocks[number] = Some(Arc::clone(block));
+                self.blocks[number] = Some((Arc::clone(block), block.record_size()));
             }
             Message::Records { thread, bytes } => self.records(*thread, bytes)?,
             Message::Counts { thread, counts } => {
@@ -268,8 +271,7 @@ impl<C: Client> Decode<C> {
     }
 
     fn block(&self, id: u32) -> Result<Arc<Block>> {
-        let block = self.blocks.get(id as usize).cloned().flatten();
-        block.ok_or_else(|| unknown(id))
+        Ok(Arc::clone(&known(&self.blocks, id)?.0))
     }
 
     fn records(&mut self, thread: u32, mut bytes: &[u8]) -> Result<()> {
@@ -280,52 +282,93 @@ impl<C: Client> Decode<C> {
         if self.threads.len() <= number {
             self.threads.resize(number + 1, Vec::new());
         }
-        let mut kept = std::mem::take(&mut self.threads[number]);
-        let mut last: &[u8] = &kept;
+        let kept = std::mem::take(&mut self.threads[number]);
+        if !kept.is_empty() {
+            let upto = match number_at(bytes, 0) {
+                Some(CUT) => {
+                    let upto = number_at(bytes, 4);
+                    bytes = bytes.get(8..).unwrap_or_default();
+                    upto
+                }
+                _ => None,
+            };
+            self.record(thread, &kept, upto)?;
+        }
         while let Some(id) = number_at(bytes, 0) {
             if id == CUT {
-                let upto = number_at(bytes, 4);
+                // Of nothing.
                 bytes = bytes.get(8..).unwrap_or_default();
-                if !last.is_empty() {
-                    self.record(thread, last, upto)?;
-                }
-                last = &[];
                 continue;
             }
-            if !last.is_empty() {
-                self.record(thread, last, None)?;
-            }
-            let block = self.blocks.get(id as usize).and_then(Option::as_ref);
-            let size = block.ok_or_else(|| unknown(id))?.record_size();
-            let Some((record, rest)) = bytes.split_at_checked(size) else {
+            let (block, size) = known(&self.blocks, id)?;
+            let Some((record, rest)) = bytes.split_at_checked(*size) else {
                 return Err(anyhow!("a record of block {id} is cut"));
             };
-            (last, bytes) = (record, rest);
+            bytes = rest;
+            let upto = match number_at(bytes, 0) {
+                None => {
+                    self.threads[number] = record.to_vec();
+                    break;
+                }
+                Some(CUT) => {
+                    let upto = number_at(bytes, 4);
+                    bytes = bytes.get(8..).unwrap_or_default();
+                    upto
+                }
+                Some(_) => None,
+            };
+            tell(
+                &mut self.client,
+                &mut self.accesses,
+                thread,
+                block,
+                record,
+                upto,
+            );
         }
-        let rest = last.to_vec();
-        kept.clear();
-        kept.extend(&rest);
-        self.threads[number] = kept;
         Ok(())
     }
 
     /// Tells the client what a record says. `upto`: how many instructions were executed, if not all.
     fn record(&mut self, thread: u32, record: &[u8], upto: Option<u32>) -> Result<()> {
-        let Some(id) = number_at(record, 0) else {
-            return Ok(());
-        };
-        let block = self.blocks.get(id as usize).and_then(Option::as_ref);
-        let block = block.ok_or_else(|| unknown(id))?;
-        let upto = upto.map_or(block.insns.len(), |upto| upto as usize);
-        self.accesses.clear();
-        let client = &mut self.client;
-        block.accesses(record, upto, &mut self.accesses, |some| {
-            client.executed(thread, block, 0, some);
-            some.clear();
-        });
-        client.executed(thread, block, upto, &self.accesses);
+        if let Some(id) = number_at(record, 0) {
+            let (block, _) = known(&self.blocks, id)?;
+            tell(
+                &mut self.client,
+                &mut self.accesses,
+                thread,
+                block,
+                record,
+                upto,
+            );
+        }
         Ok(())
     }
+}
+
+#[inline]
+fn tell<C: Client>(
+    client: &mut C,
+    accesses: &mut Vec<Access>,
+    thread: u32,
+    block: &Arc<Block>,
+    record: &[u8],
+    upto: Option<u32>,
+) {
+    let upto = upto.map_or(block.insns.len(), |upto| upto as usize);
+    accesses.clear();
+    block.accesses(record, upto, accesses, |some| {
+        client.executed(thread, block, 0, some);
+        some.clear();
+    });
+    client.executed(thread, block, upto, accesses);
+}
+
+/// A block, and bytes of a record of it.
+#[inline]
+fn known(blocks: &[Option<Known>], id: u32) -> Result<&Known> {
+    let block = blocks.get(id as usize).and_then(Option::as_ref);
+    block.ok_or_else(|| unknown(id))
 }
 
 fn unknown(id: u32) -> anyhow::Error {

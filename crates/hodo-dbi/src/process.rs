@@ -2,6 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -98,6 +99,8 @@ pub(crate) struct Process {
     /// Where memory for the next thread that is observed may be.
     next: u64,
     recorder: Option<Rc<RefCell<Recorder>>>,
+    /// The mappings, if they are known: only what observes needs them.
+    maps: Vec<Mapping>,
 }
 
 impl Process {
@@ -125,6 +128,7 @@ impl Process {
             free: Vec::new(),
             next: AWAY + BLOCKS,
             recorder,
+            maps: Vec::new(),
         };
         let calls = Syscalls::begin_anywhere(thread, &this.memory, &maps)?;
         let mapped = this.map_all(&calls, &maps);
@@ -239,6 +243,7 @@ impl Process {
             free: self.free.clone(),
             next: self.next,
             recorder: self.recorder.clone(),
+            maps: self.maps.clone(),
         })
     }
 
@@ -409,6 +414,9 @@ impl Process {
         };
         if let Some(recorder) = &self.recorder {
             recorder.borrow().check_room(MOST)?;
+            if self.maps.is_empty() {
+                self.maps = maps::read(thread.tid())?;
+            }
         }
         let (translation, pages) = self.translate(region, pc);
         if let Some(recorder) = &self.recorder {
@@ -504,6 +512,7 @@ impl Process {
             read: &mut read,
             known: &|pc| self.known.get(&pc).copied(),
             insertion,
+            file: &|pc| file_of(&self.maps, pc),
             numbers: &mut numbers,
         });
         let pages = pages.into_inner();
@@ -558,6 +567,7 @@ impl Process {
 
     /// The program may execute this from now on; nothing of it was translated.
     fn add_code(&mut self, range: Span, writable: bool) {
+        self.maps.clear();
         self.code.add(range);
         if writable {
             self.writable.add(range);
@@ -572,6 +582,7 @@ impl Process {
         if self.code.overlap(range) {
             self.forget(range)?;
         }
+        self.maps.clear();
         self.code.remove(range);
         self.writable.remove(range);
         self.watched.retain(|&page| !range.contains(page));
@@ -598,6 +609,14 @@ impl Process {
         }
         Ok(whole)
     }
+}
+
+/// The file from which code is, and where it is in that.
+fn file_of(maps: &[Mapping], pc: u64) -> Option<(PathBuf, u64)> {
+    let next = maps.partition_point(|mapping| mapping.start <= pc);
+    let mapping = maps.get(next.checked_sub(1)?)?;
+    let is_file = mapping.span().contains(pc) && mapping.inode != 0;
+    is_file.then(|| (mapping.path.clone(), mapping.offset + (pc - mapping.start)))
 }
 
 /// Maps memory of ours at a certain place.

@@ -199,7 +199,7 @@ const CRATES: [(&str, &[&str]); 25] = [
         "hodo-dbi",
         &["hodo-abi", "hodo-codegen", "hodo-isa", "hodo-ptrace"],
     ),
-    ("hodo-mem", &["hodo-dbi"]),
+    ("hodo-mem", &["hodo-dbi", "hodo-symbols"]),
     (
         "hodo-module",
         &[

@@ -1,5 +1,7 @@
 //! `hodo mem`: runs programs under the instrumentation engine.
 
+mod cache;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -29,6 +31,7 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
         MemTool::Record(args) => record(args),
         MemTool::View(args) => view(args),
         MemTool::Stat(args) => stat(args),
+        MemTool::Cache(args) => cache::cache(args),
     }
 }
 

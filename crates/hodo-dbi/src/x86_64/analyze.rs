@@ -43,6 +43,7 @@ pub(crate) fn analyze(id: u32, code: &[(u64, [u8; 16], u8)]) -> Block {
         id,
         insns: Vec::new(),
         code: Vec::new(),
+        file: None,
         operands: Vec::new(),
         special: None,
         values: Vec::new(),

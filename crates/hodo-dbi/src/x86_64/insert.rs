@@ -76,7 +76,9 @@ impl Translator<'_, '_> {
             .iter()
             .map(|&(pc, bytes, insn)| (pc, bytes, insn.map_or(1, |insn| insn.len)))
             .collect();
-        let analyzed = Arc::new(analyze(id, &known));
+        let mut analyzed = analyze(id, &known);
+        analyzed.file = (self.request.file)(analyzed.insns[0].pc);
+        let analyzed = Arc::new(analyzed);
         self.out
             .blocks
             .push((self.code.here(), Some(Arc::clone(&analyzed))));

@@ -8,6 +8,7 @@
 //! instruction, some may be in the thread's block; [`Point`]s say where.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -137,6 +138,8 @@ pub(crate) struct Request<'r> {
     /// Where an instruction of the program was translated to.
     pub(crate) known: &'r dyn Fn(u64) -> Option<u64>,
     pub(crate) insertion: Option<Insertion>,
+    /// The file from which code is, and where it is in that.
+    pub(crate) file: &'r dyn Fn(u64) -> Option<(PathBuf, u64)>,
     /// Numbers for blocks.
     pub(crate) numbers: &'r mut dyn FnMut() -> u32,
 }

@@ -128,6 +128,42 @@ impl Debug {
         found
     }
 
+    /// Returns the source files and lines that these addresses belong to.
+    #[must_use]
+    pub fn lines_of(&self, addrs: &BTreeSet<u64>) -> HashMap<u64, (String, u32)> {
+        let mut found = HashMap::new();
+        for (_, unit) in self.all() {
+            let Some(program) = unit.line_program.clone() else {
+                continue;
+            };
+            let mut rows = program.rows();
+            let mut places = Vec::new();
+            // The row before: where it begins, its file and its line.
+            let mut before: Option<(u64, u64, Option<u32>)> = None;
+            while let Ok(Some((_, row))) = rows.next_row() {
+                let here = row.address();
+                if let Some((start, file, Some(line))) = before
+                    && start != 0
+                    && start < here
+                {
+                    places.extend(addrs.range(start..here).map(|&addr| (addr, file, line)));
+                }
+                let line = row.line().and_then(|line| u32::try_from(line.get()).ok());
+                before = (!row.end_sequence()).then(|| (here, row.file_index(), line));
+            }
+            if places.is_empty() {
+                continue;
+            }
+            let files = self.files(unit, |_| true);
+            for (addr, index, line) in places {
+                if let Some(file) = files.get(&index) {
+                    found.entry(addr).or_insert_with(|| (file.clone(), line));
+                }
+            }
+        }
+        found
+    }
+
     /// Returns the address of a function's second line, which follows its prologue, or the end of the function if there
     /// is none.
     pub(crate) fn body(&self, unit: &Unit<Reader>, function: Range<u64>) -> u64 {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use hodo_mem::cache::Geometry;
 
 /// What `hodo mem` is given.
 #[derive(Debug, Args)]
@@ -24,6 +25,8 @@ pub enum MemTool {
     View(ViewMemArgs),
     /// Count instructions, loads and stores, exactly
     Stat(StatArgs),
+    /// Simulate caches: misses by function and source line
+    Cache(CacheArgs),
 }
 
 /// What `hodo mem none` is given.
@@ -108,4 +111,68 @@ pub struct StatArgs {
     /// What to count.
     #[command(flatten)]
     pub source: SourceArgs,
+}
+
+/// Processors whose caches are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Like {
+    /// This machine
+    #[default]
+    Host,
+    /// AMD Zen 3: 32 KiB, 8 ways; 32 MiB, 16 ways
+    Zen3,
+    /// Intel Skylake (client): 32 KiB, 8 ways; 8 MiB, 16 ways
+    Skylake,
+}
+
+/// What `hodo mem cache` is given.
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    /// The processor whose caches are simulated
+    #[arg(long, value_enum, default_value_t)]
+    pub like: Like,
+    /// The first cache for instructions: bytes, ways, bytes of a line
+    #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
+    pub i1: Option<Geometry>,
+    /// The first cache for data
+    #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
+    pub d1: Option<Geometry>,
+    /// The last cache, for both
+    #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
+    pub ll: Option<Geometry>,
+    /// How many functions and lines to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    pub top: usize,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t)]
+    pub format: MemFormat,
+    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// What to simulate.
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// Parses a geometry: `32768,8,64` or `32K,8,64`.
+fn geometry(text: &str) -> Result<Geometry, String> {
+    let parts: Vec<&str> = text.split(',').collect();
+    let [size, ways, line] = parts[..] else {
+        return Err("three numbers are needed: SIZE,WAYS,LINE, such as 32K,8,64".to_owned());
+    };
+    let (digits, unit) = match size.char_indices().last() {
+        Some((at, 'K' | 'k')) => (&size[..at], 1 << 10),
+        Some((at, 'M' | 'm')) => (&size[..at], 1 << 20),
+        _ => (size, 1),
+    };
+    let number = |text: &str| {
+        text.parse::<u32>()
+            .map_err(|_| format!("{text:?} is no number"))
+    };
+    let geometry = Geometry {
+        size: u64::from(number(digits)?) * unit,
+        ways: number(ways)?,
+        line: number(line)?,
+    };
+    geometry.check().map_err(|error| error.to_string())
 }

@@ -1,0 +1,431 @@
+//! A model of caches: two at the first level, for instructions and data, and one after them for both.
+//!
+//! It counts as cachegrind does: all caches replace the line that was used the longest time ago; a write that misses
+//! fetches the line; an access that spans two lines is one reference, and at most one miss.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use hodo_dbi::{Access, Block, Client, Insn, Kind};
+
+/// Size and shape of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes.
+    pub size: u64,
+    /// Lines of a set.
+    pub ways: u32,
+    /// Bytes of a line.
+    pub line: u32,
+}
+
+impl Geometry {
+    /// Checks that there can be such a cache.
+    ///
+    /// # Errors
+    /// If not; the error says what would be right.
+    pub fn check(self) -> Result<Self> {
+        let Self { size, ways, line } = self;
+        if !line.is_power_of_two() || !(16..=4096).contains(&line) {
+            bail!("a line of {line} bytes: it must be a power of two from 16 to 4096");
+        }
+        let set = u64::from(line) * u64::from(ways);
+        if ways == 0 || ways > 1024 {
+            bail!("{ways} ways: there must be 1 to 1024");
+        }
+        if size == 0 || size % set != 0 || size > 1 << 32 {
+            bail!(
+                "{size} bytes: the size must be a multiple of ways x line ({set} bytes), up to 4 GiB"
+            );
+        }
+        Ok(self)
+    }
+
+    fn sets(self) -> u64 {
+        self.size / (u64::from(self.line) * u64::from(self.ways))
+    }
+}
+
+/// A cache whose sets replace the line that was used the longest time ago.
+#[derive(Debug, Clone)]
+struct Cache {
+    sets: u64,
+    /// If the number of sets is a power of two.
+    mask: Option<u64>,
+    ways: usize,
+    /// The line as a power of two.
+    shift: u32,
+    /// The lines of each set, the one used last first. Lines are one more than their number: 0 is none.
+    lines: Vec<u64>,
+}
+
+impl Cache {
+    fn new(geometry: Geometry) -> Self {
+        let sets = geometry.sets();
+        let ways = geometry.ways as usize;
+        Self {
+            sets,
+            mask: sets.is_power_of_two().then(|| sets - 1),
+            ways,
+            shift: geometry.line.trailing_zeros(),
+            lines: vec![0; sets as usize * ways],
+        }
+    }
+
+    /// Where the lines of a line's set begin.
+    #[inline(always)]
+    fn set(&self, line: u64) -> usize {
+        let set = match self.mask {
+            Some(mask) => line & mask,
+            None => line % self.sets,
+        };
+        set as usize * self.ways
+    }
+
+    /// Uses a line. Returns whether it was there.
+    #[inline(always)]
+    fn touch(&mut self, line: u64) -> bool {
+        let start = self.set(line);
+        self.lines[start] == line + 1 || self.touch_older(start, line + 1)
+    }
+
+    /// The same if it is not the one that was used last.
+    fn touch_older(&mut self, start: usize, tag: u64) -> bool {
+        let set = &mut self.lines[start..start + self.ways];
+        let mut moved = std::mem::replace(&mut set[0], tag);
+        for place in &mut set[1..] {
+            std::mem::swap(place, &mut moved);
+            if moved == tag {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// An access. Returns whether all of it was there.
+    #[inline(always)]
+    fn access(&mut self, address: u64, size: u32) -> bool {
+        let first = address >> self.shift;
+        let last = address.wrapping_add(u64::from(size.max(1)) - 1) >> self.shift;
+        let hits = self.touch(first);
+        if first == last {
+            return hits;
+        }
+        self.access_more(first, last) && hits
+    }
+
+    /// The lines after the first one.
+    fn access_more(&mut self, first: u64, last: u64) -> bool {
+        let mut hits = true;
+        let mut line = first;
+        // An access of many lines is that of a processor's state.
+        while line != last && line.wrapping_sub(first) < 4096 {
+            line = line.wrapping_add(1);
+            hits &= self.touch(line);
+        }
+        hits
+    }
+}
+
+/// The caches of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caches {
+    /// For instructions.
+    pub instructions: Geometry,
+    /// For data.
+    pub data: Geometry,
+    /// For both, after the others.
+    pub last: Geometry,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Instructions that were executed: each is a reference to the first cache.
+    pub instructions: u64,
+    /// Instructions that were not in the first cache.
+    pub fetch_misses: u64,
+    /// Of these, those that were not in the last cache, either.
+    pub fetch_last_misses: u64,
+    /// By kind, loads first: accesses.
+    pub accesses: [u64; 2],
+    /// Accesses that missed the first cache.
+    pub misses: [u64; 2],
+    /// Of these, those that missed the last cache, too.
+    pub last_misses: [u64; 2],
+}
+
+impl Counts {
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.instructions += other.instructions;
+        self.fetch_misses += other.fetch_misses;
+        self.fetch_last_misses += other.fetch_last_misses;
+        for kind in 0..2 {
+            self.accesses[kind] += other.accesses[kind];
+            self.misses[kind] += other.misses[kind];
+            self.last_misses[kind] += other.last_misses[kind];
+        }
+    }
+
+    /// Accesses that missed the first cache, and those that missed the last one, of both kinds and fetches.
+    #[must_use]
+    pub fn all_misses(&self) -> (u64, u64) {
+        let first = self.fetch_misses + self.misses[0] + self.misses[1];
+        let last = self.fetch_last_misses + self.last_misses[0] + self.last_misses[1];
+        (first, last)
+    }
+}
+
+/// A block, and what happened at its instructions.
+#[derive(Debug)]
+pub struct Counted {
+    /// The block.
+    pub block: Arc<Block>,
+    /// By instruction. What whole executions of the block add is in it only after the end.
+    counts: Vec<Counts>,
+    /// How often all of it was executed.
+    whole: u64,
+    /// Instructions that fetch a line that the instruction before has not fetched.
+    fetches: Vec<u16>,
+}
+
+/// Simulates caches.
+#[derive(Debug)]
+pub struct Simulator {
+    instructions: Cache,
+    data: Cache,
+    last: Cache,
+    /// By number.
+    blocks: Vec<Option<Counted>>,
+}
+
+impl Simulator {
+    /// With empty caches.
+    ///
+    /// # Errors
+    /// If there can be no such caches.
+    pub fn new(caches: Caches) -> Result<Self> {
+        Ok(Self {
+            instructions: Cache::new(caches.instructions.check()?),
+            data: Cache::new(caches.data.check()?),
+            last: Cache::new(caches.last.check()?),
+            blocks: Vec::new(),
+        })
+    }
+
+    /// All blocks, and what happened at their instructions.
+    pub fn blocks(&self) -> impl Iterator<Item = (&Arc<Block>, &[Counts])> {
+        let blocks = self.blocks.iter().flatten();
+        blocks.map(|counted| (&counted.block, &counted.counts[..]))
+    }
+
+    /// What happened in all.
+    #[must_use]
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        for counts in self.blocks().flat_map(|(_, counts)| counts) {
+            total.add(counts);
+        }
+        total
+    }
+}
+
+/// The instructions of a block that fetch another line than the ones before.
+fn fetches(block: &Block, shift: u32) -> Vec<u16> {
+    let mut before = None;
+    let mut fetches = Vec::new();
+    for (number, insn) in block.insns.iter().enumerate() {
+        let lines = (
+            insn.pc >> shift,
+            (insn.pc + u64::from(insn.len) - 1) >> shift,
+        );
+        if before != Some(lines.0) || lines.0 != lines.1 {
+            fetches.push(number as u16);
+        }
+        before = Some(lines.1);
+    }
+    fetches
+}
+
+/// An instruction is fetched.
+fn fetched(first: &mut Cache, last: &mut Cache, insn: Insn, counts: &mut Counts) {
+    if !first.access(insn.pc, insn.len.into()) {
+        counts.fetch_misses += 1;
+        let hits = last.access(insn.pc, insn.len.into());
+        counts.fetch_last_misses += u64::from(!hits);
+    }
+}
+
+impl Client for Simulator {
+    fn block(&mut self, block: &Arc<Block>) {
+        let number = block.id as usize;
+        if self.blocks.len() <= number {
+            self.blocks.resize_with(number + 1, || None);
+        }
+        self.blocks[number] = Some(Counted {
+            block: Arc::clone(block),
+            counts: vec![Counts::default(); block.insns.len()],
+            whole: 0,
+            fetches: fetches(block, self.instructions.shift),
+        });
+    }
+
+    fn executed(&mut self, _: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
+            return;
+        };
+        let Counted {
+            counts,
+            fetches,
+            whole,
+            ..
+        } = counted;
+        let counts_each = upto < block.insns.len() || block.is_special();
+        if counts_each {
+            count(counts, upto, accesses);
+        } else {
+            *whole += 1;
+        }
+        let mut fetches = fetches.iter().map(|&number| usize::from(number)).peekable();
+        for access in accesses {
+            let number = usize::from(access.insn);
+            while let Some(fetch) = fetches.next_if(|&fetch| fetch <= number && fetch < upto) {
+                let insn = block.insns[fetch];
+                fetched(
+                    &mut self.instructions,
+                    &mut self.last,
+                    insn,
+                    &mut counts[fetch],
+                );
+            }
+            let kind = usize::from(access.kind == Kind::Store);
+            if !self.data.access(access.address, access.size) {
+                let counts = &mut counts[number];
+                counts.misses[kind] += 1;
+                let hits = self.last.access(access.address, access.size);
+                counts.last_misses[kind] += u64::from(!hits);
+            }
+        }
+        for fetch in fetches.take_while(|&fetch| fetch < upto) {
+            let insn = block.insns[fetch];
+            fetched(
+                &mut self.instructions,
+                &mut self.last,
+                insn,
+                &mut counts[fetch],
+            );
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        for counted in self.blocks.iter_mut().flatten() {
+            let whole = std::mem::take(&mut counted.whole);
+            for counts in &mut counted.counts {
+                counts.instructions += whole;
+            }
+            for (insn, kind) in counted.block.plain_kinds() {
+                let counts = &mut counted.counts[insn];
+                counts.accesses[usize::from(kind == Kind::Store)] += whole;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts what was not a whole execution of a block whose accesses are always the same ones.
+fn count(counts: &mut [Counts], upto: usize, accesses: &[Access]) {
+    for counts in counts.iter_mut().take(upto) {
+        counts.instructions += 1;
+    }
+    for access in accesses {
+        let kind = usize::from(access.kind == Kind::Store);
+        counts[usize::from(access.insn)].accesses[kind] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says for each set which lines were used last, slowly.
+    struct Slow {
+        geometry: Geometry,
+        used: Vec<u64>,
+    }
+
+    impl Slow {
+        fn touch(&mut self, line: u64) -> bool {
+            let sets = self.geometry.sets();
+            let same: Vec<u64> = self
+                .used
+                .iter()
+                .rev()
+                .copied()
+                .filter(|used| used % sets == line % sets)
+                .collect();
+            let mut last: Vec<u64> = Vec::new();
+            for used in same {
+                if !last.contains(&used) {
+                    last.push(used);
+                }
+            }
+            self.used.push(line);
+            last.iter()
+                .take(self.geometry.ways as usize)
+                .any(|&used| used == line)
+        }
+    }
+
+    #[test]
+    fn a_cache_does_what_a_slow_one_does() {
+        let mut random = 1u64;
+        let mut next = || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            random >> 33
+        };
+        for (sets, ways) in [(1, 1), (4, 2), (3, 4), (8, 8), (16, 1)] {
+            let geometry = Geometry {
+                size: sets * u64::from(ways) * 64,
+                ways,
+                line: 64,
+            };
+            let mut fast = Cache::new(geometry.check().expect("it can be"));
+            let mut slow = Slow {
+                geometry,
+                used: Vec::new(),
+            };
+            let mut hits = 0;
+            for _ in 0..1500 {
+                let line = next() % (sets * u64::from(ways) * 2);
+                let hit = fast.touch(line);
+                assert_eq!(hit, slow.touch(line));
+                hits += u32::from(hit);
+            }
+            assert!(hits > 100);
+        }
+    }
+
+    #[test]
+    fn accesses_of_two_lines_are_there_if_both_are() {
+        let geometry = Geometry {
+            size: 1024,
+            ways: 2,
+            line: 64,
+        };
+        let mut cache = Cache::new(geometry);
+        assert!(!cache.access(60, 8));
+        assert!(cache.access(0, 1) && cache.access(64, 8) && cache.access(60, 8));
+        assert!(!cache.access(126, 4) && cache.access(128, 1));
+    }
+
+    #[test]
+    fn impossible_caches_are_refused() {
+        let check = |size, ways, line| Geometry { size, ways, line }.check().is_ok();
+        assert!(check(32768, 8, 64) && check(48 * 1024, 12, 64) && check(30 << 20, 15, 64));
+        assert!(!check(0, 8, 64) && !check(32768, 0, 64) && !check(32768, 8, 48));
+        assert!(!check(32760, 8, 64) && !check(1 << 40, 8, 64));
+    }
+}

@@ -1,0 +1,95 @@
+//! Functions and source lines of instructions.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use hodo_symbols::{Debug, Style, Symbols, demangle, symbols};
+use object::Endianness;
+use object::elf::{FileHeader64, PF_X, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+
+/// An instruction in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InFile {
+    /// The file.
+    pub file: PathBuf,
+    /// Where the instruction is in the file.
+    pub offset: u64,
+}
+
+/// Where an instruction is, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Place {
+    /// Its function.
+    pub function: Option<String>,
+    /// The source file and the line.
+    pub line: Option<(String, u32)>,
+}
+
+/// Finds the places of instructions. Instructions of files that cannot be read have none.
+pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> HashMap<InFile, Place> {
+    let mut files: HashMap<&Path, Vec<&InFile>> = HashMap::new();
+    for place in wanted {
+        files.entry(&place.file).or_default().push(place);
+    }
+    let mut found = HashMap::new();
+    for (path, places) in files {
+        let Ok(bytes) = std::fs::read(path) else {
+            continue;
+        };
+        let segments = segments(&bytes);
+        let symbols = symbols(&bytes).unwrap_or_default();
+        let addresses: HashMap<&InFile, u64> = places
+            .into_iter()
+            .filter_map(|place| Some((place, address(&segments, place.offset)?)))
+            .collect();
+        let set: BTreeSet<u64> = addresses.values().copied().collect();
+        let debug = Debug::open(path, &bytes).ok();
+        let lines = debug.map(|debug| debug.lines_of(&set)).unwrap_or_default();
+        for (place, address) in addresses {
+            let line = lines.get(&address).cloned();
+            let function = function(&symbols, address);
+            found.insert(place.clone(), Place { function, line });
+        }
+    }
+    found
+}
+
+/// Segments that are executed: offset in the file, size there, and address.
+fn segments(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
+    let Ok(header) = FileHeader64::<Endianness>::parse(bytes) else {
+        return Vec::new();
+    };
+    let Ok(endian) = header.endian() else {
+        return Vec::new();
+    };
+    let headers = header.program_headers(endian, bytes).unwrap_or_default();
+    let is_code = |header: &&object::elf::ProgramHeader64<Endianness>| {
+        header.p_type(endian) == PT_LOAD && header.p_flags(endian) & PF_X != 0
+    };
+    let parts = headers.iter().filter(is_code).map(|header| {
+        (
+            header.p_offset(endian),
+            header.p_filesz(endian),
+            header.p_vaddr(endian),
+        )
+    });
+    parts.collect()
+}
+
+fn address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
+    let within = |&&(start, size, _): &&(u64, u64, u64)| {
+        (start..start.saturating_add(size)).contains(&offset)
+    };
+    let (start, _, address) = segments.iter().find(within)?;
+    address.checked_add(offset - start)
+}
+
+fn function(symbols: &Symbols, address: u64) -> Option<String> {
+    let next = symbols
+        .functions
+        .partition_point(|function| function.addr <= address);
+    let function = symbols.functions.get(next.checked_sub(1)?)?;
+    let ends = function.size > 0 && address >= function.addr + function.size;
+    (!ends).then(|| demangle(&function.name, Style::Simple))
+}

@@ -1,0 +1,156 @@
+//! The tools of `hodo mem` on programs whose accesses are known.
+#![cfg(target_arch = "x86_64")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use hodo_tests::{Kind, build, hodo};
+use serde_json::Value;
+
+fn program() -> PathBuf {
+    build(
+        "strides.c",
+        Kind::Static,
+        &["-g", "-O1", "-fno-tree-vectorize"],
+    )
+}
+
+fn mem(arguments: &[&str], program: Option<&Path>) -> Output {
+    let mut command = Command::new(hodo());
+    command.arg("mem").args(arguments);
+    if let Some(program) = program {
+        command.arg("--").arg(program);
+    }
+    command.output().expect("hodo can be run")
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    let text = if output.stdout.starts_with(b"{") {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
+    serde_json::from_slice(text).expect("JSON")
+}
+
+fn place(name: &str) -> String {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    place.to_str().expect("text").to_owned()
+}
+
+fn by<'v>(values: &'v Value, key: &str, wanted: &Value) -> &'v Value {
+    let mut all = values.as_array().expect("a list").iter();
+    let found = all.find(|value| &value[key] == wanted);
+    found.unwrap_or_else(|| panic!("there is no {key} {wanted}"))
+}
+
+const CACHES: [&str; 8] = [
+    "--format", "json", "--i1", "32K,8,64", "--d1", "32K,8,64", "--ll", "1M,16,64",
+];
+
+#[test]
+fn misses_of_known_loops() {
+    let program = program();
+    let mut arguments = vec!["cache"];
+    arguments.extend(CACHES);
+    let output = mem(&arguments, Some(&program));
+    assert!(
+        String::from_utf8_lossy(&output.stdout).ends_with(" 2534400\n"),
+        "{output:?}"
+    );
+    let result = json(&output);
+    let walk = by(&result["functions"], "name", &"walk".into());
+    let number = |value: &Value| value.as_u64().expect("a number");
+    assert_eq!(number(&walk["loads"]), (1 << 17) + 1, "one is the return's");
+    // A line is eight numbers.
+    assert!(
+        (16384..16400).contains(&number(&walk["d1_load_misses"])),
+        "{walk}"
+    );
+    let again = by(&result["functions"], "name", &"again".into());
+    assert_eq!(number(&again["stores"]), 51200);
+    assert!(
+        (60..80).contains(&number(&again["d1_load_misses"])),
+        "{again}"
+    );
+    assert_eq!(number(&again["d1_store_misses"]), 0);
+    let lines = result["lines"].as_array().expect("a list");
+    let is_walk = |line: &&Value| (6..=10).contains(&number(&line["line"]));
+    let own = lines.iter().filter(is_walk);
+    let own = own.filter(|line| {
+        line["file"]
+            .as_str()
+            .is_some_and(|file| file.ends_with("strides.c"))
+    });
+    let misses: u64 = own.map(|line| number(&line["d1_load_misses"])).sum();
+    assert!((16384..16400).contains(&misses), "{lines:?}");
+    let level = |name: &str| by(&result["levels"], "name", &name.into()).clone();
+    let (first, data, last) = (level("I1"), level("D1"), level("LL"));
+    assert_eq!(
+        number(&last["refs"]),
+        number(&first["misses"]) + number(&data["misses"])
+    );
+    assert!(number(&first["refs"]) > 500_000);
+}
+
+#[test]
+fn a_recording_says_what_a_run_says() {
+    let program = program();
+    let directory = place("recorded");
+    let setarch = |arguments: &[&str]| {
+        let mut command = Command::new("setarch");
+        command.args(["-R", hodo().to_str().expect("text"), "mem"]);
+        command.args(arguments).arg("--").arg(&program);
+        command.output().expect("hodo can be run")
+    };
+    assert!(setarch(&["record", "-d", &directory]).status.success());
+    let counts = json(&setarch(&["stat", "--format", "json"]));
+    assert_eq!(
+        json(&mem(&["stat", "--format", "json", "-d", &directory], None)),
+        counts
+    );
+    let mut arguments = vec!["cache"];
+    arguments.extend(CACHES);
+    let run = json(&setarch(&arguments));
+    arguments.extend(["-d", &directory]);
+    assert_eq!(json(&mem(&arguments, None)), run);
+    let rows = mem(&["view", "--format", "csv", "-d", &directory], None);
+    let rows = String::from_utf8(rows.stdout).expect("text");
+    let mut rows = rows.lines();
+    assert_eq!(rows.next(), Some("thread,instruction,pc,kind,address,size"));
+    let kinds = rows.map(|row| row.split(',').nth(3).expect("a kind"));
+    let (loads, stores): (Vec<&str>, Vec<&str>) = kinds.partition(|&kind| kind == "load");
+    assert_eq!(counts["loads"], loads.len());
+    assert_eq!(counts["stores"], stores.len());
+    assert_eq!(counts["threads"], 1);
+}
+
+#[test]
+fn bad_input_is_refused() {
+    for (arguments, expected) in [
+        (&["view", "-d", "/nowhere"][..], "cannot open /nowhere"),
+        (&["cache", "--d1", "32K,0,64", "-d", "/nowhere"], "0 ways"),
+        (
+            &["cache", "--d1", "32K,8", "-d", "/nowhere"],
+            "three numbers are needed",
+        ),
+        (&["stat"], "required arguments were not provided"),
+        (
+            &["record", "-d", "/proc/no/such", "--", "true"],
+            "cannot create /proc/no/such",
+        ),
+        (
+            &["record", "-d", "/dev/null", "--", "true"],
+            "cannot create /dev/null",
+        ),
+        (&["none", "--", "/no/such/program"], "no such file"),
+    ] {
+        let output = mem(arguments, None);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && errors.contains(expected),
+            "{arguments:?}: {errors}"
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! `hodo mem cache`.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use hodo_dbi::Observe;
+use hodo_mem::cache::{Caches, Counts, Geometry, Simulator};
+use hodo_mem::places::{InFile, Place, places};
+use serde_json::json;
+
+use super::{observed, output};
+use crate::args::{CacheArgs, Like, MemFormat};
+
+/// Simulates caches.
+pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
+    let like = match args.like {
+        Like::Host => host()?,
+        Like::Zen3 => caches(32 << 10, 32 << 20),
+        Like::Skylake => caches(32 << 10, 8 << 20),
+    };
+    let caches = Caches {
+        instructions: args.i1.unwrap_or(like.instructions),
+        data: args.d1.unwrap_or(like.data),
+        last: args.ll.unwrap_or(like.last),
+    };
+    let simulator = Simulator::new(caches)?;
+    let mut out = output(args.output.as_ref(), &args.source)?;
+    let (format, top) = (args.format, args.top);
+    observed(
+        &args.source,
+        Observe::Accesses,
+        simulator,
+        move |simulator| {
+            let sums = Sums::of(&simulator);
+            match format {
+                MemFormat::Json => json(&simulator.total(), &sums, &mut out)?,
+                MemFormat::Text => text(caches, &simulator.total(), &sums, top, &mut out)?,
+            }
+            Ok(out.flush()?)
+        },
+    )
+}
+
+fn caches(first: u64, last: u64) -> Caches {
+    let geometry = |size, ways| Geometry {
+        size,
+        ways,
+        line: 64,
+    };
+    Caches {
+        instructions: geometry(first, 8),
+        data: geometry(first, 8),
+        last: geometry(last, 16),
+    }
+}
+
+/// The caches of this machine, as the kernel describes them.
+fn host() -> Result<Caches> {
+    let mut found: HashMap<(u32, String), Geometry> = HashMap::new();
+    for index in 0..8 {
+        let place = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        let place = Path::new(&place);
+        let word = |name: &str| {
+            let text = std::fs::read_to_string(place.join(name)).ok()?;
+            Some(text.trim().to_owned())
+        };
+        let number = |name: &str| word(name)?.parse::<u32>().ok();
+        let size = word("size").and_then(|size| size.strip_suffix('K')?.parse::<u64>().ok());
+        let (Some(level), Some(kind), Some(size)) = (number("level"), word("type"), size) else {
+            continue;
+        };
+        let (Some(ways), Some(line)) = (
+            number("ways_of_associativity"),
+            number("coherency_line_size"),
+        ) else {
+            continue;
+        };
+        let geometry = Geometry {
+            size: size << 10,
+            ways,
+            line,
+        };
+        if geometry.check().is_ok() {
+            found.insert((level, kind), geometry);
+        }
+    }
+    let first = |kind: &str| found.get(&(1, kind.to_owned())).copied();
+    let last = found.iter().filter(|((level, _), _)| *level > 1);
+    let last = last
+        .max_by_key(|((level, _), _)| *level)
+        .map(|(_, &last)| last);
+    let unknown = "the kernel does not say what caches this machine has; use --like";
+    Ok(Caches {
+        instructions: first("Instruction").context(unknown)?,
+        data: first("Data").context(unknown)?,
+        last: last.context(unknown)?,
+    })
+}
+
+/// A file and a function; a source file and a line.
+type Function = (String, String);
+type Line = (String, u32);
+
+/// What happened by function and by line, most misses first.
+struct Sums {
+    functions: Vec<(Function, Counts)>,
+    lines: Vec<(Line, Counts)>,
+}
+
+impl Sums {
+    fn of(simulator: &Simulator) -> Self {
+        let mut insns: HashMap<InFile, Counts> = HashMap::new();
+        let mut unknown = Counts::default();
+        for (block, counts) in simulator.blocks() {
+            let Some((file, offset)) = &block.file else {
+                counts.iter().for_each(|counts| unknown.add(counts));
+                continue;
+            };
+            let start = block.insns[0].pc;
+            for (insn, counts) in block.insns.iter().zip(counts) {
+                let place = InFile {
+                    file: file.clone(),
+                    offset: offset + (insn.pc - start),
+                };
+                insns.entry(place).or_default().add(counts);
+            }
+        }
+        let places = places(insns.keys());
+        let mut functions: HashMap<Function, Counts> = HashMap::new();
+        let mut lines: HashMap<Line, Counts> = HashMap::new();
+        let nowhere = Place::default();
+        for (insn, counts) in &insns {
+            let place = places.get(insn).unwrap_or(&nowhere);
+            let name = place.function.clone().unwrap_or_else(|| "?".to_owned());
+            let function = (insn.file.display().to_string(), name);
+            functions.entry(function).or_default().add(counts);
+            if let Some(line) = &place.line {
+                lines.entry(line.clone()).or_default().add(counts);
+            }
+        }
+        if unknown.instructions > 0 {
+            functions.insert((String::new(), "?".to_owned()), unknown);
+        }
+        Self {
+            functions: sorted(functions),
+            lines: sorted(lines),
+        }
+    }
+}
+
+fn sorted<K: Ord>(sums: HashMap<K, Counts>) -> Vec<(K, Counts)> {
+    let mut sums: Vec<(K, Counts)> = sums.into_iter().collect();
+    let key = |counts: &Counts| {
+        let (first, last) = counts.all_misses();
+        (last, first, counts.instructions)
+    };
+    sums.sort_by(|(name, a), (other, b)| key(b).cmp(&key(a)).then_with(|| name.cmp(other)));
+    sums
+}
+
+fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
+    let value = json!({
+        "instructions": counts.instructions,
+        "loads": counts.accesses[0],
+        "stores": counts.accesses[1],
+        "i1_misses": counts.fetch_misses,
+        "d1_load_misses": counts.misses[0],
+        "d1_store_misses": counts.misses[1],
+        "ll_fetch_misses": counts.fetch_last_misses,
+        "ll_load_misses": counts.last_misses[0],
+        "ll_store_misses": counts.last_misses[1],
+    });
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn json(total: &Counts, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let sum = |pair: [u64; 2]| pair[0] + pair[1];
+    let (first, last) = total.all_misses();
+    let functions = sums.functions.iter().map(|((file, name), counts)| {
+        let mut fields = fields(counts);
+        fields.insert("name".to_owned(), json!(name));
+        fields.insert("file".to_owned(), json!(file));
+        serde_json::Value::Object(fields)
+    });
+    let lines = sums.lines.iter().map(|((file, line), counts)| {
+        let mut fields = fields(counts);
+        fields.insert("file".to_owned(), json!(file));
+        fields.insert("line".to_owned(), json!(line));
+        serde_json::Value::Object(fields)
+    });
+    let value = json!({
+        "levels": [
+            {"name": "I1", "refs": total.instructions, "misses": total.fetch_misses},
+            {"name": "D1", "refs": sum(total.accesses), "misses": sum(total.misses)},
+            {"name": "LL", "refs": first, "misses": last},
+        ],
+        "functions": functions.collect::<Vec<_>>(),
+        "lines": lines.collect::<Vec<_>>(),
+    });
+    serde_json::to_writer(&mut *out, &value)?;
+    Ok(writeln!(out)?)
+}
+
+fn text(
+    caches: Caches,
+    total: &Counts,
+    sums: &Sums,
+    top: usize,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let sum = |pair: [u64; 2]| pair[0] + pair[1];
+    let (first, last) = total.all_misses();
+    let rows = [
+        (
+            "I1",
+            caches.instructions,
+            total.instructions,
+            total.fetch_misses,
+        ),
+        ("D1", caches.data, sum(total.accesses), sum(total.misses)),
+        ("LL", caches.last, first, last),
+    ];
+    writeln!(
+        out,
+        "cache                          references           misses"
+    )?;
+    for (name, geometry, references, misses) in rows {
+        let percent = 100.0 * misses as f64 / references.max(1) as f64;
+        let Geometry { size, ways, line } = geometry;
+        let shape = format!("{} KiB, {ways} ways, {line} B", size >> 10);
+        writeln!(
+            out,
+            "{name} {shape:<24} {references:>16} {misses:>16}  {percent:.2} %"
+        )?;
+    }
+    let head = "  I1 misses  D1 misses  LL misses  instructions";
+    writeln!(out, "\n{head}  function")?;
+    for ((file, name), counts) in sums.functions.iter().take(top) {
+        let file = Path::new(file)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        writeln!(out, "{}  {name} ({file})", row(counts))?;
+    }
+    if !sums.lines.is_empty() {
+        writeln!(out, "\n{head}  line")?;
+    }
+    for ((file, line), counts) in sums.lines.iter().take(top) {
+        writeln!(out, "{}  {file}:{line}", row(counts))?;
+    }
+    Ok(())
+}
+
+fn row(counts: &Counts) -> String {
+    format!(
+        "{:>11} {:>10} {:>10} {:>13}",
+        counts.fetch_misses,
+        counts.misses[0] + counts.misses[1],
+        counts.all_misses().1,
+        counts.instructions
+    )
+}
