@@ -23,6 +23,8 @@ use crate::trap::{self, TrapAction};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
 const SEGV_ACCERR: i32 = 2;
+/// `si_code` of a fault because an access is not aligned.
+const BUS_ADRALN: i32 = 1;
 /// A code of `arch_prctl`: sets the base of `gs`.
 const ARCH_SET_GS: u64 = 0x1001;
 /// Numbers of registers.
@@ -426,6 +428,16 @@ impl Engine {
             if let Some(forgotten) = written {
                 return self.write(thread, &process, forgotten);
             }
+            if process.borrow().may_write(fault_address(&info)) {
+                // Another thread was the first that tried.
+                return self.go(thread, 0);
+            }
+        }
+        if signal == libc::SIGBUS
+            && info.si_code == BUS_ADRALN
+            && self.unaligned(thread, &process)?
+        {
+            return self.go(thread, 0);
         }
         let is_fault = info.si_code > 0
             && matches!(
@@ -528,9 +540,41 @@ impl Engine {
     }
 
     /// A thread has filled its buffer: it writes the record again when there is room.
-    fn empty(&mut self, thread: Stopped, process: &Shared, mut regs: Regs) -> Result<()> {
+    fn empty(&mut self, thread: Stopped, process: &Shared, regs: Regs) -> Result<()> {
         self.keep_trap(thread, process)?;
-        let process = process.borrow();
+        self.again(thread, &process.borrow(), regs)?;
+        self.go(thread, 0)
+    }
+
+    /// A program that has unaligned accesses fault has such a fault in code of ours: executes that without faults. Returns
+    /// whether it was so.
+    fn unaligned(&self, thread: Stopped, process: &Shared) -> Result<bool> {
+        let regs = thread.regs()?;
+        let place = process.borrow().place(regs.pc());
+        let is_ours = matches!(place, Some(Place::Inside(_, saved)) if saved.scratch[0].is_some());
+        if !is_ours {
+            return Ok(false);
+        }
+        self.again(thread, &process.borrow(), regs)?;
+        let mut regs = thread.regs()?;
+        let before = regs.check_alignment(false);
+        thread.set_regs(&regs)?;
+        loop {
+            hodo_ptrace::arch::step_alone(thread)?;
+            regs = thread.regs()?;
+            let place = process.borrow().place(regs.pc());
+            if matches!(place, Some(Place::At(_)) | None) {
+                break;
+            }
+        }
+        regs.check_alignment(before);
+        thread.set_regs(&regs)?;
+        self.keep_trap(thread, process)?;
+        Ok(true)
+    }
+
+    /// Takes the records of a thread that is writing one, and brings it to where it writes that from the beginning.
+    fn again(&self, thread: Stopped, process: &Process, mut regs: Regs) -> Result<()> {
         if let Some(known) = self.threads.get(&thread.tid())
             && let (Some(recorder), Some(block)) = (&self.recorder, known.block)
             && let Some(recording) = &known.recording
@@ -543,11 +587,11 @@ impl Engine {
         if let (Some(Place::Inside(_, saved)), Some(start)) =
             (process.place(at), process.record_start(at))
         {
-            restore_from(&process, thread.block()?, &mut regs, saved)?;
+            restore_from(process, thread.block()?, &mut regs, saved)?;
             regs.set_pc(start);
             thread.set_regs(&regs)?;
         }
-        self.go(thread, 0)
+        Ok(())
     }
 
     /// A thread may now write to code. If the instruction that writes is among the code that was forgotten, it is executed

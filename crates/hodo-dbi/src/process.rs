@@ -455,6 +455,11 @@ impl Process {
         self.forget(Span::at(page, PAGE)).map(Some)
     }
 
+    /// Whether the program may write to this address, at which it has code.
+    pub(crate) fn may_write(&self, address: u64) -> bool {
+        self.writable.at(address).is_some()
+    }
+
     /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants.
     ///
     /// # Errors

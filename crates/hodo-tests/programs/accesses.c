@@ -67,6 +67,15 @@ __attribute__((noipa)) static long others(void *at, long index) {
     return result;
 }
 
+// Accesses that are not aligned fault for a while; there are none here.
+__attribute__((noipa)) static long aligned(long *at, long count) {
+    long sum = 0;
+    __asm__ volatile("pushf; orl $0x40000, (%%rsp); popf; 1: add 8(%2), %0; mov %0, 16(%2); dec %1; jnz 1b; pushf; andl "
+                     "$~0x40000, (%%rsp); popf"
+                     : "+r"(sum), "+r"(count) : "r"(at) : "memory", "cc");
+    return sum;
+}
+
 int main(void) {
     memset(a, 'x', sizeof a);
     page = mmap((void *)0x10000000, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -74,7 +83,7 @@ int main(void) {
     sigaction(SIGSEGV, &action, NULL);
     page[17] = 1;
     page[18]++;
-    long sum = strings() + bits(77) + bits(-300) + (others(numbers + 8, 9) != 0);
+    long sum = strings() + bits(77) + bits(-300) + (others(numbers + 8, 9) != 0) + aligned((long *)numbers, 9);
     for (int i = 0; i < 10; i++) {
         local += i;
         numbers[i] += sum;

@@ -295,6 +295,14 @@ impl Regs {
         ]
     }
 
+    /// Sets whether accesses that are not aligned fault. Returns what it was.
+    pub fn check_alignment(&mut self, check: bool) -> bool {
+        const AC: u64 = 1 << 18;
+        let before = self.0.eflags & AC != 0;
+        self.0.eflags = self.0.eflags & !AC | if check { AC } else { 0 };
+        before
+    }
+
     /// What the segment of thread-local memory is based on.
     pub fn thread_base(&self) -> u64 {
         self.0.fs_base
