@@ -424,9 +424,9 @@ impl Engine {
             if self.is_full(thread, fault_address(&info)) {
                 return self.empty(thread, &process, regs);
             }
-            let written = process.borrow_mut().written(thread, fault_address(&info))?;
-            if let Some(forgotten) = written {
-                return self.write(thread, &process, forgotten);
+            let page = process.borrow_mut().unwatch(thread, fault_address(&info))?;
+            if let Some(page) = page {
+                return self.write(thread, &process, page);
             }
             if process.borrow().may_write(fault_address(&info)) {
                 // Another thread was the first that tried.
@@ -462,6 +462,14 @@ impl Engine {
         }
         match stop {
             Stop::Exit(target) => self.enter(thread, process, target),
+            Stop::Ended(target) => {
+                // Returns and indirect branches may still lead here.
+                let at = process.borrow_mut().translated(thread, target)?;
+                if let Some(at) = at {
+                    process.borrow_mut().put_target(target, at)?;
+                }
+                self.enter(thread, process, target)
+            }
             Stop::Call(at) => self.watch(thread, process, at),
             Stop::Miss(next) => self.missed(thread, process, next),
         }
@@ -594,24 +602,28 @@ impl Engine {
         Ok(())
     }
 
-    /// A thread may now write to code. If the instruction that writes is among the code that was forgotten, it is executed
-    /// once as it is, and what follows it is translated again.
-    fn write(&mut self, thread: Stopped, process: &Shared, forgotten: Span) -> Result<()> {
-        let place = process.borrow().place(thread.regs()?.pc());
-        let Some(Place::At(point)) = place else {
+    /// A thread may now write to a page of code. If the instruction that writes is from that page, too, it is executed once
+    /// as it is, and what follows it is translated again.
+    fn write(&mut self, thread: Stopped, process: &Shared, page: u64) -> Result<()> {
+        let at = thread.regs()?.pc();
+        let is_from = process.borrow().is_from(page, at);
+        let place = process.borrow().place(at);
+        if !is_from || !matches!(place, Some(Place::At(_))) {
+            process.borrow_mut().changed(page)?;
             return self.go(thread, 0);
-        };
-        if forgotten.contains(point.original) {
-            hodo_ptrace::arch::step_alone(thread)?;
-            self.keep_trap(thread, process)?;
-            let regs = thread.regs()?;
-            let next = process.borrow().place(regs.pc());
-            if let Some(Place::At(next)) = next {
-                self.cut(thread, &process.borrow(), &regs, next.original)?;
-                return self.enter(thread, process, next.original);
-            }
         }
-        self.go(thread, 0)
+        hodo_ptrace::arch::step_alone(thread)?;
+        self.keep_trap(thread, process)?;
+        let regs = thread.regs()?;
+        let next = process.borrow().place(regs.pc());
+        process.borrow_mut().changed(page)?;
+        match next {
+            Some(Place::At(next)) => {
+                self.cut(thread, &process.borrow(), &regs, next.original)?;
+                self.enter(thread, process, next.original)
+            }
+            _ => self.go(thread, 0),
+        }
     }
 
     /// A thread in the cache will continue elsewhere, at an instruction of the program: what it has begun to execute ends
@@ -761,7 +773,11 @@ fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) 
     }
     process.remove_code(at)?;
     match gives_execution(number, args) {
-        true => process.strip(thread, at, args[2] as i32),
+        true => {
+            let of_file = number == libc::SYS_mmap && args[3] & libc::MAP_ANONYMOUS as u64 == 0;
+            let is_writable = args[2] & libc::PROT_WRITE as u64 != 0;
+            process.strip(thread, at, args[2] as i32, !of_file || is_writable)
+        }
         false => Ok(()),
     }
 }

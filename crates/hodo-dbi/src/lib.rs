@@ -7,6 +7,7 @@
 //! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
 //! * `table`: the targets of returns and indirect branches.
 //! * `trap`: the program's own action for SIGTRAP.
+//! * `units`: translations of code that may change.
 //! * `engine`: follows threads.
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
 //! * `recorder`: how hodo takes that from the threads; `client`: who is told.
@@ -37,6 +38,8 @@ mod spans;
 mod table;
 #[cfg(target_arch = "x86_64")]
 mod trap;
+#[cfg(target_arch = "x86_64")]
+mod units;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
 use hodo_codegen::arena::{highest_gap, nearest_gap};
 use hodo_codegen::statemap::AppPoint;
-use hodo_isa::native::asm::SYSTEM_CALL;
+use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL};
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
@@ -21,6 +21,7 @@ use crate::native::translate::{Exit, MOST, Point, Request, Saved, Stage, Transla
 use crate::recorder::Recorder;
 use crate::spans::Spans;
 use crate::table::{self, Table};
+use crate::units::Units;
 
 /// Bytes of a region of the cache. Only what is used takes memory.
 const REGION: u64 = 64 << 20;
@@ -63,6 +64,8 @@ pub(crate) enum Place {
 pub(crate) enum Stop {
     /// The program's instruction that comes next is not translated.
     Exit(u64),
+    /// The program's instruction that comes next may have changed since it was translated.
+    Ended(u64),
     /// It is about to make a watched system call, by this instruction.
     Call(u64),
     /// The target of a branch is not in the table. It continues here when it is known.
@@ -75,6 +78,11 @@ pub(crate) struct Process {
     memory: Memory,
     /// What the program may execute.
     code: Spans,
+    /// What of it may change without a system call that removes it: the program may write to it, or it is from no file.
+    soft: Spans,
+    units: Units,
+    /// Words of exits to such code, and their breakpoints, by the instructions that they lead to.
+    soft_links: FxHashMap<u64, Vec<(u64, u64)>>,
     /// What of it the program may also write.
     writable: Spans,
     /// Pages of that from which code was translated. They cannot be written, so that hodo notices changes.
@@ -114,6 +122,9 @@ impl Process {
         let mut this = Self {
             memory,
             code: Spans::default(),
+            soft: Spans::default(),
+            units: Units::default(),
+            soft_links: FxHashMap::default(),
             writable: Spans::default(),
             watched: FxHashSet::default(),
             regions: Vec::new(),
@@ -215,7 +226,11 @@ impl Process {
                 0
             };
             if calls.mprotect(TargetAddr(span.start), span.len(), libc::PROT_READ | write)? {
-                self.add_code(span, mapping.writable);
+                self.add_code(
+                    span,
+                    mapping.writable,
+                    mapping.writable || mapping.inode == 0,
+                );
             }
         }
         calls.end()
@@ -229,6 +244,9 @@ impl Process {
         Ok(Self {
             memory: Memory::open(child)?,
             code: self.code.clone(),
+            soft: self.soft.clone(),
+            units: self.units.clone(),
+            soft_links: self.soft_links.clone(),
             writable: self.writable.clone(),
             watched: self.watched.clone(),
             regions: self.regions.clone(),
@@ -365,6 +383,9 @@ impl Process {
         if let Some(exit) = self.exits.get(&trap) {
             return Some(Stop::Exit(exit.target));
         }
+        if let Some(pc) = self.units.ended(trap) {
+            return Some(Stop::Ended(pc));
+        }
         if let Some(&at) = self.calls.get(&trap) {
             return Some(Stop::Call(at));
         }
@@ -419,11 +440,19 @@ impl Process {
             }
         }
         let (translation, pages) = self.translate(region, pc);
+        let is_soft = self.soft.at(pc).is_some();
         if let Some(recorder) = &self.recorder {
             let blocks = translation.blocks.iter();
             for block in blocks.filter_map(|(_, block)| block.clone()) {
                 recorder.borrow().tell(Message::Block(block));
             }
+        }
+        if is_soft {
+            let region = &self.regions[region];
+            let at = region.span.start + region.used;
+            let at = Span::at(at, translation.bytes.len() as u64);
+            let instructions = translation.instructions.clone();
+            self.units.add(at, pages.clone(), instructions);
         }
         self.add(region, translation)?;
         let is_new = |page: &u64| self.writable.at(*page).is_some() && !self.watched.contains(page);
@@ -439,12 +468,12 @@ impl Process {
         Ok(self.known.get(&pc).copied())
     }
 
-    /// A thread has tried to write to this address. If code was translated from that page, forgets the translations, and
-    /// lets the program write. Returns the code that was forgotten.
+    /// A thread has tried to write to this address. If code was translated from that page, lets the program write.
+    /// Returns the page. The translations are still there.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn written(&mut self, thread: Stopped, address: u64) -> Result<Option<Span>> {
+    pub(crate) fn unwatch(&mut self, thread: Stopped, address: u64) -> Result<Option<u64>> {
         let page = address & !(PAGE - 1);
         if !self.watched.remove(&page) {
             return Ok(None);
@@ -452,7 +481,50 @@ impl Process {
         let calls = self.calls_of(thread)?;
         calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ | libc::PROT_WRITE)?;
         calls.end()?;
-        self.forget(Span::at(page, PAGE)).map(Some)
+        Ok(Some(page))
+    }
+
+    /// Whether an address in the cache is in a translation of code from this page, that may change.
+    pub(crate) fn is_from(&self, page: u64, at: u64) -> bool {
+        self.units.holds(page, at)
+    }
+
+    /// A page has changed: forgets what was translated from it.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn changed(&mut self, page: u64) -> Result<()> {
+        self.end_units(Span::at(page, PAGE))
+    }
+
+    /// Ends the translations of code that may change, in a range.
+    fn end_units(&mut self, range: Span) -> Result<()> {
+        /// Breakpoints that are written together are at most this far from each other.
+        const NEAR: u64 = 64;
+        let mut ended = self.units.end(range);
+        for &(pc, at) in &ended {
+            if self.known.get(&pc) == Some(&at) {
+                self.known.remove(&pc);
+            }
+            for (cell, trap) in self.soft_links.get(&pc).into_iter().flatten() {
+                self.memory.write(TargetAddr(*cell), &trap.to_le_bytes())?;
+                let waiting = self.waiting.entry(pc).or_default();
+                if !waiting.contains(cell) {
+                    waiting.push(*cell);
+                }
+            }
+        }
+        ended.sort_unstable_by_key(|&(_, at)| at);
+        for near in ended.chunk_by(|(_, a), (_, b)| b - a <= NEAR) {
+            let (start, end) = (near[0].1, near[near.len() - 1].1 + 1);
+            let mut bytes = vec![0; (end - start) as usize];
+            self.memory.read(TargetAddr(start), &mut bytes)?;
+            for (_, at) in near {
+                bytes[(at - start) as usize] = BREAKPOINT[0];
+            }
+            self.memory.write(TargetAddr(start), &bytes)?;
+        }
+        Ok(())
     }
 
     /// Whether the program may write to this address, at which it has code.
@@ -460,16 +532,23 @@ impl Process {
         self.writable.at(address).is_some()
     }
 
-    /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants.
+    /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants; `soft`: it may
+    /// change.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn strip(&mut self, thread: Stopped, range: Span, protection: i32) -> Result<()> {
+    pub(crate) fn strip(
+        &mut self,
+        thread: Stopped,
+        range: Span,
+        protection: i32,
+        soft: bool,
+    ) -> Result<()> {
         let calls = self.calls_of(thread)?;
         let protection = protection & !libc::PROT_EXEC | libc::PROT_READ;
         calls.mprotect(TargetAddr(range.start), range.len(), protection)?;
         calls.end()?;
-        self.add_code(range, protection & libc::PROT_WRITE != 0);
+        self.add_code(range, protection & libc::PROT_WRITE != 0, soft);
         Ok(())
     }
 
@@ -516,6 +595,7 @@ impl Process {
             table: self.table_at as u32,
             read: &mut read,
             known: &|pc| self.known.get(&pc).copied(),
+            soft: &|pc| self.soft.at(pc).is_some(),
             insertion,
             file: &|pc| file_of(&self.maps, pc),
             numbers: &mut numbers,
@@ -538,7 +618,13 @@ impl Process {
         region.records.extend(translation.records);
         for exit in translation.exits {
             self.exits.insert(exit.trap, exit);
-            self.waiting.entry(exit.target).or_default().push(exit.cell);
+            if self.soft.at(exit.target).is_some() {
+                let links = self.soft_links.entry(exit.target).or_default();
+                links.push((exit.cell, exit.trap));
+            }
+            if !exit.linked {
+                self.waiting.entry(exit.target).or_default().push(exit.cell);
+            }
         }
         self.calls.extend(translation.calls);
         self.misses.extend(translation.misses);
@@ -571,9 +657,13 @@ impl Process {
     }
 
     /// The program may execute this from now on; nothing of it was translated.
-    fn add_code(&mut self, range: Span, writable: bool) {
+    fn add_code(&mut self, range: Span, writable: bool, soft: bool) {
         self.maps.clear();
         self.code.add(range);
+        match soft {
+            true => self.soft.add(range),
+            false => self.soft.remove(range),
+        }
         if writable {
             self.writable.add(range);
         }
@@ -584,9 +674,15 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn remove_code(&mut self, range: Span) -> Result<()> {
-        if self.code.overlap(range) {
-            self.forget(range)?;
+        self.end_units(range)?;
+        let mut hard = self.code.clone();
+        for span in self.soft.all() {
+            hard.remove(span);
         }
+        if hard.overlap(range) {
+            self.forget(hard.around(range))?;
+        }
+        self.soft.remove(range);
         self.maps.clear();
         self.code.remove(range);
         self.writable.remove(range);
@@ -594,11 +690,10 @@ impl Process {
         Ok(())
     }
 
-    /// Forgets the translations of code, and of all code in the same mappings: these jump to each other directly.
-    /// Returns all of it.
-    fn forget(&mut self, range: Span) -> Result<Span> {
-        let whole = self.code.around(range);
-        let is_gone = |pc: u64| whole.contains(pc);
+    /// Forgets the translations of code that cannot change. All of the code in these mappings is in the range, because it
+    /// jumps to each other directly.
+    fn forget(&mut self, range: Span) -> Result<()> {
+        let is_gone = |pc: u64| range.contains(pc);
         self.known.retain(|&pc, _| !is_gone(pc));
         for entry in self.table.remove(is_gone) {
             self.memory
@@ -612,7 +707,7 @@ impl Process {
                 waiting.push(exit.cell);
             }
         }
-        Ok(whole)
+        Ok(())
     }
 }
 

@@ -25,6 +25,11 @@ impl Spans {
         })
     }
 
+    /// All ranges.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Span> {
+        self.0.iter().copied()
+    }
+
     /// Adds a range.
     pub(crate) fn add(&mut self, mut range: Span) {
         let touches = |span: &Span| span.start <= range.end && range.start <= span.end;

@@ -152,3 +152,15 @@ fn hodo_itself() {
         .args(["plan", "/bin/true"])
         .same_in_cache();
 }
+
+#[test]
+fn a_script_that_is_compiled_while_it_runs() {
+    let script = "const fib = n => n < 2 ? n : fib(n - 1) + fib(n - 2); const m = new Map(); \
+                  for (let i = 0; i < 1e5; i++) m.set(i, {a: i}); console.log(fib(22), m.size)";
+    program("cache-node", &["node", "-e", script]);
+}
+
+#[test]
+fn a_virtual_machine() {
+    program("cache-java", &["java", "-Xshare:auto", "-version"]);
+}

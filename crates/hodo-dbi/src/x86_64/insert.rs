@@ -26,7 +26,7 @@ impl Translator<'_, '_> {
     /// Translates blocks up to an instruction that does not continue.
     pub(super) fn blocks(&mut self, mut pc: u64, insertion: Insertion) {
         loop {
-            if self.bound.contains(&pc) || (self.request.known)(pc).is_some() || self.left == 0 {
+            if self.is_elsewhere(pc) {
                 self.out.blocks.push((self.code.here(), None));
                 self.point(pc, None);
                 return self.jump_to(pc);
@@ -52,8 +52,7 @@ impl Translator<'_, '_> {
         let mut code = Vec::new();
         let mut pc = start;
         while code.len() < MOST {
-            if pc != start && (self.labels.contains_key(&pc) || (self.request.known)(pc).is_some())
-            {
+            if pc != start && (self.labels.contains_key(&pc) || self.is_elsewhere(pc)) {
                 break;
             }
             let Some((bytes, len)) = (self.request.read)(pc) else {

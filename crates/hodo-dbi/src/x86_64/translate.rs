@@ -29,6 +29,8 @@ const ECX: Reg = RCX.part(DWORD);
 
 /// The maximum number of instructions that are translated for one request.
 pub(crate) const MOST: usize = 3000;
+/// The same for code that may change.
+const MOST_SOFT: usize = 300;
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or end a program. So
 /// does `rt_sigaction` for SIGTRAP.
@@ -100,6 +102,8 @@ pub(crate) struct Exit {
     pub(crate) cell: u64,
     /// The program's instruction that comes next.
     pub(crate) target: u64,
+    /// The word holds the address of its translation.
+    pub(crate) linked: bool,
 }
 
 /// What was translated.
@@ -137,6 +141,8 @@ pub(crate) struct Request<'r> {
     pub(crate) read: &'r mut dyn FnMut(u64) -> Option<([u8; 16], usize)>,
     /// Where an instruction of the program was translated to.
     pub(crate) known: &'r dyn Fn(u64) -> Option<u64>,
+    /// Whether an instruction may change.
+    pub(crate) soft: &'r dyn Fn(u64) -> bool,
     pub(crate) insertion: Option<Insertion>,
     /// The file from which code is, and where it is in that.
     pub(crate) file: &'r dyn Fn(u64) -> Option<(PathBuf, u64)>,
@@ -178,12 +184,15 @@ pub(super) struct Translator<'c, 'r> {
     pub(super) out: Translation,
     pub(super) left: usize,
     pub(super) stage: Stage,
+    /// Whether the code may change.
+    is_soft: bool,
 }
 
 /// Translates the code from an instruction on, and code that it leads to.
 pub(crate) fn translate(request: Request<'_>) -> Translation {
     let mut bytes = Vec::new();
     let start = request.start;
+    let is_soft = (request.soft)(start);
     let mut translator = Translator {
         code: Code::new(&mut bytes, request.base),
         request,
@@ -192,8 +201,9 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
         queue: VecDeque::from([start]),
         cold: Vec::new(),
         out: Translation::default(),
-        left: MOST,
+        left: if is_soft { MOST_SOFT } else { MOST },
         stage: Stage::Body,
+        is_soft,
     };
     translator.all();
     let mut out = translator.out;
@@ -204,7 +214,7 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
 impl Translator<'_, '_> {
     fn all(&mut self) {
         while let Some(pc) = self.queue.pop_front() {
-            if !self.bound.contains(&pc) && (self.request.known)(pc).is_none() && self.left > 0 {
+            if !self.is_elsewhere(pc) {
                 match self.request.insertion {
                     Some(insertion) => self.blocks(pc, insertion),
                     None => self.piece(pc),
@@ -218,8 +228,20 @@ impl Translator<'_, '_> {
         self.exits();
     }
 
-    /// Code that has been translated and is in reach.
+    /// Whether the translation of an instruction is or will be elsewhere. Code that may change and code that does not are
+    /// never translated together.
+    pub(super) fn is_elsewhere(&self, pc: u64) -> bool {
+        self.bound.contains(&pc)
+            || (self.request.known)(pc).is_some()
+            || self.left == 0
+            || (self.request.soft)(pc) != self.is_soft
+    }
+
+    /// Code that has been translated, is in reach, and stays as it is.
     fn known(&self, pc: u64) -> Option<u64> {
+        if (self.request.soft)(pc) {
+            return None;
+        }
         let at = (self.request.known)(pc)?;
         let far = at.abs_diff(self.code.here()) >= 1 << 30;
         (!far).then_some(at)
@@ -258,7 +280,7 @@ impl Translator<'_, '_> {
     /// Translates instructions up to one that does not continue.
     fn piece(&mut self, mut pc: u64) {
         loop {
-            if self.bound.contains(&pc) || (self.request.known)(pc).is_some() || self.left == 0 {
+            if self.is_elsewhere(pc) {
                 self.point(pc, None);
                 return self.jump_to(pc);
             }
@@ -391,6 +413,7 @@ impl Translator<'_, '_> {
         self.out.returns.push((back, self.code.here()));
         if let Callee::At(target) = to
             && !self.bound.contains(&target)
+            && !self.is_soft
         {
             self.queue.push_back(target);
         }
@@ -642,8 +665,14 @@ impl Translator<'_, '_> {
         for (label, trap, target) in cells {
             self.code.bind(label);
             let cell = self.code.here();
-            self.code.data(trap);
-            self.out.exits.push(Exit { trap, cell, target });
+            let known = (self.request.known)(target);
+            self.code.data(known.unwrap_or(trap));
+            self.out.exits.push(Exit {
+                trap,
+                cell,
+                target,
+                linked: known.is_some(),
+            });
         }
     }
 }
