@@ -17,6 +17,29 @@ pub struct Insn {
     pub pc: u64,
     /// Its length in bytes.
     pub len: u8,
+    /// What comes after it.
+    pub flow: Flow,
+}
+
+/// What comes after an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Flow {
+    /// The next one.
+    Next,
+    /// The next one, or one that it names.
+    Branch,
+    /// One that it names.
+    Jump,
+    /// One whose address it computes.
+    IndirectJump,
+    /// A function that it names.
+    Call,
+    /// A function whose address it computes.
+    IndirectCall,
+    /// The caller.
+    Return,
+    /// A system call, and then mostly the next one.
+    SystemCall,
 }
 
 /// Straight-line code: it is executed from its first instruction to its last, unless a signal cuts it.
@@ -108,6 +131,8 @@ pub(crate) enum Special {
         number: u16,
         size: u32,
     },
+    /// Records do not say them.
+    Unknown,
     /// An element that a byte selects.
     Byte { address: Address, number: u16 },
     /// An area for the processor's state.
@@ -250,6 +275,38 @@ impl Block {
             && (self.operands.iter()).all(|operand| usize::from(operand.insn) < self.insns.len())
     }
 
+    /// A block of one instruction, of a trace that says its accesses in other ways.
+    #[must_use]
+    pub fn of_instruction(id: u32, insn: Insn, bytes: &[u8]) -> Self {
+        Self {
+            id,
+            insns: vec![insn],
+            code: bytes.to_vec(),
+            file: None,
+            operands: Vec::new(),
+            // Its accesses are not always the same ones.
+            special: Some(Special::Unknown),
+            values: Vec::new(),
+        }
+    }
+
+    /// Whether it is a repeated string instruction.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        matches!(self.special, Some(Special::Strings { .. }))
+    }
+
+    /// The accesses of each repetition of a repeated string instruction.
+    #[must_use]
+    pub fn accesses_each(&self) -> usize {
+        match self.special {
+            Some(Special::Strings { first, second, .. }) => {
+                usize::from(first.is_some()) + usize::from(second.is_some())
+            }
+            _ => 0,
+        }
+    }
+
     /// Whether records are needed to know how often it accesses memory.
     #[must_use]
     pub fn is_special(&self) -> bool {
@@ -367,8 +424,8 @@ fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<Access>) {
         });
     };
     match special {
-        // They are many.
-        Special::Strings { .. } => {}
+        // The first are many.
+        Special::Strings { .. } | Special::Unknown => {}
         Special::Lanes(lanes) => lane_accesses(lanes, record, add),
         Special::Bit {
             kinds,

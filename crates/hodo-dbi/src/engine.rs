@@ -227,10 +227,10 @@ impl Engine {
 
     /// A program was executed.
     fn executed(&mut self, thread: Stopped) -> Result<()> {
+        let former = self.former(thread)?;
         thread.leave_exec()?;
         let mut process = Process::begin(thread, self.recorder.clone())?;
         let block = process.give_block(thread)?;
-        let former = self.former(thread)?;
         let recording = self.recording(thread.tid(), &process, block, former)?;
         let shared = Rc::new(RefCell::new(process));
         let entry = Thread {

@@ -47,7 +47,7 @@ mod x86_64;
 use x86_64 as native;
 
 pub use access::{Access, Kind};
-pub use block::{Block, Insn};
+pub use block::{Block, Flow, Insn};
 pub use client::{Client, Decode, Listener, Message, Observe};
 #[cfg(target_arch = "x86_64")]
 pub use engine::{listen, observe, run};

@@ -126,6 +126,125 @@ fn a_recording_says_what_a_run_says() {
     assert_eq!(counts["threads"], 1);
 }
 
+/// The types and markers of DynamoRIO's format that are checked here.
+const MARKER: u16 = 28;
+const ENCODING: u16 = 47;
+const KERNEL_EVENT: u16 = 0;
+const KERNEL_XFER: u16 = 1;
+const BRANCH_TARGET: u16 = 29;
+
+/// What DynamoRIO's invariant checker looks at: each instruction follows from the one before.
+fn follow(entries: &[(u16, u16, u64)]) -> u64 {
+    let (mut encoded, mut known) = (0u16, std::collections::HashSet::new());
+    // Where the next instruction can be; `None`: anywhere.
+    let mut next: Option<u64> = None;
+    let (mut target, mut count) = (None, 0);
+    for &(kind, size, address) in entries {
+        match (kind, size) {
+            (MARKER, BRANCH_TARGET) => target = Some(address),
+            (MARKER, KERNEL_EVENT | KERNEL_XFER) => next = None,
+            (ENCODING, _) => encoded += size,
+            (10..=16 | 48 | 49, _) => {
+                assert!(
+                    next.is_none_or(|next| next == address),
+                    "{address:#x} after {next:x?}"
+                );
+                if encoded > 0 {
+                    assert_eq!(encoded, size, "the encoding at {address:#x}");
+                    known.insert(address);
+                    encoded = 0;
+                }
+                assert!(
+                    known.contains(&address),
+                    "there is no encoding at {address:#x}"
+                );
+                count += 1;
+                let after = address + u64::from(size);
+                next = match kind {
+                    12 | 15 | 16 => Some(target.take().expect("a target")),
+                    10 | 49 => Some(after),
+                    _ => None,
+                };
+            }
+            _ => {}
+        }
+    }
+    count
+}
+
+#[test]
+fn traces_of_dynamorio_are_written_and_read() {
+    let program = build("accesses.c", Kind::Static, &[]);
+    let record = |directory: &str, format: &str| {
+        let _ = std::fs::remove_dir_all(directory);
+        let mut command = Command::new("setarch");
+        command.args(["-R", hodo().to_str().expect("text"), "mem", "record"]);
+        command
+            .args(["--format", format, "-d", directory, "--"])
+            .arg(&program);
+        let output = command.output().expect("hodo can be run");
+        assert!(output.status.success(), "{output:?}");
+    };
+    let (own, other) = (place("own"), place("drmemtrace"));
+    record(&own, "hodo");
+    record(&other, "drmemtrace");
+    let rows = |directory: &str| {
+        let rows = mem(&["view", "--format", "csv", "-d", directory], None).stdout;
+        let rows = String::from_utf8(rows).expect("text");
+        let without_number = |row: &str| {
+            let parts: Vec<&str> = row.split(',').collect();
+            [parts[0], parts[2], parts[3], parts[4], parts[5]].join(",")
+        };
+        rows.lines().map(without_number).collect::<Vec<String>>()
+    };
+    assert!(rows(&own) == rows(&other), "the recordings differ");
+    let counts = |directory: &str| json(&mem(&["stat", "--format", "json", "-d", directory], None));
+    let (own, counted) = (counts(&own), counts(&other));
+    for key in ["loads", "stores", "load_bytes", "store_bytes", "threads"] {
+        assert_eq!(own[key], counted[key], "{key}");
+    }
+    // One repeated instruction faults in its middle: it is fetched twice there.
+    let instructions = own["instructions"].as_u64().expect("a number") + 1;
+    assert_eq!(counted["instructions"], instructions);
+
+    let file = std::fs::read_dir(Path::new(&other).join("trace"))
+        .expect("a directory")
+        .next();
+    let path = file.expect("a file").expect("a file").path();
+    let mut bytes = Vec::new();
+    let mut file = flate2::read::MultiGzDecoder::new(std::fs::File::open(&path).expect("a file"));
+    std::io::Read::read_to_end(&mut file, &mut bytes).expect("it can be decompressed");
+    let entries: Vec<(u16, u16, u64)> = bytes
+        .chunks_exact(12)
+        .map(|entry| {
+            let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+            let address = u64::from_le_bytes(entry[4..].try_into().expect("eight bytes"));
+            (half(0), half(2), address)
+        })
+        .collect();
+    assert_eq!(bytes.len(), entries.len() * 12);
+    assert_eq!(
+        entries[..3],
+        [(25, 0, 7), (MARKER, 12, 7), (MARKER, 9, 0x240)]
+    );
+    assert_eq!((entries[3].0, entries[4].0), (22, 24));
+    assert_eq!(entries[entries.len() - 1].0, 26);
+    assert_eq!(follow(&entries), instructions);
+    let repetitions = entries.iter().filter(|entry| entry.0 == 29).count();
+    assert!(repetitions > 500, "{repetitions}");
+
+    let again = mem(
+        &["record", "--format", "drmemtrace", "-d", &other],
+        Some(&program),
+    );
+    assert!(
+        String::from_utf8_lossy(&again.stderr).contains("is not empty"),
+        "{again:?}"
+    );
+    std::fs::write(&path, &bytes[..100]).expect("it can be written");
+    assert!(!mem(&["stat", "-d", &other], None).status.success());
+}
+
 #[test]
 fn bad_input_is_refused() {
     for (arguments, expected) in [

@@ -19,8 +19,8 @@ pub use inspect::EventFormatArg;
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
-    CacheArgs, Like, MemArgs, MemFormat, MemTool, RecordMemArgs, SourceArgs, StatArgs, ViewFormat,
-    ViewMemArgs,
+    CacheArgs, Like, MemArgs, MemFormat, MemTool, RecordFormat, RecordMemArgs, SourceArgs,
+    StatArgs, ViewFormat, ViewMemArgs,
 };
 pub use order::Order;
 pub use plan::PlanArgs;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hodo_dbi::{Client, Decode, End, Observe, Ran};
+use hodo_mem::drmemtrace;
 use hodo_mem::stat::Counter;
 use hodo_mem::trace::{self, Writer};
 use hodo_mem::view::{View, Wanted};
@@ -17,7 +18,8 @@ use hodo_record::Exit;
 use serde_json::json;
 
 use crate::args::{
-    MemArgs, MemFormat, MemTool, RecordMemArgs, SourceArgs, StatArgs, ViewFormat, ViewMemArgs,
+    MemArgs, MemFormat, MemTool, RecordFormat, RecordMemArgs, SourceArgs, StatArgs, ViewFormat,
+    ViewMemArgs,
 };
 use crate::end::end;
 
@@ -100,6 +102,14 @@ fn observed<C: Client + 'static>(
     client: C,
     report: impl FnOnce(C) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
+    if let Some(directory) = &source.directory
+        && drmemtrace::is_trace(directory)
+    {
+        let mut client = client;
+        drmemtrace::read(directory, &mut client)?;
+        report(client)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(directory) = &source.directory {
         let mut decode = Decode::new(client);
         let damage = trace::read(&directory.join(FILE), &mut decode)?;
@@ -123,6 +133,16 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
     let directory = &args.directory;
     let cannot = || format!("cannot create {}", directory.display());
     std::fs::create_dir_all(directory).with_context(cannot)?;
+    if args.format == RecordFormat::Drmemtrace {
+        let name = args.command.first().map(PathBuf::from).unwrap_or_default();
+        let name = name.file_name().unwrap_or_default().to_string_lossy();
+        let writer = drmemtrace::Writer::create(directory, &name)?;
+        return run(&args.command, |program| {
+            let observe = Observe::Accesses;
+            let observed = hodo_dbi::observe(program, &args.command, observe, writer)?;
+            Ok((observed.0, None))
+        });
+    }
     let writer = Writer::create(&directory.join(FILE))?;
     run(&args.command, |program| {
         let listened = hodo_dbi::listen(program, &args.command, Observe::Accesses, writer)?;

@@ -3,12 +3,12 @@
 use std::arch::x86_64::__cpuid_count;
 
 use iced_x86::{
-    CodeSize, Decoder, DecoderOptions, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess,
-    OpKind, Register, UsedMemory,
+    CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, MemorySize, Mnemonic,
+    OpAccess, OpKind, Register, UsedMemory,
 };
 
 use crate::access::Kind;
-use crate::block::{Address, Area, Block, Insn, LaneMask, Lanes, Operand, Special, Value};
+use crate::block::{Address, Area, Block, Flow, Insn, LaneMask, Lanes, Operand, Special, Value};
 
 /// The maximum number of instructions of a block.
 const MOST: usize = 64;
@@ -65,7 +65,11 @@ pub(crate) fn analyze(id: u32, code: &[(u64, [u8; 16], u8)]) -> Block {
         if !fits && number > 0 {
             break;
         }
-        block.insns.push(Insn { pc: *pc, len: *len });
+        block.insns.push(Insn {
+            pc: *pc,
+            len: *len,
+            flow: flow(&insn),
+        });
         block.code.extend(bytes);
         if special.is_some() {
             block.special = special;
@@ -368,6 +372,19 @@ fn is_masked(insn: &iced_x86::Instruction) -> bool {
                 | Mnemonic::Vpmaskmovd
                 | Mnemonic::Vpmaskmovq
         )
+}
+
+fn flow(insn: &iced_x86::Instruction) -> Flow {
+    match insn.flow_control() {
+        FlowControl::ConditionalBranch => Flow::Branch,
+        FlowControl::UnconditionalBranch => Flow::Jump,
+        FlowControl::IndirectBranch => Flow::IndirectJump,
+        FlowControl::Call if insn.mnemonic() == Mnemonic::Syscall => Flow::SystemCall,
+        FlowControl::Call => Flow::Call,
+        FlowControl::IndirectCall => Flow::IndirectCall,
+        FlowControl::Return => Flow::Return,
+        _ => Flow::Next,
+    }
 }
 
 /// Whether only the active elements are in memory.

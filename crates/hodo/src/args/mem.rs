@@ -37,9 +37,22 @@ pub struct NoneArgs {
     pub command: Vec<OsString>,
 }
 
+/// Formats of recordings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum RecordFormat {
+    /// The small one of hodo
+    #[default]
+    Hodo,
+    /// The final format of DynamoRIO's drmemtrace, for its tools; much larger
+    Drmemtrace,
+}
+
 /// What `hodo mem record` is given.
 #[derive(Debug, Args)]
 pub struct RecordMemArgs {
+    /// The format of the recording
+    #[arg(long, value_enum, default_value_t)]
+    pub format: RecordFormat,
     /// Where to put the recording
     #[arg(short, long, value_name = "DIR", default_value = "hodo.mem", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,

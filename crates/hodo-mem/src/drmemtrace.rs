@@ -1,0 +1,516 @@
+//! The final trace format of DynamoRIO's drmemtrace, version 7: entries of twelve bytes, one file for each thread.
+//!
+//! Source: DynamoRIO's documentation, "Memory Traces", and clients/drcachesim/common/trace_entry.h.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail};
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use hodo_dbi::{Access, Block, Client, Flow, Insn, Kind};
+
+const VERSION: u64 = 7;
+/// It is of x86-64, and has encodings.
+const FILE_TYPE: u64 = 0x40 | 0x200;
+/// Instructions between two times.
+const OFTEN: u64 = 100_000;
+/// From 1601, when the format's time begins, to 1970.
+const EPOCH: Duration = Duration::from_secs(11_644_473_600);
+
+/// Types of entries.
+mod entry {
+    pub(super) const READ: u16 = 0;
+    pub(super) const WRITE: u16 = 1;
+    pub(super) const INSTR: u16 = 10;
+    pub(super) const INSTR_DIRECT_JUMP: u16 = 11;
+    pub(super) const INSTR_INDIRECT_JUMP: u16 = 12;
+    pub(super) const INSTR_DIRECT_CALL: u16 = 14;
+    pub(super) const INSTR_INDIRECT_CALL: u16 = 15;
+    pub(super) const INSTR_RETURN: u16 = 16;
+    pub(super) const THREAD: u16 = 22;
+    pub(super) const THREAD_EXIT: u16 = 23;
+    pub(super) const PID: u16 = 24;
+    pub(super) const HEADER: u16 = 25;
+    pub(super) const FOOTER: u16 = 26;
+    pub(super) const MARKER: u16 = 28;
+    pub(super) const INSTR_NO_FETCH: u16 = 29;
+    pub(super) const ENCODING: u16 = 47;
+    pub(super) const INSTR_TAKEN_JUMP: u16 = 48;
+    pub(super) const INSTR_UNTAKEN_JUMP: u16 = 49;
+}
+
+/// Sizes of marker entries: what they mark.
+mod marker {
+    pub(super) const KERNEL_EVENT: u16 = 0;
+    pub(super) const KERNEL_XFER: u16 = 1;
+    pub(super) const TIMESTAMP: u16 = 2;
+    pub(super) const CPU_ID: u16 = 3;
+    pub(super) const FILE_TYPE: u16 = 9;
+    pub(super) const CACHE_LINE_SIZE: u16 = 10;
+    pub(super) const VERSION: u16 = 12;
+    pub(super) const PAGE_SIZE: u16 = 18;
+    pub(super) const BRANCH_TARGET: u16 = 29;
+}
+
+/// An instruction whose entry depends on the next one.
+#[derive(Debug)]
+struct Open {
+    insn: Insn,
+    bytes: Vec<u8>,
+    /// The entries of its accesses.
+    accesses: Vec<(Kind, u64, u32)>,
+}
+
+/// The file of a thread.
+#[derive(Debug)]
+struct Output {
+    file: GzEncoder<BufWriter<File>>,
+    tid: i32,
+    /// Instructions whose encodings are in the file.
+    seen: HashMap<u64, Vec<u8>>,
+    open: Option<Open>,
+    /// The address at which the thread continues, if a signal has cut a block.
+    cut: Option<u64>,
+    /// A repeated instruction has begun, and is not finished.
+    repeating: Option<u64>,
+    instructions: u64,
+}
+
+/// Writes a directory that DynamoRIO's tools read (`drcachesim -indir DIR`).
+#[derive(Debug)]
+pub struct Writer {
+    directory: PathBuf,
+    name: String,
+    /// By number.
+    threads: Vec<Option<Output>>,
+    failed: Option<anyhow::Error>,
+}
+
+impl Writer {
+    /// Creates the directory. `name` becomes part of the names of files.
+    ///
+    /// # Errors
+    /// If it cannot be created, or has traces already.
+    pub fn create(directory: &Path, name: &str) -> Result<Self> {
+        let directory = directory.join("trace");
+        let cannot = || format!("cannot create {}", directory.display());
+        std::fs::create_dir_all(&directory).with_context(cannot)?;
+        let mut there = std::fs::read_dir(&directory).with_context(cannot)?;
+        if there.next().is_some() {
+            bail!(
+                "{} is not empty: its files would be read together with the new ones",
+                directory.display()
+            );
+        }
+        let name = name.chars().map(|c| if c == '/' { '_' } else { c });
+        Ok(Self {
+            directory,
+            name: name.collect(),
+            threads: Vec::new(),
+            failed: None,
+        })
+    }
+
+    fn begin(&self, process: i32, tid: i32) -> Result<Output> {
+        let path = self
+            .directory
+            .join(format!("{}.{process}.{tid}.trace.gz", self.name));
+        let cannot = || format!("cannot create {}", path.display());
+        let file = File::create_new(&path).with_context(cannot)?;
+        let mut output = Output {
+            file: GzEncoder::new(BufWriter::with_capacity(1 << 18, file), Compression::fast()),
+            tid,
+            seen: HashMap::new(),
+            open: None,
+            cut: None,
+            repeating: None,
+            instructions: 0,
+        };
+        output.entry(entry::HEADER, 0, VERSION)?;
+        output.entry(entry::MARKER, marker::VERSION, VERSION)?;
+        output.entry(entry::MARKER, marker::FILE_TYPE, FILE_TYPE)?;
+        output.entry(entry::THREAD, 4, tid as u64)?;
+        output.entry(entry::PID, 4, process as u64)?;
+        output.entry(entry::MARKER, marker::CACHE_LINE_SIZE, 64)?;
+        output.entry(entry::MARKER, marker::PAGE_SIZE, 4096)?;
+        output.time()?;
+        Ok(output)
+    }
+
+    fn end_all(&mut self) -> Result<()> {
+        for output in std::mem::take(&mut self.threads).into_iter().flatten() {
+            output.end().context("writing the trace")?;
+        }
+        Ok(())
+    }
+}
+
+impl Output {
+    fn entry(&mut self, kind: u16, size: u16, address: u64) -> Result<()> {
+        let mut bytes = [0; 12];
+        bytes[..2].copy_from_slice(&kind.to_le_bytes());
+        bytes[2..4].copy_from_slice(&size.to_le_bytes());
+        bytes[4..].copy_from_slice(&address.to_le_bytes());
+        Ok(self.file.write_all(&bytes)?)
+    }
+
+    fn time(&mut self) -> Result<()> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default() + EPOCH;
+        self.entry(entry::MARKER, marker::TIMESTAMP, now.as_micros() as u64)?;
+        self.entry(entry::MARKER, marker::CPU_ID, 0)
+    }
+
+    /// The entry of the instruction that is open, now that the next one is known.
+    fn close(&mut self, next: Option<u64>) -> Result<()> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        let Insn { pc, len, flow } = open.insn;
+        let after = pc + u64::from(len);
+        let target = next.unwrap_or(after);
+        let kind = match flow {
+            Flow::Next | Flow::SystemCall => entry::INSTR,
+            Flow::Branch if target == after => entry::INSTR_UNTAKEN_JUMP,
+            Flow::Branch => entry::INSTR_TAKEN_JUMP,
+            Flow::Jump => entry::INSTR_DIRECT_JUMP,
+            Flow::IndirectJump => entry::INSTR_INDIRECT_JUMP,
+            Flow::Call => entry::INSTR_DIRECT_CALL,
+            Flow::IndirectCall => entry::INSTR_INDIRECT_CALL,
+            Flow::Return => entry::INSTR_RETURN,
+        };
+        if matches!(flow, Flow::IndirectJump | Flow::IndirectCall | Flow::Return) {
+            self.entry(entry::MARKER, marker::BRANCH_TARGET, target)?;
+        }
+        self.instruction(kind, pc, &open.bytes)?;
+        for (kind, address, size) in open.accesses {
+            self.access(kind, address, size)?;
+        }
+        let continues = match flow {
+            Flow::Next => next.is_none_or(|next| next == after),
+            _ => true,
+        };
+        if !continues {
+            self.entry(entry::MARKER, marker::KERNEL_EVENT, after)?;
+        }
+        if flow == Flow::SystemCall && next.is_some_and(|next| next != after) {
+            self.entry(entry::MARKER, marker::KERNEL_XFER, after)?;
+        }
+        Ok(())
+    }
+
+    fn instruction(&mut self, kind: u16, pc: u64, bytes: &[u8]) -> Result<()> {
+        self.instructions += 1;
+        if self.instructions.is_multiple_of(OFTEN) {
+            self.time()?;
+        }
+        if self.seen.get(&pc).is_none_or(|seen| seen != bytes) {
+            self.seen.insert(pc, bytes.to_vec());
+            for part in bytes.chunks(8) {
+                let mut word = [0; 8];
+                word[..part.len()].copy_from_slice(part);
+                self.entry(entry::ENCODING, part.len() as u16, u64::from_le_bytes(word))?;
+            }
+        }
+        self.entry(kind, bytes.len() as u16, pc)
+    }
+
+    fn access(&mut self, kind: Kind, address: u64, size: u32) -> Result<()> {
+        let kind = match kind {
+            Kind::Load => entry::READ,
+            Kind::Store => entry::WRITE,
+        };
+        self.entry(kind, u16::try_from(size).unwrap_or(u16::MAX), address)
+    }
+
+    fn executed(&mut self, block: &Block, upto: usize, accesses: &[Access]) -> Result<()> {
+        let first = block.insns[0];
+        if self.repeating != Some(first.pc) {
+            self.close(Some(first.pc))?;
+            // It was interrupted. When it goes on, it is fetched again.
+            self.cut = self.repeating.take().or(self.cut);
+        }
+        if let Some(cut) = self.cut.take()
+            && cut != first.pc
+        {
+            self.entry(entry::MARKER, marker::KERNEL_EVENT, cut)?;
+        }
+        if block.is_repeated() {
+            return self.repeated(block, upto, accesses);
+        }
+        let mut accesses = accesses.iter().peekable();
+        for (number, &insn) in block.insns.iter().enumerate().take(upto) {
+            self.close(Some(insn.pc))?;
+            let mut own = Vec::new();
+            while let Some(access) = accesses.next_if(|access| usize::from(access.insn) == number) {
+                own.push((access.kind, access.address, access.size));
+            }
+            self.open = Some(Open {
+                insn,
+                bytes: block.bytes(number).to_vec(),
+                accesses: own,
+            });
+        }
+        if let Some(next) = block.insns.get(upto) {
+            self.close(Some(next.pc))?;
+            self.cut = Some(next.pc);
+        }
+        Ok(())
+    }
+
+    /// A repeated instruction: one entry for each repetition.
+    fn repeated(&mut self, block: &Block, upto: usize, accesses: &[Access]) -> Result<()> {
+        let (pc, bytes) = (block.insns[0].pc, block.bytes(0));
+        let each = block.accesses_each().max(1);
+        for one in accesses.chunks(each) {
+            if self.repeating.replace(pc) == Some(pc) {
+                self.entry(entry::INSTR_NO_FETCH, bytes.len() as u16, pc)?;
+            } else {
+                self.instruction(entry::INSTR, pc, bytes)?;
+            }
+            for access in one {
+                self.access(access.kind, access.address, access.size)?;
+            }
+        }
+        if upto > 0 && self.repeating.take().is_none() {
+            self.instruction(entry::INSTR, pc, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.close(None)?;
+        self.entry(entry::THREAD_EXIT, 4, self.tid as u64)?;
+        self.entry(entry::FOOTER, 0, 0)?;
+        Ok(self.file.finish()?.flush()?)
+    }
+}
+
+impl Client for Writer {
+    fn thread(&mut self, thread: u32, process: i32, tid: i32) {
+        let index = thread as usize;
+        if self.threads.len() <= index {
+            self.threads.resize_with(index + 1, || None);
+        }
+        match self.begin(process, tid) {
+            Ok(output) => self.threads[index] = Some(output),
+            Err(error) => self.failed = self.failed.take().or(Some(error)),
+        }
+    }
+
+    fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        if self.failed.is_some() {
+            return;
+        }
+        if let Some(Some(output)) = self.threads.get_mut(thread as usize)
+            && let Err(error) = output.executed(block, upto, accesses)
+        {
+            self.failed = Some(error.context("writing the trace"));
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.end_all(),
+        }
+    }
+}
+
+/// Whether a directory has traces of DynamoRIO.
+#[must_use]
+pub fn is_trace(directory: &Path) -> bool {
+    directory.join("trace").is_dir()
+}
+
+/// Tells a client what a directory has. One thread is told after the other.
+///
+/// # Errors
+/// If a file cannot be read, or is not of the final format.
+pub fn read(directory: &Path, client: &mut impl Client) -> Result<()> {
+    let directory = directory.join("trace");
+    let cannot = || format!("cannot read {}", directory.display());
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&directory)
+        .with_context(cannot)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    files.sort();
+    let mut blocks = Blocks::default();
+    for (thread, path) in files.iter().enumerate() {
+        read_file(path, thread as u32, &mut blocks, client)
+            .with_context(|| path.display().to_string())?;
+    }
+    client.end()
+}
+
+/// Blocks of one instruction each.
+#[derive(Default)]
+struct Blocks {
+    known: HashMap<(u64, Vec<u8>), Arc<Block>>,
+}
+
+impl Blocks {
+    fn of(&mut self, insn: Insn, bytes: &[u8], client: &mut impl Client) -> Arc<Block> {
+        let next = self.known.len() as u32;
+        let key = (insn.pc, bytes.to_vec());
+        if let Some(known) = self.known.get(&key) {
+            return Arc::clone(known);
+        }
+        let block = Arc::new(Block::of_instruction(next, insn, bytes));
+        client.block(&block);
+        self.known.insert(key, Arc::clone(&block));
+        block
+    }
+}
+
+fn read_file(
+    path: &Path,
+    thread: u32,
+    blocks: &mut Blocks,
+    client: &mut impl Client,
+) -> Result<()> {
+    let file = BufReader::with_capacity(1 << 18, File::open(path)?);
+    let mut file: Box<dyn Read> = match path.extension().and_then(OsStr::to_str) {
+        Some("gz") => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
+        Some("trace") => Box::new(file),
+        _ => bail!("only files that end in .trace and .trace.gz can be read"),
+    };
+    let mut reading = Reading {
+        thread,
+        tid: 0,
+        encoding: Vec::new(),
+        encodings: HashMap::new(),
+        now: None,
+        accesses: Vec::new(),
+    };
+    let mut bytes = [0; 12];
+    let mut first = true;
+    while read_entry(&mut file, &mut bytes)? {
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let (kind, size) = (half(0), half(2));
+        let address = u64::from_le_bytes(bytes[4..].try_into()?);
+        if std::mem::take(&mut first) {
+            if kind != entry::HEADER {
+                bail!("it is not a trace of DynamoRIO's final format");
+            }
+            if address > VERSION {
+                bail!("it has version {address} of the format; this hodo reads up to {VERSION}");
+            }
+        }
+        reading.entry((kind, size, address), blocks, client)?;
+    }
+    reading.tell(blocks, client)
+}
+
+/// Reads twelve bytes. Returns whether there are some.
+fn read_entry(file: &mut impl Read, bytes: &mut [u8; 12]) -> Result<bool> {
+    let mut have = 0;
+    while have < bytes.len() {
+        let read = file.read(&mut bytes[have..])?;
+        if read == 0 && have == 0 {
+            return Ok(false);
+        }
+        if read == 0 {
+            bail!("its last entry is cut");
+        }
+        have += read;
+    }
+    Ok(true)
+}
+
+struct Reading {
+    thread: u32,
+    tid: i32,
+    /// The encoding of the next instruction, as far as it was read.
+    encoding: Vec<u8>,
+    encodings: HashMap<u64, Vec<u8>>,
+    now: Option<Insn>,
+    accesses: Vec<Access>,
+}
+
+impl Reading {
+    fn entry(
+        &mut self,
+        (kind, size, address): (u16, u16, u64),
+        blocks: &mut Blocks,
+        client: &mut impl Client,
+    ) -> Result<()> {
+        let flow = match kind {
+            entry::READ | entry::WRITE => {
+                let kind = if kind == entry::READ {
+                    Kind::Load
+                } else {
+                    Kind::Store
+                };
+                self.accesses.push(Access {
+                    address,
+                    size: size.into(),
+                    insn: 0,
+                    kind,
+                });
+                return Ok(());
+            }
+            entry::ENCODING => {
+                let bytes = address.to_le_bytes();
+                self.tell(blocks, client)?;
+                self.encoding.extend(&bytes[..usize::from(size).min(8)]);
+                return Ok(());
+            }
+            entry::THREAD => {
+                self.tid = address as i32;
+                return Ok(());
+            }
+            entry::PID => {
+                client.thread(self.thread, address as i32, self.tid);
+                return Ok(());
+            }
+            entry::INSTR => Flow::Next,
+            entry::INSTR_DIRECT_JUMP => Flow::Jump,
+            entry::INSTR_INDIRECT_JUMP => Flow::IndirectJump,
+            entry::INSTR_DIRECT_CALL => Flow::Call,
+            entry::INSTR_INDIRECT_CALL => Flow::IndirectCall,
+            entry::INSTR_RETURN => Flow::Return,
+            entry::INSTR_TAKEN_JUMP | entry::INSTR_UNTAKEN_JUMP => Flow::Branch,
+            // A further repetition: its accesses are of the same instruction.
+            _ => return Ok(()),
+        };
+        self.tell(blocks, client)?;
+        if !self.encoding.is_empty() {
+            let encoding = std::mem::take(&mut self.encoding);
+            self.encodings.insert(address, encoding);
+        }
+        let len = u8::try_from(size).context("an instruction is too long")?;
+        self.now = Some(Insn {
+            pc: address,
+            len,
+            flow,
+        });
+        Ok(())
+    }
+
+    /// Tells the client about the instruction that was read.
+    fn tell(&mut self, blocks: &mut Blocks, client: &mut impl Client) -> Result<()> {
+        let Some(insn) = self.now.take() else {
+            return Ok(());
+        };
+        let nothing = vec![0; insn.len.into()];
+        let bytes = self.encodings.get(&insn.pc).unwrap_or(&nothing);
+        if bytes.len() != usize::from(insn.len) || bytes.is_empty() {
+            bail!(
+                "the encoding at {:#x} has another length than the instruction",
+                insn.pc
+            );
+        }
+        let block = blocks.of(insn, bytes, client);
+        client.executed(self.thread, &block, 1, &self.accesses);
+        self.accesses.clear();
+        Ok(())
+    }
+}
