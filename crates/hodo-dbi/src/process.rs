@@ -155,7 +155,8 @@ impl Process {
         let low = LOWEST..1 << 31;
         let place = highest_gap(maps.iter().map(Mapping::span), low, table::SIZE);
         let place = place.context("there is no room below 2 GiB")?;
-        map(calls, Span::at(place, table::SIZE), libc::PROT_READ)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        map(calls, Span::at(place, table::SIZE), protection)?;
         self.table_at = place;
         let entry = calls.thread().regs()?.pc();
         self.map_region(calls, maps, entry)?;
@@ -563,27 +564,50 @@ impl Process {
         })
     }
 
+    /// A page of code, as far as it can be read.
+    fn page(&self, at: u64) -> Vec<u8> {
+        let mut content = vec![0; PAGE as usize];
+        let read = self.memory.read_some(TargetAddr(at), &mut content);
+        content.truncate(read);
+        content
+    }
+
     /// Translates code. Returns the pages that were read, too.
     fn translate(&self, region: usize, start: u64) -> (Translation, Vec<u64>) {
-        let pages: RefCell<FxHashMap<u64, Vec<u8>>> = RefCell::default();
+        // Pages that were read: where each begins, and what is there.
+        let mut pages: Vec<(u64, Vec<u8>)> = Vec::new();
+        // The page and the range of code that were used last.
+        let mut last = 0;
+        let mut span = Span::EMPTY;
         let mut read = |at: u64| {
-            let span = self.code.at(at)?;
+            if !span.contains(at) {
+                span = self.code.at(at)?;
+            }
             let mut bytes = [0; 16];
             let len = (span.end - at).min(16) as usize;
-            for (index, byte) in bytes[..len].iter_mut().enumerate() {
-                let at = at + index as u64;
-                let mut pages = pages.borrow_mut();
-                let page = pages.entry(at / PAGE).or_insert_with(|| {
-                    let mut content = vec![0; PAGE as usize];
-                    let read = self
-                        .memory
-                        .read_some(TargetAddr(at & !(PAGE - 1)), &mut content);
-                    content.truncate(read);
-                    content
-                });
-                *byte = *page.get((at % PAGE) as usize)?;
+            let mut done = 0;
+            while done < len {
+                let here = at + done as u64;
+                let start = here & !(PAGE - 1);
+                if pages.get(last).is_none_or(|page| page.0 != start) {
+                    let found = pages.iter().position(|page| page.0 == start);
+                    last = found.unwrap_or_else(|| {
+                        pages.push((start, self.page(start)));
+                        pages.len() - 1
+                    });
+                }
+                let rest = pages[last]
+                    .1
+                    .get((here % PAGE) as usize..)
+                    .filter(|rest| !rest.is_empty());
+                let Some(rest) = rest else {
+                    break;
+                };
+                let count = rest.len().min(len - done);
+                bytes[done..done + count].copy_from_slice(&rest[..count]);
+                done += count;
             }
-            Some((bytes, len))
+            (done > 0).then_some((bytes, done))
         };
         let region = &self.regions[region];
         let recorder = self.recorder.as_ref();
@@ -600,10 +624,9 @@ impl Process {
             file: &|pc| file_of(&self.maps, pc),
             numbers: &mut numbers,
         });
-        let pages = pages.into_inner();
         (
             translation,
-            pages.into_keys().map(|page| page * PAGE).collect(),
+            pages.into_iter().map(|(start, _)| start).collect(),
         )
     }
 
@@ -628,9 +651,7 @@ impl Process {
         }
         self.calls.extend(translation.calls);
         self.misses.extend(translation.misses);
-        for (pc, at) in translation.returns {
-            self.put_target(pc, at)?;
-        }
+        self.put_targets(&translation.returns)?;
         for (pc, at) in translation.instructions {
             self.known.insert(pc, at);
             for cell in self.waiting.remove(&pc).unwrap_or_default() {
@@ -645,15 +666,26 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn put_target(&mut self, pc: u64, at: u64) -> Result<()> {
-        let (entry, in_use) = self.table.choose(pc);
-        let entry = self.table_at + entry;
-        // Other threads may be reading it: an address must never lead to the target of another one.
-        if in_use {
-            self.memory.write(TargetAddr(entry), &[0; 8])?;
+        self.put_targets(&[(pc, at)])
+    }
+
+    fn put_targets(&mut self, targets: &[(u64, u64)]) -> Result<()> {
+        let mut words = Vec::with_capacity(2 * targets.len());
+        for &(pc, at) in targets {
+            let (entry, in_use) = self.table.choose(pc);
+            let entry = TargetAddr(self.table_at + entry);
+            // Other threads may be reading it: an address must never lead to the target of another one.
+            if in_use {
+                words.push((entry, 0));
+            }
+            words.push((entry.offset(8), at));
+            words.push((entry, pc));
         }
-        self.memory
-            .write(TargetAddr(entry + 8), &at.to_le_bytes())?;
-        self.memory.write(TargetAddr(entry), &pc.to_le_bytes())
+        let written = self.memory.store_words(&words);
+        for (place, word) in &words[written..] {
+            self.memory.write(*place, &word.to_le_bytes())?;
+        }
+        Ok(())
     }
 
     /// The program may execute this from now on; nothing of it was translated.

@@ -66,17 +66,30 @@ fn write<R: Reference>(
 /// The labels of code that is written where it will stay.
 #[derive(Debug)]
 pub struct Labels<R> {
-    /// Offsets of the labels that are bound.
-    places: Vec<Option<usize>>,
-    /// References to labels that are not bound yet, and their offsets.
-    open: Vec<(Label, R, usize)>,
+    /// By label.
+    places: Vec<Place>,
+    /// References to labels that are not bound yet, or were not: their offsets, and the reference before to the same
+    /// label.
+    references: Vec<(R, usize, Option<u32>)>,
+    /// How many of them are to labels that are not bound.
+    open: usize,
+}
+
+/// What is known of a label.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Its offset.
+    Bound(usize),
+    /// The last reference to it, if there is any.
+    Open(Option<u32>),
 }
 
 impl<R> Default for Labels<R> {
     fn default() -> Self {
         Self {
             places: Vec::new(),
-            open: Vec::new(),
+            references: Vec::new(),
+            open: 0,
         }
     }
 }
@@ -84,7 +97,7 @@ impl<R> Default for Labels<R> {
 impl<R: Reference> Labels<R> {
     /// A label that is not bound.
     pub fn label(&mut self) -> Label {
-        self.places.push(None);
+        self.places.push(Place::Open(None));
         Label::new(self.places.len() - 1)
     }
 
@@ -95,9 +108,16 @@ impl<R: Reference> Labels<R> {
     pub fn refer(&mut self, bytes: &mut Vec<u8>, reference: R, label: Label) {
         let at = bytes.len();
         bytes.resize(at + reference.form().len as usize, 0);
-        match self.places[label.index()] {
-            Some(place) => write(bytes, reference, at, place).expect("a place within reach"),
-            None => self.open.push((label, reference, at)),
+        match &mut self.places[label.index()] {
+            Place::Bound(place) => {
+                write(bytes, reference, at, *place).expect("a place within reach");
+            }
+            Place::Open(last) => {
+                let number =
+                    u32::try_from(self.references.len()).expect("code has fewer references");
+                self.references.push((reference, at, last.replace(number)));
+                self.open += 1;
+            }
         }
     }
 
@@ -107,10 +127,17 @@ impl<R: Reference> Labels<R> {
     /// If something that refers to it does not reach it.
     pub fn bind(&mut self, bytes: &mut [u8], label: Label) {
         let place = bytes.len();
-        let old = self.places[label.index()].replace(place);
-        debug_assert_eq!(old, None, "a label has one place");
-        for (_, reference, at) in self.open.extract_if(.., |open| open.0 == label) {
+        let old = core::mem::replace(&mut self.places[label.index()], Place::Bound(place));
+        debug_assert!(matches!(old, Place::Open(_)), "a label has one place");
+        let mut next = match old {
+            Place::Open(last) => last,
+            Place::Bound(_) => None,
+        };
+        while let Some(number) = next {
+            let (reference, at, before) = self.references[number as usize];
             write(bytes, reference, at, place).expect("a place within reach");
+            self.open -= 1;
+            next = before;
         }
     }
 
@@ -120,12 +147,15 @@ impl<R: Reference> Labels<R> {
     /// If it is not bound.
     #[must_use]
     pub fn at(&self, label: Label) -> usize {
-        self.places[label.index()].expect("a label that is bound")
+        match self.places[label.index()] {
+            Place::Bound(place) => place,
+            Place::Open(_) => panic!("the label is not bound"),
+        }
     }
 
     /// Whether every label that is referred to is bound.
     #[must_use]
     pub fn all_bound(&self) -> bool {
-        self.open.is_empty()
+        self.open == 0
     }
 }

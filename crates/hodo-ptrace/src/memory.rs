@@ -120,6 +120,31 @@ impl Memory {
         usize::try_from(put).unwrap_or(0)
     }
 
+    /// Writes words at these addresses, in this order, where the target itself can write. Returns how many were written.
+    pub fn store_words(&self, words: &[(TargetAddr, u64)]) -> usize {
+        /// The kernel's limit (`UIO_MAXIOV`).
+        const MOST: usize = 1024;
+        let mut done = 0;
+        for part in words.chunks(MOST) {
+            let here: Vec<u64> = part.iter().map(|&(_, word)| word).collect();
+            let from = libc::iovec {
+                iov_base: here.as_ptr().cast_mut().cast(),
+                iov_len: here.len() * WORD,
+            };
+            let to: Vec<libc::iovec> = part.iter().map(|&(at, _)| there(at, WORD)).collect();
+            // SAFETY: the call only reads the words.
+            let put = unsafe {
+                let (from, count) = (&raw const from, to.len() as libc::c_ulong);
+                libc::process_vm_writev(self.tid, from, 1, to.as_ptr(), count, 0)
+            };
+            done += usize::try_from(put).unwrap_or(0) / WORD;
+            if done % MOST != 0 {
+                break;
+            }
+        }
+        done
+    }
+
     /// Reads a word.
     pub fn read_u64(&self, at: TargetAddr) -> Result<u64> {
         let mut word = [0; 8];
