@@ -53,6 +53,15 @@ pub use client::{Client, Decode, Listener, Message, Observe};
 pub use engine::{listen, observe, run};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::analyze::mnemonic;
+
+/// The name of the operation of an instruction: there is none without an engine.
+#[cfg(not(target_arch = "x86_64"))]
+#[must_use]
+pub fn mnemonic(_: &[u8]) -> String {
+    "?".to_owned()
+}
 
 /// There is no engine for this instruction set yet.
 ///

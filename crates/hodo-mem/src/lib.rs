@@ -2,7 +2,10 @@
 //!
 //! * [`cache`]: a model of caches.
 //! * [`drmemtrace`]: DynamoRIO's traces.
+//! * [`executions`]: how often each instruction was executed.
+//! * [`lines`]: working sets, and lines that threads share.
 //! * [`places`]: functions and source lines of instructions.
+//! * [`reuse`]: reuse distances.
 //! * [`stat`]: how many instructions and accesses.
 //! * [`trace`]: all accesses, in files.
 //! * [`view`]: all accesses, as text.
@@ -10,7 +13,10 @@
 
 pub mod cache;
 pub mod drmemtrace;
+pub mod executions;
+pub mod lines;
 pub mod places;
+pub mod reuse;
 pub mod stat;
 pub mod trace;
 pub mod view;

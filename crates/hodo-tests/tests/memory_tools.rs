@@ -246,6 +246,75 @@ fn traces_of_dynamorio_are_written_and_read() {
 }
 
 #[test]
+fn tools_that_count() {
+    let program = program();
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let run = |tool: &str, more: &[&str]| {
+        let mut arguments = vec![tool, "--format", "json"];
+        arguments.extend(more);
+        json(&mem(&arguments, Some(&program)))
+    };
+    let instructions = number(&run("stat", &[])["instructions"]);
+    let opcodes = run("opcodes", &[]);
+    let opcodes = opcodes["opcodes"].as_array().expect("a list");
+    let sum: u64 = opcodes.iter().map(|row| number(&row["count"])).sum();
+    assert!(
+        sum.abs_diff(instructions) < instructions / 100,
+        "{sum} {instructions}"
+    );
+    assert!(
+        opcodes
+            .iter()
+            .any(|row| row["opcode"] == "add" && number(&row["count"]) > 1 << 17)
+    );
+
+    let blocks = run("bbcount", &[]);
+    let walk = by(&blocks["blocks"], "function", &"walk".into());
+    assert!(number(&walk["count"]) >= (1 << 17) - 1, "{walk}");
+
+    // The small array is used again after its own 64 lines.
+    let reuse = run("reuse", &[]);
+    let row = by(&reuse["distances"], "from", &32.into());
+    let next = by(&reuse["distances"], "from", &64.into());
+    assert!(
+        number(&row["count"]) + number(&next["count"]) >= 99 * 64,
+        "{reuse}"
+    );
+    assert!(number(&reuse["lines"]) > 16384);
+
+    let set = run("working-set", &["--every", "100000"]);
+    assert!(number(&set["total"]["bytes"]) > 1 << 20);
+    assert!(set["parts"].as_array().expect("a list").len() > 5);
+
+    let tlb = run("tlb", &[]);
+    let walk = by(&tlb["functions"], "name", &"walk".into());
+    assert!(
+        (256..260).contains(&number(&walk["d1_load_misses"])),
+        "a page is 512 numbers: {walk}"
+    );
+}
+
+#[test]
+fn lines_that_threads_share() {
+    let program = build("false_sharing.c", Kind::Pie, &["-g", "-O0", "-pthread"]);
+    let shared = json(&mem(&["share", "--format", "json"], Some(&program)));
+    let lines = shared["lines"].as_array().expect("a list");
+    let of = |function: &str| {
+        let has = |line: &&Value| {
+            let threads = line["threads"].as_array().expect("a list");
+            threads
+                .iter()
+                .any(|used| used["function"] == function && used["stores"] == 1000)
+        };
+        lines.iter().find(has)
+    };
+    assert_eq!(of("first").expect("a line")["false_sharing"], true);
+    assert_eq!(of("second"), of("first"));
+    assert_eq!(of("together").expect("a line")["false_sharing"], false);
+    assert_eq!(of("alone"), None);
+}
+
+#[test]
 fn bad_input_is_refused() {
     for (arguments, expected) in [
         (&["view", "-d", "/nowhere"][..], "cannot open /nowhere"),

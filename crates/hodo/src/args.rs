@@ -19,8 +19,8 @@ pub use inspect::EventFormatArg;
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
-    CacheArgs, Like, MemArgs, MemFormat, MemTool, RecordFormat, RecordMemArgs, SourceArgs,
-    StatArgs, ViewFormat, ViewMemArgs,
+    CacheArgs, CommonArgs, CountArgs, Like, LineArgs, MemArgs, MemFormat, MemTool, RecordFormat,
+    RecordMemArgs, SourceArgs, StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
 };
 pub use order::Order;
 pub use plan::PlanArgs;

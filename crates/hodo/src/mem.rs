@@ -1,6 +1,7 @@
 //! `hodo mem`: runs programs under the instrumentation engine.
 
 mod cache;
+mod tools;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -34,6 +35,12 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
         MemTool::View(args) => view(args),
         MemTool::Stat(args) => stat(args),
         MemTool::Cache(args) => cache::cache(args),
+        MemTool::Tlb(args) => cache::tlb(args),
+        MemTool::Opcodes(args) => tools::opcodes(args),
+        MemTool::Bbcount(args) => tools::bbcount(args),
+        MemTool::Reuse(args) => tools::reuse(args),
+        MemTool::WorkingSet(args) => tools::working_set(args),
+        MemTool::Share(args) => tools::share(args),
     }
 }
 

@@ -374,6 +374,13 @@ fn is_masked(insn: &iced_x86::Instruction) -> bool {
         )
 }
 
+/// The name of the operation of an instruction, with these bytes.
+#[must_use]
+pub fn mnemonic(bytes: &[u8]) -> String {
+    let insn = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+    format!("{:?}", insn.mnemonic()).to_lowercase()
+}
+
 fn flow(insn: &iced_x86::Instruction) -> Flow {
     match insn.flow_control() {
         FlowControl::ConditionalBranch => Flow::Branch,

@@ -27,6 +27,18 @@ pub enum MemTool {
     Stat(StatArgs),
     /// Simulate caches: misses by function and source line
     Cache(CacheArgs),
+    /// Simulate the caches of address translations
+    Tlb(TlbArgs),
+    /// Count instructions by their operation
+    Opcodes(CountArgs),
+    /// Count the executions of each block of code
+    Bbcount(CountArgs),
+    /// Show how many other lines are accessed before a line is accessed again
+    Reuse(LineArgs),
+    /// Show how much memory is accessed in each part of a run
+    WorkingSet(WorkingSetArgs),
+    /// Show lines that several threads use and some write to
+    Share(LineArgs),
 }
 
 /// What `hodo mem none` is given.
@@ -188,4 +200,117 @@ fn geometry(text: &str) -> Result<Geometry, String> {
         line: number(line)?,
     };
     geometry.check().map_err(|error| error.to_string())
+}
+
+/// What `hodo mem tlb` is given.
+#[derive(Debug, Args)]
+pub struct TlbArgs {
+    /// Bytes of a page
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = power)]
+    pub page: u32,
+    /// The first one for instructions: entries, ways
+    #[arg(long, value_name = "ENTRIES,WAYS", default_value = "64,8", value_parser = entries)]
+    pub itlb: (u32, u32),
+    /// The first one for data
+    #[arg(long, value_name = "ENTRIES,WAYS", default_value = "64,4", value_parser = entries)]
+    pub dtlb: (u32, u32),
+    /// The second one, for both
+    #[arg(long, value_name = "ENTRIES,WAYS", default_value = "2048,16", value_parser = entries)]
+    pub stlb: (u32, u32),
+    /// How many functions and lines to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
+    pub top: usize,
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What the tools have in common.
+#[derive(Debug, Args)]
+pub struct CommonArgs {
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t)]
+    pub format: MemFormat,
+    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// What to observe.
+    #[command(flatten)]
+    pub source: SourceArgs,
+}
+
+/// What tools that count are given.
+#[derive(Debug, Args)]
+pub struct CountArgs {
+    /// How many rows to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub top: usize,
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What tools about lines are given.
+#[derive(Debug, Args)]
+pub struct LineArgs {
+    /// Bytes of a line
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = line)]
+    pub line: u32,
+    /// How many rows to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub top: usize,
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What `hodo mem working-set` is given.
+#[derive(Debug, Args)]
+pub struct WorkingSetArgs {
+    /// Bytes of a line
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = line)]
+    pub line: u32,
+    /// Instructions of a part
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000)]
+    pub every: u64,
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Parses bytes of a page.
+fn power(text: &str) -> Result<u32, String> {
+    let number: u32 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let is_page = number.is_power_of_two() && (4096..=1 << 30).contains(&number);
+    is_page
+        .then_some(number)
+        .ok_or_else(|| "a page is a power of two from 4096 on".to_owned())
+}
+
+/// Parses bytes of a line.
+fn line(text: &str) -> Result<u32, String> {
+    let number: u32 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let is_line = number.is_power_of_two() && (16..=128).contains(&number);
+    is_line
+        .then_some(number)
+        .ok_or_else(|| "a line has 16, 32, 64 or 128 bytes".to_owned())
+}
+
+/// Parses a number of entries and one of ways.
+fn entries(text: &str) -> Result<(u32, u32), String> {
+    let Some((entries, ways)) = text.split_once(',') else {
+        return Err("two numbers are needed: ENTRIES,WAYS, such as 64,4".to_owned());
+    };
+    let number = |text: &str| {
+        text.parse::<u32>()
+            .map_err(|_| format!("{text:?} is no number"))
+    };
+    let (entries, ways) = (number(entries)?, number(ways)?);
+    let geometry = Geometry {
+        size: u64::from(entries) << 12,
+        ways,
+        line: 4096,
+    };
+    geometry.check().map_err(|error| error.to_string())?;
+    Ok((entries, ways))
 }

@@ -12,7 +12,7 @@ use hodo_mem::places::{InFile, Place, places};
 use serde_json::json;
 
 use super::{observed, output};
-use crate::args::{CacheArgs, Like, MemFormat};
+use crate::args::{CacheArgs, Like, MemFormat, TlbArgs};
 
 /// Simulates caches.
 pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
@@ -29,19 +29,52 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
     let simulator = Simulator::new(caches)?;
     let mut out = output(args.output.as_ref(), &args.source)?;
     let (format, top) = (args.format, args.top);
+    let how = (format, top);
     observed(
         &args.source,
         Observe::Accesses,
         simulator,
-        move |simulator| {
-            let sums = Sums::of(&simulator);
-            match format {
-                MemFormat::Json => json(&simulator.total(), &sums, &mut out)?,
-                MemFormat::Text => text(caches, &simulator.total(), &sums, top, &mut out)?,
-            }
-            Ok(out.flush()?)
-        },
+        move |simulator| report(["I1", "D1", "LL"], caches, &simulator, how, &mut out),
     )
+}
+
+/// Simulates the caches of address translations: each entry is a line as large as a page.
+pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
+    let geometry = |(entries, ways): (u32, u32)| Geometry {
+        size: u64::from(entries) * u64::from(args.page),
+        ways,
+        line: args.page,
+    };
+    let caches = Caches {
+        instructions: geometry(args.itlb),
+        data: geometry(args.dtlb),
+        last: geometry(args.stlb),
+    };
+    let simulator = Simulator::new(caches)?;
+    let common = &args.common;
+    let mut out = output(common.output.as_ref(), &common.source)?;
+    let how = (common.format, args.top);
+    observed(
+        &common.source,
+        Observe::Accesses,
+        simulator,
+        move |simulator| report(["ITLB", "DTLB", "STLB"], caches, &simulator, how, &mut out),
+    )
+}
+
+fn report(
+    names: [&str; 3],
+    caches: Caches,
+    simulator: &Simulator,
+    (format, top): (MemFormat, usize),
+    out: &mut dyn Write,
+) -> Result<()> {
+    let sums = Sums::of(simulator);
+    match format {
+        MemFormat::Json => json(names, &simulator.total(), &sums, out)?,
+        MemFormat::Text => text((names, caches), &simulator.total(), &sums, top, out)?,
+    }
+    Ok(out.flush()?)
 }
 
 fn caches(first: u64, last: u64) -> Caches {
@@ -176,7 +209,7 @@ fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn json(total: &Counts, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+fn json(names: [&str; 3], total: &Counts, sums: &Sums, out: &mut dyn Write) -> Result<()> {
     let sum = |pair: [u64; 2]| pair[0] + pair[1];
     let (first, last) = total.all_misses();
     let functions = sums.functions.iter().map(|((file, name), counts)| {
@@ -193,9 +226,9 @@ fn json(total: &Counts, sums: &Sums, out: &mut dyn Write) -> Result<()> {
     });
     let value = json!({
         "levels": [
-            {"name": "I1", "refs": total.instructions, "misses": total.fetch_misses},
-            {"name": "D1", "refs": sum(total.accesses), "misses": sum(total.misses)},
-            {"name": "LL", "refs": first, "misses": last},
+            {"name": names[0], "refs": total.instructions, "misses": total.fetch_misses},
+            {"name": names[1], "refs": sum(total.accesses), "misses": sum(total.misses)},
+            {"name": names[2], "refs": first, "misses": last},
         ],
         "functions": functions.collect::<Vec<_>>(),
         "lines": lines.collect::<Vec<_>>(),
@@ -205,7 +238,7 @@ fn json(total: &Counts, sums: &Sums, out: &mut dyn Write) -> Result<()> {
 }
 
 fn text(
-    caches: Caches,
+    (names, caches): ([&str; 3], Caches),
     total: &Counts,
     sums: &Sums,
     top: usize,
@@ -215,13 +248,18 @@ fn text(
     let (first, last) = total.all_misses();
     let rows = [
         (
-            "I1",
+            names[0],
             caches.instructions,
             total.instructions,
             total.fetch_misses,
         ),
-        ("D1", caches.data, sum(total.accesses), sum(total.misses)),
-        ("LL", caches.last, first, last),
+        (
+            names[1],
+            caches.data,
+            sum(total.accesses),
+            sum(total.misses),
+        ),
+        (names[2], caches.last, first, last),
     ];
     writeln!(
         out,
@@ -236,7 +274,10 @@ fn text(
             "{name} {shape:<24} {references:>16} {misses:>16}  {percent:.2} %"
         )?;
     }
-    let head = "  I1 misses  D1 misses  LL misses  instructions";
+    let head = format!(
+        "{:>4} misses {:>3} misses {:>3} misses  instructions",
+        names[0], names[1], names[2]
+    );
     writeln!(out, "\n{head}  function")?;
     for ((file, name), counts) in sums.functions.iter().take(top) {
         let file = Path::new(file)

@@ -1,0 +1,270 @@
+//! Tools that count: operations, blocks, reuse distances, working sets, shared lines.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use hodo_dbi::{Block, Client, Observe};
+use hodo_mem::executions::Executions;
+use hodo_mem::lines::{Sharing, Use, WorkingSet, is_false_sharing};
+use hodo_mem::places::{InFile, Place, places};
+use hodo_mem::reuse::Reuse;
+use serde_json::{Value, json};
+
+use super::{observed, output};
+use crate::args::{CommonArgs, CountArgs, LineArgs, MemFormat, SourceArgs, WorkingSetArgs};
+
+/// Observes, and reports what a client has found: as JSON, or as lines of text.
+fn tool<C: Client + 'static>(
+    common: &CommonArgs,
+    (observe, client): (Observe, C),
+    as_json: impl FnOnce(&C) -> Value + 'static,
+    as_text: impl FnOnce(&C) -> Vec<String> + 'static,
+) -> Result<ExitCode> {
+    let mut out = output(common.output.as_ref(), &common.source)?;
+    let format = common.format;
+    observed(&common.source, observe, client, move |client| {
+        match format {
+            MemFormat::Json => writeln!(out, "{}", as_json(&client))?,
+            MemFormat::Text => {
+                for line in as_text(&client) {
+                    writeln!(out, "{line}")?;
+                }
+            }
+        }
+        Ok(out.flush()?)
+    })
+}
+
+/// What to observe to count executions.
+fn counting(source: &SourceArgs) -> (Observe, Executions) {
+    let observe = match source.directory {
+        Some(_) => Observe::Accesses,
+        None => Observe::Counts,
+    };
+    (observe, Executions::new(observe))
+}
+
+/// Counts operations.
+pub fn opcodes(args: &CountArgs) -> Result<ExitCode> {
+    let top = args.top;
+    let sorted = |executions: &Executions| {
+        let mut sums: HashMap<String, u64> = HashMap::new();
+        for (block, _, counts) in executions.blocks() {
+            for (insn, count) in counts.into_iter().enumerate() {
+                *sums
+                    .entry(hodo_dbi::mnemonic(block.bytes(insn)))
+                    .or_default() += count;
+            }
+        }
+        let mut sums: Vec<(String, u64)> = sums.into_iter().filter(|sum| sum.1 > 0).collect();
+        sums.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        sums
+    };
+    tool(
+        &args.common,
+        counting(&args.common.source),
+        move |executions| {
+            let sums = sorted(executions).into_iter();
+            let rows = sums.map(|(name, count)| json!({"opcode": name, "count": count}));
+            json!({ "opcodes": rows.collect::<Vec<_>>() })
+        },
+        move |executions| {
+            let sums = sorted(executions).into_iter().take(top);
+            sums.map(|(name, count)| format!("{count:>16}  {name}"))
+                .collect()
+        },
+    )
+}
+
+/// Where a block is.
+fn place_of(block: &Block, insn: usize) -> Option<InFile> {
+    let (file, offset) = block.file.clone()?;
+    let offset = offset + (block.insns[insn].pc - block.insns[0].pc);
+    Some(InFile { file, offset })
+}
+
+fn function(place: Option<&Place>) -> &str {
+    place
+        .and_then(|place| place.function.as_deref())
+        .unwrap_or("?")
+}
+
+/// Counts the executions of blocks.
+pub fn bbcount(args: &CountArgs) -> Result<ExitCode> {
+    struct Row {
+        place: Option<InFile>,
+        pc: u64,
+        instructions: usize,
+        count: u64,
+    }
+    let sorted = |executions: &Executions| {
+        let rows = executions.blocks().map(|(block, count, _)| Row {
+            place: place_of(block, 0),
+            pc: block.insns[0].pc,
+            instructions: block.insns.len(),
+            count,
+        });
+        let mut rows: Vec<Row> = rows.collect();
+        rows.sort_by(|a, b| b.count.cmp(&a.count).then(a.pc.cmp(&b.pc)));
+        rows
+    };
+    let top = args.top;
+    tool(
+        &args.common,
+        counting(&args.common.source),
+        move |executions| {
+            let rows = sorted(executions);
+            let found = places(rows.iter().filter_map(|row| row.place.as_ref()));
+            let rows = rows.iter().map(|row| {
+                let place = row.place.as_ref();
+                json!({
+                    "count": row.count,
+                    "pc": format!("{:#x}", row.pc),
+                    "instructions": row.instructions,
+                    "function": function(place.and_then(|place| found.get(place))),
+                    "file": place.map(|place| place.file.display().to_string()),
+                    "offset": place.map(|place| place.offset),
+                })
+            });
+            json!({ "blocks": rows.collect::<Vec<_>>() })
+        },
+        move |executions| {
+            let rows = sorted(executions);
+            let rows = &rows[..rows.len().min(top)];
+            let found = places(rows.iter().filter_map(|row| row.place.as_ref()));
+            let head = "      executions  instructions                 pc  function".to_owned();
+            let rows = rows.iter().map(|row| {
+                let place = row.place.as_ref().and_then(|place| found.get(place));
+                let (count, instructions, pc) = (row.count, row.instructions, row.pc);
+                format!(
+                    "{count:>16} {instructions:>13} {pc:>#18x}  {}",
+                    function(place)
+                )
+            });
+            std::iter::once(head).chain(rows).collect()
+        },
+    )
+}
+
+/// Shows reuse distances.
+pub fn reuse(args: &LineArgs) -> Result<ExitCode> {
+    tool(
+        &args.common,
+        (Observe::Accesses, Reuse::new(args.line)),
+        |reuse| {
+            let rows = reuse.rows();
+            let rows =
+                rows.map(|(from, to, count)| json!({"from": from, "to": to, "count": count}));
+            json!({"lines": reuse.first(), "distances": rows.collect::<Vec<_>>()})
+        },
+        |reuse| {
+            let head = "        distance to          accesses".to_owned();
+            let rows = reuse
+                .rows()
+                .map(|(from, to, count)| format!("{from:>16} {to:<12} {count:>16}"));
+            let first = format!("{:>16} {:<12} {:>16}", "first access", "", reuse.first());
+            [head].into_iter().chain(rows).chain([first]).collect()
+        },
+    )
+}
+
+/// Shows working sets.
+pub fn working_set(args: &WorkingSetArgs) -> Result<ExitCode> {
+    let line = u64::from(args.line);
+    tool(
+        &args.common,
+        (Observe::Accesses, WorkingSet::new(args.line, args.every)),
+        move |set| {
+            let (parts, all) = set.parts();
+            let row = |part: &hodo_mem::lines::Part| json!({"start": part.start, "lines": part.lines, "bytes": part.lines * line, "pages": part.pages});
+            json!({"total": row(&all), "parts": parts.iter().map(row).collect::<Vec<_>>()})
+        },
+        move |set| {
+            let (parts, all) = set.parts();
+            let row = |name: String, part: &hodo_mem::lines::Part| {
+                let (kib, pages) = ((part.lines * line) >> 10, part.pages);
+                format!("{name:>18} {kib:>10} KiB {pages:>10} pages")
+            };
+            let head = "after instructions   in lines".to_owned();
+            let rows = parts.iter().map(|part| row(part.start.to_string(), part));
+            [head]
+                .into_iter()
+                .chain(rows)
+                .chain([row("all".to_owned(), &all)])
+                .collect()
+        },
+    )
+}
+
+/// Shows lines that threads share.
+pub fn share(args: &LineArgs) -> Result<ExitCode> {
+    /// Lines with the most accesses first.
+    fn sorted(sharing: &Sharing) -> Vec<(u64, &[Use])> {
+        let mut lines: Vec<(u64, &[Use])> = sharing.shared().collect();
+        let stores = |uses: &[Use]| {
+            uses.iter()
+                .map(|used| used.stores + used.loads)
+                .sum::<u64>()
+        };
+        lines.sort_by_key(|(address, uses)| (std::cmp::Reverse(stores(uses)), *address));
+        lines
+    }
+    fn place((block, insn): &(Arc<Block>, u16)) -> Option<InFile> {
+        place_of(block, usize::from(*insn))
+    }
+    let top = args.top;
+    tool(
+        &args.common,
+        (Observe::Accesses, Sharing::new(args.line)),
+        |sharing| {
+            let lines = sorted(sharing);
+            let uses = lines.iter().flat_map(|(_, uses)| *uses);
+            let wanted: Vec<InFile> = uses.filter_map(|used| place(&used.place)).collect();
+            let found = places(wanted.iter());
+            let rows = lines.iter().map(|(address, uses)| {
+                let threads = uses.iter().map(|used| {
+                    let at = place(&used.place);
+                    json!({
+                        "thread": used.thread,
+                        "loads": used.loads,
+                        "stores": used.stores,
+                        "function": function(at.and_then(|at| found.get(&at))),
+                    })
+                });
+                json!({
+                    "address": format!("{address:#x}"),
+                    "false_sharing": is_false_sharing(uses),
+                    "threads": threads.collect::<Vec<_>>(),
+                })
+            });
+            json!({ "lines": rows.collect::<Vec<_>>() })
+        },
+        move |sharing| {
+            let mut lines = sorted(sharing);
+            lines.truncate(top);
+            let uses = lines.iter().flat_map(|(_, uses)| *uses);
+            let wanted: Vec<InFile> = uses.filter_map(|used| place(&used.place)).collect();
+            let found = places(wanted.iter());
+            let mut rows = Vec::new();
+            for (address, uses) in lines {
+                let what = match is_false_sharing(uses) {
+                    true => "different bytes",
+                    false => "the same bytes",
+                };
+                rows.push(format!("{address:#x}: {} threads use {what}", uses.len()));
+                for used in uses.iter().take(8) {
+                    let at = place(&used.place);
+                    let name = function(at.and_then(|at| found.get(&at)));
+                    let (thread, loads, stores) = (used.thread, used.loads, used.stores);
+                    rows.push(format!(
+                        "  thread {thread:<5} {loads:>12} loads {stores:>12} stores  {name}"
+                    ));
+                }
+            }
+            rows
+        },
+    )
+}
