@@ -58,6 +58,9 @@ pub struct Block {
     pub(crate) special: Option<Special>,
     /// What a record of it has.
     pub(crate) values: Vec<Value>,
+    /// Its instructions overwrite the flags, other than the carry flag, before they read them.
+    #[serde(skip)]
+    pub(crate) flags_are_dead: bool,
 }
 
 /// What a record has after the number of its block.
@@ -287,6 +290,7 @@ impl Block {
             // Its accesses are not always the same ones.
             special: Some(Special::Unknown),
             values: Vec::new(),
+            flags_are_dead: false,
         }
     }
 

@@ -117,7 +117,7 @@ pub(crate) const CUT: u32 = u32::MAX;
 pub(crate) const MOST_BLOCKS: u32 = 1 << 21;
 
 /// Messages that may wait. The program waits if there are more.
-const WAITING: usize = 64;
+const WAITING: usize = 16;
 
 /// The thread that tells the listener.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::native::block;
 use crate::native::translate::Insertion;
 
 /// Bytes of a buffer.
-const BUFFER: u64 = 256 << 10;
+const BUFFER: u64 = 1 << 20;
 /// Bytes after a buffer that cannot be accessed. No record is longer.
 const GUARD: u64 = 4096;
 
@@ -163,7 +163,9 @@ impl Recorder {
         }
         let mut bytes = self.sink.buffer();
         bytes.resize(used.min(BUFFER) as usize, 0);
-        memory.read(TargetAddr(start), &mut bytes)?;
+        if memory.load(TargetAddr(start), &mut bytes) < bytes.len() {
+            memory.read(TargetAddr(start), &mut bytes)?;
+        }
         self.tell(Message::Records {
             thread: recording.thread,
             bytes,

@@ -4,7 +4,7 @@ use std::arch::x86_64::__cpuid_count;
 
 use iced_x86::{
     CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, MemorySize, Mnemonic,
-    OpAccess, OpKind, Register, UsedMemory,
+    OpAccess, OpKind, Register, RflagsBits, UsedMemory,
 };
 
 use crate::access::Kind;
@@ -47,7 +47,11 @@ pub(crate) fn analyze(id: u32, code: &[(u64, [u8; 16], u8)]) -> Block {
         operands: Vec::new(),
         special: None,
         values: Vec::new(),
+        flags_are_dead: false,
     };
+    // Flags that are not overwritten yet.
+    let mut flags =
+        Some(RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF);
     for (number, (pc, bytes, len)) in code.iter().take(MOST).enumerate() {
         let bytes = &bytes[..usize::from(*len)];
         let insn = Decoder::with_ip(64, bytes, *pc, DecoderOptions::NONE).decode();
@@ -64,6 +68,18 @@ pub(crate) fn analyze(id: u32, code: &[(u64, [u8; 16], u8)]) -> Block {
         };
         if !fits && number > 0 {
             break;
+        }
+        flags = flags.filter(|flags| insn.rflags_read() & flags == 0);
+        // What is counted in a register may be zero: then nothing changes.
+        let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
+        let count = insn.op_count().saturating_sub(1);
+        let by_register =
+            insn.op_count() > 1 && matches!(insn.try_op_register(count), Ok(Register::CL));
+        if !repeats && !by_register {
+            flags = flags.map(|flags| flags & !insn.rflags_modified());
+        }
+        if flags == Some(0) {
+            block.flags_are_dead = true;
         }
         block.insns.push(Insn {
             pc: *pc,

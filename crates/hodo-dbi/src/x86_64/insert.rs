@@ -1,11 +1,11 @@
 //! Code for clients, inserted at the beginning of blocks: a counter, or a record.
 //!
-//! The code changes no flags. A thread that stops in it is shown to the program in front of the block, or, if the record
+//! The code changes only flags that the block overwrites before it reads them. A thread that stops in it is shown to the program in front of the block, or, if the record
 //! is complete, in front of the first instruction; the registers that the code uses are in the thread's block.
 
 use std::sync::Arc;
 
-use hodo_isa::x86_64::asm::{DWORD, RCX, Reg, gs, mem};
+use hodo_isa::x86_64::asm::{DWORD, QWORD, RCX, Reg, gs, mem};
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
 use super::analyze::analyze;
@@ -109,8 +109,12 @@ impl Translator<'_, '_> {
         let pc = block.insns[0].pc;
         self.stage = Stage::Head;
         self.point(pc, None);
-        if insertion.counts {
-            let counter = gs(block::COUNTERS + 8 * block.id);
+        let counter = gs(block::COUNTERS + 8 * block.id);
+        if insertion.counts && block.flags_are_dead {
+            self.code.inc_m(QWORD, counter);
+            self.stage = Stage::Counted;
+            self.point(pc, None);
+        } else if insertion.counts {
             let saved = self.take(pc, RCX_NUMBER);
             self.code.mov_rm(RCX, counter);
             self.code.lea(RCX, mem(RCX, 1));
