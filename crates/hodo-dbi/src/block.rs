@@ -68,6 +68,8 @@ pub struct Block {
 pub(crate) enum Value {
     /// A register by its number: 8 bytes.
     Register(u8),
+    /// The sum of two registers, of which the second is multiplied by a power of two: 8 bytes.
+    Sum(u8, u8, u8),
     /// What the thread-local segment is based on: 8 bytes.
     ThreadBase,
     /// What was a register before the instruction: 8 bytes.

@@ -86,6 +86,8 @@ struct Engine {
 /// Runs a program, whose path is given, with these words as its command line, from the cache. Returns when the program
 /// and all its children have ended.
 ///
+/// Blocks all signals in the calling thread, and leaves them blocked: a program that is run later inherits that.
+///
 /// # Errors
 /// If the program cannot be traced, or does something that the engine cannot follow. The program is ended then.
 pub fn run(program: &Path, command: &[OsString]) -> Result<Ran> {

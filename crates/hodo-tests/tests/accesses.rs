@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Decode, Kind, Observe};
+use hodo_dbi::{Access, Block, Client, Decode, Kind, Listener, Message, Observe};
 use hodo_mem::trace::{self, Writer};
 use hodo_ptrace::{Memory, Regs, Report, TargetAddr, launch, seize};
 use hodo_tests::{Kind as Link, build};
@@ -302,15 +302,34 @@ fn read(bytes: &[u8]) -> (Vec<Row>, Option<String>) {
     (decode.into_client().0, damage)
 }
 
+/// Hears what two hear.
+struct Both<A, B>(A, B);
+
+impl<A: Listener, B: Listener> Listener for Both<A, B> {
+    fn hear(&mut self, message: &Message) -> anyhow::Result<()> {
+        self.0.hear(message)?;
+        self.1.hear(message)
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.0.end()?;
+        self.1.end()
+    }
+}
+
 #[test]
 fn recordings_have_what_clients_are_told() {
     let program = build("accesses.c", Link::Static, &[]);
-    let file = recorded(&program, "recording");
-    let mut stream = Decode::new(Stream::default());
-    let damage = trace::read(&file, &mut stream).expect("it can be read");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told");
+    let writer = Writer::create(&file).expect("a file");
+    let both = Both(writer, Decode::new(Stream::default()));
+    let (setarch, command) = command(&program);
+    let listened = hodo_dbi::listen(&setarch, &command, Observe::Accesses, both);
+    let told = listened.expect("it can be recorded").1.1.into_client();
+    let mut read = Decode::new(Stream::default());
+    let damage = trace::read(&file, &mut read).expect("it can be read");
     assert_eq!(damage, None);
-    let told = engine(&program);
-    assert!(stream.into_client() == told, "the recording differs");
+    assert!(read.into_client() == told, "the recording differs");
     assert!(told.accesses.len() > 1000);
 }
 

@@ -13,7 +13,7 @@ use crate::block::{Address, Area, Block, Flow, Insn, LaneMask, Lanes, Operand, S
 /// The maximum number of instructions of a block.
 const MOST: usize = 64;
 /// The maximum number of values of a record.
-const MOST_VALUES: usize = 8;
+const MOST_VALUES: usize = 5;
 const RSP: usize = 4;
 
 /// What a register has, compared with the beginning of the block.
@@ -134,6 +134,24 @@ impl Analysis {
         }
     }
 
+    /// If a record has neither the base nor the index of an operand: their sum, which takes less room, and what is added
+    /// to it.
+    fn sum(&self, memory: &UsedMemory) -> Option<(Value, i64)> {
+        let is_whole = memory.base().is_gpr64() && memory.index().is_gpr64();
+        let base = self.registers[general(memory.base())?];
+        let index = self.registers[general(memory.index())?];
+        let (Known::Plus(base, add), Known::Plus(index, more)) = (base, index) else {
+            return None;
+        };
+        let has = |number: u8| self.values.contains(&Value::Register(number));
+        if !is_whole || has(base) || has(index) || usize::from(index) == RSP {
+            return None;
+        }
+        let power = memory.scale().trailing_zeros() as u8;
+        let more = more.wrapping_mul(memory.scale().into());
+        Some((Value::Sum(base, index, power), add.wrapping_add(more)))
+    }
+
     /// The address of an operand; `None`: not all of its registers are known.
     fn address(&mut self, memory: &UsedMemory) -> Option<Address> {
         let mut address = Address {
@@ -144,6 +162,11 @@ impl Analysis {
         };
         if memory.segment() == Register::FS {
             address.segment = Some(self.value(Value::ThreadBase));
+        }
+        if let Some((sum, add)) = self.sum(memory) {
+            address.base = Some(self.value(sum));
+            address.displacement = address.displacement.wrapping_add_signed(add);
+            return Some(address);
         }
         if general(memory.base()).is_some() {
             let (at, add) = self.register(memory.base())?;

@@ -138,14 +138,21 @@ impl Translator<'_, '_> {
 
     /// Writes a record, in front of an instruction.
     fn record(&mut self, block: &Block, pc: u64) {
-        let is_free = |number: &u8| !block.values.contains(&Value::Register(*number));
+        let is_free = |number: &u8| {
+            let mut values = block.values.iter();
+            values.all(|&value| match value {
+                Value::Register(used) => used != *number,
+                Value::Sum(base, index, _) => base != *number && index != *number,
+                _ => true,
+            })
+        };
         let mut free = SCRATCH.into_iter().filter(is_free);
         let needs_two = block
             .values
             .iter()
-            .any(|value| matches!(value, Value::ThreadBase | Value::Before(_)));
+            .any(|value| matches!(value, Value::ThreadBase | Value::Before(_) | Value::Sum(..)));
         let Some(position) = free.next() else {
-            unreachable!("a record has at most ten registers");
+            unreachable!("a record has fewer registers");
         };
         self.point(pc, None);
         self.out.records.push(self.code.here());
@@ -176,6 +183,12 @@ impl Translator<'_, '_> {
         let to = mem(position, at.cast_signed());
         match value {
             Value::Register(number) => self.code.mov_mr(to, Reg::whole(number)),
+            Value::Sum(base, index, power) => {
+                let (base, index) = (Reg::whole(base), Reg::whole(index));
+                self.code
+                    .lea(second, mem(base, 0).plus_scaled(index, power));
+                self.code.mov_mr(to, second);
+            }
             Value::ThreadBase => {
                 self.code.rdfsbase(second);
                 self.code.mov_mr(to, second);

@@ -256,7 +256,7 @@ fn based(out: &mut Bytes, reg: u8, base: u8, mem: &Mem) {
         Some(index) => {
             debug_assert_ne!(index.number, NO_INDEX, "rsp is no index");
             out.push(kind | reg | PAIR);
-            out.push((index.number & 7) << 3 | base & 7);
+            out.push(mem.scale << 6 | (index.number & 7) << 3 | base & 7);
         }
         // The number of `rsp` and `r12` means that a byte with two registers follows.
         None if base & 7 == PAIR => {

@@ -103,6 +103,8 @@ pub struct Mem {
     pub(super) segment: Option<Segment>,
     pub(super) base: Base,
     pub(super) index: Option<Reg>,
+    /// What the index is multiplied by, as a power of two.
+    pub(super) scale: u8,
     pub(super) displacement: i32,
     pub(super) width: Width,
 }
@@ -113,6 +115,7 @@ impl Mem {
             segment: None,
             base,
             index: None,
+            scale: 0,
             displacement,
             width,
         }
@@ -122,6 +125,14 @@ impl Mem {
     #[must_use]
     pub const fn plus(mut self, index: Reg) -> Self {
         self.index = Some(index);
+        self
+    }
+
+    /// The same with an index register added that is multiplied by 1, 2, 4 or 8: a power of two.
+    #[must_use]
+    pub const fn plus_scaled(mut self, index: Reg, power: u8) -> Self {
+        self.index = Some(index);
+        self.scale = power & 3;
         self
     }
 

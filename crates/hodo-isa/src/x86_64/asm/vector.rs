@@ -84,6 +84,17 @@ mod tests {
                 });
             }
         }
+        for (base, index, power) in [(0, 1, 0), (4, 13, 3), (13, 12, 2), (5, 15, 1)] {
+            let (base, index) = (Reg::whole(base), Reg::whole(index));
+            let mut bytes = Vec::new();
+            let place = super::super::mem(base, 0).plus_scaled(index, power);
+            Code::new(&mut bytes, 0).lea(Reg::whole(9), place);
+            let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            assert_eq!((insn.code(), insn.len()), (Iced::Lea_r64_m, bytes.len()));
+            assert_eq!(insn.memory_base().number(), usize::from(base.number));
+            assert_eq!(insn.memory_index().number(), usize::from(index.number));
+            assert_eq!(insn.memory_index_scale(), 1 << power);
+        }
         let mut bytes = Vec::new();
         Code::new(&mut bytes, 0).rdfsbase(Reg::whole(9));
         let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
