@@ -118,6 +118,7 @@ pub fn listen<L: Listener + 'static>(
     observe: Observe,
     listener: L,
 ) -> Result<(Ran, L)> {
+    crate::native::check()?;
     let (sink, teller) = Teller::start(listener).parts();
     let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe)));
     let ran = start(program, command, Some(recorder));

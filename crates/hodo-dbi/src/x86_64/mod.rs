@@ -4,6 +4,31 @@ pub(crate) mod analyze;
 mod insert;
 pub(crate) mod translate;
 
+use anyhow::{Context, Result, bail};
+
+/// Checks that this machine can execute what clients have inserted: the base of `fs` is read by an instruction that the
+/// kernel must allow (`FSGSBASE`, Linux 5.9; AT_HWCAP2 bit 1, arch/x86/include/uapi/asm/hwcap2.h).
+///
+/// # Errors
+/// If not.
+pub(crate) fn check() -> Result<()> {
+    const HWCAP2: u64 = 26;
+    const FSGSBASE: u64 = 2;
+    let vector = std::fs::read("/proc/self/auxv").context("cannot read /proc/self/auxv")?;
+    let (words, _) = vector.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|&word| u64::from_le_bytes(word)).collect();
+    let (pairs, _) = words.as_chunks::<2>();
+    let is_allowed = pairs
+        .iter()
+        .any(|pair| pair[0] == HWCAP2 && pair[1] & FSGSBASE != 0);
+    if !is_allowed {
+        bail!(
+            "accesses cannot be observed here: the kernel does not allow rdfsbase (Linux 5.9 does)"
+        );
+    }
+    Ok(())
+}
+
 /// The block of a thread, to which its `gs` base points: offsets in bytes.
 pub(crate) mod block {
     /// The program's `rcx`.
