@@ -398,7 +398,7 @@ fn string_accesses(
     out: &mut Vec<Access>,
     mut flush: impl FnMut(&mut Vec<Access>),
 ) {
-    /// Accesses that are told at once.
+    /// A client hears of this many accesses at once.
     const MANY: usize = 4096;
     let (one, two) = (word(record, 4), word(record, 12));
     let before = if second.is_some() { two } else { one };

@@ -1,4 +1,4 @@
-//! Clients: what is told about a program that runs, and to whom.
+//! Clients hear what a program does that runs.
 //!
 //! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, in which a listener
 //! hears it. The usual one makes blocks and accesses of it for a client.
@@ -99,7 +99,7 @@ pub trait Listener: Send {
     /// Hears a message.
     ///
     /// # Errors
-    /// What it could not do. It is told nothing more then.
+    /// What it could not do. It hears nothing more then.
     fn hear(&mut self, message: &Message) -> Result<()>;
 
     /// Everything was told.
@@ -284,20 +284,12 @@ impl<C: Client> Decode<C> {
         }
         let kept = std::mem::take(&mut self.threads[number]);
         if !kept.is_empty() {
-            let upto = match number_at(bytes, 0) {
-                Some(CUT) => {
-                    let upto = number_at(bytes, 4);
-                    bytes = bytes.get(8..).unwrap_or_default();
-                    upto
-                }
-                _ => None,
-            };
+            let upto = take_cut(&mut bytes);
             self.record(thread, &kept, upto)?;
         }
         while let Some(id) = number_at(bytes, 0) {
-            if id == CUT {
+            if take_cut(&mut bytes).is_some() {
                 // Of nothing.
-                bytes = bytes.get(8..).unwrap_or_default();
                 continue;
             }
             let (block, size) = known(&self.blocks, id)?;
@@ -305,18 +297,11 @@ impl<C: Client> Decode<C> {
                 return Err(anyhow!("a record of block {id} is cut"));
             };
             bytes = rest;
-            let upto = match number_at(bytes, 0) {
-                None => {
-                    self.threads[number] = record.to_vec();
-                    break;
-                }
-                Some(CUT) => {
-                    let upto = number_at(bytes, 4);
-                    bytes = bytes.get(8..).unwrap_or_default();
-                    upto
-                }
-                Some(_) => None,
-            };
+            if bytes.is_empty() {
+                self.threads[number] = record.to_vec();
+                break;
+            }
+            let upto = take_cut(&mut bytes);
             tell(
                 &mut self.client,
                 &mut self.accesses,
@@ -362,6 +347,17 @@ fn tell<C: Client>(
         some.clear();
     });
     client.executed(thread, block, upto, accesses);
+}
+
+/// If a record of a cut is next, takes it: the number of instructions that were executed.
+#[inline]
+fn take_cut(bytes: &mut &[u8]) -> Option<u32> {
+    if number_at(bytes, 0) != Some(CUT) {
+        return None;
+    }
+    let upto = number_at(bytes, 4).unwrap_or(0);
+    *bytes = bytes.get(8..).unwrap_or_default();
+    Some(upto)
 }
 
 /// A block, and bytes of a record of it.

@@ -191,8 +191,20 @@ impl Engine {
         }
     }
 
-    /// A thread is about to end: its memory is there for the last time.
+    /// A thread is about to end: its memory is there for the last time. Another one may have ended it inside a block.
     fn exits(&mut self, thread: Stopped) -> Result<()> {
+        if let Some(process) = self.process(thread) {
+            let regs = thread.regs()?;
+            let process = process.borrow();
+            let original = match process.place(regs.pc()) {
+                Some(Place::At(point)) => Some(point.original),
+                Some(Place::Inside(original, _)) => Some(original),
+                None => None,
+            };
+            if let Some(original) = original {
+                self.cut(thread, &process, &regs, original)?;
+            }
+        }
         self.take(thread)?;
         thread.cont(0)
     }
@@ -557,8 +569,8 @@ impl Engine {
         self.go(thread, 0)
     }
 
-    /// A program that has unaligned accesses fault has such a fault in code of ours: executes that without faults. Returns
-    /// whether it was so.
+    /// If a program lets unaligned accesses fault, those of a record do, too: executes the record without such faults.
+    /// Returns whether a thread is at one.
     fn unaligned(&self, thread: Stopped, process: &Shared) -> Result<bool> {
         let regs = thread.regs()?;
         let place = process.borrow().place(regs.pc());

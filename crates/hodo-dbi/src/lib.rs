@@ -10,7 +10,7 @@
 //! * `units`: translations of code that may change.
 //! * `engine`: follows threads.
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
-//! * `recorder`: how hodo takes that from the threads; `client`: who is told.
+//! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
 #![forbid(unsafe_code)]
 

@@ -31,8 +31,8 @@ const ROOM: u64 = 1 << 20;
 const REACH: u64 = 1 << 30;
 /// Bytes for the blocks of threads.
 const BLOCKS: u64 = 4 << 20;
-/// Memory of ours that may be anywhere is from here on, where programs have nothing, if possible: the program's own
-/// mappings are where they are alone.
+/// hodo puts memory that may be anywhere from here on, if possible. Programs have nothing there, so their own mappings
+/// are where they are alone.
 const AWAY: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
 

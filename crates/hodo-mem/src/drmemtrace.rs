@@ -330,7 +330,7 @@ pub fn is_trace(directory: &Path) -> bool {
     directory.join("trace").is_dir()
 }
 
-/// Tells a client what a directory has. One thread is told after the other.
+/// Tells a client what a directory has. It hears of one thread after the other.
 ///
 /// # Errors
 /// If a file cannot be read, or is not of the final format.

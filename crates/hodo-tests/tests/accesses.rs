@@ -1,4 +1,4 @@
-//! The accesses that a client is told are those that a program makes when it is executed step by step.
+//! The accesses that a client hears of are those that a program makes when it is executed step by step.
 #![cfg(target_arch = "x86_64")]
 
 use std::ffi::OsString;
@@ -300,6 +300,24 @@ fn read(bytes: &[u8]) -> (Vec<Row>, Option<String>) {
     let mut decode = Decode::new(All::default());
     let damage = trace::read_from(bytes, &mut decode).expect("it is a trace");
     (decode.into_client().0, damage)
+}
+
+#[test]
+fn threads_that_others_end() {
+    let program = build("ended_thread.c", Link::Static, &["-pthread"]);
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("counted");
+    let command = [OsString::from(&program), OsString::from(&file)];
+    for _ in 0..5 {
+        let observed = hodo_dbi::observe(&program, &command, Observe::Accesses, All::default());
+        let all = observed.expect("the program can be observed").1.0;
+        let stores = all
+            .iter()
+            .filter(|row| (row.1, row.2) == (Kind::Store, 0x1000_0000));
+        let bytes = std::fs::read(&file).expect("the count");
+        let counted = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+        assert_eq!(stores.count() as u64, counted);
+        assert!(counted > 1000);
+    }
 }
 
 /// Hears what two hear.

@@ -168,14 +168,14 @@ fn view(args: &ViewMemArgs) -> Result<ExitCode> {
 }
 
 fn stat(args: &StatArgs) -> Result<ExitCode> {
-    let mut out = output(args.output.as_ref(), &args.source)?;
-    let format = args.format;
-    let observe = match args.source.directory {
+    let mut out = output(args.common.output.as_ref(), &args.common.source)?;
+    let format = args.common.format;
+    let observe = match args.common.source.directory {
         Some(_) => Observe::Accesses,
         None => Observe::Counts,
     };
     observed(
-        &args.source,
+        &args.common.source,
         observe,
         Counter::new(observe),
         move |counter| {

@@ -115,15 +115,7 @@ impl Debug {
                     places.push((row.addr, index, row.line));
                 }
             });
-            if places.is_empty() {
-                continue;
-            }
-            let files = self.files(unit, |_| true);
-            for (addr, index, line) in places {
-                if let Some(file) = files.get(&index) {
-                    found.entry(addr).or_insert_with(|| (file.clone(), line));
-                }
-            }
+            self.add_named(unit, places, &mut found);
         }
         found
     }
@@ -151,17 +143,27 @@ impl Debug {
                 let line = row.line().and_then(|line| u32::try_from(line.get()).ok());
                 before = (!row.end_sequence()).then(|| (here, row.file_index(), line));
             }
-            if places.is_empty() {
-                continue;
-            }
-            let files = self.files(unit, |_| true);
-            for (addr, index, line) in places {
-                if let Some(file) = files.get(&index) {
-                    found.entry(addr).or_insert_with(|| (file.clone(), line));
-                }
-            }
+            self.add_named(unit, places, &mut found);
         }
         found
+    }
+
+    /// Adds places of a unit, with the names of their files: the address, the number of the file, and the line.
+    fn add_named(
+        &self,
+        unit: &Unit<Reader>,
+        places: Vec<(u64, u64, u32)>,
+        found: &mut HashMap<u64, (String, u32)>,
+    ) {
+        if places.is_empty() {
+            return;
+        }
+        let files = self.files(unit, |_| true);
+        for (addr, index, line) in places {
+            if let Some(file) = files.get(&index) {
+                found.entry(addr).or_insert_with(|| (file.clone(), line));
+            }
+        }
     }
 
     /// Returns the address of a function's second line, which follows its prologue, or the end of the function if there

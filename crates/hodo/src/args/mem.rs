@@ -127,15 +127,9 @@ pub struct ViewMemArgs {
 /// What `hodo mem stat` is given.
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// How to write the result
-    #[arg(long, value_enum, default_value_t)]
-    pub format: MemFormat,
-    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// What to count.
+    /// What to read, and how to write.
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub common: CommonArgs,
 }
 
 /// Processors whose caches are known.
@@ -168,15 +162,9 @@ pub struct CacheArgs {
     /// How many functions and lines to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     pub top: usize,
-    /// How to write the result
-    #[arg(long, value_enum, default_value_t)]
-    pub format: MemFormat,
-    /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub output: Option<PathBuf>,
-    /// What to simulate.
+    /// What to read, and how to write.
     #[command(flatten)]
-    pub source: SourceArgs,
+    pub common: CommonArgs,
 }
 
 /// Parses a geometry: `32768,8,64` or `32K,8,64`.

@@ -27,11 +27,11 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         last: args.ll.unwrap_or(like.last),
     };
     let simulator = Simulator::new(caches)?;
-    let mut out = output(args.output.as_ref(), &args.source)?;
-    let (format, top) = (args.format, args.top);
+    let mut out = output(args.common.output.as_ref(), &args.common.source)?;
+    let (format, top) = (args.common.format, args.top);
     let how = (format, top);
     observed(
-        &args.source,
+        &args.common.source,
         Observe::Accesses,
         simulator,
         move |simulator| report(["I1", "D1", "LL"], caches, &simulator, how, &mut out),
