@@ -1,8 +1,10 @@
 //! Blocks of the program's code, and what threads record when they execute them.
 //!
 //! A thread that executes a block writes a record: the block's number, and the registers from which the addresses of its
-//! accesses are computed. All of these registers have their values when the block begins: a block ends where that would
-//! no longer be so. Instructions whose accesses depend on more (repeated strings, masks, gathers) have blocks of their own.
+//! accesses are computed, if they are not known from the records before. Registers that the block changes are recorded in
+//! front of the instructions that use them. A branch that leaves a block before its end adds a record of that.
+//!
+//! Instructions whose accesses depend on more (repeated strings, masks, gathers) have blocks of their own.
 
 use std::path::PathBuf;
 
@@ -42,7 +44,8 @@ pub enum Flow {
     SystemCall,
 }
 
-/// Straight-line code: it is executed from its first instruction to its last, unless a signal cuts it.
+/// Straight-line code: it is executed from its first instruction to its last, unless a branch leaves it or a signal cuts
+/// it. An instruction may be in several blocks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Block {
     /// Its number. No other block of the run has it, in whatever process.
@@ -57,10 +60,43 @@ pub struct Block {
     /// The accesses of its only instruction, if they are of a special kind.
     pub(crate) special: Option<Special>,
     /// What a record of it has.
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Vec<Recorded>,
+    /// Where the block may be left, in ascending order, if blocks that it leads to may use what is known there.
+    pub(crate) leaving: Vec<Leave>,
     /// Its instructions overwrite the flags, other than the carry flag, before they read them.
     #[serde(skip)]
     pub(crate) flags_are_dead: bool,
+}
+
+/// The number of a number from which addresses are computed: first the registers, then [`ZERO`], then what the record
+/// has.
+pub(crate) type Slot = u8;
+/// It is always zero.
+pub(crate) const ZERO: Slot = 16;
+/// The first value of a record that is not a register at the beginning of the block.
+pub(crate) const FIRST_VALUE: Slot = 17;
+/// The number of slots.
+pub(crate) const SLOTS: usize = 256;
+
+/// A value of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Recorded {
+    pub(crate) value: Value,
+    /// The number of the instruction before which it is recorded.
+    pub(crate) insn: u16,
+    pub(crate) slot: Slot,
+}
+
+/// Where a block may be left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Leave {
+    /// How many instructions were executed.
+    pub(crate) upto: u16,
+    /// Registers whose values are known then, bit by number.
+    #[serde(skip)]
+    pub(crate) known: u16,
+    /// Registers that have another value than at the beginning of the block: each has what is in the slot, plus a number.
+    pub(crate) sets: Vec<(u8, Slot, i64)>,
 }
 
 /// What a record has after the number of its block.
@@ -68,6 +104,10 @@ pub struct Block {
 pub(crate) enum Value {
     /// A register by its number: 8 bytes.
     Register(u8),
+    /// The lower half of a register whose upper half is zero: 4 bytes.
+    Half(u8),
+    /// The lower half of a register whose upper half has copies of its sign: 4 bytes.
+    Signed(u8),
     /// The sum of two registers, of which the second is multiplied by a power of two: 8 bytes.
     Sum(u8, u8, u8),
     /// What the thread-local segment is based on: 8 bytes.
@@ -81,10 +121,20 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// Whether it depends on a general register.
+    pub(crate) fn uses(self, number: u8) -> bool {
+        match self {
+            Self::Register(used) | Self::Half(used) | Self::Signed(used) => used == number,
+            Self::Sum(base, index, _) => base == number || index == number,
+            _ => false,
+        }
+    }
+
     /// Bytes in a record.
     pub(crate) fn size(self) -> u32 {
         match self {
             Self::Vector(_) => 64,
+            Self::Half(_) | Self::Signed(_) => 4,
             _ => 8,
         }
     }
@@ -105,14 +155,36 @@ pub(crate) struct Address {
     pub(crate) narrow: bool,
 }
 
-/// An access whose address a record says.
+/// An access whose address is the sum of slots and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Operand {
     /// The number of the instruction in the block.
     pub(crate) insn: u16,
     pub(crate) kind: Kind,
     pub(crate) size: u32,
-    pub(crate) address: Address,
+    pub(crate) base: Slot,
+    pub(crate) index: Slot,
+    /// The index is multiplied by two to the power of this.
+    pub(crate) power: u8,
+    pub(crate) segment: Slot,
+    pub(crate) displacement: u64,
+    /// The sum without the segment is cut to 32 bits.
+    pub(crate) narrow: bool,
+}
+
+impl Operand {
+    /// One whose address does not matter.
+    pub(crate) const NOWHERE: Self = Self {
+        insn: 0,
+        kind: Kind::Load,
+        size: 0,
+        base: ZERO,
+        index: ZERO,
+        power: 0,
+        segment: ZERO,
+        displacement: 0,
+        narrow: false,
+    };
 }
 
 /// Accesses that a record says in other ways.
@@ -249,7 +321,8 @@ impl Address {
 impl Block {
     /// Bytes of a record.
     pub(crate) fn record_size(&self) -> usize {
-        let values: u32 = self.values.iter().map(|value| value.size()).sum();
+        let values = self.values.iter();
+        let values: u32 = values.map(|recorded| recorded.value.size()).sum();
         4 + values as usize
     }
 
@@ -278,6 +351,9 @@ impl Block {
                 .map(|operand| usize::from(operand.insn))
                 .is_sorted()
             && (self.operands.iter()).all(|operand| usize::from(operand.insn) < self.insns.len())
+            && (self.leaving.iter()).all(|leave| {
+                leave.sets.len() <= 16 && leave.sets.iter().all(|&(register, ..)| register < 16)
+            })
     }
 
     /// A block of one instruction, of a trace that says its accesses in other ways.
@@ -292,6 +368,7 @@ impl Block {
             // Its accesses are not always the same ones.
             special: Some(Special::Unknown),
             values: Vec::new(),
+            leaving: Vec::new(),
             flags_are_dead: false,
         }
     }
@@ -352,46 +429,43 @@ impl Block {
         &self.code[skipped..skipped + usize::from(self.insns[insn].len)]
     }
 
-    /// Appends the accesses of the first `upto` instructions that a record says, in the order of the program. A repeated
-    /// instruction may have made some of its accesses before it was cut. If there are many, `flush` takes some away.
-    #[inline]
-    pub(crate) fn accesses(
-        &self,
-        record: &[u8],
-        upto: usize,
-        out: &mut Vec<Access>,
-        flush: impl FnMut(&mut Vec<Access>),
-    ) {
-        if let Some(special) = &self.special {
-            if let &Special::Strings {
-                first,
-                second,
-                size,
-            } = special
-            {
-                return string_accesses((first, second), size, record, out, flush);
-            }
-            if upto > 0 {
-                special_accesses(special, record, out);
-            }
-            return;
-        }
-        for operand in &self.operands {
-            if usize::from(operand.insn) >= upto {
-                break;
-            }
-            out.push(Access {
-                address: operand.address.of(record),
-                size: operand.size,
-                insn: operand.insn,
-                kind: operand.kind,
-            });
-        }
+    /// Whether records have the value of a register at the beginning.
+    fn records_before(&self, register: u8) -> bool {
+        self.values.iter().any(|recorded| recorded.slot == register)
+    }
+
+    /// Registers whose values at the beginning its accesses depend on, but are not recorded, bit by number.
+    pub(crate) fn used_before(&self) -> u16 {
+        let slots = self.operands.iter();
+        let slots = slots.flat_map(|operand| [operand.base, operand.index]);
+        self.unrecorded(slots)
+    }
+
+    /// The same for what these registers have where the block is left.
+    pub(crate) fn needed_before(&self, leave: &Leave, registers: u16) -> u16 {
+        let wanted = (0..16).filter(|register| registers >> register & 1 == 1);
+        self.unrecorded(wanted.map(|register| {
+            let mut sets = leave.sets.iter();
+            let set = sets.find(|(set, ..)| *set == register);
+            set.map_or(register, |&(_, slot, _)| slot)
+        }))
+    }
+
+    fn unrecorded(&self, slots: impl Iterator<Item = Slot>) -> u16 {
+        let registers = slots.filter(|&slot| slot < ZERO && !self.records_before(slot));
+        registers.fold(0, |all, register| all | 1 << register)
+    }
+
+    /// Registers whose values are known where the block is left after this many instructions, bit by number.
+    pub(crate) fn known_after(&self, upto: usize) -> u16 {
+        let mut leaving = self.leaving.iter();
+        let leave = leaving.find(|leave| usize::from(leave.upto) == upto);
+        leave.map_or(0, |leave| leave.known)
     }
 }
 
 /// The accesses of a repeated string instruction.
-fn string_accesses(
+pub(crate) fn string_accesses(
     (first, second): (Option<Kind>, Option<Kind>),
     size: u32,
     record: &[u8],
@@ -420,7 +494,8 @@ fn string_accesses(
     }
 }
 
-fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<Access>) {
+/// The accesses of another special instruction.
+pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<Access>) {
     let mut add = |kind, address, size| {
         out.push(Access {
             address,

@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 use anyhow::{Result, anyhow, bail};
 
 use crate::access::Access;
-use crate::block::Block;
+use crate::block::{Block, SLOTS};
+use crate::plan::Plan;
 
 /// What is to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,9 +110,8 @@ pub trait Listener: Send {
     fn end(&mut self) -> Result<()>;
 }
 
-/// The number that a record of a cut has instead of a block's. What follows is the number of instructions that were
-/// executed of the block before.
-pub(crate) const CUT: u32 = u32::MAX;
+/// A record of a cut is this plus the number of instructions that were executed of the block before.
+pub(crate) const CUT: u32 = 0xFFFF_0000;
 
 /// The maximum number of blocks of a run.
 pub(crate) const MOST_BLOCKS: u32 = 1 << 21;
@@ -141,7 +141,7 @@ impl Sink {
         let _ = self.sender.send(message);
     }
 
-    /// An empty buffer.
+    /// A buffer with any content.
     pub(crate) fn buffer(&self) -> Vec<u8> {
         self.used.try_recv().unwrap_or_default()
     }
@@ -154,8 +154,7 @@ impl<L: Listener + 'static> Teller<L> {
         let thread = std::thread::spawn(move || {
             for message in messages {
                 listener.hear(&message)?;
-                if let Message::Records { mut bytes, .. } = message {
-                    bytes.clear();
+                if let Message::Records { bytes, .. } = message {
                     let _ = give_back.send(bytes);
                 }
             }
@@ -190,8 +189,8 @@ pub(crate) fn end<L>(thread: JoinHandle<Result<L>>) -> Result<L> {
     }
 }
 
-/// A block, and bytes of a record of it.
-type Known = (Arc<Block>, usize);
+/// A block, and how records of it are read.
+type Known = (Arc<Block>, Plan);
 
 /// Tells a client what messages say.
 #[derive(Debug)]
@@ -199,9 +198,23 @@ pub struct Decode<C> {
     client: C,
     /// By number.
     blocks: Vec<Option<Known>>,
-    /// The last record of each thread, which may be cut yet.
-    threads: Vec<Vec<u8>>,
+    threads: Vec<Decoded>,
     accesses: Vec<Access>,
+}
+
+/// What is known of a thread.
+#[derive(Debug, Clone)]
+struct Decoded {
+    /// Its last record, which may be cut yet.
+    last: Vec<u8>,
+    slots: [u64; SLOTS],
+}
+
+impl Decoded {
+    const NEW: Self = Self {
+        last: Vec::new(),
+        slots: [0; SLOTS],
+    };
 }
 
 impl<C: Client> Listener for Decode<C> {
@@ -221,7 +234,7 @@ impl<C: Client> Listener for Decode<C> {
                     self.blocks.resize(number + 1, None);
                 }
                 self.client.block(block);
-                self.blocks[number] = Some((Arc::clone(block), block.record_size()));
+                self.blocks[number] = Some((Arc::clone(block), Plan::of(block)));
             }
             Message::Records { thread, bytes } => self.records(*thread, bytes)?,
             Message::Counts { thread, counts } => {
@@ -245,7 +258,7 @@ impl<C: Client> Listener for Decode<C> {
 
     fn end(&mut self) -> Result<()> {
         for thread in 0..self.threads.len() {
-            let last = std::mem::take(&mut self.threads[thread]);
+            let last = std::mem::take(&mut self.threads[thread].last);
             if !last.is_empty() {
                 self.record(thread as u32, &last, None)?;
             }
@@ -280,34 +293,36 @@ impl<C: Client> Decode<C> {
             bail!("there are too many threads");
         }
         if self.threads.len() <= number {
-            self.threads.resize(number + 1, Vec::new());
+            self.threads.resize(number + 1, Decoded::NEW);
         }
-        let kept = std::mem::take(&mut self.threads[number]);
+        let kept = std::mem::take(&mut self.threads[number].last);
         if !kept.is_empty() {
             let upto = take_cut(&mut bytes);
             self.record(thread, &kept, upto)?;
         }
+        let decoded = &mut self.threads[number];
         while let Some(id) = number_at(bytes, 0) {
             if take_cut(&mut bytes).is_some() {
                 // Of nothing.
                 continue;
             }
-            let (block, size) = known(&self.blocks, id)?;
-            let Some((record, rest)) = bytes.split_at_checked(*size) else {
+            let (block, plan) = known(&self.blocks, id)?;
+            let record = bytes;
+            let Some(rest) = bytes.get(plan.size..) else {
                 return Err(anyhow!("a record of block {id} is cut"));
             };
             bytes = rest;
             if bytes.is_empty() {
-                self.threads[number] = record.to_vec();
+                decoded.last.extend(record);
                 break;
             }
             let upto = take_cut(&mut bytes);
             tell(
                 &mut self.client,
-                &mut self.accesses,
+                (&mut self.accesses, &mut decoded.slots),
                 thread,
                 block,
-                record,
+                (plan, record),
                 upto,
             );
         }
@@ -317,13 +332,13 @@ impl<C: Client> Decode<C> {
     /// Tells the client what a record says. `upto`: how many instructions were executed, if not all.
     fn record(&mut self, thread: u32, record: &[u8], upto: Option<u32>) -> Result<()> {
         if let Some(id) = number_at(record, 0) {
-            let (block, _) = known(&self.blocks, id)?;
+            let (block, plan) = known(&self.blocks, id)?;
             tell(
                 &mut self.client,
-                &mut self.accesses,
+                (&mut self.accesses, &mut self.threads[thread as usize].slots),
                 thread,
                 block,
-                record,
+                (plan, record),
                 upto,
             );
         }
@@ -331,18 +346,18 @@ impl<C: Client> Decode<C> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn tell<C: Client>(
     client: &mut C,
-    accesses: &mut Vec<Access>,
+    (accesses, slots): (&mut Vec<Access>, &mut [u64; SLOTS]),
     thread: u32,
     block: &Arc<Block>,
-    record: &[u8],
+    (plan, record): (&Plan, &[u8]),
     upto: Option<u32>,
 ) {
-    let upto = upto.map_or(block.insns.len(), |upto| upto as usize);
-    accesses.clear();
-    block.accesses(record, upto, accesses, |some| {
+    let all = block.insns.len();
+    let upto = upto.map_or(all, |upto| all.min(upto as usize));
+    let accesses = plan.accesses(record, upto, slots, accesses, |some| {
         client.executed(thread, block, 0, some);
         some.clear();
     });
@@ -352,15 +367,12 @@ fn tell<C: Client>(
 /// If a record of a cut is next, takes it: the number of instructions that were executed.
 #[inline]
 fn take_cut(bytes: &mut &[u8]) -> Option<u32> {
-    if number_at(bytes, 0) != Some(CUT) {
-        return None;
-    }
-    let upto = number_at(bytes, 4).unwrap_or(0);
-    *bytes = bytes.get(8..).unwrap_or_default();
+    let upto = number_at(bytes, 0)?.checked_sub(CUT)?;
+    *bytes = bytes.get(4..).unwrap_or_default();
     Some(upto)
 }
 
-/// A block, and bytes of a record of it.
+/// A block, and how records of it are read.
 #[inline]
 fn known(blocks: &[Option<Known>], id: u32) -> Result<&Known> {
     let block = blocks.get(id as usize).and_then(Option::as_ref);

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
 use hodo_ptrace::signals::Forward;
-use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_gone, launch, seize};
+use hodo_ptrace::{
+    Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone, launch, seize,
+};
 
 use crate::block::{Block, Value};
 use crate::client::{self, Client, Decode, Listener, Observe, Teller};
@@ -18,8 +20,8 @@ use crate::native::block;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
 use crate::ran::{End, Ran};
-use crate::recorder::{Cut, Recorder, Recording};
-use crate::trap::{self, TrapAction};
+use crate::recorder::{Cut, Profile, Recorder, Recording};
+use crate::trap::{self, Actions};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
 const SEGV_ACCERR: i32 = 2;
@@ -66,7 +68,7 @@ struct Thread {
     process: Option<Shared>,
     /// Where its block is, if it has one.
     block: Option<u64>,
-    trap: TrapAction,
+    actions: Actions,
     call: Option<Watched>,
     /// It takes a signal, and stops at the first instruction of its handler.
     entering: bool,
@@ -166,7 +168,11 @@ impl Engine {
                 Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
                 Err(error) => return Err(error.into()),
             };
-            match self.deal(report) {
+            let dealt = match (self.deal(report), report.stopped()) {
+                (Err(error), Some(thread)) if is_ending(&error) => self.exits(thread),
+                (result, _) => result,
+            };
+            match dealt {
                 Err(error) if is_gone(&error) => {}
                 result => result?,
             }
@@ -252,7 +258,7 @@ impl Engine {
             recording,
             process: Some(Rc::clone(&shared)),
             block: Some(block),
-            trap: TrapAction::executed(thread.tid()),
+            actions: Actions::executed(thread.tid()),
             ..Thread::default()
         };
         self.threads.insert(thread.tid(), entry);
@@ -320,9 +326,9 @@ impl Engine {
         let (number, args) = thread.regs()?.call();
         let flags = clone_flags(thread, number.cast_signed(), args)?;
         let shares = |flag: i32| flags & flag as u64 != 0;
-        let trap = match shares(libc::CLONE_SIGHAND) {
-            true => maker.trap.clone(),
-            false => maker.trap.copied(),
+        let actions = match shares(libc::CLONE_SIGHAND) {
+            true => maker.actions.clone(),
+            false => maker.actions.copied(),
         };
         let is_forked = !shares(libc::CLONE_VM);
         let process = match &maker.process {
@@ -341,7 +347,7 @@ impl Engine {
         let child = Thread {
             process,
             block,
-            trap,
+            actions,
             recording,
             ..Thread::default()
         };
@@ -394,11 +400,11 @@ impl Engine {
         }
         let mut process = process.borrow_mut();
         if call.number == libc::SYS_rt_sigaction {
-            let [_, new, ..] = call.args;
+            let [signal, new, ..] = call.args;
             let mut action = [0; trap::SIZE];
             let has_read = process.memory().read(TargetAddr(new), &mut action).is_ok();
             if regs.result() == 0 && has_read {
-                known.trap.set(action);
+                known.actions.set(signal as i32, action);
             }
             return thread.cont(0);
         }
@@ -429,6 +435,7 @@ impl Engine {
             && fault_address(&info) == pc
             && process.borrow().is_code(pc);
         if guarded {
+            self.keep(libc::SIGSEGV, thread, &process)?;
             let at = process.borrow_mut().translated(thread, pc)?;
             if let Some(at) = at {
                 process.borrow_mut().put_target(pc, at)?;
@@ -441,10 +448,12 @@ impl Engine {
             }
             let page = process.borrow_mut().unwatch(thread, fault_address(&info))?;
             if let Some(page) = page {
+                self.keep(libc::SIGSEGV, thread, &process)?;
                 return self.write(thread, &process, page);
             }
             if process.borrow().may_write(fault_address(&info)) {
                 // Another thread was the first that tried.
+                self.keep(libc::SIGSEGV, thread, &process)?;
                 return self.go(thread, 0);
             }
         }
@@ -471,7 +480,7 @@ impl Engine {
         stop: Stop,
         was_sent: bool,
     ) -> Result<()> {
-        self.keep_trap(thread, process)?;
+        self.keep(libc::SIGTRAP, thread, process)?;
         if was_sent {
             trap::send_again(thread, &process.borrow())?;
         }
@@ -490,10 +499,10 @@ impl Engine {
         }
     }
 
-    /// Repairs what a breakpoint does to a thread that blocks SIGTRAP.
-    fn keep_trap(&self, thread: Stopped, process: &Shared) -> Result<()> {
+    /// Repairs what a stop by a signal does to a thread that blocks the signal.
+    fn keep(&self, signal: i32, thread: Stopped, process: &Shared) -> Result<()> {
         match self.threads.get(&thread.tid()) {
-            Some(known) => known.trap.keep(thread, &process.borrow()),
+            Some(known) => known.actions.keep(signal, thread, &process.borrow()),
             None => Ok(()),
         }
     }
@@ -564,14 +573,26 @@ impl Engine {
 
     /// A thread has filled its buffer: it writes the record again when there is room.
     fn empty(&mut self, thread: Stopped, process: &Shared, regs: Regs) -> Result<()> {
-        self.keep_trap(thread, process)?;
+        self.keep(libc::SIGSEGV, thread, process)?;
+        let profile = self.profile(thread, &process.borrow());
         self.again(thread, &process.borrow(), regs)?;
+        if let Some(profile) = profile {
+            process.borrow_mut().optimize(thread, &profile)?;
+        }
         self.go(thread, 0)
+    }
+
+    /// What a thread has executed that has filled its buffer, if it is time to look at that.
+    fn profile(&self, thread: Stopped, process: &Process) -> Option<Profile> {
+        let known = self.threads.get(&thread.tid())?;
+        let (block, recording) = (known.block?, known.recording.as_ref()?);
+        let mut recorder = self.recorder.as_ref()?.borrow_mut();
+        recorder.profile(recording, process.memory(), block)
     }
 
     /// If a program lets unaligned accesses fault, those of a record do, too: executes the record without such faults.
     /// Returns whether a thread is at one.
-    fn unaligned(&self, thread: Stopped, process: &Shared) -> Result<bool> {
+    fn unaligned(&mut self, thread: Stopped, process: &Shared) -> Result<bool> {
         let regs = thread.regs()?;
         let place = process.borrow().place(regs.pc());
         let is_ours = matches!(place, Some(Place::Inside(_, saved)) if saved.scratch[0].is_some());
@@ -592,21 +613,25 @@ impl Engine {
         }
         regs.check_alignment(before);
         thread.set_regs(&regs)?;
-        self.keep_trap(thread, process)?;
+        self.keep(libc::SIGTRAP, thread, process)?;
         Ok(true)
     }
 
     /// Takes the records of a thread that is writing one, and brings it to where it writes that from the beginning.
-    fn again(&self, thread: Stopped, process: &Process, mut regs: Regs) -> Result<()> {
-        if let Some(known) = self.threads.get(&thread.tid())
-            && let (Some(recorder), Some(block)) = (&self.recorder, known.block)
-            && let Some(recording) = &known.recording
-        {
-            recorder
-                .borrow()
-                .drain(recording, process.memory(), block)?;
-        }
+    fn again(&mut self, thread: Stopped, process: &Process, mut regs: Regs) -> Result<()> {
         let at = regs.pc();
+        if let Some(known) = self.threads.get_mut(&thread.tid())
+            && let (Some(recorder), Some(block)) = (&self.recorder, known.block)
+            && let Some(recording) = &mut known.recording
+        {
+            // In the middle of a block, its record is not complete.
+            let kept = match (process.stage(at), process.block_at(at)) {
+                (Stage::Body, Some(block)) => block.record_size() as u64,
+                _ => 0,
+            };
+            let recorder = recorder.borrow();
+            recorder.drain(recording, process.memory(), block, kept)?;
+        }
         if let (Some(Place::Inside(_, saved)), Some(start)) =
             (process.place(at), process.record_start(at))
         {
@@ -628,7 +653,7 @@ impl Engine {
             return self.go(thread, 0);
         }
         hodo_ptrace::arch::step_alone(thread)?;
-        self.keep_trap(thread, process)?;
+        self.keep(libc::SIGTRAP, thread, process)?;
         let regs = thread.regs()?;
         let next = process.borrow().place(regs.pc());
         process.borrow_mut().changed(page)?;
@@ -643,12 +668,18 @@ impl Engine {
 
     /// A thread in the cache will continue elsewhere, at an instruction of the program: what it has begun to execute ends
     /// in front of that.
-    fn cut(&self, thread: Stopped, process: &Process, regs: &Regs, original: u64) -> Result<()> {
-        let known = self.threads.get(&thread.tid());
+    fn cut(
+        &mut self,
+        thread: Stopped,
+        process: &Process,
+        regs: &Regs,
+        original: u64,
+    ) -> Result<()> {
+        let known = self.threads.get_mut(&thread.tid());
         let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
             return Ok(());
         };
-        let (Some(recording), Some(at)) = (&known.recording, known.block) else {
+        let (Some(recording), Some(at)) = (&mut known.recording, known.block) else {
             return Ok(());
         };
         let Some(block) = process.block_at(regs.pc()) else {
@@ -663,8 +694,11 @@ impl Engine {
             let record = record_of(process, &block, at, regs)?;
             recorder.append(recording, process.memory(), at, &record)?;
         }
-        let is_here = |insn: &crate::block::Insn| insn.pc == original;
-        let Some(upto) = block.insns.iter().position(is_here) else {
+        let upto = match stage {
+            Stage::Left(upto) => Some(usize::from(upto)),
+            _ => block.insns.iter().position(|insn| insn.pc == original),
+        };
+        let Some(upto) = upto else {
             return Ok(());
         };
         let cut = Cut {
@@ -846,8 +880,8 @@ fn restore_from(process: &Process, block: u64, regs: &mut Regs, saved: Saved) ->
 /// The record of a repeated instruction that a thread executes.
 fn record_of(process: &Process, block: &Block, at: u64, regs: &Regs) -> Result<Vec<u8>> {
     let mut record = block.id.to_le_bytes().to_vec();
-    for value in &block.values {
-        let word = match *value {
+    for recorded in &block.values {
+        let word = match recorded.value {
             Value::Register(number) => regs.all()[usize::from(number)],
             Value::Before(number) => {
                 let slot = block::BEFORE.iter().find(|(before, _)| *before == number);

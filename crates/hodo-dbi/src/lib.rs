@@ -6,10 +6,11 @@
 //!
 //! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
 //! * `table`: the targets of returns and indirect branches.
-//! * `trap`: the program's own action for SIGTRAP.
+//! * `trap`: the program's own actions for SIGTRAP and SIGSEGV.
 //! * `units`: translations of code that may change.
 //! * `engine`: follows threads.
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
+//! * `plan`: how accesses are computed from records.
 //! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
 #![forbid(unsafe_code)]
@@ -27,6 +28,11 @@ mod block;
 mod client;
 #[cfg(target_arch = "x86_64")]
 mod engine;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes blocks and messages")
+)]
+mod plan;
 #[cfg(target_arch = "x86_64")]
 mod process;
 mod ran;
@@ -54,13 +60,20 @@ pub use engine::{listen, observe, run};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::analyze::mnemonic;
+pub use x86_64::analyze::{branch_target, mnemonic};
 
 /// The name of the operation of an instruction: there is none without an engine.
 #[cfg(not(target_arch = "x86_64"))]
 #[must_use]
 pub fn mnemonic(_: &[u8]) -> String {
     "?".to_owned()
+}
+
+/// Where a direct branch or call leads: nobody knows without an engine.
+#[cfg(not(target_arch = "x86_64"))]
+#[must_use]
+pub fn branch_target(_: u64, _: &[u8]) -> Option<u64> {
+    None
 }
 
 /// There is no engine for this instruction set yet.

@@ -10,15 +10,14 @@ use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
 use hodo_codegen::arena::{highest_gap, nearest_gap};
 use hodo_codegen::statemap::AppPoint;
-use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL};
+use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL, jump};
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
 use crate::block::Block;
-use crate::client::Message;
 use crate::native::block;
 use crate::native::translate::{Exit, MOST, Point, Request, Saved, Stage, Translation, translate};
-use crate::recorder::Recorder;
+use crate::recorder::{Profile, Recorder};
 use crate::spans::Spans;
 use crate::table::{self, Table};
 use crate::units::Units;
@@ -35,6 +34,10 @@ const BLOCKS: u64 = 4 << 20;
 /// are where they are alone.
 const AWAY: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
+/// Blocks are executed often of which there are so many in a sample of records.
+const OFTEN: u32 = 8;
+/// The maximum number of blocks that are translated again at once.
+const MOST_STARTS: usize = 256;
 
 /// Part of the cache.
 #[derive(Debug, Clone)]
@@ -90,6 +93,10 @@ pub(crate) struct Process {
     regions: Vec<Region>,
     /// Instructions of the program and their translations.
     known: FxHashMap<u64, u64>,
+    /// Instructions that are executed often, and where translations for that are.
+    hot: FxHashSet<u64>,
+    /// Instructions whose former translations lead to such ones, by the addresses of these former ones.
+    moved: FxHashMap<u64, u64>,
     /// By their breakpoints.
     exits: FxHashMap<u64, Exit>,
     /// Words of exits by the instructions that they wait for.
@@ -129,6 +136,8 @@ impl Process {
             watched: FxHashSet::default(),
             regions: Vec::new(),
             known: FxHashMap::default(),
+            hot: FxHashSet::default(),
+            moved: FxHashMap::default(),
             exits: FxHashMap::default(),
             waiting: FxHashMap::default(),
             calls: FxHashMap::default(),
@@ -252,6 +261,8 @@ impl Process {
             watched: self.watched.clone(),
             regions: self.regions.clone(),
             known: self.known.clone(),
+            hot: self.hot.clone(),
+            moved: self.moved.clone(),
             exits: self.exits.clone(),
             waiting: self.waiting.clone(),
             calls: self.calls.clone(),
@@ -384,6 +395,9 @@ impl Process {
         if let Some(exit) = self.exits.get(&trap) {
             return Some(Stop::Exit(exit.target));
         }
+        if let Some(&pc) = self.moved.get(&trap) {
+            return Some(Stop::Exit(pc));
+        }
         if let Some(pc) = self.units.ended(trap) {
             return Some(Stop::Ended(pc));
         }
@@ -440,14 +454,9 @@ impl Process {
                 self.maps = maps::read(thread.tid())?;
             }
         }
-        let (translation, pages) = self.translate(region, pc);
+        let (translation, pages) = self.translate(region, &[pc], None);
         let is_soft = self.soft.at(pc).is_some();
-        if let Some(recorder) = &self.recorder {
-            let blocks = translation.blocks.iter();
-            for block in blocks.filter_map(|(_, block)| block.clone()) {
-                recorder.borrow().tell(Message::Block(block));
-            }
-        }
+        self.tell_blocks(&translation);
         if is_soft {
             let region = &self.regions[region];
             let at = region.span.start + region.used;
@@ -467,6 +476,90 @@ impl Process {
             calls.end()?;
         }
         Ok(self.known.get(&pc).copied())
+    }
+
+    /// Tells of the blocks of a translation.
+    fn tell_blocks(&self, translation: &Translation) {
+        if let Some(recorder) = &self.recorder {
+            let blocks = translation.blocks.iter();
+            for block in blocks.filter_map(|(_, block)| block.clone()) {
+                // The code for branches that leave it belongs to it, too.
+                recorder.borrow_mut().tell_block(block);
+            }
+        }
+    }
+
+    /// Translates again what is executed often, in a way that records less. Threads continue there from the beginning of
+    /// each of these blocks.
+    ///
+    /// # Errors
+    /// If there is no room, or the process is gone.
+    pub(crate) fn optimize(&mut self, thread: Stopped, profile: &Profile) -> Result<()> {
+        let is_new = |pc: u64| {
+            self.known.contains_key(&pc)
+                && !self.hot.contains(&pc)
+                && self.is_code(pc)
+                && self.soft.at(pc).is_none()
+        };
+        let often = profile
+            .iter()
+            .filter(|&(&pc, &count)| count >= OFTEN && is_new(pc));
+        let mut often: Vec<(u32, u64)> = often.map(|(&pc, &count)| (count, pc)).collect();
+        often.sort_unstable_by(|a, b| b.cmp(a));
+        let Some(&(_, first)) = often.first() else {
+            return Ok(());
+        };
+        let Some(region) = self.region_for(first) else {
+            return Ok(());
+        };
+        let starts = often.into_iter().map(|(_, pc)| pc);
+        let starts = starts.filter(|&pc| self.region_for(pc) == Some(region));
+        let starts: Vec<u64> = starts.take(MOST_STARTS).collect();
+        if let Some(recorder) = &self.recorder {
+            recorder.borrow().check_room(MOST)?;
+        }
+        let (translation, _) = self.translate(region, &starts, Some(profile));
+        self.tell_blocks(&translation);
+        let new: Vec<(u64, u64)> = translation.instructions.clone();
+        let old = new
+            .iter()
+            .map(|&(pc, at)| (self.known.get(&pc).copied(), at));
+        let moved: Vec<(u64, u64)> = old.filter_map(|(old, at)| Some((old?, at))).collect();
+        self.add(region, translation)?;
+        self.hot.extend(new.iter().map(|&(pc, _)| pc));
+        self.lead(thread, &moved)
+    }
+
+    /// Has threads that come to the first of these addresses continue at the second ones. Other threads may be executing
+    /// what is there.
+    fn lead(&mut self, thread: Stopped, moved: &[(u64, u64)]) -> Result<()> {
+        let mut jumps = Vec::new();
+        for &(from, to) in moved {
+            if let Ok(jump) = jump(from, to)
+                && let Some(Place::At(point)) = self.place(from)
+            {
+                jumps.push((from, jump, point.original));
+            }
+        }
+        let calls = self.calls_of(thread)?;
+        // Nobody executes a mixture of the old instruction and the new one: breakpoints first.
+        for &(from, _, pc) in &jumps {
+            self.moved.insert(from, pc);
+            self.memory.write(TargetAddr(from), &BREAKPOINT)?;
+        }
+        if calls.sync_core()? {
+            for (from, jump, _) in &jumps {
+                let skipped = BREAKPOINT.len();
+                let rest = TargetAddr(*from).offset(skipped as u64);
+                self.memory.write(rest, &jump[skipped..])?;
+            }
+            calls.sync_core()?;
+            for (from, jump, _) in &jumps {
+                self.memory
+                    .write(TargetAddr(*from), &jump[..BREAKPOINT.len()])?;
+            }
+        }
+        calls.end()
     }
 
     /// A thread has tried to write to this address. If code was translated from that page, lets the program write.
@@ -573,7 +666,12 @@ impl Process {
     }
 
     /// Translates code. Returns the pages that were read, too.
-    fn translate(&self, region: usize, start: u64) -> (Translation, Vec<u64>) {
+    fn translate(
+        &self,
+        region: usize,
+        starts: &[u64],
+        profile: Option<&Profile>,
+    ) -> (Translation, Vec<u64>) {
         // Pages that were read: where each begins, and what is there.
         let mut pages: Vec<(u64, Vec<u8>)> = Vec::new();
         // The page and the range of code that were used last.
@@ -614,7 +712,8 @@ impl Process {
         let insertion = recorder.map(|recorder| recorder.borrow().insertion());
         let mut numbers = || recorder.map_or(0, |recorder| recorder.borrow_mut().number());
         let translation = translate(Request {
-            start,
+            starts,
+            profile,
             base: region.span.start + region.used,
             table: self.table_at as u32,
             read: &mut read,
@@ -727,6 +826,7 @@ impl Process {
     fn forget(&mut self, range: Span) -> Result<()> {
         let is_gone = |pc: u64| range.contains(pc);
         self.known.retain(|&pc, _| !is_gone(pc));
+        self.hot.retain(|&pc| !is_gone(pc));
         for entry in self.table.remove(is_gone) {
             self.memory
                 .write(TargetAddr(self.table_at + entry), &[0; 8])?;

@@ -3,7 +3,11 @@
 //! The memory of a thread has its block, its counters, and a buffer for records with a page after it that cannot be
 //! accessed. A thread that fills the buffer faults there; hodo empties it.
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
+use rustc_hash::FxHashMap;
+
 use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::Block;
@@ -13,6 +17,8 @@ use crate::native::translate::Insertion;
 
 /// Bytes of a buffer.
 const BUFFER: u64 = 1 << 20;
+/// Bytes of the first records that are taken of a thread: what is executed often shows early.
+const FIRST: u64 = 1 << 16;
 /// Bytes after a buffer that cannot be accessed. No record is longer.
 const GUARD: u64 = 4096;
 
@@ -47,7 +53,12 @@ pub(crate) struct Recording {
     pub(crate) thread: u32,
     /// What the counters were before it used them.
     before: Vec<u64>,
+    /// How many bytes its records may take until hodo takes them. They are at the end of the buffer.
+    room: u64,
 }
+
+/// How often blocks were executed of late, by the addresses of their first instructions.
+pub(crate) type Profile = FxHashMap<u64, u32>;
 
 /// What the engine tells a client.
 #[derive(Debug)]
@@ -55,7 +66,11 @@ pub(crate) struct Recorder {
     sink: Sink,
     observe: Observe,
     blocks: u32,
+    /// The first instruction of each block by number, and bytes of a record.
+    records: Vec<(u64, usize)>,
     threads: u32,
+    /// How often a full buffer was taken.
+    taken: u64,
 }
 
 impl Recorder {
@@ -64,7 +79,9 @@ impl Recorder {
             sink,
             observe,
             blocks: 0,
+            records: Vec::new(),
             threads: 0,
+            taken: 0,
         }
     }
 
@@ -107,6 +124,51 @@ impl Recorder {
         self.sink.send(message);
     }
 
+    /// A block will be executed for the first time.
+    pub(crate) fn tell_block(&mut self, block: Arc<Block>) {
+        let number = block.id as usize;
+        if self.records.len() <= number {
+            self.records.resize(number + 1, (0, 0));
+        }
+        let record = &mut self.records[number];
+        let is_known = record.1 != 0;
+        *record = (block.insns[0].pc, block.record_size());
+        if !is_known {
+            self.tell(Message::Block(block));
+        }
+    }
+
+    /// What a thread has executed that has filled its buffer, if it is time to look at that again.
+    pub(crate) fn profile(
+        &mut self,
+        recording: &Recording,
+        memory: &Memory,
+        block: u64,
+    ) -> Option<Profile> {
+        /// All full buffers are looked at in the beginning, and then one of as many.
+        const ALL: u64 = 16;
+        self.taken += 1;
+        if self.taken > ALL && !self.taken.is_multiple_of(ALL) {
+            return None;
+        }
+        let mut bytes = vec![0; FIRST as usize];
+        let start = TargetAddr(self.start(recording, block));
+        memory.read(start, &mut bytes).ok()?;
+        let mut profile = Profile::default();
+        let mut at = 0;
+        while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            let number = u32::from_le_bytes(*number);
+            if number >= CUT {
+                at += 4;
+                continue;
+            }
+            let &(pc, size) = self.records.get(number as usize)?;
+            *profile.entry(pc).or_default() += 1;
+            at += size.max(4);
+        }
+        Some(profile)
+    }
+
     /// Begins to observe a thread whose block is at `block`, and which may have a number already.
     ///
     /// # Errors
@@ -121,8 +183,10 @@ impl Recorder {
         let recording = Recording {
             thread: number.unwrap_or(self.threads),
             before: self.counters(memory, block)?,
+            room: FIRST,
         };
-        self.empty(memory, block)?;
+        let start = self.start(&recording, block);
+        memory.write(position(block), &start.to_le_bytes())?;
         if number.is_some() {
             return Ok(recording);
         }
@@ -135,10 +199,9 @@ impl Recorder {
         Ok(recording)
     }
 
-    /// The buffer has no records.
-    fn empty(&self, memory: &Memory, block: u64) -> Result<()> {
-        let start = block + self.layout().buffer;
-        memory.write(position(block), &start.to_le_bytes())
+    /// Where the records of a thread begin.
+    fn start(&self, recording: &Recording, block: u64) -> u64 {
+        block + self.layout().accessible() - recording.room
     }
 
     fn counters(&self, memory: &Memory, block: u64) -> Result<Vec<u64>> {
@@ -151,26 +214,42 @@ impl Recorder {
         Ok(words.iter().map(|&word| u64::from_le_bytes(word)).collect())
     }
 
-    /// Takes the records of a thread.
+    /// Takes the records of a thread. `kept`: bytes of the last one, which is not complete and stays.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn drain(&self, recording: &Recording, memory: &Memory, block: u64) -> Result<()> {
-        let start = block + self.layout().buffer;
+    pub(crate) fn drain(
+        &self,
+        recording: &mut Recording,
+        memory: &Memory,
+        block: u64,
+        kept: u64,
+    ) -> Result<()> {
+        let start = self.start(recording, block);
         let used = memory.read_u64(position(block))?.saturating_sub(start);
-        if used == 0 {
+        let complete = used.saturating_sub(kept);
+        if complete == 0 {
             return Ok(());
         }
         let mut bytes = self.sink.buffer();
-        bytes.resize(used.min(BUFFER) as usize, 0);
-        if memory.load(TargetAddr(start), &mut bytes) < bytes.len() {
+        // What a record does not have yet may be after the end.
+        let there = used.min(recording.room) as usize;
+        bytes.resize(there, 0);
+        if memory.load(TargetAddr(start), &mut bytes) < there {
             memory.read(TargetAddr(start), &mut bytes)?;
         }
+        bytes.resize(used as usize, 0);
+        let rest = bytes.split_off(complete as usize);
         self.tell(Message::Records {
             thread: recording.thread,
             bytes,
         });
-        self.empty(memory, block)
+        recording.room = (2 * recording.room).min(BUFFER);
+        let start = self.start(recording, block);
+        if !rest.is_empty() {
+            memory.write(TargetAddr(start), &rest)?;
+        }
+        memory.write(position(block), &(start + kept).to_le_bytes())
     }
 
     /// Takes everything from a thread that ends, or whose program ends.
@@ -183,7 +262,7 @@ impl Recorder {
         memory: &Memory,
         block: u64,
     ) -> Result<()> {
-        self.drain(recording, memory, block)?;
+        self.drain(recording, memory, block, 0)?;
         let now = self.counters(memory, block)?;
         let before = std::mem::take(&mut recording.before);
         let before = before.into_iter().chain(std::iter::repeat(0));
@@ -206,7 +285,7 @@ impl Recorder {
     /// If the thread is gone.
     pub(crate) fn append(
         &self,
-        recording: &Recording,
+        recording: &mut Recording,
         memory: &Memory,
         block: u64,
         record: &[u8],
@@ -214,7 +293,7 @@ impl Recorder {
         let end = block + self.layout().accessible();
         let mut at = memory.read_u64(position(block))?;
         if at + record.len() as u64 > end {
-            self.drain(recording, memory, block)?;
+            self.drain(recording, memory, block, 0)?;
             at = memory.read_u64(position(block))?;
         }
         memory.write(TargetAddr(at), record)?;
@@ -227,7 +306,7 @@ impl Recorder {
     /// If the thread is gone.
     pub(crate) fn cut(
         &self,
-        recording: &Recording,
+        recording: &mut Recording,
         memory: &Memory,
         at: u64,
         cut: &Cut<'_>,
@@ -245,9 +324,8 @@ impl Recorder {
             }
         }
         if cut.recorded && (self.insertion().records || cut.block.is_special()) {
-            let mut record = CUT.to_le_bytes().to_vec();
-            record.extend(cut.upto.to_le_bytes());
-            self.append(recording, memory, at, &record)?;
+            let record = CUT + cut.upto;
+            self.append(recording, memory, at, &record.to_le_bytes())?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! The program's own action for SIGTRAP.
+//! The program's own actions for SIGTRAP and SIGSEGV.
 //!
-//! Threads stop for hodo at breakpoints. If a thread blocks or ignores SIGTRAP, the kernel gives the signal its default
-//! action at such a stop, and unblocks it (`force_sig_info_to_task`, kernel/signal.c). hodo gives the action back.
+//! Threads stop for hodo at breakpoints, and fault where it wants to hear of them. If a thread blocks or ignores the signal
+//! of that, the kernel gives it its default action, and unblocks it (`force_sig_info_to_task`, kernel/signal.c). hodo
+//! gives the action back.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,43 +15,65 @@ use crate::process::Process;
 /// Bytes of the kernel's `struct sigaction`; the first eight are the handler.
 pub(crate) const SIZE: usize = 32;
 
-/// The action of a process for SIGTRAP. Clones are of the same process.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TrapAction(Rc<Cell<Option<[u8; SIZE]>>>);
+/// The action of a process for a signal; `None` is the default one.
+type Action = Cell<Option<[u8; SIZE]>>;
 
-impl TrapAction {
+/// The actions of a process for these signals. Clones are of the same process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Actions {
+    trap: Rc<Action>,
+    fault: Rc<Action>,
+}
+
+impl Actions {
     /// What a program has that was executed just now: signals that were ignored still are.
     pub(crate) fn executed(tid: i32) -> Self {
-        let mut action = [0; SIZE];
-        action[0] = libc::SIG_IGN as u8;
-        let is_ignored = hodo_ptrace::is_ignored(tid, libc::SIGTRAP);
-        Self(Rc::new(Cell::new(is_ignored.then_some(action))))
+        let action = |signal| {
+            let mut action = [0; SIZE];
+            action[0] = libc::SIG_IGN as u8;
+            let is_ignored = hodo_ptrace::is_ignored(tid, signal);
+            Rc::new(Cell::new(is_ignored.then_some(action)))
+        };
+        Self {
+            trap: action(libc::SIGTRAP),
+            fault: action(libc::SIGSEGV),
+        }
     }
 
-    /// The action of a process that has a copy.
+    /// The actions of a process that has a copy.
     pub(crate) fn copied(&self) -> Self {
-        Self(Rc::new(self.0.as_ref().clone()))
+        Self {
+            trap: Rc::new(self.trap.as_ref().clone()),
+            fault: Rc::new(self.fault.as_ref().clone()),
+        }
     }
 
-    /// The program has changed it.
-    pub(crate) fn set(&self, action: [u8; SIZE]) {
+    fn of(&self, signal: i32) -> &Action {
+        match signal {
+            libc::SIGSEGV => &self.fault,
+            _ => &self.trap,
+        }
+    }
+
+    /// The program has changed one.
+    pub(crate) fn set(&self, signal: i32, action: [u8; SIZE]) {
         let is_default = action[..8].iter().all(|&byte| byte == 0);
-        self.0.set((!is_default).then_some(action));
+        self.of(signal).set((!is_default).then_some(action));
     }
 
-    /// A thread has come to a breakpoint: gives it the program's action again, if it has lost that.
+    /// A thread has stopped for hodo by a signal: gives it the program's action again, if it has lost that.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn keep(&self, thread: Stopped, process: &Process) -> Result<()> {
-        let Some(action) = self.0.get() else {
+    pub(crate) fn keep(&self, signal: i32, thread: Stopped, process: &Process) -> Result<()> {
+        let Some(action) = self.of(signal).get() else {
             return Ok(());
         };
         let tid = thread.tid();
         let ignored = usize::from(action[0]) == libc::SIG_IGN && action[1..8] == [0; 7];
         let has_it = match ignored {
-            true => hodo_ptrace::is_ignored(tid, libc::SIGTRAP),
-            false => hodo_ptrace::is_caught(tid, libc::SIGTRAP),
+            true => hodo_ptrace::is_ignored(tid, signal),
+            false => hodo_ptrace::is_caught(tid, signal),
         };
         if has_it {
             return Ok(());
@@ -58,13 +81,13 @@ impl TrapAction {
         let at = process.scratch(thread)?;
         process.memory().write(at, &action)?;
         let calls = process.calls_of(thread)?;
-        calls.sigaction(libc::SIGTRAP, at, TargetAddr(0))?;
+        calls.sigaction(signal, at, TargetAddr(0))?;
         calls.end()?;
         if ignored {
             return Ok(());
         }
         // It was lost because the thread blocks the signal.
-        block(thread)
+        block(signal, thread)
     }
 }
 
@@ -73,14 +96,14 @@ impl TrapAction {
 /// # Errors
 /// If the thread is gone.
 pub(crate) fn send_again(thread: Stopped, process: &Process) -> Result<()> {
-    block(thread)?;
+    block(libc::SIGTRAP, thread)?;
     let calls = process.calls_of(thread)?;
     let sent = calls.raise(libc::SIGTRAP);
     calls.end()?;
     sent
 }
 
-fn block(thread: Stopped) -> Result<()> {
+fn block(signal: i32, thread: Stopped) -> Result<()> {
     let mask = thread.signal_mask()?;
-    thread.set_signal_mask(mask | 1 << (libc::SIGTRAP - 1))
+    thread.set_signal_mask(mask | 1 << (signal - 1))
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use hodo_dbi::{Access, Block, Client, Insn, Kind};
 
+use crate::executions::executions;
+
 /// Size and shape of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
@@ -92,6 +94,13 @@ impl Cache {
     /// The same if it is not the one that was used last.
     fn touch_older(&mut self, start: usize, tag: u64) -> bool {
         let set = &mut self.lines[start..start + self.ways];
+        // Of usual sizes, the processor need not guess where the line is.
+        if let Ok(set) = <&mut [u64; 8]>::try_from(&mut *set) {
+            return move_to_front(set, tag);
+        }
+        if let Ok(set) = <&mut [u64; 16]>::try_from(&mut *set) {
+            return move_to_front(set, tag);
+        }
         let mut moved = std::mem::replace(&mut set[0], tag);
         for place in &mut set[1..] {
             std::mem::swap(place, &mut moved);
@@ -107,6 +116,12 @@ impl Cache {
     fn access(&mut self, address: u64, size: u32) -> bool {
         let first = address >> self.shift;
         let last = address.wrapping_add(u64::from(size.max(1)) - 1) >> self.shift;
+        self.lines(first, last)
+    }
+
+    /// The same with the first line and the last one.
+    #[inline(always)]
+    fn lines(&mut self, first: u64, last: u64) -> bool {
         let hits = self.touch(first);
         if first == last {
             return hits;
@@ -125,6 +140,20 @@ impl Cache {
         }
         hits
     }
+}
+
+/// Makes a line the first one of a set. Returns whether it was there.
+#[inline(always)]
+fn move_to_front<const WAYS: usize>(set: &mut [u64; WAYS], tag: u64) -> bool {
+    let mut moved = tag;
+    let mut found = false;
+    for place in set {
+        let old = *place;
+        *place = if found { old } else { moved };
+        found |= old == tag;
+        moved = old;
+    }
+    found
 }
 
 /// The caches of a model.
@@ -182,12 +211,21 @@ impl Counts {
 pub struct Counted {
     /// The block.
     pub block: Arc<Block>,
-    /// By instruction. What whole executions of the block add is in it only after the end.
+    /// By instruction. What is the same each time is in it only after the end.
     counts: Vec<Counts>,
-    /// How often all of it was executed.
-    whole: u64,
-    /// Instructions that fetch a line that the instruction before has not fetched.
-    fetches: Vec<u16>,
+    /// How often the first instructions were executed, by their number.
+    uptos: Vec<u64>,
+    fetches: Vec<Fetch>,
+}
+
+/// An instruction that fetches a line that the instruction before has not fetched.
+#[derive(Debug, Clone, Copy)]
+struct Fetch {
+    /// Its number in the block.
+    insn: u16,
+    /// Its lines in the first cache.
+    first: u64,
+    last: u64,
 }
 
 /// Simulates caches.
@@ -198,6 +236,8 @@ pub struct Simulator {
     last: Cache,
     /// By number.
     blocks: Vec<Option<Counted>>,
+    /// Instructions of the block that is being executed that were not in the first cache.
+    missed: Vec<u16>,
 }
 
 impl Simulator {
@@ -211,6 +251,7 @@ impl Simulator {
             data: Cache::new(caches.data.check()?),
             last: Cache::new(caches.last.check()?),
             blocks: Vec::new(),
+            missed: Vec::new(),
         })
     }
 
@@ -232,29 +273,22 @@ impl Simulator {
 }
 
 /// The instructions of a block that fetch another line than the ones before.
-fn fetches(block: &Block, shift: u32) -> Vec<u16> {
+fn fetches(block: &Block, shift: u32) -> Vec<Fetch> {
     let mut before = None;
     let mut fetches = Vec::new();
     for (number, insn) in block.insns.iter().enumerate() {
-        let lines = (
-            insn.pc >> shift,
-            (insn.pc + u64::from(insn.len) - 1) >> shift,
-        );
-        if before != Some(lines.0) || lines.0 != lines.1 {
-            fetches.push(number as u16);
+        let first = insn.pc >> shift;
+        let last = (insn.pc + u64::from(insn.len) - 1) >> shift;
+        if before != Some(first) || first != last {
+            fetches.push(Fetch {
+                insn: number as u16,
+                first,
+                last,
+            });
         }
-        before = Some(lines.1);
+        before = Some(last);
     }
     fetches
-}
-
-/// An instruction is fetched.
-fn fetched(first: &mut Cache, last: &mut Cache, insn: Insn, counts: &mut Counts) {
-    if !first.access(insn.pc, insn.len.into()) {
-        counts.fetch_misses += 1;
-        let hits = last.access(insn.pc, insn.len.into());
-        counts.fetch_last_misses += u64::from(!hits);
-    }
 }
 
 impl Client for Simulator {
@@ -266,7 +300,7 @@ impl Client for Simulator {
         self.blocks[number] = Some(Counted {
             block: Arc::clone(block),
             counts: vec![Counts::default(); block.insns.len()],
-            whole: 0,
+            uptos: vec![0; block.insns.len() + 1],
             fetches: fetches(block, self.instructions.shift),
         });
     }
@@ -275,73 +309,69 @@ impl Client for Simulator {
         let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
             return;
         };
-        let Counted {
-            counts,
-            fetches,
-            whole,
-            ..
-        } = counted;
-        let counts_each = upto < block.insns.len() || block.is_special();
-        if counts_each {
-            count(counts, upto, accesses);
-        } else {
-            *whole += 1;
+        counted.uptos[upto] += 1;
+        if block.is_special() {
+            // They are not always the same.
+            for access in accesses {
+                let kind = usize::from(access.kind == Kind::Store);
+                counted.counts[usize::from(access.insn)].accesses[kind] += 1;
+            }
         }
-        let mut fetches = fetches.iter().map(|&number| usize::from(number)).peekable();
+        // The caches of the first level do not depend on each other.
+        for fetch in &counted.fetches {
+            if usize::from(fetch.insn) >= upto {
+                break;
+            }
+            if !self.instructions.lines(fetch.first, fetch.last) {
+                self.missed.push(fetch.insn);
+            }
+        }
+        let mut missed = 0;
         for access in accesses {
-            let number = usize::from(access.insn);
-            while let Some(fetch) = fetches.next_if(|&fetch| fetch <= number && fetch < upto) {
-                let insn = block.insns[fetch];
-                fetched(
-                    &mut self.instructions,
-                    &mut self.last,
-                    insn,
-                    &mut counts[fetch],
-                );
+            if self.data.access(access.address, access.size) {
+                continue;
+            }
+            while let Some(&insn) = self.missed.get(missed).filter(|&&insn| insn <= access.insn) {
+                fetch_last(&mut self.last, block, insn, &mut counted.counts);
+                missed += 1;
             }
             let kind = usize::from(access.kind == Kind::Store);
-            if !self.data.access(access.address, access.size) {
-                let counts = &mut counts[number];
-                counts.misses[kind] += 1;
-                let hits = self.last.access(access.address, access.size);
-                counts.last_misses[kind] += u64::from(!hits);
-            }
+            let counts = &mut counted.counts[usize::from(access.insn)];
+            counts.misses[kind] += 1;
+            let hits = self.last.access(access.address, access.size);
+            counts.last_misses[kind] += u64::from(!hits);
         }
-        for fetch in fetches.take_while(|&fetch| fetch < upto) {
-            let insn = block.insns[fetch];
-            fetched(
-                &mut self.instructions,
-                &mut self.last,
-                insn,
-                &mut counts[fetch],
-            );
+        if !self.missed.is_empty() {
+            for &insn in &self.missed[missed..] {
+                fetch_last(&mut self.last, block, insn, &mut counted.counts);
+            }
+            self.missed.clear();
         }
     }
 
     fn end(&mut self) -> Result<()> {
         for counted in self.blocks.iter_mut().flatten() {
-            let whole = std::mem::take(&mut counted.whole);
-            for counts in &mut counted.counts {
-                counts.instructions += whole;
+            let executions = executions(&counted.uptos);
+            counted.uptos.fill(0);
+            for (counts, &executions) in counted.counts.iter_mut().zip(&executions) {
+                counts.instructions += executions;
             }
             for (insn, kind) in counted.block.plain_kinds() {
                 let counts = &mut counted.counts[insn];
-                counts.accesses[usize::from(kind == Kind::Store)] += whole;
+                counts.accesses[usize::from(kind == Kind::Store)] += executions[insn];
             }
         }
         Ok(())
     }
 }
 
-/// Counts what was not a whole execution of a block whose accesses are always the same ones.
-fn count(counts: &mut [Counts], upto: usize, accesses: &[Access]) {
-    for counts in counts.iter_mut().take(upto) {
-        counts.instructions += 1;
-    }
-    for access in accesses {
-        let kind = usize::from(access.kind == Kind::Store);
-        counts[usize::from(access.insn)].accesses[kind] += 1;
-    }
+/// An instruction is fetched from the last cache.
+#[cold]
+fn fetch_last(last: &mut Cache, block: &Block, insn: u16, counts: &mut [Counts]) {
+    let Insn { pc, len, .. } = block.insns[usize::from(insn)];
+    let counts = &mut counts[usize::from(insn)];
+    counts.fetch_misses += 1;
+    counts.fetch_last_misses += u64::from(!last.access(pc, len.into()));
 }
 
 #[cfg(test)]

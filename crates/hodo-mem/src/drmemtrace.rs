@@ -176,10 +176,11 @@ impl Output {
         let Insn { pc, len, flow } = open.insn;
         let after = pc + u64::from(len);
         let target = next.unwrap_or(after);
+        let is_taken = || hodo_dbi::branch_target(pc, &open.bytes) == Some(target);
         let kind = match flow {
             Flow::Next | Flow::SystemCall => entry::INSTR,
-            Flow::Branch if target == after => entry::INSTR_UNTAKEN_JUMP,
-            Flow::Branch => entry::INSTR_TAKEN_JUMP,
+            Flow::Branch if is_taken() => entry::INSTR_TAKEN_JUMP,
+            Flow::Branch => entry::INSTR_UNTAKEN_JUMP,
             Flow::Jump => entry::INSTR_DIRECT_JUMP,
             Flow::IndirectJump => entry::INSTR_INDIRECT_JUMP,
             Flow::Call => entry::INSTR_DIRECT_CALL,
@@ -193,8 +194,8 @@ impl Output {
         for (kind, address, size) in open.accesses {
             self.access(kind, address, size)?;
         }
-        let continues = match flow {
-            Flow::Next => next.is_none_or(|next| next == after),
+        let continues = match kind {
+            entry::INSTR | entry::INSTR_UNTAKEN_JUMP if flow != Flow::SystemCall => target == after,
             _ => true,
         };
         if !continues {
@@ -258,7 +259,12 @@ impl Output {
                 accesses: own,
             });
         }
-        if let Some(next) = block.insns.get(upto) {
+        if let Some(next) = block.insns.get(upto)
+            && self
+                .open
+                .as_ref()
+                .is_none_or(|open| open.insn.flow != Flow::Branch)
+        {
             self.close(Some(next.pc))?;
             self.cut = Some(next.pc);
         }

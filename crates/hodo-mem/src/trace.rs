@@ -10,7 +10,7 @@ use hodo_dbi::{Block, Listener, Message};
 use twox_hash::XxHash3_64;
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"HODOMEM\n";
 /// How much time zstd takes.

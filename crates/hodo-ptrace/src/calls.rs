@@ -259,6 +259,19 @@ impl Syscalls {
         self.call(libc::SYS_tgkill, arguments).map(drop)
     }
 
+    /// Makes every processor that runs a thread of the process execute code as it was last written (`membarrier`,
+    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE`). The process is registered for that. Returns whether the kernel can.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn sync_core(&self) -> Result<bool> {
+        const SYNC_CORE: u64 = 1 << 5;
+        const REGISTER_SYNC_CORE: u64 = 1 << 6;
+        let registered = self.call(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0])?;
+        let done = self.call(libc::SYS_membarrier, [SYNC_CORE, 0, 0, 0, 0, 0])?;
+        Ok(registered == 0 && done == 0)
+    }
+
     /// The number of the thread's process, as that sees it.
     ///
     /// # Errors
@@ -328,6 +341,11 @@ impl Syscalls {
                 signal = stop;
                 continue;
             }
+            if report.event() == libc::PTRACE_EVENT_EXIT {
+                // It will never come back; but who looks at it sees it where it was.
+                self.thread.set_regs(&self.saved)?;
+                return Err(Ending(self.thread).into());
+            }
             if stop != libc::SIGTRAP | 0x80 {
                 bail!(
                     "thread {} stopped with status {:#x} in a system call of ours",
@@ -386,6 +404,24 @@ impl Syscalls {
         }
         Ok(())
     }
+}
+
+/// A thread that is about to end: it is in the stop before that, for which the tracer has asked
+/// (`PTRACE_O_TRACEEXIT`), and cannot make system calls any more.
+#[derive(Debug, Clone, Copy)]
+struct Ending(Stopped);
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "thread {} is about to end", self.0)
+    }
+}
+
+impl std::error::Error for Ending {}
+
+/// Whether this is the error of a thread that is in the stop before its end.
+pub fn is_ending(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Ending>().is_some()
 }
 
 /// The result of a system call of the target, or the kernel's error.

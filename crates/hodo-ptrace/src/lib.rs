@@ -31,7 +31,7 @@ pub mod threads;
 pub mod waits;
 
 pub use arch::Regs;
-pub use calls::{Call, Syscalls, syscall_place};
+pub use calls::{Call, Syscalls, is_ending, syscall_place};
 pub use memory::Memory;
 pub use request::{SUSPEND_SECCOMP, fault_address, interrupt, is_gone, seize, send};
 pub use run::let_go;

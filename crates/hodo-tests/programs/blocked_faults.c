@@ -38,6 +38,9 @@ int main(void) {
     signal(SIGSEGV, on_fault);
     signal(SIGTRAP, on_trap);
     sigprocmask(SIG_BLOCK, &all, &before);
+    // Enough accesses to fill a buffer.
+    static volatile long sums[64];
+    for (long i = 0; i < 50000; i++) sums[i * 7 % 64] += i;
     // Callbacks, and returns to places that were never calls.
     int numbers[] = {5, 3, 9, 1};
     qsort(numbers, 4, sizeof *numbers, compare);

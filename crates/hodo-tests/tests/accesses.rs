@@ -188,8 +188,8 @@ fn place(insn: &Instruction, used: &UsedMemory, regs: &Regs) -> (u64, u32) {
     (address, size)
 }
 
-fn is_same(source: &str) {
-    let program = build(source, Link::Static, &[]);
+fn is_same(source: &str, options: &[&str]) -> Stream {
+    let program = build(source, Link::Static, options);
     // The engine blocks signals, which a program inherits.
     let oracle = oracle(&program);
     let engine = engine(&program);
@@ -220,16 +220,24 @@ fn is_same(source: &str) {
     }
     assert_eq!(engine.accesses.len(), oracle.accesses.len());
     assert!(engine.accesses.len() > 1000);
+    engine
 }
 
 #[test]
 fn all_ways_to_access_memory() {
-    is_same("accesses.c");
+    is_same("accesses.c", &[]);
 }
 
 #[test]
 fn jumps_out_of_functions() {
-    is_same("jumps.c");
+    is_same("jumps.c", &[]);
+}
+
+#[test]
+fn loops_that_are_translated_again() {
+    let stream = is_same("hot.c", &[]);
+    // Enough to fill a buffer several times.
+    assert!(stream.accesses.len() > 100_000, "{}", stream.accesses.len());
 }
 
 /// All accesses.

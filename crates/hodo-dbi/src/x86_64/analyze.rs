@@ -1,6 +1,7 @@
 //! Which accesses an instruction makes, and from which registers their addresses come.
 
 use std::arch::x86_64::__cpuid_count;
+use std::rc::Rc;
 
 use iced_x86::{
     CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, MemorySize, Mnemonic,
@@ -8,37 +9,210 @@ use iced_x86::{
 };
 
 use crate::access::Kind;
-use crate::block::{Address, Area, Block, Flow, Insn, LaneMask, Lanes, Operand, Special, Value};
+use crate::block::{
+    Address, Area, Block, FIRST_VALUE, Flow, Insn, LaneMask, Lanes, Leave, Operand, Recorded, Slot,
+    Special, Value, ZERO,
+};
 
-/// The maximum number of instructions of a block.
-const MOST: usize = 64;
 /// The maximum number of values of a record.
-const MOST_VALUES: usize = 5;
+const MOST_VALUES: usize = 24;
+/// The maximum number of these that are registers at the beginning of the block.
+const MOST_AT_HEAD: u32 = 6;
 const RSP: usize = 4;
 
-/// What a register has, compared with the beginning of the block.
+/// What an instruction does, as far as blocks depend on that.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    insn: iced_x86::Instruction,
+    memory: Vec<UsedMemory>,
+    /// Bit by number: general registers that it changes.
+    changed: u16,
+    /// It sets the first register to the second one, if there is one, plus a number.
+    sets: Option<(usize, Option<usize>, i64)>,
+    /// A register, the upper half of which it sets to zero or to copies of the lower half's sign.
+    extends: Option<(usize, Extension)>,
+    flow: Flow,
+    /// It accesses memory in a way that has a block of its own.
+    pub(crate) is_special: bool,
+}
+
+/// Finds out what an instruction does. `bytes` are its own.
+pub(crate) fn facts(pc: u64, bytes: &[u8]) -> Facts {
+    let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+    let mut factory = InstructionInfoFactory::new();
+    let info = factory.info(&insn);
+    let mut changed = 0;
+    for register in info.used_registers() {
+        let changes = matches!(
+            register.access(),
+            OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite
+        );
+        if let Some(number) = general(register.register()).filter(|_| changes) {
+            changed |= 1 << number;
+        }
+    }
+    let mut memory = info.used_memory().to_vec();
+    memory.retain(|used| !kinds(used.access()).is_empty());
+    let is_special = Analysis::new(0).special(&insn, &memory).is_some();
+    Facts {
+        memory,
+        changed,
+        sets: sets(&insn),
+        extends: extends(&insn),
+        flow: flow(&insn),
+        is_special,
+        insn,
+    }
+}
+
+/// How the upper half of a register comes from its lower half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extension {
+    Zero,
+    Sign,
+}
+
+/// The register whose upper half an instruction sets, whatever it computes.
+fn extends(insn: &iced_x86::Instruction) -> Option<(usize, Extension)> {
+    if insn.mnemonic() == Mnemonic::Cdqe {
+        return Some((0, Extension::Sign));
+    }
+    if insn.op_count() == 0 || insn.op0_kind() != OpKind::Register {
+        return None;
+    }
+    let to = insn.op0_register();
+    let number = general(to)?;
+    match insn.mnemonic() {
+        Mnemonic::Movsx | Mnemonic::Movsxd if to.is_gpr64() => Some((number, Extension::Sign)),
+        // Results of 32 bits are extended with zeros. Some other instructions may leave the register as it is.
+        Mnemonic::Mov
+        | Mnemonic::Movzx
+        | Mnemonic::Movsx
+        | Mnemonic::Lea
+        | Mnemonic::Add
+        | Mnemonic::Adc
+        | Mnemonic::Sub
+        | Mnemonic::Sbb
+        | Mnemonic::And
+        | Mnemonic::Or
+        | Mnemonic::Xor
+        | Mnemonic::Imul
+        | Mnemonic::Inc
+        | Mnemonic::Dec
+        | Mnemonic::Neg
+        | Mnemonic::Not
+        | Mnemonic::Shr
+        | Mnemonic::Shl
+        | Mnemonic::Sar
+        | Mnemonic::Movd
+        | Mnemonic::Vmovd
+        | Mnemonic::Pmovmskb
+        | Mnemonic::Vpmovmskb
+        | Mnemonic::Tzcnt
+        | Mnemonic::Lzcnt
+        | Mnemonic::Popcnt
+            if to.is_gpr32() =>
+        {
+            Some((number, Extension::Zero))
+        }
+        // The smaller ones too: the register is written as a whole.
+        Mnemonic::Movzx if to.is_gpr64() => Some((number, Extension::Zero)),
+        _ => None,
+    }
+}
+
+/// The sum that an instruction leaves in a register: the register, another one, and a number.
+fn sets(insn: &iced_x86::Instruction) -> Option<(usize, Option<usize>, i64)> {
+    let is_plain_stack = matches!(
+        insn.mnemonic(),
+        Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq
+    );
+    let pops_itself =
+        insn.mnemonic() == Mnemonic::Pop && insn.op0_register().full_register() == Register::RSP;
+    if is_plain_stack && !pops_itself {
+        return Some((RSP, Some(RSP), insn.stack_pointer_increment().into()));
+    }
+    if insn.op_count() == 0 || insn.op0_kind() != OpKind::Register {
+        return None;
+    }
+    let to = general(insn.op0_register())?;
+    if insn.op0_register().is_gpr32() {
+        let constant = match insn.mnemonic() {
+            Mnemonic::Mov => insn.try_immediate(1).ok()? & u64::from(u32::MAX),
+            Mnemonic::Xor if insn.op1_kind() == OpKind::Register => {
+                (insn.op0_register() == insn.op1_register()).then_some(0)?
+            }
+            _ => return None,
+        };
+        return Some((to, None, constant.cast_signed()));
+    }
+    if !insn.op0_register().is_gpr64() {
+        return None;
+    }
+    let immediate = || insn.try_immediate(1).ok().map(u64::cast_signed);
+    let whole = |register: Register| general(register).filter(|_| register.is_gpr64());
+    Some(match insn.mnemonic() {
+        Mnemonic::Add => (to, Some(to), immediate()?),
+        Mnemonic::Sub => (to, Some(to), immediate()?.wrapping_neg()),
+        Mnemonic::Inc => (to, Some(to), 1),
+        Mnemonic::Dec => (to, Some(to), -1),
+        Mnemonic::Mov if insn.op1_kind() == OpKind::Register => {
+            (to, Some(whole(insn.op1_register())?), 0)
+        }
+        Mnemonic::Mov => (to, None, immediate()?),
+        Mnemonic::Lea if insn.is_ip_rel_memory_operand() => {
+            (to, None, insn.ip_rel_memory_address().cast_signed())
+        }
+        Mnemonic::Lea if insn.memory_index() == Register::None => {
+            let base = whole(insn.memory_base())?;
+            (to, Some(base), insn.memory_displacement64().cast_signed())
+        }
+        _ => return None,
+    })
+}
+
+/// What a register has.
 #[derive(Debug, Clone, Copy)]
 enum Known {
-    /// What this register had, plus a number.
-    Plus(u8, i64),
+    /// What is in a slot, plus a number.
+    Plus(Slot, i64),
     No,
 }
 
 /// Makes a block.
 struct Analysis {
     registers: [Known; 16],
-    values: Vec<Value>,
+    /// What is known of their upper halves.
+    extended: [Option<Extension>; 16],
+    /// Registers whose values at the beginning of the block are known from earlier records, bit by number.
+    before: u16,
+    /// Of the registers at the beginning of the block, those that a record of it has.
+    at_head: u16,
+    values: Vec<Recorded>,
     operands: Vec<Operand>,
+    /// The registers before instructions that may leave the block, and at the end.
+    leaving: Vec<(u16, [Known; 16])>,
 }
 
-/// Finds the block at the start of this code, and its accesses.
-pub(crate) fn analyze(id: u32, code: &[(u64, [u8; 16], u8)]) -> Block {
-    let mut analysis = Analysis {
-        registers: std::array::from_fn(|number| Known::Plus(number as u8, 0)),
-        values: Vec::new(),
-        operands: Vec::new(),
-    };
-    let mut factory = InstructionInfoFactory::new();
+/// What a block is found for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Analyzed {
+    /// Executions are counted.
+    Counts,
+    /// Threads record what its accesses depend on.
+    Accesses,
+    /// The same, and blocks that it leads to may use that. The values of these registers are known from earlier records,
+    /// bit by number.
+    Hot(u16),
+}
+
+/// Finds the block at the start of this code.
+pub(crate) fn analyze(id: u32, code: &[(u64, &[u8], Rc<Facts>)], analyzed: Analyzed) -> Block {
+    let records = analyzed != Analyzed::Counts;
+    let mut analysis = Analysis::new(match analyzed {
+        Analyzed::Hot(known) => known,
+        _ => 0,
+    });
     let mut block = Block {
         id,
         insns: Vec::new(),
@@ -47,55 +221,68 @@ pub(crate) fn analyze(id: u32, code: &[(u64, [u8; 16], u8)]) -> Block {
         operands: Vec::new(),
         special: None,
         values: Vec::new(),
-        flags_are_dead: false,
+        leaving: Vec::new(),
+        flags_are_dead: flags_are_dead(code),
     };
-    // Flags that are not overwritten yet.
-    let mut flags =
-        Some(RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF);
-    for (number, (pc, bytes, len)) in code.iter().take(MOST).enumerate() {
-        let bytes = &bytes[..usize::from(*len)];
-        let insn = Decoder::with_ip(64, bytes, *pc, DecoderOptions::NONE).decode();
-        let info = factory.info(&insn);
-        let values = analysis.values.len();
-        let special = analysis.special(&insn, info.used_memory());
-        if special.is_none() || number > 0 {
-            analysis.values.truncate(values);
-        }
-        let fits = match (&special, number) {
-            (Some(_), 0) => true,
-            (Some(_), _) => false,
-            (None, _) => analysis.operands(number as u16, info.used_memory()),
+    for (number, (pc, bytes, facts)) in code.iter().enumerate() {
+        let special = match number {
+            0 => analysis.special(&facts.insn, &facts.memory),
+            _ => None,
         };
-        if !fits && number > 0 {
+        if special.is_none() {
+            let fits = match records {
+                true => analysis.operands(number as u16, facts, &code[number..]),
+                false => analysis.sizes(number as u16, &facts.memory),
+            };
+            if !fits {
+                break;
+            }
+        }
+        block.insns.push(Insn {
+            pc: *pc,
+            len: bytes.len() as u8,
+            flow: facts.flow,
+        });
+        block.code.extend(*bytes);
+        if special.is_some() {
+            block.special = special;
             break;
         }
-        flags = flags.filter(|flags| insn.rflags_read() & flags == 0);
+        analysis.follow(facts);
+        if matches!(analyzed, Analyzed::Hot(_)) {
+            analysis.leave(number as u16 + 1, facts.flow);
+        }
+    }
+    if matches!(analyzed, Analyzed::Hot(_)) {
+        analysis.leaves(&mut block);
+    }
+    block.operands = analysis.operands;
+    block.values = analysis.values;
+    block
+}
+
+/// Whether the block overwrites the flags, other than the carry flag, before it reads them.
+fn flags_are_dead(code: &[(u64, &[u8], Rc<Facts>)]) -> bool {
+    let mut flags =
+        RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
+    for (_, _, facts) in code {
+        let insn = &facts.insn;
+        if insn.rflags_read() & flags != 0 {
+            return false;
+        }
         // What is counted in a register may be zero: then nothing changes.
         let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
         let count = insn.op_count().saturating_sub(1);
         let by_register =
             insn.op_count() > 1 && matches!(insn.try_op_register(count), Ok(Register::CL));
         if !repeats && !by_register {
-            flags = flags.map(|flags| flags & !insn.rflags_modified());
+            flags &= !insn.rflags_modified();
         }
-        if flags == Some(0) {
-            block.flags_are_dead = true;
+        if flags == 0 {
+            return true;
         }
-        block.insns.push(Insn {
-            pc: *pc,
-            len: *len,
-            flow: flow(&insn),
-        });
-        block.code.extend(bytes);
-        if special.is_some() {
-            block.special = special;
-            break;
-        }
-        analysis.follow(&insn, info.used_registers());
     }
-    block.operands = analysis.operands;
-    block.values = analysis.values;
-    block
+    false
 }
 
 fn general(register: Register) -> Option<usize> {
@@ -113,46 +300,41 @@ fn kinds(access: OpAccess) -> &'static [Kind] {
 }
 
 impl Analysis {
-    /// Where a record has a value.
+    fn new(before: u16) -> Self {
+        Self {
+            registers: std::array::from_fn(|number| Known::Plus(number as Slot, 0)),
+            extended: [None; 16],
+            before,
+            at_head: 0,
+            values: Vec::new(),
+            operands: Vec::new(),
+            leaving: Vec::new(),
+        }
+    }
+
+    /// Where a record of a special instruction has a value.
     fn value(&mut self, value: Value) -> u16 {
         let mut at = 4;
         for old in &self.values {
-            if *old == value {
+            if old.value == value {
                 return at;
             }
-            at += old.size() as u16;
+            at += old.value.size() as u16;
         }
-        self.values.push(value);
+        self.values.push(Recorded {
+            value,
+            insn: 0,
+            slot: ZERO,
+        });
         at
     }
 
-    /// Where a record has what a register is based on, and what is added to that. `None`: nothing is known.
-    fn register(&mut self, register: Register) -> Option<(u16, i64)> {
-        match self.registers[general(register)?] {
-            Known::Plus(base, add) => Some((self.value(Value::Register(base)), add)),
-            Known::No => None,
-        }
+    /// Where a record of a special instruction has a register.
+    fn register(&mut self, register: Register) -> Option<u16> {
+        Some(self.value(Value::Register(general(register)? as u8)))
     }
 
-    /// If a record has neither the base nor the index of an operand: their sum, which takes less room, and what is added
-    /// to it.
-    fn sum(&self, memory: &UsedMemory) -> Option<(Value, i64)> {
-        let is_whole = memory.base().is_gpr64() && memory.index().is_gpr64();
-        let base = self.registers[general(memory.base())?];
-        let index = self.registers[general(memory.index())?];
-        let (Known::Plus(base, add), Known::Plus(index, more)) = (base, index) else {
-            return None;
-        };
-        let has = |number: u8| self.values.contains(&Value::Register(number));
-        if !is_whole || has(base) || has(index) || usize::from(index) == RSP {
-            return None;
-        }
-        let power = memory.scale().trailing_zeros() as u8;
-        let more = more.wrapping_mul(memory.scale().into());
-        Some((Value::Sum(base, index, power), add.wrapping_add(more)))
-    }
-
-    /// The address of an operand; `None`: not all of its registers are known.
+    /// The address of the operand of a special instruction.
     fn address(&mut self, memory: &UsedMemory) -> Option<Address> {
         let mut address = Address {
             displacement: memory.displacement(),
@@ -163,110 +345,225 @@ impl Analysis {
         if memory.segment() == Register::FS {
             address.segment = Some(self.value(Value::ThreadBase));
         }
-        if let Some((sum, add)) = self.sum(memory) {
-            address.base = Some(self.value(sum));
-            address.displacement = address.displacement.wrapping_add_signed(add);
-            return Some(address);
-        }
         if general(memory.base()).is_some() {
-            let (at, add) = self.register(memory.base())?;
-            address.base = Some(at);
-            address.displacement = address.displacement.wrapping_add_signed(add);
+            address.base = Some(self.register(memory.base())?);
         }
         if general(memory.index()).is_some() {
-            let (at, add) = self.register(memory.index())?;
-            let add = add.wrapping_mul(memory.scale().into());
-            address.index = Some(at);
-            address.displacement = address.displacement.wrapping_add_signed(add);
+            address.index = Some(self.register(memory.index())?);
         }
         Some(address)
     }
 
-    /// Adds the operands of an instruction. Returns whether all registers that they need are known.
-    fn operands(&mut self, insn: u16, memory: &[UsedMemory]) -> bool {
-        let (values, operands) = (self.values.len(), self.operands.len());
-        let mut fits = true;
-        for wanted in [Kind::Load, Kind::Store] {
-            for used in memory
-                .iter()
-                .filter(|used| kinds(used.access()).contains(&wanted))
-            {
-                let Some(address) = self.address(used) else {
-                    fits = false;
-                    continue;
-                };
-                self.operands.push(Operand {
-                    insn,
-                    kind: wanted,
-                    size: used.memory_size().size() as u32,
-                    address,
+    /// Has threads record a value in front of an instruction. Returns its slot.
+    fn record(&mut self, value: Value, insn: u16) -> Slot {
+        // An instruction that reads and writes has the same address twice.
+        let is_same = |old: &&Recorded| {
+            old.value == value && (value == Value::ThreadBase || old.insn == insn)
+        };
+        if let Some(old) = self.values.iter().find(is_same) {
+            return old.slot;
+        }
+        let slot = FIRST_VALUE + self.values.len() as Slot;
+        self.values.push(Recorded { value, insn, slot });
+        slot
+    }
+
+    /// Whether the value of a register at the beginning of the block is known or recorded.
+    fn has(&self, slot: Slot) -> bool {
+        slot >= ZERO || (self.before | self.at_head) >> slot & 1 == 1
+    }
+
+    /// The slot on which a register is based, and what is added to that. If it is not known yet, threads record it.
+    fn slot(&mut self, number: usize, insn: u16) -> (Slot, i64) {
+        match self.registers[number] {
+            Known::Plus(slot, add) if self.has(slot) => (slot, add),
+            Known::Plus(slot, add) if self.at_head.count_ones() < MOST_AT_HEAD => {
+                self.at_head |= 1 << slot;
+                self.values.push(Recorded {
+                    value: Value::Register(slot),
+                    insn: 0,
+                    slot,
                 });
+                (slot, add)
+            }
+            _ => {
+                let register = number as u8;
+                let value = match self.extended[number] {
+                    None => Value::Register(register),
+                    Some(Extension::Zero) => Value::Half(register),
+                    Some(Extension::Sign) => Value::Signed(register),
+                };
+                let slot = self.record(value, insn);
+                self.registers[number] = Known::Plus(slot, 0);
+                (slot, 0)
             }
         }
-        if !fits || insn > 0 && self.values.len() > MOST_VALUES {
-            self.values.truncate(values);
-            self.operands.truncate(operands);
+    }
+
+    /// If neither the base nor the index of an operand is known, and knowing them would not help what comes after: their
+    /// sum, which takes less room.
+    fn sum(&self, memory: &UsedMemory, after: &[(u64, &[u8], Rc<Facts>)]) -> Option<Value> {
+        let (base, index) = (general(memory.base())?, general(memory.index())?);
+        let is_whole = memory.base().is_gpr64() && memory.index().is_gpr64();
+        let is_known = |number: usize| match self.registers[number] {
+            Known::Plus(slot, _) => self.has(slot),
+            Known::No => false,
+        };
+        if !is_whole || index == RSP || is_known(base) || is_known(index) {
+            return None;
+        }
+        // One that changes soon need not be known.
+        let changes = |number: usize| {
+            after
+                .iter()
+                .any(|(_, _, facts)| facts.changed >> number & 1 == 1 && facts.sets.is_none())
+        };
+        if !changes(base) || !changes(index) {
+            return None;
+        }
+        let power = memory.scale().trailing_zeros() as u8;
+        Some(Value::Sum(base as u8, index as u8, power))
+    }
+
+    /// The access of an operand.
+    fn operand(
+        &mut self,
+        insn: u16,
+        memory: &UsedMemory,
+        after: &[(u64, &[u8], Rc<Facts>)],
+    ) -> Operand {
+        let mut operand = Operand {
+            insn,
+            kind: Kind::Load,
+            size: memory.memory_size().size() as u32,
+            base: ZERO,
+            index: ZERO,
+            power: memory.scale().trailing_zeros() as u8,
+            segment: ZERO,
+            displacement: memory.displacement(),
+            narrow: memory.address_size() == CodeSize::Code32,
+        };
+        let displace = |operand: &mut Operand, add: i64| {
+            operand.displacement = operand.displacement.wrapping_add_signed(add);
+        };
+        if memory.segment() == Register::FS {
+            operand.segment = self.record(Value::ThreadBase, 0);
+        }
+        if let Some(sum) = self.sum(memory, after) {
+            operand.base = self.record(sum, insn);
+            return operand;
+        }
+        if let Some(number) = general(memory.base()) {
+            let (slot, add) = self.slot(number, insn);
+            operand.base = slot;
+            displace(&mut operand, add);
+        }
+        if let Some(number) = general(memory.index()) {
+            let (slot, add) = self.slot(number, insn);
+            operand.index = slot;
+            let add = add << operand.power;
+            displace(&mut operand, add);
+        }
+        operand
+    }
+
+    /// Adds the operands of an instruction. `after`: this instruction and those that follow. Returns whether a record has
+    /// room for what they need.
+    fn operands(&mut self, insn: u16, facts: &Facts, after: &[(u64, &[u8], Rc<Facts>)]) -> bool {
+        /// Values of an instruction.
+        const MOST_EACH: usize = 6;
+        if self.values.len() + MOST_EACH > MOST_VALUES && insn > 0 {
             return false;
+        }
+        for kind in [Kind::Load, Kind::Store] {
+            for used in &facts.memory {
+                if kinds(used.access()).contains(&kind) {
+                    let operand = self.operand(insn, used, after);
+                    self.operands.push(Operand { kind, ..operand });
+                }
+            }
+        }
+        true
+    }
+
+    /// Adds the operands of an instruction without their addresses.
+    fn sizes(&mut self, insn: u16, memory: &[UsedMemory]) -> bool {
+        for wanted in [Kind::Load, Kind::Store] {
+            let used = memory
+                .iter()
+                .filter(|used| kinds(used.access()).contains(&wanted));
+            self.operands.extend(used.map(|used| Operand {
+                insn,
+                kind: wanted,
+                size: used.memory_size().size() as u32,
+                ..Operand::NOWHERE
+            }));
         }
         true
     }
 
     /// What an instruction does to the registers.
-    fn follow(&mut self, insn: &iced_x86::Instruction, used: &[iced_x86::UsedRegister]) {
-        let before = self.registers;
-        for register in used {
-            let writes = matches!(
-                register.access(),
-                OpAccess::Write
-                    | OpAccess::ReadWrite
-                    | OpAccess::CondWrite
-                    | OpAccess::ReadCondWrite
-            );
-            if let Some(number) = general(register.register()).filter(|_| writes) {
-                self.registers[number] = Known::No;
-            }
-        }
-        let plus = |register: Register, add: i64| match general(register) {
-            Some(number) if register.is_gpr64() => match before[number] {
-                Known::Plus(base, old) => Known::Plus(base, old.wrapping_add(add)),
+    fn follow(&mut self, facts: &Facts) {
+        let sum = facts.sets.map(|(to, from, add)| {
+            let from = from.map_or(Known::Plus(ZERO, 0), |from| self.registers[from]);
+            let new = match from {
+                Known::Plus(slot, old) => Known::Plus(slot, old.wrapping_add(add)),
                 Known::No => Known::No,
-            },
-            _ => Known::No,
-        };
-        let is_plain_stack = matches!(
-            insn.mnemonic(),
-            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq
-        );
-        let pops_itself = insn.mnemonic() == Mnemonic::Pop
-            && insn.op0_register().full_register() == Register::RSP;
-        if is_plain_stack && !pops_itself {
-            self.registers[RSP] = plus(Register::RSP, insn.stack_pointer_increment().into());
-            return;
-        }
-        if insn.op_count() == 0
-            || insn.op0_kind() != OpKind::Register
-            || !insn.op0_register().is_gpr64()
-        {
-            return;
-        }
-        let to = insn.op0_register();
-        let immediate = || insn.try_immediate(1).ok().map(u64::cast_signed);
-        let new = match insn.mnemonic() {
-            Mnemonic::Add => immediate().map(|add| plus(to, add)),
-            Mnemonic::Sub => immediate().map(|less| plus(to, less.wrapping_neg())),
-            Mnemonic::Inc => Some(plus(to, 1)),
-            Mnemonic::Dec => Some(plus(to, -1)),
-            Mnemonic::Mov if insn.op1_kind() == OpKind::Register => {
-                Some(plus(insn.op1_register(), 0))
+            };
+            (to, new)
+        });
+        for number in 0..16 {
+            if facts.changed >> number & 1 == 1 {
+                self.registers[number] = Known::No;
+                self.extended[number] = None;
             }
-            Mnemonic::Lea if insn.memory_index() == Register::None => {
-                let base = insn.memory_base();
-                Some(plus(base, insn.memory_displacement64().cast_signed()))
+        }
+        if let Some((number, extension)) = facts.extends {
+            self.extended[number] = Some(extension);
+        }
+        if let Some((to, new)) = sum {
+            self.registers[to] = new;
+        }
+    }
+
+    /// After an instruction, the block may be left. `upto`: how many instructions were executed.
+    fn leave(&mut self, upto: u16, flow: Flow) {
+        if matches!(flow, Flow::Branch) {
+            self.leaving.push((upto, self.registers));
+        }
+    }
+
+    /// Says what is known where a block may be left.
+    fn leaves(&mut self, block: &mut Block) {
+        let end = block.insns.len() as u16;
+        let is_last = |last: &(u16, _)| last.0 == end;
+        if block.special.is_none() && !self.leaving.last().is_some_and(is_last) {
+            self.leaving.push((end, self.registers));
+        }
+        for (upto, registers) in &self.leaving {
+            let mut leave = Leave {
+                upto: *upto,
+                known: 0,
+                sets: Vec::new(),
+            };
+            for (number, register) in registers.iter().enumerate() {
+                let Known::Plus(slot, add) = *register else {
+                    continue;
+                };
+                // What an instruction after this place has recorded is not there yet.
+                let is_there = match slot.checked_sub(FIRST_VALUE) {
+                    Some(value) => self.values[usize::from(value)].insn < *upto,
+                    None => true,
+                };
+                if !is_there || !self.has(slot) {
+                    continue;
+                }
+                leave.known |= 1 << number;
+                if usize::from(slot) != number || add != 0 {
+                    leave.sets.push((number as u8, slot, add));
+                }
             }
-            _ => None,
-        };
-        if let (Some(new), Some(number)) = (new, general(to)) {
-            self.registers[number] = new;
+            block.leaving.push(leave);
         }
     }
 
@@ -418,6 +715,17 @@ fn is_masked(insn: &iced_x86::Instruction) -> bool {
 pub fn mnemonic(bytes: &[u8]) -> String {
     let insn = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
     format!("{:?}", insn.mnemonic()).to_lowercase()
+}
+
+/// Where a direct branch or call at `pc`, with these bytes, leads.
+#[must_use]
+pub fn branch_target(pc: u64, bytes: &[u8]) -> Option<u64> {
+    let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+    let is_near = matches!(
+        insn.op0_kind(),
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+    );
+    is_near.then(|| insn.near_branch_target())
 }
 
 fn flow(insn: &iced_x86::Instruction) -> Flow {

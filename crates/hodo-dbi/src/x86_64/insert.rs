@@ -3,45 +3,85 @@
 //! The code changes only flags that the block overwrites before it reads them. A thread that stops in it is shown to the program in front of the block, or, if the record
 //! is complete, in front of the first instruction; the registers that the code uses are in the thread's block.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use hodo_isa::x86_64::asm::{DWORD, QWORD, RCX, Reg, gs, mem};
+use rustc_hash::FxHashMap;
+
+use hodo_isa::x86_64::asm::{DWORD, Label, QWORD, RCX, Reg, gs, mem};
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
-use super::analyze::analyze;
+use super::analyze::{Analyzed, Facts, analyze, facts};
 use super::block;
-use super::translate::{INVALID, Insertion, Saved, Stage, Translator};
-use crate::block::{Block, Special, Value};
+use super::translate::{Cold, INVALID, Insertion, Saved, Stage, Translator, Version};
+use crate::block::{Block, Flow, Special, Value};
+use crate::client::CUT;
 
 /// Registers that the inserted code may use, the better ones first. The stores of vectors cannot be based on `r12`.
 const SCRATCH: [u8; 13] = [1, 2, 0, 6, 7, 8, 9, 10, 11, 3, 13, 14, 15];
-/// The maximum number of instructions that are looked at for a block.
+/// The maximum number of instructions of a block.
 const MOST: usize = 64;
 
 const RCX_NUMBER: u8 = 1;
 
-type Decoded = (u64, [u8; 16], Option<Insn>);
+/// An instruction of a block: where it is, its bytes, and what it is.
+struct Decoded {
+    pc: u64,
+    bytes: [u8; 16],
+    insn: Option<Insn>,
+    facts: Rc<Facts>,
+}
+
+impl Decoded {
+    fn len(&self) -> usize {
+        self.insn.map_or(1, |insn| usize::from(insn.len))
+    }
+
+    /// The address after it.
+    fn next(&self) -> u64 {
+        self.pc + self.len() as u64
+    }
+
+    fn own(&self) -> &[u8] {
+        &self.bytes[..self.len()]
+    }
+
+    /// Where a conditional branch leads.
+    fn target(&self) -> Option<u64> {
+        let insn = self.insn.filter(|insn| insn.kind == Kind::Branch)?;
+        let own = self.own();
+        let distance = match own.len() - usize::from(insn.opcode) {
+            2 => i64::from(own.last()?.cast_signed()),
+            _ => i64::from(i32::from_le_bytes(*own.last_chunk::<4>()?)),
+        };
+        Some(self.next().wrapping_add_signed(distance))
+    }
+}
 
 impl Translator<'_, '_> {
     /// Translates blocks up to an instruction that does not continue.
-    pub(super) fn blocks(&mut self, mut pc: u64, insertion: Insertion) {
+    pub(super) fn blocks(&mut self, mut version: Version, insertion: Insertion) {
         loop {
-            if self.is_elsewhere(pc) {
+            let (pc, registers) = version;
+            if self.is_elsewhere(version) {
                 self.out.blocks.push((self.code.here(), None));
                 self.point(pc, None);
-                return self.jump_to(pc);
+                return self.jump_to_version(version);
             }
-            let label = self.label_of(pc);
+            let label = self.label_of(version);
             let code = self.collect(pc);
             if code.is_empty() {
                 // The program must not execute this: the exit shows it the fault.
-                return self.jump_to(pc);
+                self.out.blocks.push((self.code.here(), None));
+                return self.jump_to_version((pc, 0));
             }
             self.code.bind(label);
-            self.bound.insert(pc);
-            self.out.instructions.push((pc, self.code.here()));
-            match self.block(&code, insertion) {
-                Some(next) => pc = next,
+            self.bound.insert(version);
+            if registers == 0 {
+                self.out.instructions.push((pc, self.code.here()));
+            }
+            match self.block(&code, registers, insertion) {
+                Some(next) => version = next,
                 None => return,
             }
         }
@@ -49,59 +89,251 @@ impl Translator<'_, '_> {
 
     /// Decodes what may become a block.
     fn collect(&mut self, start: u64) -> Vec<Decoded> {
-        let mut code = Vec::new();
+        let mut code: Vec<Decoded> = Vec::new();
         let mut pc = start;
         while code.len() < MOST {
-            if pc != start && (self.labels.contains_key(&pc) || self.is_elsewhere(pc)) {
+            if pc != start && self.ends_before(pc) {
                 break;
             }
             let Some((bytes, len)) = (self.request.read)(pc) else {
                 break;
             };
             let insn = decode(&bytes).filter(|insn| usize::from(insn.len) <= len);
-            code.push((pc, bytes, insn));
-            match insn {
-                Some(insn) if insn.kind == Kind::Plain => pc += u64::from(insn.len),
-                _ => break,
+            let known = self.facts.entry(pc).or_insert_with(|| {
+                let len = insn.map_or(1, |insn| usize::from(insn.len));
+                Rc::new(facts(pc, &bytes[..len]))
+            });
+            if known.is_special && pc != start {
+                break;
+            }
+            let decoded = Decoded {
+                pc,
+                bytes,
+                insn,
+                facts: Rc::clone(known),
+            };
+            let continues = match insn.map(|insn| insn.kind) {
+                Some(Kind::Plain) => !decoded.facts.is_special,
+                Some(Kind::Branch) => self.is_rarely_taken(&decoded),
+                _ => false,
+            };
+            pc = decoded.next();
+            code.push(decoded);
+            if !continues {
+                break;
             }
         }
         code
     }
 
+    /// Whether a block ends before an instruction. One that is executed often goes on where others begin.
+    fn ends_before(&self, pc: u64) -> bool {
+        match self.request.profile {
+            Some(_) => self.left == 0 || (self.request.soft)(pc),
+            None => self.is_elsewhere((pc, 0)) || self.labels.contains_key(&(pc, 0)),
+        }
+    }
+
+    /// Whether a block goes on after a branch: this is known of code that is executed often.
+    fn is_rarely_taken(&self, branch: &Decoded) -> bool {
+        let (Some(profile), Some(target)) = (self.request.profile, branch.target()) else {
+            return false;
+        };
+        let count = |pc: u64| profile.get(&pc).copied().unwrap_or(0);
+        count(branch.next()) > count(target)
+    }
+
     /// Translates a block. Returns where the program continues, if it does so after it.
-    fn block(&mut self, code: &[Decoded], insertion: Insertion) -> Option<u64> {
+    fn block(&mut self, code: &[Decoded], registers: u16, insertion: Insertion) -> Option<Version> {
         let id = (self.request.numbers)();
-        let known: Vec<(u64, [u8; 16], u8)> = code
+        let known: Vec<(u64, &[u8], Rc<Facts>)> = code
             .iter()
-            .map(|&(pc, bytes, insn)| (pc, bytes, insn.map_or(1, |insn| insn.len)))
+            .map(|decoded| (decoded.pc, decoded.own(), Rc::clone(&decoded.facts)))
             .collect();
-        let mut analyzed = analyze(id, &known);
+        self.block_versions.insert(id, (code[0].pc, registers));
+        let observed = match (insertion.records, self.request.profile) {
+            (true, Some(_)) => Analyzed::Hot(registers),
+            (true, None) => Analyzed::Accesses,
+            (false, _) => Analyzed::Counts,
+        };
+        let mut analyzed = analyze(id, &known, observed);
         analyzed.file = (self.request.file)(analyzed.insns[0].pc);
         let analyzed = Arc::new(analyzed);
         self.out
             .blocks
             .push((self.code.here(), Some(Arc::clone(&analyzed))));
-        self.left = self.left.saturating_sub(analyzed.insns.len());
+        let len = analyzed.insns.len();
+        self.left = self.left.saturating_sub(len);
         self.head(&analyzed, insertion);
         let mut continues = None;
-        for &(pc, bytes, insn) in &code[..analyzed.insns.len()] {
+        for (number, decoded) in code.iter().enumerate().take(len) {
+            let pc = decoded.pc;
+            self.middle(&analyzed, number as u16, pc);
             if self.stage != Stage::Repeating {
                 self.point(pc, None);
             }
-            let Some(insn) = insn else {
+            let Some(insn) = decoded.insn else {
                 // It is no instruction here, either.
-                self.code.raw(&bytes[..1]);
+                self.code.raw(&decoded.bytes[..1]);
                 self.code.raw(&INVALID);
                 return None;
             };
-            let follows = self.instruction(pc, &bytes, insn);
-            continues = follows.then(|| pc + u64::from(insn.len));
+            if let Some(target) = decoded.target()
+                && number + 1 < len
+            {
+                self.may_leave(&analyzed, number as u16 + 1, insn, (target, &decoded.bytes));
+                continue;
+            }
+            self.known_registers = analyzed.known_after(number + 1);
+            self.leaving = Some((id, number as u16 + 1));
+            let follows = self.instruction(pc, &decoded.bytes, insn);
+            self.leaving = None;
+            continues = follows.then(|| decoded.next());
         }
+        let known = std::mem::take(&mut self.known_registers);
         if self.stage == Stage::Repeating {
             self.stage = Stage::Repeated;
             self.record(&analyzed, continues?);
         }
-        continues
+        // What comes after a call or a system call is reached in other ways, too.
+        let known = match analyzed.insns[len - 1].flow {
+            Flow::Next | Flow::Branch => known,
+            _ => 0,
+        };
+        self.leaving = Some((id, len as u16));
+        let next = self.version(continues?, known);
+        self.leaving = None;
+        Some(next)
+    }
+
+    /// Where blocks are left, only what is needed by the versions that they lead to has to be computed.
+    pub(super) fn forget_unneeded(&mut self) {
+        let blocks = self.out.blocks.iter();
+        let blocks: FxHashMap<u32, Arc<Block>> = blocks
+            .filter_map(|(_, block)| Some((block.as_ref()?.id, Arc::clone(block.as_ref()?))))
+            .collect();
+        let mut needs: FxHashMap<Version, u16> = FxHashMap::default();
+        let wanted = |needs: &FxHashMap<Version, u16>, block: u32, upto: u16| {
+            let leads = self.leads.get(&(block, upto)).into_iter().flatten();
+            leads.fold(0, |all, to| all | needs.get(to).copied().unwrap_or(0))
+        };
+        let mut has_changed = true;
+        while has_changed {
+            has_changed = false;
+            for (id, version) in &self.block_versions {
+                let Some(block) = blocks.get(id) else {
+                    continue;
+                };
+                let need = block
+                    .leaving
+                    .iter()
+                    .fold(block.used_before(), |all, leave| {
+                        all | block.needed_before(leave, wanted(&needs, *id, leave.upto))
+                    });
+                has_changed |= needs.insert(*version, need) != Some(need);
+            }
+        }
+        let trimmed = blocks.into_iter().map(|(id, block)| {
+            let mut block = Block::clone(&block);
+            for leave in &mut block.leaving {
+                let wanted = wanted(&needs, id, leave.upto);
+                leave
+                    .sets
+                    .retain(|&(register, ..)| wanted >> register & 1 == 1);
+            }
+            (id, Arc::new(block))
+        });
+        let trimmed: FxHashMap<u32, Arc<Block>> = trimmed.collect();
+        for block in self
+            .out
+            .blocks
+            .iter_mut()
+            .filter_map(|(_, block)| block.as_mut())
+        {
+            if let Some(new) = trimmed.get(&block.id) {
+                *block = Arc::clone(new);
+            }
+        }
+    }
+
+    /// A branch before the end of a block.
+    fn may_leave(
+        &mut self,
+        block: &Arc<Block>,
+        upto: u16,
+        insn: Insn,
+        (target, bytes): (u64, &[u8; 16]),
+    ) {
+        let condition = bytes[usize::from(insn.opcode)];
+        let condition = match condition {
+            // The opcode has a second byte.
+            0x0F => bytes[usize::from(insn.opcode) + 1],
+            one => one,
+        };
+        self.leaving = Some((block.id, upto));
+        let target = self.version(target, block.known_after(usize::from(upto)));
+        self.leaving = None;
+        // It will be translated, too.
+        self.label_of(target);
+        let label = self.code.label();
+        self.code.jcc_by(condition & 15, label);
+        self.cold.push(Cold::Leave {
+            label,
+            block: Arc::clone(block),
+            upto,
+            target,
+        });
+    }
+
+    /// Where a branch that leaves a block leads: writes a record of that.
+    pub(super) fn leave(&mut self, label: Label, block: Arc<Block>, upto: u16, target: Version) {
+        let (pc, _) = target;
+        self.code.bind(label);
+        self.out.blocks.push((self.code.here(), Some(block)));
+        self.stage = Stage::Left(upto);
+        self.point(pc, None);
+        self.out.records.push(self.code.here());
+        let saved = self.take(pc, RCX_NUMBER);
+        self.code.mov_rm(RCX, gs(block::POSITION));
+        self.code.mov_mi(DWORD, mem(RCX, 0), CUT + u32::from(upto));
+        self.code.lea(RCX, mem(RCX, 4));
+        self.code.mov_mr(gs(block::POSITION), RCX);
+        self.stage = Stage::Body;
+        self.out.blocks.push((self.code.here(), None));
+        self.give_back(pc, saved);
+        self.jump_to_version(target);
+    }
+
+    /// Records what an instruction needs that is not known at the beginning of the block.
+    fn middle(&mut self, block: &Block, number: u16, pc: u64) {
+        if number == 0 {
+            return;
+        }
+        let size = block.record_size() as i32;
+        let mut at = 4;
+        for recorded in &block.values {
+            let here = at;
+            at += recorded.value.size();
+            if recorded.insn != number {
+                continue;
+            }
+            let uses = |free: &u8| !recorded.value.uses(*free);
+            let mut free = SCRATCH.into_iter().filter(uses);
+            let (Some(position), Some(second)) = (free.next(), free.next()) else {
+                unreachable!("a value has at most two registers");
+            };
+            self.point(pc, None);
+            self.out.records.push(self.code.here());
+            let mut saved = self.take(pc, position);
+            if matches!(recorded.value, Value::Sum(..)) {
+                self.take_second(pc, second, &mut saved);
+            }
+            let (position, second) = (Reg::whole(position), Reg::whole(second));
+            self.code.mov_rm(position, gs(block::POSITION));
+            let to = here.cast_signed() - size;
+            self.value(block, recorded.value, position, second, to);
+            self.give_back(pc, saved);
+        }
     }
 
     /// What comes before the first instruction.
@@ -138,21 +370,15 @@ impl Translator<'_, '_> {
 
     /// Writes a record, in front of an instruction.
     fn record(&mut self, block: &Block, pc: u64) {
-        let is_free = |number: &u8| {
-            let mut values = block.values.iter();
-            values.all(|&value| match value {
-                Value::Register(used) => used != *number,
-                Value::Sum(base, index, _) => base != *number && index != *number,
-                _ => true,
-            })
-        };
+        let at_head = block.values.iter().filter(|recorded| recorded.insn == 0);
+        let values: Vec<Value> = at_head.map(|recorded| recorded.value).collect();
+        let is_free = |number: &u8| !values.iter().any(|value| value.uses(*number));
         let mut free = SCRATCH.into_iter().filter(is_free);
-        let needs_two = block
-            .values
+        let needs_two = values
             .iter()
             .any(|value| matches!(value, Value::ThreadBase | Value::Before(_) | Value::Sum(..)));
         let Some(position) = free.next() else {
-            unreachable!("a record has fewer registers");
+            unreachable!("a record has fewer registers at its head");
         };
         self.point(pc, None);
         self.out.records.push(self.code.here());
@@ -161,28 +387,31 @@ impl Translator<'_, '_> {
         let position = second;
         if needs_two && let Some(number) = free.next() {
             second = Reg::whole(number);
-            self.code.mov_mr(gs(block::SCRATCH[1]), second);
-            saved.scratch[1] = Some(number);
-            self.inside(pc, saved);
+            self.take_second(pc, number, &mut saved);
         }
         self.code.mov_rm(position, gs(block::POSITION));
         self.code.mov_mi(DWORD, mem(position, 0), block.id);
         let mut at = 4;
-        for &value in &block.values {
-            self.value(block, value, position, second, at);
-            at += value.size();
+        for recorded in &block.values {
+            if recorded.insn == 0 {
+                self.value(block, recorded.value, position, second, at);
+            }
+            at += recorded.value.size().cast_signed();
         }
-        self.code.lea(position, mem(position, at.cast_signed()));
+        self.code.lea(position, mem(position, at));
         self.code.mov_mr(gs(block::POSITION), position);
         self.stage = Stage::Body;
         self.give_back(pc, saved);
     }
 
     /// Writes a value of a record.
-    fn value(&mut self, block: &Block, value: Value, position: Reg, second: Reg, at: u32) {
-        let to = mem(position, at.cast_signed());
+    fn value(&mut self, block: &Block, value: Value, position: Reg, second: Reg, at: i32) {
+        let to = mem(position, at);
         match value {
             Value::Register(number) => self.code.mov_mr(to, Reg::whole(number)),
+            Value::Half(number) | Value::Signed(number) => {
+                self.code.mov_mr(to, Reg::whole(number).part(DWORD));
+            }
             Value::Sum(base, index, power) => {
                 let (base, index) = (Reg::whole(base), Reg::whole(index));
                 self.code
@@ -200,10 +429,10 @@ impl Translator<'_, '_> {
                 self.code.mov_mr(to, second);
             }
             Value::Vector(number) if !block.has_long_vectors() => {
-                self.code.store_ymm(position, at, number);
+                self.code.store_ymm(position, at.cast_unsigned(), number);
             }
-            Value::Vector(number) => self.code.store_zmm(position, at, number),
-            Value::Mask(number) => self.code.store_mask(position, at, number),
+            Value::Vector(number) => self.code.store_zmm(position, at.cast_unsigned(), number),
+            Value::Mask(number) => self.code.store_mask(position, at.cast_unsigned(), number),
         }
     }
 
@@ -216,6 +445,13 @@ impl Translator<'_, '_> {
         };
         self.inside(pc, saved);
         saved
+    }
+
+    /// Saves another register.
+    fn take_second(&mut self, pc: u64, number: u8, saved: &mut Saved) {
+        self.code.mov_mr(gs(block::SCRATCH[1]), Reg::whole(number));
+        saved.scratch[1] = Some(number);
+        self.inside(pc, *saved);
     }
 
     /// Restores the registers that were saved.

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,8 +19,10 @@ use hodo_isa::x86_64::asm::{
 };
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
+use super::analyze::Facts;
 use super::block;
 use crate::block::Block;
+use crate::recorder::Profile;
 use crate::table;
 
 /// The work register besides `rcx`.
@@ -31,9 +34,11 @@ const ECX: Reg = RCX.part(DWORD);
 pub(crate) const MOST: usize = 3000;
 /// The same for code that may change.
 const MOST_SOFT: usize = 300;
+/// The maximum number of versions of an instruction that are not for all threads.
+const MOST_VERSIONS: usize = 4;
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or end a program. So
-/// does `rt_sigaction` for SIGTRAP.
+/// does `rt_sigaction` for SIGTRAP and SIGSEGV.
 pub(crate) const WATCHED: [i64; 9] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
@@ -71,6 +76,8 @@ pub(crate) enum Stage {
     Repeating,
     /// The record of a repeated instruction, which has been executed, is not written yet.
     Repeated,
+    /// A branch has left the block after this many instructions; the record of that is not written yet.
+    Left(u16),
 }
 
 /// From an address in the cache on, the state of a thread.
@@ -130,8 +137,11 @@ pub(crate) struct Translation {
 
 /// What a translation depends on.
 pub(crate) struct Request<'r> {
-    /// The first instruction.
-    pub(crate) start: u64,
+    /// The first instructions.
+    pub(crate) starts: &'r [u64],
+    /// Only these are translated, with what lies between them, in a way that records less. How often blocks of the program
+    /// were executed helps with that.
+    pub(crate) profile: Option<&'r Profile>,
     /// Where the translation will be.
     pub(crate) base: u64,
     /// The address of the table of targets.
@@ -151,7 +161,7 @@ pub(crate) struct Request<'r> {
 }
 
 /// Code that is put after all other code.
-enum Cold {
+pub(super) enum Cold {
     /// The end of a call: replaces the cache's return address by the program's, and jumps.
     Call {
         label: Label,
@@ -166,9 +176,20 @@ enum Cold {
         saved: Saved,
         hit: Label,
     },
+    /// A branch leaves a block.
+    Leave {
+        label: Label,
+        block: Arc<Block>,
+        upto: u16,
+        target: Version,
+    },
 }
 
-enum Callee {
+/// A translation of an instruction: for threads of which the values of these registers are known from what they have
+/// recorded, bit by number. The translation without such registers is for all threads.
+pub(super) type Version = (u64, u16);
+
+pub(super) enum Callee {
     At(u64),
     /// The address is in the thread's block.
     Looked,
@@ -177,35 +198,58 @@ enum Callee {
 pub(super) struct Translator<'c, 'r> {
     pub(super) code: Code<'c>,
     pub(super) request: Request<'r>,
-    pub(super) labels: FxHashMap<u64, Label>,
-    pub(super) bound: FxHashSet<u64>,
-    queue: VecDeque<u64>,
-    cold: Vec<Cold>,
+    pub(super) labels: FxHashMap<Version, Label>,
+    pub(super) bound: FxHashSet<Version>,
+    /// The registers of the versions of each instruction that are not for all threads.
+    pub(super) versions: FxHashMap<u64, Vec<u16>>,
+    queue: VecDeque<Version>,
+    /// Where the translation begins.
+    starts: FxHashSet<u64>,
+    /// The versions of the blocks by number.
+    pub(super) block_versions: FxHashMap<u32, Version>,
+    /// The versions to which blocks lead that are left after so many instructions.
+    pub(super) leads: FxHashMap<(u32, u16), Vec<Version>>,
+    /// The block and the number of instructions after which the code that is being translated leaves it.
+    pub(super) leaving: Option<(u32, u16)>,
+    /// Registers whose values are known where the code that is being translated leads to.
+    pub(super) known_registers: u16,
+    /// What instructions do that blocks have.
+    pub(super) facts: FxHashMap<u64, Rc<Facts>>,
+    pub(super) cold: Vec<Cold>,
     pub(super) out: Translation,
     pub(super) left: usize,
     pub(super) stage: Stage,
     /// Whether the code may change.
-    is_soft: bool,
+    pub(super) is_soft: bool,
 }
 
 /// Translates the code from an instruction on, and code that it leads to.
 pub(crate) fn translate(request: Request<'_>) -> Translation {
     let mut bytes = Vec::new();
-    let start = request.start;
-    let is_soft = (request.soft)(start);
+    let is_soft = request.starts.iter().any(|&start| (request.soft)(start));
     let mut translator = Translator {
         code: Code::new(&mut bytes, request.base),
-        request,
         labels: FxHashMap::default(),
         bound: FxHashSet::default(),
-        queue: VecDeque::from([start]),
+        versions: FxHashMap::default(),
+        queue: request.starts.iter().map(|&start| (start, 0)).collect(),
+        starts: request.starts.iter().copied().collect(),
+        block_versions: FxHashMap::default(),
+        leads: FxHashMap::default(),
+        leaving: None,
+        known_registers: 0,
+        facts: FxHashMap::default(),
         cold: Vec::new(),
         out: Translation::default(),
         left: if is_soft { MOST_SOFT } else { MOST },
         stage: Stage::Body,
         is_soft,
+        request,
     };
     translator.all();
+    if translator.request.profile.is_some() {
+        translator.forget_unneeded();
+    }
     let mut out = translator.out;
     out.bytes = bytes;
     out
@@ -213,11 +257,11 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
 
 impl Translator<'_, '_> {
     fn all(&mut self) {
-        while let Some(pc) = self.queue.pop_front() {
-            if !self.is_elsewhere(pc) {
+        while let Some(version) = self.queue.pop_front() {
+            if !self.is_elsewhere(version) {
                 match self.request.insertion {
-                    Some(insertion) => self.blocks(pc, insertion),
-                    None => self.piece(pc),
+                    Some(insertion) => self.blocks(version, insertion),
+                    None => self.piece(version.0),
                 }
             }
         }
@@ -230,16 +274,22 @@ impl Translator<'_, '_> {
 
     /// Whether the translation of an instruction is or will be elsewhere. Code that may change and code that does not are
     /// never translated together.
-    pub(super) fn is_elsewhere(&self, pc: u64) -> bool {
-        self.bound.contains(&pc)
-            || (self.request.known)(pc).is_some()
+    pub(super) fn is_elsewhere(&self, version: Version) -> bool {
+        let (pc, registers) = version;
+        let is_known = || match self.request.profile {
+            Some(_) => !self.starts.contains(&pc),
+            None => (self.request.known)(pc).is_some(),
+        };
+        self.bound.contains(&version)
+            || registers == 0 && is_known()
             || self.left == 0
             || (self.request.soft)(pc) != self.is_soft
     }
 
     /// Code that has been translated, is in reach, and stays as it is.
-    fn known(&self, pc: u64) -> Option<u64> {
-        if (self.request.soft)(pc) {
+    fn known(&self, (pc, registers): Version) -> Option<u64> {
+        let is_here = self.request.profile.is_some() && self.starts.contains(&pc);
+        if registers != 0 || is_here || (self.request.soft)(pc) {
             return None;
         }
         let at = (self.request.known)(pc)?;
@@ -247,14 +297,45 @@ impl Translator<'_, '_> {
         (!far).then_some(at)
     }
 
-    pub(super) fn label_of(&mut self, pc: u64) -> Label {
-        if let Some(&label) = self.labels.get(&pc) {
+    pub(super) fn label_of(&mut self, version: Version) -> Label {
+        if let Some(&label) = self.labels.get(&version) {
             return label;
         }
         let label = self.code.label();
-        self.labels.insert(pc, label);
-        self.queue.push_back(pc);
+        self.labels.insert(version, label);
+        self.queue.push_back(version);
         label
+    }
+
+    /// The best version of an instruction where the values of these registers are known.
+    pub(super) fn version(&mut self, pc: u64, registers: u16) -> Version {
+        let version = self.choose_version(pc, registers);
+        if let Some(leaving) = self.leaving
+            && version.1 != 0
+        {
+            self.leads.entry(leaving).or_default().push(version);
+        }
+        version
+    }
+
+    fn choose_version(&mut self, pc: u64, registers: u16) -> Version {
+        if registers == 0 || self.request.profile.is_none() || !self.starts.contains(&pc) {
+            return (pc, 0);
+        }
+        let versions = self.versions.entry(pc).or_default();
+        let fitting = versions
+            .iter()
+            .filter(|&&version| version & !registers == 0);
+        let best = fitting.max_by_key(|version| version.count_ones()).copied();
+        match best {
+            Some(best) if best == registers || versions.len() >= MOST_VERSIONS => (pc, best),
+            None if versions.len() >= MOST_VERSIONS => (pc, 0),
+            _ if self.left == 0 => (pc, best.unwrap_or(0)),
+            _ => {
+                versions.push(registers);
+                (pc, registers)
+            }
+        }
     }
 
     /// The state from here on.
@@ -280,11 +361,11 @@ impl Translator<'_, '_> {
     /// Translates instructions up to one that does not continue.
     fn piece(&mut self, mut pc: u64) {
         loop {
-            if self.is_elsewhere(pc) {
+            if self.is_elsewhere((pc, 0)) {
                 self.point(pc, None);
                 return self.jump_to(pc);
             }
-            let label = self.label_of(pc);
+            let label = self.label_of((pc, 0));
             let decoded = (self.request.read)(pc).map(|(bytes, len)| {
                 let insn = decode(&bytes).filter(|insn| usize::from(insn.len) <= len);
                 (bytes, insn)
@@ -294,7 +375,7 @@ impl Translator<'_, '_> {
                 return self.jump_to(pc);
             };
             self.code.bind(label);
-            self.bound.insert(pc);
+            self.bound.insert((pc, 0));
             self.left -= 1;
             self.point(pc, None);
             self.out.instructions.push((pc, self.code.here()));
@@ -311,11 +392,17 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// Jumps to the version for the registers that are known here.
     pub(super) fn jump_to(&mut self, pc: u64) {
-        match self.known(pc) {
+        let version = self.version(pc, self.known_registers);
+        self.jump_to_version(version);
+    }
+
+    pub(super) fn jump_to_version(&mut self, version: Version) {
+        match self.known(version) {
             Some(at) => self.code.jmp_to(at),
             None => {
-                let label = self.label_of(pc);
+                let label = self.label_of(version);
                 self.code.jmp(label);
             }
         }
@@ -383,10 +470,11 @@ impl Translator<'_, '_> {
     }
 
     fn branch(&mut self, condition: u8, to: u64) {
-        match self.known(to) {
+        let version = self.version(to, self.known_registers);
+        match self.known(version) {
             Some(at) => self.code.jcc_to(condition, at),
             None => {
-                let to = self.label_of(to);
+                let to = self.label_of(version);
                 self.code.jcc_by(condition, to);
             }
         }
@@ -398,13 +486,7 @@ impl Translator<'_, '_> {
         const JUMP: i8 = 5;
         self.code.raw(&[opcode, OVER]);
         self.code.jmp_by(JUMP);
-        match self.known(to) {
-            Some(at) => self.code.jmp_to(at),
-            None => {
-                let to = self.label_of(to);
-                self.code.jmp(to);
-            }
-        }
+        self.jump_to(to);
     }
 
     fn call(&mut self, original: u64, back: u64, to: Callee) {
@@ -412,10 +494,10 @@ impl Translator<'_, '_> {
         self.code.call(label);
         self.out.returns.push((back, self.code.here()));
         if let Callee::At(target) = to
-            && !self.bound.contains(&target)
+            && !self.bound.contains(&(target, 0))
             && !self.is_soft
         {
-            self.queue.push_back(target);
+            self.queue.push_back((target, 0));
         }
         self.cold.push(Cold::Call {
             label,
@@ -578,8 +660,10 @@ impl Translator<'_, '_> {
         }
         self.code.jmp_short(make);
         self.code.bind(action);
-        self.code.lea(ECX, mem(RDI, -libc::SIGTRAP));
-        self.code.jrcxz(watched);
+        for signal in [libc::SIGTRAP, libc::SIGSEGV] {
+            self.code.lea(ECX, mem(RDI, -signal));
+            self.code.jrcxz(watched);
+        }
         self.code.jmp_short(make);
         self.code.bind(watched);
         let trap = self.code.here();
@@ -617,6 +701,12 @@ impl Translator<'_, '_> {
                 self.code.bind(address);
                 self.code.data(back);
             }
+            Cold::Leave {
+                label,
+                block,
+                upto,
+                target,
+            } => self.leave(label, block, upto, target),
             Cold::Second {
                 label,
                 original,
@@ -641,17 +731,26 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// Labels of versions that are not translated.
+    fn open(&self, is_wanted: impl Fn(Version) -> bool) -> Vec<(Version, Label)> {
+        let labels = self.labels.iter();
+        let labels = labels.map(|(&version, &label)| (version, label));
+        let mut open: Vec<(Version, Label)> = labels
+            .filter(|&(version, _)| is_wanted(version) && !self.bound.contains(&version))
+            .collect();
+        open.sort_unstable_by_key(|&(version, _)| version);
+        open
+    }
+
     /// Code for what is not translated.
     fn exits(&mut self) {
-        let mut open: Vec<(u64, Label)> = self
-            .labels
-            .iter()
-            .map(|(&pc, &label)| (pc, label))
-            .collect();
-        open.retain(|(pc, _)| !self.bound.contains(pc));
-        open.sort_unstable_by_key(|&(pc, _)| pc);
+        for ((pc, _), label) in self.open(|(_, registers)| registers != 0) {
+            self.code.bind(label);
+            self.point(pc, None);
+            self.jump_to_version((pc, 0));
+        }
         let mut cells = Vec::new();
-        for &(target, label) in &open {
+        for ((target, _), label) in self.open(|(_, registers)| registers == 0) {
             let cell = self.code.label();
             self.code.bind(label);
             self.point(target, None);

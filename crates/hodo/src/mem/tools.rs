@@ -52,7 +52,7 @@ pub fn opcodes(args: &CountArgs) -> Result<ExitCode> {
     let top = args.top;
     let sorted = |executions: &Executions| {
         let mut sums: HashMap<String, u64> = HashMap::new();
-        for (block, _, counts) in executions.blocks() {
+        for (block, counts) in executions.blocks() {
             for (insn, count) in counts.into_iter().enumerate() {
                 *sums
                     .entry(hodo_dbi::mnemonic(block.bytes(insn)))
@@ -101,11 +101,11 @@ pub fn bbcount(args: &CountArgs) -> Result<ExitCode> {
         count: u64,
     }
     let sorted = |executions: &Executions| {
-        let rows = executions.blocks().map(|(block, count, _)| Row {
-            place: place_of(block, 0),
-            pc: block.insns[0].pc,
-            instructions: block.insns.len(),
-            count,
+        let rows = executions.basic_blocks().into_iter().map(|found| Row {
+            place: place_of(&found.block, found.first),
+            pc: found.block.insns[found.first].pc,
+            instructions: found.instructions,
+            count: found.count,
         });
         let mut rows: Vec<Row> = rows.collect();
         rows.sort_by(|a, b| b.count.cmp(&a.count).then(a.pc.cmp(&b.pc)));

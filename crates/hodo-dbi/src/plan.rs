@@ -1,0 +1,321 @@
+//! How the accesses of a block are computed from a record of it: prepared once, because there are many records.
+
+use crate::access::{Access, Kind};
+use crate::block::{Block, SLOTS, Slot, Special, Value, ZERO, special_accesses, string_accesses};
+
+/// Everything is done for this many values at once, so that the processor predicts how often.
+const STRIDE: usize = 2;
+/// A slot that nothing is computed from.
+const UNUSED: Slot = Slot::MAX;
+
+/// How a slot is read from a record.
+#[derive(Debug, Clone, Copy)]
+struct Read {
+    /// The bits of the value.
+    mask: u64,
+    /// Where the value is.
+    at: u16,
+    slot: Slot,
+    /// Its sign bit, if it is shorter than a slot and has one.
+    sign: u64,
+}
+
+impl Read {
+    const NOTHING: Self = Self {
+        mask: 0,
+        at: 0,
+        slot: UNUSED,
+        sign: 0,
+    };
+
+    #[inline(always)]
+    fn value(self, bytes: &[u8]) -> u64 {
+        let bits = word(bytes, self.at.into()) & self.mask;
+        (bits ^ self.sign).wrapping_sub(self.sign)
+    }
+}
+
+/// How an access is computed.
+#[derive(Debug, Clone, Copy)]
+struct Sum {
+    /// With the displacement instead of the address.
+    access: Access,
+    base: Slot,
+    index: Slot,
+    /// The index is multiplied by this.
+    scale: u8,
+    segment: Slot,
+}
+
+impl Sum {
+    const NOTHING: Self = Self {
+        access: Access {
+            address: 0,
+            size: 0,
+            insn: 0,
+            kind: Kind::Load,
+        },
+        base: ZERO,
+        index: ZERO,
+        scale: 1,
+        segment: ZERO,
+    };
+
+    #[inline(always)]
+    fn address(&self, slots: &[u64; SLOTS]) -> u64 {
+        let slot = |slot: Slot| slots[usize::from(slot)];
+        let displaced = self.access.address.wrapping_add(slot(self.base));
+        displaced.wrapping_add(slot(self.index).wrapping_mul(self.scale.into()))
+    }
+}
+
+/// A register that has another value where a block is left.
+#[derive(Debug, Clone, Copy)]
+struct Set {
+    add: i64,
+    register: Slot,
+    slot: Slot,
+}
+
+impl Set {
+    const NOTHING: Self = Self {
+        add: 0,
+        register: UNUSED,
+        slot: ZERO,
+    };
+}
+
+/// Where a block may be left.
+#[derive(Debug, Clone)]
+struct Leave {
+    /// How many instructions were executed.
+    upto: u16,
+    /// How many accesses they make.
+    accesses: u16,
+    sets: Vec<Set>,
+}
+
+/// How records of a block are read.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Bytes of a record.
+    pub(crate) size: usize,
+    reads: Vec<Read>,
+    sums: Vec<Sum>,
+    /// How many of the sums are accesses.
+    operands: usize,
+    /// Operands with a segment, or whose sums are cut to 32 bits before that is added, and whether they are.
+    unusual: Vec<(u16, bool)>,
+    /// The end comes first.
+    leaving: Vec<Leave>,
+    special: Option<Special>,
+}
+
+impl Plan {
+    /// For a block.
+    pub(crate) fn of(block: &Block) -> Self {
+        let mut at = 4;
+        let reads = block.values.iter().map(|recorded| {
+            let (mask, sign) = match recorded.value {
+                Value::Half(_) => (u32::MAX.into(), 0),
+                Value::Signed(_) => (u32::MAX.into(), 1 << 31),
+                _ => (u64::MAX, 0),
+            };
+            let read = Read {
+                mask,
+                at,
+                slot: recorded.slot,
+                sign,
+            };
+            at += recorded.value.size() as u16;
+            read
+        });
+        let reads = padded(reads.collect(), Read::NOTHING);
+        let sums = block.operands.iter().map(|operand| Sum {
+            access: Access {
+                address: operand.displacement,
+                size: operand.size,
+                insn: operand.insn,
+                kind: operand.kind,
+            },
+            base: operand.base,
+            index: operand.index,
+            scale: 1 << (operand.power & 3),
+            segment: operand.segment,
+        });
+        let unusual = block.operands.iter().zip(0..);
+        let unusual = unusual.filter(|(operand, _)| operand.narrow || operand.segment != ZERO);
+        let accesses = |upto: u16| {
+            let operands = block.operands.iter();
+            operands.take_while(|operand| operand.insn < upto).count() as u16
+        };
+        let leaving = block.leaving.iter().rev().map(|leave| Leave {
+            upto: leave.upto,
+            accesses: accesses(leave.upto),
+            sets: leave.sets(),
+        });
+        let mut leaving: Vec<Leave> = leaving.collect();
+        if leaving.is_empty() {
+            leaving.push(Leave {
+                upto: block.insns.len() as u16,
+                accesses: block.operands.len() as u16,
+                sets: Vec::new(),
+            });
+        }
+        Self {
+            size: block.record_size(),
+            reads,
+            sums: padded(sums.collect(), Sum::NOTHING),
+            operands: block.operands.len(),
+            unusual: unusual
+                .map(|(operand, number)| (number, operand.narrow))
+                .collect(),
+            leaving,
+            special: block.special.clone(),
+        }
+    }
+
+    /// The accesses of the first `upto` instructions that a record says, in the order of the program. A repeated
+    /// instruction may have made some of its accesses before it was cut. If there are many, `flush` takes some away.
+    /// `slots` has what is known before, and then what is known afterward. There may be more bytes after the record.
+    /// `room` is used for the accesses.
+    #[inline(always)]
+    pub(crate) fn accesses<'r>(
+        &self,
+        record: &[u8],
+        upto: usize,
+        slots: &mut [u64; SLOTS],
+        room: &'r mut Vec<Access>,
+        flush: impl FnMut(&mut Vec<Access>),
+    ) -> &'r [Access] {
+        if let Some(special) = &self.special {
+            room.clear();
+            specially(special, record, upto, room, flush);
+            return room;
+        }
+        for reads in self.reads.as_chunks::<STRIDE>().0 {
+            for read in reads {
+                slots[usize::from(read.slot)] = read.value(record);
+            }
+        }
+        if room.len() < self.sums.len() {
+            room.resize(self.sums.len(), Sum::NOTHING.access);
+        }
+        let (sums, _) = self.sums.as_chunks::<STRIDE>();
+        for (sums, room) in sums.iter().zip(room.as_chunks_mut::<STRIDE>().0) {
+            for (sum, room) in sums.iter().zip(room) {
+                *room = sum.access;
+                room.address = sum.address(slots);
+            }
+        }
+        if !self.unusual.is_empty() {
+            self.complete(slots, room);
+        }
+        let leave = match self.leaving.first() {
+            Some(last) if usize::from(last.upto) == upto => Some(last),
+            _ => self
+                .leaving
+                .iter()
+                .find(|leave| usize::from(leave.upto) == upto),
+        };
+        let Some(leave) = leave else {
+            // A signal has cut it. What is known does not matter then.
+            let sums = self.sums[..self.operands].iter();
+            let count = sums.take_while(|sum| usize::from(sum.access.insn) < upto);
+            return &room[..count.count()];
+        };
+        for sets in leave.sets.as_chunks::<STRIDE>().0 {
+            for set in sets {
+                let new = slots[usize::from(set.slot)].wrapping_add_signed(set.add);
+                slots[usize::from(set.register)] = new;
+            }
+        }
+        &room[..usize::from(leave.accesses)]
+    }
+
+    /// Completes unusual sums.
+    fn complete(&self, slots: &[u64; SLOTS], room: &mut [Access]) {
+        for &(number, is_narrow) in &self.unusual {
+            let number = usize::from(number);
+            let sum = room[number].address;
+            let sum = match is_narrow {
+                true => sum & u64::from(u32::MAX),
+                false => sum,
+            };
+            let segment = slots[usize::from(self.sums[number].segment)];
+            room[number].address = sum.wrapping_add(segment);
+        }
+    }
+}
+
+impl crate::block::Leave {
+    /// What is to be done one after the other.
+    fn sets(&self) -> Vec<Set> {
+        /// Slots for values that are overwritten before they are used.
+        const KEPT: Slot = 128;
+        let is_overwritten = |&(register, slot, _): &(u8, Slot, i64)| {
+            register != slot && self.sets.iter().any(|&(other, ..)| other == slot)
+        };
+        let (kept, direct): (Vec<_>, Vec<_>) = self.sets.iter().copied().partition(is_overwritten);
+        let before = kept
+            .iter()
+            .zip(KEPT..)
+            .map(|(&(_, slot, add), to)| (to, slot, add));
+        let after = kept
+            .iter()
+            .zip(KEPT..)
+            .map(|(&(register, ..), from)| (register, from, 0));
+        let all = before.chain(direct).chain(after);
+        let sets = all.map(|(register, slot, add)| Set {
+            add,
+            register,
+            slot,
+        });
+        padded(sets.collect(), Set::NOTHING)
+    }
+}
+
+/// Adds values up to a whole number of strides.
+fn padded<T: Clone>(mut values: Vec<T>, nothing: T) -> Vec<T> {
+    values.resize(values.len().next_multiple_of(STRIDE), nothing);
+    values
+}
+
+#[cold]
+fn specially(
+    special: &Special,
+    record: &[u8],
+    upto: usize,
+    out: &mut Vec<Access>,
+    flush: impl FnMut(&mut Vec<Access>),
+) {
+    if let &Special::Strings {
+        first,
+        second,
+        size,
+    } = special
+    {
+        string_accesses((first, second), size, record, out, flush);
+    } else if upto > 0 {
+        special_accesses(special, record, out);
+    }
+}
+
+/// Eight bytes, of which the last ones are zero if there are fewer.
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let all = bytes.get(at..at + 8);
+    match all.and_then(|all| all.first_chunk()) {
+        Some(all) => u64::from_le_bytes(*all),
+        None => short_word(bytes.get(at..).unwrap_or_default()),
+    }
+}
+
+#[cold]
+fn short_word(bytes: &[u8]) -> u64 {
+    let mut all = [0; 8];
+    for (to, from) in all.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    u64::from_le_bytes(all)
+}
