@@ -383,11 +383,29 @@ fn read_file(
     client: &mut impl Client,
 ) -> Result<()> {
     let file = BufReader::with_capacity(1 << 18, File::open(path)?);
-    let mut file: Box<dyn Read> = match path.extension().and_then(OsStr::to_str) {
+    let file: Box<dyn Read> = match path.extension().and_then(OsStr::to_str) {
         Some("gz") => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
         Some("trace") => Box::new(file),
         _ => bail!("only files that end in .trace and .trace.gz can be read"),
     };
+    read_thread(file, thread, blocks, client)
+}
+
+/// Tells a client what the bytes of a file of one thread say.
+///
+/// # Errors
+/// If they are not of the final format.
+pub fn read_from(file: impl Read, client: &mut impl Client) -> Result<()> {
+    read_thread(file, 0, &mut Blocks::default(), client)?;
+    client.end()
+}
+
+fn read_thread(
+    mut file: impl Read,
+    thread: u32,
+    blocks: &mut Blocks,
+    client: &mut impl Client,
+) -> Result<()> {
     let mut reading = Reading {
         thread,
         tid: 0,

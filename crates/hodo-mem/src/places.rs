@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
+use hodo_dbi::Block;
 use hodo_symbols::{Debug, Style, Symbols, demangle, symbols};
 use object::Endianness;
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
@@ -17,9 +18,21 @@ pub struct InFile {
     pub offset: u64,
 }
 
+impl InFile {
+    /// The place of an instruction of a block, by its number there, if that is from a file.
+    #[must_use]
+    pub fn of(block: &Block, insn: usize) -> Option<Self> {
+        let (file, offset) = block.file.clone()?;
+        let offset = offset + (block.insns[insn].pc - block.insns[0].pc);
+        Some(Self { file, offset })
+    }
+}
+
 /// Where an instruction is, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Place {
+    /// Its address in the file's own terms, where it is not moved.
+    pub address: Option<u64>,
     /// Its function.
     pub function: Option<String>,
     /// The source file and the line.
@@ -49,7 +62,12 @@ pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> HashMap<InFile, P
         for (place, address) in addresses {
             let line = lines.get(&address).cloned();
             let function = function(&symbols, address);
-            found.insert(place.clone(), Place { function, line });
+            let found_place = Place {
+                address: Some(address),
+                function,
+                line,
+            };
+            found.insert(place.clone(), found_place);
         }
     }
     found

@@ -79,13 +79,6 @@ pub fn opcodes(args: &CountArgs) -> Result<ExitCode> {
     )
 }
 
-/// Where a block is.
-fn place_of(block: &Block, insn: usize) -> Option<InFile> {
-    let (file, offset) = block.file.clone()?;
-    let offset = offset + (block.insns[insn].pc - block.insns[0].pc);
-    Some(InFile { file, offset })
-}
-
 fn function(place: Option<&Place>) -> &str {
     place
         .and_then(|place| place.function.as_deref())
@@ -102,7 +95,7 @@ pub fn bbcount(args: &CountArgs) -> Result<ExitCode> {
     }
     let sorted = |executions: &Executions| {
         let rows = executions.basic_blocks().into_iter().map(|found| Row {
-            place: place_of(&found.block, found.first),
+            place: InFile::of(&found.block, found.first),
             pc: found.block.insns[found.first].pc,
             instructions: found.instructions,
             count: found.count,
@@ -213,7 +206,7 @@ pub fn share(args: &LineArgs) -> Result<ExitCode> {
         lines
     }
     fn place((block, insn): &(Arc<Block>, u16)) -> Option<InFile> {
-        place_of(block, usize::from(*insn))
+        InFile::of(block, usize::from(*insn))
     }
     let top = args.top;
     tool(

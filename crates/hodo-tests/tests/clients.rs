@@ -1,0 +1,134 @@
+//! The examples of clients say what programs do that are known.
+#![cfg(target_arch = "x86_64")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hodo_dbi::Observe;
+use hodo_mem::stat::Counter;
+use hodo_tests::{Kind, build};
+
+#[path = "../../hodo-mem/examples/call_graph.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod call_graph;
+#[path = "../../hodo-mem/examples/coverage.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod coverage;
+#[path = "../../hodo-mem/examples/memory_tracer.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod memory_tracer;
+#[path = "../../hodo-mem/examples/opcode_mix.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod opcode_mix;
+
+fn program() -> PathBuf {
+    build("called.c", Kind::Static, &["-g", "-O1"])
+}
+
+fn place(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The address of a symbol of the program, which is where the program is executed, too.
+fn address(name: &str) -> u32 {
+    let symbols = Command::new("nm").arg(program()).output().expect("nm");
+    let symbols = String::from_utf8(symbols.stdout).expect("text");
+    let mut lines = symbols.lines();
+    let line = lines.find(|line| line.split(' ').nth(2) == Some(name));
+    u32::from_str_radix(&line.expect("the symbol")[..16], 16).expect("an address")
+}
+
+#[test]
+fn every_access_is_a_line() {
+    let file = place("accesses.txt");
+    memory_tracer::trace(&file, &[program().into()]).expect("it can be traced");
+    let text = fs::read_to_string(&file).expect("the lines");
+    let place = format!(" 4 bytes at {:#x}", address("sum"));
+    let count = |kind: &str| {
+        let wanted = format!("{kind}{place}");
+        text.lines().filter(|line| line.ends_with(&wanted)).count()
+    };
+    // 22 additions, one subtraction, and once it is printed.
+    assert_eq!((count("loads"), count("stores")), (24, 23));
+}
+
+#[test]
+fn operations_are_all_instructions() {
+    let program = program();
+    let mix = opcode_mix::mix(&[program.clone().into()]).expect("it can be observed");
+    let counter = Counter::new(Observe::Counts);
+    let command = [program.clone().into()];
+    let observed = hodo_dbi::observe(&program, &command, Observe::Counts, counter);
+    let all = observed.expect("it can be observed").1.stat().instructions;
+    // Random numbers of the kernel make small differences.
+    let sum: u64 = mix.values().sum();
+    assert!(sum.abs_diff(all) < all / 100, "{sum} of {all}");
+    assert!(mix["call"] >= 29 && mix.contains_key("ret"), "{mix:?}");
+}
+
+#[test]
+fn functions_call_each_other() {
+    let calls = call_graph::calls(&[program().into()]).expect("it can be observed");
+    let count = |caller: &str, callee: &str| {
+        let ends = (caller.to_owned(), callee.to_owned());
+        calls.get(&ends).copied().unwrap_or(0)
+    };
+    assert_eq!(count("main", "outer"), 7);
+    assert_eq!(count("outer", "inner"), 21);
+    assert_eq!(count("main", "inner"), 1);
+    assert_eq!(count("inner", "outer"), 0);
+}
+
+/// What follows a string in a text.
+fn after<'t>(text: &'t [u8], wanted: &str) -> &'t [u8] {
+    let at = text
+        .windows(wanted.len())
+        .position(|here| here == wanted.as_bytes());
+    &text[at.expect("it is there") + wanted.len()..]
+}
+
+#[test]
+fn executed_lines_are_covered() {
+    let (drcov, lcov) = (place("called.drcov"), place("called.info"));
+    let program = program();
+    coverage::cover(&[program.clone().into()], &drcov, &lcov).expect("it can be observed");
+    let text = fs::read_to_string(&lcov).expect("lines");
+    let source = text.split("SF:").find(|part| part.contains("/called.c\n"));
+    let source = source.expect("the source file is there");
+    let path = source.lines().next().expect("its name");
+    let code = fs::read_to_string(path).expect("the source");
+    let count = |wanted: &str| {
+        let line = code
+            .lines()
+            .position(|line| line.contains(wanted))
+            .expect("the line")
+            + 1;
+        let entry = format!("DA:{line},");
+        let found = source.lines().find_map(|line| line.strip_prefix(&entry));
+        found.map(|count| count.parse::<u64>().expect("a number"))
+    };
+    assert_eq!(count("sum += n;"), Some(22));
+    assert_eq!(count("// once"), Some(1));
+    assert_eq!(count("        indirect(i);"), Some(7));
+    // A viewer of the format reads it, if one is there.
+    match Command::new("lcov").arg("--summary").arg(&lcov).output() {
+        Ok(read) => assert!(read.status.success(), "{read:?}"),
+        Err(error) => eprintln!("skipped: lcov cannot be run: {error}"),
+    }
+
+    let bytes = fs::read(&drcov).expect("the file");
+    assert!(bytes.starts_with(b"DRCOV VERSION: 2\n"));
+    let table = after(&bytes, "BB Table: ");
+    let table = after(table, " bbs\n");
+    assert_eq!(table.len() % 8, 0);
+    let main = address("main");
+    let (parts, _) = table.as_chunks::<8>();
+    let starts = parts
+        .iter()
+        .map(|part| u32::from_le_bytes([part[0], part[1], part[2], part[3]]));
+    assert!(
+        starts.into_iter().any(|start| start == main),
+        "main was executed"
+    );
+}
