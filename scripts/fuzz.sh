@@ -40,7 +40,7 @@ for target in "${targets[@]}"; do
         corpus="$target_dir/fuzz-corpus-fixed/$target"
         rm -rf "$corpus"
         case "$target" in
-            plan* | probes* | assembler_riscv64) runs+=(-seed=1 -runs=2000) ;;
+            plan* | probes* | assembler_riscv64 | memory_trace) runs+=(-seed=1 -runs=2000) ;;
             *) runs+=(-seed=1 -runs=30000) ;;
         esac
     fi

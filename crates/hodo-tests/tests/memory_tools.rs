@@ -50,6 +50,27 @@ const CACHES: [&str; 8] = [
 ];
 
 #[test]
+fn cg_annotate_reads_what_is_written_for_it() {
+    let file = place("cachegrind.out");
+    let mut arguments = vec!["cache", "--cachegrind", &file];
+    arguments.extend(CACHES);
+    let value = json(&mem(&arguments, Some(&program())));
+    let refs = value["levels"][0]["refs"].as_u64().expect("a number");
+    let text = std::fs::read_to_string(&file).expect("the file");
+    let summary = text.lines().find_map(|line| line.strip_prefix("summary: "));
+    let first = summary.expect("a summary").split(' ').next();
+    assert_eq!(first, Some(&refs.to_string()[..]));
+    let annotated = match Command::new("cg_annotate").arg(&file).output() {
+        Ok(annotated) => annotated,
+        Err(error) => return eprintln!("skipped: cg_annotate cannot be run: {error}"),
+    };
+    assert!(annotated.status.success(), "{annotated:?}");
+    let shown = String::from_utf8_lossy(&annotated.stdout).replace(',', "");
+    assert!(shown.contains(&refs.to_string()), "{shown}");
+    assert!(shown.contains("strides.c"), "{shown}");
+}
+
+#[test]
 fn misses_of_known_loops() {
     let program = program();
     let mut arguments = vec!["cache"];

@@ -1,6 +1,7 @@
 //! `hodo mem`: runs programs under the instrumentation engine.
 
 mod cache;
+mod cachegrind;
 mod tools;
 
 use std::ffi::OsString;

@@ -159,6 +159,9 @@ pub struct CacheArgs {
     /// The last cache, for both
     #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
     pub ll: Option<Geometry>,
+    /// Write a file of cachegrind, too, for cg_annotate and KCachegrind
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub cachegrind: Option<PathBuf>,
     /// How many functions and lines to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     pub top: usize,

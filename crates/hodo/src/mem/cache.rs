@@ -1,6 +1,6 @@
 //! `hodo mem cache`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ use hodo_mem::cache::{Caches, Counts, Geometry, Simulator};
 use hodo_mem::places::{InFile, Place, places};
 use serde_json::json;
 
+use super::cachegrind::{self, Part};
 use super::{observed, output};
 use crate::args::{CacheArgs, Like, MemFormat, TlbArgs};
 
@@ -30,11 +31,24 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
     let (format, top) = (args.common.format, args.top);
     let how = (format, top);
+    let (file, command) = (args.cachegrind.clone(), args.common.source.command.clone());
     observed(
         &args.common.source,
         Observe::Accesses,
         simulator,
-        move |simulator| report(["I1", "D1", "LL"], caches, &simulator, how, &mut out),
+        move |simulator| {
+            let sums = Sums::of(&simulator);
+            if let Some(file) = file {
+                cachegrind::write(&file, &caches, &command, &sums.parts)?;
+            }
+            report(
+                ["I1", "D1", "LL"],
+                caches,
+                (&simulator, &sums),
+                how,
+                &mut out,
+            )
+        },
     )
 }
 
@@ -58,21 +72,29 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
         &common.source,
         Observe::Accesses,
         simulator,
-        move |simulator| report(["ITLB", "DTLB", "STLB"], caches, &simulator, how, &mut out),
+        move |simulator| {
+            let sums = Sums::of(&simulator);
+            report(
+                ["ITLB", "DTLB", "STLB"],
+                caches,
+                (&simulator, &sums),
+                how,
+                &mut out,
+            )
+        },
     )
 }
 
 fn report(
     names: [&str; 3],
     caches: Caches,
-    simulator: &Simulator,
+    (simulator, sums): (&Simulator, &Sums),
     (format, top): (MemFormat, usize),
     out: &mut dyn Write,
 ) -> Result<()> {
-    let sums = Sums::of(simulator);
     match format {
-        MemFormat::Json => json(names, &simulator.total(), &sums, out)?,
-        MemFormat::Text => text((names, caches), &simulator.total(), &sums, top, out)?,
+        MemFormat::Json => json(names, &simulator.total(), sums, out)?,
+        MemFormat::Text => text((names, caches), &simulator.total(), sums, top, out)?,
     }
     Ok(out.flush()?)
 }
@@ -141,6 +163,8 @@ type Line = (String, u32);
 struct Sums {
     functions: Vec<(Function, Counts)>,
     lines: Vec<(Line, Counts)>,
+    /// By function and line.
+    parts: BTreeMap<Part, Counts>,
 }
 
 impl Sums {
@@ -148,22 +172,17 @@ impl Sums {
         let mut insns: HashMap<InFile, Counts> = HashMap::new();
         let mut unknown = Counts::default();
         for (block, counts) in simulator.blocks() {
-            let Some((file, offset)) = &block.file else {
-                counts.iter().for_each(|counts| unknown.add(counts));
-                continue;
-            };
-            let start = block.insns[0].pc;
-            for (insn, counts) in block.insns.iter().zip(counts) {
-                let place = InFile {
-                    file: file.clone(),
-                    offset: offset + (insn.pc - start),
-                };
-                insns.entry(place).or_default().add(counts);
+            for (insn, counts) in counts.iter().enumerate() {
+                match InFile::of(block, insn) {
+                    Some(place) => insns.entry(place).or_default().add(counts),
+                    None => unknown.add(counts),
+                }
             }
         }
         let places = places(insns.keys());
         let mut functions: HashMap<Function, Counts> = HashMap::new();
         let mut lines: HashMap<Line, Counts> = HashMap::new();
+        let mut parts: BTreeMap<Part, Counts> = BTreeMap::new();
         let nowhere = Place::default();
         for (insn, counts) in &insns {
             let place = places.get(insn).unwrap_or(&nowhere);
@@ -173,13 +192,27 @@ impl Sums {
             if let Some(line) = &place.line {
                 lines.entry(line.clone()).or_default().add(counts);
             }
+            let (file, line) = place.line.clone().unzip();
+            let part = Part {
+                file,
+                function: place.function.clone(),
+                line: line.unwrap_or(0),
+            };
+            parts.entry(part).or_default().add(counts);
         }
         if unknown.instructions > 0 {
+            let part = Part {
+                file: None,
+                function: None,
+                line: 0,
+            };
+            parts.entry(part).or_default().add(&unknown);
             functions.insert((String::new(), "?".to_owned()), unknown);
         }
         Self {
             functions: sorted(functions),
             lines: sorted(lines),
+            parts,
         }
     }
 }

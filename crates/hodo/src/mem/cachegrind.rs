@@ -1,0 +1,93 @@
+//! Results as a file of cachegrind, which `cg_annotate` and KCachegrind read: "Cachegrind: a high-precision tracing profiler",
+//! section "Cachegrind Output File Format", in valgrind's manual.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use hodo_mem::cache::{Caches, Counts, Geometry};
+
+/// What is not known.
+const UNKNOWN: &str = "???";
+
+/// A source file, a function, and a line, which is 0 if it is not known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    pub file: Option<String>,
+    pub function: Option<String>,
+    pub line: u32,
+}
+
+/// Writes the file.
+pub fn write(
+    path: &Path,
+    caches: &Caches,
+    command: &[OsString],
+    parts: &BTreeMap<Part, Counts>,
+) -> Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let file = File::create(path).with_context(cannot)?;
+    write_to(&mut BufWriter::new(file), caches, command, parts).with_context(cannot)
+}
+
+fn write_to(
+    out: &mut impl Write,
+    caches: &Caches,
+    command: &[OsString],
+    parts: &BTreeMap<Part, Counts>,
+) -> Result<()> {
+    let geometries = [
+        ("I1", caches.instructions),
+        ("D1", caches.data),
+        ("LL", caches.last),
+    ];
+    for (name, Geometry { size, ways, line }) in geometries {
+        writeln!(
+            out,
+            "desc: {name} cache: {size} B, {line} B, {ways}-way associative"
+        )?;
+    }
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    // A line feed would end it.
+    let words = words.join(" ").replace('\n', " ");
+    writeln!(out, "cmd: {words}")?;
+    writeln!(out, "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw")?;
+    let mut open = None;
+    let mut total = Counts::default();
+    for (part, counts) in parts {
+        let file = part.file.as_deref().unwrap_or(UNKNOWN);
+        let function = part.function.as_deref().unwrap_or(UNKNOWN);
+        if open != Some((file, function)) {
+            if open.is_none_or(|(before, _)| before != file) {
+                writeln!(out, "fl={file}")?;
+            }
+            writeln!(out, "fn={function}")?;
+            open = Some((file, function));
+        }
+        writeln!(out, "{} {}", part.line, numbers(counts))?;
+        total.add(counts);
+    }
+    writeln!(out, "summary: {}", numbers(&total))?;
+    Ok(out.flush()?)
+}
+
+fn numbers(counts: &Counts) -> String {
+    let fetches = [
+        counts.instructions,
+        counts.fetch_misses,
+        counts.fetch_last_misses,
+    ];
+    let kinds = (0..2).flat_map(|kind| {
+        [
+            counts.accesses[kind],
+            counts.misses[kind],
+            counts.last_misses[kind],
+        ]
+    });
+    let numbers = fetches.into_iter().chain(kinds);
+    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    numbers.join(" ")
+}
