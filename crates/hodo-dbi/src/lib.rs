@@ -5,6 +5,7 @@
 //! continues it in the cache. So nothing escapes.
 //!
 //! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
+//! * `known`: where instructions were translated to.
 //! * `table`: the targets of returns and indirect branches.
 //! * `trap`: the program's own actions for SIGTRAP and SIGSEGV.
 //! * `units`: translations of code that may change.
@@ -28,6 +29,8 @@ mod block;
 mod client;
 #[cfg(target_arch = "x86_64")]
 mod engine;
+#[cfg(target_arch = "x86_64")]
+mod known;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")

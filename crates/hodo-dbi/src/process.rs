@@ -15,6 +15,7 @@ use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
 use crate::block::Block;
+use crate::known::Known;
 use crate::native::block;
 use crate::native::translate::{Exit, MOST, Point, Request, Saved, Stage, Translation, translate};
 use crate::recorder::{Profile, Recorder};
@@ -92,7 +93,7 @@ pub(crate) struct Process {
     watched: FxHashSet<u64>,
     regions: Vec<Region>,
     /// Instructions of the program and their translations.
-    known: FxHashMap<u64, u64>,
+    known: Known,
     /// Instructions that are executed often, and where translations for that are.
     hot: FxHashSet<u64>,
     /// Instructions whose former translations lead to such ones, by the addresses of these former ones.
@@ -135,7 +136,7 @@ impl Process {
             writable: Spans::default(),
             watched: FxHashSet::default(),
             regions: Vec::new(),
-            known: FxHashMap::default(),
+            known: Known::default(),
             hot: FxHashSet::default(),
             moved: FxHashMap::default(),
             exits: FxHashMap::default(),
@@ -431,7 +432,7 @@ impl Process {
     /// # Errors
     /// If there is no room, or the process is gone.
     pub(crate) fn translated(&mut self, thread: Stopped, pc: u64) -> Result<Option<u64>> {
-        if let Some(&at) = self.known.get(&pc) {
+        if let Some(at) = self.known.get(pc) {
             return Ok(Some(at));
         }
         if !self.is_code(pc) {
@@ -475,7 +476,7 @@ impl Process {
             }
             calls.end()?;
         }
-        Ok(self.known.get(&pc).copied())
+        Ok(self.known.get(pc))
     }
 
     /// Tells of the blocks of a translation.
@@ -496,7 +497,7 @@ impl Process {
     /// If there is no room, or the process is gone.
     pub(crate) fn optimize(&mut self, thread: Stopped, profile: &Profile) -> Result<()> {
         let is_new = |pc: u64| {
-            self.known.contains_key(&pc)
+            self.known.get(pc).is_some()
                 && !self.hot.contains(&pc)
                 && self.is_code(pc)
                 && self.soft.at(pc).is_none()
@@ -523,7 +524,7 @@ impl Process {
         let new: Vec<(u64, u64)> = translation.instructions.clone();
         let old = new
             .iter()
-            .map(|&(pc, at)| (self.known.get(&pc).copied(), at));
+            .map(|&(pc, at)| (self.known.get(pc), at));
         let moved: Vec<(u64, u64)> = old.filter_map(|(old, at)| Some((old?, at))).collect();
         self.add(region, translation)?;
         self.hot.extend(new.iter().map(|&(pc, _)| pc));
@@ -597,8 +598,8 @@ impl Process {
         const NEAR: u64 = 64;
         let mut ended = self.units.end(range);
         for &(pc, at) in &ended {
-            if self.known.get(&pc) == Some(&at) {
-                self.known.remove(&pc);
+            if self.known.get(pc) == Some(at) {
+                self.known.remove(pc);
             }
             for (cell, trap) in self.soft_links.get(&pc).into_iter().flatten() {
                 self.memory.write(TargetAddr(*cell), &trap.to_le_bytes())?;
@@ -717,7 +718,7 @@ impl Process {
             base: region.span.start + region.used,
             table: self.table_at as u32,
             read: &mut read,
-            known: &|pc| self.known.get(&pc).copied(),
+            known: &|pc| self.known.get(pc),
             soft: &|pc| self.soft.at(pc).is_some(),
             insertion,
             file: &|pc| file_of(&self.maps, pc),
@@ -825,7 +826,7 @@ impl Process {
     /// jumps to each other directly.
     fn forget(&mut self, range: Span) -> Result<()> {
         let is_gone = |pc: u64| range.contains(pc);
-        self.known.retain(|&pc, _| !is_gone(pc));
+        self.known.remove_pages(is_gone);
         self.hot.retain(|&pc| !is_gone(pc));
         for entry in self.table.remove(is_gone) {
             self.memory

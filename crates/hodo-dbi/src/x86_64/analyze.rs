@@ -282,7 +282,9 @@ fn flags_are_dead(code: &[(u64, &[u8], Rc<Facts>)]) -> bool {
             return true;
         }
     }
-    false
+    // These overwrite the flags in the cache.
+    let last = code.last().map(|(_, _, facts)| facts.flow);
+    matches!(last, Some(Flow::Return | Flow::IndirectCall))
 }
 
 fn general(register: Register) -> Option<usize> {

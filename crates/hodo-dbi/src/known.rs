@@ -1,0 +1,93 @@
+//! Where instructions of the program were translated to: by page, because neighbors are asked for one after the other.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+const PAGE: u64 = 4096;
+
+/// For each byte of a page, how far the translation of the instruction that begins there is from the page; zero is none.
+/// Code and its translation are less than 2 GiB apart.
+type Page = [i32; PAGE as usize];
+
+/// Where instructions of the program were translated to. A copy costs little until it is changed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// The place of each page in the list.
+    numbers: FxHashMap<u64, usize>,
+    pages: Vec<Rc<Page>>,
+    /// The page that was asked for last, and its place.
+    last: Cell<Option<(u64, usize)>>,
+}
+
+impl Known {
+    fn number(&self, page: u64) -> Option<usize> {
+        match self.last.get() {
+            Some((last, number)) if last == page => Some(number),
+            _ => {
+                let number = *self.numbers.get(&page)?;
+                self.last.set(Some((page, number)));
+                Some(number)
+            }
+        }
+    }
+
+    /// Where an instruction was translated to.
+    pub(crate) fn get(&self, pc: u64) -> Option<u64> {
+        let page = pc & !(PAGE - 1);
+        let distance = self.pages[self.number(page)?][(pc - page) as usize];
+        (distance != 0).then(|| page.wrapping_add_signed(distance.into()))
+    }
+
+    /// An instruction was translated to this address.
+    pub(crate) fn insert(&mut self, pc: u64, at: u64) {
+        let page = pc & !(PAGE - 1);
+        let number = self.number(page).unwrap_or_else(|| {
+            self.pages.push(Rc::new([0; PAGE as usize]));
+            self.numbers.insert(page, self.pages.len() - 1);
+            self.pages.len() - 1
+        });
+        let distance = at.wrapping_sub(page).cast_signed();
+        debug_assert_eq!(i64::from(distance as i32), distance, "it is too far");
+        Rc::make_mut(&mut self.pages[number])[(pc - page) as usize] = distance as i32;
+    }
+
+    /// Forgets an instruction.
+    pub(crate) fn remove(&mut self, pc: u64) {
+        let page = pc & !(PAGE - 1);
+        if let Some(number) = self.number(page) {
+            Rc::make_mut(&mut self.pages[number])[(pc - page) as usize] = 0;
+        }
+    }
+
+    /// Forgets all instructions in these pages.
+    pub(crate) fn remove_pages(&mut self, is_gone: impl Fn(u64) -> bool) {
+        for (_, &number) in self.numbers.iter().filter(|(page, _)| is_gone(**page)) {
+            self.pages[number] = Rc::new([0; PAGE as usize]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_differ_after_changes() {
+        let mut known = Known::default();
+        assert_eq!(known.get(0x40_1000), None);
+        known.insert(0x40_1000, 0x4000_0000);
+        known.insert(0x7F00_0000_1FFF, 0x7F00_0000_0010);
+        let mut copy = known.clone();
+        copy.insert(0x40_1001, 0x3FFF_0000);
+        copy.remove(0x40_1000);
+        assert_eq!(copy.get(0x40_1000), None);
+        assert_eq!(copy.get(0x40_1001), Some(0x3FFF_0000));
+        assert_eq!(known.get(0x40_1000), Some(0x4000_0000));
+        assert_eq!(known.get(0x40_1001), None);
+        known.remove_pages(|page| page == 0x7F00_0000_1000);
+        assert_eq!(known.get(0x7F00_0000_1FFF), None);
+        assert_eq!(copy.get(0x7F00_0000_1FFF), Some(0x7F00_0000_0010));
+    }
+}
