@@ -522,9 +522,7 @@ impl Process {
         let (translation, _) = self.translate(region, &starts, Some(profile));
         self.tell_blocks(&translation);
         let new: Vec<(u64, u64)> = translation.instructions.clone();
-        let old = new
-            .iter()
-            .map(|&(pc, at)| (self.known.get(pc), at));
+        let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));
         let moved: Vec<(u64, u64)> = old.filter_map(|(old, at)| Some((old?, at))).collect();
         self.add(region, translation)?;
         self.hot.extend(new.iter().map(|&(pc, _)| pc));

@@ -1,6 +1,6 @@
 //! A model of caches: two at the first level, for instructions and data, and one after them for both.
 //!
-//! It counts as cachegrind does: all caches replace the line that was used the longest time ago; a write that misses
+//! By default, it counts as cachegrind does: all caches replace the line that was used the longest time ago; a write that misses
 //! fetches the line; an access that spans two lines is one reference, and at most one miss.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use hodo_dbi::{Access, Block, Client, Insn, Kind};
 
 use crate::executions::executions;
+use crate::replacement::{Policy, Replacement};
 
 /// Size and shape of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Geometry {
     }
 }
 
-/// A cache whose sets replace the line that was used the longest time ago.
+/// A cache.
 #[derive(Debug, Clone)]
 struct Cache {
     sets: u64,
@@ -57,12 +58,13 @@ struct Cache {
     ways: usize,
     /// The line as a power of two.
     shift: u32,
-    /// The lines of each set, the one used last first. Lines are one more than their number: 0 is none.
+    /// The lines of each set. Lines are one more than their number: 0 is none.
     lines: Vec<u64>,
+    replacement: Replacement,
 }
 
 impl Cache {
-    fn new(geometry: Geometry) -> Self {
+    fn new(geometry: Geometry, policy: Policy) -> Self {
         let sets = geometry.sets();
         let ways = geometry.ways as usize;
         Self {
@@ -71,7 +73,13 @@ impl Cache {
             ways,
             shift: geometry.line.trailing_zeros(),
             lines: vec![0; sets as usize * ways],
+            replacement: Replacement::new(policy, sets),
         }
+    }
+
+    /// Bytes of a line.
+    fn line(&self) -> u32 {
+        1 << self.shift
     }
 
     /// Where the lines of a line's set begin.
@@ -88,27 +96,14 @@ impl Cache {
     #[inline(always)]
     fn touch(&mut self, line: u64) -> bool {
         let start = self.set(line);
-        self.lines[start] == line + 1 || self.touch_older(start, line + 1)
+        let is_first = self.lines[start] == line + 1 && !self.replacement.sees_all();
+        is_first || self.touch_any(start, line + 1)
     }
 
-    /// The same if it is not the one that was used last.
-    fn touch_older(&mut self, start: usize, tag: u64) -> bool {
+    #[inline(never)]
+    fn touch_any(&mut self, start: usize, tag: u64) -> bool {
         let set = &mut self.lines[start..start + self.ways];
-        // Of usual sizes, the processor need not guess where the line is.
-        if let Ok(set) = <&mut [u64; 8]>::try_from(&mut *set) {
-            return move_to_front(set, tag);
-        }
-        if let Ok(set) = <&mut [u64; 16]>::try_from(&mut *set) {
-            return move_to_front(set, tag);
-        }
-        let mut moved = std::mem::replace(&mut set[0], tag);
-        for place in &mut set[1..] {
-            std::mem::swap(place, &mut moved);
-            if moved == tag {
-                return true;
-            }
-        }
-        false
+        self.replacement.touch(start / self.ways, set, tag)
     }
 
     /// An access. Returns whether all of it was there.
@@ -142,20 +137,6 @@ impl Cache {
     }
 }
 
-/// Makes a line the first one of a set. Returns whether it was there.
-#[inline(always)]
-fn move_to_front<const WAYS: usize>(set: &mut [u64; WAYS], tag: u64) -> bool {
-    let mut moved = tag;
-    let mut found = false;
-    for place in set {
-        let old = *place;
-        *place = if found { old } else { moved };
-        found |= old == tag;
-        moved = old;
-    }
-    found
-}
-
 /// The caches of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caches {
@@ -165,6 +146,10 @@ pub struct Caches {
     pub data: Geometry,
     /// For both, after the others.
     pub last: Geometry,
+    /// Which lines give way.
+    pub policy: Policy,
+    /// After a line of data that misses the first cache, the next line is fetched, too.
+    pub fetches_next: bool,
 }
 
 /// What happened.
@@ -234,6 +219,7 @@ pub struct Simulator {
     instructions: Cache,
     data: Cache,
     last: Cache,
+    fetches_next: bool,
     /// By number.
     blocks: Vec<Option<Counted>>,
     /// Instructions of the block that is being executed that were not in the first cache.
@@ -246,10 +232,18 @@ impl Simulator {
     /// # Errors
     /// If there can be no such caches.
     pub fn new(caches: Caches) -> Result<Self> {
+        let cache = |geometry: Geometry| -> Result<Cache> {
+            let Geometry { ways, .. } = geometry.check()?;
+            if caches.policy == Policy::TreePlru && !(ways.is_power_of_two() && ways <= 64) {
+                bail!("{ways} ways: a tree needs a power of two, at most 64");
+            }
+            Ok(Cache::new(geometry, caches.policy))
+        };
         Ok(Self {
-            instructions: Cache::new(caches.instructions.check()?),
-            data: Cache::new(caches.data.check()?),
-            last: Cache::new(caches.last.check()?),
+            instructions: cache(caches.instructions)?,
+            data: cache(caches.data)?,
+            last: cache(caches.last)?,
+            fetches_next: caches.fetches_next,
             blocks: Vec::new(),
             missed: Vec::new(),
         })
@@ -340,6 +334,11 @@ impl Client for Simulator {
             counts.misses[kind] += 1;
             let hits = self.last.access(access.address, access.size);
             counts.last_misses[kind] += u64::from(!hits);
+            if self.fetches_next {
+                let next = access.address.saturating_add(u64::from(self.data.line()));
+                self.data.access(next, 1);
+                self.last.access(next, 1);
+            }
         }
         if !self.missed.is_empty() {
             for &insn in &self.missed[missed..] {
@@ -422,7 +421,7 @@ mod tests {
                 ways,
                 line: 64,
             };
-            let mut fast = Cache::new(geometry.check().expect("it can be"));
+            let mut fast = Cache::new(geometry.check().expect("it can be"), Policy::Lru);
             let mut slow = Slow {
                 geometry,
                 used: Vec::new(),
@@ -445,7 +444,7 @@ mod tests {
             ways: 2,
             line: 64,
         };
-        let mut cache = Cache::new(geometry);
+        let mut cache = Cache::new(geometry, Policy::Lru);
         assert!(!cache.access(60, 8));
         assert!(cache.access(0, 1) && cache.access(64, 8) && cache.access(60, 8));
         assert!(!cache.access(126, 4) && cache.access(128, 1));

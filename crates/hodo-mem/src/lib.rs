@@ -16,6 +16,7 @@ pub mod drmemtrace;
 pub mod executions;
 pub mod lines;
 pub mod places;
+pub mod replacement;
 pub mod reuse;
 pub mod stat;
 pub mod trace;

@@ -50,6 +50,33 @@ const CACHES: [&str; 8] = [
 ];
 
 #[test]
+fn other_caches_miss_other_lines() {
+    let program = program();
+    let misses = |options: &[&str]| {
+        // The array that is read many times is twice as large.
+        let mut arguments = vec!["cache", "--format", "json", "--d1", "2K,8,64"];
+        arguments.extend(options);
+        let value = json(&mem(&arguments, Some(&program)));
+        value["levels"][1]["misses"].as_u64().expect("a number")
+    };
+    let plain = misses(&[]);
+    // The program goes through its memory mostly in order.
+    assert!(misses(&["--prefetch", "next-line"]) < plain * 3 / 4);
+    // It goes in circles: any line is better than the oldest one.
+    let random = misses(&["--replacement", "random"]);
+    assert!(random + 1000 < plain, "{random} of {plain}");
+    for policy in ["fifo", "tree-plru"] {
+        let other = misses(&["--replacement", policy]);
+        assert!(other.abs_diff(plain) < 1000, "{policy}: {other} of {plain}");
+    }
+    let arguments = ["cache", "--replacement", "tree-plru", "--d1", "48K,12,64"];
+    let refused = mem(&arguments, Some(&program));
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("power of two"), "{text}");
+}
+
+#[test]
 fn cg_annotate_reads_what_is_written_for_it() {
     let file = place("cachegrind.out");
     let mut arguments = vec!["cache", "--cachegrind", &file];

@@ -144,6 +144,30 @@ pub enum Like {
     Skylake,
 }
 
+/// Which line of a set gives way to a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ReplacementArg {
+    /// The one that was used the longest time ago
+    #[default]
+    Lru,
+    /// The one that has been there the longest time
+    Fifo,
+    /// Any, but the same one in each run
+    Random,
+    /// The one to which a binary tree leads, as in many processors
+    TreePlru,
+}
+
+/// What is fetched before it is accessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum PrefetchArg {
+    /// Nothing
+    #[default]
+    None,
+    /// The line after one that misses the first cache for data
+    NextLine,
+}
+
 /// What `hodo mem cache` is given.
 #[derive(Debug, Args)]
 pub struct CacheArgs {
@@ -159,6 +183,12 @@ pub struct CacheArgs {
     /// The last cache, for both
     #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
     pub ll: Option<Geometry>,
+    /// Which line gives way to a new one, in all caches
+    #[arg(long, value_enum, default_value_t)]
+    pub replacement: ReplacementArg,
+    /// What is fetched before it is accessed
+    #[arg(long, value_enum, default_value_t)]
+    pub prefetch: PrefetchArg,
     /// Write a file of cachegrind, too, for cg_annotate and KCachegrind
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub cachegrind: Option<PathBuf>,

@@ -9,11 +9,12 @@ use anyhow::{Context, Result};
 use hodo_dbi::Observe;
 use hodo_mem::cache::{Caches, Counts, Geometry, Simulator};
 use hodo_mem::places::{InFile, Place, places};
+use hodo_mem::replacement::Policy;
 use serde_json::json;
 
 use super::cachegrind::{self, Part};
 use super::{observed, output};
-use crate::args::{CacheArgs, Like, MemFormat, TlbArgs};
+use crate::args::{CacheArgs, Like, MemFormat, PrefetchArg, ReplacementArg, TlbArgs};
 
 /// Simulates caches.
 pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
@@ -26,6 +27,13 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         instructions: args.i1.unwrap_or(like.instructions),
         data: args.d1.unwrap_or(like.data),
         last: args.ll.unwrap_or(like.last),
+        policy: match args.replacement {
+            ReplacementArg::Lru => Policy::Lru,
+            ReplacementArg::Fifo => Policy::Fifo,
+            ReplacementArg::Random => Policy::Random,
+            ReplacementArg::TreePlru => Policy::TreePlru,
+        },
+        fetches_next: args.prefetch == PrefetchArg::NextLine,
     };
     let simulator = Simulator::new(caches)?;
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
@@ -63,6 +71,8 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
         instructions: geometry(args.itlb),
         data: geometry(args.dtlb),
         last: geometry(args.stlb),
+        policy: Policy::Lru,
+        fetches_next: false,
     };
     let simulator = Simulator::new(caches)?;
     let common = &args.common;
@@ -109,6 +119,8 @@ fn caches(first: u64, last: u64) -> Caches {
         instructions: geometry(first, 8),
         data: geometry(first, 8),
         last: geometry(last, 16),
+        policy: Policy::Lru,
+        fetches_next: false,
     }
 }
 
@@ -152,6 +164,8 @@ fn host() -> Result<Caches> {
         instructions: first("Instruction").context(unknown)?,
         data: first("Data").context(unknown)?,
         last: last.context(unknown)?,
+        policy: Policy::Lru,
+        fetches_next: false,
     })
 }
 
