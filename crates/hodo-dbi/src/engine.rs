@@ -583,10 +583,10 @@ impl Engine {
     }
 
     /// What a thread has executed that has filled its buffer, if it is time to look at that.
-    fn profile(&self, thread: Stopped, process: &Process) -> Option<Profile> {
-        let known = self.threads.get(&thread.tid())?;
-        let (block, recording) = (known.block?, known.recording.as_ref()?);
-        let mut recorder = self.recorder.as_ref()?.borrow_mut();
+    fn profile(&mut self, thread: Stopped, process: &Process) -> Option<Profile> {
+        let known = self.threads.get_mut(&thread.tid())?;
+        let (block, recording) = (known.block?, known.recording.as_mut()?);
+        let recorder = self.recorder.as_ref()?.borrow();
         recorder.profile(recording, process.memory(), block)
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Recording {
     before: Vec<u64>,
     /// How many bytes its records may take until hodo takes them. They are at the end of the buffer.
     room: u64,
+    /// How often its full buffer was looked at, or could have been.
+    filled: u64,
 }
 
 /// How often blocks were executed of late, by the addresses of their first instructions.
@@ -69,8 +71,6 @@ pub(crate) struct Recorder {
     /// The first instruction of each block by number, and bytes of a record.
     records: Vec<(u64, usize)>,
     threads: u32,
-    /// How often a full buffer was taken.
-    taken: u64,
 }
 
 impl Recorder {
@@ -81,7 +81,6 @@ impl Recorder {
             blocks: 0,
             records: Vec::new(),
             threads: 0,
-            taken: 0,
         }
     }
 
@@ -140,15 +139,15 @@ impl Recorder {
 
     /// What a thread has executed that has filled its buffer, if it is time to look at that again.
     pub(crate) fn profile(
-        &mut self,
-        recording: &Recording,
+        &self,
+        recording: &mut Recording,
         memory: &Memory,
         block: u64,
     ) -> Option<Profile> {
         /// All full buffers are looked at in the beginning, and then one of as many.
         const ALL: u64 = 16;
-        self.taken += 1;
-        if self.taken > ALL && !self.taken.is_multiple_of(ALL) {
+        recording.filled += 1;
+        if recording.filled > ALL && !recording.filled.is_multiple_of(ALL) {
             return None;
         }
         let mut bytes = vec![0; FIRST as usize];
@@ -184,6 +183,7 @@ impl Recorder {
             thread: number.unwrap_or(self.threads),
             before: self.counters(memory, block)?,
             room: FIRST,
+            filled: 0,
         };
         let start = self.start(&recording, block);
         memory.write(position(block), &start.to_le_bytes())?;
