@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use hodo_dbi::{Access, Block, Client, Insn, Kind};
 
+use crate::causes::{Causes, Finder};
 use crate::executions::executions;
 use crate::replacement::{Policy, Replacement};
 
@@ -49,6 +50,9 @@ impl Geometry {
     }
 }
 
+/// An access has at most this many lines. That of many is one of a processor's state.
+const MOST_LINES: u64 = 4096;
+
 /// A cache.
 #[derive(Debug, Clone)]
 struct Cache {
@@ -75,6 +79,11 @@ impl Cache {
             lines: vec![0; sets as usize * ways],
             replacement: Replacement::new(policy, sets),
         }
+    }
+
+    /// How many lines it has room for.
+    fn room(&self) -> usize {
+        self.lines.len()
     }
 
     /// Bytes of a line.
@@ -114,6 +123,26 @@ impl Cache {
         self.lines(first, last)
     }
 
+    /// The same, and finds the cause of a miss.
+    fn explained(&mut self, access: &Access, finder: &mut Finder) -> bool {
+        let first = access.address >> self.shift;
+        let last = access
+            .address
+            .wrapping_add(u64::from(access.size.max(1)) - 1)
+            >> self.shift;
+        let mut hits = true;
+        let mut line = first;
+        loop {
+            let hit = self.touch(line);
+            finder.access(line, hits && !hit);
+            hits &= hit;
+            if line == last || line.wrapping_sub(first) >= MOST_LINES {
+                return hits;
+            }
+            line = line.wrapping_add(1);
+        }
+    }
+
     /// The same with the first line and the last one.
     #[inline(always)]
     fn lines(&mut self, first: u64, last: u64) -> bool {
@@ -128,8 +157,7 @@ impl Cache {
     fn access_more(&mut self, first: u64, last: u64) -> bool {
         let mut hits = true;
         let mut line = first;
-        // An access of many lines is that of a processor's state.
-        while line != last && line.wrapping_sub(first) < 4096 {
+        while line != last && line.wrapping_sub(first) < MOST_LINES {
             line = line.wrapping_add(1);
             hits &= self.touch(line);
         }
@@ -224,6 +252,8 @@ pub struct Simulator {
     blocks: Vec<Option<Counted>>,
     /// Instructions of the block that is being executed that were not in the first cache.
     missed: Vec<u16>,
+    /// If the causes of misses of the first cache for data are wanted.
+    finder: Option<Finder>,
 }
 
 impl Simulator {
@@ -246,7 +276,21 @@ impl Simulator {
             fetches_next: caches.fetches_next,
             blocks: Vec::new(),
             missed: Vec::new(),
+            finder: None,
         })
+    }
+
+    /// Also finds out why data is not in the first cache, which takes time.
+    #[must_use]
+    pub fn with_causes(mut self) -> Self {
+        self.finder = Some(Finder::new(self.data.room()));
+        self
+    }
+
+    /// Why data was not in the first cache, if that was wanted. An access of two lines counts once.
+    #[must_use]
+    pub fn causes(&self) -> Option<Causes> {
+        self.finder.as_ref().map(Finder::causes)
     }
 
     /// All blocks, and what happened at their instructions.
@@ -322,7 +366,11 @@ impl Client for Simulator {
         }
         let mut missed = 0;
         for access in accesses {
-            if self.data.access(access.address, access.size) {
+            let hits = match &mut self.finder {
+                None => self.data.access(access.address, access.size),
+                Some(finder) => self.data.explained(access, finder),
+            };
+            if hits {
                 continue;
             }
             while let Some(&insn) = self.missed.get(missed).filter(|&&insn| insn <= access.insn) {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod causes;
 pub mod drmemtrace;
 pub mod executions;
 pub mod lines;

@@ -77,6 +77,43 @@ fn other_caches_miss_other_lines() {
 }
 
 #[test]
+fn misses_have_causes_and_instructions() {
+    let cache = |d1: &str| {
+        let arguments = [
+            "cache",
+            "--format",
+            "json",
+            "--causes",
+            "--instructions",
+            "--d1",
+            d1,
+        ];
+        json(&mem(&arguments, Some(&program())))
+    };
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let sum = |value: &Value| {
+        let causes = &value["causes"];
+        number(&causes["cold"]) + number(&causes["capacity"]) + number(&causes["conflict"])
+    };
+    // All of the small array fits into a cache of 8 KiB, but not if each line has one place.
+    let (large, direct) = (cache("8K,128,64"), cache("8K,1,64"));
+    for value in [&large, &direct] {
+        assert_eq!(sum(value), number(&value["levels"][1]["misses"]));
+    }
+    assert_eq!(number(&large["causes"]["conflict"]), 0);
+    // A megabyte of lines, and what the C library does, which differs a little from run to run.
+    let cold = number(&large["causes"]["cold"]);
+    assert!(cold > 1 << 14);
+    assert!(cold.abs_diff(number(&direct["causes"]["cold"])) < 100);
+    assert!(number(&direct["causes"]["conflict"]) > 0);
+    let rows = large["instructions"].as_array().expect("a list");
+    let walks = rows.iter().find(|row| row["function"] == "walk");
+    let walks = walks.expect("an instruction of walk");
+    assert_eq!(number(&walks["d1_load_misses"]), 1 << 14);
+    assert_eq!(walks["opcode"], "add");
+}
+
+#[test]
 fn cg_annotate_reads_what_is_written_for_it() {
     let file = place("cachegrind.out");
     let mut arguments = vec!["cache", "--cachegrind", &file];

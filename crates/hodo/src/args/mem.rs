@@ -189,6 +189,12 @@ pub struct CacheArgs {
     /// What is fetched before it is accessed
     #[arg(long, value_enum, default_value_t)]
     pub prefetch: PrefetchArg,
+    /// Also show why data is not in the first cache: the first access, too little room, or too few ways
+    #[arg(long)]
+    pub causes: bool,
+    /// Also show the instructions that miss
+    #[arg(long)]
+    pub instructions: bool,
     /// Write a file of cachegrind, too, for cg_annotate and KCachegrind
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub cachegrind: Option<PathBuf>,

@@ -35,10 +35,18 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         },
         fetches_next: args.prefetch == PrefetchArg::NextLine,
     };
-    let simulator = Simulator::new(caches)?;
+    let mut simulator = Simulator::new(caches)?;
+    if args.causes {
+        simulator = simulator.with_causes();
+    }
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
-    let (format, top) = (args.common.format, args.top);
-    let how = (format, top);
+    let how = How {
+        names: ["I1", "D1", "LL"],
+        caches,
+        format: args.common.format,
+        top: args.top,
+        instructions: args.instructions,
+    };
     let (file, command) = (args.cachegrind.clone(), args.common.source.command.clone());
     observed(
         &args.common.source,
@@ -49,13 +57,7 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
             if let Some(file) = file {
                 cachegrind::write(&file, &caches, &command, &sums.parts)?;
             }
-            report(
-                ["I1", "D1", "LL"],
-                caches,
-                (&simulator, &sums),
-                how,
-                &mut out,
-            )
+            report(&how, &simulator, &sums, &mut out)
         },
     )
 }
@@ -77,34 +79,39 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
     let simulator = Simulator::new(caches)?;
     let common = &args.common;
     let mut out = output(common.output.as_ref(), &common.source)?;
-    let how = (common.format, args.top);
+    let how = How {
+        names: ["ITLB", "DTLB", "STLB"],
+        caches,
+        format: common.format,
+        top: args.top,
+        instructions: false,
+    };
     observed(
         &common.source,
         Observe::Accesses,
         simulator,
         move |simulator| {
             let sums = Sums::of(&simulator);
-            report(
-                ["ITLB", "DTLB", "STLB"],
-                caches,
-                (&simulator, &sums),
-                how,
-                &mut out,
-            )
+            report(&how, &simulator, &sums, &mut out)
         },
     )
 }
 
-fn report(
-    names: [&str; 3],
+/// How results are shown.
+struct How {
+    /// Of the caches: for instructions, for data, and the last one.
+    names: [&'static str; 3],
     caches: Caches,
-    (simulator, sums): (&Simulator, &Sums),
-    (format, top): (MemFormat, usize),
-    out: &mut dyn Write,
-) -> Result<()> {
-    match format {
-        MemFormat::Json => json(names, &simulator.total(), sums, out)?,
-        MemFormat::Text => text((names, caches), &simulator.total(), sums, top, out)?,
+    format: MemFormat,
+    /// How many functions, lines and instructions there are in text.
+    top: usize,
+    instructions: bool,
+}
+
+fn report(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    match how.format {
+        MemFormat::Json => json(how, simulator, sums, out)?,
+        MemFormat::Text => text(how, simulator, sums, out)?,
     }
     Ok(out.flush()?)
 }
@@ -179,18 +186,34 @@ struct Sums {
     lines: Vec<(Line, Counts)>,
     /// By function and line.
     parts: BTreeMap<Part, Counts>,
+    /// Instructions that miss a cache.
+    insns: Vec<(Insn, Counts)>,
+}
+
+/// An instruction: where it is, and the name of its operation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Insn {
+    place: InFile,
+    found: Place,
+    name: String,
 }
 
 impl Sums {
     fn of(simulator: &Simulator) -> Self {
         let mut insns: HashMap<InFile, Counts> = HashMap::new();
+        let mut names: HashMap<InFile, String> = HashMap::new();
         let mut unknown = Counts::default();
         for (block, counts) in simulator.blocks() {
             for (insn, counts) in counts.iter().enumerate() {
-                match InFile::of(block, insn) {
-                    Some(place) => insns.entry(place).or_default().add(counts),
-                    None => unknown.add(counts),
+                let Some(place) = InFile::of(block, insn) else {
+                    unknown.add(counts);
+                    continue;
+                };
+                if counts.all_misses().0 > 0 && !names.contains_key(&place) {
+                    let name = hodo_dbi::mnemonic(block.bytes(insn));
+                    names.insert(place.clone(), name);
                 }
+                insns.entry(place).or_default().add(counts);
             }
         }
         let places = places(insns.keys());
@@ -214,6 +237,12 @@ impl Sums {
             };
             parts.entry(part).or_default().add(counts);
         }
+        let missing = names.into_iter().filter_map(|(place, name)| {
+            let counts = *insns.get(&place)?;
+            let found = places.get(&place).cloned().unwrap_or_default();
+            Some((Insn { place, found, name }, counts))
+        });
+        let missing: HashMap<Insn, Counts> = missing.collect();
         if unknown.instructions > 0 {
             let part = Part {
                 file: None,
@@ -227,6 +256,7 @@ impl Sums {
             functions: sorted(functions),
             lines: sorted(lines),
             parts,
+            insns: sorted(missing),
         }
     }
 }
@@ -256,7 +286,8 @@ fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn json(names: [&str; 3], total: &Counts, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let (names, total) = (how.names, simulator.total());
     let sum = |pair: [u64; 2]| pair[0] + pair[1];
     let (first, last) = total.all_misses();
     let functions = sums.functions.iter().map(|((file, name), counts)| {
@@ -271,7 +302,7 @@ fn json(names: [&str; 3], total: &Counts, sums: &Sums, out: &mut dyn Write) -> R
         fields.insert("line".to_owned(), json!(line));
         serde_json::Value::Object(fields)
     });
-    let value = json!({
+    let mut value = json!({
         "levels": [
             {"name": names[0], "refs": total.instructions, "misses": total.fetch_misses},
             {"name": names[1], "refs": sum(total.accesses), "misses": sum(total.misses)},
@@ -280,17 +311,41 @@ fn json(names: [&str; 3], total: &Counts, sums: &Sums, out: &mut dyn Write) -> R
         "functions": functions.collect::<Vec<_>>(),
         "lines": lines.collect::<Vec<_>>(),
     });
+    if let Some(causes) = simulator.causes() {
+        value["causes"] = json!({
+            "cold": causes.cold,
+            "capacity": causes.capacity,
+            "conflict": causes.conflict,
+        });
+    }
+    if how.instructions {
+        let rows = sums.insns.iter().map(|(insn, counts)| {
+            let mut fields = fields(counts);
+            let line = insn.found.line.as_ref();
+            fields.insert(
+                "file".to_owned(),
+                json!(insn.place.file.display().to_string()),
+            );
+            fields.insert("address".to_owned(), json!(insn.found.address));
+            fields.insert("function".to_owned(), json!(insn.found.function));
+            fields.insert(
+                "line".to_owned(),
+                json!(line.map(|(file, line)| format!("{file}:{line}"))),
+            );
+            fields.insert("opcode".to_owned(), json!(insn.name));
+            serde_json::Value::Object(fields)
+        });
+        value["instructions"] = json!(rows.collect::<Vec<_>>());
+    }
     serde_json::to_writer(&mut *out, &value)?;
     Ok(writeln!(out)?)
 }
 
-fn text(
-    (names, caches): ([&str; 3], Caches),
-    total: &Counts,
-    sums: &Sums,
-    top: usize,
-    out: &mut dyn Write,
-) -> Result<()> {
+fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let How {
+        names, caches, top, ..
+    } = *how;
+    let total = simulator.total();
     let sum = |pair: [u64; 2]| pair[0] + pair[1];
     let (first, last) = total.all_misses();
     let rows = [
@@ -321,6 +376,13 @@ fn text(
             "{name} {shape:<24} {references:>16} {misses:>16}  {percent:.2} %"
         )?;
     }
+    if let Some(causes) = simulator.causes() {
+        writeln!(
+            out,
+            "{} misses: {} cold, {} capacity, {} conflict",
+            names[1], causes.cold, causes.capacity, causes.conflict
+        )?;
+    }
     let head = format!(
         "{:>4} misses {:>3} misses {:>3} misses  instructions",
         names[0], names[1], names[2]
@@ -338,6 +400,19 @@ fn text(
     }
     for ((file, line), counts) in sums.lines.iter().take(top) {
         writeln!(out, "{}  {file}:{line}", row(counts))?;
+    }
+    if how.instructions {
+        writeln!(out, "\n{head}  instruction")?;
+        for (insn, counts) in sums.insns.iter().take(top) {
+            let address = insn.found.address.unwrap_or(insn.place.offset);
+            let function = insn.found.function.as_deref().unwrap_or("?");
+            writeln!(
+                out,
+                "{}  {address:#x} {} in {function}",
+                row(counts),
+                insn.name
+            )?;
+        }
     }
     Ok(())
 }
