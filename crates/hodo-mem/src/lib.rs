@@ -1,6 +1,6 @@
 //! What programs do with memory: clients of the instrumentation engine.
 //!
-//! * [`cache`]: a model of caches.
+//! * [`cache`]: a model of caches; [`replacement`]: which lines give way; [`causes`]: why accesses miss.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
 //! * [`lines`]: working sets, and lines that threads share.
