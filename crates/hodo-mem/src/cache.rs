@@ -241,6 +241,23 @@ struct Fetch {
     last: u64,
 }
 
+/// What a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThreadCounts {
+    /// The kernel's number of its process.
+    pub process: i32,
+    /// The kernel's number of the thread.
+    pub tid: i32,
+    /// Instructions that it executed.
+    pub instructions: u64,
+    /// Accesses of data.
+    pub accesses: u64,
+    /// Accesses that missed the first cache.
+    pub misses: u64,
+    /// Of these, those that missed the last cache, too.
+    pub last_misses: u64,
+}
+
 /// Simulates caches.
 #[derive(Debug)]
 pub struct Simulator {
@@ -254,6 +271,7 @@ pub struct Simulator {
     missed: Vec<u16>,
     /// If the causes of misses of the first cache for data are wanted.
     finder: Option<Finder>,
+    threads: Vec<ThreadCounts>,
 }
 
 impl Simulator {
@@ -277,6 +295,7 @@ impl Simulator {
             blocks: Vec::new(),
             missed: Vec::new(),
             finder: None,
+            threads: Vec::new(),
         })
     }
 
@@ -291,6 +310,20 @@ impl Simulator {
     #[must_use]
     pub fn causes(&self) -> Option<Causes> {
         self.finder.as_ref().map(Finder::causes)
+    }
+
+    /// What each thread did, by its number.
+    #[must_use]
+    pub fn threads(&self) -> &[ThreadCounts] {
+        &self.threads
+    }
+
+    fn thread_counts(&mut self, thread: u32) -> &mut ThreadCounts {
+        let number = thread as usize;
+        if self.threads.len() <= number {
+            self.threads.resize(number + 1, ThreadCounts::default());
+        }
+        &mut self.threads[number]
     }
 
     /// All blocks, and what happened at their instructions.
@@ -330,6 +363,11 @@ fn fetches(block: &Block, shift: u32) -> Vec<Fetch> {
 }
 
 impl Client for Simulator {
+    fn thread(&mut self, thread: u32, process: i32, tid: i32) {
+        let counts = self.thread_counts(thread);
+        (counts.process, counts.tid) = (process, tid);
+    }
+
     fn block(&mut self, block: &Arc<Block>) {
         let number = block.id as usize;
         if self.blocks.len() <= number {
@@ -343,7 +381,10 @@ impl Client for Simulator {
         });
     }
 
-    fn executed(&mut self, _: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+    fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        let own = self.thread_counts(thread);
+        own.instructions += upto as u64;
+        own.accesses += accesses.len() as u64;
         let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
             return;
         };
@@ -382,6 +423,9 @@ impl Client for Simulator {
             counts.misses[kind] += 1;
             let hits = self.last.access(access.address, access.size);
             counts.last_misses[kind] += u64::from(!hits);
+            let own = &mut self.threads[thread as usize];
+            own.misses += 1;
+            own.last_misses += u64::from(!hits);
             if self.fetches_next {
                 let next = access.address.saturating_add(u64::from(self.data.line()));
                 self.data.access(next, 1);

@@ -204,7 +204,8 @@ impl Sums {
         let mut names: HashMap<InFile, String> = HashMap::new();
         let mut unknown = Counts::default();
         for (block, counts) in simulator.blocks() {
-            for (insn, counts) in counts.iter().enumerate() {
+            let executed = counts.iter().enumerate();
+            for (insn, counts) in executed.filter(|(_, counts)| **counts != Counts::default()) {
                 let Some(place) = InFile::of(block, insn) else {
                     unknown.add(counts);
                     continue;
@@ -302,6 +303,18 @@ fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
         fields.insert("line".to_owned(), json!(line));
         serde_json::Value::Object(fields)
     });
+    let threads = simulator.threads().iter().enumerate();
+    let threads = threads.map(|(number, counts)| {
+        json!({
+            "thread": number,
+            "process": counts.process,
+            "tid": counts.tid,
+            "instructions": counts.instructions,
+            "accesses": counts.accesses,
+            "d1_misses": counts.misses,
+            "ll_misses": counts.last_misses,
+        })
+    });
     let mut value = json!({
         "levels": [
             {"name": names[0], "refs": total.instructions, "misses": total.fetch_misses},
@@ -310,6 +323,7 @@ fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
         ],
         "functions": functions.collect::<Vec<_>>(),
         "lines": lines.collect::<Vec<_>>(),
+        "threads": threads.collect::<Vec<_>>(),
     });
     if let Some(causes) = simulator.causes() {
         value["causes"] = json!({
@@ -401,18 +415,42 @@ fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
     for ((file, line), counts) in sums.lines.iter().take(top) {
         writeln!(out, "{}  {file}:{line}", row(counts))?;
     }
+    threads(how, simulator, out)?;
     if how.instructions {
-        writeln!(out, "\n{head}  instruction")?;
-        for (insn, counts) in sums.insns.iter().take(top) {
-            let address = insn.found.address.unwrap_or(insn.place.offset);
-            let function = insn.found.function.as_deref().unwrap_or("?");
-            writeln!(
-                out,
-                "{}  {address:#x} {} in {function}",
-                row(counts),
-                insn.name
-            )?;
-        }
+        instructions(how, &head, sums, out)?;
+    }
+    Ok(())
+}
+
+/// What each thread did, if there are several.
+fn threads(how: &How, simulator: &Simulator, out: &mut dyn Write) -> Result<()> {
+    let threads = simulator.threads();
+    if threads.len() < 2 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n  {:>11} misses {:>4} misses  instructions  thread",
+        how.names[1], how.names[2]
+    )?;
+    for (number, counts) in threads.iter().enumerate().take(how.top) {
+        writeln!(
+            out,
+            "{:>20} {:>11} {:>13}  {number} (process {}, thread {})",
+            counts.misses, counts.last_misses, counts.instructions, counts.process, counts.tid
+        )?;
+    }
+    Ok(())
+}
+
+/// The instructions that miss.
+fn instructions(how: &How, head: &str, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "\n{head}  instruction")?;
+    for (insn, counts) in sums.insns.iter().take(how.top) {
+        let address = insn.found.address.unwrap_or(insn.place.offset);
+        let function = insn.found.function.as_deref().unwrap_or("?");
+        let name = &insn.name;
+        writeln!(out, "{}  {address:#x} {name} in {function}", row(counts))?;
     }
     Ok(())
 }
