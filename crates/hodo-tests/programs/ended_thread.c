@@ -15,6 +15,6 @@ int main(int argc, char **argv) {
     void *at = mmap((void *)0x10000000, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
     pthread_t thread;
     pthread_create(&thread, NULL, count, at);
-    usleep(20000);
+    while (*(volatile long *)at < 20000) usleep(1000);
     _exit(0);
 }
