@@ -54,7 +54,8 @@ fn other_caches_miss_other_lines() {
     let program = program();
     let misses = |options: &[&str]| {
         // The array that is read many times is twice as large.
-        let mut arguments = vec!["cache", "--format", "json", "--d1", "2K,8,64"];
+        let mut arguments = vec!["cache", "--format", "json"];
+        arguments.extend(["--like", "zen3", "--d1", "2K,8,64"]);
         arguments.extend(options);
         let value = json(&mem(&arguments, Some(&program)));
         value["levels"][1]["misses"].as_u64().expect("a number")
@@ -69,7 +70,9 @@ fn other_caches_miss_other_lines() {
         let other = misses(&["--replacement", policy]);
         assert!(other.abs_diff(plain) < 1000, "{policy}: {other} of {plain}");
     }
-    let arguments = ["cache", "--replacement", "tree-plru", "--d1", "48K,12,64"];
+    let tree = ["--like", "zen3", "--replacement", "tree-plru"];
+    let arguments = ["cache", "--d1", "48K,12,64"];
+    let arguments: Vec<&str> = arguments.into_iter().chain(tree).collect();
     let refused = mem(&arguments, Some(&program));
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     let text = String::from_utf8_lossy(&refused.stderr);
