@@ -3,6 +3,7 @@
 //! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, in which a listener
 //! hears it. The usual one makes blocks and accesses of it for a client.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
@@ -198,7 +199,7 @@ pub struct Decode<C> {
     client: C,
     /// By number.
     blocks: Vec<Option<Known>>,
-    threads: Vec<Decoded>,
+    threads: BTreeMap<u32, Box<Decoded>>,
     accesses: Vec<Access>,
 }
 
@@ -257,11 +258,8 @@ impl<C: Client> Listener for Decode<C> {
     }
 
     fn end(&mut self) -> Result<()> {
-        for thread in 0..self.threads.len() {
-            let last = std::mem::take(&mut self.threads[thread].last);
-            if !last.is_empty() {
-                self.record(thread as u32, &last, None)?;
-            }
+        for (thread, mut decoded) in std::mem::take(&mut self.threads) {
+            self.last_record(thread, &mut decoded, None)?;
         }
         self.client.end()
     }
@@ -273,7 +271,7 @@ impl<C: Client> Decode<C> {
         Self {
             client,
             blocks: Vec::new(),
-            threads: Vec::new(),
+            threads: BTreeMap::new(),
             accesses: Vec::new(),
         }
     }
@@ -292,15 +290,12 @@ impl<C: Client> Decode<C> {
         if number > usize::from(u16::MAX) << 4 {
             bail!("there are too many threads");
         }
-        if self.threads.len() <= number {
-            self.threads.resize(number + 1, Decoded::NEW);
-        }
-        let kept = std::mem::take(&mut self.threads[number].last);
-        if !kept.is_empty() {
+        let new = || Box::new(Decoded::NEW);
+        let mut decoded = self.threads.remove(&thread).unwrap_or_else(new);
+        if !decoded.last.is_empty() {
             let upto = take_cut(&mut bytes);
-            self.record(thread, &kept, upto)?;
+            self.last_record(thread, &mut decoded, upto)?;
         }
-        let decoded = &mut self.threads[number];
         while let Some(id) = number_at(bytes, 0) {
             if take_cut(&mut bytes).is_some() {
                 // Of nothing.
@@ -326,19 +321,22 @@ impl<C: Client> Decode<C> {
                 upto,
             );
         }
+        self.threads.insert(thread, decoded);
         Ok(())
     }
 
-    /// Tells the client what a record says. `upto`: how many instructions were executed, if not all.
-    fn record(&mut self, thread: u32, record: &[u8], upto: Option<u32>) -> Result<()> {
-        if let Some(id) = number_at(record, 0) {
+    /// Tells the client what the last record of a thread says, which is known to be complete now. `upto`: how many
+    /// instructions were executed, if not all.
+    fn last_record(&mut self, thread: u32, decoded: &mut Decoded, upto: Option<u32>) -> Result<()> {
+        let record = std::mem::take(&mut decoded.last);
+        if let Some(id) = number_at(&record, 0) {
             let (block, plan) = known(&self.blocks, id)?;
             tell(
                 &mut self.client,
-                (&mut self.accesses, &mut self.threads[thread as usize].slots),
+                (&mut self.accesses, &mut decoded.slots),
                 thread,
                 block,
-                (plan, record),
+                (plan, &record),
                 upto,
             );
         }

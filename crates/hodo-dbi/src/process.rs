@@ -35,7 +35,7 @@ const BLOCKS: u64 = 4 << 20;
 /// are where they are alone.
 const AWAY: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
-/// Blocks are executed often of which there are so many in a sample of records.
+/// A block is executed often if a sample of records has it this many times.
 const OFTEN: u32 = 8;
 /// The maximum number of blocks that are translated again at once.
 const MOST_STARTS: usize = 256;
@@ -479,7 +479,7 @@ impl Process {
         Ok(self.known.get(pc))
     }
 
-    /// Tells of the blocks of a translation.
+    /// Tells the listener which blocks a translation has.
     fn tell_blocks(&self, translation: &Translation) {
         if let Some(recorder) = &self.recorder {
             let blocks = translation.blocks.iter();

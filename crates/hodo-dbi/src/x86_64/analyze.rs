@@ -72,7 +72,7 @@ enum Extension {
     Sign,
 }
 
-/// The register whose upper half an instruction sets, whatever it computes.
+/// The register whose upper half an instruction sets, if it changes that, whatever it computes.
 fn extends(insn: &iced_x86::Instruction) -> Option<(usize, Extension)> {
     if insn.mnemonic() == Mnemonic::Cdqe {
         return Some((0, Extension::Sign));
@@ -108,8 +108,6 @@ fn extends(insn: &iced_x86::Instruction) -> Option<(usize, Extension)> {
         | Mnemonic::Vmovd
         | Mnemonic::Pmovmskb
         | Mnemonic::Vpmovmskb
-        | Mnemonic::Tzcnt
-        | Mnemonic::Lzcnt
         | Mnemonic::Popcnt
             if to.is_gpr32() =>
         {
@@ -520,7 +518,10 @@ impl Analysis {
                 self.extended[number] = None;
             }
         }
-        if let Some((number, extension)) = facts.extends {
+        // The first operand may only be read, as by the short form of `imul`.
+        if let Some((number, extension)) = facts.extends
+            && facts.changed >> number & 1 == 1
+        {
             self.extended[number] = Some(extension);
         }
         if let Some((to, new)) = sum {
@@ -777,5 +778,44 @@ fn area(compact: bool) -> Area {
     Area {
         least: 576,
         components: (0..19).map(component).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What threads record of these instructions.
+    fn recorded(code: &[&'static [u8]]) -> Vec<Value> {
+        let facts = |bytes: &&'static [u8]| (0x1000, *bytes, Rc::new(facts(0x1000, bytes)));
+        let code: Vec<(u64, &[u8], Rc<Facts>)> = code.iter().map(facts).collect();
+        let block = analyze(0, &code, Analyzed::Accesses);
+        assert_eq!(block.insns.len(), code.len());
+        let values = block.values.iter();
+        values.map(|recorded| recorded.value).collect()
+    }
+
+    #[test]
+    fn upper_halves_are_left_out_only_if_they_follow() {
+        const RCX: u8 = 1;
+        const RSI: u8 = 6;
+        const USE: &[u8] = &[0x48, 0x8B, 0x01]; // mov rax, [rcx]
+        let after = |code: &'static [u8]| recorded(&[code, USE]);
+        // mov rcx, [rsi]; mov ecx, [rsi]; movsxd rcx, [rsi]; mov cl, [rsi]
+        let head = Value::Register(RSI);
+        assert_eq!(after(&[0x48, 0x8B, 0x0E]), [head, Value::Register(RCX)]);
+        assert_eq!(after(&[0x8B, 0x0E]), [head, Value::Half(RCX)]);
+        assert_eq!(after(&[0x48, 0x63, 0x0E]), [head, Value::Signed(RCX)]);
+        assert_eq!(after(&[0x8A, 0x0E]), [head, Value::Register(RCX)]);
+        // mov rcx, [rsi]; imul ecx: the register is only read.
+        let code: [&[u8]; 3] = [&[0x48, 0x8B, 0x0E], &[0xF7, 0xE9], USE];
+        assert_eq!(recorded(&code), [head, Value::Register(RCX)]);
+        // mov ecx, [rsi]; add rcx, rcx: it may have an upper half again.
+        let code: [&[u8]; 3] = [&[0x8B, 0x0E], &[0x48, 0x01, 0xC9], USE];
+        assert_eq!(recorded(&code), [head, Value::Register(RCX)]);
+        // lea rcx, [rip + 4]; mov ecx, 5; xor ecx, ecx: constants.
+        assert_eq!(after(&[0x48, 0x8D, 0x0D, 4, 0, 0, 0]), []);
+        assert_eq!(after(&[0xB9, 5, 0, 0, 0]), []);
+        assert_eq!(after(&[0x31, 0xC9]), []);
     }
 }

@@ -264,19 +264,14 @@ impl Translator<'_, '_> {
         insn: Insn,
         (target, bytes): (u64, &[u8; 16]),
     ) {
-        let condition = bytes[usize::from(insn.opcode)];
-        let condition = match condition {
-            // The opcode has a second byte.
-            0x0F => bytes[usize::from(insn.opcode) + 1],
-            one => one,
-        };
+        let condition = bytes[usize::from(insn.opcode)] & 15;
         self.leaving = Some((block.id, upto));
         let target = self.version(target, block.known_after(usize::from(upto)));
         self.leaving = None;
         // It will be translated, too.
         self.label_of(target);
         let label = self.code.label();
-        self.code.jcc_by(condition & 15, label);
+        self.code.jcc_by(condition, label);
         self.cold.push(Cold::Leave {
             label,
             block: Arc::clone(block),

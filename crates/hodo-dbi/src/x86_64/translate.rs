@@ -207,7 +207,7 @@ pub(super) struct Translator<'c, 'r> {
     starts: FxHashSet<u64>,
     /// The versions of the blocks by number.
     pub(super) block_versions: FxHashMap<u32, Version>,
-    /// The versions to which blocks lead that are left after so many instructions.
+    /// The versions to which blocks lead, by their numbers and the number of instructions after which they are left.
     pub(super) leads: FxHashMap<(u32, u16), Vec<Version>>,
     /// The block and the number of instructions after which the code that is being translated leaves it.
     pub(super) leaving: Option<(u32, u16)>,
