@@ -2,24 +2,23 @@
 
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::ffi::OsString;
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
-use hodo_ptrace::signals::Forward;
-use hodo_ptrace::{
-    Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone, launch, seize,
-};
+use hodo_ptrace::signals::Seen;
+use hodo_ptrace::stops;
+use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone};
 
 use crate::block::{Block, Value};
-use crate::client::{self, Client, Decode, Listener, Observe, Teller};
 use crate::native::block;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
-use crate::ran::{End, Ran};
+use crate::ran::End;
 use crate::recorder::{Cut, Profile, Recorder, Recording};
 use crate::trap::{self, Actions};
 
@@ -29,6 +28,8 @@ const SEGV_ACCERR: i32 = 2;
 const BUS_ADRALN: i32 = 1;
 /// A code of `arch_prctl`: sets the base of `gs`.
 const ARCH_SET_GS: u64 = 0x1001;
+/// How much time must pass before a system call with a timeout is restarted again after a signal that is ignored.
+const SELDOM: Duration = Duration::from_secs(60);
 /// Numbers of registers.
 const RAX: u8 = 0;
 const RCX: u8 = 1;
@@ -48,14 +49,17 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
-    | libc::PTRACE_O_TRACEEXEC
-    | libc::PTRACE_O_EXITKILL;
+    | libc::PTRACE_O_TRACEEXEC;
 
-type Shared = Rc<RefCell<Process>>;
+pub(crate) type Shared = Rc<RefCell<Process>>;
+
+/// Threads that wait to be left, in front of instructions of the program, and whether their processes were found
+/// stopped as a whole.
+pub(crate) type Parked = BTreeMap<Stopped, bool>;
 
 /// A watched system call that a thread makes.
 #[derive(Debug, Clone, Copy)]
-struct Watched {
+pub(crate) struct Watched {
     number: i64,
     args: [u64; 6],
     /// Whether the kernel has it.
@@ -63,103 +67,59 @@ struct Watched {
 }
 
 #[derive(Debug, Default)]
-struct Thread {
+pub(crate) struct Thread {
     /// `None`: its program has not been executed yet.
-    process: Option<Shared>,
+    pub(crate) process: Option<Shared>,
     /// Where its block is, if it has one.
-    block: Option<u64>,
-    actions: Actions,
-    call: Option<Watched>,
+    pub(crate) block: Option<u64>,
+    pub(crate) actions: Actions,
+    pub(crate) call: Option<Watched>,
     /// It takes a signal, and stops at the first instruction of its handler.
-    entering: bool,
+    pub(crate) entering: bool,
+    /// Its maker waits until it executes a program (`vfork`).
+    pub(crate) spawning: bool,
     /// How it is observed, if it is.
-    recording: Option<Recording>,
+    pub(crate) recording: Option<Recording>,
+    /// When such a system call was last restarted.
+    pub(crate) restarted: Option<Instant>,
 }
 
-struct Engine {
-    first: i32,
-    threads: FxHashMap<i32, Thread>,
+pub(crate) struct Engine {
+    pub(crate) first: i32,
+    pub(crate) threads: FxHashMap<i32, Thread>,
     /// Threads that have stopped before their makers.
-    early: FxHashMap<i32, Stopped>,
-    end: Option<End>,
-    recorder: Option<Rc<RefCell<Recorder>>>,
-}
-
-/// Runs a program, whose path is given, with these words as its command line, from the cache. Returns when the program
-/// and all its children have ended.
-///
-/// Blocks all signals in the calling thread, and leaves them blocked: a program that is run later inherits that.
-///
-/// # Errors
-/// If the program cannot be traced, or does something that the engine cannot follow. The program is ended then.
-pub fn run(program: &Path, command: &[OsString]) -> Result<Ran> {
-    start(program, command, None)
-}
-
-/// The same, and tells a client what the program does. Returns the client, too.
-///
-/// # Errors
-/// The same, and what the client could not do.
-pub fn observe<C: Client + 'static>(
-    program: &Path,
-    command: &[OsString],
-    observe: Observe,
-    client: C,
-) -> Result<(Ran, C)> {
-    let (ran, decode) = listen(program, command, observe, Decode::new(client))?;
-    Ok((ran, decode.into_client()))
-}
-
-/// The same with a listener.
-///
-/// # Errors
-/// The same.
-pub fn listen<L: Listener + 'static>(
-    program: &Path,
-    command: &[OsString],
-    observe: Observe,
-    listener: L,
-) -> Result<(Ran, L)> {
-    crate::native::check()?;
-    let (sink, teller) = Teller::start(listener).parts();
-    let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe)));
-    let ran = start(program, command, Some(recorder));
-    // All that could send messages is gone.
-    let listener = client::end(teller);
-    Ok((ran?, listener?))
-}
-
-fn start(
-    program: &Path,
-    command: &[OsString],
-    recorder: Option<Rc<RefCell<Recorder>>>,
-) -> Result<Ran> {
-    let child = launch::fork(program, command, false)?;
-    let first = child.pid;
-    let exits = match recorder {
-        Some(_) => libc::PTRACE_O_TRACEEXIT,
-        None => 0,
-    };
-    seize(first, OPTIONS | exits)?;
-    let forward = Forward::start(Some(first));
-    let mut engine = Engine {
-        first,
-        threads: FxHashMap::from_iter([(first, Thread::default())]),
-        early: FxHashMap::default(),
-        end: None,
-        recorder,
-    };
-    let failure = child.go()?;
-    let followed = engine.follow();
-    drop(forward);
-    followed?;
-    let end = engine.end.context("the end of the program was not seen")?;
-    let failure = (end == End::Code(127)).then(|| failure.error()).flatten();
-    Ok(Ran { end, failure })
+    pub(crate) early: FxHashMap<i32, Stopped>,
+    pub(crate) end: Option<End>,
+    /// Signals that are handed on to the program.
+    pub(crate) signals: Option<Arc<Seen>>,
+    pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
+    /// hodo has come to a running process, which is to survive it.
+    pub(crate) attached: bool,
+    /// hodo leaves; these threads wait for that.
+    pub(crate) parked: Option<Parked>,
+    /// With this thread, something could not be done.
+    pub(crate) stuck: Option<Stopped>,
 }
 
 impl Engine {
-    fn follow(&mut self) -> Result<()> {
+    /// Options for the threads that are traced.
+    pub(crate) fn options(&self) -> i32 {
+        let exits = match self.recorder {
+            Some(_) => libc::PTRACE_O_TRACEEXIT,
+            None => 0,
+        };
+        let kill = match self.attached {
+            true => 0,
+            false => libc::PTRACE_O_EXITKILL,
+        };
+        OPTIONS | exits | kill
+    }
+
+    /// Follows all threads to their ends.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub(crate) fn follow(&mut self) -> Result<()> {
         while !self.threads.is_empty() {
             let report = match Report::any(true) {
                 Ok(Some(report)) => report,
@@ -168,16 +128,28 @@ impl Engine {
                 Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
                 Err(error) => return Err(error.into()),
             };
-            let dealt = match (self.deal(report), report.stopped()) {
-                (Err(error), Some(thread)) if is_ending(&error) => self.exits(thread),
-                (result, _) => result,
-            };
-            match dealt {
-                Err(error) if is_gone(&error) => {}
-                result => result?,
-            }
+            self.heard(report)?;
         }
         Ok(())
+    }
+
+    /// Deals with a report.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub(crate) fn heard(&mut self, report: Report) -> Result<()> {
+        let dealt = match (self.deal(report), report.stopped()) {
+            (Err(error), Some(thread)) if is_ending(&error) => self.exits(thread),
+            (result, _) => result,
+        };
+        match dealt {
+            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) => {
+                self.stuck = report.stopped();
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     fn deal(&mut self, report: Report) -> Result<()> {
@@ -190,7 +162,10 @@ impl Engine {
                 self.made(thread)
             }
             libc::PTRACE_EVENT_EXIT => self.exits(thread),
-            libc::PTRACE_EVENT_STOP if report.is_group_stop() => thread.listen(),
+            libc::PTRACE_EVENT_STOP if report.is_group_stop() => match self.parked {
+                Some(_) => self.park(thread, true),
+                None => thread.listen(),
+            },
             libc::PTRACE_EVENT_STOP => self.begun(thread),
             _ if report.signal() == libc::SIGTRAP | 0x80 => self.at_call(thread),
             _ => self.signaled(thread, report.signal()),
@@ -216,7 +191,7 @@ impl Engine {
     }
 
     /// Takes what a thread has recorded.
-    fn take(&mut self, thread: Stopped) -> Result<()> {
+    pub(crate) fn take(&mut self, thread: Stopped) -> Result<()> {
         if let Some(recorder) = &self.recorder
             && let Some(known) = self.threads.get_mut(&thread.tid())
             && let (Some(process), Some(block)) = (&known.process, known.block)
@@ -229,13 +204,17 @@ impl Engine {
         Ok(())
     }
 
-    fn ended(&mut self, report: Report) -> Result<()> {
+    /// A thread or a process has ended.
+    pub(crate) fn ended(&mut self, report: Report) -> Result<()> {
         if let Some(known) = self.threads.remove(&report.tid())
             && let (Some(process), Some(block)) = (known.process, known.block)
         {
             process.borrow_mut().take_block(block);
         }
         if report.tid() == self.first {
+            if let Some(seen) = &self.signals {
+                seen.end();
+            }
             let status = report.status();
             self.end = Some(match report.exit_code() {
                 Some(code) => End::Code(code),
@@ -279,7 +258,7 @@ impl Engine {
 
     /// Begins to observe a thread, if anything is observed.
     /// `number`: what the thread had before it executed another program.
-    fn recording(
+    pub(crate) fn recording(
         &self,
         tid: i32,
         process: &Process,
@@ -305,7 +284,7 @@ impl Engine {
         self.go(thread, 0)
     }
 
-    fn go(&self, thread: Stopped, signal: i32) -> Result<()> {
+    pub(crate) fn go(&self, thread: Stopped, signal: i32) -> Result<()> {
         let call = self.threads.get(&thread.tid()).and_then(|known| known.call);
         match call {
             Some(_) => thread.cont_to_call(signal),
@@ -313,7 +292,7 @@ impl Engine {
         }
     }
 
-    fn process(&self, thread: Stopped) -> Option<Shared> {
+    pub(crate) fn process(&self, thread: Stopped) -> Option<Shared> {
         self.threads.get(&thread.tid())?.process.clone()
     }
 
@@ -331,6 +310,7 @@ impl Engine {
             false => maker.actions.copied(),
         };
         let is_forked = !shares(libc::CLONE_VM);
+        let spawning = shares(libc::CLONE_VFORK);
         let process = match &maker.process {
             Some(process) if is_forked => {
                 let own = process.borrow().forked(tid)?;
@@ -349,6 +329,7 @@ impl Engine {
             block,
             actions,
             recording,
+            spawning,
             ..Thread::default()
         };
         self.threads.insert(tid, child);
@@ -375,7 +356,11 @@ impl Engine {
                 known.recording = recording;
             }
         }
-        self.go(thread, 0)
+        let known = self.threads.get(&thread.tid());
+        match self.parked {
+            Some(_) if known.is_some_and(|known| !known.spawning) => self.park(thread, false),
+            _ => self.go(thread, 0),
+        }
     }
 
     /// A thread is at the beginning or at the end of a watched system call.
@@ -463,6 +448,12 @@ impl Engine {
         {
             return self.go(thread, 0);
         }
+        if let Some(seen) = &self.signals
+            && seen.counts(signal)
+            && hodo_ptrace::process_of(thread.tid()) == Some(self.first)
+        {
+            seen.note(signal, hodo_ptrace::sender(&info));
+        }
         let is_fault = info.si_code > 0
             && matches!(
                 signal,
@@ -507,6 +498,18 @@ impl Engine {
         }
     }
 
+    /// A signal is about to be delivered to a thread: if the thread ignores it, it must not break off a system call.
+    fn restart_ignored(&mut self, thread: Stopped, signal: i32) -> Result<()> {
+        let Some(known) = self.threads.get_mut(&thread.tid()) else {
+            return Ok(());
+        };
+        let lately = known.restarted.is_some_and(|at| at.elapsed() < SELDOM);
+        if stops::restart_ignored(thread, signal, lately)? && !lately {
+            known.restarted = Some(Instant::now());
+        }
+        Ok(())
+    }
+
     /// Has a thread take a signal of the program's.
     fn deliver(
         &mut self,
@@ -519,6 +522,7 @@ impl Engine {
         let tid = thread.tid();
         let is_caught = hodo_ptrace::is_caught(tid, signal);
         if !is_caught {
+            self.restart_ignored(thread, signal)?;
             if is_fault && hodo_ptrace::is_first(tid) {
                 // The kernel does not end the first process of a PID namespace while it is traced. Alone, its thread
                 // executes the instruction again, and the process ends.
@@ -712,7 +716,7 @@ impl Engine {
 
     /// Gives a thread in the cache the program's state: that of the instruction that has faulted, or of the next one that
     /// it comes to. Returns whether the registers have changed.
-    fn show(
+    pub(crate) fn show(
         &mut self,
         thread: Stopped,
         process: &Shared,
@@ -772,7 +776,7 @@ impl Engine {
 fn clone_flags(thread: Stopped, number: i64, args: [u64; 6]) -> Result<u64> {
     Ok(match number {
         libc::SYS_fork => 0,
-        libc::SYS_vfork => libc::CLONE_VM as u64,
+        libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
         libc::SYS_clone3 => thread.memory()?.read_u64(TargetAddr(args[0]))?,
         _ => args[0],
     })
@@ -840,7 +844,7 @@ fn run_to_instruction(thread: Stopped, process: &mut Process, regs: &mut Regs) -
                 || !process.holds(pc)
                 || matches!(process.place(pc), Some(Place::At(_)))
         };
-        let ahead = hodo_ptrace::arch::run_ahead(thread, process.memory(), regs, is_done)?;
+        let ahead = hodo_ptrace::arch::run_ahead(thread, regs, is_done)?;
         *regs = ahead.with_context(|| {
             format!("thread {thread} could not be brought to an instruction of the program")
         })?;

@@ -9,7 +9,8 @@
 //! * `table`: the targets of returns and indirect branches.
 //! * `trap`: the program's own actions for SIGTRAP and SIGSEGV.
 //! * `units`: translations of code that may change.
-//! * `engine`: follows threads.
+//! * `run`: runs programs, or parts of their runs.
+//! * `engine`: follows threads; `attach`: comes to running processes, and leaves them.
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
 //! * `plan`: how accesses are computed from records.
 //! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
@@ -17,6 +18,8 @@
 #![forbid(unsafe_code)]
 
 mod access;
+#[cfg(target_arch = "x86_64")]
+mod attach;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")
@@ -42,9 +45,12 @@ mod ran;
 #[cfg(target_arch = "x86_64")]
 mod recorder;
 #[cfg(target_arch = "x86_64")]
+mod run;
+#[cfg(target_arch = "x86_64")]
 mod spans;
 #[cfg(target_arch = "x86_64")]
 mod table;
+mod target;
 #[cfg(target_arch = "x86_64")]
 mod trap;
 #[cfg(target_arch = "x86_64")]
@@ -58,10 +64,11 @@ use x86_64 as native;
 pub use access::{Access, Kind};
 pub use block::{Block, Flow, Insn};
 pub use client::{Client, Decode, Listener, Message, Observe};
-#[cfg(target_arch = "x86_64")]
-pub use engine::{listen, observe, run};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
+#[cfg(target_arch = "x86_64")]
+pub use run::{listen, observe, run};
+pub use target::{Target, Window};
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::analyze::{branch_target, mnemonic};
 
@@ -84,7 +91,7 @@ pub fn branch_target(_: u64, _: &[u8]) -> Option<u64> {
 /// # Errors
 /// Always.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn run(_: &std::path::Path, _: &[std::ffi::OsString]) -> anyhow::Result<Ran> {
+pub fn run(_: &Target<'_>) -> anyhow::Result<Ran> {
     anyhow::bail!("the engine works only on x86-64")
 }
 
@@ -94,12 +101,11 @@ pub fn run(_: &std::path::Path, _: &[std::ffi::OsString]) -> anyhow::Result<Ran>
 /// Always.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn observe<C: Client + 'static>(
-    program: &std::path::Path,
-    command: &[std::ffi::OsString],
+    target: &Target<'_>,
     observe: Observe,
     client: C,
 ) -> anyhow::Result<(Ran, C)> {
-    let (ran, decode) = listen(program, command, observe, Decode::new(client))?;
+    let (ran, decode) = listen(target, observe, Decode::new(client))?;
     Ok((ran, decode.into_client()))
 }
 
@@ -108,11 +114,6 @@ pub fn observe<C: Client + 'static>(
 /// # Errors
 /// Always.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn listen<L: Listener + 'static>(
-    _: &std::path::Path,
-    _: &[std::ffi::OsString],
-    _: Observe,
-    _: L,
-) -> anyhow::Result<(Ran, L)> {
+pub fn listen<L: Listener + 'static>(_: &Target<'_>, _: Observe, _: L) -> anyhow::Result<(Ran, L)> {
     anyhow::bail!("the engine works only on x86-64")
 }

@@ -114,21 +114,32 @@ pub(crate) struct Process {
     free: Vec<u64>,
     /// Where memory for the next thread that is observed may be.
     next: u64,
+    /// Memory that hodo has mapped, besides regions.
+    mapped: Vec<Span>,
     recorder: Option<Rc<RefCell<Recorder>>>,
     /// The mappings, if they are known: only what observes needs them.
     maps: Vec<Mapping>,
 }
 
 impl Process {
-    /// Prepares the address space of a program that has just been executed. Its thread is stopped.
+    /// Prepares the address space of a program that has just been executed, or of one that runs. All of its threads are
+    /// stopped.
     ///
     /// # Errors
     /// If there is no room for the cache, or the thread is gone.
     pub(crate) fn begin(thread: Stopped, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Self> {
-        let memory = thread.memory()?;
-        let maps = maps::read(thread.tid())?;
-        let mut this = Self {
-            memory,
+        let mut this = Self::new(thread, recorder)?;
+        this.start(thread)?;
+        Ok(this)
+    }
+
+    /// An address space that is not prepared yet.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn new(thread: Stopped, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Self> {
+        Ok(Self {
+            memory: thread.memory()?,
             code: Spans::default(),
             soft: Spans::default(),
             units: Units::default(),
@@ -148,15 +159,23 @@ impl Process {
             blocks: (Span::EMPTY, 0),
             free: Vec::new(),
             next: AWAY + BLOCKS,
+            mapped: Vec::new(),
             recorder,
             maps: Vec::new(),
-        };
-        let calls = Syscalls::begin_anywhere(thread, &this.memory, &maps)?;
-        let mapped = this.map_all(&calls, &maps);
+        })
+    }
+
+    /// Prepares the address space.
+    ///
+    /// # Errors
+    /// If there is no room for the cache, or the thread is gone.
+    pub(crate) fn start(&mut self, thread: Stopped) -> Result<()> {
+        let maps = maps::read(thread.tid())?;
+        let calls = Syscalls::begin_anywhere(thread, &self.memory, &maps)?;
+        let mapped = self.map_all(&calls, &maps);
         calls.end()?;
         mapped?;
-        this.guard(thread, &maps)?;
-        Ok(this)
+        self.guard(thread, &maps)
     }
 
     fn map_all(&mut self, calls: &Syscalls, maps: &[Mapping]) -> Result<()> {
@@ -168,6 +187,7 @@ impl Process {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         map(calls, Span::at(place, table::SIZE), protection)?;
         self.table_at = place;
+        self.mapped.push(Span::at(place, table::SIZE));
         let entry = calls.thread().regs()?.pc();
         self.map_region(calls, maps, entry)?;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
@@ -175,6 +195,7 @@ impl Process {
         let got = calls.mmap(TargetAddr(AWAY), BLOCKS, rw, flags, None)?;
         let blocks = got.addr().context("memory for threads")?;
         self.blocks = (Span::at(blocks.0, BLOCKS), 0);
+        self.mapped.push(self.blocks.0);
         Ok(())
     }
 
@@ -273,6 +294,7 @@ impl Process {
             blocks: self.blocks,
             free: self.free.clone(),
             next: self.next,
+            mapped: self.mapped.clone(),
             recorder: self.recorder.clone(),
             maps: self.maps.clone(),
         })
@@ -312,6 +334,7 @@ impl Process {
         let got = calls.mmap(wanted, layout.size(), libc::PROT_NONE, flags, None)?;
         self.next += layout.size();
         let at = got.addr().context("memory for a thread's records")?;
+        self.mapped.push(Span::at(at.0, layout.size()));
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let is_open = calls.mprotect(at, layout.accessible(), protection)?;
         calls.end()?;
@@ -477,6 +500,36 @@ impl Process {
             calls.end()?;
         }
         Ok(self.known.get(pc))
+    }
+
+    /// Gives a running process back what hodo has taken from it: its code can be executed, and nothing of hodo is mapped.
+    /// All of its threads are stopped in front of instructions of the program. Returns whether the process was found
+    /// stopped as a whole.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn release(&self, thread: Stopped) -> Result<bool> {
+        if !self.regions.is_empty() {
+            let calls = self.calls_of(thread)?;
+            let executable = libc::PROT_READ | libc::PROT_EXEC;
+            for span in self.code.all() {
+                calls.mprotect(TargetAddr(span.start), span.len(), executable)?;
+            }
+            for span in self.writable.all() {
+                let protection = executable | libc::PROT_WRITE;
+                calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
+            }
+            calls.end()?;
+        }
+        let maps = maps::read(thread.tid())?;
+        let is_own = |at: u64| self.regions.iter().any(|region| region.span.contains(at));
+        let theirs: Vec<Mapping> = maps.into_iter().filter(|map| !is_own(map.start)).collect();
+        let calls = Syscalls::begin_anywhere(thread, &self.memory, &theirs)?;
+        let regions = self.regions.iter().map(|region| region.span);
+        for span in regions.chain(self.mapped.iter().copied()) {
+            calls.munmap(TargetAddr(span.start), span.len())?;
+        }
+        calls.end_in_stop()
     }
 
     /// Tells the listener which blocks a translation has.

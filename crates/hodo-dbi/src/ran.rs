@@ -16,8 +16,8 @@ pub enum End {
 /// What is known about a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// How the program ended.
-    pub end: End,
+    /// How the program ended. `None`: it runs on.
+    pub end: Option<End>,
     /// Why the program could not be executed, if so.
     pub failure: Option<io::Error>,
 }

@@ -40,6 +40,26 @@ impl Actions {
         }
     }
 
+    /// What a running process has; its thread is stopped.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn of(thread: Stopped, process: &Process) -> Result<Self> {
+        let this = Self::default();
+        let at = process.scratch(thread)?;
+        let calls = process.calls_of(thread)?;
+        let read = [libc::SIGTRAP, libc::SIGSEGV].map(|signal| -> Result<()> {
+            calls.sigaction(signal, TargetAddr(0), at)?;
+            let mut action = [0; SIZE];
+            process.memory().read(at, &mut action)?;
+            this.set(signal, action);
+            Ok(())
+        });
+        calls.end()?;
+        read.into_iter().collect::<Result<()>>()?;
+        Ok(this)
+    }
+
     /// The actions of a process that has a copy.
     pub(crate) fn copied(&self) -> Self {
         Self {
@@ -48,7 +68,7 @@ impl Actions {
         }
     }
 
-    fn of(&self, signal: i32) -> &Action {
+    fn action(&self, signal: i32) -> &Action {
         match signal {
             libc::SIGSEGV => &self.fault,
             _ => &self.trap,
@@ -58,7 +78,7 @@ impl Actions {
     /// The program has changed one.
     pub(crate) fn set(&self, signal: i32, action: [u8; SIZE]) {
         let is_default = action[..8].iter().all(|&byte| byte == 0);
-        self.of(signal).set((!is_default).then_some(action));
+        self.action(signal).set((!is_default).then_some(action));
     }
 
     /// A thread has stopped for hodo by a signal: gives it the program's action again, if it has lost that.
@@ -66,7 +86,7 @@ impl Actions {
     /// # Errors
     /// If the thread is gone.
     pub(crate) fn keep(&self, signal: i32, thread: Stopped, process: &Process) -> Result<()> {
-        let Some(action) = self.of(signal).get() else {
+        let Some(action) = self.action(signal).get() else {
             return Ok(());
         };
         let tid = thread.tid();

@@ -97,10 +97,7 @@ pub fn run_ahead(thread: Stopped, space: &mut Space, regs: &Regs) -> Result<Opti
     if space.is_announcing(regs.pc()) {
         return Ok(None);
     }
-    let memory = thread.memory()?;
-    hodo_ptrace::arch::run_ahead(thread, &memory, regs, |regs| {
-        place(space, regs) != Place::Between
-    })
+    hodo_ptrace::arch::run_ahead(thread, regs, |regs| place(space, regs) != Place::Between)
 }
 
 /// The place of an instruction.

@@ -29,8 +29,7 @@ pub fn run_ahead(
     regs: &Regs,
     is_done: impl FnMut(&Regs) -> bool,
 ) -> Result<Option<Regs>> {
-    let memory = thread.memory()?;
-    match arch::run_ahead(thread, &memory, regs, is_done) {
+    match arch::run_ahead(thread, regs, is_done) {
         Err(error) if !ptrace::is_gone(&error) => Ok(None),
         result => result,
     }

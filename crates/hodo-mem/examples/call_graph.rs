@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Access, Block, Client, Flow, Observe};
+use hodo_dbi::{Access, Block, Client, Flow, Observe, Target};
 use hodo_mem::places::{InFile, places};
 
 #[derive(Default)]
@@ -62,7 +62,11 @@ impl Calls {
 /// Runs a program. Returns how often each function has called each other one.
 pub fn calls(command: &[OsString]) -> Result<BTreeMap<(String, String), u64>> {
     let program = hodo_dbi::find_program(command.first().context("no program is given")?)?;
-    let observed = hodo_dbi::observe(&program, command, Observe::Accesses, Calls::default())?;
+    let observed = hodo_dbi::observe(
+        &Target::program(&program, command),
+        Observe::Accesses,
+        Calls::default(),
+    )?;
     Ok(observed.1.by_function())
 }
 

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use hodo_dbi::Observe;
+use hodo_dbi::{Observe, Target};
 use hodo_mem::executions::Executions;
 use hodo_mem::places::{InFile, places};
 
@@ -68,7 +68,11 @@ fn lcov(lines: &BTreeMap<(String, u32), u64>) -> String {
 pub fn cover(command: &[OsString], drcov_file: &Path, lcov_file: &Path) -> Result<()> {
     let program = hodo_dbi::find_program(command.first().context("no program is given")?)?;
     let executions = Executions::new(Observe::Counts);
-    let (_, executions) = hodo_dbi::observe(&program, command, Observe::Counts, executions)?;
+    let (_, executions) = hodo_dbi::observe(
+        &Target::program(&program, command),
+        Observe::Counts,
+        executions,
+    )?;
     // An instruction may be in several blocks.
     let mut counts: HashMap<InFile, u64> = HashMap::new();
     for (block, executed) in executions.blocks() {

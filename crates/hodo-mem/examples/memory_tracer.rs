@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Access, Block, Client, Kind, Observe, Ran};
+use hodo_dbi::{Access, Block, Client, Kind, Observe, Ran, Target};
 
 struct Tracer<W> {
     out: W,
@@ -49,7 +49,12 @@ pub fn trace(file: &Path, command: &[OsString]) -> Result<Ran> {
         failed: None,
     };
     let program = hodo_dbi::find_program(command.first().context("no program is given")?)?;
-    Ok(hodo_dbi::observe(&program, command, Observe::Accesses, tracer)?.0)
+    Ok(hodo_dbi::observe(
+        &Target::program(&program, command),
+        Observe::Accesses,
+        tracer,
+    )?
+    .0)
 }
 
 fn main() -> Result<()> {

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Block, Client, Observe};
+use hodo_dbi::{Block, Client, Observe, Target};
 
 #[derive(Default)]
 struct Mix(HashMap<String, u64>);
@@ -24,7 +24,11 @@ impl Client for Mix {
 /// Runs a program. Returns how often it has executed each operation.
 pub fn mix(command: &[OsString]) -> Result<HashMap<String, u64>> {
     let program = hodo_dbi::find_program(command.first().context("no program is given")?)?;
-    let observed = hodo_dbi::observe(&program, command, Observe::Counts, Mix::default())?;
+    let observed = hodo_dbi::observe(
+        &Target::program(&program, command),
+        Observe::Counts,
+        Mix::default(),
+    )?;
     Ok(observed.1.0)
 }
 

@@ -19,6 +19,34 @@ pub struct Memory {
     tid: i32,
 }
 
+/// Reads as much as this thread can read. Returns how many bytes that is.
+pub(crate) fn load(tid: i32, at: TargetAddr, buffer: &mut [u8]) -> usize {
+    let here = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: the call writes at most the bytes of the buffer.
+    let got = unsafe {
+        let there = there(at, buffer.len());
+        libc::process_vm_readv(tid, &raw const here, 1, &raw const there, 1, 0)
+    };
+    usize::try_from(got).unwrap_or(0)
+}
+
+/// Writes as much as this thread can write. Returns how many bytes that is.
+pub(crate) fn store(tid: i32, at: TargetAddr, bytes: &[u8]) -> usize {
+    let here = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: the call only reads the bytes.
+    let put = unsafe {
+        let there = there(at, bytes.len());
+        libc::process_vm_writev(tid, &raw const here, 1, &raw const there, 1, 0)
+    };
+    usize::try_from(put).unwrap_or(0)
+}
+
 impl Memory {
     /// Opens the memory of the process that `tid` belongs to. It stays that process's memory across an exec: open anew.
     pub fn open(tid: i32) -> Result<Self> {
@@ -93,31 +121,15 @@ impl Memory {
     }
 
     /// Reads as much of `buffer` as the target itself can read (`process_vm_readv(2)`). Returns how many bytes that is.
+    /// None, if the thread has ended by which the memory was opened.
     pub fn load(&self, at: TargetAddr, buffer: &mut [u8]) -> usize {
-        let here = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        // SAFETY: the call writes at most the bytes of the buffer.
-        let got = unsafe {
-            let there = there(at, buffer.len());
-            libc::process_vm_readv(self.tid, &raw const here, 1, &raw const there, 1, 0)
-        };
-        usize::try_from(got).unwrap_or(0)
+        load(self.tid, at, buffer)
     }
 
-    /// Writes as much of `bytes` as the target itself can write (`process_vm_writev(2)`). Returns how many that is.
+    /// Writes as much of `bytes` as the target itself can write (`process_vm_writev(2)`). Returns how many that is. None, if
+    /// the thread has ended by which the memory was opened.
     pub fn store(&self, at: TargetAddr, bytes: &[u8]) -> usize {
-        let here = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
-        // SAFETY: the call only reads the bytes.
-        let put = unsafe {
-            let there = there(at, bytes.len());
-            libc::process_vm_writev(self.tid, &raw const here, 1, &raw const there, 1, 0)
-        };
-        usize::try_from(put).unwrap_or(0)
+        store(self.tid, at, bytes)
     }
 
     /// Writes words at these addresses, in this order, where the target itself can write. Returns how many were written.

@@ -82,6 +82,24 @@ pub fn user_name(uid: u32) -> String {
     found.unwrap_or_else(|| format!("with number {uid}"))
 }
 
+/// The children of a process, and theirs.
+pub fn descendants(pid: i32) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let parents: Vec<(i32, i32)> = numbers
+        .filter_map(|child| Some((child, ptrace::status(child, "PPid:")?.parse().ok()?)))
+        .collect();
+    let mut found = vec![pid];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        let children = parents.iter().filter(|&&(_, of)| of == parent);
+        found.extend(children.map(|&(child, _)| child));
+        at += 1;
+    }
+    found.remove(0);
+    found
+}
+
 /// How long a child of vfork may take to execute a program.
 pub const SPAWNING: Duration = Duration::from_secs(2);
 

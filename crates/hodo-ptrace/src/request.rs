@@ -36,6 +36,13 @@ pub fn fault_address(info: &libc::siginfo_t) -> u64 {
     (unsafe { info.si_addr() }) as u64
 }
 
+/// Who has sent a signal that came from a process or the kernel, by its information.
+#[must_use]
+pub fn sender(info: &libc::siginfo_t) -> i32 {
+    // SAFETY: the field is plain data, whatever the signal.
+    unsafe { info.si_pid() }
+}
+
 /// Attaches without stopping; `options` are `PTRACE_O_*`.
 pub fn seize(tid: i32, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options as u64)

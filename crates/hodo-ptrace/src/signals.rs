@@ -161,6 +161,8 @@ impl Drop for Forward {
 #[derive(Debug)]
 pub struct Interrupts {
     deadline: Option<Instant>,
+    /// Signals are handed on to a program ([`Forward`]): only time ends the recording.
+    forwarded: bool,
 }
 
 /// The signals that mean the end of a recording.
@@ -177,6 +179,15 @@ fn all() -> libc::sigset_t {
         libc::sigfillset(&raw mut set);
         set
     }
+}
+
+/// A set without these signals.
+fn difference(mut set: libc::sigset_t, signals: &[i32]) -> libc::sigset_t {
+    for &signal in signals {
+        // SAFETY: the set is initialized, and the numbers are signals'.
+        unsafe { libc::sigdelset(&raw mut set, signal) };
+    }
+    set
 }
 
 /// From here on no signal but KILL ends or stops this process: it would leave others in pieces. All threads that are
@@ -233,6 +244,15 @@ impl Interrupts {
         heed_cpu_limit();
         Self {
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
+            forwarded: false,
+        }
+    }
+
+    /// Only time ends the recording of a program to which signals are handed on.
+    pub fn beside(_: &Forward, time: Option<Duration>) -> Self {
+        Self {
+            deadline: time.and_then(|time| Instant::now().checked_add(time)),
+            forwarded: true,
         }
     }
 
@@ -248,7 +268,10 @@ impl Interrupts {
                 libc::signal(signal, libc::SIG_DFL);
             }
         }
-        Self { deadline: None }
+        Self {
+            deadline: None,
+            forwarded: false,
+        }
     }
 
     /// The time begins now.
@@ -258,16 +281,28 @@ impl Interrupts {
 
     /// Waits until a thread may have stopped. Returns whether the recording is to end.
     pub fn wait(&self) -> bool {
+        self.wait_for(LONGEST)
+    }
+
+    /// Returns whether the recording is to end.
+    pub fn look(&self) -> bool {
+        self.wait_for(Duration::ZERO)
+    }
+
+    fn wait_for(&self, longest: Duration) -> bool {
         let left = self
             .deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()));
         // Whatever became of a signal, a stopped thread does not wait for long.
-        let left = left.unwrap_or(LONGEST).min(LONGEST);
+        let left = left.unwrap_or(longest).min(longest);
         let pause = libc::timespec {
             tv_sec: left.as_secs().cast_signed(),
             tv_nsec: left.subsec_nanos().into(),
         };
-        let set = all();
+        let set = match self.forwarded {
+            true => difference(all(), &FORWARDED),
+            false => all(),
+        };
         // SAFETY: the set and the time are initialized, and the information is not asked for.
         let signal =
             unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const pause) };
@@ -276,7 +311,8 @@ impl Interrupts {
         }
         // All others are nothing to a recorder.
         let is_time = || self.deadline.is_some_and(|at| at <= Instant::now());
-        ENDING.contains(&signal) || SPENT.contains(&signal) || is_time()
+        let is_end = ENDING.contains(&signal) && !self.forwarded;
+        is_end || SPENT.contains(&signal) || is_time()
     }
 }
 

@@ -9,8 +9,9 @@ use std::io;
 
 use anyhow::Result;
 
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::request::{check, request};
+use crate::target::TargetAddr;
 
 /// What the kernel says of a traced thread or of a child: it has stopped, or it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +128,16 @@ impl fmt::Display for Stopped {
 }
 
 impl Stopped {
+    /// Reads as much of `buffer` as the thread itself can read (`process_vm_readv(2)`). Returns how many bytes that is.
+    pub fn load(self, at: TargetAddr, buffer: &mut [u8]) -> usize {
+        memory::load(self.tid(), at, buffer)
+    }
+
+    /// Writes as much of `bytes` as the thread itself can write (`process_vm_writev(2)`). Returns how many that is.
+    pub fn store(self, at: TargetAddr, bytes: &[u8]) -> usize {
+        memory::store(self.tid(), at, bytes)
+    }
+
     /// Its number.
     pub fn tid(self) -> i32 {
         self.tid

@@ -110,9 +110,11 @@ fn is_left(pid: i32) -> bool {
     untraced && hodo_inject::ledger::find(pid).is_ok_and(|found| found.is_some())
 }
 
+/// Checks that a process can be attached to. `front`: the process that waits for this one, if there is one.
+///
 /// # Errors
-/// Why the threads of a process cannot be stopped, as far as `/proc` shows.
-fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
+/// Why its threads cannot be stopped, as far as `/proc` shows.
+pub fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
     let status = |key| ptrace::status(pid, key);
     let number = |key| status(key).and_then(|text| text.parse::<i32>().ok());
     let begun = Instant::now();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Decode, Kind, Listener, Message, Observe};
+use hodo_dbi::{Access, Block, Client, Decode, Kind, Listener, Message, Observe, Target};
 use hodo_mem::trace::{self, Writer};
 use hodo_ptrace::{Memory, Regs, Report, TargetAddr, launch, seize};
 use hodo_tests::{Kind as Link, build};
@@ -52,7 +52,11 @@ fn command(program: &Path) -> (PathBuf, [OsString; 3]) {
 
 fn engine(program: &Path) -> Stream {
     let (setarch, command) = command(program);
-    let observed = hodo_dbi::observe(&setarch, &command, Observe::Accesses, Stream::default());
+    let observed = hodo_dbi::observe(
+        &Target::program(&setarch, &command),
+        Observe::Accesses,
+        Stream::default(),
+    );
     observed.expect("the program can be observed").1
 }
 
@@ -277,7 +281,11 @@ fn elements_that_a_mask_selects() {
         })
         .collect();
     let command = [OsString::from(&program)];
-    let observed = hodo_dbi::observe(&program, &command, Observe::Accesses, All::default());
+    let observed = hodo_dbi::observe(
+        &Target::program(&program, &command),
+        Observe::Accesses,
+        All::default(),
+    );
     let mut all = observed.expect("the program can be observed").1.0;
     all.retain(|(pc, ..)| expected.iter().any(|(own, ..)| own == pc));
     if expected.is_empty() {
@@ -300,7 +308,12 @@ fn recorded(program: &Path, name: &str) -> PathBuf {
     let file = place.join("accesses");
     let writer = Writer::create(&file).expect("a file");
     let (setarch, command) = command(program);
-    hodo_dbi::listen(&setarch, &command, Observe::Accesses, writer).expect("it can be recorded");
+    hodo_dbi::listen(
+        &Target::program(&setarch, &command),
+        Observe::Accesses,
+        writer,
+    )
+    .expect("it can be recorded");
     file
 }
 
@@ -316,7 +329,11 @@ fn threads_that_others_end() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("counted");
     let command = [OsString::from(&program), OsString::from(&file)];
     for _ in 0..5 {
-        let observed = hodo_dbi::observe(&program, &command, Observe::Accesses, All::default());
+        let observed = hodo_dbi::observe(
+            &Target::program(&program, &command),
+            Observe::Accesses,
+            All::default(),
+        );
         let all = observed.expect("the program can be observed").1.0;
         let stores = all
             .iter()
@@ -350,7 +367,11 @@ fn recordings_have_what_clients_are_told() {
     let writer = Writer::create(&file).expect("a file");
     let both = Both(writer, Decode::new(Stream::default()));
     let (setarch, command) = command(&program);
-    let listened = hodo_dbi::listen(&setarch, &command, Observe::Accesses, both);
+    let listened = hodo_dbi::listen(
+        &Target::program(&setarch, &command),
+        Observe::Accesses,
+        both,
+    );
     let told = listened.expect("it can be recorded").1.1.into_client();
     let mut read = Decode::new(Stream::default());
     let damage = trace::read(&file, &mut read).expect("it can be read");

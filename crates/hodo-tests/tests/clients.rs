@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hodo_dbi::Observe;
+use hodo_dbi::{Observe, Target};
 use hodo_mem::stat::Counter;
 use hodo_tests::{Kind, build};
 
@@ -59,7 +59,11 @@ fn operations_are_all_instructions() {
     let mix = opcode_mix::mix(&[program.clone().into()]).expect("it can be observed");
     let counter = Counter::new(Observe::Counts);
     let command = [program.clone().into()];
-    let observed = hodo_dbi::observe(&program, &command, Observe::Counts, counter);
+    let observed = hodo_dbi::observe(
+        &Target::program(&program, &command),
+        Observe::Counts,
+        counter,
+    );
     let all = observed.expect("it can be observed").1.stat().instructions;
     // Random numbers of the kernel make small differences.
     let sum: u64 = mix.values().sum();

@@ -7,11 +7,11 @@ mod tools;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Client, Decode, End, Observe, Ran};
+use hodo_dbi::{Client, Decode, End, Observe, Ran, Target, Window};
 use hodo_mem::drmemtrace;
 use hodo_mem::stat::Counter;
 use hodo_mem::trace::{self, Writer};
@@ -20,17 +20,16 @@ use hodo_record::Exit;
 use serde_json::json;
 
 use crate::args::{
-    MemArgs, MemFormat, MemTool, RecordFormat, RecordMemArgs, SourceArgs, StatArgs, ViewFormat,
-    ViewMemArgs,
+    MemArgs, MemFormat, MemTool, Part, RecordFormat, RecordMemArgs, SourceArgs, StatArgs,
+    ViewFormat, ViewMemArgs,
 };
 use crate::end::end;
 
 /// Runs the tool.
 pub fn mem(args: &MemArgs) -> Result<ExitCode> {
     match &args.tool {
-        MemTool::None(none) => run(&none.command, |program| {
-            let ran = hodo_dbi::run(program, &none.command)?;
-            Ok((ran, None))
+        MemTool::None(none) => run(&none.part, &none.command, |target| {
+            Ok((hodo_dbi::run(target)?, None))
         }),
         MemTool::Record(args) => record(args),
         MemTool::View(args) => view(args),
@@ -48,21 +47,48 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
 /// What is printed after a program has ended.
 type Report = Box<dyn FnOnce() -> Result<()>>;
 
-/// Runs a program by `start`, and reports.
+/// Runs a program by `start`, or comes to a process, and reports.
 fn run(
+    part: &Part,
     command: &[OsString],
-    start: impl FnOnce(&Path) -> Result<(Ran, Option<Report>)>,
+    start: impl FnOnce(&Target<'_>) -> Result<(Ran, Option<Report>)>,
 ) -> Result<ExitCode> {
     let no_name = OsString::new();
     let name = command.first().unwrap_or(&no_name);
-    let program = match hodo_dbi::find_program(name) {
-        Ok(program) => program,
-        Err(error) => {
-            crate::output::complain(&error);
-            return Ok(ExitCode::from(127));
+    let program;
+    let target = match part.pid {
+        Some(pid) => {
+            let front = match crate::run::divide(Some(pid)) {
+                Ok(front) => front,
+                Err(code) => return Ok(code),
+            };
+            if let Err(error) = hodo_record::may_stop(pid, front) {
+                crate::output::complain(&error);
+                return Ok(ExitCode::from(125));
+            }
+            let time = part.time;
+            Target::Process { pid, time }
+        }
+        None => {
+            program = match hodo_dbi::find_program(name) {
+                Ok(program) => program,
+                Err(error) => {
+                    crate::output::complain(&error);
+                    return Ok(ExitCode::from(127));
+                }
+            };
+            let is_whole = part.from.is_none() && part.time.is_none();
+            Target::Program {
+                path: &program,
+                command,
+                window: (!is_whole).then(|| Window {
+                    from: part.from.unwrap_or_default(),
+                    time: part.time,
+                }),
+            }
         }
     };
-    let (ran, report) = match start(&program) {
+    let (ran, report) = match start(&target) {
         Ok(ran) => ran,
         Err(error) => {
             crate::output::complain(&error);
@@ -70,7 +96,7 @@ fn run(
         }
     };
     if let Some(error) = ran.failure {
-        warn_user!("hodo: cannot run {}: {error}", program.display());
+        warn_user!("hodo: cannot run {}: {error}", name.display());
         return Ok(ExitCode::from(126));
     }
     if let Some(report) = report
@@ -80,9 +106,12 @@ fn run(
         return Ok(ExitCode::from(125));
     }
     Ok(end(match ran.end {
-        End::Code(code) => Exit::Code(code),
-        End::Signal(signal) => Exit::Signal(signal),
-        End::Core(signal) => Exit::Core(signal),
+        // How a process ends that is another's child is nothing to hodo.
+        _ if part.pid.is_some() => Exit::Code(0),
+        None => Exit::Code(0),
+        Some(End::Code(code)) => Exit::Code(code),
+        Some(End::Signal(signal)) => Exit::Signal(signal),
+        Some(End::Core(signal)) => Exit::Core(signal),
     }))
 }
 
@@ -98,7 +127,9 @@ fn output(path: Option<&PathBuf>, source: &SourceArgs) -> Result<Box<dyn Write +
             let file = file.with_context(|| format!("cannot create {}", path.display()))?;
             Box::new(BufWriter::new(file))
         }
-        None if source.directory.is_some() => Box::new(BufWriter::new(io::stdout())),
+        None if source.directory.is_some() || source.part.pid.is_some() => {
+            Box::new(BufWriter::new(io::stdout()))
+        }
         None => Box::new(BufWriter::new(io::stderr())),
     })
 }
@@ -130,8 +161,8 @@ fn observed<C: Client + 'static>(
             None => ExitCode::SUCCESS,
         });
     }
-    run(&source.command, |program| {
-        let (ran, client) = hodo_dbi::observe(program, &source.command, observe, client)?;
+    run(&source.part, &source.command, |target| {
+        let (ran, client) = hodo_dbi::observe(target, observe, client)?;
         let report: Report = Box::new(move || report(client));
         Ok((ran, Some(report)))
     })
@@ -145,15 +176,14 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
         let name = args.command.first().map(PathBuf::from).unwrap_or_default();
         let name = name.file_name().unwrap_or_default().to_string_lossy();
         let writer = drmemtrace::Writer::create(directory, &name)?;
-        return run(&args.command, |program| {
-            let observe = Observe::Accesses;
-            let observed = hodo_dbi::observe(program, &args.command, observe, writer)?;
+        return run(&args.part, &args.command, |target| {
+            let observed = hodo_dbi::observe(target, Observe::Accesses, writer)?;
             Ok((observed.0, None))
         });
     }
     let writer = Writer::create(&directory.join(FILE))?;
-    run(&args.command, |program| {
-        let listened = hodo_dbi::listen(program, &args.command, Observe::Accesses, writer)?;
+    run(&args.part, &args.command, |target| {
+        let listened = hodo_dbi::listen(target, Observe::Accesses, writer)?;
         Ok((listened.0, None))
     })
 }

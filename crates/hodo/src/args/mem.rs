@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use hodo_mem::cache::Geometry;
@@ -41,11 +42,30 @@ pub enum MemTool {
     Share(LineArgs),
 }
 
+/// Which part of a program's run is observed.
+#[derive(Debug, Args)]
+pub struct Part {
+    /// Attach to this process instead of running a program
+    ///
+    /// Ctrl-C detaches: the process runs on as before. Children that it makes meanwhile are observed, too.
+    #[arg(short, long, value_name = "PID", value_parser = super::process, conflicts_with = "command")]
+    pub pid: Option<i32>,
+    /// Begin this long after the program was started (as 10, 500ms): until then it runs as alone
+    #[arg(long, value_name = "TIME", value_parser = super::span, conflicts_with = "pid")]
+    pub from: Option<Duration>,
+    /// Observe for this long: then the program runs on as alone
+    #[arg(long = "for", value_name = "TIME", value_parser = super::span)]
+    pub time: Option<Duration>,
+}
+
 /// What `hodo mem none` is given.
 #[derive(Debug, Args)]
 pub struct NoneArgs {
+    /// Which part of the run.
+    #[command(flatten)]
+    pub part: Part,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -68,8 +88,11 @@ pub struct RecordMemArgs {
     /// Where to put the recording
     #[arg(short, long, value_name = "DIR", default_value = "hodo.mem", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
+    /// Which part of the run.
+    #[command(flatten)]
+    pub part: Part,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -77,8 +100,11 @@ pub struct RecordMemArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with = "command", required_unless_present = "command", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "time"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
+    /// Which part of the run.
+    #[command(flatten)]
+    pub part: Part,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,

@@ -3,7 +3,6 @@
 use anyhow::Result;
 
 use super::regs::Regs;
-use crate::memory::Memory;
 use crate::stopped::Stopped;
 
 /// Would have a stopped thread do what its next instructions do, without executing them. It never can.
@@ -12,7 +11,6 @@ use crate::stopped::Stopped;
 /// Never, here.
 pub fn run_ahead(
     _thread: Stopped,
-    _memory: &Memory,
     _regs: &Regs,
     _is_done: impl FnMut(&Regs) -> bool,
 ) -> Result<Option<Regs>> {

@@ -11,7 +11,6 @@ use hodo_isa::x86_64::interpret::{self, Halt, Machine};
 use hodo_isa::x86_64::simulate::{self, Fault};
 
 use super::regs::{Regs, counter};
-use crate::memory::Memory;
 use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
@@ -21,16 +20,15 @@ const PAGE: u64 = 4096;
 const MOST: u32 = 100_000;
 
 /// The target's memory, as it will be.
-struct Ahead<'a> {
+struct Ahead {
     thread: Stopped,
-    memory: &'a Memory,
     /// Pages that were read, with what was written since, and how many bytes of each there are.
     pages: HashMap<u64, (Box<[u8; PAGE as usize]>, usize)>,
     /// What was written: addresses and lengths.
     written: Vec<(u64, usize)>,
 }
 
-impl Ahead<'_> {
+impl Ahead {
     /// Calls `each` with the pieces of pages that a range consists of.
     fn pieces(
         &mut self,
@@ -43,10 +41,10 @@ impl Ahead<'_> {
             let at = addr.checked_add(done as u64).ok_or(Fault)?;
             let (page, inside) = (at & !(PAGE - 1), (at % PAGE) as usize);
             let count = (PAGE as usize - inside).min(len - done);
-            let memory = self.memory;
+            let thread = self.thread;
             let (bytes, known) = self.pages.entry(page).or_insert_with(|| {
                 let mut bytes = Box::new([0; PAGE as usize]);
-                let known = memory.load(TargetAddr(page), &mut bytes[..]);
+                let known = thread.load(TargetAddr(page), &mut bytes[..]);
                 (bytes, known)
             });
             if inside + count > *known {
@@ -68,7 +66,7 @@ impl Ahead<'_> {
         for (at, len) in first.into_iter().chain(last) {
             let mut now = vec![0; len];
             let known = self.pieces(at, len, |bytes, range| now[range].copy_from_slice(bytes));
-            if known.is_err() || self.memory.store(TargetAddr(at), &now) != len {
+            if known.is_err() || self.thread.store(TargetAddr(at), &now) != len {
                 bail!(
                     "the memory of thread {} cannot be written at {at:#x}",
                     self.thread
@@ -106,7 +104,7 @@ fn joined(mut ranges: Vec<(u64, usize)>) -> Vec<(u64, usize)> {
     joined
 }
 
-impl simulate::Memory for Ahead<'_> {
+impl simulate::Memory for Ahead {
     fn read(&mut self, addr: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.pieces(addr, into.len(), |bytes, range| {
             into[range].copy_from_slice(bytes)
@@ -124,7 +122,7 @@ impl simulate::Memory for Ahead<'_> {
     }
 }
 
-impl Machine for Ahead<'_> {
+impl Machine for Ahead {
     fn code(&mut self, addr: u64, into: &mut [u8]) -> usize {
         let mut len = into.len();
         // The next page may not be there.
@@ -162,7 +160,6 @@ impl Machine for Ahead<'_> {
 /// If the thread is gone, or some of its memory cannot be written any more (a full disk).
 pub fn run_ahead(
     thread: Stopped,
-    memory: &Memory,
     regs: &Regs,
     mut is_done: impl FnMut(&Regs) -> bool,
 ) -> Result<Option<Regs>> {
@@ -172,7 +169,6 @@ pub fn run_ahead(
     }
     let mut ahead = Ahead {
         thread,
-        memory,
         pages: HashMap::new(),
         written: Vec::new(),
     };

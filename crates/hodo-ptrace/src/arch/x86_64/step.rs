@@ -48,13 +48,24 @@ impl Stopped {
 pub fn step_alone(thread: Stopped) -> Result<()> {
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(u64::MAX)?;
-    thread.step(0, 0)?;
-    let report = Report::of(thread.tid(), true)?.context("a step")?;
-    if report.stopped().is_none() || report.signal() != libc::SIGTRAP {
-        bail!(
-            "a step of thread {thread} ended with status {:#x}",
-            report.status()
-        );
+    let mut was_asked = false;
+    loop {
+        thread.step(0, 0)?;
+        let report = Report::of(thread.tid(), true)?.context("a step")?;
+        if report.is_asked_for() {
+            was_asked = true;
+        } else if report.stopped().is_none() || report.signal() != libc::SIGTRAP {
+            bail!(
+                "a step of thread {thread} ended with status {:#x}",
+                report.status()
+            );
+        } else {
+            break;
+        }
     }
-    thread.set_signal_mask(mask)
+    thread.set_signal_mask(mask)?;
+    if was_asked {
+        thread.interrupt()?;
+    }
+    Ok(())
 }

@@ -1,0 +1,313 @@
+//! The engine comes to processes that run already, and leaves processes that run on.
+//!
+//! Coming is simple, for return addresses on stacks are always the program's own. hodo stops all threads, maps what it
+//! needs and makes the code unexecutable. Threads continue where they were; the first thing that happens is a fault, at
+//! which hodo continues them in the cache. System calls that the stop breaks off are restarted at the program's own
+//! instructions, in the same way.
+//!
+//! For leaving, hodo brings each thread to the program's state in front of an instruction, as for a signal. When all
+//! wait there, it takes back what it has changed.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hodo_ptrace::arch::BLOCK_IN_USE;
+use hodo_ptrace::signals::Interrupts;
+use hodo_ptrace::stops::{self, OWN, Stops};
+use hodo_ptrace::{Report, Stopped, is_gone};
+
+use crate::engine::{Engine, Parked, Shared, Thread};
+use crate::process::{Process, Stop};
+use crate::trap::Actions;
+
+/// How many reports are dealt with before hodo looks at its own signals again.
+const MANY: u32 = 200;
+/// If nothing has happened for this time, threads that wait may be those that others need to come to a stop,
+const ALONE: Duration = Duration::from_millis(200);
+/// and run for this time at first.
+const TOGETHER: Duration = Duration::from_millis(50);
+/// The longest time that they run.
+const LONGEST: Duration = Duration::from_millis(400);
+
+impl Engine {
+    /// Comes to a running process.
+    ///
+    /// # Errors
+    /// If it cannot be traced, or there is no room. It runs on untraced then.
+    pub(crate) fn take_over(&mut self, pid: i32) -> Result<()> {
+        let mut stops = Stops::new(pid, self.options());
+        let taken = stops
+            .stop_all()
+            .and_then(|()| self.take_threads(&mut stops));
+        if let Err(error) = taken {
+            stops.detach();
+            return Err(error);
+        }
+        for thread in stops.threads() {
+            // It may have made system calls for hodo. From another stop, the kernel restarts its own.
+            match thread.interrupt().and_then(|()| thread.cont(0)) {
+                Err(error) if !is_gone(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn take_threads(&mut self, stops: &mut Stops) -> Result<()> {
+        for thread in stops.threads() {
+            if thread.block()? != 0 {
+                bail!("process {thread} {BLOCK_IN_USE}");
+            }
+        }
+        let worker = stops.worker().context("there is no thread")?;
+        let process = Process::new(worker, self.recorder.clone())?;
+        let process = Rc::new(RefCell::new(process));
+        let begun = self.begin_threads(stops, worker, &process);
+        if begun.is_err() {
+            // As far as it has come.
+            for thread in stops.threads() {
+                self.threads.remove(&thread.tid());
+                thread.set_block(0, 0, 0)?;
+            }
+            let group = process.borrow().release(worker)?;
+            stops.set_group(worker, group);
+        }
+        begun
+    }
+
+    fn begin_threads(&mut self, stops: &Stops, worker: Stopped, process: &Shared) -> Result<()> {
+        process.borrow_mut().start(worker)?;
+        let mut actions = None;
+        for thread in stops.threads() {
+            let block = process.borrow_mut().give_block(thread)?;
+            let recording = self.recording(thread.tid(), &process.borrow(), block, None)?;
+            let actions = match &actions {
+                Some(actions) => Actions::clone(actions),
+                None => actions
+                    .insert(Actions::of(thread, &process.borrow())?)
+                    .clone(),
+            };
+            let entry = Thread {
+                process: Some(Rc::clone(process)),
+                block: Some(block),
+                actions,
+                recording,
+                ..Thread::default()
+            };
+            self.threads.insert(thread.tid(), entry);
+        }
+        Ok(())
+    }
+
+    /// Follows the threads until time is up, or until a signal or an error means the end. Then it leaves those that
+    /// there are.
+    ///
+    /// # Errors
+    /// What has failed.
+    pub(crate) fn follow_until(&mut self, interrupts: &Interrupts) -> Result<()> {
+        let followed = self.follow_for_now(interrupts);
+        let left = self.leave();
+        followed.and(left)
+    }
+
+    fn follow_for_now(&mut self, interrupts: &Interrupts) -> Result<()> {
+        let mut reports = 0;
+        while !self.threads.is_empty() {
+            let is_over = match self.hear()? {
+                true => {
+                    reports += 1;
+                    reports % MANY == 0 && interrupts.look()
+                }
+                false => interrupts.wait(),
+            };
+            if is_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals with a report, if there is one. Returns whether there was.
+    fn hear(&mut self) -> Result<bool> {
+        match Report::any(false) {
+            Ok(Some(report)) => self.heard(report).map(|()| true),
+            Ok(None) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                self.threads.clear();
+                Ok(true)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Leaves all processes: they run on untraced, as if hodo had never been there.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        self.parked = Some(Parked::new());
+        if let Some(thread) = self.stuck.take() {
+            self.unstick(thread)?;
+        }
+        self.ask_all();
+        let mut last = Instant::now();
+        let mut together = TOGETHER;
+        while self.waits_for_some() {
+            if self.hear_and_ask()? {
+                last = Instant::now();
+            } else if last.elapsed() < ALONE {
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                self.let_on(together)?;
+                together = (together * 2).min(LONGEST);
+                last = Instant::now();
+            }
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    fn waits_for_some(&self) -> bool {
+        let parked = self.parked.iter().flatten().count();
+        // Those that are about to execute a program come later, as others.
+        parked < self.threads.len()
+    }
+
+    fn is_parked(&self, tid: i32) -> bool {
+        let parked = self.parked.as_ref();
+        parked.is_some_and(|parked| parked.keys().any(|thread| thread.tid() == tid))
+    }
+
+    /// Asks those to stop that do not wait yet.
+    fn ask_all(&self) {
+        for &tid in self.threads.keys().filter(|&&tid| !self.is_parked(tid)) {
+            self.ask(tid);
+        }
+    }
+
+    /// Asks a thread to stop, unless another one waits for it to execute a program.
+    fn ask(&self, tid: i32) {
+        let known = self.threads.get(&tid);
+        if known.is_some_and(|known| !known.spawning) && !self.is_parked(tid) {
+            // It may have ended; that is reported.
+            let _ = stops::interrupt(tid);
+        }
+    }
+
+    fn hear_and_ask(&mut self) -> Result<bool> {
+        let report = match Report::any(false) {
+            Ok(Some(report)) => report,
+            Ok(None) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                self.threads.clear();
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let tid = report.tid();
+        if report.stopped().is_none()
+            && let Some(parked) = &mut self.parked
+        {
+            // It was killed.
+            parked.retain(|thread, _| thread.tid() != tid);
+        }
+        self.heard(report)?;
+        self.ask(tid);
+        Ok(true)
+    }
+
+    /// A thread has stopped because it was asked to: it waits, unless it has to deal with a signal of its own first.
+    pub(crate) fn park(&mut self, thread: Stopped, group: bool) -> Result<()> {
+        let tid = thread.tid();
+        let own = OWN.iter().fold(0, |set, &signal| set | stops::bit(signal));
+        if !group && hodo_ptrace::pending(tid) & own & !thread.signal_mask()? != 0 {
+            return self.go(thread, 0);
+        }
+        stops::restart_call(thread)?;
+        let mut regs = thread.regs()?;
+        if let Some(process) = self.process(thread)
+            && self.show(thread, &process, &mut regs, false)?
+        {
+            thread.set_regs(&regs)?;
+        }
+        if let Some(known) = self.threads.get_mut(&tid) {
+            known.call = None;
+        }
+        self.take(thread)?;
+        if let Some(parked) = &mut self.parked {
+            parked.insert(thread, group);
+        }
+        Ok(())
+    }
+
+    /// A thread with which something could not be done: it waits, too.
+    fn unstick(&mut self, thread: Stopped) -> Result<()> {
+        let mut regs = thread.regs()?;
+        let stop = self.process(thread).and_then(|process| {
+            let process = process.borrow();
+            process.stop(regs.pc().wrapping_sub(1))
+        });
+        let next = match stop {
+            Some(Stop::Exit(at) | Stop::Ended(at) | Stop::Call(at) | Stop::Miss(at)) => Some(at),
+            None => None,
+        };
+        if let Some(next) = next {
+            regs.set_pc(next);
+            thread.set_regs(&regs)?;
+        }
+        self.park(thread, false)
+    }
+
+    /// Lets those on for some time that wait, for others may wait for them: who has called `vfork` does.
+    fn let_on(&mut self, time: Duration) -> Result<()> {
+        for (thread, group) in self.parked.take().unwrap_or_default() {
+            let resumed = match group {
+                true => thread.listen(),
+                false => thread.cont(0),
+            };
+            match resumed {
+                Err(error) if !is_gone(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            if !self.hear()? {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        self.parked = Some(Parked::new());
+        self.ask_all();
+        Ok(())
+    }
+
+    /// All threads wait: takes back what was changed, and lets them go on untraced.
+    fn let_go(&mut self) {
+        let mut parked = self.parked.take().unwrap_or_default();
+        let mut processes: Vec<(Shared, Stopped)> = Vec::new();
+        for &thread in parked.keys() {
+            if let Some(process) = self.process(thread)
+                && !processes
+                    .iter()
+                    .any(|(known, _)| Rc::ptr_eq(known, &process))
+            {
+                processes.push((process, thread));
+            }
+        }
+        for (process, worker) in processes {
+            // Where this fails, the process is gone.
+            if let Ok(group) = process.borrow().release(worker) {
+                parked.insert(worker, group);
+            }
+        }
+        for thread in parked.into_keys() {
+            let _ = thread.set_block(0, 0, 0);
+            let _ = thread.detach();
+        }
+        self.threads.clear();
+    }
+}

@@ -1,0 +1,191 @@
+//! Runs programs, or parts of their runs, from the cache.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use hodo_ptrace::processes::{descendants, has_ended};
+use hodo_ptrace::signals::{Forward, Interrupts};
+use hodo_ptrace::{Report, launch, seize};
+use rustc_hash::FxHashMap;
+
+use crate::client::{self, Client, Decode, Listener, Observe, Teller};
+use crate::engine::{Engine, Thread};
+use crate::ran::{End, Ran};
+use crate::recorder::Recorder;
+use crate::target::{Target, Window};
+
+/// Runs a program, or part of it, from the cache. Returns when the program and all its children have ended, or when it
+/// is left.
+///
+/// Blocks all signals in the calling thread, and leaves them blocked: a program that is run later inherits that.
+///
+/// # Errors
+/// If the program cannot be traced, or does something that the engine cannot follow. A program that was started for this
+/// is ended then; a process that ran before runs on.
+pub fn run(target: &Target<'_>) -> Result<Ran> {
+    start(target, None)
+}
+
+/// The same, and tells a client what the program does. Returns the client, too.
+///
+/// # Errors
+/// The same, and what the client could not do.
+pub fn observe<C: Client + 'static>(
+    target: &Target<'_>,
+    observe: Observe,
+    client: C,
+) -> Result<(Ran, C)> {
+    let (ran, decode) = listen(target, observe, Decode::new(client))?;
+    Ok((ran, decode.into_client()))
+}
+
+/// The same with a listener.
+///
+/// # Errors
+/// The same.
+pub fn listen<L: Listener + 'static>(
+    target: &Target<'_>,
+    observe: Observe,
+    listener: L,
+) -> Result<(Ran, L)> {
+    crate::native::check()?;
+    if matches!(target, Target::Process { .. }) {
+        // Those that are started from here on must not get them.
+        hodo_ptrace::signals::block_all();
+    }
+    let (sink, teller) = Teller::start(listener).parts();
+    let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe)));
+    let ran = start(target, Some(recorder));
+    // All that could send messages is gone.
+    let listener = client::end(teller);
+    Ok((ran?, listener?))
+}
+
+fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Ran> {
+    let mut engine = Engine {
+        first: 0,
+        threads: FxHashMap::default(),
+        early: FxHashMap::default(),
+        end: None,
+        signals: None,
+        recorder,
+        attached: false,
+        parked: None,
+        stuck: None,
+    };
+    match *target {
+        Target::Process { pid, time } => {
+            let mut interrupts = Interrupts::new(None);
+            engine.come_to(&[pid])?;
+            interrupts.begin(time);
+            engine.follow_until(&interrupts)?;
+            Ok(Ran {
+                end: engine.end,
+                failure: None,
+            })
+        }
+        Target::Program {
+            path,
+            command,
+            window,
+        } => {
+            let child = launch::fork(path, command, false)?;
+            engine.first = child.pid;
+            let failure = match window {
+                Some(window) if !window.from.is_zero() => {
+                    let failure = child.go()?;
+                    engine.part(window)?;
+                    failure
+                }
+                window => engine.follow_from_first(child, window.and_then(|window| window.time))?,
+            };
+            let end = engine.end.context("the end of the program was not seen")?;
+            let failure = (end == End::Code(127)).then(|| failure.error()).flatten();
+            Ok(Ran {
+                end: Some(end),
+                failure,
+            })
+        }
+    }
+}
+
+impl Engine {
+    /// Follows a program from its first instruction to its last, or for some time.
+    fn follow_from_first(
+        &mut self,
+        child: launch::Waiting,
+        time: Option<Duration>,
+    ) -> Result<launch::Failure> {
+        seize(self.first, self.options())?;
+        let forward = Forward::start(Some(self.first));
+        self.signals = Some(forward.seen());
+        self.threads.insert(self.first, Thread::default());
+        let failure = child.go()?;
+        if time.is_some() {
+            self.follow_until(&Interrupts::beside(&forward, time))?;
+            if self.end.is_none() {
+                self.wait_for_end(&Interrupts::beside(&forward, None))?;
+            }
+        }
+        let followed = self.follow();
+        drop(forward);
+        followed.map(|()| failure)
+    }
+
+    /// Waits for the end of a program that was started, and follows it meanwhile for some time.
+    fn part(&mut self, window: Window) -> Result<()> {
+        let forward = Forward::start(Some(self.first));
+        self.signals = Some(forward.seen());
+        let followed = self
+            .wait_for_end(&Interrupts::beside(&forward, Some(window.from)))
+            .and_then(|has_ended| match has_ended {
+                true => Ok(()),
+                false => {
+                    let mut all = descendants(self.first);
+                    all.insert(0, self.first);
+                    self.come_to(&all)?;
+                    self.follow_until(&Interrupts::beside(&forward, window.time))
+                }
+            });
+        if self.end.is_none() {
+            self.wait_for_end(&Interrupts::beside(&forward, None))?;
+        }
+        followed
+    }
+
+    /// Waits for the end of a program that is not traced, or until time is up. Returns whether it has ended.
+    fn wait_for_end(&mut self, interrupts: &Interrupts) -> Result<bool> {
+        loop {
+            if let Some(report) = Report::of(self.first, false)?
+                && report.stopped().is_none()
+            {
+                self.ended(report)?;
+                return Ok(true);
+            }
+            if interrupts.wait() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Comes to these running processes. Those that are gone by then are none.
+    fn come_to(&mut self, pids: &[i32]) -> Result<()> {
+        self.attached = true;
+        for (index, &pid) in pids.iter().enumerate() {
+            if index == 0 {
+                self.first = pid;
+            }
+            match self.take_over(pid) {
+                Err(_) if index > 0 && has_ended(pid) => {}
+                Err(error) => {
+                    self.leave()?;
+                    return Err(error);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+}

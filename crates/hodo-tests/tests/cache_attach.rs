@@ -1,0 +1,190 @@
+//! The engine comes to running processes (`hodo mem … -p`) and leaves them: they do not notice.
+#![cfg(target_arch = "x86_64")]
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use hodo_tests::probing::{path, text};
+use hodo_tests::target::{Target, is_let_go, run, seen_in_time};
+use hodo_tests::{Kind, build, hodo, scratch};
+
+/// Comes to a program this many times for each tool, and leaves it.
+/// `is_steady`: its mappings and the number of its threads do not change.
+fn rounds(source: &str, kind: Kind, times: u32, is_steady: bool) {
+    let program = build(source, kind, &[]);
+    let target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    for round in 0..times {
+        let time = ["0.01", "0.05", "0.1"][round as usize % 3];
+        for tool in ["none", "stat", "cache"] {
+            run(&target, &["mem", tool, "--for", time]);
+            match is_steady {
+                true => target.is_untouched(&maps, threads),
+                false => is_let_go(target.pid()),
+            }
+        }
+    }
+    target.ends("wrong: 0\n");
+}
+
+#[test]
+fn calls_in_all_kinds_of_programs() {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
+        rounds("attached.c", kind, 3, true);
+    }
+}
+
+macro_rules! programs {
+    ($($name:ident $source:literal $times:literal $is_steady:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                rounds($source, Kind::Pie, $times, $is_steady);
+            }
+        )*
+    };
+}
+
+programs! {
+    exceptions_in_flight "attached.cc" 5 true;
+    nested_handlers "attached_handlers.c" 10 true;
+    spawned_programs "attached_spawns.c" 5 true;
+    cancelled_threads "attached_cancelled.cc" 10 false;
+    thrown_through_handlers "attached_throws.cc" 10 true;
+    ignored_signals_interrupt_nothing "attached_ignored.c" 4 true;
+    queued_signals_arrive_as_sent "attached_queued.c" 10 true;
+    large_memory "attached_large.c" 2 true;
+    contexts "attached_contexts.c" 10 true;
+    children "attached_forks.c" 5 true;
+}
+
+/// Calls that a stop interrupts, and that the kernel does not restart, go on, for the rest of their time.
+#[test]
+fn calls_that_wait_go_on() {
+    let program = build("attached_waits.c", Kind::Pie, &[]);
+    let calls = [
+        ("epoll_wait", "result 0"),
+        ("epoll_pwait2", "result 0"),
+        ("sigtimedwait", "result -1"),
+        ("semtimedop", "result -1"),
+        ("recv", "result -1"),
+        ("accept", "result -1"),
+    ];
+    let start = |(call, result)| (Target::start_with(&program, &[call, "4000"]), call, result);
+    let targets: Vec<_> = calls.into_iter().map(start).collect();
+    for (target, ..) in &targets {
+        for tool in ["none", "stat"] {
+            run(target, &["mem", tool, "--for", "0.05"]);
+        }
+    }
+    for (target, call, result) in targets {
+        let expected = format!("{result}, the time was left alone\n");
+        assert_eq!(target.ended(), expected, "{call}");
+    }
+}
+
+#[test]
+fn what_runs_meanwhile_is_seen() {
+    let program = build("attached.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let number = |output: &str, key: &str| {
+        let value: serde_json::Value = serde_json::from_str(output).expect(output);
+        value[key].as_u64().expect("a number")
+    };
+    seen_in_time("0.2", |time| {
+        let output = run(&target, &["mem", "stat", "--format", "json", "--for", time]);
+        let output = text(&output.stdout);
+        number(output, "instructions") > 100_000 && number(output, "loads") > 10_000
+    });
+    let place = scratch("what_runs_meanwhile_is_seen");
+    let data = place.join("data");
+    run(
+        &target,
+        &["mem", "record", "--for", "0.2", "-d", path(&data)],
+    );
+    let recorded = |tool: &str, options: &[&str]| {
+        let output = Command::new(hodo())
+            .args(["mem", tool, "-d", path(&data)])
+            .args(options)
+            .output();
+        let output = output.expect("hodo can be run");
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout).to_owned()
+    };
+    assert!(number(&recorded("stat", &["--format", "json"]), "instructions") > 0);
+    assert!(recorded("cache", &["--top", "1000"]).contains("leaf"));
+    target.ends("wrong: 0\n");
+    fs::remove_dir_all(place).expect("the recording can be removed");
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let program = build("attached.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let send = |signal| {
+        // SAFETY: kill takes only numbers.
+        assert_eq!(unsafe { libc::kill(target.pid(), signal) }, 0);
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let state = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", target.pid()));
+        let status = status.expect("status");
+        let line = status.lines().find(|line| line.starts_with("State:"));
+        line.expect("a state").to_owned()
+    };
+    send(libc::SIGSTOP);
+    for _ in 0..3 {
+        run(&target, &["mem", "none", "--for", "0.05"]);
+        assert!(state().contains("stopped"), "{}", state());
+    }
+    send(libc::SIGCONT);
+    assert!(!state().contains("stopped"), "{}", state());
+    run(&target, &["mem", "none", "--for", "0.05"]);
+    is_let_go(target.pid());
+    target.ends("wrong: 0\n");
+}
+
+/// Part of the run of a program that is started for it.
+#[test]
+fn windows() {
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1 | cat; done; echo ended; exit 3";
+    let observed = |options: &[&str]| {
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .arg(hodo())
+            .args(["mem", "stat", "--format", "json"])
+            .args(options)
+            .args(["--", "bash", "-c", script])
+            .output();
+        let output = output.expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_eq!(text(&output.stdout), "ended\n", "{output:?}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+        value["instructions"].as_u64().expect("a number")
+    };
+    let all = observed(&[]);
+    for part in [
+        &["--for", "0.2"][..],
+        &["--from", "0.3", "--for", "0.2"],
+        &["--from", "0.3"],
+    ] {
+        let some = observed(part);
+        assert!(some > 0 && some < all, "{part:?}: {some} of {all}");
+    }
+    assert_eq!(observed(&["--from", "600"]), 0);
+}
+
+#[test]
+fn what_cannot_be_attached_to() {
+    let attach = |pid: &str| {
+        let output = Command::new(hodo())
+            .args(["mem", "none", "-p", pid])
+            .output()
+            .expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        text(&output.stderr).to_owned()
+    };
+    assert!(attach("999999999").contains("there is no process 999999999"));
+    assert!(attach("2").contains("process 2"));
+}
