@@ -3,6 +3,7 @@
 //! * [`cache`]: a model of caches; [`replacement`]: which lines give way; [`causes`]: why accesses miss.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
+//! * [`hot`]: which memory is accessed most.
 //! * [`lines`]: working sets, and lines that threads share.
 //! * [`places`]: functions and source lines of instructions.
 //! * [`reuse`]: reuse distances.
@@ -15,6 +16,7 @@ pub mod cache;
 pub mod causes;
 pub mod drmemtrace;
 pub mod executions;
+pub mod hot;
 pub mod lines;
 pub mod places;
 pub mod replacement;

@@ -54,7 +54,7 @@ pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> HashMap<InFile, P
         let symbols = symbols(&bytes).unwrap_or_default();
         let addresses: HashMap<&InFile, u64> = places
             .into_iter()
-            .filter_map(|place| Some((place, address(&segments, place.offset)?)))
+            .filter_map(|place| Some((place, to_address(&segments, place.offset)?)))
             .collect();
         let set: BTreeSet<u64> = addresses.values().copied().collect();
         let debug = Debug::open(path, &bytes).ok();
@@ -74,7 +74,7 @@ pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> HashMap<InFile, P
 }
 
 /// Segments that are executed: offset in the file, size there, and address.
-fn segments(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
+pub(crate) fn segments(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
     let Ok(header) = FileHeader64::<Endianness>::parse(bytes) else {
         return Vec::new();
     };
@@ -95,7 +95,8 @@ fn segments(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
     parts.collect()
 }
 
-fn address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
+/// The address of what is at this offset in the file.
+pub(crate) fn to_address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
     let within = |&&(start, size, _): &&(u64, u64, u64)| {
         (start..start.saturating_add(size)).contains(&offset)
     };

@@ -397,6 +397,34 @@ fn tools_that_count() {
 }
 
 #[test]
+fn memory_that_is_accessed_most() {
+    let program = build(
+        "hot_memory.c",
+        Kind::Pie,
+        &["-g", "-O1", "-fno-tree-vectorize"],
+    );
+    let value = json(&mem(&["hot", "--format", "json"], Some(&program)));
+    let objects = &value["objects"];
+    let table = by(objects, "name", &"table".into());
+    assert_eq!(table["kind"], "variable");
+    assert_eq!(table["loads"], 50_000);
+    assert_eq!(table["stores"], 50_000);
+    assert_eq!(table["bytes"], 2000);
+    // Two fields of each of 500 nodes are read in each round.
+    let nodes = by(objects, "function", &"make".into());
+    assert_eq!(nodes["kind"], "written");
+    assert_eq!(nodes["loads"], 100_000);
+    assert_eq!(nodes["stores"], 1000);
+    assert_eq!(nodes["bytes"], 8000);
+    assert!(by(objects, "kind", &"stack".into())["stores"].as_u64() > Some(0));
+    let text = mem(&["hot", "--top", "5"], Some(&program));
+    let text = String::from_utf8(text.stderr).expect("text");
+    assert_eq!(text.lines().count(), 6, "{text}");
+    assert!(text.contains("first written by make, "), "{text}");
+    assert!(text.contains("  table (hot_memory"), "{text}");
+}
+
+#[test]
 fn lines_that_threads_share() {
     let program = build("false_sharing.c", Kind::Pie, &["-g", "-O0", "-pthread"]);
     let shared = json(&mem(&["share", "--format", "json"], Some(&program)));

@@ -2,6 +2,7 @@
 
 mod cache;
 mod cachegrind;
+mod counted;
 mod tools;
 
 use std::ffi::OsString;
@@ -9,6 +10,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use hodo_dbi::{Client, Decode, End, Observe, Ran, Target, Window};
@@ -24,6 +26,8 @@ use crate::args::{
     ViewFormat, ViewMemArgs,
 };
 use crate::end::end;
+use crate::progress::Progress;
+use counted::{Counted, Weighed};
 
 /// Runs the tool.
 pub fn mem(args: &MemArgs) -> Result<ExitCode> {
@@ -40,6 +44,7 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
         MemTool::Bbcount(args) => tools::bbcount(args),
         MemTool::Reuse(args) => tools::reuse(args),
         MemTool::WorkingSet(args) => tools::working_set(args),
+        MemTool::Hot(args) => tools::hot(args),
         MemTool::Share(args) => tools::share(args),
     }
 }
@@ -141,18 +146,25 @@ fn observed<C: Client + 'static>(
     client: C,
     report: impl FnOnce(C) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
+    let counts = Arc::default();
+    let mut client = Counted::new(client, &counts);
+    let runs = source.directory.is_none() && source.part.pid.is_none();
+    let start = move || Progress::observing(runs, move || counts.text());
     if let Some(directory) = &source.directory
         && drmemtrace::is_trace(directory)
     {
-        let mut client = client;
+        let progress = start();
         drmemtrace::read(directory, &mut client)?;
-        report(client)?;
+        drop(progress);
+        report(client.into_client())?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(directory) = &source.directory {
         let mut decode = Decode::new(client);
+        let progress = start();
         let damage = trace::read(&directory.join(FILE), &mut decode)?;
-        report(decode.into_client())?;
+        drop(progress);
+        report(decode.into_client().into_client())?;
         return Ok(match damage {
             Some(damage) => {
                 warn_user!("hodo: {}: {damage}", directory.join(FILE).display());
@@ -162,8 +174,10 @@ fn observed<C: Client + 'static>(
         });
     }
     run(&source.part, &source.command, |target| {
+        let progress = start();
         let (ran, client) = hodo_dbi::observe(target, observe, client)?;
-        let report: Report = Box::new(move || report(client));
+        drop(progress);
+        let report: Report = Box::new(move || report(client.into_client()));
         Ok((ran, Some(report)))
     })
 }
@@ -172,17 +186,24 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
     let directory = &args.directory;
     let cannot = || format!("cannot create {}", directory.display());
     std::fs::create_dir_all(directory).with_context(cannot)?;
+    let runs = args.part.pid.is_none();
     if args.format == RecordFormat::Drmemtrace {
         let name = args.command.first().map(PathBuf::from).unwrap_or_default();
         let name = name.file_name().unwrap_or_default().to_string_lossy();
         let writer = drmemtrace::Writer::create(directory, &name)?;
         return run(&args.part, &args.command, |target| {
+            let counts = Arc::default();
+            let writer = Counted::new(writer, &counts);
+            let _progress = Progress::observing(runs, move || counts.text());
             let observed = hodo_dbi::observe(target, Observe::Accesses, writer)?;
             Ok((observed.0, None))
         });
     }
     let writer = Writer::create(&directory.join(FILE))?;
     run(&args.part, &args.command, |target| {
+        let counts = Arc::default();
+        let writer = Weighed::new(writer, &counts);
+        let _progress = Progress::observing(runs, move || counts.text());
         let listened = hodo_dbi::listen(target, Observe::Accesses, writer)?;
         Ok((listened.0, None))
     })

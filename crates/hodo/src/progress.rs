@@ -103,16 +103,25 @@ impl Progress {
     /// Starts to show the progress of a recording into `data`.
     pub fn recording(data: &Path) -> Option<Self> {
         let events = data.join("events");
-        let bytes = move || recorded(&events);
-        has_terminal().then(|| Self::start("recording up to", Place::Title, bytes))
+        let now = move |seconds| text("recording up to", recorded(&events), seconds);
+        has_terminal().then(|| Self::start(Place::Title, now))
     }
 
     /// Starts to show the progress of reading.
     pub fn reading() -> Option<Self> {
-        has_terminal().then(|| Self::start("reading", Place::Line, hodo_trace::bytes_read))
+        let now = |seconds| text("reading", hodo_trace::bytes_read(), seconds);
+        has_terminal().then(|| Self::start(Place::Line, now))
     }
 
-    fn start(what: &'static str, place: Place, bytes: impl Fn() -> u64 + Send + 'static) -> Self {
+    /// Starts to show how far the observation of memory has come. `runs`: a program runs meanwhile, and uses the screen.
+    pub fn observing(runs: bool, done: impl Fn() -> String + Send + 'static) -> Option<Self> {
+        let place = if runs { Place::Title } else { Place::Line };
+        let now = move |seconds| format!("hodo: {}{seconds} s", done());
+        has_terminal().then(|| Self::start(place, now))
+    }
+
+    /// `now` says what to show after this many seconds.
+    fn start(place: Place, now: impl Fn(u64) -> String + Send + 'static) -> Self {
         let (stop, stopped) = channel();
         let began = Instant::now();
         let run = move || {
@@ -124,7 +133,7 @@ impl Progress {
                 }
                 shown = true;
                 pause = INTERVAL;
-                place.show(&text(what, bytes(), began.elapsed().as_secs()));
+                place.show(&now(began.elapsed().as_secs()));
             }
             if shown {
                 place.end();

@@ -38,6 +38,8 @@ pub enum MemTool {
     Reuse(LineArgs),
     /// Show how much memory is accessed in each part of a run
     WorkingSet(WorkingSetArgs),
+    /// Show which memory is accessed most: variables, stacks, and other memory by the code that wrote it first
+    Hot(CountArgs),
     /// Show lines that several threads use and some write to
     Share(LineArgs),
 }

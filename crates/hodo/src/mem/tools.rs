@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use hodo_dbi::{Block, Client, Observe};
 use hodo_mem::executions::Executions;
+use hodo_mem::hot::{Hot, Object, What};
 use hodo_mem::lines::{Sharing, Use, WorkingSet, is_false_sharing};
 use hodo_mem::places::{InFile, Place, places};
 use hodo_mem::reuse::Reuse;
@@ -190,6 +191,69 @@ pub fn working_set(args: &WorkingSetArgs) -> Result<ExitCode> {
                 .collect()
         },
     )
+}
+
+/// Shows which memory is accessed most.
+pub fn hot(args: &CountArgs) -> Result<ExitCode> {
+    let top = args.top;
+    tool(
+        &args.common,
+        (Observe::Accesses, Hot::default()),
+        |hot| {
+            let rows = hot.objects().into_iter().map(|object| {
+                let Object {
+                    what,
+                    loads,
+                    stores,
+                    bytes,
+                } = object;
+                let mut row = json!({"loads": loads, "stores": stores, "bytes": bytes});
+                let more = match what {
+                    What::Variable(name, file) => {
+                        json!({"kind": "variable", "name": name, "file": file})
+                    }
+                    What::Stack(thread) => json!({"kind": "stack", "thread": thread}),
+                    What::Written(place) => {
+                        let (file, line) = place.as_ref().and_then(|p| p.line.clone()).unzip();
+                        let function = place.and_then(|place| place.function);
+                        json!({"kind": "written", "function": function, "file": file, "line": line})
+                    }
+                };
+                if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
+                    row.extend(more);
+                }
+                row
+            });
+            json!({ "objects": rows.collect::<Vec<_>>() })
+        },
+        move |hot| {
+            let head = "           loads           stores            bytes  memory".to_owned();
+            let rows = hot.objects().into_iter().take(top).map(|object| {
+                let (loads, stores, bytes) = (object.loads, object.stores, object.bytes);
+                format!(
+                    "{loads:>16} {stores:>16} {bytes:>16}  {}",
+                    memory(&object.what)
+                )
+            });
+            std::iter::once(head).chain(rows).collect()
+        },
+    )
+}
+
+/// What memory is, for people.
+fn memory(what: &What) -> String {
+    match what {
+        What::Variable(name, file) => format!("{name} ({file})"),
+        What::Stack(thread) => format!("the stack of thread {thread}"),
+        What::Written(None) => "not written, or by unknown code".to_owned(),
+        What::Written(Some(place)) => {
+            let function = function(Some(place));
+            match &place.line {
+                Some((file, line)) => format!("first written by {function}, {file}:{line}"),
+                None => format!("first written by {function}"),
+            }
+        }
+    }
 }
 
 /// Shows lines that threads share.

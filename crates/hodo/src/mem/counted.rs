@@ -1,0 +1,147 @@
+//! How far a tool has come, for the terminal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use hodo_dbi::{Access, Block, Client, Listener, Message};
+
+/// What has been observed so far.
+#[derive(Debug, Default)]
+pub struct Counts {
+    instructions: AtomicU64,
+    accesses: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counts {
+    /// What is known of it, as text.
+    pub fn text(&self) -> String {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (instructions, accesses, bytes) =
+            (of(&self.instructions), of(&self.accesses), of(&self.bytes));
+        let mut text = String::new();
+        if instructions > 0 {
+            text += &format!("{} instructions, ", short(instructions));
+        }
+        if accesses > 0 {
+            text += &format!("{} accesses, ", short(accesses));
+        }
+        if bytes > 0 {
+            text += &format!("{} MiB recorded, ", bytes >> 20);
+        }
+        text
+    }
+}
+
+fn short(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..10_000_000 => format!("{} k", number / 1000),
+        _ => format!("{} M", number / 1_000_000),
+    }
+}
+
+/// A client, and what it has heard of.
+#[derive(Debug)]
+pub struct Counted<C> {
+    client: C,
+    counts: Arc<Counts>,
+    instructions: u64,
+    accesses: u64,
+}
+
+impl<C> Counted<C> {
+    pub fn new(client: C, counts: &Arc<Counts>) -> Self {
+        Self {
+            client,
+            counts: Arc::clone(counts),
+            instructions: 0,
+            accesses: 0,
+        }
+    }
+
+    /// The client.
+    pub fn into_client(self) -> C {
+        self.client
+    }
+}
+
+impl<C: Client> Client for Counted<C> {
+    fn thread(&mut self, thread: u32, process: i32, tid: i32) {
+        self.client.thread(thread, process, tid);
+    }
+
+    fn block(&mut self, block: &Arc<Block>) {
+        self.client.block(block);
+    }
+
+    #[inline]
+    fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        self.instructions += upto as u64;
+        self.accesses += accesses.len() as u64;
+        // Nobody else writes.
+        let counts = &self.counts;
+        counts
+            .instructions
+            .store(self.instructions, Ordering::Relaxed);
+        counts.accesses.store(self.accesses, Ordering::Relaxed);
+        self.client.executed(thread, block, upto, accesses);
+    }
+
+    fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
+        self.client.counted(thread, block, upto, times);
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.client.end()
+    }
+}
+
+/// A listener, and how many bytes of records it has heard of.
+#[derive(Debug)]
+pub struct Weighed<L> {
+    listener: L,
+    counts: Arc<Counts>,
+}
+
+impl<L> Weighed<L> {
+    pub fn new(listener: L, counts: &Arc<Counts>) -> Self {
+        Self {
+            listener,
+            counts: Arc::clone(counts),
+        }
+    }
+}
+
+impl<L: Listener> Listener for Weighed<L> {
+    fn hear(&mut self, message: &Message) -> Result<()> {
+        if let Message::Records { bytes, .. } = message {
+            let bytes = bytes.len() as u64;
+            self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        self.listener.hear(message)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.listener.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_is_shown() {
+        let counts = Counts::default();
+        assert_eq!(counts.text(), "");
+        counts.instructions.store(12_345_678, Ordering::Relaxed);
+        counts.accesses.store(9_999, Ordering::Relaxed);
+        counts.bytes.store(5 << 20, Ordering::Relaxed);
+        assert_eq!(
+            counts.text(),
+            "12 M instructions, 9999 accesses, 5 MiB recorded, "
+        );
+    }
+}
