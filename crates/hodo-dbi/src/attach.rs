@@ -63,7 +63,7 @@ impl Engine {
             }
         }
         let worker = stops.worker().context("there is no thread")?;
-        let process = Process::new(worker, self.recorder.clone())?;
+        let process = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
         let process = Rc::new(RefCell::new(process));
         let begun = self.begin_threads(stops, worker, &process);
         if begun.is_err() {

@@ -15,6 +15,7 @@ use hodo_ptrace::stops;
 use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone};
 
 use crate::block::{Block, Value};
+use crate::kept::Kept;
 use crate::native::block;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
@@ -93,6 +94,7 @@ pub(crate) struct Engine {
     /// Signals that are handed on to the program.
     pub(crate) signals: Option<Arc<Seen>>,
     pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
+    pub(crate) kept: Rc<RefCell<Kept>>,
     /// hodo has come to a running process, which is to survive it.
     pub(crate) attached: bool,
     /// hodo leaves; these threads wait for that.
@@ -229,7 +231,7 @@ impl Engine {
     fn executed(&mut self, thread: Stopped) -> Result<()> {
         let former = self.former(thread)?;
         thread.leave_exec()?;
-        let mut process = Process::begin(thread, self.recorder.clone())?;
+        let mut process = Process::begin(thread, self.recorder.clone(), Rc::clone(&self.kept))?;
         let block = process.give_block(thread)?;
         let recording = self.recording(thread.tid(), &process, block, former)?;
         let shared = Rc::new(RefCell::new(process));

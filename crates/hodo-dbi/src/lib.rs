@@ -5,6 +5,7 @@
 //! continues it in the cache. So nothing escapes.
 //!
 //! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
+//! * `kept`: where code was entered in earlier runs; `prepare`: translates that.
 //! * `known`: where instructions were translated to.
 //! * `table`: the targets of returns and indirect branches.
 //! * `trap`: the program's own actions for SIGTRAP and SIGSEGV.
@@ -33,12 +34,16 @@ mod client;
 #[cfg(target_arch = "x86_64")]
 mod engine;
 #[cfg(target_arch = "x86_64")]
+mod kept;
+#[cfg(target_arch = "x86_64")]
 mod known;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
 mod plan;
+#[cfg(target_arch = "x86_64")]
+mod prepare;
 #[cfg(target_arch = "x86_64")]
 mod process;
 mod ran;

@@ -15,9 +15,10 @@ use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
 use crate::block::Block;
+use crate::kept::Kept;
 use crate::known::Known;
 use crate::native::block;
-use crate::native::translate::{Exit, MOST, Point, Request, Saved, Stage, Translation, translate};
+use crate::native::translate::{Exit, Point, Request, Saved, Stage, Translation, translate};
 use crate::recorder::{Profile, Recorder};
 use crate::spans::Spans;
 use crate::table::{self, Table};
@@ -27,6 +28,12 @@ use crate::units::Units;
 const REGION: u64 = 64 << 20;
 /// Room that one translation needs at most.
 const ROOM: u64 = 1 << 20;
+/// The maximum number of instructions that are translated for one request,
+pub(crate) const MOST: usize = 100;
+/// for one in code that may change,
+const MOST_SOFT: usize = 300;
+/// and of what is translated again.
+const MOST_HOT: usize = 3000;
 /// Code is at most this far from the region with its translation: its operands are within 2 GiB of both.
 const REACH: u64 = 1 << 30;
 /// Bytes for the blocks of threads.
@@ -81,9 +88,9 @@ pub(crate) enum Stop {
 pub(crate) struct Process {
     memory: Memory,
     /// What the program may execute.
-    code: Spans,
+    pub(crate) code: Spans,
     /// What of it may change without a system call that removes it: the program may write to it, or it is from no file.
-    soft: Spans,
+    pub(crate) soft: Spans,
     units: Units,
     /// Words of exits to such code, and their breakpoints, by the instructions that they lead to.
     soft_links: FxHashMap<u64, Vec<(u64, u64)>>,
@@ -93,7 +100,7 @@ pub(crate) struct Process {
     watched: FxHashSet<u64>,
     regions: Vec<Region>,
     /// Instructions of the program and their translations.
-    known: Known,
+    pub(crate) known: Known,
     /// Instructions that are executed often, and where translations for that are.
     hot: FxHashSet<u64>,
     /// Instructions whose former translations lead to such ones, by the addresses of these former ones.
@@ -116,9 +123,18 @@ pub(crate) struct Process {
     next: u64,
     /// Memory that hodo has mapped, besides regions.
     mapped: Vec<Span>,
-    recorder: Option<Rc<RefCell<Recorder>>>,
+    pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
     /// The mappings, if they are known: only what observes needs them.
     maps: Vec<Mapping>,
+    pub(crate) kept: Rc<RefCell<Kept>>,
+    /// The program.
+    pub(crate) program: PathBuf,
+    /// Code from files; `None`: it is to be read.
+    pub(crate) files: Option<Rc<Vec<Mapping>>>,
+    /// Pages of code that cannot change.
+    pages: RefCell<FxHashMap<u64, Rc<[u8]>>>,
+    /// Where mappings begin whose code was translated as far as earlier runs have entered it.
+    pub(crate) prepared: FxHashSet<u64>,
 }
 
 impl Process {
@@ -127,8 +143,12 @@ impl Process {
     ///
     /// # Errors
     /// If there is no room for the cache, or the thread is gone.
-    pub(crate) fn begin(thread: Stopped, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Self> {
-        let mut this = Self::new(thread, recorder)?;
+    pub(crate) fn begin(
+        thread: Stopped,
+        recorder: Option<Rc<RefCell<Recorder>>>,
+        kept: Rc<RefCell<Kept>>,
+    ) -> Result<Self> {
+        let mut this = Self::new(thread, recorder, kept)?;
         this.start(thread)?;
         Ok(this)
     }
@@ -137,7 +157,12 @@ impl Process {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn new(thread: Stopped, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Self> {
+    pub(crate) fn new(
+        thread: Stopped,
+        recorder: Option<Rc<RefCell<Recorder>>>,
+        kept: Rc<RefCell<Kept>>,
+    ) -> Result<Self> {
+        let program = std::fs::read_link(format!("/proc/{thread}/exe"));
         Ok(Self {
             memory: thread.memory()?,
             code: Spans::default(),
@@ -162,6 +187,11 @@ impl Process {
             mapped: Vec::new(),
             recorder,
             maps: Vec::new(),
+            kept,
+            program: program.unwrap_or_default(),
+            files: None,
+            pages: RefCell::default(),
+            prepared: FxHashSet::default(),
         })
     }
 
@@ -297,6 +327,11 @@ impl Process {
             mapped: self.mapped.clone(),
             recorder: self.recorder.clone(),
             maps: self.maps.clone(),
+            kept: Rc::clone(&self.kept),
+            program: self.program.clone(),
+            files: self.files.clone(),
+            pages: self.pages.clone(),
+            prepared: self.prepared.clone(),
         })
     }
 
@@ -461,25 +496,29 @@ impl Process {
         if !self.is_code(pc) {
             return Ok(None);
         }
-        let region = match self.region_for(pc) {
-            Some(region) => region,
-            None => {
-                let maps = maps::read(thread.tid())?;
-                let calls = self.calls_of(thread)?;
-                let mapped = self.map_region(&calls, &maps, pc);
-                calls.end()?;
-                mapped?;
-                self.regions.len() - 1
-            }
-        };
+        if self.region_for(pc, ROOM).is_none() {
+            let maps = maps::read(thread.tid())?;
+            let calls = self.calls_of(thread)?;
+            let mapped = self.map_region(&calls, &maps, pc);
+            calls.end()?;
+            mapped?;
+        }
         if let Some(recorder) = &self.recorder {
             recorder.borrow().check_room(MOST)?;
             if self.maps.is_empty() {
                 self.maps = maps::read(thread.tid())?;
             }
         }
-        let (translation, pages) = self.translate(region, &[pc], None);
         let is_soft = self.soft.at(pc).is_some();
+        if !is_soft {
+            self.enter(thread, pc)?;
+            if let Some(at) = self.known.get(pc) {
+                return Ok(Some(at));
+            }
+        }
+        let region = self.region_for(pc, ROOM).context("the cache is full")?;
+        let most = if is_soft { MOST_SOFT } else { MOST };
+        let (translation, pages) = self.translate(region, &[pc], None, most);
         self.tell_blocks(&translation);
         if is_soft {
             let region = &self.regions[region];
@@ -533,7 +572,7 @@ impl Process {
     }
 
     /// Tells the listener which blocks a translation has.
-    fn tell_blocks(&self, translation: &Translation) {
+    pub(crate) fn tell_blocks(&self, translation: &Translation) {
         if let Some(recorder) = &self.recorder {
             let blocks = translation.blocks.iter();
             for block in blocks.filter_map(|(_, block)| block.clone()) {
@@ -563,16 +602,16 @@ impl Process {
         let Some(&(_, first)) = often.first() else {
             return Ok(());
         };
-        let Some(region) = self.region_for(first) else {
+        let Some(region) = self.region_for(first, ROOM) else {
             return Ok(());
         };
         let starts = often.into_iter().map(|(_, pc)| pc);
-        let starts = starts.filter(|&pc| self.region_for(pc) == Some(region));
+        let starts = starts.filter(|&pc| self.region_for(pc, ROOM) == Some(region));
         let starts: Vec<u64> = starts.take(MOST_STARTS).collect();
         if let Some(recorder) = &self.recorder {
-            recorder.borrow().check_room(MOST)?;
+            recorder.borrow().check_room(MOST_HOT)?;
         }
-        let (translation, _) = self.translate(region, &starts, Some(profile));
+        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT);
         self.tell_blocks(&translation);
         let new: Vec<(u64, u64)> = translation.instructions.clone();
         let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));
@@ -698,34 +737,48 @@ impl Process {
         Ok(())
     }
 
-    fn region_for(&self, pc: u64) -> Option<usize> {
+    /// The region for the translation of code at an address that has so much room.
+    pub(crate) fn region_for(&self, pc: u64, room: u64) -> Option<usize> {
         self.regions.iter().position(|region| {
             let far = region
                 .span
                 .start
                 .abs_diff(pc)
                 .max(region.span.end.abs_diff(pc));
-            far < REACH + REGION && region.used + ROOM <= REGION
+            far < REACH + REGION && region.used + room <= REGION
         })
     }
 
     /// A page of code, as far as it can be read.
-    fn page(&self, at: u64) -> Vec<u8> {
+    fn page(&self, at: u64) -> Rc<[u8]> {
+        let page = Span::at(at, PAGE);
+        let stays = self.code.at(at).is_some_and(|code| code.end >= page.end);
+        let stays = stays && !self.soft.overlap(page);
+        if let Some(known) = self.pages.borrow().get(&at)
+            && stays
+        {
+            return Rc::clone(known);
+        }
         let mut content = vec![0; PAGE as usize];
         let read = self.memory.read_some(TargetAddr(at), &mut content);
         content.truncate(read);
+        let content: Rc<[u8]> = content.into();
+        if stays {
+            self.pages.borrow_mut().insert(at, Rc::clone(&content));
+        }
         content
     }
 
-    /// Translates code. Returns the pages that were read, too.
-    fn translate(
+    /// Translates code, at most so many instructions. Returns the pages that were read, too.
+    pub(crate) fn translate(
         &self,
         region: usize,
         starts: &[u64],
         profile: Option<&Profile>,
+        most: usize,
     ) -> (Translation, Vec<u64>) {
         // Pages that were read: where each begins, and what is there.
-        let mut pages: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut pages: Vec<(u64, Rc<[u8]>)> = Vec::new();
         // The page and the range of code that were used last.
         let mut last = 0;
         let mut span = Span::EMPTY;
@@ -766,6 +819,7 @@ impl Process {
         let translation = translate(Request {
             starts,
             profile,
+            most,
             base: region.span.start + region.used,
             table: self.table_at as u32,
             read: &mut read,
@@ -782,7 +836,7 @@ impl Process {
     }
 
     /// Writes a translation into the cache.
-    fn add(&mut self, index: usize, translation: Translation) -> Result<()> {
+    pub(crate) fn add(&mut self, index: usize, translation: Translation) -> Result<()> {
         let region = &mut self.regions[index];
         let base = region.span.start + region.used;
         self.memory.write(TargetAddr(base), &translation.bytes)?;
@@ -817,10 +871,17 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn put_target(&mut self, pc: u64, at: u64) -> Result<()> {
+        if let Some(map) = self.file_mapping(pc)
+            && self.soft.at(pc).is_none()
+        {
+            let offset = map.offset + (pc - map.start);
+            let mut kept = self.kept.borrow_mut();
+            kept.note(&self.program, &map.path, offset, true);
+        }
         self.put_targets(&[(pc, at)])
     }
 
-    fn put_targets(&mut self, targets: &[(u64, u64)]) -> Result<()> {
+    pub(crate) fn put_targets(&mut self, targets: &[(u64, u64)]) -> Result<()> {
         let mut words = Vec::with_capacity(2 * targets.len());
         for &(pc, at) in targets {
             let (entry, in_use) = self.table.choose(pc);
@@ -845,7 +906,10 @@ impl Process {
         self.code.add(range);
         match soft {
             true => self.soft.add(range),
-            false => self.soft.remove(range),
+            false => {
+                self.soft.remove(range);
+                self.files = None;
+            }
         }
         if writable {
             self.writable.add(range);
@@ -867,6 +931,10 @@ impl Process {
         }
         self.soft.remove(range);
         self.maps.clear();
+        self.prepared.retain(|&start| !range.contains(start));
+        let mut pages = self.pages.borrow_mut();
+        pages.retain(|&page, _| !range.overlaps(Span::at(page, PAGE)));
+        drop(pages);
         self.code.remove(range);
         self.writable.remove(range);
         self.watched.retain(|&page| !range.contains(page));

@@ -71,47 +71,60 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
         end: None,
         signals: None,
         recorder,
+        kept: Rc::default(),
         attached: false,
         parked: None,
         stuck: None,
     };
-    match *target {
-        Target::Process { pid, time } => {
-            let mut interrupts = Interrupts::new(None);
-            engine.come_to(&[pid])?;
-            interrupts.begin(time);
-            engine.follow_until(&interrupts)?;
-            Ok(Ran {
-                end: engine.end,
-                failure: None,
-            })
-        }
-        Target::Program {
-            path,
-            command,
-            window,
-        } => {
-            let child = launch::fork(path, command, false)?;
-            engine.first = child.pid;
-            let failure = match window {
-                Some(window) if !window.from.is_zero() => {
-                    let failure = child.go()?;
-                    engine.part(window)?;
-                    failure
-                }
-                window => engine.follow_from_first(child, window.and_then(|window| window.time))?,
-            };
-            let end = engine.end.context("the end of the program was not seen")?;
-            let failure = (end == End::Code(127)).then(|| failure.error()).flatten();
-            Ok(Ran {
-                end: Some(end),
-                failure,
-            })
-        }
-    }
+    let ran = engine.run(target);
+    let kept = Rc::clone(&engine.kept);
+    // A client need not wait for this.
+    drop(engine);
+    kept.borrow_mut().write();
+    ran
 }
 
 impl Engine {
+    /// Runs a program, or comes to a process.
+    fn run(&mut self, target: &Target<'_>) -> Result<Ran> {
+        match *target {
+            Target::Process { pid, time } => {
+                let mut interrupts = Interrupts::new(None);
+                self.come_to(&[pid])?;
+                interrupts.begin(time);
+                self.follow_until(&interrupts)?;
+                Ok(Ran {
+                    end: self.end,
+                    failure: None,
+                })
+            }
+            Target::Program {
+                path,
+                command,
+                window,
+            } => {
+                let child = launch::fork(path, command, false)?;
+                self.first = child.pid;
+                let failure = match window {
+                    Some(window) if !window.from.is_zero() => {
+                        let failure = child.go()?;
+                        self.part(window)?;
+                        failure
+                    }
+                    window => {
+                        self.follow_from_first(child, window.and_then(|window| window.time))?
+                    }
+                };
+                let end = self.end.context("the end of the program was not seen")?;
+                let failure = (end == End::Code(127)).then(|| failure.error()).flatten();
+                Ok(Ran {
+                    end: Some(end),
+                    failure,
+                })
+            }
+        }
+    }
+
     /// Follows a program from its first instruction to its last, or for some time.
     fn follow_from_first(
         &mut self,

@@ -230,7 +230,7 @@ impl Slot {
         let directory = directory()?;
         let key = Key::new(image, asked)?;
         let key = postcard::to_allocvec(&key).ok()?;
-        let path = directory.join(name(image, &key));
+        let path = directory.join(name(&image.path, &key));
         Some(Self {
             directory,
             path,
@@ -285,6 +285,45 @@ impl Key {
     }
 }
 
+/// Where threads have entered the code of a file in earlier runs of a program, as offsets in the file. It is only advice:
+/// whoever reads it must be right without it, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entered {
+    /// Instructions at which something had to be translated, in the order in which that was noticed.
+    pub starts: Vec<u32>,
+    /// Instructions to which returns and indirect branches led.
+    pub targets: Vec<u32>,
+}
+
+/// The place for what is kept of a file for a program.
+#[derive(Debug, Clone)]
+pub struct EnteredFile {
+    path: PathBuf,
+    key: Vec<u8>,
+}
+
+impl EnteredFile {
+    /// `None`: nothing is kept, because the cache is off, or one of the files cannot be inspected.
+    pub fn new(program: &Path, file: &Path) -> Option<Self> {
+        let versions = [Version::of(program).ok()?, Version::of(file).ok()?];
+        let key = postcard::to_allocvec(&("entered", versions)).ok()?;
+        let path = directory()?.join(name(file, &key));
+        Some(Self { path, key })
+    }
+
+    /// What is kept, if anything can be read.
+    pub fn read(&self) -> Option<Entered> {
+        read(&self.path, &self.key)
+    }
+
+    /// Keeps this from now on. Where that cannot be, everything works without it.
+    pub fn write(&self, entered: &Entered) {
+        if let Some(directory) = self.path.parent() {
+            let _ = write(directory, &self.path, &self.key, entered);
+        }
+    }
+}
+
 /// Returns what identifies this build of hodo, if it has a build id.
 pub fn build_id() -> Option<Vec<u8>> {
     own()?.build_id
@@ -311,8 +350,8 @@ impl Own {
 }
 
 /// Returns the name of a file in the cache: a readable part, and a part that makes it unique.
-fn name(image: &Image, key: &[u8]) -> String {
-    let known = image.path.file_name().unwrap_or_default().to_string_lossy();
+fn name(path: &Path, key: &[u8]) -> String {
+    let known = path.file_name().unwrap_or_default().to_string_lossy();
     let known: String = (known.chars().take(40))
         .map(|c| match c.is_ascii_alphanumeric() || "._+-".contains(c) {
             true => c,

@@ -1,7 +1,11 @@
 //! Programs do in the code cache (`hodo mem none`) what they do alone.
 #![cfg(target_arch = "x86_64")]
 
-use hodo_tests::{Kind, Run, build, build_with, has_tool, needs};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo, needs, scratch};
 
 /// Runs a program of the tests in the cache, linked in several ways.
 fn runs(source: &str) {
@@ -163,4 +167,57 @@ fn a_script_that_is_compiled_while_it_runs() {
 #[test]
 fn a_virtual_machine() {
     program("cache-java", &["java", "-Xshare:auto", "-version"]);
+}
+
+/// What earlier runs have entered is translated ahead: neither that nor a damaged cache changes anything.
+#[test]
+fn places_of_earlier_runs() {
+    let place = scratch("places_of_earlier_runs");
+    let cache = place.join("cache");
+    let script = "x=$(echo 1 2 3 | tr ' ' '\\n' | sort -r | head -1); printf '%s\\n' $x; exit 4";
+    let run = |tool: &[&str]| {
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .arg(hodo())
+            .arg("mem")
+            .args(tool)
+            .args(["--", "bash", "-c", script])
+            .env("HODO_CACHE", &cache)
+            .output()
+            .expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        assert_eq!(output.stdout, b"3\n", "{output:?}");
+        output.stderr
+    };
+    let files = || {
+        let all = fs::read_dir(&cache).expect("the cache");
+        let paths = all.map(|entry| entry.expect("an entry").path());
+        let mut paths: Vec<PathBuf> = paths.collect();
+        paths.sort();
+        paths
+    };
+    assert_eq!(run(&["none"]), b"");
+    let first = files();
+    for program in ["bash", "sort", "libc.so.6"] {
+        let is_kept = |path: &PathBuf| path.to_string_lossy().contains(&format!("/{program}-"));
+        assert!(first.iter().any(is_kept), "{program}: {first:?}");
+    }
+    for _ in 0..2 {
+        assert_eq!(run(&["none"]), b"");
+    }
+    run(&["stat"]);
+    run(&["cache", "--like", "zen3"]);
+    assert_eq!(files(), first, "the same files are used again");
+    for (damage, path) in first.iter().enumerate() {
+        let mut bytes = fs::read(path).expect("a file");
+        match damage % 3 {
+            0 => bytes.truncate(bytes.len() / 2),
+            1 => bytes.iter_mut().for_each(|byte| *byte ^= 0x5A),
+            _ => bytes.clear(),
+        }
+        fs::write(path, bytes).expect("a file");
+    }
+    assert_eq!(run(&["none"]), b"");
+    run(&["stat"]);
+    fs::remove_dir_all(place).expect("the cache can be removed");
 }

@@ -196,11 +196,6 @@ const CRATES: [(&str, &[&str]); 25] = [
         ],
     ),
     (
-        "hodo-dbi",
-        &["hodo-abi", "hodo-codegen", "hodo-isa", "hodo-ptrace"],
-    ),
-    ("hodo-mem", &["hodo-dbi", "hodo-symbols"]),
-    (
         "hodo-module",
         &[
             "hodo-abi",
@@ -211,6 +206,17 @@ const CRATES: [(&str, &[&str]); 25] = [
             "hodo-symbols",
         ],
     ),
+    (
+        "hodo-dbi",
+        &[
+            "hodo-abi",
+            "hodo-codegen",
+            "hodo-isa",
+            "hodo-module",
+            "hodo-ptrace",
+        ],
+    ),
+    ("hodo-mem", &["hodo-dbi", "hodo-symbols"]),
     (
         "hodo-probe-compile",
         &[

@@ -30,10 +30,6 @@ const R11: Reg = Reg::whole(11);
 const R11D: Reg = R11.part(DWORD);
 const ECX: Reg = RCX.part(DWORD);
 
-/// The maximum number of instructions that are translated for one request.
-pub(crate) const MOST: usize = 3000;
-/// The same for code that may change.
-const MOST_SOFT: usize = 300;
 /// The maximum number of versions of an instruction that are not for all threads.
 const MOST_VERSIONS: usize = 4;
 
@@ -142,6 +138,8 @@ pub(crate) struct Request<'r> {
     /// Only these are translated, with what lies between them, in a way that records less. How often blocks of the program
     /// were executed helps with that.
     pub(crate) profile: Option<&'r Profile>,
+    /// The maximum number of instructions that are translated.
+    pub(crate) most: usize,
     /// Where the translation will be.
     pub(crate) base: u64,
     /// The address of the table of targets.
@@ -229,8 +227,8 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
     let is_soft = request.starts.iter().any(|&start| (request.soft)(start));
     let mut translator = Translator {
         code: Code::new(&mut bytes, request.base),
-        labels: FxHashMap::default(),
-        bound: FxHashSet::default(),
+        labels: FxHashMap::with_capacity_and_hasher(request.most, Default::default()),
+        bound: FxHashSet::with_capacity_and_hasher(request.most, Default::default()),
         versions: FxHashMap::default(),
         queue: request.starts.iter().map(|&start| (start, 0)).collect(),
         starts: request.starts.iter().copied().collect(),
@@ -241,7 +239,7 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
         facts: FxHashMap::default(),
         cold: Vec::new(),
         out: Translation::default(),
-        left: if is_soft { MOST_SOFT } else { MOST },
+        left: request.most,
         stage: Stage::Body,
         is_soft,
         request,
