@@ -73,6 +73,33 @@ pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> HashMap<InFile, P
     found
 }
 
+/// The functions of a file.
+#[derive(Debug, Default)]
+pub struct Functions {
+    segments: Vec<(u64, u64, u64)>,
+    symbols: Symbols,
+}
+
+impl Functions {
+    /// Reads them. A file that cannot be read has none.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let Ok(bytes) = std::fs::read(path) else {
+            return Self::default();
+        };
+        Self {
+            segments: segments(&bytes),
+            symbols: symbols(&bytes).unwrap_or_default(),
+        }
+    }
+
+    /// The name of the function that has the instruction at this offset in the file.
+    #[must_use]
+    pub fn name(&self, offset: u64) -> Option<String> {
+        function(&self.symbols, to_address(&self.segments, offset)?)
+    }
+}
+
 /// Segments that are executed: offset in the file, size there, and address.
 pub(crate) fn segments(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
     let Ok(header) = FileHeader64::<Endianness>::parse(bytes) else {

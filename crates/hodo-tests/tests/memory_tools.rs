@@ -425,6 +425,48 @@ fn memory_that_is_accessed_most() {
 }
 
 #[test]
+fn only_some_functions() {
+    let program = build("hot_memory.c", Kind::Pie, &["-g", "-O1"]);
+    let count = |options: &[&str]| {
+        let mut arguments = vec!["stat", "--format", "json"];
+        arguments.extend(options);
+        let value = json(&mem(&arguments, Some(&program)));
+        value["instructions"].as_u64().expect("a number")
+    };
+    let all = count(&[]);
+    let (main, others) = (count(&["--only", "main"]), count(&["--skip", "main"]));
+    assert!(main > 0 && others > 0, "{main} and {others} of {all}");
+    // Address space layout randomization changes little.
+    assert!(
+        (main + others).abs_diff(all) < all / 100,
+        "{main} and {others} of {all}"
+    );
+    let in_libc = count(&["--only", "*@libc"]);
+    assert!(in_libc > 0 && in_libc < all);
+    let data = place("only_some_functions");
+    let recorded = mem(&["record", "-d", &data], Some(&program));
+    assert!(recorded.status.success(), "{recorded:?}");
+    let read = mem(
+        &["stat", "--format", "json", "-d", &data, "--only", "main"],
+        None,
+    );
+    assert_eq!(json(&read)["instructions"], main);
+    let nothing = mem(&["stat", "--only", "no_such_function"], Some(&program));
+    let said = String::from_utf8(nothing.stderr).expect("text");
+    assert!(
+        said.contains("nothing was executed that --only and --skip select"),
+        "{said}"
+    );
+    let wrong = mem(&["stat", "--only", "[a"], Some(&program));
+    let said = String::from_utf8(wrong.stderr).expect("text");
+    assert!(
+        !wrong.status.success() && said.contains("is not a pattern"),
+        "{said}"
+    );
+    std::fs::remove_dir_all(data).expect("the recording can be removed");
+}
+
+#[test]
 fn lines_that_threads_share() {
     let program = build("false_sharing.c", Kind::Pie, &["-g", "-O0", "-pthread"]);
     let shared = json(&mem(&["share", "--format", "json"], Some(&program)));

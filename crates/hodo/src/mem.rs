@@ -3,6 +3,7 @@
 mod cache;
 mod cachegrind;
 mod counted;
+mod selected;
 mod tools;
 
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ use crate::args::{
 use crate::end::end;
 use crate::progress::Progress;
 use counted::{Counted, Weighed};
+use selected::{Selected, Selection};
 
 /// Runs the tool.
 pub fn mem(args: &MemArgs) -> Result<ExitCode> {
@@ -147,7 +149,15 @@ fn observed<C: Client + 'static>(
     report: impl FnOnce(C) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
     let counts = Arc::default();
-    let mut client = Counted::new(client, &counts);
+    let selection = Selection::new(&source.only, &source.skip)?;
+    let mut client = Counted::new(Selected::new(client, selection), &counts);
+    let report = move |client: Counted<Selected<C>>| {
+        let selected = client.into_client();
+        if selected.is_useless() {
+            warn_user!("hodo: nothing was executed that --only and --skip select");
+        }
+        report(selected.into_client())
+    };
     let runs = source.directory.is_none() && source.part.pid.is_none();
     let start = move || Progress::observing(runs, move || counts.text());
     if let Some(directory) = &source.directory
@@ -156,7 +166,7 @@ fn observed<C: Client + 'static>(
         let progress = start();
         drmemtrace::read(directory, &mut client)?;
         drop(progress);
-        report(client.into_client())?;
+        report(client)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(directory) = &source.directory {
@@ -164,7 +174,7 @@ fn observed<C: Client + 'static>(
         let progress = start();
         let damage = trace::read(&directory.join(FILE), &mut decode)?;
         drop(progress);
-        report(decode.into_client().into_client())?;
+        report(decode.into_client())?;
         return Ok(match damage {
             Some(damage) => {
                 warn_user!("hodo: {}: {damage}", directory.join(FILE).display());
@@ -177,7 +187,7 @@ fn observed<C: Client + 'static>(
         let progress = start();
         let (ran, client) = hodo_dbi::observe(target, observe, client)?;
         drop(progress);
-        let report: Report = Box::new(move || report(client.into_client()));
+        let report: Report = Box::new(move || report(client));
         Ok((ran, Some(report)))
     })
 }

@@ -104,6 +104,14 @@ pub struct SourceArgs {
     /// Read this recording instead of running a program
     #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "time"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
+    /// Only these functions; PATTERN@LIB for functions of a library
+    ///
+    /// Can be repeated. A pattern is the whole name, with * and ? for other characters: mem*@libc.
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// Leave out these functions
+    #[arg(long, value_name = "PATTERN")]
+    pub skip: Vec<String>,
     /// Which part of the run.
     #[command(flatten)]
     pub part: Part,
