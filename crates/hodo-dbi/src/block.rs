@@ -66,6 +66,9 @@ pub struct Block {
     /// Its instructions overwrite the flags, other than the carry flag, before they read them.
     #[serde(skip)]
     pub(crate) flags_are_dead: bool,
+    /// Which of the counters of its process counts it.
+    #[serde(skip)]
+    pub(crate) counter: u32,
 }
 
 /// The number of a number from which addresses are computed: first the registers, then [`ZERO`], then what the record
@@ -370,6 +373,7 @@ impl Block {
             values: Vec::new(),
             leaving: Vec::new(),
             flags_are_dead: false,
+            counter: 0,
         }
     }
 

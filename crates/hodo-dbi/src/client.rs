@@ -115,7 +115,11 @@ pub trait Listener: Send {
 pub(crate) const CUT: u32 = 0xFFFF_0000;
 
 /// The maximum number of blocks of a run.
-pub(crate) const MOST_BLOCKS: u32 = 1 << 21;
+pub(crate) const MOST_BLOCKS: u32 = 1 << 24;
+
+/// So many new blocks are heard of before those are forgotten that the engine has no more. Their messages do not fit into
+/// the queue.
+const MANY: usize = 50_000;
 
 /// Messages that may wait. The program waits if there are more.
 const WAITING: usize = 16;
@@ -201,6 +205,12 @@ pub struct Decode<C> {
     blocks: Vec<Option<Known>>,
     threads: BTreeMap<u32, Box<Decoded>>,
     accesses: Vec<Access>,
+    /// The engine runs: blocks that it has no more can be forgotten.
+    forgets: bool,
+    /// Blocks since blocks were last forgotten.
+    new: usize,
+    /// Blocks that the engine did not have any more then. What it has told of them has been heard by the next time.
+    gone: Vec<u32>,
 }
 
 /// What is known of a thread.
@@ -236,6 +246,10 @@ impl<C: Client> Listener for Decode<C> {
                 }
                 self.client.block(block);
                 self.blocks[number] = Some((Arc::clone(block), Plan::of(block)));
+                self.new += 1;
+                if self.forgets && self.new >= MANY {
+                    self.forget();
+                }
             }
             Message::Records { thread, bytes } => self.records(*thread, bytes)?,
             Message::Counts { thread, counts } => {
@@ -273,7 +287,33 @@ impl<C: Client> Decode<C> {
             blocks: Vec::new(),
             threads: BTreeMap::new(),
             accesses: Vec::new(),
+            forgets: false,
+            new: 0,
+            gone: Vec::new(),
         }
+    }
+
+    /// Will tell this client what a program does that runs.
+    pub(crate) fn of_engine(client: C) -> Self {
+        Self {
+            forgets: true,
+            ..Self::new(client)
+        }
+    }
+
+    /// Forgets blocks of processes that have ended: else, a program that runs thousands of others would fill the memory.
+    fn forget(&mut self) {
+        self.new = 0;
+        let threads = self.threads.values();
+        let last: Vec<Option<u32>> = threads.map(|known| number_at(&known.last, 0)).collect();
+        for id in std::mem::take(&mut self.gone) {
+            if !last.contains(&Some(id)) {
+                self.blocks[id as usize] = None;
+            }
+        }
+        let blocks = self.blocks.iter().flatten();
+        let gone = blocks.filter(|(block, _)| Arc::strong_count(block) == 1);
+        self.gone = gone.map(|(block, _)| block.id).collect();
     }
 
     /// The client.

@@ -199,9 +199,10 @@ impl Engine {
             && let (Some(process), Some(block)) = (&known.process, known.block)
             && let Some(recording) = &mut known.recording
         {
+            let process = process.borrow();
             recorder
                 .borrow()
-                .take(recording, process.borrow().memory(), block)?;
+                .take(recording, (process.memory(), &process.counters()), block)?;
         }
         Ok(())
     }
@@ -273,7 +274,7 @@ impl Engine {
         let ids = (hodo_ptrace::process_of(tid).unwrap_or(tid), tid);
         let mut recorder = recorder.borrow_mut();
         recorder
-            .begin(process.memory(), block, ids, number)
+            .begin((process.memory(), &process.counters()), block, ids, number)
             .map(Some)
     }
 

@@ -68,7 +68,10 @@ impl Process {
             };
             let most = MOST * new.len();
             if let Some(recorder) = &self.recorder
-                && recorder.borrow().check_room(most).is_err()
+                && recorder
+                    .borrow()
+                    .check_room(&self.counters(), most)
+                    .is_err()
             {
                 break;
             }

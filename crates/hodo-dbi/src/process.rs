@@ -1,7 +1,7 @@
 //! An address space whose code is executed from the cache.
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -124,6 +124,8 @@ pub(crate) struct Process {
     /// Memory that hodo has mapped, besides regions.
     mapped: Vec<Span>,
     pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
+    /// What the counters count: numbers of blocks.
+    counters: RefCell<Vec<u32>>,
     /// The mappings, if they are known: only what observes needs them.
     maps: Vec<Mapping>,
     pub(crate) kept: Rc<RefCell<Kept>>,
@@ -186,6 +188,7 @@ impl Process {
             next: AWAY + BLOCKS,
             mapped: Vec::new(),
             recorder,
+            counters: RefCell::default(),
             maps: Vec::new(),
             kept,
             program: program.unwrap_or_default(),
@@ -326,6 +329,7 @@ impl Process {
             next: self.next,
             mapped: self.mapped.clone(),
             recorder: self.recorder.clone(),
+            counters: self.counters.clone(),
             maps: self.maps.clone(),
             kept: Rc::clone(&self.kept),
             program: self.program.clone(),
@@ -382,6 +386,11 @@ impl Process {
     /// The thread that had this block has ended.
     pub(crate) fn take_block(&mut self, at: u64) {
         self.free.push(at);
+    }
+
+    /// What the counters of its threads count: numbers of blocks.
+    pub(crate) fn counters(&self) -> Ref<'_, Vec<u32>> {
+        self.counters.borrow()
     }
 
     /// The program's memory.
@@ -504,7 +513,7 @@ impl Process {
             mapped?;
         }
         if let Some(recorder) = &self.recorder {
-            recorder.borrow().check_room(MOST)?;
+            recorder.borrow().check_room(&self.counters(), MOST)?;
             if self.maps.is_empty() {
                 self.maps = maps::read(thread.tid())?;
             }
@@ -609,7 +618,7 @@ impl Process {
         let starts = starts.filter(|&pc| self.region_for(pc, ROOM) == Some(region));
         let starts: Vec<u64> = starts.take(MOST_STARTS).collect();
         if let Some(recorder) = &self.recorder {
-            recorder.borrow().check_room(MOST_HOT)?;
+            recorder.borrow().check_room(&self.counters(), MOST_HOT)?;
         }
         let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT);
         self.tell_blocks(&translation);
@@ -815,7 +824,12 @@ impl Process {
         let region = &self.regions[region];
         let recorder = self.recorder.as_ref();
         let insertion = recorder.map(|recorder| recorder.borrow().insertion());
-        let mut numbers = || recorder.map_or(0, |recorder| recorder.borrow_mut().number());
+        let mut numbers = || {
+            let id = recorder.map_or(0, |recorder| recorder.borrow_mut().number());
+            let mut counters = self.counters.borrow_mut();
+            counters.push(id);
+            (id, counters.len() as u32 - 1)
+        };
         let translation = translate(Request {
             starts,
             profile,

@@ -19,6 +19,8 @@ use crate::native::translate::Insertion;
 const BUFFER: u64 = 1 << 20;
 /// Bytes of the first records that are taken of a thread: what is executed often shows early.
 const FIRST: u64 = 1 << 16;
+/// The maximum number of blocks of a process, if they are counted.
+const MOST_COUNTERS: usize = 1 << 21;
 /// Bytes after a buffer that cannot be accessed. No record is longer.
 const GUARD: u64 = 4096;
 
@@ -94,7 +96,7 @@ impl Recorder {
 
     pub(crate) fn layout(&self) -> Layout {
         let counters = match self.observe {
-            Observe::Counts => u64::from(MOST_BLOCKS) * 8,
+            Observe::Counts => MOST_COUNTERS as u64 * 8,
             Observe::Accesses => 0,
         };
         Layout {
@@ -108,13 +110,16 @@ impl Recorder {
         self.blocks - 1
     }
 
-    /// Fails if there is not enough room for this number of new blocks.
+    /// Fails if there is not enough room for this number of new blocks of a process that has these ones.
     ///
     /// # Errors
     /// If so.
-    pub(crate) fn check_room(&self, more: usize) -> Result<()> {
+    pub(crate) fn check_room(&self, counters: &[u32], more: usize) -> Result<()> {
         if self.blocks as usize + more > MOST_BLOCKS as usize {
             bail!("the program has more than {MOST_BLOCKS} blocks of code");
+        }
+        if self.observe == Observe::Counts && counters.len() + more > MOST_COUNTERS {
+            bail!("a process of the program has more than {MOST_COUNTERS} blocks of code");
         }
         Ok(())
     }
@@ -174,14 +179,14 @@ impl Recorder {
     /// If the thread is gone.
     pub(crate) fn begin(
         &mut self,
-        memory: &Memory,
+        (memory, counted): (&Memory, &[u32]),
         block: u64,
         (process, tid): (i32, i32),
         number: Option<u32>,
     ) -> Result<Recording> {
         let recording = Recording {
             thread: number.unwrap_or(self.threads),
-            before: self.counters(memory, block)?,
+            before: self.counters(memory, counted, block)?,
             room: FIRST,
             filled: 0,
         };
@@ -204,11 +209,11 @@ impl Recorder {
         block + self.layout().accessible() - recording.room
     }
 
-    fn counters(&self, memory: &Memory, block: u64) -> Result<Vec<u64>> {
+    fn counters(&self, memory: &Memory, counted: &[u32], block: u64) -> Result<Vec<u64>> {
         if self.observe != Observe::Counts {
             return Ok(Vec::new());
         }
-        let mut bytes = vec![0; self.blocks as usize * 8];
+        let mut bytes = vec![0; counted.len() * 8];
         memory.read(TargetAddr(block + u64::from(block::COUNTERS)), &mut bytes)?;
         let (words, _) = bytes.as_chunks::<8>();
         Ok(words.iter().map(|&word| u64::from_le_bytes(word)).collect())
@@ -252,22 +257,22 @@ impl Recorder {
         memory.write(position(block), &(start + kept).to_le_bytes())
     }
 
-    /// Takes everything from a thread that ends, or whose program ends.
+    /// Takes everything from a thread, whose counters count these blocks, that ends, or whose program ends.
     ///
     /// # Errors
     /// If the thread is gone.
     pub(crate) fn take(
         &self,
         recording: &mut Recording,
-        memory: &Memory,
+        (memory, counted): (&Memory, &[u32]),
         block: u64,
     ) -> Result<()> {
         self.drain(recording, memory, block, 0)?;
-        let now = self.counters(memory, block)?;
+        let now = self.counters(memory, counted, block)?;
         let before = std::mem::take(&mut recording.before);
         let before = before.into_iter().chain(std::iter::repeat(0));
-        let differences = now.iter().zip(before).zip(0..);
-        let differences = differences.map(|((now, before), id)| (id, now.wrapping_sub(before)));
+        let differences = now.iter().zip(before).zip(counted);
+        let differences = differences.map(|((now, before), &id)| (id, now.wrapping_sub(before)));
         let counts: Vec<(u32, u64)> = differences.filter(|&(_, times)| times != 0).collect();
         if !counts.is_empty() {
             self.tell(Message::Counts {
@@ -312,7 +317,8 @@ impl Recorder {
         cut: &Cut<'_>,
     ) -> Result<()> {
         if cut.counted && self.insertion().counts {
-            let counter = TargetAddr(at + u64::from(block::COUNTERS) + 8 * u64::from(cut.block.id));
+            let counter =
+                TargetAddr(at + u64::from(block::COUNTERS) + 8 * u64::from(cut.block.counter));
             let count = memory.read_u64(counter)?.wrapping_sub(1);
             memory.write(counter, &count.to_le_bytes())?;
             if cut.upto > 0 {

@@ -37,7 +37,7 @@ pub fn observe<C: Client + 'static>(
     observe: Observe,
     client: C,
 ) -> Result<(Ran, C)> {
-    let (ran, decode) = listen(target, observe, Decode::new(client))?;
+    let (ran, decode) = listen(target, observe, Decode::of_engine(client))?;
     Ok((ran, decode.into_client()))
 }
 

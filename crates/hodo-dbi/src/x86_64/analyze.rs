@@ -221,6 +221,7 @@ pub(crate) fn analyze(id: u32, code: &[(u64, &[u8], Rc<Facts>)], analyzed: Analy
         values: Vec::new(),
         leaving: Vec::new(),
         flags_are_dead: flags_are_dead(code),
+        counter: 0,
     };
     for (number, (pc, bytes, facts)) in code.iter().enumerate() {
         let special = match number {

@@ -145,7 +145,7 @@ impl Translator<'_, '_> {
 
     /// Translates a block. Returns where the program continues, if it does so after it.
     fn block(&mut self, code: &[Decoded], registers: u16, insertion: Insertion) -> Option<Version> {
-        let id = (self.request.numbers)();
+        let (id, counter) = (self.request.numbers)();
         let known: Vec<(u64, &[u8], Rc<Facts>)> = code
             .iter()
             .map(|decoded| (decoded.pc, decoded.own(), Rc::clone(&decoded.facts)))
@@ -158,6 +158,7 @@ impl Translator<'_, '_> {
         };
         let mut analyzed = analyze(id, &known, observed);
         analyzed.file = (self.request.file)(analyzed.insns[0].pc);
+        analyzed.counter = counter;
         let analyzed = Arc::new(analyzed);
         self.out
             .blocks
@@ -336,7 +337,7 @@ impl Translator<'_, '_> {
         let pc = block.insns[0].pc;
         self.stage = Stage::Head;
         self.point(pc, None);
-        let counter = gs(block::COUNTERS + 8 * block.id);
+        let counter = gs(block::COUNTERS + 8 * block.counter);
         if insertion.counts && block.flags_are_dead {
             self.code.inc_m(QWORD, counter);
             self.stage = Stage::Counted;

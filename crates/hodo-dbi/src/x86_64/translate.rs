@@ -154,8 +154,8 @@ pub(crate) struct Request<'r> {
     pub(crate) insertion: Option<Insertion>,
     /// The file from which code is, and where it is in that.
     pub(crate) file: &'r dyn Fn(u64) -> Option<(PathBuf, u64)>,
-    /// Numbers for blocks.
-    pub(crate) numbers: &'r mut dyn FnMut() -> u32,
+    /// Numbers for blocks, and for their counters.
+    pub(crate) numbers: &'r mut dyn FnMut() -> (u32, u32),
 }
 
 /// Code that is put after all other code.
