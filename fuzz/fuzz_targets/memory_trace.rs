@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hodo_dbi::{Access, Block, Client, Decode, Listener, Message, Observe};
+use hodo_dbi::{Access, Block, Client, Decode, Listener, Message, Observe, Target};
 use hodo_fuzz::Bytes;
 use hodo_mem::{drmemtrace, trace};
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,9 @@ struct Checks;
 impl Client for Checks {
     fn executed(&mut self, _: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         assert!(upto <= block.insns.len());
-        let ends = accesses.iter().all(|access| usize::from(access.insn) < block.insns.len());
+        let ends = accesses
+            .iter()
+            .all(|access| usize::from(access.insn) < block.insns.len());
         assert!(ends, "an access of no instruction");
         let _ = block.bytes(block.insns.len() - 1);
     }
@@ -35,7 +37,9 @@ impl Listener for Keeps {
         const ENOUGH: usize = 20_000;
         match message {
             Message::Block(block) => self.blocks.push(Arc::clone(block)),
-            Message::Records { bytes, .. } if self.records.len() < ENOUGH => self.records.extend(bytes),
+            Message::Records { bytes, .. } if self.records.len() < ENOUGH => {
+                self.records.extend(bytes)
+            }
             _ => {}
         }
         Ok(())
@@ -53,14 +57,25 @@ fn recording() -> &'static (Vec<u8>, Vec<u8>) {
         // In a thread of its own: the engine blocks the signals of its caller.
         let run = || {
             let command = ["/bin/true".into()];
-            hodo_dbi::listen("/bin/true".as_ref(), &command, Observe::Accesses, Keeps::default())
+            hodo_dbi::listen(
+                &Target::program("/bin/true".as_ref(), &command),
+                Observe::Accesses,
+                Keeps::default(),
+            )
         };
-        let keeps = std::thread::spawn(run).join().expect("no panic").expect("it can be observed").1;
+        let keeps = std::thread::spawn(run)
+            .join()
+            .expect("no panic")
+            .expect("it can be observed")
+            .1;
         let mut records = keeps.records;
         records.truncate(1 << 15);
         let used = keeps.blocks.iter().take(1 << 11);
         let used: Vec<&Block> = used.map(AsRef::as_ref).collect();
-        (postcard::to_allocvec(&used).expect("they can be encoded"), records)
+        (
+            postcard::to_allocvec(&used).expect("they can be encoded"),
+            records,
+        )
     })
 }
 
@@ -92,6 +107,9 @@ fuzz_target!(|input: &[u8]| {
             let _ = decode.hear(&Message::Block(Arc::new(block)));
         }
     }
-    let _ = decode.hear(&Message::Records { thread: 0, bytes: records });
+    let _ = decode.hear(&Message::Records {
+        thread: 0,
+        bytes: records,
+    });
     let _ = decode.end();
 });

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hodo_ptrace::arch::BLOCK_IN_USE;
+use hodo_ptrace::processes::shares_memory;
 use hodo_ptrace::signals::Interrupts;
 use hodo_ptrace::stops::{self, OWN, Stops};
 use hodo_ptrace::{Report, Stopped, is_gone};
@@ -63,6 +64,12 @@ impl Engine {
             }
         }
         let worker = stops.worker().context("there is no thread")?;
+        if let Some(other) = shares_memory(stops.pid()) {
+            bail!(
+                "process {} shares its memory with process {other}, which would fault in code that hodo makes unexecutable",
+                stops.pid()
+            );
+        }
         let process = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
         let process = Rc::new(RefCell::new(process));
         let begun = self.begin_threads(stops, worker, &process);

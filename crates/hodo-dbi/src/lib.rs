@@ -73,7 +73,7 @@ pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
 #[cfg(target_arch = "x86_64")]
 pub use run::{listen, observe, run};
-pub use target::{Target, Window};
+pub use target::{Period, Target};
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::analyze::{branch_target, mnemonic};
 

@@ -14,7 +14,7 @@ use crate::client::{self, Client, Decode, Listener, Observe, Teller};
 use crate::engine::{Engine, Thread};
 use crate::ran::{End, Ran};
 use crate::recorder::Recorder;
-use crate::target::{Target, Window};
+use crate::target::{Period, Target};
 
 /// Runs a program, or part of it, from the cache. Returns when the program and all its children have ended, or when it
 /// is left.
@@ -101,18 +101,18 @@ impl Engine {
             Target::Program {
                 path,
                 command,
-                window,
+                period,
             } => {
                 let child = launch::fork(path, command, false)?;
                 self.first = child.pid;
-                let failure = match window {
-                    Some(window) if !window.from.is_zero() => {
+                let failure = match period {
+                    Some(period) if !period.from.is_zero() => {
                         let failure = child.go()?;
-                        self.part(window)?;
+                        self.part(period)?;
                         failure
                     }
-                    window => {
-                        self.follow_from_first(child, window.and_then(|window| window.time))?
+                    period => {
+                        self.follow_from_first(child, period.and_then(|period| period.time))?
                     }
                 };
                 let end = self.end.context("the end of the program was not seen")?;
@@ -148,18 +148,18 @@ impl Engine {
     }
 
     /// Waits for the end of a program that was started, and follows it meanwhile for some time.
-    fn part(&mut self, window: Window) -> Result<()> {
+    fn part(&mut self, period: Period) -> Result<()> {
         let forward = Forward::start(Some(self.first));
         self.signals = Some(forward.seen());
         let followed = self
-            .wait_for_end(&Interrupts::beside(&forward, Some(window.from)))
+            .wait_for_end(&Interrupts::beside(&forward, Some(period.from)))
             .and_then(|has_ended| match has_ended {
                 true => Ok(()),
                 false => {
                     let mut all = descendants(self.first);
                     all.insert(0, self.first);
                     self.come_to(&all)?;
-                    self.follow_until(&Interrupts::beside(&forward, window.time))
+                    self.follow_until(&Interrupts::beside(&forward, period.time))
                 }
             });
         if self.end.is_none() {

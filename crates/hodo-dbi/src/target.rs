@@ -14,7 +14,7 @@ pub enum Target<'t> {
         /// Its command line.
         command: &'t [OsString],
         /// If only part of the run is observed: which. Outside of it, nothing of the engine is there.
-        window: Option<Window>,
+        period: Option<Period>,
     },
     /// A process that runs already, and children that it makes.
     Process {
@@ -27,7 +27,7 @@ pub enum Target<'t> {
 
 /// Part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct Period {
     /// Since the program was started.
     pub from: Duration,
     /// How long it is. Without it, to the end.
@@ -41,7 +41,7 @@ impl<'t> Target<'t> {
         Self::Program {
             path,
             command,
-            window: None,
+            period: None,
         }
     }
 }

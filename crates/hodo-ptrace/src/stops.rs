@@ -59,6 +59,11 @@ impl Stops {
         }
     }
 
+    /// Their process.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
     /// The threads.
     pub fn threads(&self) -> impl Iterator<Item = Stopped> {
         self.stopped.keys().copied()

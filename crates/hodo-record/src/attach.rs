@@ -180,9 +180,11 @@ pub fn may_stop(pid: i32, front: Option<i32>) -> Result<()> {
     Ok(())
 }
 
+/// Waits until no other process shares the memory of this one.
+///
 /// # Errors
-/// If another process shares the memory of this one, and does not stop doing so.
-fn own_memory(pid: i32) -> Result<()> {
+/// If that takes too long.
+pub fn own_memory(pid: i32) -> Result<()> {
     let begun = Instant::now();
     while let Some(other) = shares_memory(pid) {
         if begun.elapsed() > SPAWNING {

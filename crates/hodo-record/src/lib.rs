@@ -27,7 +27,7 @@ mod trace_dir;
 mod tracer;
 mod work;
 
-pub use attach::{attach, detach, left_behind, may_stop};
+pub use attach::{attach, detach, left_behind, may_stop, own_memory};
 pub use control::{Changes, change};
 pub use hodo_ptrace::inherited::messages_to;
 pub use hodo_ptrace::launch::execute;

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hodo_tests::probing::{path, text};
-use hodo_tests::target::{Target, is_let_go, run, seen_in_time};
+use hodo_tests::target::{Target, command, is_let_go, run, seen_in_time};
 use hodo_tests::{Kind, build, hodo, scratch};
 
 /// Comes to a program this many times for each tool, and leaves it.
@@ -127,19 +127,29 @@ fn a_stopped_process_stays_stopped() {
         assert_eq!(unsafe { libc::kill(target.pid(), signal) }, 0);
         std::thread::sleep(Duration::from_millis(50));
     };
-    let state = || {
+    let is_stopped = || {
         let status = fs::read_to_string(format!("/proc/{}/status", target.pid()));
         let status = status.expect("status");
         let line = status.lines().find(|line| line.starts_with("State:"));
-        line.expect("a state").to_owned()
+        line.expect("a state").contains("stopped")
+    };
+    // A thread that was traced runs for a moment before it stops again.
+    let becomes = |stopped: bool| {
+        let begun = Instant::now();
+        while is_stopped() != stopped {
+            assert!(begun.elapsed() < Duration::from_secs(30), "not {stopped}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     };
     send(libc::SIGSTOP);
     for _ in 0..3 {
         run(&target, &["mem", "none", "--for", "0.05"]);
-        assert!(state().contains("stopped"), "{}", state());
+        becomes(true);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(is_stopped(), "it runs on");
     }
     send(libc::SIGCONT);
-    assert!(!state().contains("stopped"), "{}", state());
+    becomes(false);
     run(&target, &["mem", "none", "--for", "0.05"]);
     is_let_go(target.pid());
     target.ends("wrong: 0\n");
@@ -147,7 +157,7 @@ fn a_stopped_process_stays_stopped() {
 
 /// Part of the run of a program that is started for it.
 #[test]
-fn windows() {
+fn parts_of_a_run() {
     let script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1 | cat; done; echo ended; exit 3";
     let observed = |options: &[&str]| {
         let output = Command::new("timeout")
@@ -173,6 +183,22 @@ fn windows() {
         assert!(some > 0 && some < all, "{part:?}: {some} of {all}");
     }
     assert_eq!(observed(&["--from", "600"]), 0);
+}
+
+#[test]
+fn processes_that_share_memory_are_refused() {
+    let program = build("beside.c", Kind::Pie, &[]);
+    for how in ["apart", "vfork"] {
+        let target = Target::start_with(&program, &[how]);
+        let (maps, threads) = (target.maps(), target.threads());
+        let output = command(&target, &["mem", "none", "--for", "0.1"]).output();
+        let output = output.expect("hodo can be run");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{how}: {said}");
+        assert!(said.contains("it shares its memory with process"), "{said}");
+        target.is_untouched(&maps, threads);
+        target.ends("ended\n");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Client, Decode, End, Observe, Ran, Target, Window};
+use hodo_dbi::{Client, Decode, End, Observe, Period, Ran, Target};
 use hodo_mem::drmemtrace;
 use hodo_mem::stat::Counter;
 use hodo_mem::trace::{self, Writer};
@@ -69,7 +69,9 @@ fn run(
                 Ok(front) => front,
                 Err(code) => return Ok(code),
             };
-            if let Err(error) = hodo_record::may_stop(pid, front) {
+            let may_attach =
+                hodo_record::may_stop(pid, front).and_then(|()| hodo_record::own_memory(pid));
+            if let Err(error) = may_attach {
                 crate::output::complain(&error);
                 return Ok(ExitCode::from(125));
             }
@@ -88,7 +90,7 @@ fn run(
             Target::Program {
                 path: &program,
                 command,
-                window: (!is_whole).then(|| Window {
+                period: (!is_whole).then(|| Period {
                     from: part.from.unwrap_or_default(),
                     time: part.time,
                 }),
