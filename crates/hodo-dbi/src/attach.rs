@@ -161,10 +161,18 @@ impl Engine {
             self.unstick(thread)?;
         }
         self.ask_all();
+        let mut failed = Ok(());
         let mut last = Instant::now();
         let mut together = TOGETHER;
         while self.waits_for_some() {
-            if self.hear_and_ask()? {
+            let heard = self.hear_and_ask().or_else(|error| {
+                // The others are left in any case.
+                let thread = self.stuck.take().context(format!("{error:#}"))?;
+                self.unstick(thread)?;
+                failed = Err(error);
+                anyhow::Ok(true)
+            });
+            if heard? {
                 last = Instant::now();
             } else if last.elapsed() < ALONE {
                 std::thread::sleep(Duration::from_micros(50));
@@ -175,7 +183,7 @@ impl Engine {
             }
         }
         self.let_go();
-        Ok(())
+        failed
     }
 
     fn waits_for_some(&self) -> bool {
@@ -258,14 +266,18 @@ impl Engine {
             let process = process.borrow();
             process.stop(regs.pc().wrapping_sub(1))
         });
-        let next = match stop {
-            Some(Stop::Exit(at) | Stop::Ended(at) | Stop::Call(at) | Stop::Miss(at)) => Some(at),
-            None => None,
-        };
-        if let Some(next) = next {
-            regs.set_pc(next);
-            thread.set_regs(&regs)?;
+        match stop {
+            Some(Stop::Exit(at) | Stop::Ended(at) | Stop::Call(at)) => regs.set_pc(at),
+            // It comes to the branch again, whose target was looked up in vain.
+            Some(Stop::Miss(_)) => {
+                regs.set_pc(regs.pc() - 1);
+                if let Some(process) = self.process(thread) {
+                    self.show(thread, &process, &mut regs, true)?;
+                }
+            }
+            None => {}
         }
+        thread.set_regs(&regs)?;
         self.park(thread, false)
     }
 

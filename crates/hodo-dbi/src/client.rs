@@ -117,8 +117,8 @@ pub(crate) const CUT: u32 = 0xFFFF_0000;
 /// The maximum number of blocks of a run.
 pub(crate) const MOST_BLOCKS: u32 = 1 << 24;
 
-/// So many new blocks are heard of before those are forgotten that the engine has no more. Their messages do not fit into
-/// the queue.
+/// Blocks that the engine no longer has are forgotten whenever this many new ones were heard of. The messages about as
+/// many do not fit into the queue.
 const MANY: usize = 50_000;
 
 /// Messages that may wait. The program waits if there are more.

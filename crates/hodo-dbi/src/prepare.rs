@@ -8,7 +8,7 @@ use hodo_ptrace::maps::{self, Mapping};
 
 use crate::process::{MOST, Process};
 
-/// So many requests of earlier runs are translated at once.
+/// This many requests of earlier runs are translated at once.
 const PIECE: usize = 40;
 /// Room for their translation.
 const ROOM: u64 = 4 << 20;

@@ -746,7 +746,7 @@ impl Process {
         Ok(())
     }
 
-    /// The region for the translation of code at an address that has so much room.
+    /// The region for the translation of code at an address. `room`: bytes that are needed there.
     pub(crate) fn region_for(&self, pc: u64, room: u64) -> Option<usize> {
         self.regions.iter().position(|region| {
             let far = region
@@ -778,7 +778,7 @@ impl Process {
         content
     }
 
-    /// Translates code, at most so many instructions. Returns the pages that were read, too.
+    /// Translates code: `most` is the maximum number of instructions. Returns the pages that were read, too.
     pub(crate) fn translate(
         &self,
         region: usize,

@@ -1,6 +1,6 @@
 //! Which memory is accessed most: variables, stacks, and other memory by the code that wrote it first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use hodo_dbi::{Access, Block, Client, Flow, Kind};
 use hodo_symbols::{Style, demangle};
 use object::{Object as _, ObjectSection, ObjectSymbol, SymbolKind};
 
-use crate::places::{InFile, Place, places, segments, to_address};
+use crate::places::{InFile, Place, places, segments};
 
 const PAGE: u64 = 4096;
 const WORD: u64 = 8;
@@ -34,8 +34,8 @@ struct Process {
     pages: HashMap<u64, Box<[Word; WORDS]>>,
     /// Blocks that were executed in it, by number.
     blocks: Vec<bool>,
-    /// How far code is from where it is in its file.
-    files: BTreeMap<PathBuf, (u64, u64)>,
+    /// The file of code, and how far the code is from its place there. A file may be loaded again elsewhere.
+    files: BTreeSet<(PathBuf, u64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -98,7 +98,7 @@ impl Hot {
         let mut sums: HashMap<Found<'_>, (u64, u64, u64)> = HashMap::new();
         let mut known: HashMap<&Path, Option<Data>> = HashMap::new();
         for process in self.processes.values() {
-            for path in process.files.keys() {
+            for (path, _) in &process.files {
                 known.entry(path).or_insert_with(|| Data::read(path));
             }
         }
@@ -106,10 +106,11 @@ impl Hot {
             let modules: Vec<(&Data, u64)> = process
                 .files
                 .iter()
-                .filter_map(|(path, &(pc, offset))| {
+                .filter_map(|(path, distance)| {
                     let data = known.get(path.as_path())?.as_ref()?;
-                    let address = to_address(&data.code, offset)?;
-                    Some((data, pc.wrapping_sub(address)))
+                    let &(offset, _, address) = data.code.first()?;
+                    let start = distance.wrapping_add(offset);
+                    Some((data, start.wrapping_sub(address)))
                 })
                 .collect();
             for (&page, words) in &process.pages {
@@ -284,12 +285,9 @@ impl Client for Hot {
             let len = process.blocks.len().max(number + 1);
             process.blocks.resize(len, false);
             process.blocks[number] = true;
-            if let Some((path, offset)) = &block.file
-                && !process.files.contains_key(path)
-            {
-                process
-                    .files
-                    .insert(path.clone(), (block.insns[0].pc, *offset));
+            if let Some((path, offset)) = &block.file {
+                let distance = block.insns[0].pc.wrapping_sub(*offset);
+                process.files.insert((path.clone(), distance));
             }
         }
         for access in accesses {

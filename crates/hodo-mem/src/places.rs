@@ -123,7 +123,7 @@ pub(crate) fn segments(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
 }
 
 /// The address of what is at this offset in the file.
-pub(crate) fn to_address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
+fn to_address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
     let within = |&&(start, size, _): &&(u64, u64, u64)| {
         (start..start.saturating_add(size)).contains(&offset)
     };

@@ -185,6 +185,42 @@ fn parts_of_a_run() {
     assert_eq!(observed(&["--from", "600"]), 0);
 }
 
+/// hodo finds no room for itself in the process, which runs on.
+#[test]
+fn a_process_without_room() {
+    let program = build("attached.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let status = fs::read_to_string(format!("/proc/{}/status", target.pid())).expect("status");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let size = size.and_then(|size| size.split_whitespace().next()?.parse::<u64>().ok());
+    let size = size.expect("its size") << 10;
+    // Room for nothing, for the table of targets, for code too but not for the threads.
+    for more in [4 << 10, 8 << 20, 66 << 20] {
+        let limit = libc::rlimit {
+            rlim_cur: size + more,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        let limit = &raw const limit;
+        // SAFETY: prlimit only reads the limit.
+        let set =
+            unsafe { libc::prlimit(target.pid(), libc::RLIMIT_AS, limit, std::ptr::null_mut()) };
+        assert_eq!(set, 0, "its limit cannot be changed");
+        for tool in ["none", "stat"] {
+            let output = command(&target, &["mem", tool, "--for", "0.1"]).output();
+            let output = output.expect("hodo can be run");
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{more} {tool}: {said}");
+            assert!(
+                said.contains("refused") || said.contains("memory"),
+                "{said}"
+            );
+            target.is_untouched(&maps, threads);
+        }
+    }
+    target.ends("wrong: 0\n");
+}
+
 #[test]
 fn processes_that_share_memory_are_refused() {
     let program = build("beside.c", Kind::Pie, &[]);
