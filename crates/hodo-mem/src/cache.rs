@@ -10,7 +10,7 @@ use hodo_dbi::{Access, Block, Client, Insn, Kind};
 
 use crate::causes::{Causes, Finder};
 use crate::executions::executions;
-use crate::replacement::{Policy, Replacement};
+use crate::replacement::{Policy, Sets};
 
 /// Size and shape of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,31 +59,32 @@ struct Cache {
     sets: u64,
     /// If the number of sets is a power of two.
     mask: Option<u64>,
-    ways: usize,
     /// The line as a power of two.
     shift: u32,
-    /// The lines of each set. Lines are one more than their number: 0 is none.
-    lines: Vec<u64>,
-    replacement: Replacement,
+    /// The lines. Their tags are one more than their numbers.
+    lines: Sets,
+    /// The line of each set that was used last. If it is used again, nothing changes, whatever the policy.
+    recent: Vec<u64>,
+    /// How often anything may have changed.
+    changes: u64,
 }
 
 impl Cache {
     fn new(geometry: Geometry, policy: Policy) -> Self {
         let sets = geometry.sets();
-        let ways = geometry.ways as usize;
         Self {
             sets,
             mask: sets.is_power_of_two().then(|| sets - 1),
-            ways,
             shift: geometry.line.trailing_zeros(),
-            lines: vec![0; sets as usize * ways],
-            replacement: Replacement::new(policy, sets),
+            lines: Sets::new(policy, sets, geometry.ways as usize),
+            recent: vec![0; sets as usize],
+            changes: 0,
         }
     }
 
     /// How many lines it has room for.
     fn room(&self) -> usize {
-        self.lines.len()
+        self.lines.room()
     }
 
     /// Bytes of a line.
@@ -91,45 +92,53 @@ impl Cache {
         1 << self.shift
     }
 
-    /// Where the lines of a line's set begin.
+    /// The number of a line's set.
     #[inline(always)]
     fn set(&self, line: u64) -> usize {
         let set = match self.mask {
             Some(mask) => line & mask,
             None => line % self.sets,
         };
-        set as usize * self.ways
+        set as usize
+    }
+
+    /// Whether an access changes nothing, because it is of one line, the one of its set that was used last.
+    #[inline(always)]
+    fn changes_nothing(&self, address: u64, size: u32) -> bool {
+        let (first, last) = self.lines_of(address, size);
+        first == last && self.recent[self.set(first)] == first + 1
+    }
+
+    /// The first line of an access, and the last one.
+    #[inline(always)]
+    fn lines_of(&self, address: u64, size: u32) -> (u64, u64) {
+        let last = address.wrapping_add(u64::from(size.max(1)) - 1);
+        (address >> self.shift, last >> self.shift)
     }
 
     /// Uses a line. Returns whether it was there.
     #[inline(always)]
     fn touch(&mut self, line: u64) -> bool {
-        let start = self.set(line);
-        let is_first = self.lines[start] == line + 1 && !self.replacement.sees_all();
-        is_first || self.touch_any(start, line + 1)
-    }
-
-    #[inline(never)]
-    fn touch_any(&mut self, start: usize, tag: u64) -> bool {
-        let set = &mut self.lines[start..start + self.ways];
-        self.replacement.touch(start / self.ways, set, tag)
+        let set = self.set(line);
+        let tag = line + 1;
+        if self.recent[set] == tag {
+            return true;
+        }
+        self.recent[set] = tag;
+        self.changes += 1;
+        self.lines.touch(set, tag)
     }
 
     /// An access. Returns whether all of it was there.
     #[inline(always)]
     fn access(&mut self, address: u64, size: u32) -> bool {
-        let first = address >> self.shift;
-        let last = address.wrapping_add(u64::from(size.max(1)) - 1) >> self.shift;
+        let (first, last) = self.lines_of(address, size);
         self.lines(first, last)
     }
 
     /// The same, and finds the cause of a miss.
     fn explained(&mut self, access: &Access, finder: &mut Finder) -> bool {
-        let first = access.address >> self.shift;
-        let last = access
-            .address
-            .wrapping_add(u64::from(access.size.max(1)) - 1)
-            >> self.shift;
+        let (first, last) = self.lines_of(access.address, access.size);
         let mut hits = true;
         let mut line = first;
         loop {
@@ -144,7 +153,6 @@ impl Cache {
     }
 
     /// The same with the first line and the last one.
-    #[inline(always)]
     fn lines(&mut self, first: u64, last: u64) -> bool {
         let hits = self.touch(first);
         if first == last {
@@ -226,9 +234,15 @@ pub struct Counted {
     pub block: Arc<Block>,
     /// By instruction. What is the same each time is in it only after the end.
     counts: Vec<Counts>,
-    /// How often the first instructions were executed, by their number.
+    /// How often it was executed to its end.
+    whole: u64,
+    /// How often only the first instructions were executed, by their number.
     uptos: Vec<u64>,
     fetches: Vec<Fetch>,
+    /// The changes of the cache for instructions when it was executed last, if that changed nothing. If they still are as
+    /// many, it changes nothing now, either.
+    unchanged: u64,
+    is_special: bool,
 }
 
 /// An instruction that fetches a line that the instruction before has not fetched.
@@ -376,8 +390,11 @@ impl Client for Simulator {
         self.blocks[number] = Some(Counted {
             block: Arc::clone(block),
             counts: vec![Counts::default(); block.insns.len()],
+            whole: 0,
             uptos: vec![0; block.insns.len() + 1],
             fetches: fetches(block, self.instructions.shift),
+            unchanged: u64::MAX,
+            is_special: block.is_special(),
         });
     }
 
@@ -388,8 +405,12 @@ impl Client for Simulator {
         let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
             return;
         };
-        counted.uptos[upto] += 1;
-        if block.is_special() {
+        if upto == counted.counts.len() {
+            counted.whole += 1;
+        } else {
+            counted.uptos[upto] += 1;
+        }
+        if counted.is_special {
             // They are not always the same.
             for access in accesses {
                 let kind = usize::from(access.kind == Kind::Store);
@@ -397,51 +418,30 @@ impl Client for Simulator {
             }
         }
         // The caches of the first level do not depend on each other.
-        for fetch in &counted.fetches {
-            if usize::from(fetch.insn) >= upto {
-                break;
-            }
-            if !self.instructions.lines(fetch.first, fetch.last) {
-                self.missed.push(fetch.insn);
-            }
+        if counted.unchanged != self.instructions.changes {
+            fetch(counted, upto, &mut self.instructions, &mut self.missed);
         }
-        let mut missed = 0;
-        for access in accesses {
-            let hits = match &mut self.finder {
-                None => self.data.access(access.address, access.size),
-                Some(finder) => self.data.explained(access, finder),
-            };
-            if hits {
-                continue;
+        if self.finder.is_some() {
+            for access in accesses {
+                self.access(thread, block.id, access);
             }
-            while let Some(&insn) = self.missed.get(missed).filter(|&&insn| insn <= access.insn) {
-                fetch_last(&mut self.last, block, insn, &mut counted.counts);
-                missed += 1;
-            }
-            let kind = usize::from(access.kind == Kind::Store);
-            let counts = &mut counted.counts[usize::from(access.insn)];
-            counts.misses[kind] += 1;
-            let hits = self.last.access(access.address, access.size);
-            counts.last_misses[kind] += u64::from(!hits);
-            let own = &mut self.threads[thread as usize];
-            own.misses += 1;
-            own.last_misses += u64::from(!hits);
-            if self.fetches_next {
-                let next = access.address.saturating_add(u64::from(self.data.line()));
-                self.data.access(next, 1);
-                self.last.access(next, 1);
+        } else {
+            for access in accesses {
+                if !self.data.changes_nothing(access.address, access.size) {
+                    self.access(thread, block.id, access);
+                }
             }
         }
         if !self.missed.is_empty() {
-            for &insn in &self.missed[missed..] {
-                fetch_last(&mut self.last, block, insn, &mut counted.counts);
-            }
-            self.missed.clear();
+            self.fetch_last(block.id, u16::MAX);
         }
     }
 
     fn end(&mut self) -> Result<()> {
         for counted in self.blocks.iter_mut().flatten() {
+            if let Some(last) = counted.uptos.last_mut() {
+                *last += std::mem::take(&mut counted.whole);
+            }
             let executions = executions(&counted.uptos);
             counted.uptos.fill(0);
             for (counts, &executions) in counted.counts.iter_mut().zip(&executions) {
@@ -456,13 +456,69 @@ impl Client for Simulator {
     }
 }
 
-/// An instruction is fetched from the last cache.
-#[cold]
-fn fetch_last(last: &mut Cache, block: &Block, insn: u16, counts: &mut [Counts]) {
-    let Insn { pc, len, .. } = block.insns[usize::from(insn)];
-    let counts = &mut counts[usize::from(insn)];
-    counts.fetch_misses += 1;
-    counts.fetch_last_misses += u64::from(!last.access(pc, len.into()));
+/// The first instructions of a block are fetched from the first cache. Adds those that were not in it.
+#[inline(never)]
+fn fetch(counted: &mut Counted, upto: usize, cache: &mut Cache, missed: &mut Vec<u16>) {
+    let before = cache.changes;
+    for fetch in &counted.fetches {
+        if usize::from(fetch.insn) >= upto {
+            break;
+        }
+        if !cache.lines(fetch.first, fetch.last) {
+            missed.push(fetch.insn);
+        }
+    }
+    if cache.changes == before && upto == counted.counts.len() {
+        counted.unchanged = before;
+    }
+}
+
+impl Simulator {
+    /// An access that may change a cache.
+    #[inline(never)]
+    fn access(&mut self, thread: u32, block: u32, access: &Access) {
+        let hits = match &mut self.finder {
+            None => self.data.access(access.address, access.size),
+            Some(finder) => self.data.explained(access, finder),
+        };
+        if hits {
+            return;
+        }
+        if !self.missed.is_empty() {
+            self.fetch_last(block, access.insn);
+        }
+        let hits = self.last.access(access.address, access.size);
+        if let Some(Some(counted)) = self.blocks.get_mut(block as usize) {
+            let kind = usize::from(access.kind == Kind::Store);
+            let counts = &mut counted.counts[usize::from(access.insn)];
+            counts.misses[kind] += 1;
+            counts.last_misses[kind] += u64::from(!hits);
+        }
+        let own = &mut self.threads[thread as usize];
+        own.misses += 1;
+        own.last_misses += u64::from(!hits);
+        if self.fetches_next {
+            let next = access.address.saturating_add(u64::from(self.data.line()));
+            self.data.access(next, 1);
+            self.last.access(next, 1);
+        }
+    }
+
+    /// Instructions up to this one that were not in the first cache are fetched from the last one.
+    #[cold]
+    fn fetch_last(&mut self, block: u32, upto: u16) {
+        let missed = self.missed.iter();
+        let now = missed.take_while(|&&insn| insn <= upto).count();
+        let Some(Some(counted)) = self.blocks.get_mut(block as usize) else {
+            return;
+        };
+        for insn in self.missed.drain(..now).map(usize::from) {
+            let Insn { pc, len, .. } = counted.block.insns[insn];
+            let counts = &mut counted.counts[insn];
+            counts.fetch_misses += 1;
+            counts.fetch_last_misses += u64::from(!self.last.access(pc, len.into()));
+        }
+    }
 }
 
 #[cfg(test)]

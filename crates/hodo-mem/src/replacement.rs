@@ -15,101 +15,139 @@ pub enum Policy {
     TreePlru,
 }
 
-/// What a policy remembers besides the order of the lines.
+/// Lower halves of tags are compared this many at once: a vector of them.
+const AT_ONCE: usize = 4;
+
+/// The lines of all sets, and which of them give way. A line is known by a tag, which is not zero.
 #[derive(Debug, Clone)]
-pub(crate) struct Replacement {
+pub(crate) struct Sets {
     policy: Policy,
+    ways: usize,
+    /// The tags of each set. Zeros are free places.
+    tags: Vec<u64>,
+    /// The lower halves of these, with zeros up to a multiple of [`AT_ONCE`] after each set.
+    halves: Vec<u32>,
+    /// When each line was used last, or came: the lowest gives way. Only for [`Policy::Lru`] and [`Policy::Fifo`].
+    times: Vec<u64>,
+    now: u64,
     /// A tree for each set: the bit of a node says that the second half is to give way. The root is bit 1; after node N
     /// come 2 N and 2 N + 1.
     trees: Vec<u64>,
     random: u64,
 }
 
-impl Replacement {
-    pub(crate) fn new(policy: Policy, sets: u64) -> Self {
-        let trees = match policy {
-            Policy::TreePlru => vec![0; sets as usize],
-            _ => Vec::new(),
+impl Sets {
+    pub(crate) fn new(policy: Policy, sets: u64, ways: usize) -> Self {
+        let sets = sets as usize;
+        let (times, trees) = match policy {
+            Policy::Lru | Policy::Fifo => (sets * ways, 0),
+            Policy::Random => (0, 0),
+            Policy::TreePlru => (0, sets),
         };
         Self {
             policy,
-            trees,
+            ways,
+            tags: vec![0; sets * ways],
+            halves: vec![0; sets * ways.next_multiple_of(AT_ONCE)],
+            times: vec![0; times],
+            now: 0,
+            trees: vec![0; trees],
             random: 0x9E37_79B9_7F4A_7C15,
         }
     }
 
-    /// Whether it matters that the first line of a set is used again.
+    /// For how many lines there is room.
+    pub(crate) fn room(&self) -> usize {
+        self.tags.len()
+    }
+
+    /// Uses a line of a set. Returns whether it was there.
     #[inline(always)]
-    pub(crate) fn sees_all(&self) -> bool {
-        !self.trees.is_empty()
-    }
-
-    /// Uses a line of a set, which is one of the lines if it is there. Returns whether it was. Zeros are free places.
-    pub(crate) fn touch(&mut self, number: usize, set: &mut [u64], tag: u64) -> bool {
+    pub(crate) fn touch(&mut self, set: usize, tag: u64) -> bool {
+        let Some(place) = self.find(set, tag) else {
+            self.replace(set, tag);
+            return false;
+        };
         if self.policy == Policy::Lru {
-            return to_front(set, tag);
+            self.now += 1;
+            self.times[set * self.ways + place] = self.now;
+        } else if let Some(tree) = self.trees.get_mut(set) {
+            *tree = used(*tree, self.ways, place);
         }
-        let found = set.iter().position(|&line| line == tag);
-        if self.policy == Policy::Fifo {
-            if found.is_none() {
-                set.copy_within(..set.len() - 1, 1);
-                set[0] = tag;
-            }
-            return found.is_some();
-        }
-        let free = || set.iter().position(|&line| line == 0);
-        let place = found.or_else(free);
-        let place = place.unwrap_or_else(|| match self.policy {
-            Policy::TreePlru => victim(self.trees[number], set.len()),
-            _ => {
-                // Xorshift (Marsaglia 2003).
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                (self.random % set.len() as u64) as usize
-            }
-        });
-        set[place] = tag;
-        if let Some(tree) = self.trees.get_mut(number) {
-            *tree = used(*tree, set.len(), place);
-        }
-        found.is_some()
+        true
     }
-}
 
-/// Makes a line the first one of a set. Returns whether it was there.
-fn to_front(set: &mut [u64], tag: u64) -> bool {
-    // Of usual sizes, the processor need not guess where the line is.
-    if let Ok(set) = <&mut [u64; 8]>::try_from(&mut *set) {
-        return to_front_of(set, tag);
+    /// The place of a line in its set.
+    #[inline(always)]
+    fn find(&self, set: usize, tag: u64) -> Option<usize> {
+        let tags = &self.tags[set * self.ways..][..self.ways];
+        if self.ways > 64 {
+            return tags.iter().position(|&other| other == tag);
+        }
+        let padded = self.ways.next_multiple_of(AT_ONCE);
+        let halves = &self.halves[set * padded..][..padded];
+        let half = tag as u32;
+        // The processor need not guess where the line is, and compares several at once.
+        let mut equal = [0u32; AT_ONCE];
+        let mut bit = 1;
+        for some in halves.as_chunks::<AT_ONCE>().0 {
+            for (equal, &other) in equal.iter_mut().zip(some) {
+                *equal |= if other == half { bit } else { 0 };
+            }
+            bit <<= 1;
+        }
+        let [first, second, third, fourth] = equal;
+        let mut equal = u64::from(first | second << 16) | u64::from(third | fourth << 16) << 32;
+        while equal != 0 {
+            let found = equal.trailing_zeros() as usize;
+            let place = found % 16 * AT_ONCE + found / 16;
+            if tags.get(place) == Some(&tag) {
+                return Some(place);
+            }
+            equal &= equal - 1;
+        }
+        None
     }
-    if let Ok(set) = <&mut [u64; 16]>::try_from(&mut *set) {
-        return to_front_of(set, tag);
-    }
-    let mut moved = std::mem::replace(&mut set[0], tag);
-    if moved == tag {
-        return true;
-    }
-    for place in &mut set[1..] {
-        std::mem::swap(place, &mut moved);
-        if moved == tag {
-            return true;
+
+    /// Puts a line into its set.
+    #[inline(never)]
+    fn replace(&mut self, set: usize, tag: u64) {
+        let start = set * self.ways;
+        let place = match self.policy {
+            Policy::Lru | Policy::Fifo => {
+                // Free places have the time 0.
+                let times = self.times[start..start + self.ways].iter();
+                let oldest = times.zip(0..).min_by_key(|(time, _)| **time);
+                oldest.map_or(0, |(_, place)| place)
+            }
+            Policy::Random | Policy::TreePlru => {
+                let mut tags = self.tags[start..start + self.ways].iter();
+                let free = tags.position(|&tag| tag == 0);
+                free.unwrap_or_else(|| self.any(set))
+            }
+        };
+        self.tags[start + place] = tag;
+        self.halves[set * self.ways.next_multiple_of(AT_ONCE) + place] = tag as u32;
+        if let Some(time) = self.times.get_mut(start + place) {
+            self.now += 1;
+            *time = self.now;
+        }
+        if let Some(tree) = self.trees.get_mut(set) {
+            *tree = used(*tree, self.ways, place);
         }
     }
-    false
-}
 
-#[inline(always)]
-fn to_front_of<const WAYS: usize>(set: &mut [u64; WAYS], tag: u64) -> bool {
-    let mut moved = tag;
-    let mut found = false;
-    for place in set {
-        let old = *place;
-        *place = if found { old } else { moved };
-        found |= old == tag;
-        moved = old;
+    /// The place that gives way in a full set, if times do not say it.
+    fn any(&mut self, set: usize) -> usize {
+        if let Some(&tree) = self.trees.get(set) {
+            return victim(tree, self.ways);
+        }
+        // Xorshift (Marsaglia 2003).
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % self.ways as u64) as usize
     }
-    found
 }
 
 /// The place to which a tree leads.
@@ -140,12 +178,9 @@ mod tests {
     use super::*;
 
     fn run(policy: Policy, ways: usize, lines: &[u64]) -> (Vec<bool>, Vec<u64>) {
-        let mut replacement = Replacement::new(policy, 1);
-        let mut set = vec![0; ways];
-        let hits = lines
-            .iter()
-            .map(|&line| replacement.touch(0, &mut set, line));
-        (hits.collect(), set)
+        let mut sets = Sets::new(policy, 1, ways);
+        let hits = lines.iter().map(|&line| sets.touch(0, line));
+        (hits.collect(), sets.tags)
     }
 
     #[test]
@@ -202,8 +237,7 @@ mod tests {
             }
         }
         for ways in [1, 2, 4, 8, 16, 64] {
-            let mut fast = Replacement::new(Policy::TreePlru, 1);
-            let mut set = vec![0; ways];
+            let mut fast = Sets::new(Policy::TreePlru, 1, ways);
             let mut slow = Slow::of(ways);
             let mut random = 1u64;
             for _ in 0..3000 {
@@ -218,7 +252,7 @@ mod tests {
                     }
                     slow.uses(line);
                 }
-                assert_eq!(fast.touch(0, &mut set, line), hit, "{ways} ways");
+                assert_eq!(fast.touch(0, line), hit, "{ways} ways");
             }
         }
     }
@@ -230,5 +264,42 @@ mod tests {
         assert_eq!((hits.clone(), set.clone()), run(Policy::Random, 8, &lines));
         assert!(hits.iter().filter(|&&hit| hit).count() > 100);
         assert!(set.iter().all(|line| (1..=11).contains(line)));
+    }
+
+    #[test]
+    fn lines_with_equal_lower_halves_are_different() {
+        for policy in [Policy::Lru, Policy::Fifo, Policy::Random, Policy::TreePlru] {
+            let lines = [1, 1 | 1 << 32, 1, 1 | 1 << 33, 1 << 32, 1 << 32, 1];
+            let (hits, set) = run(policy, 4, &lines);
+            assert_eq!(hits, [false, false, true, false, false, true, true]);
+            assert_eq!(set, [1, 1 | 1 << 32, 1 | 1 << 33, 1 << 32]);
+        }
+    }
+
+    #[test]
+    fn lists_and_queues_do_what_slow_ones_do() {
+        for (policy, ways) in [Policy::Lru, Policy::Fifo]
+            .into_iter()
+            .flat_map(|policy| [1, 3, 4, 12, 20, 64, 100].map(|ways| (policy, ways)))
+        {
+            let mut fast = Sets::new(policy, 1, ways);
+            let mut slow: Vec<u64> = Vec::new();
+            let (mut random, mut found) = (1u64, 0);
+            for _ in 0..3000 {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                let line = (random >> 33) % (2 * ways as u64) + 1;
+                let place = slow.iter().position(|&other| other == line);
+                if policy == Policy::Lru || place.is_none() {
+                    place.map(|place| slow.remove(place));
+                    slow.insert(0, line);
+                    slow.truncate(ways);
+                }
+                assert_eq!(fast.touch(0, line), place.is_some(), "{policy:?} {ways}");
+                found += u32::from(place.is_some());
+            }
+            assert!(found > 1000, "{policy:?} {ways}: {found}");
+        }
     }
 }
