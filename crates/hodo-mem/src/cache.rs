@@ -5,53 +5,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use hodo_dbi::{Access, Block, Client, Insn, Kind};
 
-use crate::causes::{Causes, Finder};
+use crate::causes::Causes;
 use crate::executions::executions;
+use crate::hierarchy::{Events, Hierarchy, Reach};
+use crate::model::{Caches, Geometry, MOST_LINES};
 use crate::replacement::{Policy, Sets};
-
-/// Size and shape of a cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Geometry {
-    /// Bytes.
-    pub size: u64,
-    /// Lines of a set.
-    pub ways: u32,
-    /// Bytes of a line.
-    pub line: u32,
-}
-
-impl Geometry {
-    /// Checks that there can be such a cache.
-    ///
-    /// # Errors
-    /// If not; the error says what would be right.
-    pub fn check(self) -> Result<Self> {
-        let Self { size, ways, line } = self;
-        if !line.is_power_of_two() || !(16..=1 << 30).contains(&line) {
-            bail!("a line of {line} bytes: it must be a power of two from 16 on");
-        }
-        let set = u64::from(line) * u64::from(ways);
-        if ways == 0 || ways > 1024 {
-            bail!("{ways} ways: there must be 1 to 1024");
-        }
-        if size == 0 || size % set != 0 || size / u64::from(line) > 1 << 26 {
-            bail!(
-                "{size} bytes: the size must be a multiple of ways x line ({set} bytes), and not too large"
-            );
-        }
-        Ok(self)
-    }
-
-    fn sets(self) -> u64 {
-        self.size / (u64::from(self.line) * u64::from(self.ways))
-    }
-}
-
-/// An access has at most this many lines. That of many is one of a processor's state.
-const MOST_LINES: u64 = 4096;
 
 /// A cache.
 #[derive(Debug, Clone)]
@@ -80,16 +41,6 @@ impl Cache {
             recent: vec![0; sets as usize],
             changes: 0,
         }
-    }
-
-    /// How many lines it has room for.
-    fn room(&self) -> usize {
-        self.lines.room()
-    }
-
-    /// Bytes of a line.
-    fn line(&self) -> u32 {
-        1 << self.shift
     }
 
     /// The number of a line's set.
@@ -136,22 +87,6 @@ impl Cache {
         self.lines(first, last)
     }
 
-    /// The same, and finds the cause of a miss.
-    fn explained(&mut self, access: &Access, finder: &mut Finder) -> bool {
-        let (first, last) = self.lines_of(access.address, access.size);
-        let mut hits = true;
-        let mut line = first;
-        loop {
-            let hit = self.touch(line);
-            finder.access(line, hits && !hit);
-            hits &= hit;
-            if line == last || line.wrapping_sub(first) >= MOST_LINES {
-                return hits;
-            }
-            line = line.wrapping_add(1);
-        }
-    }
-
     /// The same with the first line and the last one.
     fn lines(&mut self, first: u64, last: u64) -> bool {
         let hits = self.touch(first);
@@ -165,27 +100,12 @@ impl Cache {
     fn access_more(&mut self, first: u64, last: u64) -> bool {
         let mut hits = true;
         let mut line = first;
-        while line != last && line.wrapping_sub(first) < MOST_LINES {
+        while line != last && line.wrapping_sub(first) < MOST_LINES as u64 - 1 {
             line = line.wrapping_add(1);
             hits &= self.touch(line);
         }
         hits
     }
-}
-
-/// The caches of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Caches {
-    /// For instructions.
-    pub instructions: Geometry,
-    /// For data.
-    pub data: Geometry,
-    /// For both, after the others.
-    pub last: Geometry,
-    /// Which lines give way.
-    pub policy: Policy,
-    /// After a line of data that misses the first cache, the next line is fetched, too.
-    pub fetches_next: bool,
 }
 
 /// What happened.
@@ -195,13 +115,17 @@ pub struct Counts {
     pub instructions: u64,
     /// Instructions that were not in the first cache.
     pub fetch_misses: u64,
-    /// Of these, those that were not in the last cache, either.
+    /// Of these, those that were not in the second cache, if there is one.
+    pub fetch_second_misses: u64,
+    /// Those that were not in the last cache, either.
     pub fetch_last_misses: u64,
     /// By kind, loads first: accesses.
     pub accesses: [u64; 2],
     /// Accesses that missed the first cache.
     pub misses: [u64; 2],
-    /// Of these, those that missed the last cache, too.
+    /// Of these, those that missed the second cache, if there is one.
+    pub second_misses: [u64; 2],
+    /// Those that missed the last cache, too.
     pub last_misses: [u64; 2],
 }
 
@@ -210,10 +134,12 @@ impl Counts {
     pub fn add(&mut self, other: &Self) {
         self.instructions += other.instructions;
         self.fetch_misses += other.fetch_misses;
+        self.fetch_second_misses += other.fetch_second_misses;
         self.fetch_last_misses += other.fetch_last_misses;
         for kind in 0..2 {
             self.accesses[kind] += other.accesses[kind];
             self.misses[kind] += other.misses[kind];
+            self.second_misses[kind] += other.second_misses[kind];
             self.last_misses[kind] += other.last_misses[kind];
         }
     }
@@ -224,6 +150,12 @@ impl Counts {
         let first = self.fetch_misses + self.misses[0] + self.misses[1];
         let last = self.fetch_last_misses + self.last_misses[0] + self.last_misses[1];
         (first, last)
+    }
+
+    /// Accesses that missed the second cache.
+    #[must_use]
+    pub fn all_second_misses(&self) -> u64 {
+        self.fetch_second_misses + self.second_misses[0] + self.second_misses[1]
     }
 }
 
@@ -278,13 +210,12 @@ pub struct Simulator {
     instructions: Cache,
     data: Cache,
     last: Cache,
-    fetches_next: bool,
+    /// Used instead of these, if more is wanted.
+    detailed: Option<Box<Hierarchy>>,
     /// By number.
     blocks: Vec<Option<Counted>>,
     /// Instructions of the block that is being executed that were not in the first cache.
     missed: Vec<u16>,
-    /// If the causes of misses of the first cache for data are wanted.
-    finder: Option<Finder>,
     threads: Vec<ThreadCounts>,
 }
 
@@ -294,36 +225,30 @@ impl Simulator {
     /// # Errors
     /// If there can be no such caches.
     pub fn new(caches: Caches) -> Result<Self> {
-        let cache = |geometry: Geometry| -> Result<Cache> {
-            let Geometry { ways, .. } = geometry.check()?;
-            if caches.policy == Policy::TreePlru && !(ways.is_power_of_two() && ways <= 64) {
-                bail!("{ways} ways: a tree needs a power of two, at most 64");
-            }
-            Ok(Cache::new(geometry, caches.policy))
-        };
+        caches.check()?;
+        let cache = |geometry| Cache::new(geometry, caches.policy);
+        let is_detailed = caches.is_detailed();
         Ok(Self {
-            instructions: cache(caches.instructions)?,
-            data: cache(caches.data)?,
-            last: cache(caches.last)?,
-            fetches_next: caches.fetches_next,
+            instructions: cache(caches.instructions),
+            data: cache(caches.data),
+            last: cache(caches.last),
+            detailed: is_detailed.then(|| Box::new(Hierarchy::new(&caches))),
             blocks: Vec::new(),
             missed: Vec::new(),
-            finder: None,
             threads: Vec::new(),
         })
-    }
-
-    /// Also finds out why data is not in the first cache, which takes time.
-    #[must_use]
-    pub fn with_causes(mut self) -> Self {
-        self.finder = Some(Finder::new(self.data.room()));
-        self
     }
 
     /// Why data was not in the first cache, if that was wanted. An access of two lines counts once.
     #[must_use]
     pub fn causes(&self) -> Option<Causes> {
-        self.finder.as_ref().map(Finder::causes)
+        self.detailed.as_ref()?.causes()
+    }
+
+    /// What else happened, if anything was simulated in more detail.
+    #[must_use]
+    pub fn events(&self) -> Option<Events> {
+        self.detailed.as_ref().map(|detailed| detailed.events())
     }
 
     /// What each thread did, by its number.
@@ -417,19 +342,17 @@ impl Client for Simulator {
                 counted.counts[usize::from(access.insn)].accesses[kind] += 1;
             }
         }
+        if let Some(detailed) = &mut self.detailed {
+            let own = &mut self.threads[thread as usize];
+            return in_detail(detailed, counted, own, upto, accesses);
+        }
         // The caches of the first level do not depend on each other.
         if counted.unchanged != self.instructions.changes {
             fetch(counted, upto, &mut self.instructions, &mut self.missed);
         }
-        if self.finder.is_some() {
-            for access in accesses {
+        for access in accesses {
+            if !self.data.changes_nothing(access.address, access.size) {
                 self.access(thread, block.id, access);
-            }
-        } else {
-            for access in accesses {
-                if !self.data.changes_nothing(access.address, access.size) {
-                    self.access(thread, block.id, access);
-                }
             }
         }
         if !self.missed.is_empty() {
@@ -473,15 +396,45 @@ fn fetch(counted: &mut Counted, upto: usize, cache: &mut Cache, missed: &mut Vec
     }
 }
 
+/// The first instructions of a block, with their accesses.
+fn in_detail(
+    caches: &mut Hierarchy,
+    counted: &mut Counted,
+    own: &mut ThreadCounts,
+    upto: usize,
+    accesses: &[Access],
+) {
+    let mut accesses = accesses.iter().peekable();
+    let has_second = caches.has_second();
+    let fetches = counted.fetches.iter();
+    let mut fetches = fetches.map(|fetch| usize::from(fetch.insn)).peekable();
+    // A repeated instruction accesses memory before it has been executed.
+    for number in 0..upto.max(1) {
+        let insn = counted.block.insns[number];
+        let counts = &mut counted.counts[number];
+        if upto > 0 && fetches.next_if_eq(&number).is_some() {
+            let reach = caches.fetch(insn.pc, insn.len.into());
+            counts.fetch_misses += u64::from(reach > Reach::First);
+            counts.fetch_second_misses += u64::from(has_second && reach > Reach::Second);
+            counts.fetch_last_misses += u64::from(reach > Reach::Last);
+        }
+        while let Some(access) = accesses.next_if(|access| usize::from(access.insn) == number) {
+            let kind = usize::from(access.kind == Kind::Store);
+            let reach = caches.access(insn.pc, access.address, access.size, kind == 1);
+            counts.misses[kind] += u64::from(reach > Reach::First);
+            counts.second_misses[kind] += u64::from(has_second && reach > Reach::Second);
+            counts.last_misses[kind] += u64::from(reach > Reach::Last);
+            own.misses += u64::from(reach > Reach::First);
+            own.last_misses += u64::from(reach > Reach::Last);
+        }
+    }
+}
+
 impl Simulator {
     /// An access that may change a cache.
     #[inline(never)]
     fn access(&mut self, thread: u32, block: u32, access: &Access) {
-        let hits = match &mut self.finder {
-            None => self.data.access(access.address, access.size),
-            Some(finder) => self.data.explained(access, finder),
-        };
-        if hits {
+        if self.data.access(access.address, access.size) {
             return;
         }
         if !self.missed.is_empty() {
@@ -497,11 +450,6 @@ impl Simulator {
         let own = &mut self.threads[thread as usize];
         own.misses += 1;
         own.last_misses += u64::from(!hits);
-        if self.fetches_next {
-            let next = access.address.saturating_add(u64::from(self.data.line()));
-            self.data.access(next, 1);
-            self.last.access(next, 1);
-        }
     }
 
     /// Instructions up to this one that were not in the first cache are fetched from the last one.
@@ -524,6 +472,7 @@ impl Simulator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Extent;
 
     /// Says for each set which lines were used last, slowly.
     struct Slow {
@@ -599,10 +548,68 @@ mod tests {
     }
 
     #[test]
-    fn impossible_caches_are_refused() {
-        let check = |size, ways, line| Geometry { size, ways, line }.check().is_ok();
-        assert!(check(32768, 8, 64) && check(48 * 1024, 12, 64) && check(30 << 20, 15, 64));
-        assert!(!check(0, 8, 64) && !check(32768, 0, 64) && !check(32768, 8, 48));
-        assert!(!check(32760, 8, 64) && !check(1 << 50, 8, 64));
+    fn more_detail_changes_no_misses() {
+        let geometry = |size, ways| Geometry {
+            size,
+            ways,
+            line: 64,
+        };
+        for policy in [Policy::Lru, Policy::Fifo, Policy::TreePlru] {
+            let caches = |write_backs| Caches {
+                instructions: geometry(512, 2),
+                data: geometry(1024, 4),
+                second: None,
+                last: geometry(4096, 8),
+                policy,
+                extent: Extent {
+                    write_backs,
+                    ..Extent::default()
+                },
+            };
+            let [plain, detailed] = [false, true].map(|write_backs| {
+                let mut simulator = Simulator::new(caches(write_backs)).expect("right caches");
+                run(&mut simulator);
+                simulator.total()
+            });
+            assert_eq!(plain, detailed, "{policy:?}");
+            assert!(plain.fetch_misses > 100 && plain.last_misses[1] > 100);
+        }
+    }
+
+    /// Instructions that access anything.
+    fn run(simulator: &mut Simulator) {
+        let mut random = 1u64;
+        let mut next = |most: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % most
+        };
+        let insn = |id: u32| Insn {
+            pc: u64::from(id) * 40,
+            len: 7,
+            flow: hodo_dbi::Flow::Next,
+        };
+        let blocks = (0..50).map(|id| Arc::new(Block::of_instruction(id, insn(id), &[0x90; 7])));
+        let blocks: Vec<Arc<Block>> = blocks.collect();
+        for block in &blocks {
+            simulator.block(block);
+        }
+        for _ in 0..20_000 {
+            let count = next(4);
+            let accesses = (0..count).map(|_| Access {
+                address: 0x10_0000 + next(100) * next(100) / 16 * 16,
+                size: 1 << next(5),
+                insn: 0,
+                kind: if next(2) == 0 {
+                    Kind::Load
+                } else {
+                    Kind::Store
+                },
+            });
+            let accesses: Vec<Access> = accesses.collect();
+            simulator.executed(0, &blocks[next(50) as usize], 1, &accesses);
+        }
+        simulator.end().expect("nothing can fail");
     }
 }

@@ -1,6 +1,7 @@
 //! What programs do with memory: clients of the instrumentation engine.
 //!
-//! * [`cache`]: a model of caches; [`replacement`]: which lines give way; [`causes`]: why accesses miss.
+//! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines give
+//!   way; [`causes`]: why accesses miss.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
 //! * [`hot`]: which memory is accessed most.
@@ -16,8 +17,10 @@ pub mod cache;
 pub mod causes;
 pub mod drmemtrace;
 pub mod executions;
+pub mod hierarchy;
 pub mod hot;
 pub mod lines;
+pub mod model;
 pub mod places;
 pub mod replacement;
 pub mod reuse;

@@ -68,18 +68,33 @@ impl Sets {
             self.replace(set, tag);
             return false;
         };
+        self.uses(set, place);
+        true
+    }
+
+    /// Uses the line at a place.
+    #[inline(always)]
+    pub(crate) fn uses(&mut self, set: usize, place: usize) {
         if self.policy == Policy::Lru {
             self.now += 1;
             self.times[set * self.ways + place] = self.now;
         } else if let Some(tree) = self.trees.get_mut(set) {
             *tree = used(*tree, self.ways, place);
         }
-        true
+    }
+
+    /// Takes away the line at a place.
+    pub(crate) fn remove(&mut self, set: usize, place: usize) {
+        self.tags[set * self.ways + place] = 0;
+        self.halves[set * self.ways.next_multiple_of(AT_ONCE) + place] = 0;
+        if let Some(time) = self.times.get_mut(set * self.ways + place) {
+            *time = 0;
+        }
     }
 
     /// The place of a line in its set.
     #[inline(always)]
-    fn find(&self, set: usize, tag: u64) -> Option<usize> {
+    pub(crate) fn find(&self, set: usize, tag: u64) -> Option<usize> {
         let tags = &self.tags[set * self.ways..][..self.ways];
         if self.ways > 64 {
             return tags.iter().position(|&other| other == tag);
@@ -109,9 +124,9 @@ impl Sets {
         None
     }
 
-    /// Puts a line into its set.
+    /// Puts a line into its set. Returns its place and the tag of the line that has given way.
     #[inline(never)]
-    fn replace(&mut self, set: usize, tag: u64) {
+    pub(crate) fn replace(&mut self, set: usize, tag: u64) -> (usize, u64) {
         let start = set * self.ways;
         let place = match self.policy {
             Policy::Lru | Policy::Fifo => {
@@ -126,7 +141,7 @@ impl Sets {
                 free.unwrap_or_else(|| self.any(set))
             }
         };
-        self.tags[start + place] = tag;
+        let old = std::mem::replace(&mut self.tags[start + place], tag);
         self.halves[set * self.ways.next_multiple_of(AT_ONCE) + place] = tag as u32;
         if let Some(time) = self.times.get_mut(start + place) {
             self.now += 1;
@@ -135,6 +150,7 @@ impl Sets {
         if let Some(tree) = self.trees.get_mut(set) {
             *tree = used(*tree, self.ways, place);
         }
+        (place, old)
     }
 
     /// The place that gives way in a full set, if times do not say it.

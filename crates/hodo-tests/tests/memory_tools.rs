@@ -80,6 +80,60 @@ fn other_caches_miss_other_lines() {
 }
 
 #[test]
+fn caches_in_more_detail() {
+    let program = program();
+    let cache = |options: &[&str]| {
+        let mut arguments = vec!["cache", "--format", "json"];
+        arguments.extend(["--i1", "32K,8,64", "--d1", "2K,8,64", "--ll", "64K,16,64"]);
+        arguments.extend(options);
+        json(&mem(&arguments, Some(&program)))
+    };
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let plain = cache(&[]);
+    assert_eq!(plain.get("write_backs"), None);
+    let misses = |value: &Value, level: usize| number(&value["levels"][level]["misses"]);
+    // The C library does not do exactly the same in each run.
+    let near = |one: u64, other: u64| one.abs_diff(other) < 100 + other / 100;
+    let second = cache(&["--l2", "8K,8,64", "--write-backs"]);
+    let levels = second["levels"].as_array().expect("a list");
+    assert_eq!(levels.len(), 4);
+    assert_eq!(levels[2]["name"], "L2");
+    let first = misses(&second, 0) + misses(&second, 1);
+    assert_eq!(number(&levels[2]["refs"]), first);
+    assert_eq!(number(&levels[3]["refs"]), misses(&second, 2));
+    assert!(near(misses(&second, 1), misses(&plain, 1)));
+    assert!(misses(&second, 2) < first);
+    let total = |value: &Value, key: &str| {
+        let functions = value["functions"].as_array().expect("a list").iter();
+        functions.map(|row| number(&row[key])).sum::<u64>()
+    };
+    let sum = ["l2_fetch_misses", "l2_load_misses", "l2_store_misses"];
+    let sum: u64 = sum.iter().map(|key| total(&second, key)).sum();
+    assert_eq!(sum, misses(&second, 2));
+    // Each line of the large array is written once and gives way.
+    let back = number(&second["write_backs"]["ll"]);
+    assert!((1 << 14..1 << 15).contains(&back), "{back}");
+    let stride = cache(&["--prefetch", "stride"]);
+    assert!(misses(&stride, 1) < misses(&plain, 1) / 2);
+    let (lines, used) = (
+        &stride["prefetches"]["lines"],
+        &stride["prefetches"]["used"],
+    );
+    assert!(number(lines) >= number(used) && number(used) > 1000);
+    let exclusive = cache(&["--ll", "2K,8,64", "--inclusion", "exclusive"]);
+    let inclusive = cache(&["--ll", "2K,8,64", "--inclusion", "inclusive"]);
+    assert!(misses(&exclusive, 2) < misses(&inclusive, 2));
+    assert!(number(&inclusive["invalidated"]) > 0);
+    let text = mem(
+        &["cache", "--l2", "8K,8,64", "--write-backs"],
+        Some(&program),
+    );
+    let text = String::from_utf8_lossy(&text.stderr).into_owned();
+    assert!(text.contains("\nL2 8 KiB, 8 ways, 64 B"), "{text}");
+    assert!(text.contains("lines written back: "), "{text}");
+}
+
+#[test]
 fn misses_have_causes_and_instructions() {
     let cache = |d1: &str| {
         let arguments = [
@@ -495,6 +549,11 @@ fn bad_input_is_refused() {
             &["cache", "--d1", "32K,8", "-d", "/nowhere"],
             "three numbers are needed",
         ),
+        (
+            &["cache", "--l2", "32K,8,32", "-d", "/nowhere"],
+            "lines of the same length",
+        ),
+        (&["cache", "--l2", "no", "-d", "/nowhere"], "three numbers"),
         (&["stat"], "required arguments were not provided"),
         (
             &["record", "-d", "/proc/no/such", "--", "true"],

@@ -19,9 +19,9 @@ pub use inspect::EventFormatArg;
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
-    CacheArgs, CommonArgs, CountArgs, Like, LineArgs, MemArgs, MemFormat, MemTool, Part,
-    PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SourceArgs, StatArgs, TlbArgs,
-    ViewFormat, ViewMemArgs, WorkingSetArgs,
+    CacheArgs, CommonArgs, CountArgs, InclusionArg, Like, LineArgs, MemArgs, MemFormat, MemTool,
+    Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg, SourceArgs,
+    StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
 };
 pub use order::Order;
 pub use plan::PlanArgs;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use hodo_mem::cache::Geometry;
+use hodo_mem::model::Geometry;
 
 /// What `hodo mem` is given.
 #[derive(Debug, Args)]
@@ -174,9 +174,9 @@ pub enum Like {
     /// This machine
     #[default]
     Host,
-    /// AMD Zen 3: 32 KiB, 8 ways; 32 MiB, 16 ways
+    /// AMD Zen 3: 32 KiB, 8 ways; 32 MiB, 16 ways; its second level has 512 KiB, 8 ways
     Zen3,
-    /// Intel Skylake (client): 32 KiB, 8 ways; 8 MiB, 16 ways
+    /// Intel Skylake (client): 32 KiB, 8 ways; 8 MiB, 16 ways; its second level has 256 KiB, 4 ways
     Skylake,
 }
 
@@ -202,6 +202,29 @@ pub enum PrefetchArg {
     None,
     /// The line after one that misses the first cache for data
     NextLine,
+    /// What an instruction will access, if the last four addresses that it accessed were equally far from each other
+    Stride,
+}
+
+/// What the last cache has of what the others have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum InclusionArg {
+    /// Lines come into all caches, and may then leave any of them
+    #[default]
+    Any,
+    /// All of it: a line that leaves the last cache leaves the others, too
+    Inclusive,
+    /// Nothing: a line comes into the last cache when it leaves the others
+    Exclusive,
+}
+
+/// A second level of caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecondArg {
+    /// That of the processor.
+    Like,
+    /// This one.
+    Cache(Geometry),
 }
 
 /// What `hodo mem cache` is given.
@@ -216,6 +239,9 @@ pub struct CacheArgs {
     /// The first cache for data
     #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
     pub d1: Option<Geometry>,
+    /// A second cache, for both: "like" is that of the processor. Without it, there are two levels
+    #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = second)]
+    pub l2: Option<SecondArg>,
     /// The last cache, for both
     #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
     pub ll: Option<Geometry>,
@@ -225,6 +251,12 @@ pub struct CacheArgs {
     /// What is fetched before it is accessed
     #[arg(long, value_enum, default_value_t)]
     pub prefetch: PrefetchArg,
+    /// What the last cache has of what the others have
+    #[arg(long, value_enum, default_value_t)]
+    pub inclusion: InclusionArg,
+    /// Also count lines that are written back when they give way
+    #[arg(long)]
+    pub write_backs: bool,
     /// Also show why data is not in the first cache: the first access, too little room, or too few ways
     #[arg(long)]
     pub causes: bool,
@@ -240,6 +272,14 @@ pub struct CacheArgs {
     /// What to read, and how to write.
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+/// Parses a second level: a geometry, or `like`.
+fn second(text: &str) -> Result<SecondArg, String> {
+    match text {
+        "like" => Ok(SecondArg::Like),
+        _ => geometry(text).map(SecondArg::Cache),
+    }
 }
 
 /// Parses a geometry: `32768,8,64` or `32K,8,64`.

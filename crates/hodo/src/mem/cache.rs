@@ -7,41 +7,25 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hodo_dbi::Observe;
-use hodo_mem::cache::{Caches, Counts, Geometry, Simulator};
+use hodo_mem::cache::{Counts, Simulator};
+use hodo_mem::model::{Caches, Extent, Geometry, Inclusion, Prefetch};
 use hodo_mem::places::{InFile, Place, places};
 use hodo_mem::replacement::Policy;
 use serde_json::json;
 
 use super::cachegrind::{self, Part};
 use super::{observed, output};
-use crate::args::{CacheArgs, Like, MemFormat, PrefetchArg, ReplacementArg, TlbArgs};
+use crate::args::{
+    CacheArgs, InclusionArg, Like, MemFormat, PrefetchArg, ReplacementArg, SecondArg, TlbArgs,
+};
 
 /// Simulates caches.
 pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
-    let like = match args.like {
-        Like::Host => host()?,
-        Like::Zen3 => caches(32 << 10, 32 << 20),
-        Like::Skylake => caches(32 << 10, 8 << 20),
-    };
-    let caches = Caches {
-        instructions: args.i1.unwrap_or(like.instructions),
-        data: args.d1.unwrap_or(like.data),
-        last: args.ll.unwrap_or(like.last),
-        policy: match args.replacement {
-            ReplacementArg::Lru => Policy::Lru,
-            ReplacementArg::Fifo => Policy::Fifo,
-            ReplacementArg::Random => Policy::Random,
-            ReplacementArg::TreePlru => Policy::TreePlru,
-        },
-        fetches_next: args.prefetch == PrefetchArg::NextLine,
-    };
-    let mut simulator = Simulator::new(caches)?;
-    if args.causes {
-        simulator = simulator.with_causes();
-    }
+    let caches = wanted(args)?;
+    let simulator = Simulator::new(caches)?;
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
     let how = How {
-        names: ["I1", "D1", "LL"],
+        names: ["I1", "D1", "L2", "LL"],
         caches,
         format: args.common.format,
         top: args.top,
@@ -72,15 +56,16 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
     let caches = Caches {
         instructions: geometry(args.itlb),
         data: geometry(args.dtlb),
+        second: None,
         last: geometry(args.stlb),
         policy: Policy::Lru,
-        fetches_next: false,
+        extent: Extent::default(),
     };
     let simulator = Simulator::new(caches)?;
     let common = &args.common;
     let mut out = output(common.output.as_ref(), &common.source)?;
     let how = How {
-        names: ["ITLB", "DTLB", "STLB"],
+        names: ["ITLB", "DTLB", "", "STLB"],
         caches,
         format: common.format,
         top: args.top,
@@ -97,10 +82,52 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
     )
 }
 
+/// The caches that are wanted.
+fn wanted(args: &CacheArgs) -> Result<Caches> {
+    let like = match args.like {
+        Like::Host => host()?,
+        Like::Zen3 => caches(32 << 10, (512 << 10, 8), 32 << 20),
+        Like::Skylake => caches(32 << 10, (256 << 10, 4), 8 << 20),
+    };
+    let second = match args.l2 {
+        None => None,
+        Some(SecondArg::Cache(geometry)) => Some(geometry),
+        Some(SecondArg::Like) => Some(like.second.context(
+            "the processor has no level between the first and the last one; use --l2 SIZE,WAYS,LINE",
+        )?),
+    };
+    Ok(Caches {
+        instructions: args.i1.unwrap_or(like.instructions),
+        data: args.d1.unwrap_or(like.data),
+        second,
+        last: args.ll.unwrap_or(like.last),
+        policy: match args.replacement {
+            ReplacementArg::Lru => Policy::Lru,
+            ReplacementArg::Fifo => Policy::Fifo,
+            ReplacementArg::Random => Policy::Random,
+            ReplacementArg::TreePlru => Policy::TreePlru,
+        },
+        extent: Extent {
+            inclusion: match args.inclusion {
+                InclusionArg::Any => Inclusion::Any,
+                InclusionArg::Inclusive => Inclusion::Inclusive,
+                InclusionArg::Exclusive => Inclusion::Exclusive,
+            },
+            prefetch: match args.prefetch {
+                PrefetchArg::None => Prefetch::None,
+                PrefetchArg::NextLine => Prefetch::NextLine,
+                PrefetchArg::Stride => Prefetch::Stride,
+            },
+            write_backs: args.write_backs,
+            causes: args.causes,
+        },
+    })
+}
+
 /// How results are shown.
 struct How {
-    /// Of the caches: for instructions, for data, and the last one.
-    names: [&'static str; 3],
+    /// Of the caches: for instructions, for data, the second one, and the last one.
+    names: [&'static str; 4],
     caches: Caches,
     format: MemFormat,
     /// How many functions, lines and instructions there are in text.
@@ -116,7 +143,7 @@ fn report(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) ->
     Ok(out.flush()?)
 }
 
-fn caches(first: u64, last: u64) -> Caches {
+fn caches(first: u64, (second, ways): (u64, u32), last: u64) -> Caches {
     let geometry = |size, ways| Geometry {
         size,
         ways,
@@ -125,9 +152,10 @@ fn caches(first: u64, last: u64) -> Caches {
     Caches {
         instructions: geometry(first, 8),
         data: geometry(first, 8),
+        second: Some(geometry(second, ways)),
         last: geometry(last, 16),
         policy: Policy::Lru,
-        fetches_next: false,
+        extent: Extent::default(),
     }
 }
 
@@ -162,17 +190,17 @@ fn host() -> Result<Caches> {
         }
     }
     let first = |kind: &str| found.get(&(1, kind.to_owned())).copied();
-    let last = found.iter().filter(|((level, _), _)| *level > 1);
-    let last = last
-        .max_by_key(|((level, _), _)| *level)
-        .map(|(_, &last)| last);
+    let both = found.iter().filter(|((level, _), _)| *level > 1);
+    let last = both.max_by_key(|((level, _), _)| *level);
+    let second = found.get(&(2, "Unified".to_owned())).copied();
     let unknown = "the kernel does not say what caches this machine has; use --like";
     Ok(Caches {
         instructions: first("Instruction").context(unknown)?,
         data: first("Data").context(unknown)?,
-        last: last.context(unknown)?,
+        second: second.filter(|_| last.is_some_and(|((level, _), _)| *level > 2)),
+        last: last.map(|(_, &last)| last).context(unknown)?,
         policy: Policy::Lru,
-        fetches_next: false,
+        extent: Extent::default(),
     })
 }
 
@@ -280,6 +308,9 @@ fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
         "i1_misses": counts.fetch_misses,
         "d1_load_misses": counts.misses[0],
         "d1_store_misses": counts.misses[1],
+        "l2_fetch_misses": counts.fetch_second_misses,
+        "l2_load_misses": counts.second_misses[0],
+        "l2_store_misses": counts.second_misses[1],
         "ll_fetch_misses": counts.fetch_last_misses,
         "ll_load_misses": counts.last_misses[0],
         "ll_store_misses": counts.last_misses[1],
@@ -288,9 +319,7 @@ fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
 }
 
 fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
-    let (names, total) = (how.names, simulator.total());
-    let sum = |pair: [u64; 2]| pair[0] + pair[1];
-    let (first, last) = total.all_misses();
+    let total = simulator.total();
     let functions = sums.functions.iter().map(|((file, name), counts)| {
         let mut fields = fields(counts);
         fields.insert("name".to_owned(), json!(name));
@@ -315,16 +344,22 @@ fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
             "ll_misses": counts.last_misses,
         })
     });
+    let levels = levels(how, &total);
+    let levels = levels
+        .iter()
+        .map(|level| json!({"name": level.name, "refs": level.references, "misses": level.misses}));
     let mut value = json!({
-        "levels": [
-            {"name": names[0], "refs": total.instructions, "misses": total.fetch_misses},
-            {"name": names[1], "refs": sum(total.accesses), "misses": sum(total.misses)},
-            {"name": names[2], "refs": first, "misses": last},
-        ],
+        "levels": levels.collect::<Vec<_>>(),
         "functions": functions.collect::<Vec<_>>(),
         "lines": lines.collect::<Vec<_>>(),
         "threads": threads.collect::<Vec<_>>(),
     });
+    if let Some(events) = simulator.events() {
+        let [first, second, last] = events.write_backs;
+        value["write_backs"] = json!({"d1": first, "l2": second, "ll": last});
+        value["prefetches"] = json!({"lines": events.prefetched, "used": events.useful});
+        value["invalidated"] = json!(events.invalidated);
+    }
     if let Some(causes) = simulator.causes() {
         value["causes"] = json!({
             "cold": causes.cold,
@@ -355,41 +390,101 @@ fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
     Ok(writeln!(out)?)
 }
 
-fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
-    let How {
-        names, caches, top, ..
-    } = *how;
-    let total = simulator.total();
+/// What happened in a cache.
+struct Level {
+    name: &'static str,
+    geometry: Geometry,
+    references: u64,
+    misses: u64,
+}
+
+fn levels(how: &How, total: &Counts) -> Vec<Level> {
+    let How { names, caches, .. } = how;
     let sum = |pair: [u64; 2]| pair[0] + pair[1];
     let (first, last) = total.all_misses();
-    let rows = [
-        (
-            names[0],
+    let level = |number: usize, geometry, references, misses| Level {
+        name: names[number],
+        geometry,
+        references,
+        misses,
+    };
+    let second = total.all_second_misses();
+    let data = sum(total.accesses);
+    let mut levels = vec![
+        level(
+            0,
             caches.instructions,
             total.instructions,
             total.fetch_misses,
         ),
-        (
-            names[1],
-            caches.data,
-            sum(total.accesses),
-            sum(total.misses),
-        ),
-        (names[2], caches.last, first, last),
+        level(1, caches.data, data, sum(total.misses)),
     ];
+    levels.extend((caches.second).map(|geometry| level(2, geometry, first, second)));
+    let before = if caches.second.is_some() {
+        second
+    } else {
+        first
+    };
+    levels.push(level(3, caches.last, before, last));
+    levels
+}
+
+/// What was simulated in more detail.
+fn events(how: &How, simulator: &Simulator, out: &mut dyn Write) -> Result<()> {
+    let Extent {
+        inclusion,
+        prefetch,
+        write_backs,
+        ..
+    } = how.caches.extent;
+    let Some(events) = simulator.events() else {
+        return Ok(());
+    };
+    if write_backs {
+        let [first, second, last] = events.write_backs;
+        let second = match how.caches.second {
+            Some(_) => format!("{second} from L2, "),
+            None => String::new(),
+        };
+        writeln!(
+            out,
+            "lines written back: {first} from D1, {second}{last} to memory"
+        )?;
+    }
+    if prefetch != Prefetch::None {
+        let (fetched, used) = (events.prefetched, events.useful);
+        writeln!(
+            out,
+            "lines fetched ahead: {fetched}, of which {used} were used"
+        )?;
+    }
+    if inclusion == Inclusion::Inclusive {
+        let count = events.invalidated;
+        writeln!(
+            out,
+            "lines that left other caches because they left LL: {count}"
+        )?;
+    }
+    Ok(())
+}
+
+fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let How { names, top, .. } = *how;
     writeln!(
         out,
         "cache                          references           misses"
     )?;
-    for (name, geometry, references, misses) in rows {
+    for level in levels(how, &simulator.total()) {
+        let (name, references, misses) = (level.name, level.references, level.misses);
         let percent = 100.0 * misses as f64 / references.max(1) as f64;
-        let Geometry { size, ways, line } = geometry;
+        let Geometry { size, ways, line } = level.geometry;
         let shape = format!("{} KiB, {ways} ways, {line} B", size >> 10);
         writeln!(
             out,
             "{name} {shape:<24} {references:>16} {misses:>16}  {percent:.2} %"
         )?;
     }
+    events(how, simulator, out)?;
     if let Some(causes) = simulator.causes() {
         writeln!(
             out,
@@ -399,7 +494,7 @@ fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
     }
     let head = format!(
         "{:>4} misses {:>3} misses {:>3} misses  instructions",
-        names[0], names[1], names[2]
+        names[0], names[1], names[3]
     );
     writeln!(out, "\n{head}  function")?;
     for ((file, name), counts) in sums.functions.iter().take(top) {
@@ -431,7 +526,7 @@ fn threads(how: &How, simulator: &Simulator, out: &mut dyn Write) -> Result<()> 
     writeln!(
         out,
         "\n  {:>11} misses {:>4} misses  instructions  thread",
-        how.names[1], how.names[2]
+        how.names[1], how.names[3]
     )?;
     for (number, counts) in threads.iter().enumerate().take(how.top) {
         writeln!(

@@ -8,7 +8,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use hodo_mem::cache::{Caches, Counts, Geometry};
+use hodo_mem::cache::Counts;
+use hodo_mem::model::{Caches, Geometry};
 
 /// What is not known.
 const UNKNOWN: &str = "???";
