@@ -259,6 +259,19 @@ impl Engine {
         Ok(())
     }
 
+    /// Leaves a process that was just forked, and is not observed.
+    pub(crate) fn leave_child(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
+        stops::restart_call(thread)?;
+        let mut regs = thread.regs()?;
+        if self.show(thread, process, &mut regs, false)? {
+            thread.set_regs(&regs)?;
+        }
+        self.threads.remove(&thread.tid());
+        process.borrow().release(thread)?;
+        thread.set_block(0, 0, 0)?;
+        thread.detach()
+    }
+
     /// A thread with which something could not be done: it waits, too.
     fn unstick(&mut self, thread: Stopped) -> Result<()> {
         let mut regs = thread.regs()?;

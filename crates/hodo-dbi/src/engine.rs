@@ -67,6 +67,18 @@ pub(crate) struct Watched {
     entered: bool,
 }
 
+/// How long a thread is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Followed {
+    /// To its end.
+    #[default]
+    Always,
+    /// Until it has memory of its own, because it executes a program: it is of a child process that is not observed.
+    UntilOwnMemory,
+    /// Not at all: it is of such a process, which has a copy of the memory.
+    No,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Thread {
     /// `None`: its program has not been executed yet.
@@ -79,6 +91,7 @@ pub(crate) struct Thread {
     pub(crate) entering: bool,
     /// Its maker waits until it executes a program (`vfork`).
     pub(crate) spawning: bool,
+    pub(crate) followed: Followed,
     /// How it is observed, if it is.
     pub(crate) recording: Option<Recording>,
     /// When such a system call was last restarted.
@@ -95,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) signals: Option<Arc<Seen>>,
     pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
     pub(crate) kept: Rc<RefCell<Kept>>,
+    /// Child processes are followed, too.
+    pub(crate) follows: bool,
     /// hodo has come to a running process, which is to survive it.
     pub(crate) attached: bool,
     /// hodo leaves; these threads wait for that.
@@ -230,7 +245,12 @@ impl Engine {
 
     /// A program was executed.
     fn executed(&mut self, thread: Stopped) -> Result<()> {
-        let former = self.former(thread)?;
+        let tid = thread.event_message()? as i32;
+        let before = self.threads.get(&tid).map(|known| known.followed);
+        let former = self.former(tid);
+        if before.is_some_and(|followed| followed != Followed::Always) {
+            return thread.detach();
+        }
         thread.leave_exec()?;
         let mut process = Process::begin(thread, self.recorder.clone(), Rc::clone(&self.kept))?;
         let block = process.give_block(thread)?;
@@ -248,15 +268,12 @@ impl Engine {
     }
 
     /// A thread has executed a program: forgets what it was before. Returns its number for clients, if it has one.
-    fn former(&mut self, thread: Stopped) -> Result<Option<u32>> {
-        let tid = thread.event_message()? as i32;
-        let Some(known) = self.threads.remove(&tid) else {
-            return Ok(None);
-        };
+    fn former(&mut self, tid: i32) -> Option<u32> {
+        let known = self.threads.remove(&tid)?;
         if let (Some(process), Some(block)) = (known.process, known.block) {
             process.borrow_mut().take_block(block);
         }
-        Ok(known.recording.map(|recording| recording.thread))
+        known.recording.map(|recording| recording.thread)
     }
 
     /// Begins to observe a thread, if anything is observed.
@@ -321,10 +338,19 @@ impl Engine {
             }
             process => process.clone(),
         };
+        let followed = match maker.followed {
+            _ if is_forked && !self.follows => Followed::No,
+            Followed::Always if !self.follows && !shares(libc::CLONE_THREAD) => {
+                Followed::UntilOwnMemory
+            }
+            followed => followed,
+        };
         // The block of a forked thread was copied.
         let block = maker.block.filter(|_| is_forked);
         let recording = match (&process, block) {
-            (Some(process), Some(block)) => self.recording(tid, &process.borrow(), block, None)?,
+            (Some(process), Some(block)) if followed != Followed::No => {
+                self.recording(tid, &process.borrow(), block, None)?
+            }
             _ => None,
         };
         let child = Thread {
@@ -333,6 +359,7 @@ impl Engine {
             actions,
             recording,
             spawning,
+            followed,
             ..Thread::default()
         };
         self.threads.insert(tid, child);
@@ -351,6 +378,9 @@ impl Engine {
         let Some(process) = known.process.clone() else {
             return thread.cont(0);
         };
+        if known.followed == Followed::No {
+            return self.leave_child(thread, &process);
+        }
         if known.block.is_none() {
             let block = process.borrow_mut().give_block(thread)?;
             let recording = self.recording(thread.tid(), &process.borrow(), block, None)?;

@@ -72,6 +72,9 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
         signals: None,
         recorder,
         kept: Rc::default(),
+        follows: match *target {
+            Target::Program { follows, .. } | Target::Process { follows, .. } => follows,
+        },
         attached: false,
         parked: None,
         stuck: None,
@@ -88,7 +91,7 @@ impl Engine {
     /// Runs a program, or comes to a process.
     fn run(&mut self, target: &Target<'_>) -> Result<Ran> {
         match *target {
-            Target::Process { pid, time } => {
+            Target::Process { pid, time, .. } => {
                 let mut interrupts = Interrupts::new(None);
                 self.come_to(&[pid])?;
                 interrupts.begin(time);
@@ -102,6 +105,7 @@ impl Engine {
                 path,
                 command,
                 period,
+                ..
             } => {
                 let child = launch::fork(path, command, false)?;
                 self.first = child.pid;
@@ -156,7 +160,10 @@ impl Engine {
             .and_then(|has_ended| match has_ended {
                 true => Ok(()),
                 false => {
-                    let mut all = descendants(self.first);
+                    let mut all = match self.follows {
+                        true => descendants(self.first),
+                        false => Vec::new(),
+                    };
                     all.insert(0, self.first);
                     self.come_to(&all)?;
                     self.follow_until(&Interrupts::beside(&forward, period.time))

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// What is observed.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'t> {
-    /// A program that is executed, and all its children.
+    /// A program that is executed.
     Program {
         /// The program.
         path: &'t Path,
@@ -15,13 +15,18 @@ pub enum Target<'t> {
         command: &'t [OsString],
         /// If only part of the run is observed: which. Outside of it, nothing of the engine is there.
         period: Option<Period>,
+        /// Whether its child processes are observed, too. A child that has no memory of its own is, in any case, until it
+        /// executes a program.
+        follows: bool,
     },
-    /// A process that runs already, and children that it makes.
+    /// A process that runs already.
     Process {
         /// Its number.
         pid: i32,
         /// When it is left. Without it, by a signal that ends hodo.
         time: Option<Duration>,
+        /// Whether processes that it makes are observed, too.
+        follows: bool,
     },
 }
 
@@ -35,13 +40,14 @@ pub struct Period {
 }
 
 impl<'t> Target<'t> {
-    /// A program from its first instruction to its last.
+    /// A program from its first instruction to its last, and its child processes.
     #[must_use]
     pub fn program(path: &'t Path, command: &'t [OsString]) -> Self {
         Self::Program {
             path,
             command,
             period: None,
+            follows: true,
         }
     }
 }

@@ -59,6 +59,17 @@ programs! {
     children "attached_forks.c" 5 true;
 }
 
+#[test]
+fn children_that_are_not_followed() {
+    let target = Target::start(&build("attached_forks.c", Kind::Pie, &[]));
+    for (round, time) in ["0.01", "0.1", "0.3"].iter().enumerate() {
+        let tool = ["none", "stat", "cache"][round % 3];
+        run(&target, &["mem", tool, "--no-follow", "--for", time]);
+        is_let_go(target.pid());
+    }
+    target.ends("wrong: 0\n");
+}
+
 /// Calls that a stop interrupts, and that the kernel does not restart, go on, for the rest of their time.
 #[test]
 fn calls_that_wait_go_on() {

@@ -221,3 +221,43 @@ fn places_of_earlier_runs() {
     run(&["stat"]);
     fs::remove_dir_all(place).expect("the cache can be removed");
 }
+
+/// Children that are not followed run as alone, also those that share memory until they execute a program.
+#[test]
+fn children_that_are_not_followed() {
+    let program = build("children.c", Kind::Pie, &[]);
+    let run = |tool: &[&str], command: &[&str]| {
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "300"])
+            .args(tool)
+            .args(command)
+            .output()
+            .expect("hodo can be run");
+        (output.status.code(), output.stdout, output.stderr)
+    };
+    let hodo = hodo().display().to_string();
+    let stat = |options: &[&str], command: &[&str]| {
+        let (alone, output, _) = run(&[], command);
+        let tool = [
+            &[&hodo, "mem", "stat", "--format", "json"],
+            options,
+            &["--"],
+        ]
+        .concat();
+        let (status, own, result) = run(&tool, command);
+        let error = String::from_utf8_lossy(&result);
+        assert_eq!((status, own), (alone, output), "{error}");
+        let value: serde_json::Value = serde_json::from_slice(&result).expect(&error);
+        let number = |key: &str| value[key].as_u64().expect("a number");
+        (number("instructions"), number("threads"))
+    };
+    let script = "for i in 1 2 3 4 5; do x=$(echo $i | tr 1 2); (exit $i); echo $x $?; done; \
+                  (sleep 0.1; kill -USR1 $$) & trap 'echo caught; exit 6' USR1; wait; wait";
+    let shell = ["bash", "-c", script];
+    let (all, own) = (stat(&[], &shell), stat(&["--no-follow"], &shell));
+    assert_eq!(own.1, 1);
+    assert!(all.1 > 10 && all.0 > 2 * own.0, "{all:?} {own:?}");
+    let children = [program.to_str().expect("text"), "1"];
+    let (all, own) = (stat(&[], &children), stat(&["--no-follow"], &children));
+    assert!(own.1 < all.1 && own.0 * 2 < all.0, "{all:?} {own:?}");
+}

@@ -63,6 +63,7 @@ fn run(
     let no_name = OsString::new();
     let name = command.first().unwrap_or(&no_name);
     let program;
+    let follows = !part.no_follow;
     let target = match part.pid {
         Some(pid) => {
             let front = match crate::run::divide(Some(pid)) {
@@ -76,7 +77,7 @@ fn run(
                 return Ok(ExitCode::from(125));
             }
             let time = part.time;
-            Target::Process { pid, time }
+            Target::Process { pid, time, follows }
         }
         None => {
             program = match hodo_dbi::find_program(name) {
@@ -94,6 +95,7 @@ fn run(
                     from: part.from.unwrap_or_default(),
                     time: part.time,
                 }),
+                follows,
             }
         }
     };

@@ -58,6 +58,9 @@ pub struct Part {
     /// Observe for this long: then the program runs on as alone
     #[arg(long = "for", value_name = "TIME", value_parser = super::span)]
     pub time: Option<Duration>,
+    /// Do not observe child processes: they run as alone
+    #[arg(long)]
+    pub no_follow: bool,
 }
 
 /// What `hodo mem none` is given.
@@ -102,7 +105,7 @@ pub struct RecordMemArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "time"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "time", "no_follow"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Only these functions; PATTERN@LIB for functions of a library
     ///
