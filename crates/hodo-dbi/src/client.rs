@@ -3,6 +3,7 @@
 //! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, in which a listener
 //! hears it. The usual one makes blocks and accesses of it for a client.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -121,13 +122,17 @@ pub(crate) const MOST_BLOCKS: u32 = 1 << 24;
 /// many do not fit into the queue.
 const MANY: usize = 50_000;
 
-/// Messages that may wait. The program waits if there are more.
+/// Messages about this many blocks are sent together: there are many, and waking the other thread takes longer than
+/// hearing them.
+const TOGETHER: usize = 256;
+
+/// Sent messages that may wait. The program waits if there are more.
 const WAITING: usize = 16;
 
 /// The thread that tells the listener.
 #[derive(Debug)]
 pub(crate) struct Teller<L> {
-    sender: SyncSender<Message>,
+    sender: SyncSender<Vec<Message>>,
     /// Buffers that can be used again.
     used: Receiver<Vec<u8>>,
     thread: JoinHandle<Result<L>>,
@@ -136,14 +141,21 @@ pub(crate) struct Teller<L> {
 /// Where messages go to.
 #[derive(Debug)]
 pub(crate) struct Sink {
-    sender: SyncSender<Message>,
+    sender: SyncSender<Vec<Message>>,
+    /// About blocks: to be sent before anything else.
+    blocks: RefCell<Vec<Message>>,
     used: Receiver<Vec<u8>>,
 }
 
 impl Sink {
     /// Tells the listener. If it has failed, nothing happens: that is noticed at the end.
     pub(crate) fn send(&self, message: Message) {
-        let _ = self.sender.send(message);
+        let mut messages = self.blocks.borrow_mut();
+        let is_block = matches!(message, Message::Block(_));
+        messages.push(message);
+        if !is_block || messages.len() >= TOGETHER {
+            let _ = self.sender.send(std::mem::take(&mut *messages));
+        }
     }
 
     /// A buffer with any content.
@@ -152,12 +164,18 @@ impl Sink {
     }
 }
 
+impl Drop for Sink {
+    fn drop(&mut self) {
+        let _ = self.sender.send(std::mem::take(self.blocks.get_mut()));
+    }
+}
+
 impl<L: Listener + 'static> Teller<L> {
     pub(crate) fn start(mut listener: L) -> Self {
         let (sender, messages) = mpsc::sync_channel(WAITING);
         let (give_back, used) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            for message in messages {
+            for message in messages.into_iter().flatten() {
                 listener.hear(&message)?;
                 if let Message::Records { bytes, .. } = message {
                     let _ = give_back.send(bytes);
@@ -177,6 +195,7 @@ impl<L: Listener + 'static> Teller<L> {
     pub(crate) fn parts(self) -> (Sink, JoinHandle<Result<L>>) {
         let sink = Sink {
             sender: self.sender,
+            blocks: RefCell::default(),
             used: self.used,
         };
         (sink, self.thread)
@@ -194,8 +213,8 @@ pub(crate) fn end<L>(thread: JoinHandle<Result<L>>) -> Result<L> {
     }
 }
 
-/// A block, and how records of it are read.
-type Known = (Arc<Block>, Plan);
+/// A block, and how records of it are read, if there have been any.
+type Known = (Arc<Block>, Option<Plan>);
 
 /// Tells a client what messages say.
 #[derive(Debug)]
@@ -245,7 +264,7 @@ impl<C: Client> Listener for Decode<C> {
                     self.blocks.resize(number + 1, None);
                 }
                 self.client.block(block);
-                self.blocks[number] = Some((Arc::clone(block), Plan::of(block)));
+                self.blocks[number] = Some((Arc::clone(block), None));
                 self.new += 1;
                 if self.forgets && self.new >= MANY {
                     self.forget();
@@ -322,7 +341,8 @@ impl<C: Client> Decode<C> {
     }
 
     fn block(&self, id: u32) -> Result<Arc<Block>> {
-        Ok(Arc::clone(&known(&self.blocks, id)?.0))
+        let block = self.blocks.get(id as usize).and_then(Option::as_ref);
+        block.map_or_else(|| Err(unknown(id)), |(block, _)| Ok(Arc::clone(block)))
     }
 
     fn records(&mut self, thread: u32, mut bytes: &[u8]) -> Result<()> {
@@ -341,7 +361,7 @@ impl<C: Client> Decode<C> {
                 // Of nothing.
                 continue;
             }
-            let (block, plan) = known(&self.blocks, id)?;
+            let (block, plan) = known(&mut self.blocks, id)?;
             let record = bytes;
             let Some(rest) = bytes.get(plan.size..) else {
                 return Err(anyhow!("a record of block {id} is cut"));
@@ -370,7 +390,7 @@ impl<C: Client> Decode<C> {
     fn last_record(&mut self, thread: u32, decoded: &mut Decoded, upto: Option<u32>) -> Result<()> {
         let record = std::mem::take(&mut decoded.last);
         if let Some(id) = number_at(&record, 0) {
-            let (block, plan) = known(&self.blocks, id)?;
+            let (block, plan) = known(&mut self.blocks, id)?;
             tell(
                 &mut self.client,
                 (&mut self.accesses, &mut decoded.slots),
@@ -412,11 +432,14 @@ fn take_cut(bytes: &mut &[u8]) -> Option<u32> {
 
 /// A block, and how records of it are read.
 #[inline]
-fn known(blocks: &[Option<Known>], id: u32) -> Result<&Known> {
-    let block = blocks.get(id as usize).and_then(Option::as_ref);
-    block.ok_or_else(|| unknown(id))
+fn known(blocks: &mut [Option<Known>], id: u32) -> Result<(&Arc<Block>, &Plan)> {
+    match blocks.get_mut(id as usize) {
+        Some(Some((block, plan))) => Ok((block, plan.get_or_insert_with(|| Plan::of(block)))),
+        _ => Err(unknown(id)),
+    }
 }
 
+#[cold]
 fn unknown(id: u32) -> anyhow::Error {
     anyhow!("there is a record of block {id}, which is not known")
 }

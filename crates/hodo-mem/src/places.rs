@@ -1,21 +1,38 @@
 //! Functions and source lines of instructions.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use hodo_dbi::Block;
-use hodo_symbols::{Debug, Style, Symbols, demangle, symbols};
+use hodo_symbols::{Debug, Function, Style, Symbols, demangle, symbols};
 use object::Endianness;
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 
 /// An instruction in a file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialOrd, Ord)]
 pub struct InFile {
     /// The file.
     pub file: PathBuf,
     /// Where the instruction is in the file.
     pub offset: u64,
+}
+
+// There are many, and they are looked up often: paths are compared as they are, not by their parts.
+impl PartialEq for InFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.offset == other.offset && self.file.as_os_str() == other.file.as_os_str()
+    }
+}
+
+impl Eq for InFile {}
+
+impl Hash for InFile {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Few files have an instruction at the same place.
+        self.offset.hash(state);
+    }
 }
 
 impl InFile {
@@ -59,9 +76,14 @@ pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> HashMap<InFile, P
         let set: BTreeSet<u64> = addresses.values().copied().collect();
         let debug = Debug::open(path, &bytes).ok();
         let lines = debug.map(|debug| debug.lines_of(&set)).unwrap_or_default();
+        let mut names: HashMap<u64, String> = HashMap::new();
         for (place, address) in addresses {
             let line = lines.get(&address).cloned();
             let function = function(&symbols, address);
+            let function = function.map(|function| {
+                let name = || demangle(&function.name, Style::Simple);
+                names.entry(function.addr).or_insert_with(name).clone()
+            });
             let found_place = Place {
                 address: Some(address),
                 function,
@@ -96,7 +118,8 @@ impl Functions {
     /// The name of the function that has the instruction at this offset in the file.
     #[must_use]
     pub fn name(&self, offset: u64) -> Option<String> {
-        function(&self.symbols, to_address(&self.segments, offset)?)
+        let found = function(&self.symbols, to_address(&self.segments, offset)?)?;
+        Some(demangle(&found.name, Style::Simple))
     }
 }
 
@@ -131,11 +154,11 @@ fn to_address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
     address.checked_add(offset - start)
 }
 
-fn function(symbols: &Symbols, address: u64) -> Option<String> {
+fn function(symbols: &Symbols, address: u64) -> Option<&Function> {
     let next = symbols
         .functions
         .partition_point(|function| function.addr <= address);
     let function = symbols.functions.get(next.checked_sub(1)?)?;
     let ends = function.size > 0 && address >= function.addr + function.size;
-    (!ends).then(|| demangle(&function.name, Style::Simple))
+    (!ends).then_some(function)
 }

@@ -36,10 +36,9 @@ pub(crate) struct Facts {
     pub(crate) is_special: bool,
 }
 
-/// Finds out what an instruction does. `bytes` are its own.
-pub(crate) fn facts(pc: u64, bytes: &[u8]) -> Facts {
+/// Finds out what an instruction does. `bytes` are its own. `factory` has memory for that.
+pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8]) -> Facts {
     let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
-    let mut factory = InstructionInfoFactory::new();
     let info = factory.info(&insn);
     let mut changed = 0;
     for register in info.used_registers() {
@@ -51,8 +50,9 @@ pub(crate) fn facts(pc: u64, bytes: &[u8]) -> Facts {
             changed |= 1 << number;
         }
     }
-    let mut memory = info.used_memory().to_vec();
-    memory.retain(|used| !kinds(used.access()).is_empty());
+    let memory = info.used_memory().iter();
+    let memory = memory.filter(|used| !kinds(used.access()).is_empty());
+    let memory: Vec<UsedMemory> = memory.copied().collect();
     let is_special = Analysis::new(0).special(&insn, &memory).is_some();
     Facts {
         memory,
@@ -213,8 +213,8 @@ pub(crate) fn analyze(id: u32, code: &[(u64, &[u8], Rc<Facts>)], analyzed: Analy
     });
     let mut block = Block {
         id,
-        insns: Vec::new(),
-        code: Vec::new(),
+        insns: Vec::with_capacity(code.len()),
+        code: Vec::with_capacity(code.iter().map(|(_, bytes, _)| bytes.len()).sum()),
         file: None,
         operands: Vec::new(),
         special: None,
@@ -223,6 +223,9 @@ pub(crate) fn analyze(id: u32, code: &[(u64, &[u8], Rc<Facts>)], analyzed: Analy
         flags_are_dead: flags_are_dead(code),
         counter: 0,
     };
+    let operands = code.iter().flat_map(|(_, _, facts)| &facts.memory);
+    let operands = operands.map(|used| kinds(used.access()).len());
+    analysis.operands.reserve_exact(operands.sum());
     for (number, (pc, bytes, facts)) in code.iter().enumerate() {
         let special = match number {
             0 => analysis.special(&facts.insn, &facts.memory),
@@ -788,7 +791,10 @@ mod tests {
 
     /// What threads record of these instructions.
     fn recorded(code: &[&'static [u8]]) -> Vec<Value> {
-        let facts = |bytes: &&'static [u8]| (0x1000, *bytes, Rc::new(facts(0x1000, bytes)));
+        let facts = |bytes: &&'static [u8]| {
+            let facts = facts(&mut InstructionInfoFactory::new(), 0x1000, bytes);
+            (0x1000, *bytes, Rc::new(facts))
+        };
         let code: Vec<(u64, &[u8], Rc<Facts>)> = code.iter().map(facts).collect();
         let block = analyze(0, &code, Analyzed::Accesses);
         assert_eq!(block.insns.len(), code.len());

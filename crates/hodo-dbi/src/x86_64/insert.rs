@@ -19,6 +19,8 @@ use crate::client::CUT;
 
 /// Registers that the inserted code may use, the better ones first. The stores of vectors cannot be based on `r12`.
 const SCRATCH: [u8; 13] = [1, 2, 0, 6, 7, 8, 9, 10, 11, 3, 13, 14, 15];
+/// Most blocks have at most this many instructions.
+const USUAL: usize = 16;
 /// The maximum number of instructions of a block.
 const MOST: usize = 64;
 
@@ -89,7 +91,7 @@ impl Translator<'_, '_> {
 
     /// Decodes what may become a block.
     fn collect(&mut self, start: u64) -> Vec<Decoded> {
-        let mut code: Vec<Decoded> = Vec::new();
+        let mut code: Vec<Decoded> = Vec::with_capacity(USUAL);
         let mut pc = start;
         while code.len() < MOST {
             if pc != start && self.ends_before(pc) {
@@ -101,7 +103,7 @@ impl Translator<'_, '_> {
             let insn = decode(&bytes).filter(|insn| usize::from(insn.len) <= len);
             let known = self.facts.entry(pc).or_insert_with(|| {
                 let len = insn.map_or(1, |insn| usize::from(insn.len));
-                Rc::new(facts(pc, &bytes[..len]))
+                Rc::new(facts(&mut self.factory, pc, &bytes[..len]))
             });
             if known.is_special && pc != start {
                 break;

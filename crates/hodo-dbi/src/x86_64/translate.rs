@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use iced_x86::InstructionInfoFactory;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use hodo_isa::x86_64::asm::{
@@ -213,6 +214,7 @@ pub(super) struct Translator<'c, 'r> {
     pub(super) known_registers: u16,
     /// What instructions do that blocks have.
     pub(super) facts: FxHashMap<u64, Rc<Facts>>,
+    pub(super) factory: InstructionInfoFactory,
     pub(super) cold: Vec<Cold>,
     pub(super) out: Translation,
     pub(super) left: usize,
@@ -237,6 +239,7 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
         leaving: None,
         known_registers: 0,
         facts: FxHashMap::default(),
+        factory: InstructionInfoFactory::new(),
         cold: Vec::new(),
         out: Translation::default(),
         left: request.most,

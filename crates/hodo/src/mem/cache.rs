@@ -1,8 +1,9 @@
 //! `hodo mem cache`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -228,23 +229,32 @@ struct Insn {
 
 impl Sums {
     fn of(simulator: &Simulator) -> Self {
-        let mut insns: HashMap<InFile, Counts> = HashMap::new();
+        let mut by_place: HashMap<(&OsStr, u64), Counts> = HashMap::new();
         let mut names: HashMap<InFile, String> = HashMap::new();
         let mut unknown = Counts::default();
         for (block, counts) in simulator.blocks() {
             let executed = counts.iter().enumerate();
             for (insn, counts) in executed.filter(|(_, counts)| **counts != Counts::default()) {
-                let Some(place) = InFile::of(block, insn) else {
+                let Some((file, first)) = &block.file else {
                     unknown.add(counts);
                     continue;
                 };
-                if counts.all_misses().0 > 0 && !names.contains_key(&place) {
-                    let name = hodo_dbi::mnemonic(block.bytes(insn));
-                    names.insert(place.clone(), name);
+                let offset = first + (block.insns[insn].pc - block.insns[0].pc);
+                let place = (file.as_os_str(), offset);
+                by_place.entry(place).or_default().add(counts);
+                if counts.all_misses().0 > 0
+                    && let Some(place) = InFile::of(block, insn)
+                {
+                    let name = || hodo_dbi::mnemonic(block.bytes(insn));
+                    names.entry(place).or_insert_with(name);
                 }
-                insns.entry(place).or_default().add(counts);
             }
         }
+        let insns = by_place.into_iter().map(|((file, offset), counts)| {
+            let file = PathBuf::from(file);
+            (InFile { file, offset }, counts)
+        });
+        let insns: HashMap<InFile, Counts> = insns.collect();
         let places = places(insns.keys());
         let mut functions: HashMap<Function, Counts> = HashMap::new();
         let mut lines: HashMap<Line, Counts> = HashMap::new();
