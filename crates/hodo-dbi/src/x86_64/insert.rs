@@ -101,10 +101,15 @@ impl Translator<'_, '_> {
                 break;
             };
             let insn = decode(&bytes).filter(|insn| usize::from(insn.len) <= len);
-            let known = self.facts.entry(pc).or_insert_with(|| {
-                let len = insn.map_or(1, |insn| usize::from(insn.len));
-                Rc::new(facts(&mut self.factory, pc, &bytes[..len]))
-            });
+            let own = &bytes[..insn.map_or(1, |insn| usize::from(insn.len))];
+            let factory = &mut self.factory;
+            let known = match self.request.profile {
+                // Instructions may be in several versions of several blocks.
+                Some(_) => Rc::clone(
+                    (self.facts.entry(pc)).or_insert_with(|| facts(factory, pc, own).into()),
+                ),
+                None => facts(factory, pc, own).into(),
+            };
             if known.is_special && pc != start {
                 break;
             }
@@ -112,7 +117,7 @@ impl Translator<'_, '_> {
                 pc,
                 bytes,
                 insn,
-                facts: Rc::clone(known),
+                facts: known,
             };
             let continues = match insn.map(|insn| insn.kind) {
                 Some(Kind::Plain) => !decoded.facts.is_special,
