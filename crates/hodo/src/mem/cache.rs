@@ -254,54 +254,62 @@ impl Sums {
             let file = PathBuf::from(file);
             (InFile { file, offset }, counts)
         });
-        let insns: HashMap<InFile, Counts> = insns.collect();
-        let places = places(insns.keys());
-        let mut functions: HashMap<Function, Counts> = HashMap::new();
-        let mut lines: HashMap<Line, Counts> = HashMap::new();
-        let mut parts: BTreeMap<Part, Counts> = BTreeMap::new();
+        let insns: Vec<(InFile, Counts)> = insns.collect();
+        let places = places(insns.iter().map(|(insn, _)| insn));
+        let mut functions: HashMap<(&OsStr, Option<&str>), Counts> = HashMap::new();
+        let mut lines: HashMap<&Line, Counts> = HashMap::new();
+        let mut parts: HashMap<(Option<&Line>, Option<&str>), Counts> = HashMap::new();
+        let mut missing: HashMap<Insn, Counts> = HashMap::new();
         let nowhere = Place::default();
         for (insn, counts) in &insns {
             let place = places.get(insn).unwrap_or(&nowhere);
-            let name = place.function.clone().unwrap_or_else(|| "?".to_owned());
-            let function = (insn.file.display().to_string(), name);
-            functions.entry(function).or_default().add(counts);
-            if let Some(line) = &place.line {
-                lines.entry(line.clone()).or_default().add(counts);
+            let (function, line) = (place.function.as_deref(), place.line.as_ref());
+            let own = functions.entry((insn.file.as_os_str(), function));
+            own.or_default().add(counts);
+            if let Some(line) = line {
+                lines.entry(line).or_default().add(counts);
             }
-            let (file, line) = place.line.clone().unzip();
-            let part = Part {
-                file,
-                function: place.function.clone(),
-                line: line.unwrap_or(0),
-            };
-            parts.entry(part).or_default().add(counts);
+            parts.entry((line, function)).or_default().add(counts);
+            if let Some(name) = names.remove(insn) {
+                let (place, found) = (insn.clone(), place.clone());
+                missing.insert(Insn { place, found, name }, *counts);
+            }
         }
-        let missing = names.into_iter().filter_map(|(place, name)| {
-            let counts = *insns.get(&place)?;
-            let found = places.get(&place).cloned().unwrap_or_default();
-            Some((Insn { place, found, name }, counts))
+        let functions = functions.into_iter().map(|((file, name), counts)| {
+            let file = Path::new(file).display().to_string();
+            ((file, name.unwrap_or("?").to_owned()), counts)
         });
-        let missing: HashMap<Insn, Counts> = missing.collect();
+        let lines = lines.into_iter();
+        let parts = parts.into_iter().map(|((line, function), counts)| {
+            let part = Part {
+                file: line.map(|(file, _)| file.clone()),
+                function: function.map(str::to_owned),
+                line: line.map_or(0, |&(_, line)| line),
+            };
+            (part, counts)
+        });
+        let mut sums = Self {
+            functions: functions.collect(),
+            lines: sorted(lines.map(|(line, counts)| (line.clone(), counts)).collect()),
+            parts: parts.collect(),
+            insns: sorted(missing.into_iter().collect()),
+        };
         if unknown.instructions > 0 {
             let part = Part {
                 file: None,
                 function: None,
                 line: 0,
             };
-            parts.entry(part).or_default().add(&unknown);
-            functions.insert((String::new(), "?".to_owned()), unknown);
+            sums.parts.entry(part).or_default().add(&unknown);
+            sums.functions
+                .push(((String::new(), "?".to_owned()), unknown));
         }
-        Self {
-            functions: sorted(functions),
-            lines: sorted(lines),
-            parts,
-            insns: sorted(missing),
-        }
+        sums.functions = sorted(sums.functions);
+        sums
     }
 }
 
-fn sorted<K: Ord>(sums: HashMap<K, Counts>) -> Vec<(K, Counts)> {
-    let mut sums: Vec<(K, Counts)> = sums.into_iter().collect();
+fn sorted<K: Ord>(mut sums: Vec<(K, Counts)>) -> Vec<(K, Counts)> {
     let key = |counts: &Counts| {
         let (first, last) = counts.all_misses();
         (last, first, counts.instructions)
