@@ -204,6 +204,53 @@ pub struct ThreadCounts {
     pub last_misses: u64,
 }
 
+/// What had happened at some time of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// Instructions that all threads had executed.
+    pub instructions: u64,
+    /// Accesses of data that had missed the first cache.
+    pub misses: u64,
+    /// Of these, those that had missed the last cache, too.
+    pub last_misses: u64,
+}
+
+/// A timeline has at most this many samples.
+const MOST_SAMPLES: usize = 512;
+
+/// Samples that are equally far from each other.
+#[derive(Debug)]
+struct Timeline {
+    samples: Vec<Sample>,
+    /// Instructions so far, and those at the next sample.
+    instructions: u64,
+    next: u64,
+    /// Instructions from one sample to the next.
+    distance: u64,
+}
+
+impl Timeline {
+    /// Adds a sample of what threads did.
+    #[cold]
+    fn add(&mut self, threads: &[ThreadCounts]) {
+        let sum = |of: fn(&ThreadCounts) -> u64| threads.iter().map(of).sum();
+        self.samples.push(Sample {
+            instructions: self.instructions,
+            misses: sum(|counts| counts.misses),
+            last_misses: sum(|counts| counts.last_misses),
+        });
+        if self.samples.len() >= MOST_SAMPLES {
+            let mut number = 0;
+            self.samples.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+            self.distance *= 2;
+        }
+        self.next = self.instructions + self.distance;
+    }
+}
+
 /// Simulates caches.
 #[derive(Debug)]
 pub struct Simulator {
@@ -217,6 +264,7 @@ pub struct Simulator {
     /// Instructions of the block that is being executed that were not in the first cache.
     missed: Vec<u16>,
     threads: Vec<ThreadCounts>,
+    timeline: Timeline,
 }
 
 impl Simulator {
@@ -236,6 +284,12 @@ impl Simulator {
             blocks: Vec::new(),
             missed: Vec::new(),
             threads: Vec::new(),
+            timeline: Timeline {
+                samples: Vec::new(),
+                instructions: 0,
+                next: 0,
+                distance: 1000,
+            },
         })
     }
 
@@ -249,6 +303,12 @@ impl Simulator {
     #[must_use]
     pub fn events(&self) -> Option<Events> {
         self.detailed.as_ref().map(|detailed| detailed.events())
+    }
+
+    /// How much had happened at times that are about equally far from each other, and at the end.
+    #[must_use]
+    pub fn timeline(&self) -> &[Sample] {
+        &self.timeline.samples
     }
 
     /// What each thread did, by its number.
@@ -327,6 +387,10 @@ impl Client for Simulator {
         let own = self.thread_counts(thread);
         own.instructions += upto as u64;
         own.accesses += accesses.len() as u64;
+        self.timeline.instructions += upto as u64;
+        if self.timeline.instructions >= self.timeline.next {
+            self.timeline.add(&self.threads);
+        }
         let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
             return;
         };
@@ -361,6 +425,7 @@ impl Client for Simulator {
     }
 
     fn end(&mut self) -> Result<()> {
+        self.timeline.add(&self.threads);
         for counted in self.blocks.iter_mut().flatten() {
             if let Some(last) = counted.uptos.last_mut() {
                 *last += std::mem::take(&mut counted.whole);

@@ -198,6 +198,36 @@ fn cg_annotate_reads_what_is_written_for_it() {
 }
 
 #[test]
+fn a_page_for_browsers() {
+    let file = place("cache.html");
+    let mut arguments = vec!["cache", "--html", &file];
+    arguments.extend(CACHES);
+    let value = json(&mem(&arguments, Some(&program())));
+    let page = std::fs::read_to_string(&file).expect("the page");
+    for level in value["levels"].as_array().expect("a list") {
+        let cells = format!("<td>{}</td><td>{}</td>", level["refs"], level["misses"]);
+        assert!(page.contains(&cells), "{cells}");
+    }
+    // The function, a line of its source text, and nothing from elsewhere.
+    assert!(page.contains("walk (") && page.contains("<svg ") && !page.contains("src="));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/strides.c");
+    let source = std::fs::read_to_string(source).expect("the source text");
+    let line = source
+        .lines()
+        .find(|line| line.contains("walk("))
+        .expect("a function");
+    let name = line.split('(').next().expect("a name");
+    assert!(page.contains(name), "{name}");
+    let refused = mem(
+        &["cache", "--html", "/no/such/page", "-o", &place("text")],
+        Some(&program()),
+    );
+    assert!(!refused.status.success(), "{refused:?}");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(errors.contains("cannot write /no/such/page"), "{errors}");
+}
+
+#[test]
 fn misses_of_known_loops() {
     let program = program();
     let mut arguments = vec!["cache"];

@@ -3,6 +3,7 @@
 mod cache;
 mod cachegrind;
 mod counted;
+mod html;
 mod selected;
 mod tools;
 

@@ -269,6 +269,9 @@ pub struct CacheArgs {
     /// Write a file of cachegrind, too, for cg_annotate and KCachegrind
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub cachegrind: Option<PathBuf>,
+    /// Write a page for browsers, too: misses over time, by function, and in the source text
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
     /// How many functions and lines to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     pub top: usize,

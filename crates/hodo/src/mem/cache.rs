@@ -15,9 +15,11 @@ use hodo_mem::replacement::Policy;
 use serde_json::json;
 
 use super::cachegrind::{self, Part};
+use super::html::Page;
 use super::{observed, output};
 use crate::args::{
-    CacheArgs, InclusionArg, Like, MemFormat, PrefetchArg, ReplacementArg, SecondArg, TlbArgs,
+    CacheArgs, InclusionArg, Like, MemFormat, PrefetchArg, ReplacementArg, SecondArg, SourceArgs,
+    TlbArgs,
 };
 
 /// Simulates caches.
@@ -33,6 +35,8 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         instructions: args.instructions,
     };
     let (file, command) = (args.cachegrind.clone(), args.common.source.command.clone());
+    let page = args.html.clone();
+    let title = title(&args.common.source);
     observed(
         &args.common.source,
         Observe::Accesses,
@@ -42,9 +46,49 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
             if let Some(file) = file {
                 cachegrind::write(&file, &caches, &command, &sums.parts)?;
             }
+            if let Some(file) = page {
+                write_page(&file, title, &how, &simulator, &sums)?;
+            }
             report(&how, &simulator, &sums, &mut out)
         },
     )
+}
+
+/// What is observed, for people.
+fn title(source: &SourceArgs) -> String {
+    match (&source.directory, source.part.pid) {
+        (Some(directory), _) => format!("recording {}", directory.display()),
+        (None, Some(pid)) => format!("process {pid}"),
+        (None, None) => {
+            let words = source.command.iter().map(|word| word.to_string_lossy());
+            words.collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+fn write_page(
+    file: &Path,
+    title: String,
+    how: &How,
+    simulator: &Simulator,
+    sums: &Sums,
+) -> Result<()> {
+    let levels = levels(how, &simulator.total());
+    let levels = levels.iter().map(|level| {
+        (
+            level.text().trim_end().to_owned(),
+            level.references,
+            level.misses,
+        )
+    });
+    let page = Page {
+        title,
+        levels: levels.collect(),
+        functions: &sums.functions,
+        lines: &sums.lines,
+        timeline: simulator.timeline(),
+    };
+    page.write(file)
 }
 
 /// Simulates the caches of address translations: each entry is a line as large as a page.
@@ -416,6 +460,15 @@ struct Level {
     misses: u64,
 }
 
+impl Level {
+    /// Its name and shape.
+    fn text(&self) -> String {
+        let Geometry { size, ways, line } = self.geometry;
+        let shape = format!("{} KiB, {ways} ways, {line} B", size >> 10);
+        format!("{} {shape:<24}", self.name)
+    }
+}
+
 fn levels(how: &How, total: &Counts) -> Vec<Level> {
     let How { names, caches, .. } = how;
     let sum = |pair: [u64; 2]| pair[0] + pair[1];
@@ -493,14 +546,10 @@ fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
         "cache                          references           misses"
     )?;
     for level in levels(how, &simulator.total()) {
-        let (name, references, misses) = (level.name, level.references, level.misses);
+        let (references, misses) = (level.references, level.misses);
         let percent = 100.0 * misses as f64 / references.max(1) as f64;
-        let Geometry { size, ways, line } = level.geometry;
-        let shape = format!("{} KiB, {ways} ways, {line} B", size >> 10);
-        writeln!(
-            out,
-            "{name} {shape:<24} {references:>16} {misses:>16}  {percent:.2} %"
-        )?;
+        let text = level.text();
+        writeln!(out, "{text} {references:>16} {misses:>16}  {percent:.2} %")?;
     }
     events(how, simulator, out)?;
     if let Some(causes) = simulator.causes() {
