@@ -469,29 +469,39 @@ fn in_detail(
     upto: usize,
     accesses: &[Access],
 ) {
-    let mut accesses = accesses.iter().peekable();
     let has_second = caches.has_second();
+    let counts = &mut counted.counts;
+    let insns = &counted.block.insns;
+    let mut access = |caches: &mut Hierarchy, counts: &mut [Counts], access: &Access| {
+        let insn = usize::from(access.insn);
+        let kind = usize::from(access.kind == Kind::Store);
+        let reach = caches.access(insns[insn].pc, access.address, access.size, kind == 1);
+        if reach > Reach::First {
+            let counts = &mut counts[insn];
+            counts.misses[kind] += 1;
+            counts.second_misses[kind] += u64::from(has_second && reach > Reach::Second);
+            counts.last_misses[kind] += u64::from(reach > Reach::Last);
+            own.misses += 1;
+            own.last_misses += u64::from(reach > Reach::Last);
+        }
+    };
+    let mut accesses = accesses.iter().peekable();
     let fetches = counted.fetches.iter();
-    let mut fetches = fetches.map(|fetch| usize::from(fetch.insn)).peekable();
-    // A repeated instruction accesses memory before it has been executed.
-    for number in 0..upto.max(1) {
-        let insn = counted.block.insns[number];
-        let counts = &mut counted.counts[number];
-        if upto > 0 && fetches.next_if_eq(&number).is_some() {
-            let reach = caches.fetch(insn.pc, insn.len.into());
-            counts.fetch_misses += u64::from(reach > Reach::First);
+    for fetch in fetches.take_while(|fetch| usize::from(fetch.insn) < upto) {
+        while let Some(one) = accesses.next_if(|access| access.insn < fetch.insn) {
+            access(caches, counts, one);
+        }
+        let insn = usize::from(fetch.insn);
+        let reach = caches.fetch(insns[insn].pc, insns[insn].len.into());
+        if reach > Reach::First {
+            let counts = &mut counts[insn];
+            counts.fetch_misses += 1;
             counts.fetch_second_misses += u64::from(has_second && reach > Reach::Second);
             counts.fetch_last_misses += u64::from(reach > Reach::Last);
         }
-        while let Some(access) = accesses.next_if(|access| usize::from(access.insn) == number) {
-            let kind = usize::from(access.kind == Kind::Store);
-            let reach = caches.access(insn.pc, access.address, access.size, kind == 1);
-            counts.misses[kind] += u64::from(reach > Reach::First);
-            counts.second_misses[kind] += u64::from(has_second && reach > Reach::Second);
-            counts.last_misses[kind] += u64::from(reach > Reach::Last);
-            own.misses += u64::from(reach > Reach::First);
-            own.last_misses += u64::from(reach > Reach::Last);
-        }
+    }
+    for one in accesses {
+        access(caches, counts, one);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why accesses miss a cache: the three causes of M. Hill, "Aspects of Cache Memory and Instruction Buffer Performance" (1987).
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Misses by their causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,7 +30,7 @@ pub(crate) struct Finder {
     causes: Causes,
     capacity: usize,
     /// All lines that were accessed, and where they are in the list, if they are in the cache.
-    places: HashMap<u64, usize>,
+    places: FxHashMap<u64, usize>,
     lines: Vec<Line>,
     newest: usize,
     oldest: usize,
@@ -42,7 +42,7 @@ impl Finder {
         Self {
             causes: Causes::default(),
             capacity,
-            places: HashMap::new(),
+            places: FxHashMap::default(),
             lines: Vec::new(),
             newest: NONE,
             oldest: NONE,
@@ -55,6 +55,10 @@ impl Finder {
 
     /// A line is accessed. `missed`: the cache whose misses are explained did not have it.
     pub(crate) fn access(&mut self, number: u64, missed: bool) {
+        let newest = self.lines.get(self.newest);
+        if !missed && newest.is_some_and(|line| line.number == number) {
+            return;
+        }
         let place = self.places.get(&number).copied();
         if missed {
             let cause = match place {

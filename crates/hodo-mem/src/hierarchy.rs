@@ -5,7 +5,7 @@
 //! A line that is written becomes dirty in the first cache. If it gives way there, it is written to the next level, and
 //! from the last one to memory. That does not count as a use of the line.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::causes::{Causes, Finder};
 use crate::model::{Caches, Extent, Geometry, Inclusion, MOST_LINES, Prefetch};
@@ -58,8 +58,12 @@ struct Marks {
 struct Level {
     sets: Sets,
     number: u64,
+    /// If the number of sets is a power of two.
+    mask: Option<u64>,
     ways: usize,
     marks: Vec<Marks>,
+    /// The line of each set that was used last, as its tag, and its place. If it is used again, nothing changes but marks.
+    recent: Vec<(u64, usize)>,
 }
 
 impl Level {
@@ -70,12 +74,17 @@ impl Level {
             marks: vec![Marks::default(); sets.room()],
             sets,
             number,
+            mask: number.is_power_of_two().then(|| number - 1),
             ways: geometry.ways as usize,
+            recent: vec![(0, 0); number as usize],
         }
     }
 
     fn set(&self, line: u64) -> usize {
-        (line % self.number) as usize
+        match self.mask {
+            Some(mask) => (line & mask) as usize,
+            None => (line % self.number) as usize,
+        }
     }
 
     /// The marks of a line that is there.
@@ -86,10 +95,18 @@ impl Level {
     }
 
     /// Uses a line, if it is there.
+    #[inline]
     fn uses(&mut self, line: u64) -> Option<&mut Marks> {
         let set = self.set(line);
-        let place = self.sets.find(set, line + 1)?;
-        self.sets.uses(set, place);
+        let place = match self.recent[set] {
+            (tag, place) if tag == line + 1 => place,
+            _ => {
+                let place = self.sets.find(set, line + 1)?;
+                self.sets.uses(set, place);
+                self.recent[set] = (line + 1, place);
+                place
+            }
+        };
         Some(&mut self.marks[set * self.ways + place])
     }
 
@@ -97,6 +114,7 @@ impl Level {
     fn put(&mut self, line: u64, marks: Marks) -> Option<(u64, Marks)> {
         let set = self.set(line);
         let (place, tag) = self.sets.replace(set, line + 1);
+        self.recent[set] = (line + 1, place);
         let old = std::mem::replace(&mut self.marks[set * self.ways + place], marks);
         tag.checked_sub(1).map(|line| (line, old))
     }
@@ -106,6 +124,9 @@ impl Level {
         let set = self.set(line);
         let place = self.sets.find(set, line + 1)?;
         self.sets.remove(set, place);
+        if self.recent[set].0 == line + 1 {
+            self.recent[set] = (0, 0);
+        }
         Some(std::mem::take(&mut self.marks[set * self.ways + place]))
     }
 }
@@ -129,7 +150,7 @@ pub(crate) struct Hierarchy {
     last: Level,
     extent: Extent,
     /// By the address of the instruction.
-    strides: HashMap<u64, Stride>,
+    strides: FxHashMap<u64, Stride>,
     events: Events,
     finder: Option<Finder>,
 }
@@ -144,7 +165,7 @@ impl Hierarchy {
             second: caches.second.map(|second| Level::new(second, caches)),
             last: Level::new(caches.last, caches),
             extent: caches.extent,
-            strides: HashMap::new(),
+            strides: FxHashMap::default(),
             events: Events::default(),
             finder: (caches.extent.causes).then(|| Finder::new(data.sets.room())),
             data,
