@@ -17,9 +17,6 @@ use crate::replacement::{Policy, Sets};
 /// A cache.
 #[derive(Debug, Clone)]
 struct Cache {
-    sets: u64,
-    /// If the number of sets is a power of two.
-    mask: Option<u64>,
     /// The line as a power of two.
     shift: u32,
     /// The lines. Their tags are one more than their numbers.
@@ -34,8 +31,6 @@ impl Cache {
     fn new(geometry: Geometry, policy: Policy) -> Self {
         let sets = geometry.sets();
         Self {
-            sets,
-            mask: sets.is_power_of_two().then(|| sets - 1),
             shift: geometry.line.trailing_zeros(),
             lines: Sets::new(policy, sets, geometry.ways as usize),
             recent: vec![0; sets as usize],
@@ -43,21 +38,11 @@ impl Cache {
         }
     }
 
-    /// The number of a line's set.
-    #[inline(always)]
-    fn set(&self, line: u64) -> usize {
-        let set = match self.mask {
-            Some(mask) => line & mask,
-            None => line % self.sets,
-        };
-        set as usize
-    }
-
     /// Whether an access changes nothing, because it is of one line, the one of its set that was used last.
     #[inline(always)]
     fn changes_nothing(&self, address: u64, size: u32) -> bool {
         let (first, last) = self.lines_of(address, size);
-        first == last && self.recent[self.set(first)] == first + 1
+        first == last && self.recent[self.lines.set(first)] == first + 1
     }
 
     /// The first line of an access, and the last one.
@@ -70,7 +55,7 @@ impl Cache {
     /// Uses a line. Returns whether it was there.
     #[inline(always)]
     fn touch(&mut self, line: u64) -> bool {
-        let set = self.set(line);
+        let set = self.lines.set(line);
         let tag = line + 1;
         if self.recent[set] == tag {
             return true;

@@ -57,9 +57,6 @@ struct Marks {
 #[derive(Debug, Clone)]
 struct Level {
     sets: Sets,
-    number: u64,
-    /// If the number of sets is a power of two.
-    mask: Option<u64>,
     ways: usize,
     marks: Vec<Marks>,
     /// The line of each set that was used last, as its tag, and its place. If it is used again, nothing changes but marks.
@@ -73,23 +70,14 @@ impl Level {
         Self {
             marks: vec![Marks::default(); sets.room()],
             sets,
-            number,
-            mask: number.is_power_of_two().then(|| number - 1),
             ways: geometry.ways as usize,
             recent: vec![(0, 0); number as usize],
         }
     }
 
-    fn set(&self, line: u64) -> usize {
-        match self.mask {
-            Some(mask) => (line & mask) as usize,
-            None => (line % self.number) as usize,
-        }
-    }
-
     /// The marks of a line that is there.
     fn marks(&mut self, line: u64) -> Option<&mut Marks> {
-        let set = self.set(line);
+        let set = self.sets.set(line);
         let place = self.sets.find(set, line + 1)?;
         Some(&mut self.marks[set * self.ways + place])
     }
@@ -97,7 +85,7 @@ impl Level {
     /// Uses a line, if it is there.
     #[inline]
     fn uses(&mut self, line: u64) -> Option<&mut Marks> {
-        let set = self.set(line);
+        let set = self.sets.set(line);
         let place = match self.recent[set] {
             (tag, place) if tag == line + 1 => place,
             _ => {
@@ -112,7 +100,7 @@ impl Level {
 
     /// Puts a line there that is not there yet. Returns the one that gives way.
     fn put(&mut self, line: u64, marks: Marks) -> Option<(u64, Marks)> {
-        let set = self.set(line);
+        let set = self.sets.set(line);
         let (place, tag) = self.sets.replace(set, line + 1);
         self.recent[set] = (line + 1, place);
         let old = std::mem::replace(&mut self.marks[set * self.ways + place], marks);
@@ -121,7 +109,7 @@ impl Level {
 
     /// Takes a line away.
     fn take(&mut self, line: u64) -> Option<Marks> {
-        let set = self.set(line);
+        let set = self.sets.set(line);
         let place = self.sets.find(set, line + 1)?;
         self.sets.remove(set, place);
         if self.recent[set].0 == line + 1 {
@@ -302,8 +290,10 @@ impl Hierarchy {
         };
         if let Some((line, marks)) = gone {
             match which {
+                // Lines of instructions are dirty only if one that was written there has left the others before.
+                Which::Instructions => {}
+                Which::Data => self.events.write_backs[0] += u64::from(marks.is_dirty),
                 Which::Second => self.events.write_backs[1] += u64::from(marks.is_dirty),
-                _ => self.events.write_backs[0] += u64::from(marks.is_dirty),
             }
             self.gave_way(line, marks.is_dirty);
         }

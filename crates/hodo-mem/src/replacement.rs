@@ -22,6 +22,9 @@ const AT_ONCE: usize = 4;
 #[derive(Debug, Clone)]
 pub(crate) struct Sets {
     policy: Policy,
+    number: u64,
+    /// If the number of sets is a power of two.
+    mask: Option<u64>,
     ways: usize,
     /// The tags of each set. Zeros are free places.
     tags: Vec<u64>,
@@ -37,8 +40,8 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
-    pub(crate) fn new(policy: Policy, sets: u64, ways: usize) -> Self {
-        let sets = sets as usize;
+    pub(crate) fn new(policy: Policy, number: u64, ways: usize) -> Self {
+        let sets = number as usize;
         let (times, trees) = match policy {
             Policy::Lru | Policy::Fifo => (sets * ways, 0),
             Policy::Random => (0, 0),
@@ -46,6 +49,8 @@ impl Sets {
         };
         Self {
             policy,
+            number,
+            mask: number.is_power_of_two().then(|| number - 1),
             ways,
             tags: vec![0; sets * ways],
             halves: vec![0; sets * ways.next_multiple_of(AT_ONCE)],
@@ -59,6 +64,16 @@ impl Sets {
     /// For how many lines there is room.
     pub(crate) fn room(&self) -> usize {
         self.tags.len()
+    }
+
+    /// The set of a line.
+    #[inline(always)]
+    pub(crate) fn set(&self, line: u64) -> usize {
+        let set = match self.mask {
+            Some(mask) => line & mask,
+            None => line % self.number,
+        };
+        set as usize
     }
 
     /// Uses a line of a set. Returns whether it was there.

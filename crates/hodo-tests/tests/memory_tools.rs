@@ -218,13 +218,27 @@ fn a_page_for_browsers() {
         .expect("a function");
     let name = line.split('(').next().expect("a name");
     assert!(page.contains(name), "{name}");
-    let refused = mem(
-        &["cache", "--html", "/no/such/page", "-o", &place("text")],
-        Some(&program()),
+    // Nothing runs if that cannot be written.
+    for option in ["--html", "--cachegrind"] {
+        let refused = mem(
+            &["cache", option, "/no/such/file"],
+            Some(Path::new("/bin/pwd")),
+        );
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert!(errors.contains("cannot write /no/such/file"), "{errors}");
+        assert!(refused.stdout.is_empty(), "{refused:?}");
+    }
+    // What else there is is reported.
+    let full = mem(
+        &["cache", "--html", "/dev/full"],
+        Some(Path::new("/bin/pwd")),
     );
-    assert!(!refused.status.success(), "{refused:?}");
-    let errors = String::from_utf8_lossy(&refused.stderr);
-    assert!(errors.contains("cannot write /no/such/page"), "{errors}");
+    let errors = String::from_utf8_lossy(&full.stderr);
+    assert!(
+        errors.contains("D1 ") && errors.contains("cannot write /dev/full"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -34,8 +35,14 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         top: args.top,
         instructions: args.instructions,
     };
-    let (file, command) = (args.cachegrind.clone(), args.common.source.command.clone());
-    let page = args.html.clone();
+    // If they cannot be written, the program need not run for that.
+    let grind = args
+        .cachegrind
+        .as_deref()
+        .map(OutFile::create)
+        .transpose()?;
+    let page = args.html.as_deref().map(OutFile::create).transpose()?;
+    let command = args.common.source.command.clone();
     let title = title(&args.common.source);
     observed(
         &args.common.source,
@@ -43,13 +50,15 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         simulator,
         move |simulator| {
             let sums = Sums::of(&simulator);
-            if let Some(file) = file {
-                cachegrind::write(&file, &caches, &command, &sums.parts)?;
-            }
-            if let Some(file) = page {
-                write_page(&file, title, &how, &simulator, &sums)?;
-            }
-            report(&how, &simulator, &sums, &mut out)
+            let reported = report(&how, &simulator, &sums, &mut out);
+            // What can be written is written.
+            let grind = grind.map_or(Ok(()), |file| {
+                file.write(|out| cachegrind::write(out, &caches, &command, &sums.parts))
+            });
+            let page = page.map_or(Ok(()), |file| {
+                file.write(|out| page_of(title, &how, &simulator, &sums).write(out))
+            });
+            reported.and(grind).and(page)
         },
     )
 }
@@ -66,13 +75,25 @@ fn title(source: &SourceArgs) -> String {
     }
 }
 
-fn write_page(
-    file: &Path,
-    title: String,
-    how: &How,
-    simulator: &Simulator,
-    sums: &Sums,
-) -> Result<()> {
+/// A file besides the result.
+struct OutFile(PathBuf, File);
+
+impl OutFile {
+    fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self(path.to_owned(), file))
+    }
+
+    fn write(self, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+        let Self(path, file) = self;
+        let mut out = BufWriter::new(file);
+        let written = write(&mut out).and_then(|()| Ok(out.flush()?));
+        written.with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn page_of<'p>(title: String, how: &How, simulator: &'p Simulator, sums: &'p Sums) -> Page<'p> {
     let levels = levels(how, &simulator.total());
     let levels = levels.iter().map(|level| {
         (
@@ -81,14 +102,13 @@ fn write_page(
             level.misses,
         )
     });
-    let page = Page {
+    Page {
         title,
         levels: levels.collect(),
         functions: &sums.functions,
         lines: &sums.lines,
         timeline: simulator.timeline(),
-    };
-    page.write(file)
+    }
 }
 
 /// Simulates the caches of address translations: each entry is a line as large as a page.

@@ -3,11 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hodo_mem::cache::Counts;
 use hodo_mem::model::{Caches, Geometry};
 
@@ -24,17 +22,6 @@ pub struct Part {
 
 /// Writes the file.
 pub fn write(
-    path: &Path,
-    caches: &Caches,
-    command: &[OsString],
-    parts: &BTreeMap<Part, Counts>,
-) -> Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
-    let file = File::create(path).with_context(cannot)?;
-    write_to(&mut BufWriter::new(file), caches, command, parts).with_context(cannot)
-}
-
-fn write_to(
     out: &mut impl Write,
     caches: &Caches,
     command: &[OsString],

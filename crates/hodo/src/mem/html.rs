@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hodo_mem::cache::{Counts, Sample};
 
 /// How many functions are shown.
@@ -44,8 +45,8 @@ pub struct Page<'p> {
 
 impl Page<'_> {
     /// Writes it.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        fs::write(path, self.text()).with_context(|| format!("cannot write {}", path.display()))
+    pub fn write(&self, out: &mut impl Write) -> Result<()> {
+        Ok(out.write_all(self.text().as_bytes())?)
     }
 
     fn text(&self) -> String {
