@@ -63,6 +63,8 @@ pub struct Block {
     pub(crate) values: Vec<Recorded>,
     /// Where the block may be left, in ascending order, if blocks that it leads to may use what is known there.
     pub(crate) leaving: Vec<Leave>,
+    /// What clients hear of it besides accesses, in the order of its instructions.
+    pub(crate) notes: Vec<Note>,
     /// Its instructions overwrite the flags, other than the carry flag, before they read them.
     #[serde(skip)]
     pub(crate) flags_are_dead: bool,
@@ -88,6 +90,43 @@ pub(crate) struct Recorded {
     /// The number of the instruction before which it is recorded.
     pub(crate) insn: u16,
     pub(crate) slot: Slot,
+}
+
+/// Something that a client hears of when an instruction is executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    /// The number of the instruction.
+    pub(crate) insn: u16,
+    /// The first of the slots with its values.
+    pub(crate) slot: Slot,
+    pub(crate) what: Noted,
+}
+
+/// What is noted of an instruction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Noted {
+    /// It is the first one of a function with this name. Values: three arguments, and the stack pointer.
+    Entry(String),
+    /// It returns from a function. Values: the result. The stack pointer is where it loads from.
+    Return,
+    /// It calls a function.
+    Call,
+    /// It makes a system call. Values: the number and six arguments.
+    SystemCall,
+    /// It comes after one. Values: the result.
+    AfterCall,
+}
+
+impl Noted {
+    /// How many values it has.
+    pub(crate) fn values(&self) -> usize {
+        match self {
+            Self::Entry(_) => 4,
+            Self::SystemCall => 7,
+            Self::Return | Self::AfterCall => 1,
+            Self::Call => 0,
+        }
+    }
 }
 
 /// Where a block may be left.
@@ -354,6 +393,10 @@ impl Block {
                 .map(|operand| usize::from(operand.insn))
                 .is_sorted()
             && (self.operands.iter()).all(|operand| usize::from(operand.insn) < self.insns.len())
+            && (self.notes.iter()).all(|note| {
+                usize::from(note.insn) < self.insns.len()
+                    && usize::from(note.slot) + note.what.values() <= SLOTS
+            })
             && (self.leaving.iter()).all(|leave| {
                 leave.sets.len() <= 16 && leave.sets.iter().all(|&(register, ..)| register < 16)
             })
@@ -372,6 +415,7 @@ impl Block {
             special: Some(Special::Unknown),
             values: Vec::new(),
             leaving: Vec::new(),
+            notes: Vec::new(),
             flags_are_dead: false,
             counter: 0,
         }

@@ -12,7 +12,9 @@ use std::thread::JoinHandle;
 use anyhow::{Result, anyhow, bail};
 
 use crate::access::Access;
-use crate::block::{Block, SLOTS};
+use crate::block::{Block, Note, Noted, SLOTS};
+use crate::calls::Calls;
+use crate::events::{Event, Events};
 use crate::plan::Plan;
 
 /// What is to be observed.
@@ -47,6 +49,17 @@ pub trait Client: Send {
     /// Only for [`Observe::Counts`].
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
         let _ = (thread, block, upto, times);
+    }
+
+    /// The events that it wants to hear of. It is asked once, before anything else.
+    fn events(&self) -> Events {
+        Events::default()
+    }
+
+    /// A thread has done something else than accessing memory. It comes between the blocks where it happened. Only for
+    /// [`Observe::Accesses`].
+    fn event(&mut self, thread: u32, event: &Event<'_>) {
+        let _ = (thread, event);
     }
 
     /// Everything was told.
@@ -105,6 +118,11 @@ pub trait Listener: Send {
     /// What it could not do. It hears nothing more then.
     fn hear(&mut self, message: &Message) -> Result<()>;
 
+    /// The events of which records have to say something. It is asked once, before anything else.
+    fn events(&self) -> Events {
+        Events::default()
+    }
+
     /// Everything was told.
     ///
     /// # Errors
@@ -114,6 +132,10 @@ pub trait Listener: Send {
 
 /// A record of a cut is this plus the number of instructions that were executed of the block before.
 pub(crate) const CUT: u32 = 0xFFFF_0000;
+/// A record of a signal is this plus its number.
+pub(crate) const SIGNAL: u32 = 0xFFFE_0000;
+/// A record of a program that was executed: there is no signal 0.
+pub(crate) const EXECUTED: u32 = SIGNAL;
 
 /// The maximum number of blocks of a run.
 pub(crate) const MOST_BLOCKS: u32 = 1 << 24;
@@ -238,13 +260,17 @@ struct Decoded {
     /// Its last record, which may be cut yet.
     last: Vec<u8>,
     slots: [u64; SLOTS],
+    calls: Calls,
 }
 
 impl Decoded {
-    const NEW: Self = Self {
-        last: Vec::new(),
-        slots: [0; SLOTS],
-    };
+    fn new() -> Self {
+        Self {
+            last: Vec::new(),
+            slots: [0; SLOTS],
+            calls: Calls::default(),
+        }
+    }
 }
 
 impl<C: Client> Listener for Decode<C> {
@@ -288,6 +314,10 @@ impl<C: Client> Listener for Decode<C> {
             }
         }
         Ok(())
+    }
+
+    fn events(&self) -> Events {
+        self.client.events()
     }
 
     fn end(&mut self) -> Result<()> {
@@ -350,15 +380,25 @@ impl<C: Client> Decode<C> {
         if number > usize::from(u16::MAX) << 4 {
             bail!("there are too many threads");
         }
-        let new = || Box::new(Decoded::NEW);
+        let new = || Box::new(Decoded::new());
         let mut decoded = self.threads.remove(&thread).unwrap_or_else(new);
         if !decoded.last.is_empty() {
             let upto = take_cut(&mut bytes);
             self.last_record(thread, &mut decoded, upto)?;
         }
         while let Some(id) = number_at(bytes, 0) {
-            if take_cut(&mut bytes).is_some() {
-                // Of nothing.
+            if id >= SIGNAL {
+                // A cut is one of nothing.
+                if id < CUT {
+                    let event = match id {
+                        EXECUTED => Event::Executed,
+                        _ => Event::Signal {
+                            signal: id - SIGNAL,
+                        },
+                    };
+                    self.client.event(thread, &event);
+                }
+                bytes = &bytes[4..];
                 continue;
             }
             let (block, plan) = known(&mut self.blocks, id)?;
@@ -374,7 +414,7 @@ impl<C: Client> Decode<C> {
             let upto = take_cut(&mut bytes);
             tell(
                 &mut self.client,
-                (&mut self.accesses, &mut decoded.slots),
+                (&mut self.accesses, &mut decoded),
                 thread,
                 block,
                 (plan, record),
@@ -393,7 +433,7 @@ impl<C: Client> Decode<C> {
             let (block, plan) = known(&mut self.blocks, id)?;
             tell(
                 &mut self.client,
-                (&mut self.accesses, &mut decoded.slots),
+                (&mut self.accesses, decoded),
                 thread,
                 block,
                 (plan, &record),
@@ -407,7 +447,7 @@ impl<C: Client> Decode<C> {
 #[inline(always)]
 fn tell<C: Client>(
     client: &mut C,
-    (accesses, slots): (&mut Vec<Access>, &mut [u64; SLOTS]),
+    (accesses, known): (&mut Vec<Access>, &mut Decoded),
     thread: u32,
     block: &Arc<Block>,
     (plan, record): (&Plan, &[u8]),
@@ -415,11 +455,84 @@ fn tell<C: Client>(
 ) {
     let all = block.insns.len();
     let upto = upto.map_or(all, |upto| all.min(upto as usize));
-    let accesses = plan.accesses(record, upto, slots, accesses, |some| {
+    let accesses = plan.accesses(record, upto, &mut known.slots, accesses, |some| {
         client.executed(thread, block, 0, some);
         some.clear();
     });
+    if block.notes.is_empty() {
+        client.executed(thread, block, upto, accesses);
+    } else {
+        executed_with_notes(client, known, thread, (block, upto), accesses);
+    }
+}
+
+#[cold]
+fn executed_with_notes<C: Client>(
+    client: &mut C,
+    known: &mut Decoded,
+    thread: u32,
+    (block, upto): (&Arc<Block>, usize),
+    accesses: &[Access],
+) {
+    let values = |note: &Note| &known.slots[usize::from(note.slot)..];
+    let executed = |note: &&Note| usize::from(note.insn) < upto;
+    let notes = || block.notes.iter().filter(executed);
+    for note in notes() {
+        match &note.what {
+            Noted::AfterCall if std::mem::take(&mut known.calls.in_kernel) => {
+                let result = values(note)[0];
+                client.event(thread, &Event::SystemCallEnded { result });
+            }
+            Noted::Entry(function) => {
+                let &[first, second, third, stack, ..] = values(note) else {
+                    continue;
+                };
+                let event = Event::Called {
+                    function,
+                    arguments: [first, second, third],
+                    stack,
+                    depth: known.calls.enter(stack, function),
+                };
+                client.event(thread, &event);
+            }
+            _ => {}
+        }
+    }
     client.executed(thread, block, upto, accesses);
+    for note in notes() {
+        let last = accesses.last().filter(|access| access.insn == note.insn);
+        match note.what {
+            Noted::Call => {
+                if let Some(access) = last {
+                    known.calls.call(access.address);
+                }
+            }
+            Noted::Return => {
+                if let Some(stack) = last.map(|access| access.address) {
+                    let result = values(note)[0];
+                    known.calls.leave(stack, result, |function, inner| {
+                        let event = Event::Returned {
+                            function,
+                            result,
+                            inner,
+                        };
+                        client.event(thread, &event);
+                    });
+                }
+            }
+            Noted::SystemCall => {
+                let &[number, ref arguments @ ..] = values(note) else {
+                    continue;
+                };
+                if let Some(arguments) = arguments.first_chunk() {
+                    known.calls.in_kernel = true;
+                    let arguments = *arguments;
+                    client.event(thread, &Event::SystemCall { number, arguments });
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// If a record of a cut is next, takes it: the number of instructions that were executed.

@@ -576,6 +576,7 @@ impl Engine {
         if !is_caught {
             return self.go(thread, signal);
         }
+        self.note_signal(thread, &process.borrow(), signal)?;
         if let Some(known) = self.threads.get_mut(&tid) {
             known.entering = true;
             // If it was about to make a watched call, it comes to that again.
@@ -745,6 +746,19 @@ impl Engine {
             recorded: stage != Stage::Counted,
         };
         recorder.cut(recording, process.memory(), at, &cut)
+    }
+
+    /// A thread is about to begin with the handler of a signal.
+    fn note_signal(&mut self, thread: Stopped, process: &Process, signal: i32) -> Result<()> {
+        let known = self.threads.get_mut(&thread.tid());
+        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
+            return Ok(());
+        };
+        let (Some(recording), Some(at)) = (&mut known.recording, known.block) else {
+            return Ok(());
+        };
+        let recorder = recorder.borrow();
+        recorder.signal(recording, process.memory(), at, signal)
     }
 
     /// Gives a thread in the cache the program's state: that of the instruction that has faulted, or of the next one that

@@ -15,6 +15,7 @@
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
 //! * `plan`: how accesses are computed from records.
 //! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
+//! * `events`: what clients hear besides accesses; `calls`: the functions in which a thread is, of those that they name.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod attach;
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
 mod block;
+mod calls;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")
@@ -33,6 +35,11 @@ mod block;
 mod client;
 #[cfg(target_arch = "x86_64")]
 mod engine;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes blocks and messages")
+)]
+mod events;
 #[cfg(target_arch = "x86_64")]
 mod kept;
 #[cfg(target_arch = "x86_64")]
@@ -69,6 +76,7 @@ use x86_64 as native;
 pub use access::{Access, Kind};
 pub use block::{Block, Flow, Insn};
 pub use client::{Client, Decode, Listener, Message, Observe};
+pub use events::{Event, Events};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
 #[cfg(target_arch = "x86_64")]

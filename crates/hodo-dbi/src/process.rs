@@ -824,6 +824,7 @@ impl Process {
         let region = &self.regions[region];
         let recorder = self.recorder.as_ref();
         let insertion = recorder.map(|recorder| recorder.borrow().insertion());
+        let watch = recorder.map(|recorder| recorder.borrow().watch());
         let mut numbers = || {
             let id = recorder.map_or(0, |recorder| recorder.borrow_mut().number());
             let mut counters = self.counters.borrow_mut();
@@ -840,7 +841,8 @@ impl Process {
             known: &|pc| self.known.get(pc),
             soft: &|pc| self.soft.at(pc).is_some(),
             insertion,
-            file: &|pc| file_of(&self.maps, pc),
+            file: &|pc| maps::file_at(&self.maps, pc),
+            watch: watch.as_deref(),
             numbers: &mut numbers,
         });
         (
@@ -975,14 +977,6 @@ impl Process {
         }
         Ok(())
     }
-}
-
-/// The file from which code is, and where it is in that.
-fn file_of(maps: &[Mapping], pc: u64) -> Option<(PathBuf, u64)> {
-    let next = maps.partition_point(|mapping| mapping.start <= pc);
-    let mapping = maps.get(next.checked_sub(1)?)?;
-    let is_file = mapping.span().contains(pc) && mapping.inode != 0;
-    is_file.then(|| (mapping.path.clone(), mapping.offset + (pc - mapping.start)))
 }
 
 /// Maps memory of ours at a certain place.

@@ -3,6 +3,7 @@
 //! The memory of a thread has its block, its counters, and a buffer for records with a page after it that cannot be
 //! accessed. A thread that fills the buffer faults there; hodo empties it.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
@@ -11,7 +12,8 @@ use rustc_hash::FxHashMap;
 use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::Block;
-use crate::client::{CUT, MOST_BLOCKS, Message, Observe, Sink};
+use crate::client::{CUT, EXECUTED, MOST_BLOCKS, Message, Observe, SIGNAL, Sink};
+use crate::events::{Events, Watch};
 use crate::native::block;
 use crate::native::translate::Insertion;
 
@@ -69,6 +71,7 @@ pub(crate) type Profile = FxHashMap<u64, u32>;
 pub(crate) struct Recorder {
     sink: Sink,
     observe: Observe,
+    watch: Rc<Watch>,
     blocks: u32,
     /// The first instruction of each block by number, and bytes of a record.
     records: Vec<(u64, usize)>,
@@ -76,10 +79,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn new(sink: Sink, observe: Observe) -> Self {
+    pub(crate) fn new(sink: Sink, observe: Observe, events: Events) -> Self {
         Self {
             sink,
             observe,
+            watch: Rc::new(Watch::new(events)),
             blocks: 0,
             records: Vec::new(),
             threads: 0,
@@ -92,6 +96,11 @@ impl Recorder {
             counts,
             records: !counts,
         }
+    }
+
+    /// The events that are wanted.
+    pub(crate) fn watch(&self) -> Rc<Watch> {
+        Rc::clone(&self.watch)
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -162,7 +171,7 @@ impl Recorder {
         let mut at = 0;
         while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
             let number = u32::from_le_bytes(*number);
-            if number >= CUT {
+            if number >= SIGNAL {
                 at += 4;
                 continue;
             }
@@ -184,7 +193,7 @@ impl Recorder {
         (process, tid): (i32, i32),
         number: Option<u32>,
     ) -> Result<Recording> {
-        let recording = Recording {
+        let mut recording = Recording {
             thread: number.unwrap_or(self.threads),
             before: self.counters(memory, counted, block)?,
             room: FIRST,
@@ -193,6 +202,9 @@ impl Recorder {
         let start = self.start(&recording, block);
         memory.write(position(block), &start.to_le_bytes())?;
         if number.is_some() {
+            if self.insertion().records {
+                self.append(&mut recording, memory, block, &EXECUTED.to_le_bytes())?;
+            }
             return Ok(recording);
         }
         self.threads += 1;
@@ -303,6 +315,24 @@ impl Recorder {
         }
         memory.write(TargetAddr(at), record)?;
         memory.write(position(block), &(at + record.len() as u64).to_le_bytes())
+    }
+
+    /// A thread gets a signal that it has a handler for.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn signal(
+        &self,
+        recording: &mut Recording,
+        memory: &Memory,
+        block: u64,
+        signal: i32,
+    ) -> Result<()> {
+        if !self.insertion().records {
+            return Ok(());
+        }
+        let record = SIGNAL + signal.cast_unsigned();
+        self.append(recording, memory, block, &record.to_le_bytes())
     }
 
     /// Of the block that a thread has begun, it has executed only the first `upto` instructions.

@@ -55,8 +55,9 @@ pub fn listen<L: Listener + 'static>(
         // Those that are started from here on must not get them.
         hodo_ptrace::signals::block_all();
     }
+    let events = listener.events();
     let (sink, teller) = Teller::start(listener).parts();
-    let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe)));
+    let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe, events)));
     let ran = start(target, Some(recorder));
     // All that could send messages is gone.
     let listener = client::end(teller);

@@ -250,6 +250,16 @@ pub struct Simulator {
     missed: Vec<u16>,
     threads: Vec<ThreadCounts>,
     timeline: Timeline,
+    /// Accesses of data that missed the first cache, if they are wanted.
+    misses: Option<Vec<Miss>>,
+}
+
+/// An access of data that missed the first cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Miss {
+    pub(crate) address: u64,
+    /// It missed the last one, too.
+    pub(crate) is_last: bool,
 }
 
 impl Simulator {
@@ -275,7 +285,20 @@ impl Simulator {
                 next: 0,
                 distance: 1000,
             },
+            misses: None,
         })
+    }
+
+    /// Keeps misses until they are taken.
+    pub(crate) fn keep_misses(&mut self) {
+        self.misses = Some(Vec::new());
+    }
+
+    /// Takes the misses since this was done last: `use_miss` hears of each.
+    pub(crate) fn take_misses(&mut self, use_miss: impl FnMut(Miss)) {
+        if let Some(misses) = &mut self.misses {
+            misses.drain(..).for_each(use_miss);
+        }
     }
 
     /// Why data was not in the first cache, if that was wanted. An access of two lines counts once.
@@ -393,7 +416,8 @@ impl Client for Simulator {
         }
         if let Some(detailed) = &mut self.detailed {
             let own = &mut self.threads[thread as usize];
-            return in_detail(detailed, counted, own, upto, accesses);
+            let misses = &mut self.misses;
+            return in_detail(detailed, counted, (own, misses), upto, accesses);
         }
         // The caches of the first level do not depend on each other.
         if counted.unchanged != self.instructions.changes {
@@ -450,7 +474,7 @@ fn fetch(counted: &mut Counted, upto: usize, cache: &mut Cache, missed: &mut Vec
 fn in_detail(
     caches: &mut Hierarchy,
     counted: &mut Counted,
-    own: &mut ThreadCounts,
+    (own, misses): (&mut ThreadCounts, &mut Option<Vec<Miss>>),
     upto: usize,
     accesses: &[Access],
 ) {
@@ -468,6 +492,12 @@ fn in_detail(
             counts.last_misses[kind] += u64::from(reach > Reach::Last);
             own.misses += 1;
             own.last_misses += u64::from(reach > Reach::Last);
+            if let Some(misses) = misses {
+                misses.push(Miss {
+                    address: access.address,
+                    is_last: reach > Reach::Last,
+                });
+            }
         }
     };
     let mut accesses = accesses.iter().peekable();
@@ -510,6 +540,12 @@ impl Simulator {
         let own = &mut self.threads[thread as usize];
         own.misses += 1;
         own.last_misses += u64::from(!hits);
+        if let Some(misses) = &mut self.misses {
+            misses.push(Miss {
+                address: access.address,
+                is_last: !hits,
+            });
+        }
     }
 
     /// Instructions up to this one that were not in the first cache are fetched from the last one.

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use hodo_dbi::{Access, Block, Client, Flow, Insn, Kind};
+use hodo_dbi::{Access, Block, Client, Event, Events, Flow, Insn, Kind};
 
 const VERSION: u64 = 7;
 /// It is of x86-64, and has encodings.
@@ -56,6 +56,7 @@ mod marker {
     pub(super) const CACHE_LINE_SIZE: u16 = 10;
     pub(super) const VERSION: u16 = 12;
     pub(super) const PAGE_SIZE: u16 = 18;
+    pub(super) const SYSTEM_CALL: u16 = 25;
     pub(super) const BRANCH_TARGET: u16 = 29;
 }
 
@@ -66,6 +67,8 @@ struct Open {
     bytes: Vec<u8>,
     /// The entries of its accesses.
     accesses: Vec<(Kind, u64, u32)>,
+    /// The kernel's number of the system call that it makes.
+    call: Option<u64>,
 }
 
 /// The file of a thread.
@@ -194,6 +197,9 @@ impl Output {
         for (kind, address, size) in open.accesses {
             self.access(kind, address, size)?;
         }
+        if let Some(number) = open.call {
+            self.entry(entry::MARKER, marker::SYSTEM_CALL, number)?;
+        }
         let continues = match kind {
             entry::INSTR | entry::INSTR_UNTAKEN_JUMP if flow != Flow::SystemCall => target == after,
             _ => true,
@@ -257,6 +263,7 @@ impl Output {
                 insn,
                 bytes: block.bytes(number).to_vec(),
                 accesses: own,
+                call: None,
             });
         }
         if let Some(next) = block.insns.get(upto)
@@ -319,6 +326,19 @@ impl Client for Writer {
             && let Err(error) = output.executed(block, upto, accesses)
         {
             self.failed = Some(error.context("writing the trace"));
+        }
+    }
+
+    fn events(&self) -> Events {
+        Events::default().system_calls()
+    }
+
+    fn event(&mut self, thread: u32, event: &Event<'_>) {
+        if let Event::SystemCall { number, .. } = *event
+            && let Some(Some(output)) = self.threads.get_mut(thread as usize)
+            && let Some(open) = &mut output.open
+        {
+            open.call = Some(number);
         }
     }
 

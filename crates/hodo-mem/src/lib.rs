@@ -1,9 +1,11 @@
 //! What programs do with memory: clients of the instrumentation engine.
 //!
+//! * [`blame`]: whose accesses miss caches.
 //! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines give
 //!   way; [`causes`]: why accesses miss.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
+//! * [`heap`]: allocations; [`stacks`]: the calls in which threads are.
 //! * [`hot`]: which memory is accessed most.
 //! * [`lines`]: working sets, and lines that threads share.
 //! * [`places`]: functions and source lines of instructions.
@@ -13,10 +15,12 @@
 //! * [`view`]: all accesses, as text.
 #![forbid(unsafe_code)]
 
+pub mod blame;
 pub mod cache;
 pub mod causes;
 pub mod drmemtrace;
 pub mod executions;
+pub mod heap;
 pub mod hierarchy;
 pub mod hot;
 pub mod lines;
@@ -24,6 +28,7 @@ pub mod model;
 pub mod places;
 pub mod replacement;
 pub mod reuse;
+pub mod stacks;
 pub mod stat;
 pub mod trace;
 pub mod view;

@@ -154,6 +154,15 @@ fn to_address(segments: &[(u64, u64, u64)], offset: u64) -> Option<u64> {
     address.checked_add(offset - start)
 }
 
+/// Where in the file the address is.
+pub(crate) fn to_offset(segments: &[(u64, u64, u64)], wanted: u64) -> Option<u64> {
+    let offset_in = |&(offset, size, address): &(u64, u64, u64)| {
+        let distance = wanted.checked_sub(address)?;
+        (distance < size).then_some(offset + distance)
+    };
+    segments.iter().find_map(offset_in)
+}
+
 fn function(symbols: &Symbols, address: u64) -> Option<&Function> {
     let next = symbols
         .functions

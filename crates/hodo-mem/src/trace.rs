@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use hodo_dbi::{Block, Listener, Message};
+use hodo_dbi::{Block, Events, Listener, Message};
 use twox_hash::XxHash3_64;
 
+use crate::heap;
+
 /// The version of the format.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"HODOMEM\n";
 /// How much time zstd takes.
@@ -125,6 +127,10 @@ impl Listener for Writer {
             // A trace has no counts.
             Message::Counts { .. } | Message::Part { .. } => Ok(()),
         }
+    }
+
+    fn events(&self) -> Events {
+        heap::events().system_calls()
     }
 
     fn end(&mut self) -> Result<()> {

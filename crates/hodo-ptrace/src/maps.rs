@@ -65,6 +65,18 @@ pub fn read(pid: i32) -> Result<Vec<Mapping>> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
+/// The file that is at an address in these mappings, which are in ascending order, and where that is in the file.
+#[must_use]
+pub fn file_at(maps: &[Mapping], address: u64) -> Option<(PathBuf, u64)> {
+    let next = maps.partition_point(|mapping| mapping.start <= address);
+    let mapping = maps.get(next.checked_sub(1)?)?;
+    let is_file = mapping.span().contains(address) && mapping.inode != 0;
+    is_file.then(|| {
+        let offset = mapping.offset + (address - mapping.start);
+        (mapping.path.clone(), offset)
+    })
+}
+
 /// Where the kernel has handlers of signals return that tell no place themselves: in code of its own. 0: such code is
 /// not there.
 #[must_use]

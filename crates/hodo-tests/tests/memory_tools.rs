@@ -510,7 +510,8 @@ fn memory_that_is_accessed_most() {
     assert_eq!(table["bytes"], 2000);
     // Two fields of each of 500 nodes are read in each round.
     let nodes = by(objects, "function", &"make".into());
-    assert_eq!(nodes["kind"], "written");
+    assert_eq!(nodes["kind"], "allocation");
+    assert_eq!(nodes["allocations"], 500);
     assert_eq!(nodes["loads"], 100_000);
     assert_eq!(nodes["stores"], 1000);
     assert_eq!(nodes["bytes"], 8000);
@@ -518,7 +519,10 @@ fn memory_that_is_accessed_most() {
     let text = mem(&["hot", "--top", "5"], Some(&program));
     let text = String::from_utf8(text.stderr).expect("text");
     assert_eq!(text.lines().count(), 6, "{text}");
-    assert!(text.contains("first written by make, "), "{text}");
+    assert!(
+        text.contains("allocated 500 times, 8000 bytes, by make, "),
+        "{text}"
+    );
     assert!(text.contains("  table (hot_memory"), "{text}");
 }
 

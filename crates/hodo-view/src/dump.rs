@@ -333,9 +333,19 @@ fn folded(source: &Source, unit: u64) -> Vec<String> {
 
 fn svg(source: &Source, out: &mut dyn Write) -> Result<()> {
     let lines = folded(source, 1);
+    let unit = if source.timed() { "ns" } else { "calls" };
+    let title = printable(source.trace.info.args.join(" "));
+    flame_graph(&lines, title, unit, out)
+}
+
+/// Draws folded stacks: functions with semicolons between them, the outermost first, and a number of `unit`.
+///
+/// # Errors
+/// If there are none, or they cannot be written.
+pub fn flame_graph(lines: &[String], title: String, unit: &str, out: &mut dyn Write) -> Result<()> {
     let mut options = inferno::flamegraph::Options::default();
-    options.title = printable(source.trace.info.args.join(" "));
-    options.count_name = if source.timed() { "ns" } else { "calls" }.to_owned();
+    options.title = title;
+    options.count_name = unit.to_owned();
     options.name_type = "Function:".to_owned();
     options.hash = true;
     let mut drawn = Vec::new();

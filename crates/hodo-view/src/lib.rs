@@ -30,7 +30,7 @@ mod tree;
 mod values;
 
 pub use counters::counts;
-pub use dump::{DumpFormat, DumpOptions, dump};
+pub use dump::{DumpFormat, DumpOptions, dump, flame_graph};
 pub use event_formats::events;
 pub use events::{EventFormat, EventOptions};
 pub use format::parse_time;
@@ -45,5 +45,6 @@ pub use replay::{ReplayOptions, check_replay, replay};
 pub use report::{ReportFormat, ReportOptions, report};
 pub use source::{Range, SourceOptions};
 pub use syscalls::{
-    Stamp, SyscallsFormat, SyscallsOptions, Times, chosen_syscalls, followed_syscalls, syscalls,
+    Stamp, SyscallsFormat, SyscallsOptions, Times, chosen_syscalls, followed_syscalls, plain_call,
+    plain_result, signal_name, syscalls,
 };

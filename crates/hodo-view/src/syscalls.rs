@@ -8,6 +8,7 @@ mod filter;
 mod json;
 mod lines;
 mod names;
+mod plain;
 mod pointed;
 mod read;
 mod result;
@@ -28,6 +29,7 @@ pub use descriptors::followed_syscalls;
 pub use filter::chosen_syscalls;
 use json::Objects;
 use lines::Lines;
+pub use plain::{plain_call, plain_result, signal_name};
 use read::{Event, Events};
 
 /// How system calls are written.

@@ -19,8 +19,8 @@ pub use inspect::EventFormatArg;
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
-    CacheArgs, CommonArgs, CountArgs, InclusionArg, Like, LineArgs, MemArgs, MemFormat, MemTool,
-    Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg, SourceArgs,
+    CacheArgs, CommonArgs, CountArgs, HotArgs, InclusionArg, Like, LineArgs, MemArgs, MemFormat,
+    MemTool, Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg, SourceArgs,
     StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
 };
 pub use order::Order;

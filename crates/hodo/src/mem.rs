@@ -3,7 +3,9 @@
 mod cache;
 mod cachegrind;
 mod counted;
+mod flame;
 mod html;
+mod objects;
 mod selected;
 mod tools;
 
@@ -19,7 +21,7 @@ use hodo_dbi::{Client, Decode, End, Observe, Period, Ran, Target};
 use hodo_mem::drmemtrace;
 use hodo_mem::stat::Counter;
 use hodo_mem::trace::{self, Writer};
-use hodo_mem::view::{View, Wanted};
+use hodo_mem::view::{Names, View, Wanted};
 use hodo_record::Exit;
 use serde_json::json;
 
@@ -230,7 +232,16 @@ fn view(args: &ViewMemArgs) -> Result<ExitCode> {
         thread: args.thread,
         limit: args.limit,
     };
-    let view = View::new(out, args.format == ViewFormat::Csv, wanted);
+    let names = Names {
+        call: hodo_view::plain_call,
+        result: hodo_view::plain_result,
+        signal: hodo_view::signal_name,
+    };
+    let view = View::new(
+        out,
+        (args.format == ViewFormat::Text).then_some(names),
+        wanted,
+    );
     observed(&args.source, Observe::Accesses, view, |_| Ok(()))
 }
 

@@ -10,15 +10,21 @@ use iced_x86::{
 
 use crate::access::Kind;
 use crate::block::{
-    Address, Area, Block, FIRST_VALUE, Flow, Insn, LaneMask, Lanes, Leave, Operand, Recorded, Slot,
-    Special, Value, ZERO,
+    Address, Area, Block, FIRST_VALUE, Flow, Insn, LaneMask, Lanes, Leave, Note, Noted, Operand,
+    Recorded, Slot, Special, Value, ZERO,
 };
 
 /// The maximum number of values of a record.
 const MOST_VALUES: usize = 24;
+/// The maximum number of values of an instruction's accesses.
+const MOST_EACH: usize = 6;
 /// The maximum number of these that are registers at the beginning of the block.
 const MOST_AT_HEAD: u32 = 6;
 const RSP: usize = 4;
+/// Registers of which clients hear, by what is noted of an instruction (System V ABI for AMD64, section 3.2.3 and A.2.1).
+const ENTRY: &[u8] = &[7, 6, 2, 4];
+const SYSTEM_CALL: &[u8] = &[0, 7, 6, 2, 10, 8, 9];
+const RESULT: &[u8] = &[0];
 
 /// What an instruction does, as far as blocks depend on that.
 #[derive(Debug)]
@@ -31,7 +37,7 @@ pub(crate) struct Facts {
     sets: Option<(usize, Option<usize>, i64)>,
     /// A register, the upper half of which it sets to zero or to copies of the lower half's sign.
     extends: Option<(usize, Extension)>,
-    flow: Flow,
+    pub(super) flow: Flow,
     /// It accesses memory in a way that has a block of its own.
     pub(crate) is_special: bool,
 }
@@ -188,6 +194,7 @@ struct Analysis {
     at_head: u16,
     values: Vec<Recorded>,
     operands: Vec<Operand>,
+    notes: Vec<Note>,
     /// The registers before instructions that may leave the block, and at the end.
     leaving: Vec<(u16, [Known; 16])>,
 }
@@ -205,7 +212,12 @@ pub(crate) enum Analyzed {
 }
 
 /// Finds the block at the start of this code.
-pub(crate) fn analyze(id: u32, code: &[(u64, &[u8], Rc<Facts>)], analyzed: Analyzed) -> Block {
+pub(crate) fn analyze(
+    id: u32,
+    code: &[(u64, &[u8], Rc<Facts>)],
+    notes: Vec<(u16, Noted)>,
+    analyzed: Analyzed,
+) -> Block {
     let records = analyzed != Analyzed::Counts;
     let mut analysis = Analysis::new(match analyzed {
         Analyzed::Hot(known) => known,
@@ -220,22 +232,29 @@ pub(crate) fn analyze(id: u32, code: &[(u64, &[u8], Rc<Facts>)], analyzed: Analy
         special: None,
         values: Vec::new(),
         leaving: Vec::new(),
+        notes: Vec::new(),
         flags_are_dead: flags_are_dead(code),
         counter: 0,
     };
     let operands = code.iter().flat_map(|(_, _, facts)| &facts.memory);
     let operands = operands.map(|used| kinds(used.access()).len());
     analysis.operands.reserve_exact(operands.sum());
+    let mut notes = notes.into_iter().peekable();
     for (number, (pc, bytes, facts)) in code.iter().enumerate() {
         let special = match number {
             0 => analysis.special(&facts.insn, &facts.memory),
             _ => None,
         };
         if special.is_none() {
-            let fits = match records {
-                true => analysis.operands(number as u16, facts, &code[number..]),
-                false => analysis.sizes(number as u16, &facts.memory),
-            };
+            let mut fits = true;
+            while let Some((_, what)) = notes.next_if(|&(insn, _)| usize::from(insn) == number) {
+                fits &= analysis.note(number as u16, what);
+            }
+            fits = fits
+                && match records {
+                    true => analysis.operands(number as u16, facts, &code[number..]),
+                    false => analysis.sizes(number as u16, &facts.memory),
+                };
             if !fits {
                 break;
             }
@@ -260,6 +279,7 @@ pub(crate) fn analyze(id: u32, code: &[(u64, &[u8], Rc<Facts>)], analyzed: Analy
     }
     block.operands = analysis.operands;
     block.values = analysis.values;
+    block.notes = analysis.notes;
     block
 }
 
@@ -312,6 +332,7 @@ impl Analysis {
             at_head: 0,
             values: Vec::new(),
             operands: Vec::new(),
+            notes: Vec::new(),
             leaving: Vec::new(),
         }
     }
@@ -474,8 +495,6 @@ impl Analysis {
     /// Adds the operands of an instruction. `after`: this instruction and those that follow. Returns whether a record has
     /// room for what they need.
     fn operands(&mut self, insn: u16, facts: &Facts, after: &[(u64, &[u8], Rc<Facts>)]) -> bool {
-        /// Values of an instruction.
-        const MOST_EACH: usize = 6;
         if self.values.len() + MOST_EACH > MOST_VALUES && insn > 0 {
             return false;
         }
@@ -572,6 +591,28 @@ impl Analysis {
             }
             block.leaving.push(leave);
         }
+    }
+
+    /// Has threads record what clients hear of an instruction. Returns whether a record has room for that.
+    fn note(&mut self, insn: u16, what: Noted) -> bool {
+        let registers = match what {
+            Noted::Entry(_) => ENTRY,
+            Noted::SystemCall => SYSTEM_CALL,
+            Noted::Return | Noted::AfterCall => RESULT,
+            Noted::Call => &[],
+        };
+        if insn > 0 && self.values.len() + registers.len() + MOST_EACH > MOST_VALUES {
+            return false;
+        }
+        let slot = FIRST_VALUE + self.values.len() as Slot;
+        let values = registers.iter().zip(slot..);
+        self.values.extend(values.map(|(&register, slot)| Recorded {
+            value: Value::Register(register),
+            insn,
+            slot,
+        }));
+        self.notes.push(Note { insn, slot, what });
+        true
     }
 
     /// The accesses of an instruction that a record of registers alone does not say.
@@ -796,7 +837,7 @@ mod tests {
             (0x1000, *bytes, Rc::new(facts))
         };
         let code: Vec<(u64, &[u8], Rc<Facts>)> = code.iter().map(facts).collect();
-        let block = analyze(0, &code, Analyzed::Accesses);
+        let block = analyze(0, &code, Vec::new(), Analyzed::Accesses);
         assert_eq!(block.insns.len(), code.len());
         let values = block.values.iter();
         values.map(|recorded| recorded.value).collect()

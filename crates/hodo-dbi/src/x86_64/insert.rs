@@ -3,18 +3,19 @@
 //! The code changes only flags that the block overwrites before it reads them. A thread that stops in it is shown to the program in front of the block, or, if the record
 //! is complete, in front of the first instruction; the registers that the code uses are in the thread's block.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use hodo_isa::x86_64::asm::{DWORD, Label, QWORD, RCX, Reg, gs, mem};
+use hodo_isa::x86_64::asm::{DWORD, Label, QWORD, RCX, Reg, SYSTEM_CALL, gs, mem};
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
 use super::analyze::{Analyzed, Facts, analyze, facts};
 use super::block;
 use super::translate::{Cold, INVALID, Insertion, Saved, Stage, Translator, Version};
-use crate::block::{Block, Flow, Special, Value};
+use crate::block::{Block, Flow, Noted, Special, Value};
 use crate::client::CUT;
 
 /// Registers that the inserted code may use, the better ones first. The stores of vectors cannot be based on `r12`.
@@ -163,8 +164,10 @@ impl Translator<'_, '_> {
             (true, None) => Analyzed::Accesses,
             (false, _) => Analyzed::Counts,
         };
-        let mut analyzed = analyze(id, &known, observed);
-        analyzed.file = (self.request.file)(analyzed.insns[0].pc);
+        let file = (self.request.file)(code[0].pc);
+        let notes = self.notes(code, file.as_ref(), insertion);
+        let mut analyzed = analyze(id, &known, notes, observed);
+        analyzed.file = file;
         analyzed.counter = counter;
         let analyzed = Arc::new(analyzed);
         self.out
@@ -212,6 +215,51 @@ impl Translator<'_, '_> {
         let next = self.version(continues?, known);
         self.leaving = None;
         Some(next)
+    }
+
+    /// What clients hear of these instructions besides accesses.
+    fn notes(
+        &mut self,
+        code: &[Decoded],
+        file: Option<&(PathBuf, u64)>,
+        insertion: Insertion,
+    ) -> Vec<(u16, Noted)> {
+        let Some(watch) = self.request.watch.filter(|_| insertion.records) else {
+            return Vec::new();
+        };
+        let mut notes = Vec::new();
+        if watch.system_calls() && self.is_after_call(code[0].pc) {
+            notes.push((0, Noted::AfterCall));
+        }
+        let functions = file.map(|(file, _)| watch.functions(file));
+        let functions = functions.filter(|functions| !functions.is_empty());
+        let first = file.map_or(0, |&(_, offset)| offset);
+        for (decoded, number) in code.iter().zip(0..) {
+            let flow = decoded.facts.flow;
+            if flow == Flow::SystemCall && watch.system_calls() {
+                notes.push((number, Noted::SystemCall));
+            }
+            if watch.functions_wanted() && matches!(flow, Flow::Call | Flow::IndirectCall) {
+                notes.push((number, Noted::Call));
+            }
+            let Some(functions) = &functions else {
+                continue;
+            };
+            if let Some(name) = functions.get(&(first + (decoded.pc - code[0].pc))) {
+                notes.push((number, Noted::Entry(name.clone())));
+            }
+            if flow == Flow::Return {
+                notes.push((number, Noted::Return));
+            }
+        }
+        notes
+    }
+
+    /// Whether an instruction comes after a system call.
+    fn is_after_call(&mut self, pc: u64) -> bool {
+        let before = pc.wrapping_sub(SYSTEM_CALL.len() as u64);
+        let there = (self.request.read)(before);
+        there.is_some_and(|(bytes, len)| bytes[..len].starts_with(&SYSTEM_CALL))
     }
 
     /// Where blocks are left, only what is needed by the versions that they lead to has to be computed.

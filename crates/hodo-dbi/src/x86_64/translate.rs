@@ -23,6 +23,7 @@ use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 use super::analyze::Facts;
 use super::block;
 use crate::block::Block;
+use crate::events::Watch;
 use crate::recorder::Profile;
 use crate::table;
 
@@ -155,6 +156,8 @@ pub(crate) struct Request<'r> {
     pub(crate) insertion: Option<Insertion>,
     /// The file from which code is, and where it is in that.
     pub(crate) file: &'r dyn Fn(u64) -> Option<(PathBuf, u64)>,
+    /// The events that a client wants to hear of.
+    pub(crate) watch: Option<&'r Watch>,
     /// Numbers for blocks, and for their counters.
     pub(crate) numbers: &'r mut dyn FnMut() -> (u32, u32),
 }

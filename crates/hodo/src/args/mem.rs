@@ -38,8 +38,8 @@ pub enum MemTool {
     Reuse(LineArgs),
     /// Show how much memory is accessed in each part of a run
     WorkingSet(WorkingSetArgs),
-    /// Show which memory is accessed most: variables, stacks, and other memory by the code that wrote it first
-    Hot(CountArgs),
+    /// Show which memory is accessed most: variables, stacks, allocations, and other memory by the code that wrote it first
+    Hot(HotArgs),
     /// Show lines that several threads use and some write to
     Share(LineArgs),
 }
@@ -266,6 +266,15 @@ pub struct CacheArgs {
     /// Also show the instructions that miss
     #[arg(long)]
     pub instructions: bool,
+    /// Also show the memory whose accesses miss: variables, stacks, allocations
+    #[arg(long)]
+    pub memory: bool,
+    /// Show calls that allocate with this number of callers
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, requires = "memory")]
+    pub callers: usize,
+    /// Write a flame graph of the misses of data, too: as SVG, or folded stacks if the name ends with .folded
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub flame_graph: Option<PathBuf>,
     /// Write a file of cachegrind, too, for cg_annotate and KCachegrind
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub cachegrind: Option<PathBuf>,
@@ -354,6 +363,20 @@ pub struct CountArgs {
     /// How many rows to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 40)]
     pub top: usize,
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What `hodo mem hot` is given.
+#[derive(Debug, Args)]
+pub struct HotArgs {
+    /// How many rows to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub top: usize,
+    /// Show calls that allocate with this number of callers
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    pub callers: usize,
     /// What to read, and how to write.
     #[command(flatten)]
     pub common: CommonArgs,

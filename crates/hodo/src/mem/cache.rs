@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hodo_dbi::Observe;
+use hodo_mem::blame::{Blame, Wanted};
 use hodo_mem::cache::{Counts, Simulator};
+use hodo_mem::hot::Object;
 use hodo_mem::model::{Caches, Extent, Geometry, Inclusion, Prefetch};
 use hodo_mem::places::{InFile, Place, places};
 use hodo_mem::replacement::Policy;
@@ -17,7 +19,7 @@ use serde_json::json;
 
 use super::cachegrind::{self, Part};
 use super::html::Page;
-use super::{observed, output};
+use super::{flame, objects, observed, output};
 use crate::args::{
     CacheArgs, InclusionArg, Like, MemFormat, PrefetchArg, ReplacementArg, SecondArg, SourceArgs,
     TlbArgs,
@@ -34,6 +36,11 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         format: args.common.format,
         top: args.top,
         instructions: args.instructions,
+        memory: args.memory.then_some(args.callers),
+    };
+    let blame = Wanted {
+        calls: args.flame_graph.is_some(),
+        memory: args.memory,
     };
     // If they cannot be written, the program need not run for that.
     let grind = args
@@ -42,23 +49,33 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         .map(OutFile::create)
         .transpose()?;
     let page = args.html.as_deref().map(OutFile::create).transpose()?;
+    let graph = args
+        .flame_graph
+        .as_deref()
+        .map(OutFile::create)
+        .transpose()?;
     let command = args.common.source.command.clone();
     let title = title(&args.common.source);
     observed(
         &args.common.source,
         Observe::Accesses,
-        simulator,
-        move |simulator| {
-            let sums = Sums::of(&simulator);
-            let reported = report(&how, &simulator, &sums, &mut out);
+        Blame::new(simulator, blame),
+        move |blame| {
+            let simulator = blame.simulator();
+            let sums = Sums::of(simulator);
+            let reported = report(&how, &blame, &sums, &mut out);
             // What can be written is written.
             let grind = grind.map_or(Ok(()), |file| {
                 file.write(|out| cachegrind::write(out, &caches, &command, &sums.parts))
             });
             let page = page.map_or(Ok(()), |file| {
-                file.write(|out| page_of(title, &how, &simulator, &sums).write(out))
+                file.write(|out| page_of(title.clone(), &how, simulator, &sums).write(out))
             });
-            reported.and(grind).and(page)
+            let graph = graph.map_or(Ok(()), |file| {
+                let path = file.0.clone();
+                file.write(|out| flame::write(out, &path, title, &blame))
+            });
+            reported.and(grind).and(page).and(graph)
         },
     )
 }
@@ -135,14 +152,15 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
         format: common.format,
         top: args.top,
         instructions: false,
+        memory: None,
     };
     observed(
         &common.source,
         Observe::Accesses,
-        simulator,
-        move |simulator| {
-            let sums = Sums::of(&simulator);
-            report(&how, &simulator, &sums, &mut out)
+        Blame::new(simulator, Wanted::default()),
+        move |blame| {
+            let sums = Sums::of(blame.simulator());
+            report(&how, &blame, &sums, &mut out)
         },
     )
 }
@@ -198,12 +216,14 @@ struct How {
     /// How many functions, lines and instructions there are in text.
     top: usize,
     instructions: bool,
+    /// The memory whose accesses miss is shown, with this number of callers.
+    memory: Option<usize>,
 }
 
-fn report(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+fn report(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
     match how.format {
-        MemFormat::Json => json(how, simulator, sums, out)?,
-        MemFormat::Text => text(how, simulator, sums, out)?,
+        MemFormat::Json => json(how, blame, sums, out)?,
+        MemFormat::Text => text(how, blame, sums, out)?,
     }
     Ok(out.flush()?)
 }
@@ -400,7 +420,8 @@ fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let simulator = blame.simulator();
     let total = simulator.total();
     let functions = sums.functions.iter().map(|((file, name), counts)| {
         let mut fields = fields(counts);
@@ -467,6 +488,10 @@ fn json(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
             serde_json::Value::Object(fields)
         });
         value["instructions"] = json!(rows.collect::<Vec<_>>());
+    }
+    if let Some(callers) = how.memory {
+        let rows = objects::as_json(blame.memory(callers), ["d1_misses", "ll_misses"]);
+        value["memory"] = json!(rows);
     }
     serde_json::to_writer(&mut *out, &value)?;
     Ok(writeln!(out)?)
@@ -559,7 +584,8 @@ fn events(how: &How, simulator: &Simulator, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+fn text(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let simulator = blame.simulator();
     let How { names, top, .. } = *how;
     writeln!(
         out,
@@ -601,6 +627,9 @@ fn text(how: &How, simulator: &Simulator, sums: &Sums, out: &mut dyn Write) -> R
     if how.instructions {
         instructions(how, &head, sums, out)?;
     }
+    if let Some(callers) = how.memory {
+        memory(how, &blame.memory(callers), out)?;
+    }
     Ok(())
 }
 
@@ -621,6 +650,18 @@ fn threads(how: &How, simulator: &Simulator, out: &mut dyn Write) -> Result<()> 
             "{:>20} {:>11} {:>13}  {number} (process {}, thread {})",
             counts.misses, counts.last_misses, counts.instructions, counts.process, counts.tid
         )?;
+    }
+    Ok(())
+}
+
+/// The memory whose accesses miss.
+fn memory(how: &How, rows: &[Object], out: &mut dyn Write) -> Result<()> {
+    let [_, first, _, last] = how.names;
+    writeln!(out, "\n  {first:>11} misses {last:>4} misses  memory")?;
+    for object in rows.iter().take(how.top) {
+        let [misses, last_misses] = object.counts;
+        let what = objects::memory(object);
+        writeln!(out, "{misses:>20} {last_misses:>11}  {what}")?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use hodo_dbi::{Access, Block, Client, Listener, Message};
+use hodo_dbi::{Access, Block, Client, Event, Events, Listener, Message};
 
 /// What has been observed so far.
 #[derive(Debug, Default)]
@@ -76,6 +76,14 @@ impl<C: Client> Client for Counted<C> {
         self.client.block(block);
     }
 
+    fn events(&self) -> Events {
+        self.client.events()
+    }
+
+    fn event(&mut self, thread: u32, event: &Event<'_>) {
+        self.client.event(thread, event);
+    }
+
     #[inline]
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         self.instructions += upto as u64;
@@ -121,6 +129,10 @@ impl<L: Listener> Listener for Weighed<L> {
             self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         self.listener.hear(message)
+    }
+
+    fn events(&self) -> Events {
+        self.listener.events()
     }
 
     fn end(&mut self) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Access, Block, Client};
+use hodo_dbi::{Access, Block, Client, Event, Events};
 use hodo_mem::places::Functions;
 use hodo_module::glob::glob;
 use regex::Regex;
@@ -125,6 +125,14 @@ impl<C: Client> Client for Selected<C> {
             self.blocks[number] = self.selection.selects(&function, &name);
         }
         self.client.block(block);
+    }
+
+    fn events(&self) -> Events {
+        self.client.events()
+    }
+
+    fn event(&mut self, thread: u32, event: &Event<'_>) {
+        self.client.event(thread, event);
     }
 
     #[inline]

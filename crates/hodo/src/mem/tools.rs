@@ -8,14 +8,17 @@ use std::sync::Arc;
 use anyhow::Result;
 use hodo_dbi::{Block, Client, Observe};
 use hodo_mem::executions::Executions;
-use hodo_mem::hot::{Hot, Object, What};
+use hodo_mem::hot::Hot;
 use hodo_mem::lines::{Sharing, Use, WorkingSet, is_false_sharing};
-use hodo_mem::places::{InFile, Place, places};
+use hodo_mem::places::{InFile, places};
 use hodo_mem::reuse::Reuse;
 use serde_json::{Value, json};
 
+use super::objects::{self, function};
 use super::{observed, output};
-use crate::args::{CommonArgs, CountArgs, LineArgs, MemFormat, SourceArgs, WorkingSetArgs};
+use crate::args::{
+    CommonArgs, CountArgs, HotArgs, LineArgs, MemFormat, SourceArgs, WorkingSetArgs,
+};
 
 /// Observes, and reports what a client has found: as JSON, or as lines of text.
 fn tool<C: Client + 'static>(
@@ -78,12 +81,6 @@ pub fn opcodes(args: &CountArgs) -> Result<ExitCode> {
                 .collect()
         },
     )
-}
-
-fn function(place: Option<&Place>) -> &str {
-    place
-        .and_then(|place| place.function.as_deref())
-        .unwrap_or("?")
 }
 
 /// Counts the executions of blocks.
@@ -194,66 +191,26 @@ pub fn working_set(args: &WorkingSetArgs) -> Result<ExitCode> {
 }
 
 /// Shows which memory is accessed most.
-pub fn hot(args: &CountArgs) -> Result<ExitCode> {
-    let top = args.top;
+pub fn hot(args: &HotArgs) -> Result<ExitCode> {
+    let &HotArgs { top, callers, .. } = args;
     tool(
         &args.common,
         (Observe::Accesses, Hot::default()),
-        |hot| {
-            let rows = hot.objects().into_iter().map(|object| {
-                let Object {
-                    what,
-                    loads,
-                    stores,
-                    bytes,
-                } = object;
-                let mut row = json!({"loads": loads, "stores": stores, "bytes": bytes});
-                let more = match what {
-                    What::Variable(name, file) => {
-                        json!({"kind": "variable", "name": name, "file": file})
-                    }
-                    What::Stack(thread) => json!({"kind": "stack", "thread": thread}),
-                    What::Written(place) => {
-                        let (file, line) = place.as_ref().and_then(|p| p.line.clone()).unzip();
-                        let function = place.and_then(|place| place.function);
-                        json!({"kind": "written", "function": function, "file": file, "line": line})
-                    }
-                };
-                if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
-                    row.extend(more);
-                }
-                row
-            });
-            json!({ "objects": rows.collect::<Vec<_>>() })
+        move |hot| {
+            let objects = hot.objects(callers);
+            json!({ "objects": objects::as_json(objects, ["loads", "stores"]) })
         },
         move |hot| {
             let head = "           loads           stores            bytes  memory".to_owned();
-            let rows = hot.objects().into_iter().take(top).map(|object| {
-                let (loads, stores, bytes) = (object.loads, object.stores, object.bytes);
-                format!(
-                    "{loads:>16} {stores:>16} {bytes:>16}  {}",
-                    memory(&object.what)
-                )
+            let objects = hot.objects(callers);
+            let rows = objects.iter().take(top).map(|object| {
+                let ([loads, stores], bytes) = (object.counts, object.bytes);
+                let memory = objects::memory(object);
+                format!("{loads:>16} {stores:>16} {bytes:>16}  {memory}")
             });
             std::iter::once(head).chain(rows).collect()
         },
     )
-}
-
-/// What memory is, for people.
-fn memory(what: &What) -> String {
-    match what {
-        What::Variable(name, file) => format!("{name} ({file})"),
-        What::Stack(thread) => format!("the stack of thread {thread}"),
-        What::Written(None) => "not written, or by unknown code".to_owned(),
-        What::Written(Some(place)) => {
-            let function = function(Some(place));
-            match &place.line {
-                Some((file, line)) => format!("first written by {function}, {file}:{line}"),
-                None => format!("first written by {function}"),
-            }
-        }
-    }
 }
 
 /// Shows lines that threads share.

@@ -1,0 +1,144 @@
+//! What clients hear besides accesses: calls of functions that they name, system calls, and signals.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+/// Finds functions in a file: where each begins in it, and its name.
+type Find = dyn Fn(&Path) -> Vec<(u64, String)> + Send + Sync;
+
+/// Which events a client wants to hear of. Signals are always heard of; the others make records longer.
+#[derive(Clone, Default)]
+pub struct Events {
+    functions: Option<Arc<Find>>,
+    pub(crate) system_calls: bool,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events")
+            .field("functions", &self.functions.is_some())
+            .field("system_calls", &self.system_calls)
+            .finish()
+    }
+}
+
+impl Events {
+    /// Calls and returns of functions. `find` finds these in a file: where each begins in it, and the name by which the
+    /// client hears of it.
+    #[must_use]
+    pub fn functions(
+        mut self,
+        find: impl Fn(&Path) -> Vec<(u64, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions = Some(Arc::new(find));
+        self
+    }
+
+    /// System calls.
+    #[must_use]
+    pub fn system_calls(mut self) -> Self {
+        self.system_calls = true;
+        self
+    }
+
+    /// Either set.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            functions: self.functions.or(other.functions),
+            system_calls: self.system_calls || other.system_calls,
+        }
+    }
+}
+
+/// Something that a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'e> {
+    /// It calls a function.
+    Called {
+        /// The name.
+        function: &'e str,
+        /// The first arguments that are numbers or addresses. The function may have fewer.
+        arguments: [u64; 3],
+        /// Where the stack has the return address.
+        stack: u64,
+        /// How many other functions that the client has named have been called and did not return.
+        depth: usize,
+    },
+    /// A function that it has called returns to where that was called.
+    Returned {
+        /// The name.
+        function: &'e str,
+        /// What it returns.
+        result: u64,
+        /// What another function of the same file returned to it before that. 0: nothing has.
+        inner: u64,
+    },
+    /// It makes a system call.
+    SystemCall {
+        /// The kernel's number.
+        number: u64,
+        /// All of its arguments. It may have fewer.
+        arguments: [u64; 6],
+    },
+    /// A system call is over. There are some of which this is not heard: they do not return, or to another place.
+    SystemCallEnded {
+        /// What it returns: a negative number is an error.
+        result: u64,
+    },
+    /// It has executed another program: the memory of its process is new.
+    Executed,
+    /// It gets a signal that it has a handler for, which comes next.
+    Signal {
+        /// The kernel's number.
+        signal: u32,
+    },
+}
+
+/// Functions of a file, by where they begin in it.
+pub(crate) type Functions = FxHashMap<u64, String>;
+
+/// What the engine knows of the events that are wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    events: Events,
+    files: RefCell<FxHashMap<PathBuf, Rc<Functions>>>,
+}
+
+impl Watch {
+    pub(crate) fn new(events: Events) -> Self {
+        Self {
+            events,
+            files: RefCell::default(),
+        }
+    }
+
+    /// Whether system calls are wanted.
+    pub(crate) fn system_calls(&self) -> bool {
+        self.events.system_calls
+    }
+
+    /// Whether calls of some functions are wanted.
+    pub(crate) fn functions_wanted(&self) -> bool {
+        self.events.functions.is_some()
+    }
+
+    /// The functions of a file of which calls are wanted.
+    pub(crate) fn functions(&self, file: &Path) -> Rc<Functions> {
+        let Some(find) = &self.events.functions else {
+            return Rc::default();
+        };
+        if let Some(found) = self.files.borrow().get(file) {
+            return Rc::clone(found);
+        }
+        let found: Rc<Functions> = Rc::new(find(file).into_iter().collect());
+        let mut files = self.files.borrow_mut();
+        files.insert(file.to_owned(), Rc::clone(&found));
+        found
+    }
+}
