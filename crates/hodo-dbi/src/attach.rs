@@ -22,6 +22,7 @@ use hodo_ptrace::{Report, Stopped, is_gone};
 
 use crate::engine::{Engine, Parked, Shared, Thread};
 use crate::process::{Process, Stop};
+use crate::recorder::Beginning;
 use crate::trap::Actions;
 
 /// How many reports are dealt with before hodo looks at its own signals again.
@@ -90,7 +91,8 @@ impl Engine {
         let mut actions = None;
         for thread in stops.threads() {
             let block = process.borrow_mut().give_block(thread)?;
-            let recording = self.recording(thread.tid(), &process.borrow(), block, None)?;
+            let recording =
+                self.recording(thread.tid(), &process.borrow(), block, Beginning::Thread)?;
             let actions = match &actions {
                 Some(actions) => Actions::clone(actions),
                 None => actions

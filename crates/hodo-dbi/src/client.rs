@@ -82,6 +82,8 @@ pub enum Message {
         process: i32,
         /// The kernel's number of the thread.
         tid: i32,
+        /// The thread that has made its process, if that was observed.
+        maker: Option<u32>,
     },
     /// A block will be executed for the first time.
     Block(Arc<Block>),
@@ -280,7 +282,13 @@ impl<C: Client> Listener for Decode<C> {
                 thread,
                 process,
                 tid,
-            } => self.client.thread(thread, process, tid),
+                maker,
+            } => {
+                self.client.thread(thread, process, tid);
+                if let Some(maker) = maker {
+                    self.client.event(thread, &Event::Forked { maker });
+                }
+            }
             Message::Block(block) => {
                 let number = block.id as usize;
                 if block.id >= MOST_BLOCKS {
@@ -459,7 +467,7 @@ fn tell<C: Client>(
         client.executed(thread, block, 0, some);
         some.clear();
     });
-    if block.notes.is_empty() {
+    if !plan.has_notes {
         client.executed(thread, block, upto, accesses);
     } else {
         executed_with_notes(client, known, thread, (block, upto), accesses);

@@ -20,7 +20,7 @@ use crate::native::block;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
 use crate::ran::End;
-use crate::recorder::{Cut, Profile, Recorder, Recording};
+use crate::recorder::{Beginning, Cut, Profile, Recorder, Recording};
 use crate::trap::{self, Actions};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
@@ -92,6 +92,7 @@ pub(crate) struct Thread {
     /// Its maker waits until it executes a program (`vfork`).
     pub(crate) spawning: bool,
     pub(crate) followed: Followed,
+    pub(crate) beginning: Beginning,
     /// How it is observed, if it is.
     pub(crate) recording: Option<Recording>,
     /// When such a system call was last restarted.
@@ -254,7 +255,8 @@ impl Engine {
         thread.leave_exec()?;
         let mut process = Process::begin(thread, self.recorder.clone(), Rc::clone(&self.kept))?;
         let block = process.give_block(thread)?;
-        let recording = self.recording(thread.tid(), &process, block, former)?;
+        let beginning = former.map_or(Beginning::Thread, Beginning::Program);
+        let recording = self.recording(thread.tid(), &process, block, beginning)?;
         let shared = Rc::new(RefCell::new(process));
         let entry = Thread {
             recording,
@@ -277,13 +279,12 @@ impl Engine {
     }
 
     /// Begins to observe a thread, if anything is observed.
-    /// `number`: what the thread had before it executed another program.
     pub(crate) fn recording(
         &self,
         tid: i32,
         process: &Process,
         block: u64,
-        number: Option<u32>,
+        beginning: Beginning,
     ) -> Result<Option<Recording>> {
         let Some(recorder) = &self.recorder else {
             return Ok(None);
@@ -291,7 +292,12 @@ impl Engine {
         let ids = (hodo_ptrace::process_of(tid).unwrap_or(tid), tid);
         let mut recorder = recorder.borrow_mut();
         recorder
-            .begin((process.memory(), &process.counters()), block, ids, number)
+            .begin(
+                (process.memory(), &process.counters()),
+                block,
+                ids,
+                beginning,
+            )
             .map(Some)
     }
 
@@ -319,12 +325,16 @@ impl Engine {
     /// A thread has made another one.
     fn made(&mut self, thread: Stopped) -> Result<()> {
         let tid = thread.event_message()? as i32;
-        let Some(maker) = self.threads.get(&thread.tid()) else {
-            return thread.cont(0);
-        };
         let (number, args) = thread.regs()?.call();
         let flags = clone_flags(thread, number.cast_signed(), args)?;
         let shares = |flag: i32| flags & flag as u64 != 0;
+        let beginning = match shares(libc::CLONE_THREAD) {
+            true => Beginning::Thread,
+            false => self.make_known(thread.tid())?,
+        };
+        let Some(maker) = self.threads.get(&thread.tid()) else {
+            return thread.cont(0);
+        };
         let actions = match shares(libc::CLONE_SIGHAND) {
             true => maker.actions.clone(),
             false => maker.actions.copied(),
@@ -349,7 +359,7 @@ impl Engine {
         let block = maker.block.filter(|_| is_forked);
         let recording = match (&process, block) {
             (Some(process), Some(block)) if followed != Followed::No => {
-                self.recording(tid, &process.borrow(), block, None)?
+                self.recording(tid, &process.borrow(), block, beginning)?
             }
             _ => None,
         };
@@ -360,6 +370,7 @@ impl Engine {
             recording,
             spawning,
             followed,
+            beginning,
             ..Thread::default()
         };
         self.threads.insert(tid, child);
@@ -367,6 +378,23 @@ impl Engine {
             self.begun(child)?;
         }
         self.go(thread, 0)
+    }
+
+    /// A thread has made a process: clients hear of what it has done before. Returns how the process begins.
+    fn make_known(&mut self, maker: i32) -> Result<Beginning> {
+        let Some((recorder, maker)) = self.recorder.as_ref().zip(self.threads.get_mut(&maker))
+        else {
+            return Ok(Beginning::Thread);
+        };
+        let (Some(recording), Some(at), Some(process)) =
+            (&mut maker.recording, maker.block, &maker.process)
+        else {
+            return Ok(Beginning::Thread);
+        };
+        let number = recording.thread;
+        let recorder = recorder.borrow();
+        recorder.drain(recording, process.borrow().memory(), at, 0)?;
+        Ok(Beginning::Process(number))
     }
 
     /// A thread has stopped for the first time.
@@ -383,7 +411,8 @@ impl Engine {
         }
         if known.block.is_none() {
             let block = process.borrow_mut().give_block(thread)?;
-            let recording = self.recording(thread.tid(), &process.borrow(), block, None)?;
+            let beginning = known.beginning;
+            let recording = self.recording(thread.tid(), &process.borrow(), block, beginning)?;
             if let Some(known) = self.threads.get_mut(&thread.tid()) {
                 known.block = Some(block);
                 known.recording = recording;

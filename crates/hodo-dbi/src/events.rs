@@ -91,6 +91,11 @@ pub enum Event<'e> {
         /// What it returns: a negative number is an error.
         result: u64,
     },
+    /// It is the first one of a process, which has a copy of the memory of the process that has made it.
+    Forked {
+        /// The thread that has made the process.
+        maker: u32,
+    },
     /// It has executed another program: the memory of its process is new.
     Executed,
     /// It gets a signal that it has a handler for, which comes next.

@@ -109,6 +109,8 @@ pub(crate) struct Plan {
     /// The end comes first.
     leaving: Vec<Leave>,
     special: Option<Special>,
+    /// The block has notes.
+    pub(crate) has_notes: bool,
 }
 
 impl Plan {
@@ -172,6 +174,7 @@ impl Plan {
                 .collect(),
             leaving,
             special: block.special.clone(),
+            has_notes: !block.notes.is_empty(),
         }
     }
 

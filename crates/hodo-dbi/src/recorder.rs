@@ -63,6 +63,18 @@ pub(crate) struct Recording {
     filled: u64,
 }
 
+/// How a thread began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Beginning {
+    /// As one of a process that is observed, or when hodo came.
+    #[default]
+    Thread,
+    /// As the first one of a process that the thread with this number has made.
+    Process(u32),
+    /// It had this number, and has executed another program.
+    Program(u32),
+}
+
 /// How often blocks were executed of late, by the addresses of their first instructions.
 pub(crate) type Profile = FxHashMap<u64, u32>;
 
@@ -182,7 +194,7 @@ impl Recorder {
         Some(profile)
     }
 
-    /// Begins to observe a thread whose block is at `block`, and which may have a number already.
+    /// Begins to observe a thread whose block is at `block`.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -191,17 +203,20 @@ impl Recorder {
         (memory, counted): (&Memory, &[u32]),
         block: u64,
         (process, tid): (i32, i32),
-        number: Option<u32>,
+        beginning: Beginning,
     ) -> Result<Recording> {
         let mut recording = Recording {
-            thread: number.unwrap_or(self.threads),
+            thread: match beginning {
+                Beginning::Program(number) => number,
+                _ => self.threads,
+            },
             before: self.counters(memory, counted, block)?,
             room: FIRST,
             filled: 0,
         };
         let start = self.start(&recording, block);
         memory.write(position(block), &start.to_le_bytes())?;
-        if number.is_some() {
+        if matches!(beginning, Beginning::Program(_)) {
             if self.insertion().records {
                 self.append(&mut recording, memory, block, &EXECUTED.to_le_bytes())?;
             }
@@ -212,6 +227,10 @@ impl Recorder {
             thread: recording.thread,
             process,
             tid,
+            maker: match beginning {
+                Beginning::Process(maker) => Some(maker),
+                _ => None,
+            },
         });
         Ok(recording)
     }

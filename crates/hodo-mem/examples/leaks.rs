@@ -38,6 +38,17 @@ impl Client for Leaks {
             self.allocated.retain(|&(other, _), _| other != process);
             self.stacks.executed_program(thread, process);
         }
+        if let Event::Forked { maker } = *event {
+            let before = self.processes[&maker];
+            let copied = self
+                .allocated
+                .iter()
+                .filter(|((other, _), _)| *other == before);
+            let copied = copied.map(|(&(_, address), &known)| ((process, address), known));
+            let copied: Vec<_> = copied.collect();
+            self.allocated.extend(copied);
+            self.stacks.forked(thread, maker);
+        }
         let stacks = &mut self.stacks;
         let calls = |stack| stacks.at(thread, stack);
         match self.heap.event(thread, event, calls) {

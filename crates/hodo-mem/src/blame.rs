@@ -126,9 +126,20 @@ impl Client for Blame {
     #[inline]
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         self.simulator.executed(thread, block, upto, accesses);
-        if !self.wanted.any() {
-            return;
+        if self.wanted.any() {
+            self.find(thread, block, upto, accesses);
         }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.simulator.end()
+    }
+}
+
+impl Blame {
+    /// Finds whose the misses of a block are.
+    #[inline(never)]
+    fn find(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         let mut misses = 0;
         self.simulator.take_misses(|miss| {
             misses += 1;
@@ -149,9 +160,5 @@ impl Client for Blame {
         }
         // A call itself misses in the caller.
         self.memory.follow(thread, block, upto, accesses);
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.simulator.end()
     }
 }

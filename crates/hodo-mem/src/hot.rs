@@ -91,7 +91,7 @@ struct Stack {
     addresses: (u64, u64),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 struct Thread {
     process: i32,
     /// The addresses at which calls and returns have accessed its stack.
@@ -222,6 +222,23 @@ impl Hot {
     /// The calls in which threads are.
     pub(crate) fn stacks(&self) -> &Stacks {
         &self.stacks
+    }
+
+    /// A thread is the first one of a process that another one has made: memory is there what it was for that.
+    fn forked(&mut self, thread: u32, maker: u32) {
+        let Thread { process, stack } = *Self::thread(self, maker);
+        let known = Self::thread(self, thread);
+        known.stack = stack;
+        let pid = known.process;
+        if let Some(process) = self.processes.get(&process).filter(|_| process != pid) {
+            let copy = Process {
+                allocations: process.allocations.clone(),
+                files: process.files.clone(),
+                ..Process::default()
+            };
+            self.processes.insert(pid, copy);
+        }
+        self.stacks.forked(thread, maker);
     }
 
     /// A thread has executed another program: the memory of its process gets another number.
@@ -574,8 +591,10 @@ impl Client for Hot {
     }
 
     fn event(&mut self, thread: u32, event: &Event<'_>) {
-        if *event == Event::Executed {
-            self.executed_program(thread);
+        match *event {
+            Event::Executed => self.executed_program(thread),
+            Event::Forked { maker } => self.forked(thread, maker),
+            _ => {}
         }
         let stacks = &mut self.stacks;
         let context = |stack| stacks.at(thread, stack);

@@ -70,6 +70,12 @@ impl Stacks {
         self.of(thread).process = number;
     }
 
+    /// A thread begins in the calls in which another one is.
+    pub fn forked(&mut self, thread: u32, maker: u32) {
+        let stacks = self.of(maker).stacks.clone();
+        self.of(thread).stacks = stacks;
+    }
+
     /// A thread has executed another program.
     pub fn executed_program(&mut self, thread: u32, process: i32) {
         self.processes.remove(&process);

@@ -112,8 +112,9 @@ impl Listener for Writer {
                 thread,
                 process,
                 tid,
+                maker,
             } => {
-                let raw = postcard::to_allocvec(&(process, tid))?;
+                let raw = postcard::to_allocvec(&(process, tid, maker))?;
                 self.chunk(Content::Thread, *thread, &raw)
             }
             Message::Block(block) => {
@@ -199,13 +200,14 @@ fn tell(
 ) -> Result<Result<(), String>> {
     match content {
         Content::Thread => {
-            let Ok((process, tid)) = postcard::from_bytes(&raw) else {
+            let Ok((process, tid, maker)) = postcard::from_bytes(&raw) else {
                 return Ok(Err("it is damaged: a thread cannot be read".to_owned()));
             };
             listener.hear(&Message::Thread {
                 thread,
                 process,
                 tid,
+                maker,
             })?;
         }
         Content::Blocks => {

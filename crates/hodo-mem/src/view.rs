@@ -142,6 +142,7 @@ impl<W: Write + Send> Client for View<W> {
             (_, Some(Change::Freed { address })) => format!("freeing {address:#x}"),
             (Event::SystemCall { number, arguments }, _) => (names.call)(number, &arguments),
             (Event::SystemCallEnded { result }, _) => format!("= {}", (names.result)(result)),
+            (Event::Forked { maker }, _) => format!("thread {maker} has made this process"),
             (Event::Executed, _) => "another program begins".to_owned(),
             (Event::Signal { signal }, _) => format!("signal {}", (names.signal)(signal)),
             _ => return,

@@ -1,4 +1,5 @@
-/* Allocates memory in all ways, and writes a known number of words of it. With an argument: executes itself without it. */
+/* Allocates memory in all ways, and writes a known number of words of it. With an argument: executes itself without it,
+ * or makes child processes that use and free its memory. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define OWN __attribute__((noinline)) static
@@ -80,7 +82,27 @@ static void handle(int signal) {
         _exit(1);
 }
 
+OWN int inherit(void) {
+    long *words = malloc(800);
+    touch(words, 100);
+    for (int i = 0; i < 3; i++) {
+        if (fork() == 0) {
+            touch(words, 100);
+            free(words);
+            _exit(0);
+        }
+        wait(NULL);
+    }
+    if (vfork() == 0) {
+        touch(words, 100);
+        _exit(0);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "fork") == 0)
+        return inherit();
     if (argc > 1) {
         char *arguments[] = {argv[0], NULL};
         touch(malloc(4096), 512);

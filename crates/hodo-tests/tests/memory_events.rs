@@ -120,6 +120,19 @@ fn a_program_that_executes_itself_allocates_anew() {
 }
 
 #[test]
+fn children_have_the_allocations_of_their_parents() {
+    let program = program();
+    let command = [program.to_str().expect("text"), "fork"];
+    let options = ["hot", "--format", "json", "--callers", "0"];
+    let value = json(&options, &command);
+    assert_eq!(allocated(&value["objects"], "inherit"), (1, 800, 500));
+    let data = place("inherited");
+    run(&["record", "-d", &data], &command);
+    let value = json(&[&options[..], &["-d", &data]].concat(), &[]);
+    assert_eq!(allocated(&value["objects"], "inherit"), (1, 800, 500));
+}
+
+#[test]
 fn operators_that_fail_allocate_nothing() {
     let program = build("allocations.cc", Kind::Pie, &["-g", "-O1"]);
     let command = program.to_str().expect("text");
