@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::JoinHandle;
@@ -87,6 +88,19 @@ pub enum Message {
     },
     /// A block will be executed for the first time.
     Block(Arc<Block>),
+    /// A thread has mapped a file whose code may be executed.
+    Mapped {
+        /// Its number.
+        thread: u32,
+        /// The file.
+        file: PathBuf,
+        /// Where it is.
+        address: u64,
+        /// Bytes.
+        size: u64,
+        /// Where in the file that begins.
+        offset: u64,
+    },
     /// Records of a thread.
     Records {
         /// Its number.
@@ -303,6 +317,26 @@ impl<C: Client> Listener for Decode<C> {
                 if self.forgets && self.new >= MANY {
                     self.forget();
                 }
+            }
+            Message::Mapped {
+                thread,
+                file,
+                address,
+                size,
+                offset,
+            } => {
+                // Its last record is complete: it is after a system call.
+                if let Some(mut decoded) = self.threads.remove(thread) {
+                    self.last_record(*thread, &mut decoded, None)?;
+                    self.threads.insert(*thread, decoded);
+                }
+                let event = Event::Mapped {
+                    file,
+                    address: *address,
+                    size: *size,
+                    offset: *offset,
+                };
+                self.client.event(*thread, &event);
             }
             Message::Records { thread, bytes } => self.records(*thread, bytes)?,
             Message::Counts { thread, counts } => {

@@ -380,23 +380,6 @@ impl Engine {
         self.go(thread, 0)
     }
 
-    /// A thread has made a process: clients hear of what it has done before. Returns how the process begins.
-    fn make_known(&mut self, maker: i32) -> Result<Beginning> {
-        let Some((recorder, maker)) = self.recorder.as_ref().zip(self.threads.get_mut(&maker))
-        else {
-            return Ok(Beginning::Thread);
-        };
-        let (Some(recording), Some(at), Some(process)) =
-            (&mut maker.recording, maker.block, &maker.process)
-        else {
-            return Ok(Beginning::Thread);
-        };
-        let number = recording.thread;
-        let recorder = recorder.borrow();
-        recorder.drain(recording, process.borrow().memory(), at, 0)?;
-        Ok(Beginning::Process(number))
-    }
-
     /// A thread has stopped for the first time.
     fn begun(&mut self, thread: Stopped) -> Result<()> {
         let Some(known) = self.threads.get_mut(&thread.tid()) else {
@@ -456,6 +439,10 @@ impl Engine {
             return thread.cont(0);
         }
         changed(thread, &mut process, &call, regs.result())?;
+        drop(process);
+        if call.number == libc::SYS_mmap && gives_execution(call.number, call.args) {
+            self.note_file(thread, call.args, regs.result())?;
+        }
         thread.cont(0)
     }
 
@@ -775,19 +762,6 @@ impl Engine {
             recorded: stage != Stage::Counted,
         };
         recorder.cut(recording, process.memory(), at, &cut)
-    }
-
-    /// A thread is about to begin with the handler of a signal.
-    fn note_signal(&mut self, thread: Stopped, process: &Process, signal: i32) -> Result<()> {
-        let known = self.threads.get_mut(&thread.tid());
-        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
-            return Ok(());
-        };
-        let (Some(recording), Some(at)) = (&mut known.recording, known.block) else {
-            return Ok(());
-        };
-        let recorder = recorder.borrow();
-        recorder.signal(recording, process.memory(), at, signal)
     }
 
     /// Gives a thread in the cache the program's state: that of the instruction that has faulted, or of the next one that

@@ -91,6 +91,17 @@ pub enum Event<'e> {
         /// What it returns: a negative number is an error.
         result: u64,
     },
+    /// It has mapped a file of which code may be executed, as `dlopen` does.
+    Mapped {
+        /// The file.
+        file: &'e Path,
+        /// Where it is.
+        address: u64,
+        /// Bytes.
+        size: u64,
+        /// Where in the file that begins.
+        offset: u64,
+    },
     /// It is the first one of a process, which has a copy of the memory of the process that has made it.
     Forked {
         /// The thread that has made the process.

@@ -15,7 +15,7 @@
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
 //! * `plan`: how accesses are computed from records.
 //! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
-//! * `events`: what clients hear besides accesses; `calls`: the functions in which a thread is, of those that they name.
+//! * `events`: what clients hear besides accesses; `notes`: of it, what is known at stops; `calls`: the functions in which a thread is, of those that they name.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
 #![forbid(unsafe_code)]
 
@@ -44,6 +44,8 @@ mod events;
 mod kept;
 #[cfg(target_arch = "x86_64")]
 mod known;
+#[cfg(target_arch = "x86_64")]
+mod notes;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")

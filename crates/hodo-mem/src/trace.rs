@@ -1,7 +1,9 @@
 //! Memory traces in files. `docs/memory-trace-format.md` describes the format.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +36,8 @@ enum Content {
     Records = 3,
     /// The trace is complete.
     End = 4,
+    /// A thread has mapped a file.
+    Mapped = 5,
 }
 
 /// Writes what the engine tells to a file.
@@ -116,6 +120,17 @@ impl Listener for Writer {
             } => {
                 let raw = postcard::to_allocvec(&(process, tid, maker))?;
                 self.chunk(Content::Thread, *thread, &raw)
+            }
+            Message::Mapped {
+                thread,
+                file,
+                address,
+                size,
+                offset,
+            } => {
+                let name = file.as_os_str().as_bytes();
+                let raw = postcard::to_allocvec(&(name, address, size, offset))?;
+                self.chunk(Content::Mapped, *thread, &raw)
             }
             Message::Block(block) => {
                 self.blocks.push(Arc::clone(block));
@@ -210,6 +225,20 @@ fn tell(
                 maker,
             })?;
         }
+        Content::Mapped => {
+            let Ok((name, address, size, offset)) =
+                postcard::from_bytes::<(Vec<u8>, u64, u64, u64)>(&raw)
+            else {
+                return Ok(Err("it is damaged: a file cannot be read".to_owned()));
+            };
+            listener.hear(&Message::Mapped {
+                thread,
+                file: OsString::from_vec(name).into(),
+                address,
+                size,
+                offset,
+            })?;
+        }
         Content::Blocks => {
             let Ok(blocks) = postcard::from_bytes::<Vec<Block>>(&raw) else {
                 return Ok(Err("it is damaged: blocks cannot be read".to_owned()));
@@ -246,6 +275,7 @@ fn chunk(file: &mut impl Read) -> Result<Option<(Content, u32, Vec<u8>)>> {
         2 => Content::Blocks,
         3 => Content::Records,
         4 => Content::End,
+        5 => Content::Mapped,
         other => bail!("there is no content {other}"),
     };
     let (raw, stored) = (long(&head, 8), long(&head, 16));

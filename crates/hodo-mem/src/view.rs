@@ -143,6 +143,9 @@ impl<W: Write + Send> Client for View<W> {
             (Event::SystemCall { number, arguments }, _) => (names.call)(number, &arguments),
             (Event::SystemCallEnded { result }, _) => format!("= {}", (names.result)(result)),
             (Event::Forked { maker }, _) => format!("thread {maker} has made this process"),
+            (Event::Mapped { file, address, .. }, _) => {
+                format!("code of {} at {address:#x}", file.display())
+            }
             (Event::Executed, _) => "another program begins".to_owned(),
             (Event::Signal { signal }, _) => format!("signal {}", (names.signal)(signal)),
             _ => return,

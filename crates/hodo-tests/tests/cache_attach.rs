@@ -17,7 +17,8 @@ fn rounds(source: &str, kind: Kind, times: u32, is_steady: bool) {
     let (maps, threads) = (target.maps(), target.threads());
     for round in 0..times {
         let time = ["0.01", "0.05", "0.1"][round as usize % 3];
-        for tool in ["none", "stat", "cache"] {
+        // The last one hears of everything.
+        for tool in ["none", "stat", "hot"] {
             run(&target, &["mem", tool, "--for", time]);
             match is_steady {
                 true => target.is_untouched(&maps, threads),
@@ -57,6 +58,13 @@ programs! {
     large_memory "attached_large.c" 2 true;
     contexts "attached_contexts.c" 10 true;
     children "attached_forks.c" 5 true;
+}
+
+/// Run by hand: `cargo nextest run -p hodo-tests --test cache_attach --run-ignored only`.
+#[test]
+#[ignore = "it takes minutes"]
+fn five_hundred_attachments() {
+    rounds("attached_handlers.c", Kind::Pie, 170, true);
 }
 
 #[test]

@@ -197,6 +197,8 @@ fn threads_make_system_calls_and_get_signals() {
     );
     assert!(position("rt_sigaction(0xa, ") < sent);
     position("exit_group(0x0)");
+    let of_libc = |event: &&str| event.starts_with("code of /") && event.contains("/libc.so");
+    assert!(events.iter().any(|event| of_libc(&event)), "{events:?}");
     // Scripts read only accesses.
     let csv = run(
         &[

@@ -1,0 +1,78 @@
+//! What clients hear of threads that have stopped.
+
+use anyhow::Result;
+use hodo_ptrace::Stopped;
+
+use crate::client::Message;
+use crate::engine::Engine;
+use crate::process::Process;
+use crate::recorder::Beginning;
+
+impl Engine {
+    /// A thread has made a process: clients hear of what it has done before. Returns how the process begins.
+    pub(crate) fn make_known(&mut self, maker: i32) -> Result<Beginning> {
+        let Some((recorder, maker)) = self.recorder.as_ref().zip(self.threads.get_mut(&maker))
+        else {
+            return Ok(Beginning::Thread);
+        };
+        let (Some(recording), Some(at), Some(process)) =
+            (&mut maker.recording, maker.block, &maker.process)
+        else {
+            return Ok(Beginning::Thread);
+        };
+        let number = recording.thread;
+        let recorder = recorder.borrow();
+        recorder.drain(recording, process.borrow().memory(), at, 0)?;
+        Ok(Beginning::Process(number))
+    }
+
+    /// A thread is about to begin with the handler of a signal.
+    pub(crate) fn note_signal(
+        &mut self,
+        thread: Stopped,
+        process: &Process,
+        signal: i32,
+    ) -> Result<()> {
+        let known = self.threads.get_mut(&thread.tid());
+        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
+            return Ok(());
+        };
+        let (Some(recording), Some(at)) = (&mut known.recording, known.block) else {
+            return Ok(());
+        };
+        let recorder = recorder.borrow();
+        recorder.signal(recording, process.memory(), at, signal)
+    }
+
+    /// A thread has called `mmap` for a file, with these arguments. Code of the file may be executed.
+    pub(crate) fn note_file(&mut self, thread: Stopped, args: [u64; 6], result: i64) -> Result<()> {
+        // Errors are between -4095 and -1.
+        let is_file = args[3] & libc::MAP_ANONYMOUS as u64 == 0;
+        if !is_file || (-4095..0).contains(&result) {
+            return Ok(());
+        }
+        let known = self.threads.get_mut(&thread.tid());
+        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
+            return Ok(());
+        };
+        let (Some(recording), Some(at), Some(process)) =
+            (&mut known.recording, known.block, &known.process)
+        else {
+            return Ok(());
+        };
+        let descriptor = format!("/proc/{}/fd/{}", thread.tid(), args[4] as i32);
+        let Ok(file) = std::fs::read_link(descriptor) else {
+            return Ok(());
+        };
+        let recorder = recorder.borrow();
+        recorder.drain(recording, process.borrow().memory(), at, 0)?;
+        recorder.tell(Message::Mapped {
+            thread: recording.thread,
+            file,
+            address: result.cast_unsigned(),
+            size: args[1],
+            offset: args[5],
+        });
+        Ok(())
+    }
+}
