@@ -210,6 +210,9 @@ impl Engine {
 
     /// Takes what a thread has recorded.
     pub(crate) fn take(&mut self, thread: Stopped) -> Result<()> {
+        if let Some(process) = self.process(thread) {
+            self.take_from_others(thread, &process.borrow())?;
+        }
         if let Some(recorder) = &self.recorder
             && let Some(known) = self.threads.get_mut(&thread.tid())
             && let (Some(process), Some(block)) = (&known.process, known.block)
@@ -330,7 +333,7 @@ impl Engine {
         let shares = |flag: i32| flags & flag as u64 != 0;
         let beginning = match shares(libc::CLONE_THREAD) {
             true => Beginning::Thread,
-            false => self.make_known(thread.tid())?,
+            false => self.make_known(thread)?,
         };
         let Some(maker) = self.threads.get(&thread.tid()) else {
             return thread.cont(0);
@@ -628,6 +631,7 @@ impl Engine {
     /// A thread has filled its buffer: it writes the record again when there is room.
     fn empty(&mut self, thread: Stopped, process: &Shared, regs: Regs) -> Result<()> {
         self.keep(libc::SIGSEGV, thread, process)?;
+        self.take_from_others(thread, &process.borrow())?;
         let profile = self.profile(thread, &process.borrow());
         self.again(thread, &process.borrow(), regs)?;
         if let Some(profile) = profile {

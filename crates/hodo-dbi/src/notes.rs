@@ -9,9 +9,39 @@ use crate::process::Process;
 use crate::recorder::Beginning;
 
 impl Engine {
+    /// The records of a thread are about to be taken. What other threads of its process have done before comes first, if
+    /// clients hear of calls: memory is allocated by one thread and used by others.
+    pub(crate) fn take_from_others(&mut self, thread: Stopped, process: &Process) -> Result<()> {
+        let Some(recorder) = &self.recorder else {
+            return Ok(());
+        };
+        let recorder = recorder.borrow();
+        if !recorder.watch().functions_wanted() {
+            return Ok(());
+        }
+        for (&tid, known) in &mut self.threads {
+            let is_other = tid != thread.tid()
+                && known.process.as_ref().is_some_and(|other| {
+                    // The process of the thread may be borrowed.
+                    std::ptr::eq(other.as_ptr(), process)
+                });
+            if let (true, Some(recording), Some(at)) = (is_other, &mut known.recording, known.block)
+            {
+                recorder.take_completed(recording, process.memory(), at)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A thread has made a process: clients hear of what it has done before. Returns how the process begins.
-    pub(crate) fn make_known(&mut self, maker: i32) -> Result<Beginning> {
-        let Some((recorder, maker)) = self.recorder.as_ref().zip(self.threads.get_mut(&maker))
+    pub(crate) fn make_known(&mut self, maker: Stopped) -> Result<Beginning> {
+        if let Some(process) = self.process(maker) {
+            self.take_from_others(maker, &process.borrow())?;
+        }
+        let Some((recorder, maker)) = self
+            .recorder
+            .as_ref()
+            .zip(self.threads.get_mut(&maker.tid()))
         else {
             return Ok(Beginning::Thread);
         };

@@ -59,6 +59,8 @@ pub(crate) struct Recording {
     before: Vec<u64>,
     /// How many bytes its records may take until hodo takes them. They are at the end of the buffer.
     room: u64,
+    /// Bytes of them that hodo has taken already, because another thread has filled its buffer.
+    taken: u64,
     /// How often its full buffer was looked at, or could have been.
     filled: u64,
 }
@@ -212,6 +214,7 @@ impl Recorder {
             },
             before: self.counters(memory, counted, block)?,
             room: FIRST,
+            taken: 0,
             filled: 0,
         };
         let start = self.start(&recording, block);
@@ -267,25 +270,77 @@ impl Recorder {
         if complete == 0 {
             return Ok(());
         }
-        let mut bytes = self.sink.buffer();
+        let taken = std::mem::take(&mut recording.taken);
         // What a record does not have yet may be after the end.
-        let there = used.min(recording.room) as usize;
-        bytes.resize(there, 0);
-        if memory.load(TargetAddr(start), &mut bytes) < there {
-            memory.read(TargetAddr(start), &mut bytes)?;
-        }
-        bytes.resize(used as usize, 0);
-        let rest = bytes.split_off(complete as usize);
-        self.tell(Message::Records {
-            thread: recording.thread,
-            bytes,
-        });
+        let there = used.min(recording.room);
+        let mut bytes = self.read(memory, (start + taken, start + there))?;
+        bytes.resize((used - taken) as usize, 0);
+        let rest = bytes.split_off(complete.saturating_sub(taken) as usize);
+        self.tell_records(recording, bytes);
         recording.room = (2 * recording.room).min(BUFFER);
         let start = self.start(recording, block);
         if !rest.is_empty() {
             memory.write(TargetAddr(start), &rest)?;
         }
         memory.write(position(block), &(start + kept).to_le_bytes())
+    }
+
+    /// Takes the records that a thread has completed, while it may be running.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn take_completed(
+        &self,
+        recording: &mut Recording,
+        memory: &Memory,
+        block: u64,
+    ) -> Result<()> {
+        let start = self.start(recording, block);
+        let end = memory.read_u64(position(block))?;
+        let first = start + recording.taken;
+        if !(first..=start + recording.room).contains(&end) {
+            return Ok(());
+        }
+        let mut bytes = self.read(memory, (first, end))?;
+        // The last record may not have all of its values yet.
+        let mut complete = 0;
+        let mut at = 0;
+        while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            let number = u32::from_le_bytes(*number);
+            if number >= SIGNAL {
+                at += 4;
+                continue;
+            }
+            complete = at;
+            match self.records.get(number as usize) {
+                Some(&(_, size)) => at += size.max(4),
+                None => break,
+            }
+        }
+        bytes.truncate(complete);
+        recording.taken += complete as u64;
+        self.tell_records(recording, bytes);
+        Ok(())
+    }
+
+    /// Reads records.
+    fn read(&self, memory: &Memory, (start, end): (u64, u64)) -> Result<Vec<u8>> {
+        let mut bytes = self.sink.buffer();
+        let there = end.saturating_sub(start) as usize;
+        bytes.resize(there, 0);
+        if memory.load(TargetAddr(start), &mut bytes) < there {
+            memory.read(TargetAddr(start), &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    fn tell_records(&self, recording: &Recording, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.tell(Message::Records {
+                thread: recording.thread,
+                bytes,
+            });
+        }
     }
 
     /// Takes everything from a thread, whose counters count these blocks, that ends, or whose program ends.
@@ -299,12 +354,19 @@ impl Recorder {
         block: u64,
     ) -> Result<()> {
         self.drain(recording, memory, block, 0)?;
-        let now = self.counters(memory, counted, block)?;
-        let before = std::mem::take(&mut recording.before);
-        let before = before.into_iter().chain(std::iter::repeat(0));
-        let differences = now.iter().zip(before).zip(counted);
-        let differences = differences.map(|((now, before), &id)| (id, now.wrapping_sub(before)));
-        let counts: Vec<(u32, u64)> = differences.filter(|&(_, times)| times != 0).collect();
+        let mut now = self.counters(memory, counted, block)?;
+        let mut before = std::mem::take(&mut recording.before);
+        before.resize(now.len(), 0);
+        let mut counts = Vec::new();
+        for ((now, before), &id) in now.iter_mut().zip(before).zip(counted) {
+            let times = now.wrapping_sub(before);
+            match times.cast_signed() {
+                0 => {}
+                // It was cut after it was heard that it was executed. It will be executed again: the sum is right then.
+                ..0 => *now = before,
+                _ => counts.push((id, times)),
+            }
+        }
         if !counts.is_empty() {
             self.tell(Message::Counts {
                 thread: recording.thread,

@@ -1,18 +1,17 @@
 //! Which memory is accessed most: variables, stacks, allocations by the code that made them, and other memory by the code
 //! that wrote it first.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hodo_dbi::{Access, Block, Client, Event, Events, Flow, Kind};
-use hodo_symbols::{Style, demangle};
-use object::{Object as _, ObjectSection, ObjectSymbol, SymbolKind};
 use rustc_hash::FxHashMap;
 
 use crate::heap::{self, Change, Heap};
-use crate::places::{InFile, Place, places, segments};
+use crate::places::{InFile, Place, places};
 use crate::stacks::Stacks;
+use crate::variables::{Data, Variable};
 
 const PAGE: u64 = 4096;
 const WORD: u64 = 8;
@@ -69,6 +68,24 @@ impl From<Word> for Sum {
             ..Self::default()
         }
     }
+}
+
+/// A place in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// An address in a process.
+    Memory(i32, u64),
+    /// In memory that was allocated in this context, and freed.
+    Freed(u32),
+}
+
+/// An allocation that was freed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) process: i32,
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) context: u32,
 }
 
 /// What threads of a process have in common.
@@ -159,6 +176,8 @@ pub struct Hot {
     stacks: Stacks,
     /// What was freed, by the context in which it was allocated.
     freed: HashMap<u32, Sum>,
+    /// What was freed of late, if that is wanted.
+    ended: Option<Vec<Ended>>,
     /// Accesses of memory before it was allocated, by the number of the writer.
     unallocated: HashMap<u32, Sum>,
 }
@@ -306,6 +325,9 @@ impl Hot {
             late,
         };
         process.allocations.insert(address, allocation);
+        if let Some(before) = before {
+            self.end(pid, address, before);
+        }
         self.freed.entry(context).or_default().add(Sum {
             allocations: 1,
             allocated: size,
@@ -322,10 +344,36 @@ impl Hot {
             allocation.late -= 1;
             return;
         }
-        let Allocation { size, context, .. } = *allocation;
+        let allocation = *allocation;
         process.allocations.remove(&address);
-        let (_, sum) = process.take((address, size));
-        self.freed.entry(context).or_default().add(sum);
+        let (_, sum) = process.take((address, allocation.size));
+        self.freed.entry(allocation.context).or_default().add(sum);
+        self.end(pid, address, allocation);
+    }
+
+    fn end(&mut self, process: i32, address: u64, allocation: Allocation) {
+        let Allocation { size, context, .. } = allocation;
+        if let Some(ended) = &mut self.ended {
+            ended.push(Ended {
+                process,
+                address,
+                size,
+                context,
+            });
+        }
+    }
+
+    /// One whose freed memory will be taken.
+    pub(crate) fn with_ended() -> Self {
+        Self {
+            ended: Some(Vec::new()),
+            ..Self::default()
+        }
+    }
+
+    /// Takes what was freed since this was done last.
+    pub(crate) fn take_ended(&mut self) -> Vec<Ended> {
+        self.ended.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// What was accessed, the most accessed first. Calls that allocate are shown with this number of callers.
@@ -338,23 +386,9 @@ impl Hot {
         for (&writer, &sum) in &self.unallocated {
             sums.insert(Found::Written(writer), sum);
         }
-        let mut known: HashMap<&Path, Option<Data>> = HashMap::new();
-        for process in self.processes.values() {
-            for (path, _) in &process.files {
-                known.entry(path).or_insert_with(|| Data::read(path));
-            }
-        }
+        let known = self.data();
         for (&pid, process) in &self.processes {
-            let modules: Vec<(&Data, u64)> = process
-                .files
-                .iter()
-                .filter_map(|(path, distance)| {
-                    let data = known.get(path.as_path())?.as_ref()?;
-                    let &(offset, _, address) = data.code.first()?;
-                    let start = distance.wrapping_add(offset);
-                    Some((data, start.wrapping_sub(address)))
-                })
-                .collect();
+            let modules = process.modules(&known);
             for (&page, words) in &process.pages {
                 let used = words
                     .iter()
@@ -368,6 +402,45 @@ impl Hot {
             }
         }
         self.named(sums, callers)
+    }
+
+    /// The data of all files.
+    fn data(&self) -> HashMap<&Path, Option<Data>> {
+        let mut known = HashMap::new();
+        for process in self.processes.values() {
+            for (path, _) in &process.files {
+                known.entry(&**path).or_insert_with(|| Data::read(path));
+            }
+        }
+        known
+    }
+
+    /// What is in these places, and the parts of variables that are there, if that is known.
+    #[must_use]
+    pub(crate) fn memory(&self, wanted: &[Spot], callers: usize) -> Vec<(What, Option<Variable>)> {
+        let known = self.data();
+        let processes = self.processes.iter();
+        let modules = processes.map(|(&pid, process)| (pid, process.modules(&known)));
+        let modules: HashMap<i32, Vec<(&Data, u64)>> = modules.collect();
+        let founds = wanted.iter().map(|spot| match *spot {
+            Spot::Freed(context) => (Found::Allocated(context), None),
+            Spot::Memory(pid, address) => {
+                let modules = modules.get(&pid).map_or(&[][..], |modules| modules);
+                let found = self.find(pid, address, 0, modules);
+                let at = |(data, bias): &(&Data, u64)| data.at(address.wrapping_sub(*bias));
+                let variable = match found {
+                    Found::Variable(..) => modules.iter().find_map(at),
+                    _ => None,
+                };
+                (found, variable)
+            }
+        });
+        let founds: Vec<(Found<'_>, Option<Variable>)> = founds.collect();
+        let different: HashSet<&Found<'_>> = founds.iter().map(|(found, _)| found).collect();
+        let whats = self.whats(different.iter().copied(), callers);
+        let all = founds.iter();
+        all.map(|(found, variable)| (whats[found].clone(), variable.clone()))
+            .collect()
     }
 
     fn find<'d>(
@@ -400,17 +473,21 @@ impl Hot {
         variable.unwrap_or(Found::Written(writer))
     }
 
-    fn named(&self, sums: HashMap<Found<'_>, Sum>, callers: usize) -> Vec<Object> {
+    fn whats<'f, 'd: 'f>(
+        &self,
+        founds: impl Iterator<Item = &'f Found<'d>> + Clone,
+        callers: usize,
+    ) -> HashMap<&'f Found<'d>, What> {
         let place = |number: u32| {
             let (block, insn) = self.writers.all.get((number as usize).checked_sub(1)?)?;
             InFile::of(block, usize::from(*insn))
         };
-        let written = sums.keys().filter_map(|found| match found {
+        let written = founds.clone().filter_map(|found| match found {
             Found::Written(number) => place(*number),
             _ => None,
         });
         let calls = |context: u32| self.stacks.calls(context).take(callers + 1);
-        let allocated = sums.keys().flat_map(|found| match found {
+        let allocated = founds.clone().flat_map(|found| match found {
             Found::Allocated(context) => calls(*context).flatten().collect(),
             _ => Vec::new(),
         });
@@ -424,9 +501,8 @@ impl Hot {
                 ..place
             })
         };
-        let mut objects: HashMap<What, Sum> = HashMap::new();
-        for (found, sum) in sums {
-            let what = match found {
+        let whats = founds.map(|found| {
+            let what = match *found {
                 Found::Stack(thread) => What::Stack(thread),
                 Found::Variable(name, file) => What::Variable(name.to_owned(), file.to_owned()),
                 Found::Allocated(context) => {
@@ -441,7 +517,16 @@ impl Hot {
                     }))
                 }
             };
-            objects.entry(what).or_default().add(sum);
+            (found, what)
+        });
+        whats.collect()
+    }
+
+    fn named(&self, sums: HashMap<Found<'_>, Sum>, callers: usize) -> Vec<Object> {
+        let whats = self.whats(sums.keys(), callers);
+        let mut objects: HashMap<What, Sum> = HashMap::new();
+        for (found, &sum) in &sums {
+            objects.entry(whats[found].clone()).or_default().add(sum);
         }
         let objects = objects.into_iter().map(|(what, sum)| Object {
             what,
@@ -462,6 +547,15 @@ impl Hot {
 }
 
 impl Process {
+    /// The data of its files, and how far that is from where it is in the file's own terms.
+    fn modules<'d>(&self, known: &'d HashMap<&Path, Option<Data>>) -> Vec<(&'d Data, u64)> {
+        let modules = self.files.iter().filter_map(|(path, distance)| {
+            let data = known.get(path.as_path())?.as_ref()?;
+            Some((data, data.bias(*distance)?))
+        });
+        modules.collect()
+    }
+
     #[inline]
     fn word(&mut self, address: u64) -> &mut Word {
         let page = address & !(PAGE - 1);
@@ -523,61 +617,6 @@ enum Found<'d> {
     Variable(&'d str, &'d str),
     Allocated(u32),
     Written(u32),
-}
-
-/// The data of a file.
-#[derive(Debug)]
-struct Data {
-    file: String,
-    code: Vec<(u64, u64, u64)>,
-    /// Variables: address, size, name. In ascending order.
-    variables: Vec<(u64, u64, String)>,
-    /// The same for sections that are not code.
-    sections: Vec<(u64, u64, String)>,
-}
-
-impl Data {
-    fn read(path: &Path) -> Option<Self> {
-        let bytes = std::fs::read(path).ok()?;
-        let file = object::File::parse(&*bytes).ok()?;
-        let symbols = file.symbols().chain(file.dynamic_symbols());
-        let data = symbols.filter(|symbol| symbol.kind() == SymbolKind::Data && symbol.size() > 0);
-        let mut variables: Vec<(u64, u64, String)> = data
-            .filter_map(|symbol| {
-                let name = demangle(symbol.name().ok()?, Style::Simple);
-                Some((symbol.address(), symbol.size(), name))
-            })
-            .collect();
-        variables.sort();
-        let mut sections: Vec<(u64, u64, String)> = file
-            .sections()
-            .filter(|section| section.address() != 0)
-            .filter_map(|section| {
-                let name = section.name().ok()?.to_owned();
-                Some((section.address(), section.size(), name))
-            })
-            .collect();
-        sections.sort();
-        let name = path.file_name().unwrap_or_default();
-        Some(Self {
-            file: name.to_string_lossy().into_owned(),
-            code: segments(&bytes),
-            variables,
-            sections,
-        })
-    }
-
-    fn name(&self, address: u64) -> Option<&str> {
-        let in_list = |list: &'_ [(u64, u64, String)]| {
-            let next = list.partition_point(|&(start, ..)| start <= address);
-            let (start, size, _) = list.get(next.checked_sub(1)?)?;
-            (address - start < *size).then(|| next - 1)
-        };
-        match in_list(&self.variables) {
-            Some(index) => Some(&self.variables[index].2),
-            None => in_list(&self.sections).map(|index| &*self.sections[index].2),
-        }
-    }
 }
 
 impl Client for Hot {

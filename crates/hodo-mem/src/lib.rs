@@ -12,6 +12,7 @@
 //! * [`reuse`]: reuse distances.
 //! * [`stat`]: how many instructions and accesses.
 //! * [`trace`]: all accesses, in files.
+//! * [`variables`]: variables, and the parts of them at addresses.
 //! * [`view`]: all accesses, as text.
 #![forbid(unsafe_code)]
 
@@ -31,4 +32,5 @@ pub mod reuse;
 pub mod stacks;
 pub mod stat;
 pub mod trace;
+pub mod variables;
 pub mod view;

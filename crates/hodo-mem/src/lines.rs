@@ -1,9 +1,13 @@
 //! Lines of memory: how many a program uses at a time, and which ones several threads write to.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Kind};
+use hodo_dbi::{Access, Block, Client, Event, Events, Kind};
+
+use crate::hot::{Ended, Hot, Spot, What};
+use crate::variables::Variable;
 
 /// The lines of an access.
 fn lines(access: &Access, shift: u32) -> std::ops::RangeInclusive<u64> {
@@ -114,6 +118,34 @@ pub struct Sharing {
     shift: u32,
     processes: Vec<i32>,
     lines: HashMap<(i32, u64), Vec<Use>>,
+    memory: Hot,
+    /// Shared lines of memory that was freed: the address, the uses, and where the memory was allocated.
+    freed: Vec<(u64, Vec<Use>, u32)>,
+}
+
+/// A line that several threads of a process use, and that at least one of them writes to.
+#[derive(Debug, Clone)]
+pub struct Shared {
+    /// Its address.
+    pub address: u64,
+    /// What threads do with it.
+    pub uses: Vec<Use>,
+    /// What it is.
+    pub what: What,
+    /// Parts of variables that each of the threads uses.
+    pub parts: Vec<Vec<Variable>>,
+}
+
+fn is_shared(uses: &[Use]) -> bool {
+    uses.len() > 1 && uses.iter().any(|used| used.stores > 0)
+}
+
+impl Use {
+    /// Where bytes begin that were accessed, as distances from the beginning of the line.
+    fn starts(&self) -> impl Iterator<Item = u64> {
+        let begins = self.bytes & !(self.bytes << 1);
+        (0..128).filter(move |byte| begins >> byte & 1 == 1)
+    }
 }
 
 impl Sharing {
@@ -124,15 +156,81 @@ impl Sharing {
             shift: line.trailing_zeros(),
             processes: Vec::new(),
             lines: HashMap::new(),
+            memory: Hot::with_ended(),
+            freed: Vec::new(),
         }
     }
 
-    /// Lines that several threads of a process use, and that at least one of them writes to: the address, and the uses.
-    pub fn shared(&self) -> impl Iterator<Item = (u64, &[Use])> {
-        let lines = self.lines.iter();
-        let shared =
-            lines.filter(|(_, uses)| uses.len() > 1 && uses.iter().any(|used| used.stores > 0));
-        shared.map(|((_, line), uses)| (line << self.shift, &uses[..]))
+    /// Lines that several threads of a process use, and that at least one of them writes to. Those with the most stores
+    /// come first: what is only read disturbs nobody. `most`: there are not more. Calls that have allocated them are shown
+    /// with this number of callers.
+    #[must_use]
+    pub fn shared(&self, most: usize, callers: usize) -> Vec<Shared> {
+        let freed = self.freed.iter();
+        let freed = freed.map(|(address, uses, context)| (*address, uses, Spot::Freed(*context)));
+        let lines = self.lines.iter().filter(|(_, uses)| is_shared(uses));
+        let lines = lines.map(|(&(process, line), uses)| {
+            let address = line << self.shift;
+            (address, uses, Spot::Memory(process, address))
+        });
+        let mut all: Vec<(u64, &Vec<Use>, Spot)> = lines.chain(freed).collect();
+        all.sort_by_cached_key(|(address, uses, _)| {
+            let stores: u64 = uses.iter().map(|used| used.stores).sum();
+            let loads: u64 = uses.iter().map(|used| used.loads).sum();
+            (Reverse((stores, loads)), *address)
+        });
+        all.truncate(most);
+        let wanted = all.iter().flat_map(|(_, uses, spot)| {
+            let starts = uses.iter().flat_map(Use::starts);
+            starts.map(|byte| match *spot {
+                Spot::Memory(process, address) => Spot::Memory(process, address + byte),
+                freed => freed,
+            })
+        });
+        let wanted: Vec<Spot> = wanted.collect();
+        let mut found = self.memory.memory(&wanted, callers).into_iter();
+        let named = all.into_iter().map(|(address, uses, _)| {
+            let mut what = None;
+            let parts = uses.iter().map(|used| {
+                let own = found.by_ref().take(used.starts().count());
+                let own = own.filter_map(|(known, variable)| {
+                    what.get_or_insert(known);
+                    variable
+                });
+                own.collect()
+            });
+            let parts: Vec<Vec<Variable>> = parts.collect();
+            Shared {
+                address,
+                uses: uses.clone(),
+                what: match what {
+                    None | Some(What::Written(None)) => What::Other,
+                    Some(what) => what,
+                },
+                parts,
+            }
+        });
+        named.collect()
+    }
+
+    /// Memory was freed: what threads do with it afterward is not sharing.
+    fn end(&mut self, ended: Ended) {
+        let size = 1u64 << self.shift;
+        let first = ended.address.div_ceil(size);
+        let after = ended.address.saturating_add(ended.size) >> self.shift;
+        let lines = first..after.max(first);
+        let is_gone =
+            |&(process, line): &(i32, u64)| process == ended.process && lines.contains(&line);
+        let gone: Vec<(i32, u64)> = match lines.end - lines.start > self.lines.len() as u64 {
+            true => self.lines.keys().copied().filter(is_gone).collect(),
+            false => lines.clone().map(|line| (ended.process, line)).collect(),
+        };
+        for key in gone {
+            let uses = self.lines.remove(&key).unwrap_or_default();
+            if is_shared(&uses) {
+                self.freed.push((key.1 << self.shift, uses, ended.context));
+            }
+        }
     }
 }
 
@@ -149,15 +247,28 @@ pub fn is_false_sharing(uses: &[Use]) -> bool {
 }
 
 impl Client for Sharing {
-    fn thread(&mut self, thread: u32, process: i32, _: i32) {
+    fn thread(&mut self, thread: u32, process: i32, tid: i32) {
         let index = thread as usize;
         if self.processes.len() <= index {
             self.processes.resize(index + 1, 0);
         }
         self.processes[index] = process;
+        self.memory.thread(thread, process, tid);
     }
 
-    fn executed(&mut self, thread: u32, block: &Arc<Block>, _: usize, accesses: &[Access]) {
+    fn events(&self) -> Events {
+        self.memory.events()
+    }
+
+    fn event(&mut self, thread: u32, event: &Event<'_>) {
+        self.memory.event(thread, event);
+        for ended in self.memory.take_ended() {
+            self.end(ended);
+        }
+    }
+
+    fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        self.memory.follow(thread, block, upto, accesses);
         let process = self.processes.get(thread as usize).copied().unwrap_or(0);
         for access in accesses {
             for line in lines(access, self.shift) {

@@ -2,6 +2,7 @@
 //!
 //! It is in the file itself, or in a separate file that distributions install below `/usr/lib/debug`.
 
+mod fields;
 mod find;
 mod lines;
 mod locations;

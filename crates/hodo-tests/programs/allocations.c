@@ -1,5 +1,5 @@
 /* Allocates memory in all ways, and writes a known number of words of it. With an argument: executes itself without it,
- * or makes child processes that use and free its memory. */
+ * makes child processes that use and free its memory, or has threads use the same memory one after the other. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -100,7 +100,25 @@ OWN int inherit(void) {
     return 0;
 }
 
+OWN void *fill(void *memory) {
+    touch(memory, 512);
+    return NULL;
+}
+
+OWN int pass(void) {
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        void *memory = malloc(4096);
+        pthread_create(&thread, NULL, fill, memory);
+        pthread_join(thread, NULL);
+        free(memory);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "pass") == 0)
+        return pass();
     if (argc > 1 && strcmp(argv[1], "fork") == 0)
         return inherit();
     if (argc > 1) {

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use hodo_mem::variables::{Variable, fields};
 use hodo_tests::{Kind, build, hodo};
 use serde_json::Value;
 
@@ -62,7 +63,11 @@ fn check_all(objects: &Value) {
     // The allocator itself may clear it.
     assert!((30..=60).contains(&stores), "{stores}");
     assert_eq!(allocated(objects, "aligned"), (3, 496, 62));
-    assert_eq!(allocated(objects, "give"), (100, 8000, 1000));
+    let (count, bytes, stores) = allocated(objects, "give");
+    assert_eq!((count, bytes), (100, 8000));
+    // Another thread frees it: it may not be known that this comes after the allocation. Then what the allocator writes
+    // to it counts, too.
+    assert!((1000..=1200).contains(&stores), "{stores}");
     let (count, bytes, stores) = allocated(objects, "grow");
     assert_eq!((count, bytes), (4, 800 + 800 + 8000 + 80_000));
     // What moves is copied.
@@ -133,6 +138,77 @@ fn children_have_the_allocations_of_their_parents() {
 }
 
 #[test]
+fn parts_of_variables_have_names() {
+    let program = build("fields.c", Kind::Pie, &["-g", "-O1"]);
+    let symbols = Command::new("nm").arg(&program).output().expect("nm");
+    let symbols = String::from_utf8(symbols.stdout).expect("text");
+    let address = |name: &str| {
+        let mut lines = symbols.lines();
+        let line = lines.find(|line| line.split(' ').nth(2) == Some(name));
+        u64::from_str_radix(&line.expect("the symbol")[..16], 16).expect("an address")
+    };
+    let part = |name: &str, offset: u64| Variable {
+        file: program.clone(),
+        address: address(name) + offset,
+        name: name.to_owned(),
+        offset,
+    };
+    // One of the outer structures has 64 bytes.
+    let expected = [
+        (part("table", 0), "table[0].inner[0].first"),
+        (part("table", 14), "table[0].inner[1].third"),
+        (part("table", 64 + 24), "table[1].grid[0][0]"),
+        (part("table", 64 + 24 + 16), "table[1].grid[1][1]"),
+        (part("table", 64 + 48), "table[1].pointer"),
+        (part("table", 63), "table[0].text[7]"),
+        (part("number", 4), "number"),
+    ];
+    let parts: Vec<Variable> = expected.iter().map(|(part, _)| part.clone()).collect();
+    let names = fields(&parts);
+    for (part, name) in &expected {
+        assert_eq!(names[&(part.file.as_path(), part.address)], *name);
+    }
+    // Without types, there is only the distance.
+    let stripped = place("fields");
+    let done = Command::new("strip")
+        .args(["-g", "-o", &stripped])
+        .arg(&program)
+        .status();
+    assert!(done.expect("strip").success());
+    let parts = parts.into_iter().map(|part| Variable {
+        file: stripped.clone().into(),
+        ..part
+    });
+    let parts: Vec<Variable> = parts.collect();
+    let names = fields(&parts);
+    let key = |number: usize| (parts[number].file.as_path(), parts[number].address);
+    assert_eq!(names[&key(0)], "table");
+    assert_eq!(names[&key(1)], "table+14");
+}
+
+#[test]
+fn memory_that_is_used_again_is_not_shared() {
+    let program = program();
+    let command = [program.to_str().expect("text"), "pass"];
+    let value = json(&["share", "--format", "json", "--callers", "0"], &command);
+    let lines = value["lines"].as_array().expect("a list").iter();
+    let writers = |line: &&Value| {
+        let threads = line["threads"].as_array().expect("a list").iter();
+        let writers = threads.filter(|used| used["thread"] != 0 && used["stores"] == 8);
+        match line["memory"]["kind"] == "allocation" {
+            true => writers.count(),
+            // Threads use stacks one after the other, too.
+            false => 0,
+        }
+    };
+    // The allocator and the first thread use the lines at both ends.
+    let shared = lines.filter(|line| writers(line) > 1);
+    assert!(shared.count() <= 2, "{value}");
+    let hot = json(&["hot", "--format", "json", "--callers", "0"], &command);
+    assert_eq!(allocated(&hot["objects"], "pass"), (3, 3 * 4096, 3 * 512));
+}
+
+#[test]
 fn operators_that_fail_allocate_nothing() {
     let program = build("allocations.cc", Kind::Pie, &["-g", "-O1"]);
     let command = program.to_str().expect("text");
@@ -197,8 +273,8 @@ fn threads_make_system_calls_and_get_signals() {
     );
     assert!(position("rt_sigaction(0xa, ") < sent);
     position("exit_group(0x0)");
-    let of_libc = |event: &&str| event.starts_with("code of /") && event.contains("/libc.so");
-    assert!(events.iter().any(|event| of_libc(&event)), "{events:?}");
+    let of_libc = |event: &str| event.starts_with("code of /") && event.contains("/libc.so");
+    assert!(events.iter().any(|event| of_libc(event)), "{events:?}");
     // Scripts read only accesses.
     let csv = run(
         &[

@@ -586,6 +586,23 @@ fn lines_that_threads_share() {
     assert_eq!(of("second"), of("first"));
     assert_eq!(of("together").expect("a line")["false_sharing"], false);
     assert_eq!(of("alone"), None);
+    let line = of("first").expect("a line");
+    assert_eq!(line["memory"]["name"], "words");
+    let threads = line["threads"].as_array().expect("a list").iter();
+    for used in threads.filter(|used| used["stores"] == 1000) {
+        let field = match used["function"] == "first" {
+            true => "words.one",
+            false => "words.other",
+        };
+        assert_eq!(used["fields"][0], field);
+    }
+    let text = mem(&["share", "--top", "2"], Some(&program));
+    let text = String::from_utf8(text.stderr).expect("text");
+    assert!(
+        text.contains(" threads use different bytes: words (")
+            && text.contains("stores  second: words.other\n"),
+        "{text}"
+    );
 }
 
 #[test]

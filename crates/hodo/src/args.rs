@@ -20,8 +20,8 @@ use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
     CacheArgs, CommonArgs, CountArgs, HotArgs, InclusionArg, Like, LineArgs, MemArgs, MemFormat,
-    MemTool, Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg, SourceArgs,
-    StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
+    MemTool, Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg, ShareArgs,
+    SourceArgs, StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
 };
 pub use order::Order;
 pub use plan::PlanArgs;

@@ -7,6 +7,7 @@ mod flame;
 mod html;
 mod objects;
 mod selected;
+mod sharing;
 mod tools;
 
 use std::ffi::OsString;

@@ -319,7 +319,7 @@ impl Debug {
     }
 
     /// Returns the members of a structure with their offsets, including those of unnamed structures in it and of bases.
-    fn members(&self, ty: At, offset: u64, depth: usize) -> Vec<(String, At, u64)> {
+    pub(crate) fn members(&self, ty: At, offset: u64, depth: usize) -> Vec<(String, At, u64)> {
         let mut members = Vec::new();
         const DEEPEST: usize = 16;
         let is_structure = matches!(

@@ -41,7 +41,7 @@ pub enum MemTool {
     /// Show which memory is accessed most: variables, stacks, allocations, and other memory by the code that wrote it first
     Hot(HotArgs),
     /// Show lines that several threads use and some write to
-    Share(LineArgs),
+    Share(ShareArgs),
 }
 
 /// Which part of a program's run is observed.
@@ -391,6 +391,23 @@ pub struct LineArgs {
     /// How many rows to show in text
     #[arg(long, value_name = "NUMBER", default_value_t = 40)]
     pub top: usize,
+    /// What to read, and how to write.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What `hodo mem share` is given.
+#[derive(Debug, Args)]
+pub struct ShareArgs {
+    /// Bytes of a line
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = line)]
+    pub line: u32,
+    /// How many lines of memory to show in text
+    #[arg(long, value_name = "NUMBER", default_value_t = 40)]
+    pub top: usize,
+    /// Show calls that allocate with this number of callers
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    pub callers: usize,
     /// What to read, and how to write.
     #[command(flatten)]
     pub common: CommonArgs,

@@ -18,30 +18,36 @@ pub fn as_json(objects: Vec<Object>, names: [&str; 2]) -> Vec<Value> {
         for (name, count) in names.into_iter().zip(object.counts) {
             row[name] = json!(count);
         }
-        let more = match object.what {
-            What::Variable(name, file) => json!({"kind": "variable", "name": name, "file": file}),
-            What::Stack(thread) => json!({"kind": "stack", "thread": thread}),
-            What::Allocated(calls) => {
-                let mut calls = calls.into_iter();
-                let call = located(calls.next());
-                let callers: Vec<Value> = calls.map(|call| located(Some(call))).collect();
-                let mut more = json!({"kind": "allocation", "callers": callers});
-                more["allocations"] = json!(object.allocations);
-                more["allocated"] = json!(object.allocated);
-                extend(&mut more, call);
-                more
-            }
-            What::Written(place) => {
-                let mut more = json!({"kind": "written"});
-                extend(&mut more, located(place));
-                more
-            }
-            What::Other => json!({"kind": "other"}),
-        };
-        extend(&mut row, more);
+        if let What::Allocated(_) = object.what {
+            row["allocations"] = json!(object.allocations);
+            row["allocated"] = json!(object.allocated);
+        }
+        extend(&mut row, what(object.what));
         row
     });
     rows.collect()
+}
+
+/// What memory is, as JSON.
+pub fn what(what: What) -> Value {
+    match what {
+        What::Variable(name, file) => json!({"kind": "variable", "name": name, "file": file}),
+        What::Stack(thread) => json!({"kind": "stack", "thread": thread}),
+        What::Allocated(calls) => {
+            let mut calls = calls.into_iter();
+            let call = located(calls.next());
+            let callers: Vec<Value> = calls.map(|call| located(Some(call))).collect();
+            let mut row = json!({"kind": "allocation", "callers": callers});
+            extend(&mut row, call);
+            row
+        }
+        What::Written(place) => {
+            let mut row = json!({"kind": "written"});
+            extend(&mut row, located(place));
+            row
+        }
+        What::Other => json!({"kind": "other"}),
+    }
 }
 
 /// Where something is, as JSON.
@@ -70,6 +76,21 @@ fn location(place: &Place) -> String {
 /// What memory is, for people.
 pub fn memory(object: &Object) -> String {
     match &object.what {
+        What::Allocated(_) => {
+            let times = match object.allocations {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            let more = format!("{times}, {} bytes, ", object.allocated);
+            named(&object.what, &more)
+        }
+        what => named(what, ""),
+    }
+}
+
+/// The same without what was counted. `more` is said of allocations.
+pub fn named(what: &What, more: &str) -> String {
+    match what {
         What::Variable(name, file) => format!("{name} ({file})"),
         What::Stack(thread) => format!("the stack of thread {thread}"),
         What::Other => "other memory".to_owned(),
@@ -77,22 +98,14 @@ pub fn memory(object: &Object) -> String {
         What::Written(Some(place)) => format!("first written by {}", location(place)),
         What::Allocated(calls) => {
             let mut calls = calls.iter();
-            let place = calls
-                .next()
-                .map_or_else(|| "unknown code".to_owned(), location);
+            let unknown = || "unknown code".to_owned();
+            let place = calls.next().map_or_else(unknown, location);
             let callers: Vec<&str> = calls.map(|call| function(Some(call))).collect();
             let from = match callers.is_empty() {
                 true => String::new(),
                 false => format!(" < {}", callers.join(" < ")),
             };
-            let times = match object.allocations {
-                1 => "once".to_owned(),
-                times => format!("{times} times"),
-            };
-            format!(
-                "allocated {times}, {} bytes, by {place}{from}",
-                object.allocated
-            )
+            format!("allocated {more}by {place}{from}")
         }
     }
 }

@@ -3,21 +3,20 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Result;
-use hodo_dbi::{Block, Client, Observe};
+use hodo_dbi::{Client, Observe};
 use hodo_mem::executions::Executions;
 use hodo_mem::hot::Hot;
-use hodo_mem::lines::{Sharing, Use, WorkingSet, is_false_sharing};
+use hodo_mem::lines::{Sharing, WorkingSet};
 use hodo_mem::places::{InFile, places};
 use hodo_mem::reuse::Reuse;
 use serde_json::{Value, json};
 
 use super::objects::{self, function};
-use super::{observed, output};
+use super::{observed, output, sharing};
 use crate::args::{
-    CommonArgs, CountArgs, HotArgs, LineArgs, MemFormat, SourceArgs, WorkingSetArgs,
+    CommonArgs, CountArgs, HotArgs, LineArgs, MemFormat, ShareArgs, SourceArgs, WorkingSetArgs,
 };
 
 /// Observes, and reports what a client has found: as JSON, or as lines of text.
@@ -214,71 +213,12 @@ pub fn hot(args: &HotArgs) -> Result<ExitCode> {
 }
 
 /// Shows lines that threads share.
-pub fn share(args: &LineArgs) -> Result<ExitCode> {
-    /// Lines with the most accesses first.
-    fn sorted(sharing: &Sharing) -> Vec<(u64, &[Use])> {
-        let mut lines: Vec<(u64, &[Use])> = sharing.shared().collect();
-        let stores = |uses: &[Use]| {
-            uses.iter()
-                .map(|used| used.stores + used.loads)
-                .sum::<u64>()
-        };
-        lines.sort_by_key(|(address, uses)| (std::cmp::Reverse(stores(uses)), *address));
-        lines
-    }
-    fn place((block, insn): &(Arc<Block>, u16)) -> Option<InFile> {
-        InFile::of(block, usize::from(*insn))
-    }
-    let top = args.top;
+pub fn share(args: &ShareArgs) -> Result<ExitCode> {
+    let &ShareArgs { top, callers, .. } = args;
     tool(
         &args.common,
         (Observe::Accesses, Sharing::new(args.line)),
-        |sharing| {
-            let lines = sorted(sharing);
-            let uses = lines.iter().flat_map(|(_, uses)| *uses);
-            let wanted: Vec<InFile> = uses.filter_map(|used| place(&used.place)).collect();
-            let found = places(wanted.iter());
-            let rows = lines.iter().map(|(address, uses)| {
-                let threads = uses.iter().map(|used| {
-                    let at = place(&used.place);
-                    json!({
-                        "thread": used.thread,
-                        "loads": used.loads,
-                        "stores": used.stores,
-                        "function": function(at.and_then(|at| found.get(&at))),
-                    })
-                });
-                json!({
-                    "address": format!("{address:#x}"),
-                    "false_sharing": is_false_sharing(uses),
-                    "threads": threads.collect::<Vec<_>>(),
-                })
-            });
-            json!({ "lines": rows.collect::<Vec<_>>() })
-        },
-        move |sharing| {
-            let mut lines = sorted(sharing);
-            lines.truncate(top);
-            let uses = lines.iter().flat_map(|(_, uses)| *uses);
-            let wanted: Vec<InFile> = uses.filter_map(|used| place(&used.place)).collect();
-            let found = places(wanted.iter());
-            let mut rows = Vec::new();
-            for (address, uses) in lines {
-                let what = match is_false_sharing(uses) {
-                    true => "different bytes",
-                    false => "the same bytes",
-                };
-                rows.push(format!("{address:#x}: {} threads use {what}", uses.len()));
-                for used in uses.iter().take(8) {
-                    let at = place(&used.place);
-                    let name = function(at.and_then(|at| found.get(&at)));
-                    let (thread, loads, stores) = (used.thread, used.loads, used.stores);
-                    rows.push(format!(
-                        "  thread {thread:<5} {loads:>12} loads {stores:>12} stores  {name}"
-                    ));
-                }
-            }
-            rows
-        },
+        move |sharing| sharing::as_json(&sharing.shared(usize::MAX, callers)),
+        move |sharing| sharing::as_text(&sharing.shared(top, callers)),
     )
 }
