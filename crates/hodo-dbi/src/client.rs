@@ -298,6 +298,7 @@ impl<C: Client> Listener for Decode<C> {
                 tid,
                 maker,
             } => {
+                check_thread(thread.max(maker.unwrap_or(0)))?;
                 self.client.thread(thread, process, tid);
                 if let Some(maker) = maker {
                     self.client.event(thread, &Event::Forked { maker });
@@ -325,6 +326,7 @@ impl<C: Client> Listener for Decode<C> {
                 size,
                 offset,
             } => {
+                check_thread(*thread)?;
                 // Its last record is complete: it is after a system call.
                 if let Some(mut decoded) = self.threads.remove(thread) {
                     self.last_record(*thread, &mut decoded, None)?;
@@ -418,10 +420,7 @@ impl<C: Client> Decode<C> {
     }
 
     fn records(&mut self, thread: u32, mut bytes: &[u8]) -> Result<()> {
-        let number = thread as usize;
-        if number > usize::from(u16::MAX) << 4 {
-            bail!("there are too many threads");
-        }
+        check_thread(thread)?;
         let new = || Box::new(Decoded::new());
         let mut decoded = self.threads.remove(&thread).unwrap_or_else(new);
         if !decoded.last.is_empty() {
@@ -506,6 +505,16 @@ fn tell<C: Client>(
     } else {
         executed_with_notes(client, known, thread, (block, upto), accesses);
     }
+}
+
+/// Clients have tables of threads by number, and a file may have any number.
+fn check_thread(number: u32) -> Result<()> {
+    /// The maximum number of threads.
+    const MOST: u32 = 1 << 20;
+    if number >= MOST {
+        bail!("there are more than {MOST} threads");
+    }
+    Ok(())
 }
 
 #[cold]
@@ -602,4 +611,32 @@ fn unknown(id: u32) -> anyhow::Error {
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at + 4)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Client for Nothing {}
+
+    #[test]
+    fn threads_with_senseless_numbers_are_refused() {
+        let begun = |thread, maker| Message::Thread {
+            thread,
+            process: 1,
+            tid: 1,
+            maker,
+        };
+        let hear = |message| Decode::new(Nothing).hear(&message);
+        assert!(hear(begun(1000, Some(999))).is_ok());
+        assert!(hear(begun(u32::MAX, None)).is_err());
+        assert!(hear(begun(0, Some(u32::MAX))).is_err());
+        let records = Message::Records {
+            thread: u32::MAX,
+            bytes: Vec::new(),
+        };
+        assert!(hear(records).is_err());
+    }
 }

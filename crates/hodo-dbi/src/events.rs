@@ -45,15 +45,6 @@ impl Events {
         self.system_calls = true;
         self
     }
-
-    /// Either set.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self {
-            functions: self.functions.or(other.functions),
-            system_calls: self.system_calls || other.system_calls,
-        }
-    }
 }
 
 /// Something that a thread does.

@@ -362,7 +362,7 @@ impl Recorder {
             let times = now.wrapping_sub(before);
             match times.cast_signed() {
                 0 => {}
-                // It was cut after it was heard that it was executed. It will be executed again: the sum is right then.
+                // It was cut after it was heard that it was executed. If it is executed again, the sum is right.
                 ..0 => *now = before,
                 _ => counts.push((id, times)),
             }
