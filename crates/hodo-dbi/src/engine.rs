@@ -733,11 +733,7 @@ impl Engine {
         regs: &Regs,
         original: u64,
     ) -> Result<()> {
-        let known = self.threads.get_mut(&thread.tid());
-        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
-            return Ok(());
-        };
-        let (Some(recording), Some(at)) = (&mut known.recording, known.block) else {
+        let Some((recorder, recording, at)) = self.recorded(thread.tid()) else {
             return Ok(());
         };
         let Some(block) = process.block_at(regs.pc()) else {
@@ -747,7 +743,6 @@ impl Engine {
         if stage == Stage::Head {
             return Ok(());
         }
-        let recorder = recorder.borrow();
         if matches!(stage, Stage::Repeating | Stage::Repeated) {
             let record = record_of(process, &block, at, regs)?;
             recorder.append(recording, process.memory(), at, &record)?;

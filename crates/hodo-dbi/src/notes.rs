@@ -1,12 +1,14 @@
 //! What clients hear of threads that have stopped.
 
+use std::cell::Ref;
+
 use anyhow::Result;
 use hodo_ptrace::Stopped;
 
 use crate::client::Message;
 use crate::engine::Engine;
 use crate::process::Process;
-use crate::recorder::Beginning;
+use crate::recorder::{Beginning, Recorder, Recording};
 
 impl Engine {
     /// The records of a thread are about to be taken. What other threads of its process have done before comes first, if
@@ -33,27 +35,27 @@ impl Engine {
         Ok(())
     }
 
+    /// How a thread is observed, if it is, and where its block is.
+    pub(crate) fn recorded(
+        &mut self,
+        tid: i32,
+    ) -> Option<(Ref<'_, Recorder>, &mut Recording, u64)> {
+        let known = self.threads.get_mut(&tid)?;
+        let recorder = self.recorder.as_ref()?.borrow();
+        Some((recorder, known.recording.as_mut()?, known.block?))
+    }
+
     /// A thread has made a process: clients hear of what it has done before. Returns how the process begins.
     pub(crate) fn make_known(&mut self, maker: Stopped) -> Result<Beginning> {
-        if let Some(process) = self.process(maker) {
-            self.take_from_others(maker, &process.borrow())?;
-        }
-        let Some((recorder, maker)) = self
-            .recorder
-            .as_ref()
-            .zip(self.threads.get_mut(&maker.tid()))
-        else {
+        let Some(process) = self.process(maker) else {
             return Ok(Beginning::Thread);
         };
-        let (Some(recording), Some(at), Some(process)) =
-            (&mut maker.recording, maker.block, &maker.process)
-        else {
+        self.take_from_others(maker, &process.borrow())?;
+        let Some((recorder, recording, at)) = self.recorded(maker.tid()) else {
             return Ok(Beginning::Thread);
         };
-        let number = recording.thread;
-        let recorder = recorder.borrow();
         recorder.drain(recording, process.borrow().memory(), at, 0)?;
-        Ok(Beginning::Process(number))
+        Ok(Beginning::Process(recording.thread))
     }
 
     /// A thread is about to begin with the handler of a signal.
@@ -63,15 +65,12 @@ impl Engine {
         process: &Process,
         signal: i32,
     ) -> Result<()> {
-        let known = self.threads.get_mut(&thread.tid());
-        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
-            return Ok(());
-        };
-        let (Some(recording), Some(at)) = (&mut known.recording, known.block) else {
-            return Ok(());
-        };
-        let recorder = recorder.borrow();
-        recorder.signal(recording, process.memory(), at, signal)
+        match self.recorded(thread.tid()) {
+            Some((recorder, recording, at)) => {
+                recorder.signal(recording, process.memory(), at, signal)
+            }
+            None => Ok(()),
+        }
     }
 
     /// A thread has called `mmap` for a file, with these arguments. Code of the file may be executed.
@@ -81,20 +80,16 @@ impl Engine {
         if !is_file || (-4095..0).contains(&result) {
             return Ok(());
         }
-        let known = self.threads.get_mut(&thread.tid());
-        let Some((recorder, known)) = self.recorder.as_ref().zip(known) else {
+        let Some(process) = self.process(thread) else {
             return Ok(());
         };
-        let (Some(recording), Some(at), Some(process)) =
-            (&mut known.recording, known.block, &known.process)
-        else {
+        let Some((recorder, recording, at)) = self.recorded(thread.tid()) else {
             return Ok(());
         };
         let descriptor = format!("/proc/{}/fd/{}", thread.tid(), args[4] as i32);
         let Ok(file) = std::fs::read_link(descriptor) else {
             return Ok(());
         };
-        let recorder = recorder.borrow();
         recorder.drain(recording, process.borrow().memory(), at, 0)?;
         recorder.tell(Message::Mapped {
             thread: recording.thread,

@@ -182,18 +182,27 @@ impl Recorder {
         let start = TargetAddr(self.start(recording, block));
         memory.read(start, &mut bytes).ok()?;
         let mut profile = Profile::default();
-        let mut at = 0;
-        while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
-            let number = u32::from_le_bytes(*number);
-            if number >= SIGNAL {
-                at += 4;
-                continue;
-            }
-            let &(pc, size) = self.records.get(number as usize)?;
+        for (_, pc) in self.records_of_blocks(&bytes) {
             *profile.entry(pc).or_default() += 1;
-            at += size.max(4);
         }
         Some(profile)
+    }
+
+    /// Records of blocks: where each is in the bytes, and the first instruction of its block.
+    fn records_of_blocks<'b>(&'b self, bytes: &'b [u8]) -> impl Iterator<Item = (usize, u64)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let number = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
+                if number < SIGNAL {
+                    let &(pc, size) = self.records.get(number as usize)?;
+                    let here = at;
+                    at += size.max(4);
+                    return Some((here, pc));
+                }
+                at += 4;
+            }
+        })
     }
 
     /// Begins to observe a thread whose block is at `block`.
@@ -303,20 +312,8 @@ impl Recorder {
         }
         let mut bytes = self.read(memory, (first, end))?;
         // The last record may not have all of its values yet.
-        let mut complete = 0;
-        let mut at = 0;
-        while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
-            let number = u32::from_le_bytes(*number);
-            if number >= SIGNAL {
-                at += 4;
-                continue;
-            }
-            complete = at;
-            match self.records.get(number as usize) {
-                Some(&(_, size)) => at += size.max(4),
-                None => break,
-            }
-        }
+        let last = self.records_of_blocks(&bytes).last();
+        let complete = last.map_or(0, |(at, _)| at);
         bytes.truncate(complete);
         recording.taken += complete as u64;
         self.tell_records(recording, bytes);
