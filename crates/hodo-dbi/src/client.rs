@@ -17,6 +17,7 @@ use crate::block::{Block, Note, Noted, SLOTS};
 use crate::calls::Calls;
 use crate::events::{Event, Events};
 use crate::plan::Plan;
+use crate::recent::Recent;
 
 /// What is to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub enum Observe {
     Counts,
     /// Each execution of a block, with its accesses.
     Accesses,
+    /// How often each block was executed, and what was not fetched from, or not an access to, the line of its set that was
+    /// used last. The accesses of special blocks are recorded, too.
+    Lines(Recent),
 }
 
 /// Is told what a program does. All of its functions are called by one thread, and do nothing by default.
@@ -47,9 +51,20 @@ pub trait Client: Send {
     }
 
     /// A thread has executed the first `upto` instructions of a block this many times. Comes at the end of the thread.
-    /// Only for [`Observe::Counts`].
+    /// Only for [`Observe::Counts`] and [`Observe::Lines`].
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
         let _ = (thread, block, upto, times);
+    }
+
+    /// A thread fetches an instruction of a block, from another line than the one of its set from which it has fetched
+    /// last. Only for [`Observe::Lines`].
+    fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
+        let _ = (thread, block, insn);
+    }
+
+    /// A thread accesses another line than the one of its set that it has used last. Only for [`Observe::Lines`].
+    fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
+        let _ = (thread, block, access);
     }
 
     /// The events that it wants to hear of. It is asked once, before anything else.
@@ -152,6 +167,22 @@ pub(crate) const CUT: u32 = 0xFFFF_0000;
 pub(crate) const SIGNAL: u32 = 0xFFFE_0000;
 /// A record of a program that was executed: there is no signal 0.
 pub(crate) const EXECUTED: u32 = SIGNAL;
+
+/// A record of an access to another line is this plus the number of the operand in its block. The number of the block
+/// and the address, of eight bytes, come after it.
+pub(crate) const USED: u32 = 0xFFFD_0000;
+/// A record of a fetch from another line is this plus the number of the instruction in its block. The number of the block
+/// comes after it.
+pub(crate) const FETCHED: u32 = 0xFFFC_0000;
+
+/// Bytes of a record that is not of a block.
+pub(crate) fn size_of_mark(number: u32) -> usize {
+    match number {
+        SIGNAL.. => 4,
+        USED.. => 16,
+        _ => 8,
+    }
+}
 
 /// The maximum number of blocks of a run.
 pub(crate) const MOST_BLOCKS: u32 = 1 << 24;
@@ -428,18 +459,13 @@ impl<C: Client> Decode<C> {
             self.last_record(thread, &mut decoded, upto)?;
         }
         while let Some(id) = number_at(bytes, 0) {
-            if id >= SIGNAL {
-                // A cut is one of nothing.
-                if id < CUT {
-                    let event = match id {
-                        EXECUTED => Event::Executed,
-                        _ => Event::Signal {
-                            signal: id - SIGNAL,
-                        },
-                    };
-                    self.client.event(thread, &event);
-                }
-                bytes = &bytes[4..];
+            if id >= FETCHED {
+                let size = size_of_mark(id);
+                let Some(rest) = bytes.get(size..) else {
+                    return Err(anyhow!("a record of {size} bytes is cut"));
+                };
+                self.mark(thread, id, bytes)?;
+                bytes = rest;
                 continue;
             }
             let (block, plan) = known(&mut self.blocks, id)?;
@@ -463,6 +489,44 @@ impl<C: Client> Decode<C> {
             );
         }
         self.threads.insert(thread, decoded);
+        Ok(())
+    }
+
+    /// A record that is not of a block.
+    #[inline(always)]
+    fn mark(&mut self, thread: u32, id: u32, record: &[u8]) -> Result<()> {
+        if id >= SIGNAL {
+            let event = match id {
+                // A cut is one of nothing.
+                CUT.. => return Ok(()),
+                EXECUTED => Event::Executed,
+                _ => Event::Signal {
+                    signal: id - SIGNAL,
+                },
+            };
+            self.client.event(thread, &event);
+            return Ok(());
+        }
+        let number = number_at(record, 4).unwrap_or(u32::MAX);
+        let Some(Some((block, _))) = self.blocks.get(number as usize) else {
+            return Err(unknown(number));
+        };
+        let index = (id & 0xFFFF) as usize;
+        if id < USED {
+            if index < block.insns.len() {
+                self.client.fetched(thread, block, index);
+            }
+        } else if let Some(operand) = block.operands.get(index)
+            && let Some(address) = record.get(8..).and_then(|bytes| bytes.first_chunk())
+        {
+            let access = Access {
+                address: u64::from_le_bytes(*address),
+                size: operand.size,
+                insn: operand.insn,
+                kind: operand.kind,
+            };
+            self.client.accessed(thread, block, &access);
+        }
         Ok(())
     }
 

@@ -653,7 +653,8 @@ impl Engine {
     fn unaligned(&mut self, thread: Stopped, process: &Shared) -> Result<bool> {
         let regs = thread.regs()?;
         let place = process.borrow().place(regs.pc());
-        let is_ours = matches!(place, Some(Place::Inside(_, saved)) if saved.scratch[0].is_some());
+        let is_ours = |saved: Saved| saved.scratch[0].is_some() && !saved.is_own;
+        let is_ours = matches!(place, Some(Place::Inside(_, saved)) if is_ours(saved));
         if !is_ours {
             return Ok(false);
         }
@@ -665,7 +666,8 @@ impl Engine {
             hodo_ptrace::arch::step_alone(thread)?;
             regs = thread.regs()?;
             let place = process.borrow().place(regs.pc());
-            if matches!(place, Some(Place::At(_)) | None) {
+            let is_own = matches!(place, Some(Place::Inside(_, saved)) if saved.is_own);
+            if is_own || matches!(place, Some(Place::At(_)) | None) {
                 break;
             }
         }
@@ -684,7 +686,9 @@ impl Engine {
         {
             // In the middle of a block, its record is not complete.
             let kept = match (process.stage(at), process.block_at(at)) {
-                (Stage::Body, Some(block)) => block.record_size() as u64,
+                (Stage::Body, Some(block)) if recorder.borrow().insertion().records => {
+                    block.record_size() as u64
+                }
                 _ => 0,
             };
             let recorder = recorder.borrow();
@@ -736,6 +740,7 @@ impl Engine {
         let Some((recorder, recording, at)) = self.recorded(thread.tid()) else {
             return Ok(());
         };
+        recorder.forget_lines(process.memory(), at)?;
         let Some(block) = process.block_at(regs.pc()) else {
             return Ok(());
         };
@@ -778,7 +783,7 @@ impl Engine {
         };
         let original = match place {
             Place::At(point) => point.original,
-            Place::Inside(original, saved) if is_fault || saved.scratch[0].is_some() => {
+            Place::Inside(original, saved) if is_fault || saved.is_known => {
                 restore_from(&process, thread.block()?, regs, saved)?;
                 original
             }
@@ -914,6 +919,8 @@ fn restore_from(process: &Process, block: u64, regs: &mut Regs, saved: Saved) ->
     };
     if saved.flags {
         regs.set_flags(regs.all()[usize::from(RAX)] as u16);
+    }
+    if saved.flags || saved.rax {
         regs.set_general(RAX, word(block::RAX)?);
     }
     if saved.rcx {

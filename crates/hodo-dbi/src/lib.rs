@@ -56,6 +56,11 @@ mod prepare;
 #[cfg(target_arch = "x86_64")]
 mod process;
 mod ran;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "the engine needs it")
+)]
+mod recent;
 #[cfg(target_arch = "x86_64")]
 mod recorder;
 #[cfg(target_arch = "x86_64")]
@@ -81,7 +86,7 @@ pub use client::{Client, Decode, Listener, Message, Observe};
 pub use events::{Event, Events};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
-#[cfg(target_arch = "x86_64")]
+pub use recent::{LineSets, Recent};
 pub use run::{listen, observe, run};
 pub use target::{Period, Target};
 #[cfg(target_arch = "x86_64")]

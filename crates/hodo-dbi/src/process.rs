@@ -831,6 +831,8 @@ impl Process {
             counters.push(id);
             (id, counters.len() as u32 - 1)
         };
+        let mut line_number =
+            |line| recorder.map_or(0, |recorder| recorder.borrow_mut().line_number(line));
         let translation = translate(Request {
             starts,
             profile,
@@ -844,6 +846,7 @@ impl Process {
             file: &|pc| maps::file_at(&self.maps, pc),
             watch: watch.as_deref(),
             numbers: &mut numbers,
+            line_number: &mut line_number,
         });
         (
             translation,

@@ -12,10 +12,13 @@ use rustc_hash::FxHashMap;
 use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::Block;
-use crate::client::{CUT, EXECUTED, MOST_BLOCKS, Message, Observe, SIGNAL, Sink};
+use crate::client::{
+    CUT, EXECUTED, FETCHED, MOST_BLOCKS, Message, Observe, SIGNAL, Sink, size_of_mark,
+};
 use crate::events::{Events, Watch};
 use crate::native::block;
 use crate::native::translate::Insertion;
+use crate::recent::{MOST_ENTRIES, Recent};
 
 /// Bytes of a buffer.
 const BUFFER: u64 = 1 << 20;
@@ -90,6 +93,8 @@ pub(crate) struct Recorder {
     /// The first instruction of each block by number, and bytes of a record.
     records: Vec<(u64, usize)>,
     threads: u32,
+    /// Numbers of lines from which instructions are fetched.
+    lines: FxHashMap<u64, u32>,
 }
 
 impl Recorder {
@@ -101,15 +106,51 @@ impl Recorder {
             blocks: 0,
             records: Vec::new(),
             threads: 0,
+            lines: FxHashMap::default(),
         }
     }
 
     pub(crate) fn insertion(&self) -> Insertion {
-        let counts = self.observe == Observe::Counts;
         Insertion {
-            counts,
-            records: !counts,
+            counts: self.counts(),
+            records: self.observe == Observe::Accesses,
+            recent: self.recent(),
         }
+    }
+
+    /// Whether executions of blocks are counted.
+    fn counts(&self) -> bool {
+        self.observe != Observe::Accesses
+    }
+
+    /// What threads compare with the lines that they used last, if they do.
+    fn recent(&self) -> Option<Recent> {
+        match self.observe {
+            Observe::Lines(recent) => Some(recent),
+            _ => None,
+        }
+    }
+
+    /// The number of a line from which instructions are fetched.
+    pub(crate) fn line_number(&mut self, line: u64) -> u32 {
+        let next = self.lines.len() as u32;
+        *self.lines.entry(line).or_insert(next)
+    }
+
+    /// Has a thread begin as if it had not used any lines, if it compares anything with these: what others do comes
+    /// between, or what it was about to record is not recorded.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn forget_lines(&self, memory: &Memory, block: u64) -> Result<()> {
+        // No number of a line has these bytes.
+        const NO_LINES: [u8; MOST_ENTRIES as usize * (4 + 8)] =
+            [0xFF; MOST_ENTRIES as usize * (4 + 8)];
+        if self.recent().is_none() {
+            return Ok(());
+        }
+        memory.write(TargetAddr(block + u64::from(block::FETCHED)), &NO_LINES)?;
+        Ok(())
     }
 
     /// The events that are wanted.
@@ -118,9 +159,9 @@ impl Recorder {
     }
 
     pub(crate) fn layout(&self) -> Layout {
-        let counters = match self.observe {
-            Observe::Counts => MOST_COUNTERS as u64 * 8,
-            Observe::Accesses => 0,
+        let counters = match self.counts() {
+            true => MOST_COUNTERS as u64 * 8,
+            false => 0,
         };
         Layout {
             buffer: u64::from(block::COUNTERS) + counters,
@@ -141,7 +182,7 @@ impl Recorder {
         if self.blocks as usize + more > MOST_BLOCKS as usize {
             bail!("the program has more than {MOST_BLOCKS} blocks of code");
         }
-        if self.observe == Observe::Counts && counters.len() + more > MOST_COUNTERS {
+        if self.counts() && counters.len() + more > MOST_COUNTERS {
             bail!("a process of the program has more than {MOST_COUNTERS} blocks of code");
         }
         Ok(())
@@ -174,6 +215,9 @@ impl Recorder {
     ) -> Option<Profile> {
         /// All full buffers are looked at in the beginning, and then one of as many.
         const ALL: u64 = 16;
+        if self.observe != Observe::Accesses {
+            return None;
+        }
         recording.filled += 1;
         if recording.filled > ALL && !recording.filled.is_multiple_of(ALL) {
             return None;
@@ -194,13 +238,13 @@ impl Recorder {
         std::iter::from_fn(move || {
             loop {
                 let number = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
-                if number < SIGNAL {
+                if number < FETCHED {
                     let &(pc, size) = self.records.get(number as usize)?;
                     let here = at;
                     at += size.max(4);
                     return Some((here, pc));
                 }
-                at += 4;
+                at += size_of_mark(number);
             }
         })
     }
@@ -228,6 +272,7 @@ impl Recorder {
         };
         let start = self.start(&recording, block);
         memory.write(position(block), &start.to_le_bytes())?;
+        self.forget_lines(memory, block)?;
         if matches!(beginning, Beginning::Program(_)) {
             if self.insertion().records {
                 self.append(&mut recording, memory, block, &EXECUTED.to_le_bytes())?;
@@ -253,7 +298,7 @@ impl Recorder {
     }
 
     fn counters(&self, memory: &Memory, counted: &[u32], block: u64) -> Result<Vec<u64>> {
-        if self.observe != Observe::Counts {
+        if !self.counts() {
             return Ok(Vec::new());
         }
         let mut bytes = vec![0; counted.len() * 8];
@@ -276,6 +321,7 @@ impl Recorder {
         let start = self.start(recording, block);
         let used = memory.read_u64(position(block))?.saturating_sub(start);
         let complete = used.saturating_sub(kept);
+        self.forget_lines(memory, block)?;
         if complete == 0 {
             return Ok(());
         }

@@ -53,7 +53,7 @@ pub struct Stack {
 }
 
 impl Blame {
-    /// Takes a simulator that has not run yet.
+    /// Takes a simulator that has not run yet. If it hears only of lines, nothing else can be wanted.
     #[must_use]
     pub fn new(mut simulator: Simulator, wanted: Wanted) -> Self {
         if wanted.any() {
@@ -129,6 +129,20 @@ impl Client for Blame {
         if self.wanted.any() {
             self.find(thread, block, upto, accesses);
         }
+    }
+
+    fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
+        self.simulator.counted(thread, block, upto, times);
+    }
+
+    #[inline]
+    fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
+        self.simulator.fetched(thread, block, insn);
+    }
+
+    #[inline]
+    fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
+        self.simulator.accessed(thread, block, access);
     }
 
     fn end(&mut self) -> Result<()> {

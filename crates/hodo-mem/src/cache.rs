@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use hodo_dbi::{Access, Block, Client, Insn, Kind};
+use hodo_dbi::{Access, Block, Client, Insn, Kind, Observe, Recent};
 
 use crate::causes::Causes;
 use crate::executions::executions;
@@ -244,6 +244,8 @@ pub struct Simulator {
     last: Cache,
     /// Used instead of these, if more is wanted.
     detailed: Option<Box<Hierarchy>>,
+    /// What changes no cache.
+    recent: Option<Recent>,
     /// By number.
     blocks: Vec<Option<Counted>>,
     /// Instructions of the block that is being executed that were not in the first cache.
@@ -252,6 +254,8 @@ pub struct Simulator {
     timeline: Timeline,
     /// Accesses of data that missed the first cache, if they are wanted.
     misses: Option<Vec<Miss>>,
+    /// Executions are heard as numbers, and only accesses that may change a cache.
+    by_lines: bool,
 }
 
 /// An access of data that missed the first cache.
@@ -275,6 +279,7 @@ impl Simulator {
             instructions: cache(caches.instructions),
             data: cache(caches.data),
             last: cache(caches.last),
+            recent: caches.recent(),
             detailed: is_detailed.then(|| Box::new(Hierarchy::new(&caches))),
             blocks: Vec::new(),
             missed: Vec::new(),
@@ -286,7 +291,16 @@ impl Simulator {
                 distance: 1000,
             },
             misses: None,
+            by_lines: false,
         })
+    }
+
+    /// What threads may leave out, because it changes no cache: the simulator is to hear [`Observe::Lines`] of this. `None`:
+    /// everything changes something, or threads cannot compare it. A timeline has only its end then.
+    pub fn by_lines(&mut self) -> Option<Observe> {
+        let recent = self.recent?;
+        self.by_lines = true;
+        Some(Observe::Lines(recent))
     }
 
     /// Keeps misses until they are taken.
@@ -391,7 +405,38 @@ impl Client for Simulator {
         });
     }
 
+    fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
+        let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
+            return;
+        };
+        counted.uptos[upto] += times;
+        let instructions = upto as u64 * times;
+        self.timeline.instructions += instructions;
+        let own = self.thread_counts(thread);
+        own.instructions += instructions;
+        own.accesses += block.plain_accesses(upto).count() as u64 * times;
+    }
+
+    fn fetched(&mut self, _: u32, block: &Arc<Block>, insn: usize) {
+        let Insn { pc, len, .. } = block.insns[insn];
+        if let Some(detailed) = &mut self.detailed {
+            if let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) {
+                fetch_in_detail(detailed, counted, insn);
+            }
+        } else if !self.instructions.access(pc, len.into()) {
+            self.missed.push(insn as u16);
+            self.fetch_last(block.id, u16::MAX);
+        }
+    }
+
+    fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
+        self.data(thread, block.id, access);
+    }
+
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        if self.by_lines {
+            return self.special(thread, block, accesses);
+        }
         let own = self.thread_counts(thread);
         own.instructions += upto as u64;
         own.accesses += accesses.len() as u64;
@@ -478,49 +523,85 @@ fn in_detail(
     upto: usize,
     accesses: &[Access],
 ) {
-    let has_second = caches.has_second();
-    let counts = &mut counted.counts;
-    let insns = &counted.block.insns;
-    let mut access = |caches: &mut Hierarchy, counts: &mut [Counts], access: &Access| {
-        let insn = usize::from(access.insn);
-        let kind = usize::from(access.kind == Kind::Store);
-        let reach = caches.access(insns[insn].pc, access.address, access.size, kind == 1);
-        if reach > Reach::First {
-            let counts = &mut counts[insn];
-            counts.misses[kind] += 1;
-            counts.second_misses[kind] += u64::from(has_second && reach > Reach::Second);
-            counts.last_misses[kind] += u64::from(reach > Reach::Last);
-            own.misses += 1;
-            own.last_misses += u64::from(reach > Reach::Last);
-            if let Some(misses) = misses {
-                misses.push(Miss {
-                    address: access.address,
-                    is_last: reach > Reach::Last,
-                });
-            }
-        }
-    };
     let mut accesses = accesses.iter().peekable();
-    let fetches = counted.fetches.iter();
-    for fetch in fetches.take_while(|fetch| usize::from(fetch.insn) < upto) {
-        while let Some(one) = accesses.next_if(|access| access.insn < fetch.insn) {
-            access(caches, counts, one);
+    for number in 0..counted.fetches.len() {
+        let insn = counted.fetches[number].insn;
+        if usize::from(insn) >= upto {
+            break;
         }
-        let insn = usize::from(fetch.insn);
-        let reach = caches.fetch(insns[insn].pc, insns[insn].len.into());
-        if reach > Reach::First {
-            let counts = &mut counts[insn];
-            counts.fetch_misses += 1;
-            counts.fetch_second_misses += u64::from(has_second && reach > Reach::Second);
-            counts.fetch_last_misses += u64::from(reach > Reach::Last);
+        while let Some(one) = accesses.next_if(|access| access.insn < insn) {
+            access_in_detail(caches, counted, (own, misses), one);
         }
+        fetch_in_detail(caches, counted, insn.into());
     }
     for one in accesses {
-        access(caches, counts, one);
+        access_in_detail(caches, counted, (own, misses), one);
+    }
+}
+
+fn fetch_in_detail(caches: &mut Hierarchy, counted: &mut Counted, insn: usize) {
+    let Insn { pc, len, .. } = counted.block.insns[insn];
+    let reach = caches.fetch(pc, len.into());
+    if reach > Reach::First {
+        let counts = &mut counted.counts[insn];
+        counts.fetch_misses += 1;
+        counts.fetch_second_misses += u64::from(caches.has_second() && reach > Reach::Second);
+        counts.fetch_last_misses += u64::from(reach > Reach::Last);
+    }
+}
+
+fn access_in_detail(
+    caches: &mut Hierarchy,
+    counted: &mut Counted,
+    (own, misses): (&mut ThreadCounts, &mut Option<Vec<Miss>>),
+    access: &Access,
+) {
+    let insn = usize::from(access.insn);
+    let kind = usize::from(access.kind == Kind::Store);
+    let pc = counted.block.insns[insn].pc;
+    let reach = caches.access(pc, access.address, access.size, kind == 1);
+    if reach > Reach::First {
+        let counts = &mut counted.counts[insn];
+        counts.misses[kind] += 1;
+        counts.second_misses[kind] += u64::from(caches.has_second() && reach > Reach::Second);
+        counts.last_misses[kind] += u64::from(reach > Reach::Last);
+        own.misses += 1;
+        own.last_misses += u64::from(reach > Reach::Last);
+        if let Some(misses) = misses {
+            misses.push(Miss {
+                address: access.address,
+                is_last: reach > Reach::Last,
+            });
+        }
     }
 }
 
 impl Simulator {
+    /// Accesses of a special block, which is counted elsewhere.
+    fn special(&mut self, thread: u32, block: &Arc<Block>, accesses: &[Access]) {
+        self.thread_counts(thread).accesses += accesses.len() as u64;
+        for access in accesses {
+            if let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) {
+                let kind = usize::from(access.kind == Kind::Store);
+                counted.counts[usize::from(access.insn)].accesses[kind] += 1;
+            }
+            self.data(thread, block.id, access);
+        }
+    }
+
+    /// An access to data.
+    #[inline(always)]
+    fn data(&mut self, thread: u32, block: u32, access: &Access) {
+        if let Some(detailed) = &mut self.detailed {
+            if let Some(Some(counted)) = self.blocks.get_mut(block as usize) {
+                let own = &mut self.threads[thread as usize];
+                access_in_detail(detailed, counted, (own, &mut self.misses), access);
+            }
+        } else if !self.data.changes_nothing(access.address, access.size) {
+            self.access(thread, block, access);
+        }
+    }
+
     /// An access that may change a cache.
     #[inline(never)]
     fn access(&mut self, thread: u32, block: u32, access: &Access) {

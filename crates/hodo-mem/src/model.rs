@@ -1,6 +1,7 @@
 //! Which caches are simulated.
 
 use anyhow::{Result, bail};
+use hodo_dbi::{LineSets, Recent};
 
 use crate::replacement::Policy;
 
@@ -104,6 +105,24 @@ impl Caches {
     #[must_use]
     pub fn is_detailed(&self) -> bool {
         self.second.is_some() || self.extent != Extent::default()
+    }
+
+    /// What changes none of these caches, if threads can find that out.
+    pub(crate) fn recent(&self) -> Option<Recent> {
+        let Extent {
+            inclusion,
+            prefetch,
+            write_backs,
+            causes,
+        } = self.extent;
+        // Else lines come and go without being accessed, or it matters how they are accessed.
+        let is_plain =
+            inclusion == Inclusion::Any && prefetch == Prefetch::None && !write_backs && !causes;
+        let sets = |geometry: Geometry| LineSets::new(geometry.line, geometry.sets());
+        Some(Recent {
+            fetches: sets(self.instructions).filter(|_| is_plain)?,
+            data: sets(self.data)?,
+        })
     }
 
     /// Checks that there can be such caches.

@@ -110,6 +110,13 @@ impl Sets {
     /// The place of a line in its set.
     #[inline(always)]
     pub(crate) fn find(&self, set: usize, tag: u64) -> Option<usize> {
+        // Of the usual numbers of ways, the processor compares all at once.
+        match self.ways {
+            8 => return self.find_of::<8>(set, tag),
+            12 => return self.find_of::<12>(set, tag),
+            16 => return self.find_of::<16>(set, tag),
+            _ => {}
+        }
         let tags = &self.tags[set * self.ways..][..self.ways];
         if self.ways > 64 {
             return tags.iter().position(|&other| other == tag);
@@ -132,6 +139,28 @@ impl Sets {
             let found = equal.trailing_zeros() as usize;
             let place = found % 16 * AT_ONCE + found / 16;
             if tags.get(place) == Some(&tag) {
+                return Some(place);
+            }
+            equal &= equal - 1;
+        }
+        None
+    }
+
+    /// The same with a number of ways that is a multiple of [`AT_ONCE`].
+    #[inline(always)]
+    fn find_of<const WAYS: usize>(&self, set: usize, tag: u64) -> Option<usize> {
+        let (halves, _) = self.halves.as_chunks::<WAYS>();
+        let (tags, _) = self.tags.as_chunks::<WAYS>();
+        let (halves, tags) = (&halves[set], &tags[set]);
+        let half = tag as u32;
+        let bit = |place: usize| {
+            if halves[place] == half { 1 << place } else { 0 }
+        };
+        let bits: [u32; WAYS] = std::array::from_fn(bit);
+        let mut equal = bits.iter().fold(0, |all, bit| all | bit);
+        while equal != 0 {
+            let place = equal.trailing_zeros() as usize % WAYS;
+            if tags[place] == tag {
                 return Some(place);
             }
             equal &= equal - 1;

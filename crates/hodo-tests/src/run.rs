@@ -193,11 +193,13 @@ impl Run {
     /// Runs the program alone and under the instrumentation engine, bare and observed: all must show the same.
     pub fn same_in_cache(&self) {
         let alone = self.alone();
-        let (counts, recording) = (self.place().join("stat"), self.place().join("mem"));
-        let tools: [&[&OsStr]; 3] = [
+        let [counts, recording, misses] =
+            ["stat", "mem", "cache"].map(|name| self.place().join(name));
+        let tools: [&[&OsStr]; 4] = [
             &["none".as_ref()],
             &["stat".as_ref(), "-o".as_ref(), counts.as_ref()],
             &["record".as_ref(), "-d".as_ref(), recording.as_ref()],
+            &["cache".as_ref(), "-o".as_ref(), misses.as_ref()],
         ];
         for tool in tools {
             let mut command: Vec<OsString> = vec![hodo().into(), "mem".into()];

@@ -58,6 +58,12 @@ fn exceptions() {
 }
 
 #[test]
+fn registers_that_signals_show() {
+    let program = build("held_registers.c", Kind::Pie, &[]);
+    Run::new("cache-held-registers", program).same_in_cache();
+}
+
+#[test]
 fn handwritten_assembly() {
     let program = build_with("gcc", &["recursion.c", "recursion.S"], &["-O2", "-w"]);
     Run::new("cache-assembly", program).same_in_cache();

@@ -158,7 +158,7 @@ fn observed<C: Client + 'static>(
 ) -> Result<ExitCode> {
     let counts = Arc::default();
     let selection = Selection::new(&source.only, &source.skip)?;
-    let mut client = Counted::new(Selected::new(client, selection), &counts);
+    let mut client = Counted::new(Selected::new(client, selection), observe, &counts);
     let report = move |client: Counted<Selected<C>>| {
         let selected = client.into_client();
         if selected.is_useless() {
@@ -211,7 +211,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
         let writer = drmemtrace::Writer::create(directory, &name)?;
         return run(&args.part, &args.command, |target| {
             let counts = Arc::default();
-            let writer = Counted::new(writer, &counts);
+            let writer = Counted::new(writer, Observe::Accesses, &counts);
             let _progress = Progress::observing(runs, move || counts.text());
             let observed = hodo_dbi::observe(target, Observe::Accesses, writer)?;
             Ok((observed.0, None))

@@ -30,7 +30,9 @@ const RESULT: &[u8] = &[0];
 #[derive(Debug)]
 pub(crate) struct Facts {
     insn: iced_x86::Instruction,
-    memory: Vec<UsedMemory>,
+    pub(super) memory: Vec<UsedMemory>,
+    /// Bit by number: general registers that it reads or changes.
+    pub(super) used: u16,
     /// Bit by number: general registers that it changes.
     changed: u16,
     /// It sets the first register to the second one, if there is one, plus a number.
@@ -46,14 +48,15 @@ pub(crate) struct Facts {
 pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8]) -> Facts {
     let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
     let info = factory.info(&insn);
-    let mut changed = 0;
+    let (mut used, mut changed) = (0, 0);
     for register in info.used_registers() {
         let changes = matches!(
             register.access(),
             OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite
         );
-        if let Some(number) = general(register.register()).filter(|_| changes) {
-            changed |= 1 << number;
+        if let Some(number) = general(register.register()) {
+            used |= 1 << number;
+            changed |= u16::from(changes) << number;
         }
     }
     let memory = info.used_memory().iter();
@@ -62,6 +65,7 @@ pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8])
     let is_special = Analysis::new(0).special(&insn, &memory).is_some();
     Facts {
         memory,
+        used,
         changed,
         sets: sets(&insn),
         extends: extends(&insn),
@@ -292,14 +296,7 @@ fn flags_are_dead(code: &[(u64, &[u8], Rc<Facts>)]) -> bool {
         if insn.rflags_read() & flags != 0 {
             return false;
         }
-        // What is counted in a register may be zero: then nothing changes.
-        let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
-        let count = insn.op_count().saturating_sub(1);
-        let by_register =
-            insn.op_count() > 1 && matches!(insn.try_op_register(count), Ok(Register::CL));
-        if !repeats && !by_register {
-            flags &= !insn.rflags_modified();
-        }
+        flags &= !overwritten_flags(insn);
         if flags == 0 {
             return true;
         }
@@ -309,12 +306,32 @@ fn flags_are_dead(code: &[(u64, &[u8], Rc<Facts>)]) -> bool {
     matches!(last, Some(Flow::Return | Flow::IndirectCall))
 }
 
-fn general(register: Register) -> Option<usize> {
+/// The flags that an instruction overwrites, whatever its operands are.
+pub(super) fn overwritten_flags(insn: &iced_x86::Instruction) -> u32 {
+    // What is counted in a register may be zero: then nothing changes.
+    let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
+    let count = insn.op_count().saturating_sub(1);
+    let by_register =
+        insn.op_count() > 1 && matches!(insn.try_op_register(count), Ok(Register::CL));
+    match repeats || by_register {
+        true => 0,
+        false => insn.rflags_modified(),
+    }
+}
+
+impl Facts {
+    /// The flags that it reads, and those that it overwrites.
+    pub(super) fn flags(&self) -> (u32, u32) {
+        (self.insn.rflags_read(), overwritten_flags(&self.insn))
+    }
+}
+
+pub(super) fn general(register: Register) -> Option<usize> {
     let is_general = register.is_gpr() && !matches!(register, Register::None);
     is_general.then(|| register.full_register().number())
 }
 
-fn kinds(access: OpAccess) -> &'static [Kind] {
+pub(super) fn kinds(access: OpAccess) -> &'static [Kind] {
     match access {
         OpAccess::Read | OpAccess::CondRead => &[Kind::Load],
         OpAccess::Write | OpAccess::CondWrite => &[Kind::Store],

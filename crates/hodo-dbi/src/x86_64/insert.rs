@@ -14,52 +14,17 @@ use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
 use super::analyze::{Analyzed, Facts, analyze, facts};
 use super::block;
+use super::decoded::Decoded;
+use super::recent::Compared;
 use super::translate::{Cold, INVALID, Insertion, Saved, Stage, Translator, Version};
+use super::{RCX_NUMBER, SCRATCH};
 use crate::block::{Block, Flow, Noted, Special, Value};
 use crate::client::CUT;
 
-/// Registers that the inserted code may use, the better ones first. The stores of vectors cannot be based on `r12`.
-const SCRATCH: [u8; 13] = [1, 2, 0, 6, 7, 8, 9, 10, 11, 3, 13, 14, 15];
 /// Most blocks have at most this many instructions.
 const USUAL: usize = 16;
 /// The maximum number of instructions of a block.
 const MOST: usize = 64;
-
-const RCX_NUMBER: u8 = 1;
-
-/// An instruction of a block: where it is, its bytes, and what it is.
-struct Decoded {
-    pc: u64,
-    bytes: [u8; 16],
-    insn: Option<Insn>,
-    facts: Rc<Facts>,
-}
-
-impl Decoded {
-    fn len(&self) -> usize {
-        self.insn.map_or(1, |insn| usize::from(insn.len))
-    }
-
-    /// The address after it.
-    fn next(&self) -> u64 {
-        self.pc + self.len() as u64
-    }
-
-    fn own(&self) -> &[u8] {
-        &self.bytes[..self.len()]
-    }
-
-    /// Where a conditional branch leads.
-    fn target(&self) -> Option<u64> {
-        let insn = self.insn.filter(|insn| insn.kind == Kind::Branch)?;
-        let own = self.own();
-        let distance = match own.len() - usize::from(insn.opcode) {
-            2 => i64::from(own.last()?.cast_signed()),
-            _ => i64::from(i32::from_le_bytes(*own.last_chunk::<4>()?)),
-        };
-        Some(self.next().wrapping_add_signed(distance))
-    }
-}
 
 impl Translator<'_, '_> {
     /// Translates blocks up to an instruction that does not continue.
@@ -175,13 +140,23 @@ impl Translator<'_, '_> {
             .push((self.code.here(), Some(Arc::clone(&analyzed))));
         let len = analyzed.insns.len();
         self.left = self.left.saturating_sub(len);
-        self.head(&analyzed, insertion);
+        let mut compared = insertion
+            .recent
+            .map(|recent| self.compared(code, &analyzed, recent));
+        self.head(&analyzed, (insertion, compared.as_mut()), &code[0]);
         let mut continues = None;
         for (number, decoded) in code.iter().enumerate().take(len) {
             let pc = decoded.pc;
             self.middle(&analyzed, number as u16, pc);
-            if self.stage != Stage::Repeating {
-                self.point(pc, None);
+            if let Some(compared) = &mut compared
+                && !analyzed.is_special()
+            {
+                self.compare(compared, number, decoded);
+            }
+            match compared.as_ref().and_then(Compared::saved) {
+                Some(saved) => self.set_point(pc, saved),
+                None if self.stage != Stage::Repeating => self.point(pc, None),
+                None => {}
             }
             let Some(insn) = decoded.insn else {
                 // It is no instruction here, either.
@@ -388,7 +363,12 @@ impl Translator<'_, '_> {
     }
 
     /// What comes before the first instruction.
-    fn head(&mut self, block: &Block, insertion: Insertion) {
+    fn head(
+        &mut self,
+        block: &Block,
+        (insertion, compared): (Insertion, Option<&mut Compared>),
+        first: &Decoded,
+    ) {
         let pc = block.insns[0].pc;
         self.stage = Stage::Head;
         self.point(pc, None);
@@ -404,6 +384,11 @@ impl Translator<'_, '_> {
             self.code.mov_mr(counter, RCX);
             self.stage = Stage::Counted;
             self.give_back(pc, saved);
+        }
+        if let Some(compared) = compared
+            && block.is_special()
+        {
+            self.compare_special(compared, first);
         }
         if matches!(block.special, Some(Special::Strings { .. })) {
             for (number, at) in block::BEFORE {
@@ -488,10 +473,11 @@ impl Translator<'_, '_> {
     }
 
     /// Saves a register.
-    fn take(&mut self, pc: u64, number: u8) -> Saved {
+    pub(super) fn take(&mut self, pc: u64, number: u8) -> Saved {
         self.code.mov_mr(gs(block::SCRATCH[0]), Reg::whole(number));
         let saved = Saved {
             scratch: [Some(number), None],
+            is_known: true,
             ..Saved::default()
         };
         self.inside(pc, saved);
@@ -499,14 +485,14 @@ impl Translator<'_, '_> {
     }
 
     /// Saves another register.
-    fn take_second(&mut self, pc: u64, number: u8, saved: &mut Saved) {
+    pub(super) fn take_second(&mut self, pc: u64, number: u8, saved: &mut Saved) {
         self.code.mov_mr(gs(block::SCRATCH[1]), Reg::whole(number));
         saved.scratch[1] = Some(number);
         self.inside(pc, *saved);
     }
 
     /// Restores the registers that were saved.
-    fn give_back(&mut self, pc: u64, saved: Saved) {
+    pub(super) fn give_back(&mut self, pc: u64, saved: Saved) {
         self.inside(pc, saved);
         for (register, word) in saved.scratch.into_iter().zip(block::SCRATCH) {
             if let Some(number) = register {

@@ -1,7 +1,9 @@
 //! x86-64.
 
 pub(crate) mod analyze;
+mod decoded;
 mod insert;
+mod recent;
 pub(crate) mod translate;
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +31,11 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
+/// Registers that inserted code may use, the better ones first. The stores of vectors cannot be based on `r12`.
+const SCRATCH: [u8; 13] = [1, 2, 0, 6, 7, 8, 9, 10, 11, 3, 13, 14, 15];
+/// The number of `rcx`.
+const RCX_NUMBER: u8 = 1;
+
 /// The block of a thread, to which its `gs` base points: offsets in bytes.
 pub(crate) mod block {
     /// The program's `rcx`.
@@ -49,6 +56,12 @@ pub(crate) mod block {
     pub(crate) const ARGUMENTS: u64 = 72;
     /// The size of a block.
     pub(crate) const SIZE: u64 = 128;
+    /// The address of an access whose line is looked up.
+    pub(crate) const ADDRESS: u32 = 128;
+    /// Numbers of lines from which instructions were fetched last, of four bytes. The other table comes after it.
+    pub(crate) const FETCHED: u32 = 1024;
+    /// Lines of data that were used last, of eight bytes.
+    pub(crate) const USED: u32 = FETCHED + 4 * crate::recent::MOST_ENTRIES;
     /// Where the counters of blocks of code are, if there are some.
     pub(crate) const COUNTERS: u32 = 4096;
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use iced_x86::InstructionInfoFactory;
+use iced_x86::{InstructionInfoFactory, UsedMemory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use hodo_isa::x86_64::asm::{
@@ -24,6 +24,7 @@ use super::analyze::Facts;
 use super::block;
 use crate::block::Block;
 use crate::events::Watch;
+use crate::recent::{LineSets, Recent};
 use crate::recorder::Profile;
 use crate::table;
 
@@ -54,10 +55,16 @@ pub(crate) const WATCHED: [i64; 9] = [
 pub(crate) struct Saved {
     pub(crate) rcx: bool,
     pub(crate) r11: bool,
+    /// `rax`.
+    pub(crate) rax: bool,
     /// `rax`, and the flags are in it.
     pub(crate) flags: bool,
     /// Registers in the two words for scratch registers.
     pub(crate) scratch: [Option<u8>; 2],
+    /// The program's own instruction comes here.
+    pub(crate) is_own: bool,
+    /// The thread need not go on to have the program's state: that of the instruction which is being executed.
+    pub(crate) is_known: bool,
 }
 
 /// What of the code for a block has been executed, besides that for the instructions before.
@@ -96,6 +103,8 @@ pub(crate) struct Insertion {
     pub(crate) counts: bool,
     /// Records of all blocks; else only of those with special accesses.
     pub(crate) records: bool,
+    /// Records of accesses that are not of the lines that were used last.
+    pub(crate) recent: Option<Recent>,
 }
 
 /// Where the cache ends, because what follows is not translated.
@@ -160,6 +169,8 @@ pub(crate) struct Request<'r> {
     pub(crate) watch: Option<&'r Watch>,
     /// Numbers for blocks, and for their counters.
     pub(crate) numbers: &'r mut dyn FnMut() -> (u32, u32),
+    /// Numbers for lines from which instructions are fetched.
+    pub(crate) line_number: &'r mut dyn FnMut(u64) -> u32,
 }
 
 /// Code that is put after all other code.
@@ -184,6 +195,35 @@ pub(super) enum Cold {
         block: Arc<Block>,
         upto: u16,
         target: Version,
+    },
+    /// What is fetched or accessed is not of the line that was used last.
+    Fresh(Fresh),
+}
+
+/// What has to be recorded, because it is not of the line that was used last.
+pub(super) struct Fresh {
+    pub(super) label: Label,
+    pub(super) resume: Label,
+    pub(super) block: Arc<Block>,
+    pub(super) pc: u64,
+    /// Where the program's state is when this is reached.
+    pub(super) saved: Saved,
+    pub(super) stage: Stage,
+    pub(super) what: What,
+}
+
+/// What is not of the line that was used last.
+pub(super) enum What {
+    /// The number of an instruction, and the entries of the table with the numbers of its lines.
+    Fetch(u16, Vec<(u32, u32)>),
+    Access {
+        /// The number of the operand in the block.
+        operand: u16,
+        size: u32,
+        memory: UsedMemory,
+        /// What computes the numbers of the line and of the set.
+        registers: [u8; 2],
+        sets: LineSets,
     },
 }
 
@@ -218,6 +258,8 @@ pub(super) struct Translator<'c, 'r> {
     /// What instructions do that blocks have.
     pub(super) facts: FxHashMap<u64, Rc<Facts>>,
     pub(super) factory: InstructionInfoFactory,
+    /// Flags that the program may read from instructions on.
+    pub(super) live_flags: FxHashMap<u64, u32>,
     pub(super) cold: Vec<Cold>,
     pub(super) out: Translation,
     pub(super) left: usize,
@@ -243,6 +285,7 @@ pub(crate) fn translate(request: Request<'_>) -> Translation {
         known_registers: 0,
         facts: FxHashMap::default(),
         factory: InstructionInfoFactory::new(),
+        live_flags: FxHashMap::default(),
         cold: Vec::new(),
         out: Translation::default(),
         left: request.most,
@@ -711,6 +754,7 @@ impl Translator<'_, '_> {
                 upto,
                 target,
             } => self.leave(label, block, upto, target),
+            Cold::Fresh(fresh) => self.fresh(fresh),
             Cold::Second {
                 label,
                 original,
@@ -785,7 +829,10 @@ const WORK: Saved = Saved {
     rcx: true,
     r11: true,
     flags: false,
+    rax: false,
     scratch: [None; 2],
+    is_own: false,
+    is_known: false,
 };
 
 /// After a breakpoint: a thread that continues is never where it is after the breakpoint alone.

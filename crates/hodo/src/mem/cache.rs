@@ -28,7 +28,10 @@ use crate::args::{
 /// Simulates caches.
 pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
     let caches = wanted(args)?;
-    let simulator = Simulator::new(caches)?;
+    let mut simulator = Simulator::new(caches)?;
+    // A timeline and what `blame` finds need all that is executed.
+    let is_whole = args.html.is_some() || args.memory || args.flame_graph.is_some();
+    let observe = least(&mut simulator, &args.common.source, is_whole);
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
     let how = How {
         names: ["I1", "D1", "L2", "LL"],
@@ -58,7 +61,7 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
     let title = title(&args.common.source);
     observed(
         &args.common.source,
-        Observe::Accesses,
+        observe,
         Blame::new(simulator, blame),
         move |blame| {
             let simulator = blame.simulator();
@@ -78,6 +81,16 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
             reported.and(grind).and(page).and(graph)
         },
     )
+}
+
+/// What the simulator has to hear of: if nothing else is wanted, not of what changes no cache.
+fn least(simulator: &mut Simulator, source: &SourceArgs, is_whole: bool) -> Observe {
+    // What is not selected is not simulated, but threads use its lines.
+    let is_whole = is_whole || !source.only.is_empty() || !source.skip.is_empty();
+    if is_whole || source.directory.is_some() {
+        return Observe::Accesses;
+    }
+    simulator.by_lines().unwrap_or(Observe::Accesses)
 }
 
 /// What is observed, for people.
@@ -143,7 +156,8 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
         policy: Policy::Lru,
         extent: Extent::default(),
     };
-    let simulator = Simulator::new(caches)?;
+    let mut simulator = Simulator::new(caches)?;
+    let observe = least(&mut simulator, &args.common.source, false);
     let common = &args.common;
     let mut out = output(common.output.as_ref(), &common.source)?;
     let how = How {
@@ -156,7 +170,7 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
     };
     observed(
         &common.source,
-        Observe::Accesses,
+        observe,
         Blame::new(simulator, Wanted::default()),
         move |blame| {
             let sums = Sums::of(blame.simulator());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use hodo_dbi::{Access, Block, Client, Event, Events, Listener, Message};
+use hodo_dbi::{Access, Block, Client, Event, Events, Listener, Message, Observe};
 
 /// What has been observed so far.
 #[derive(Debug, Default)]
@@ -46,15 +46,18 @@ fn short(number: u64) -> String {
 #[derive(Debug)]
 pub struct Counted<C> {
     client: C,
+    hears_all: bool,
     counts: Arc<Counts>,
     instructions: u64,
     accesses: u64,
 }
 
 impl<C> Counted<C> {
-    pub fn new(client: C, counts: &Arc<Counts>) -> Self {
+    /// Counts are shown if the client hears of all executions.
+    pub fn new(client: C, observe: Observe, counts: &Arc<Counts>) -> Self {
         Self {
             client,
+            hears_all: observe == Observe::Accesses,
             counts: Arc::clone(counts),
             instructions: 0,
             accesses: 0,
@@ -86,15 +89,27 @@ impl<C: Client> Client for Counted<C> {
 
     #[inline]
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
-        self.instructions += upto as u64;
-        self.accesses += accesses.len() as u64;
-        // Nobody else writes.
-        let counts = &self.counts;
-        counts
-            .instructions
-            .store(self.instructions, Ordering::Relaxed);
-        counts.accesses.store(self.accesses, Ordering::Relaxed);
+        if self.hears_all {
+            self.instructions += upto as u64;
+            self.accesses += accesses.len() as u64;
+            // Nobody else writes.
+            let counts = &self.counts;
+            counts
+                .instructions
+                .store(self.instructions, Ordering::Relaxed);
+            counts.accesses.store(self.accesses, Ordering::Relaxed);
+        }
         self.client.executed(thread, block, upto, accesses);
+    }
+
+    #[inline]
+    fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
+        self.client.fetched(thread, block, insn);
+    }
+
+    #[inline]
+    fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
+        self.client.accessed(thread, block, access);
     }
 
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {

@@ -143,6 +143,20 @@ impl<C: Client> Client for Selected<C> {
         }
     }
 
+    #[inline]
+    fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
+        if self.is_selected(block) {
+            self.client.fetched(thread, block, insn);
+        }
+    }
+
+    #[inline]
+    fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
+        if self.is_selected(block) {
+            self.client.accessed(thread, block, access);
+        }
+    }
+
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
         if self.is_selected(block) {
             self.any = true;

@@ -188,7 +188,8 @@ impl Code<'_> {
             Base::Register(_) => based(&mut out, reg, base, &mem),
             Base::Zero => {
                 out.push(NO_DISPLACEMENT | reg | PAIR);
-                out.push(NO_INDEX << 3 | NO_BASE);
+                let index = mem.index.map_or(NO_INDEX, |index| index.number & 7);
+                out.push(mem.scale << 6 | index << 3 | NO_BASE);
                 long(&mut out, mem.displacement);
             }
             Base::Address(_) | Base::Label(_) => out.push(NO_DISPLACEMENT | reg | NO_BASE),

@@ -172,6 +172,12 @@ pub const fn gs(offset: u32) -> Mem {
     Mem::new(Base::Zero, offset.cast_signed(), Width::Long).in_gs()
 }
 
+/// A register that is multiplied by 1, 2, 4 or 8, a power of two, plus a number.
+#[must_use]
+pub const fn scaled(index: Reg, power: u8, displacement: i32) -> Mem {
+    Mem::new(Base::Zero, displacement, Width::Long).plus_scaled(index, power)
+}
+
 /// At an offset of the program's thread block.
 #[must_use]
 pub const fn fs(offset: u32) -> Mem {
