@@ -3,10 +3,12 @@
 //! By default, it counts as cachegrind does: all caches replace the line that was used the longest time ago; a write that misses
 //! fetches the line; an access that spans two lines is one reference, and at most one miss.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
 use hodo_dbi::{Access, Block, Client, Insn, Kind, Observe, Recent};
+use rustc_hash::FxHashMap;
 
 use crate::causes::Causes;
 use crate::executions::executions;
@@ -149,17 +151,56 @@ impl Counts {
 pub struct Counted {
     /// The block.
     pub block: Arc<Block>,
-    /// By instruction. What is the same each time is in it only after the end.
+    /// By instruction, if anything has happened. What is the same each time is in it only after the end.
     counts: Vec<Counts>,
     /// How often it was executed to its end.
     whole: u64,
-    /// How often only the first instructions were executed, by their number.
+    /// How often only the first instructions were executed, by their number, if it was ever left before its end.
     uptos: Vec<u64>,
     fetches: Vec<Fetch>,
     /// The changes of the cache for instructions when it was executed last, if that changed nothing. If they still are as
     /// many, it changes nothing now, either.
     unchanged: u64,
     is_special: bool,
+}
+
+impl Counted {
+    /// What happened at an instruction.
+    fn at(&mut self, insn: usize) -> &mut Counts {
+        if self.counts.is_empty() {
+            self.counts = vec![Counts::default(); self.block.insns.len()];
+        }
+        &mut self.counts[insn]
+    }
+
+    /// Whether nothing has happened.
+    fn is_unused(&self) -> bool {
+        self.whole == 0 && self.uptos.is_empty() && self.counts.is_empty()
+    }
+
+    /// Adds what happened at another block with the same instructions.
+    fn add(&mut self, other: &Self) {
+        self.whole += other.whole;
+        for (upto, &times) in other.uptos.iter().enumerate() {
+            self.count(upto, times);
+        }
+        for (insn, counts) in other.counts.iter().enumerate() {
+            self.at(insn).add(counts);
+        }
+    }
+
+    /// Only the first instructions, or all of them, were executed this many times.
+    fn count(&mut self, upto: usize, times: u64) {
+        let all = self.block.insns.len();
+        if upto == all {
+            self.whole += times;
+            return;
+        }
+        if self.uptos.is_empty() {
+            self.uptos = vec![0; all + 1];
+        }
+        self.uptos[upto] += times;
+    }
 }
 
 /// An instruction that fetches a line that the instruction before has not fetched.
@@ -256,7 +297,22 @@ pub struct Simulator {
     misses: Option<Vec<Miss>>,
     /// Executions are heard as numbers, and only accesses that may change a cache.
     by_lines: bool,
+    ended: Ended,
 }
+
+/// Blocks that no process has any more. A program that runs many others would fill the memory with them.
+#[derive(Debug, Default)]
+struct Ended {
+    /// Blocks since this was looked at last.
+    new: usize,
+    /// Those that nobody had then. What was told of them before has been heard by the next time.
+    gone: Vec<u32>,
+    /// A block for each place in a file. What happened at blocks with the same instructions there is added to it.
+    places: FxHashMap<(PathBuf, u64), u32>,
+}
+
+/// Ended processes are looked for whenever this many blocks have come.
+const MANY: usize = 50_000;
 
 /// An access of data that missed the first cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,6 +348,7 @@ impl Simulator {
             },
             misses: None,
             by_lines: false,
+            ended: Ended::default(),
         })
     }
 
@@ -331,6 +388,34 @@ impl Simulator {
     #[must_use]
     pub fn timeline(&self) -> &[Sample] {
         &self.timeline.samples
+    }
+
+    /// Adds up what happened at blocks of processes that have ended.
+    fn forget_ended(&mut self) {
+        self.ended.new = 0;
+        // The engine has none, only the decoder and this.
+        let is_gone = |counted: &Counted| Arc::strong_count(&counted.block) <= 2;
+        for id in std::mem::take(&mut self.ended.gone) {
+            let Some(counted) = self.blocks[id as usize].take_if(|counted| is_gone(counted)) else {
+                continue;
+            };
+            if counted.is_unused() {
+                continue;
+            }
+            let same = counted.block.file.clone().map(|place| {
+                let same = *self.ended.places.entry(place).or_insert(id);
+                self.blocks.get_mut(same as usize)
+            });
+            match same {
+                Some(Some(Some(same))) if same.block.code == counted.block.code => {
+                    same.add(&counted);
+                }
+                _ => self.blocks[id as usize] = Some(counted),
+            }
+        }
+        let gone = self.blocks.iter().flatten();
+        let gone = gone.filter(|counted| is_gone(counted));
+        self.ended.gone = gone.map(|counted| counted.block.id).collect();
     }
 
     /// What each thread did, by its number.
@@ -390,15 +475,19 @@ impl Client for Simulator {
     }
 
     fn block(&mut self, block: &Arc<Block>) {
+        self.ended.new += 1;
+        if self.by_lines && self.ended.new >= MANY {
+            self.forget_ended();
+        }
         let number = block.id as usize;
         if self.blocks.len() <= number {
             self.blocks.resize_with(number + 1, || None);
         }
         self.blocks[number] = Some(Counted {
             block: Arc::clone(block),
-            counts: vec![Counts::default(); block.insns.len()],
+            counts: Vec::new(),
             whole: 0,
-            uptos: vec![0; block.insns.len() + 1],
+            uptos: Vec::new(),
             fetches: fetches(block, self.instructions.shift),
             unchanged: u64::MAX,
             is_special: block.is_special(),
@@ -409,7 +498,7 @@ impl Client for Simulator {
         let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
             return;
         };
-        counted.uptos[upto] += times;
+        counted.count(upto, times);
         let instructions = upto as u64 * times;
         self.timeline.instructions += instructions;
         let own = self.thread_counts(thread);
@@ -447,16 +536,12 @@ impl Client for Simulator {
         let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
             return;
         };
-        if upto == counted.counts.len() {
-            counted.whole += 1;
-        } else {
-            counted.uptos[upto] += 1;
-        }
+        counted.count(upto, 1);
         if counted.is_special {
             // They are not always the same.
             for access in accesses {
                 let kind = usize::from(access.kind == Kind::Store);
-                counted.counts[usize::from(access.insn)].accesses[kind] += 1;
+                counted.at(access.insn.into()).accesses[kind] += 1;
             }
         }
         if let Some(detailed) = &mut self.detailed {
@@ -481,11 +566,16 @@ impl Client for Simulator {
     fn end(&mut self) -> Result<()> {
         self.timeline.add(&self.threads);
         for counted in self.blocks.iter_mut().flatten() {
-            if let Some(last) = counted.uptos.last_mut() {
+            let mut uptos = std::mem::take(&mut counted.uptos);
+            if uptos.is_empty() && counted.whole == 0 {
+                continue;
+            }
+            uptos.resize(counted.block.insns.len() + 1, 0);
+            if let Some(last) = uptos.last_mut() {
                 *last += std::mem::take(&mut counted.whole);
             }
-            let executions = executions(&counted.uptos);
-            counted.uptos.fill(0);
+            let executions = executions(&uptos);
+            counted.at(0);
             for (counts, &executions) in counted.counts.iter_mut().zip(&executions) {
                 counts.instructions += executions;
             }
@@ -510,7 +600,7 @@ fn fetch(counted: &mut Counted, upto: usize, cache: &mut Cache, missed: &mut Vec
             missed.push(fetch.insn);
         }
     }
-    if cache.changes == before && upto == counted.counts.len() {
+    if cache.changes == before && upto == counted.block.insns.len() {
         counted.unchanged = before;
     }
 }
@@ -543,7 +633,7 @@ fn fetch_in_detail(caches: &mut Hierarchy, counted: &mut Counted, insn: usize) {
     let Insn { pc, len, .. } = counted.block.insns[insn];
     let reach = caches.fetch(pc, len.into());
     if reach > Reach::First {
-        let counts = &mut counted.counts[insn];
+        let counts = counted.at(insn);
         counts.fetch_misses += 1;
         counts.fetch_second_misses += u64::from(caches.has_second() && reach > Reach::Second);
         counts.fetch_last_misses += u64::from(reach > Reach::Last);
@@ -561,7 +651,7 @@ fn access_in_detail(
     let pc = counted.block.insns[insn].pc;
     let reach = caches.access(pc, access.address, access.size, kind == 1);
     if reach > Reach::First {
-        let counts = &mut counted.counts[insn];
+        let counts = counted.at(insn);
         counts.misses[kind] += 1;
         counts.second_misses[kind] += u64::from(caches.has_second() && reach > Reach::Second);
         counts.last_misses[kind] += u64::from(reach > Reach::Last);
@@ -583,7 +673,7 @@ impl Simulator {
         for access in accesses {
             if let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) {
                 let kind = usize::from(access.kind == Kind::Store);
-                counted.counts[usize::from(access.insn)].accesses[kind] += 1;
+                counted.at(access.insn.into()).accesses[kind] += 1;
             }
             self.data(thread, block.id, access);
         }
@@ -614,7 +704,7 @@ impl Simulator {
         let hits = self.last.access(access.address, access.size);
         if let Some(Some(counted)) = self.blocks.get_mut(block as usize) {
             let kind = usize::from(access.kind == Kind::Store);
-            let counts = &mut counted.counts[usize::from(access.insn)];
+            let counts = counted.at(access.insn.into());
             counts.misses[kind] += 1;
             counts.last_misses[kind] += u64::from(!hits);
         }
@@ -639,7 +729,7 @@ impl Simulator {
         };
         for insn in self.missed.drain(..now).map(usize::from) {
             let Insn { pc, len, .. } = counted.block.insns[insn];
-            let counts = &mut counted.counts[insn];
+            let counts = counted.at(insn);
             counts.fetch_misses += 1;
             counts.fetch_last_misses += u64::from(!self.last.access(pc, len.into()));
         }
@@ -751,6 +841,58 @@ mod tests {
             assert_eq!(plain, detailed, "{policy:?}");
             assert!(plain.fetch_misses > 100 && plain.last_misses[1] > 100);
         }
+    }
+
+    #[test]
+    fn blocks_of_processes_that_have_ended_are_added_up() {
+        let geometry = Geometry {
+            size: 1024,
+            ways: 4,
+            line: 64,
+        };
+        let caches = Caches {
+            instructions: geometry,
+            data: geometry,
+            second: None,
+            last: geometry,
+            policy: Policy::Lru,
+            extent: Extent::default(),
+        };
+        let mut simulator = Simulator::new(caches).expect("right caches");
+        assert!(simulator.by_lines().is_some());
+        let processes = 5;
+        let mut id = 0;
+        for _ in 0..processes {
+            for place in 0..MANY as u64 {
+                let insn = Insn {
+                    pc: 64 * place,
+                    len: 1,
+                    flow: hodo_dbi::Flow::Next,
+                };
+                // At one place, there is different code each time.
+                let code = if place == 7 { id as u8 } else { 0x90 };
+                let mut block = Block::of_instruction(id, insn, &[code]);
+                block.file = Some(("file".into(), place));
+                let block = Arc::new(block);
+                simulator.block(&block);
+                if place % 2 == 1 {
+                    simulator.counted(0, &block, 1, 3);
+                    simulator.fetched(0, &block, 0);
+                }
+                id += 1;
+            }
+        }
+        let blocks = simulator.blocks().count();
+        assert!(blocks < 3 * MANY, "{blocks}");
+        simulator.end().expect("nothing can fail");
+        let total = simulator.total();
+        let executed = processes * MANY as u64 / 2;
+        assert_eq!(total.instructions, 3 * executed);
+        assert_eq!(total.fetch_misses, executed);
+        let others = simulator.blocks().filter(|(block, counts)| {
+            block.insns[0].pc == 64 * 7 && counts.iter().any(|counts| counts.instructions == 3)
+        });
+        assert!(others.count() >= 3);
     }
 
     /// Instructions that access anything.

@@ -1,6 +1,6 @@
 //! Functions and source lines of instructions.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use hodo_symbols::{Debug, Function, Style, Symbols, demangle, symbols};
 use object::Endianness;
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
+use rustc_hash::FxHashMap;
 
 /// An instruction in a file.
 #[derive(Debug, Clone, PartialOrd, Ord)]
@@ -57,26 +58,26 @@ pub struct Place {
 }
 
 /// Finds the places of instructions. Instructions of files that cannot be read have none.
-pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> HashMap<InFile, Place> {
-    let mut files: HashMap<&Path, Vec<&InFile>> = HashMap::new();
+pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> FxHashMap<InFile, Place> {
+    let mut files: FxHashMap<&Path, Vec<&InFile>> = FxHashMap::default();
     for place in wanted {
         files.entry(&place.file).or_default().push(place);
     }
-    let mut found = HashMap::new();
+    let mut found = FxHashMap::default();
     for (path, places) in files {
         let Ok(bytes) = std::fs::read(path) else {
             continue;
         };
         let segments = segments(&bytes);
         let symbols = symbols(&bytes).unwrap_or_default();
-        let addresses: HashMap<&InFile, u64> = places
+        let addresses: FxHashMap<&InFile, u64> = places
             .into_iter()
             .filter_map(|place| Some((place, to_address(&segments, place.offset)?)))
             .collect();
         let set: BTreeSet<u64> = addresses.values().copied().collect();
         let debug = Debug::open(path, &bytes).ok();
         let lines = debug.map(|debug| debug.lines_of(&set)).unwrap_or_default();
-        let mut names: HashMap<u64, String> = HashMap::new();
+        let mut names: FxHashMap<u64, String> = FxHashMap::default();
         for (place, address) in addresses {
             let line = lines.get(&address).cloned();
             let function = function(&symbols, address);

@@ -1,6 +1,6 @@
 //! `hodo mem cache`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,6 +15,7 @@ use hodo_mem::hot::Object;
 use hodo_mem::model::{Caches, Extent, Geometry, Inclusion, Prefetch};
 use hodo_mem::places::{InFile, Place, places};
 use hodo_mem::replacement::Policy;
+use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use super::cachegrind::{self, Part};
@@ -260,7 +261,7 @@ fn caches(first: u64, (second, ways): (u64, u32), last: u64) -> Caches {
 
 /// The caches of this machine, as the kernel describes them.
 fn host() -> Result<Caches> {
-    let mut found: HashMap<(u32, String), Geometry> = HashMap::new();
+    let mut found: FxHashMap<(u32, String), Geometry> = FxHashMap::default();
     for index in 0..8 {
         let place = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
         let place = Path::new(&place);
@@ -327,8 +328,8 @@ struct Insn {
 
 impl Sums {
     fn of(simulator: &Simulator) -> Self {
-        let mut by_place: HashMap<(&OsStr, u64), Counts> = HashMap::new();
-        let mut names: HashMap<InFile, String> = HashMap::new();
+        let mut by_place: FxHashMap<(&OsStr, u64), Counts> = FxHashMap::default();
+        let mut names: FxHashMap<InFile, String> = FxHashMap::default();
         let mut unknown = Counts::default();
         for (block, counts) in simulator.blocks() {
             let executed = counts.iter().enumerate();
@@ -354,10 +355,10 @@ impl Sums {
         });
         let insns: Vec<(InFile, Counts)> = insns.collect();
         let places = places(insns.iter().map(|(insn, _)| insn));
-        let mut functions: HashMap<(&OsStr, Option<&str>), Counts> = HashMap::new();
-        let mut lines: HashMap<&Line, Counts> = HashMap::new();
-        let mut parts: HashMap<(Option<&Line>, Option<&str>), Counts> = HashMap::new();
-        let mut missing: HashMap<Insn, Counts> = HashMap::new();
+        let mut functions: FxHashMap<(&OsStr, Option<&str>), Counts> = FxHashMap::default();
+        let mut lines: FxHashMap<&Line, Counts> = FxHashMap::default();
+        let mut parts: FxHashMap<(Option<&Line>, Option<&str>), Counts> = FxHashMap::default();
+        let mut missing: FxHashMap<Insn, Counts> = FxHashMap::default();
         let nowhere = Place::default();
         for (insn, counts) in &insns {
             let place = places.get(insn).unwrap_or(&nowhere);

@@ -6,13 +6,14 @@ use std::path::Path;
 use hodo_mem::lines::{Shared, Use, is_false_sharing};
 use hodo_mem::places::{InFile, Place, places};
 use hodo_mem::variables::{Variable, fields};
+use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use super::objects::{self, function};
 
 /// What is known of lines.
 struct Known<'l> {
-    places: HashMap<InFile, Place>,
+    places: FxHashMap<InFile, Place>,
     fields: HashMap<(&'l Path, u64), String>,
 }
 
