@@ -87,6 +87,7 @@ pub use events::{Event, Events};
 pub use hodo_ptrace::launch::find_program;
 pub use ran::{End, Ran};
 pub use recent::{LineSets, Recent};
+#[cfg(target_arch = "x86_64")]
 pub use run::{listen, observe, run};
 pub use target::{Period, Target};
 #[cfg(target_arch = "x86_64")]

@@ -192,7 +192,7 @@ impl Counted {
     /// Only the first instructions, or all of them, were executed this many times.
     fn count(&mut self, upto: usize, times: u64) {
         let all = self.block.insns.len();
-        if upto == all {
+        if upto >= all {
             self.whole += times;
             return;
         }
@@ -683,8 +683,9 @@ impl Simulator {
     #[inline(always)]
     fn data(&mut self, thread: u32, block: u32, access: &Access) {
         if let Some(detailed) = &mut self.detailed {
-            if let Some(Some(counted)) = self.blocks.get_mut(block as usize) {
-                let own = &mut self.threads[thread as usize];
+            if let Some(Some(counted)) = self.blocks.get_mut(block as usize)
+                && let Some(own) = self.threads.get_mut(thread as usize)
+            {
                 access_in_detail(detailed, counted, (own, &mut self.misses), access);
             }
         } else if !self.data.changes_nothing(access.address, access.size) {
@@ -708,7 +709,7 @@ impl Simulator {
             counts.misses[kind] += 1;
             counts.last_misses[kind] += u64::from(!hits);
         }
-        let own = &mut self.threads[thread as usize];
+        let own = self.thread_counts(thread);
         own.misses += 1;
         own.last_misses += u64::from(!hits);
         if let Some(misses) = &mut self.misses {
