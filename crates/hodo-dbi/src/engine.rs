@@ -25,6 +25,8 @@ use crate::trap::{self, Actions};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
 const SEGV_ACCERR: i32 = 2;
+/// `si_code` after an instruction of a program that steps itself.
+const TRAP_TRACE: i32 = 2;
 /// `si_code` of a fault because an access is not aligned.
 const BUS_ADRALN: i32 = 1;
 /// A code of `arch_prctl`: sets the base of `gs`.
@@ -95,6 +97,8 @@ pub(crate) struct Thread {
     pub(crate) beginning: Beginning,
     /// How it is observed, if it is.
     pub(crate) recording: Option<Recording>,
+    /// If it steps itself: the instruction that was next when it had last stopped.
+    pub(crate) stepped: Option<u64>,
     /// When such a system call was last restarted.
     pub(crate) restarted: Option<Instant>,
 }
@@ -429,6 +433,7 @@ impl Engine {
             return thread.cont(0);
         };
         if call.number == libc::SYS_rt_sigreturn {
+            self.returned(thread, &regs);
             return self.enter(thread, &process, regs.pc());
         }
         let mut process = process.borrow_mut();
@@ -465,6 +470,10 @@ impl Engine {
             let stop = process.borrow().stop(pc.wrapping_sub(1));
             if let Some(stop) = stop {
                 return self.at_breakpoint(thread, &process, stop, info.si_code <= 0);
+            }
+            if info.si_code == TRAP_TRACE && self.steps_inside(thread, &process, pc) {
+                self.keep(libc::SIGTRAP, thread, &process)?;
+                return self.go(thread, 0);
             }
         }
         let guarded = signal == libc::SIGSEGV

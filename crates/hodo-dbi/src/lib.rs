@@ -68,6 +68,8 @@ mod run;
 #[cfg(target_arch = "x86_64")]
 mod spans;
 #[cfg(target_arch = "x86_64")]
+mod stepped;
+#[cfg(target_arch = "x86_64")]
 mod table;
 mod target;
 #[cfg(target_arch = "x86_64")]

@@ -64,6 +64,12 @@ fn registers_that_signals_show() {
 }
 
 #[test]
+fn signals_of_all_kinds() {
+    let program = build("odd_signals.c", Kind::Pie, &[]);
+    Run::new("cache-odd-signals", program).same_in_cache();
+}
+
+#[test]
 fn handwritten_assembly() {
     let program = build_with("gcc", &["recursion.c", "recursion.S"], &["-O2", "-w"]);
     Run::new("cache-assembly", program).same_in_cache();

@@ -285,6 +285,7 @@ impl Translator<'_, '_> {
             [next(), next()]
         });
         let mut saved = compared.saved;
+        self.set_point(pc, saved);
         if saved.scratch[0].is_none() {
             saved = self.take(pc, registers[0]);
             self.take_second(pc, registers[1], &mut saved);

@@ -303,6 +303,12 @@ impl Regs {
         before
     }
 
+    /// Whether the thread stops after each instruction, because it wants that itself.
+    pub fn is_stepping(&self) -> bool {
+        const TF: u64 = 1 << 8;
+        self.0.eflags & TF != 0
+    }
+
     /// What the segment of thread-local memory is based on.
     pub fn thread_base(&self) -> u64 {
         self.0.fs_base

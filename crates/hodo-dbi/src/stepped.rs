@@ -1,0 +1,44 @@
+//! Programs that step themselves.
+//!
+//! A program that sets the processor's trap flag gets a signal after each of its instructions. Inserted code has
+//! instructions, too, of which it must not hear.
+
+use hodo_ptrace::{Regs, Stopped};
+
+use crate::engine::{Engine, Shared};
+use crate::native::translate::Stage;
+use crate::process::Place;
+
+impl Engine {
+    /// A thread that steps itself has stopped at an address in the cache. Returns whether it has executed only inserted
+    /// code since its last stop.
+    pub(crate) fn steps_inside(&mut self, thread: Stopped, process: &Shared, at: u64) -> bool {
+        let (true, Some(known)) = (self.recorder.is_some(), self.threads.get_mut(&thread.tid()))
+        else {
+            return false;
+        };
+        let process = process.borrow();
+        let place = process.place(at);
+        let (next, is_own) = match place {
+            Some(Place::At(point)) => (point.original, true),
+            Some(Place::Inside(next, saved)) if saved.is_known => (next, saved.is_own),
+            _ => return false,
+        };
+        // At the beginning of a block, it has come from elsewhere, maybe from the block's only instruction.
+        let is_start = matches!(place, Some(Place::At(_))) && process.stage(at) == Stage::Head;
+        let is_inside = match known.stepped {
+            Some(before) => before == next && !is_start,
+            // The flag was set by the instruction before, and counts after the next one.
+            None => !is_own,
+        };
+        known.stepped = Some(next);
+        is_inside
+    }
+
+    /// A handler has returned.
+    pub(crate) fn returned(&mut self, thread: Stopped, regs: &Regs) {
+        if let Some(known) = self.threads.get_mut(&thread.tid()) {
+            known.stepped = regs.is_stepping().then(|| regs.pc());
+        }
+    }
+}
