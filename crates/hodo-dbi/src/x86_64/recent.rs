@@ -22,7 +22,7 @@ use super::{RCX_NUMBER, SCRATCH};
 use crate::access::Kind;
 use crate::block::{Block, Flow};
 use crate::client::{FETCHED, USED};
-use crate::recent::{LineSets, MOST_ENTRIES, Recent};
+use crate::recent::{LineSets, Recent};
 
 const RAX_NUMBER: u8 = 0;
 /// What `cmp` subtracts from `al`, which `seto` has set: it overflows if that is 1.
@@ -209,12 +209,12 @@ impl Translator<'_, '_> {
     pub(super) fn compare_special(&mut self, compared: &mut Compared, decoded: &Decoded) {
         self.compare_fetch(compared, 0, decoded);
         self.set_point(decoded.pc, NOTHING_SAVED);
-        self.forget_lines();
+        self.forget_lines(compared.recent.data);
         self.point(decoded.pc, None);
     }
 
-    fn forget_lines(&mut self) {
-        for entry in 0..MOST_ENTRIES {
+    fn forget_lines(&mut self, sets: LineSets) {
+        for entry in 0..=sets.mask() {
             self.code
                 .mov_mi(QWORD, gs(block::USED + 8 * entry), NO_LINE);
         }
@@ -313,7 +313,7 @@ impl Translator<'_, '_> {
             self.code.jcc(Cond::NE, label);
         } else {
             // It is of three lines or more, so that others than the first one and the last one change.
-            self.forget_lines();
+            self.forget_lines(sets);
             self.code.jmp(label);
         }
         if saved.flags {

@@ -95,6 +95,17 @@ mod tests {
             assert_eq!(insn.memory_index().number(), usize::from(index.number));
             assert_eq!(insn.memory_index_scale(), 1 << power);
         }
+        for (index, power) in [(0, 3), (5, 2), (12, 1), (13, 0)] {
+            let mut bytes = Vec::new();
+            let place = super::super::scaled(Reg::whole(index), power, -8);
+            Code::new(&mut bytes, 0).lea(Reg::whole(9), place);
+            let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            assert_eq!((insn.code(), insn.len()), (Iced::Lea_r64_m, bytes.len()));
+            assert_eq!(insn.memory_base(), Register::None);
+            assert_eq!(insn.memory_index().number(), usize::from(index));
+            assert_eq!(insn.memory_index_scale(), 1 << power);
+            assert_eq!(insn.memory_displacement64(), -8i64 as u64);
+        }
         let mut bytes = Vec::new();
         Code::new(&mut bytes, 0).rdfsbase(Reg::whole(9));
         let insn = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
