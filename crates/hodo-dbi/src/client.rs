@@ -67,6 +67,12 @@ pub trait Client: Send {
         let _ = (thread, block, access);
     }
 
+    /// What a thread did comes next, from where it came last to about now. If order matters, by [`Events::in_order`] or
+    /// because calls of functions are wanted, what others did until now has come before.
+    fn continues(&mut self, thread: u32) {
+        let _ = thread;
+    }
+
     /// The events that it wants to hear of. It is asked once, before anything else.
     fn events(&self) -> Events {
         Events::default()
@@ -452,6 +458,7 @@ impl<C: Client> Decode<C> {
 
     fn records(&mut self, thread: u32, mut bytes: &[u8]) -> Result<()> {
         check_thread(thread)?;
+        self.client.continues(thread);
         let new = || Box::new(Decoded::new());
         let mut decoded = self.threads.remove(&thread).unwrap_or_else(new);
         if !decoded.last.is_empty() {

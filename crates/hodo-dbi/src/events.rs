@@ -16,6 +16,7 @@ type Find = dyn Fn(&Path) -> Vec<(u64, String)> + Send + Sync;
 pub struct Events {
     functions: Option<Arc<Find>>,
     pub(crate) system_calls: bool,
+    order: bool,
 }
 
 impl fmt::Debug for Events {
@@ -23,6 +24,7 @@ impl fmt::Debug for Events {
         f.debug_struct("Events")
             .field("functions", &self.functions.is_some())
             .field("system_calls", &self.system_calls)
+            .field("order", &self.order)
             .finish()
     }
 }
@@ -43,6 +45,13 @@ impl Events {
     #[must_use]
     pub fn system_calls(mut self) -> Self {
         self.system_calls = true;
+        self
+    }
+
+    /// What the threads of a process do at the same time comes about together: see [`crate::Client::continues`].
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.order = true;
         self
     }
 }
@@ -128,6 +137,12 @@ impl Watch {
     /// Whether system calls are wanted.
     pub(crate) fn system_calls(&self) -> bool {
         self.events.system_calls
+    }
+
+    /// Whether what other threads have done must be heard before what a thread has done since then. Memory is allocated by
+    /// one thread and used by others.
+    pub(crate) fn order_matters(&self) -> bool {
+        self.events.order || self.functions_wanted()
     }
 
     /// Whether calls of some functions are wanted.

@@ -12,13 +12,13 @@ use crate::recorder::{Beginning, Recorder, Recording};
 
 impl Engine {
     /// The records of a thread are about to be taken. What other threads of its process have done before comes first, if
-    /// clients hear of calls: memory is allocated by one thread and used by others.
+    /// that matters.
     pub(crate) fn take_from_others(&mut self, thread: Stopped, process: &Process) -> Result<()> {
         let Some(recorder) = &self.recorder else {
             return Ok(());
         };
         let recorder = recorder.borrow();
-        if !recorder.watch().functions_wanted() {
+        if !recorder.watch().order_matters() {
             return Ok(());
         }
         for (&tid, known) in &mut self.threads {

@@ -115,7 +115,7 @@ impl Client for Blame {
     fn events(&self) -> Events {
         match self.wanted.memory {
             true => self.memory.events(),
-            false => Events::default(),
+            false => Client::events(&self.simulator),
         }
     }
 
@@ -143,6 +143,10 @@ impl Client for Blame {
     #[inline]
     fn accessed(&mut self, thread: u32, block: &Arc<Block>, access: &Access) {
         self.simulator.accessed(thread, block, access);
+    }
+
+    fn continues(&mut self, thread: u32) {
+        self.simulator.continues(thread);
     }
 
     fn end(&mut self) -> Result<()> {

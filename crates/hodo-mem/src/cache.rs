@@ -11,10 +11,12 @@ use hodo_dbi::{Access, Block, Client, Insn, Kind, Observe, Recent};
 use rustc_hash::FxHashMap;
 
 use crate::causes::Causes;
+use crate::coherence::Sharing;
 use crate::executions::executions;
 use crate::hierarchy::{Events, Hierarchy, Reach};
 use crate::model::{Caches, Geometry, MOST_LINES};
 use crate::replacement::{Policy, Sets};
+use crate::rounds::Rounds;
 
 /// A cache.
 #[derive(Debug, Clone)]
@@ -114,6 +116,9 @@ pub struct Counts {
     pub second_misses: [u64; 2],
     /// Those that missed the last cache, too.
     pub last_misses: [u64; 2],
+    /// Accesses that missed the first cache because another processor had written to the line: only to other bytes of it
+    /// first (false sharing), then to those that are accessed (true sharing).
+    pub sharing_misses: [u64; 2],
 }
 
 impl Counts {
@@ -128,6 +133,7 @@ impl Counts {
             self.misses[kind] += other.misses[kind];
             self.second_misses[kind] += other.second_misses[kind];
             self.last_misses[kind] += other.last_misses[kind];
+            self.sharing_misses[kind] += other.sharing_misses[kind];
         }
     }
 
@@ -171,6 +177,27 @@ impl Counted {
             self.counts = vec![Counts::default(); self.block.insns.len()];
         }
         &mut self.counts[insn]
+    }
+
+    /// Adds what is the same each time.
+    fn end(&mut self) {
+        let mut uptos = std::mem::take(&mut self.uptos);
+        if uptos.is_empty() && self.whole == 0 {
+            return;
+        }
+        uptos.resize(self.block.insns.len() + 1, 0);
+        if let Some(last) = uptos.last_mut() {
+            *last += std::mem::take(&mut self.whole);
+        }
+        let executions = executions(&uptos);
+        self.at(0);
+        for (counts, &executions) in self.counts.iter_mut().zip(&executions) {
+            counts.instructions += executions;
+        }
+        for (insn, kind) in self.block.plain_kinds() {
+            let counts = &mut self.counts[insn];
+            counts.accesses[usize::from(kind == Kind::Store)] += executions[insn];
+        }
     }
 
     /// Whether nothing has happened.
@@ -228,6 +255,8 @@ pub struct ThreadCounts {
     pub misses: u64,
     /// Of these, those that missed the last cache, too.
     pub last_misses: u64,
+    /// Of those that missed the first cache, the ones that did so because another processor had written to the line.
+    pub sharing_misses: u64,
 }
 
 /// What had happened at some time of a run.
@@ -298,6 +327,8 @@ pub struct Simulator {
     /// Executions are heard as numbers, and only accesses that may change a cache.
     by_lines: bool,
     ended: Ended,
+    /// What threads do at the same time, if they are on several processors.
+    rounds: Option<Rounds>,
 }
 
 /// Blocks that no process has any more. A program that runs many others would fill the memory with them.
@@ -349,6 +380,7 @@ impl Simulator {
             misses: None,
             by_lines: false,
             ended: Ended::default(),
+            rounds: (caches.extent.cores > 1).then(Rounds::default),
         })
     }
 
@@ -506,9 +538,11 @@ impl Client for Simulator {
         own.accesses += block.plain_accesses(upto).count() as u64 * times;
     }
 
-    fn fetched(&mut self, _: u32, block: &Arc<Block>, insn: usize) {
+    fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
         let Insn { pc, len, .. } = block.insns[insn];
         if let Some(detailed) = &mut self.detailed {
+            let process = self.threads.get(thread as usize).map(|own| own.process);
+            detailed.turn_to(thread, process.unwrap_or(0));
             if let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) {
                 fetch_in_detail(detailed, counted, insn);
             }
@@ -522,10 +556,56 @@ impl Client for Simulator {
         self.data(thread, block.id, access);
     }
 
+    fn events(&self) -> hodo_dbi::Events {
+        match self.rounds {
+            Some(_) => hodo_dbi::Events::default().in_order(),
+            None => hodo_dbi::Events::default(),
+        }
+    }
+
+    fn continues(&mut self, thread: u32) {
+        if self
+            .rounds
+            .as_mut()
+            .is_some_and(|rounds| rounds.begin(thread))
+        {
+            self.end_round();
+        }
+    }
+
+    #[inline]
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         if self.by_lines {
             return self.special(thread, block, accesses);
         }
+        match &mut self.rounds {
+            Some(rounds) => rounds.add(thread, block.id, upto, accesses),
+            None => self.simulate(thread, block.id, upto, accesses),
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.end_round();
+        self.timeline.add(&self.threads);
+        for counted in self.blocks.iter_mut().flatten() {
+            counted.end();
+        }
+        Ok(())
+    }
+}
+
+impl Simulator {
+    /// What threads did in a round is simulated.
+    fn end_round(&mut self) {
+        if let Some(mut rounds) = self.rounds.take() {
+            rounds
+                .end(|thread, block, upto, accesses| self.simulate(thread, block, upto, accesses));
+            self.rounds = Some(rounds);
+        }
+    }
+
+    /// A thread has executed the first `upto` instructions of a block.
+    fn simulate(&mut self, thread: u32, block: u32, upto: usize, accesses: &[Access]) {
         let own = self.thread_counts(thread);
         own.instructions += upto as u64;
         own.accesses += accesses.len() as u64;
@@ -533,7 +613,7 @@ impl Client for Simulator {
         if self.timeline.instructions >= self.timeline.next {
             self.timeline.add(&self.threads);
         }
-        let Some(Some(counted)) = self.blocks.get_mut(block.id as usize) else {
+        let Some(Some(counted)) = self.blocks.get_mut(block as usize) else {
             return;
         };
         counted.count(upto, 1);
@@ -547,6 +627,7 @@ impl Client for Simulator {
         if let Some(detailed) = &mut self.detailed {
             let own = &mut self.threads[thread as usize];
             let misses = &mut self.misses;
+            detailed.turn_to(thread, own.process);
             return in_detail(detailed, counted, (own, misses), upto, accesses);
         }
         // The caches of the first level do not depend on each other.
@@ -555,36 +636,12 @@ impl Client for Simulator {
         }
         for access in accesses {
             if !self.data.changes_nothing(access.address, access.size) {
-                self.access(thread, block.id, access);
+                self.access(thread, block, access);
             }
         }
         if !self.missed.is_empty() {
-            self.fetch_last(block.id, u16::MAX);
+            self.fetch_last(block, u16::MAX);
         }
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.timeline.add(&self.threads);
-        for counted in self.blocks.iter_mut().flatten() {
-            let mut uptos = std::mem::take(&mut counted.uptos);
-            if uptos.is_empty() && counted.whole == 0 {
-                continue;
-            }
-            uptos.resize(counted.block.insns.len() + 1, 0);
-            if let Some(last) = uptos.last_mut() {
-                *last += std::mem::take(&mut counted.whole);
-            }
-            let executions = executions(&uptos);
-            counted.at(0);
-            for (counts, &executions) in counted.counts.iter_mut().zip(&executions) {
-                counts.instructions += executions;
-            }
-            for (insn, kind) in counted.block.plain_kinds() {
-                let counts = &mut counted.counts[insn];
-                counts.accesses[usize::from(kind == Kind::Store)] += executions[insn];
-            }
-        }
-        Ok(())
     }
 }
 
@@ -649,12 +706,16 @@ fn access_in_detail(
     let insn = usize::from(access.insn);
     let kind = usize::from(access.kind == Kind::Store);
     let pc = counted.block.insns[insn].pc;
-    let reach = caches.access(pc, access.address, access.size, kind == 1);
+    let (reach, sharing) = caches.access(pc, access.address, access.size, kind == 1);
     if reach > Reach::First {
         let counts = counted.at(insn);
         counts.misses[kind] += 1;
         counts.second_misses[kind] += u64::from(caches.has_second() && reach > Reach::Second);
         counts.last_misses[kind] += u64::from(reach > Reach::Last);
+        if let Some(sharing) = sharing {
+            counts.sharing_misses[usize::from(sharing == Sharing::True)] += 1;
+            own.sharing_misses += 1;
+        }
         own.misses += 1;
         own.last_misses += u64::from(reach > Reach::Last);
         if let Some(misses) = misses {
@@ -686,6 +747,7 @@ impl Simulator {
             if let Some(Some(counted)) = self.blocks.get_mut(block as usize)
                 && let Some(own) = self.threads.get_mut(thread as usize)
             {
+                detailed.turn_to(thread, own.process);
                 access_in_detail(detailed, counted, (own, &mut self.misses), access);
             }
         } else if !self.data.changes_nothing(access.address, access.size) {

@@ -1,4 +1,5 @@
-//! Why accesses miss a cache: the three causes of M. Hill, "Aspects of Cache Memory and Instruction Buffer Performance" (1987).
+//! Why accesses miss a cache: the three causes of M. Hill, "Aspects of Cache Memory and Instruction Buffer Performance"
+//! (1987), and what other processors write.
 
 use rustc_hash::FxHashMap;
 
@@ -11,6 +12,20 @@ pub struct Causes {
     pub capacity: u64,
     /// Such a cache would have had it.
     pub conflict: u64,
+    /// Another processor has written to the line.
+    pub coherence: u64,
+}
+
+impl Causes {
+    /// The sum.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            cold: self.cold + other.cold,
+            capacity: self.capacity + other.capacity,
+            conflict: self.conflict + other.conflict,
+            coherence: self.coherence + other.coherence,
+        }
+    }
 }
 
 /// A line of the cache that can keep any lines.
@@ -53,8 +68,9 @@ impl Finder {
         self.causes
     }
 
-    /// A line is accessed. `missed`: the cache whose misses are explained did not have it.
-    pub(crate) fn access(&mut self, number: u64, missed: bool) {
+    /// A line is accessed. `missed`: the cache whose misses are explained did not have it. `was_taken`: because of another
+    /// processor.
+    pub(crate) fn access(&mut self, number: u64, missed: bool, was_taken: bool) {
         let newest = self.lines.get(self.newest);
         if !missed && newest.is_some_and(|line| line.number == number) {
             return;
@@ -62,6 +78,7 @@ impl Finder {
         let place = self.places.get(&number).copied();
         if missed {
             let cause = match place {
+                _ if was_taken => &mut self.causes.coherence,
                 None => &mut self.causes.cold,
                 Some(NONE) => &mut self.causes.capacity,
                 Some(_) => &mut self.causes.conflict,
@@ -146,7 +163,7 @@ mod tests {
                 }
                 used.retain(|&other| other != line);
                 used.insert(0, line);
-                finder.access(line, missed);
+                finder.access(line, missed, false);
             }
             assert_eq!(finder.causes(), expected);
             assert!(expected.conflict > 100 && expected.capacity > 100);

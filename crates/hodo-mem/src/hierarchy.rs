@@ -1,13 +1,18 @@
-//! A model of caches in more detail: a second level, what levels have in common, dirty lines, and lines that are fetched
-//! before they are accessed. It is slower than the usual one. If an access of two lines misses, only the lines that are not
+//! A model of caches in more detail: a second level, what levels have in common, dirty lines, lines that are fetched
+//! before they are accessed, and several processors. It is slower than the usual one. If an access of two lines misses, only the lines that are not
 //! there are looked for in the next level; the usual model, as cachegrind's, looks for both. There is no other difference.
 //!
 //! A line that is written becomes dirty in the first cache. If it gives way there, it is written to the next level, and
 //! from the last one to memory. That does not count as a use of the line.
+//!
+//! Each processor has caches of its own, but for the last one. A line of a processor's first cache for data has one of the
+//! states of MESI: a dirty one that is not shared is modified, another one that is not shared is exclusive. Whoever misses
+//! its first cache looks at all caches of the others.
 
 use rustc_hash::FxHashMap;
 
 use crate::causes::{Causes, Finder};
+use crate::coherence::{Coherence, Sharing, Taken, bytes_of};
 use crate::model::{Caches, Extent, Geometry, Inclusion, MOST_LINES, Prefetch};
 use crate::replacement::Sets;
 
@@ -26,6 +31,8 @@ pub struct Events {
     pub useful: u64,
     /// Lines that had to leave other caches because they left the last one.
     pub invalidated: u64,
+    /// What processors did to each other.
+    pub coherence: Coherence,
 }
 
 /// How far an access had to go: 0 says that the first cache had it.
@@ -51,6 +58,10 @@ struct Marks {
     is_dirty: bool,
     /// It was fetched, and not accessed since then.
     is_ahead: bool,
+    /// Other processors may have it, too. Only in first caches for data.
+    is_shared: bool,
+    /// It may have been taken from other processors, which have not accessed it since.
+    is_taken: bool,
 }
 
 /// A cache whose lines have marks.
@@ -128,40 +139,101 @@ struct Stride {
     same: u8,
 }
 
-/// The caches.
+/// The caches of a processor.
 #[derive(Debug)]
-pub(crate) struct Hierarchy {
-    shift: u32,
+struct Core {
     instructions: Level,
     data: Level,
     second: Option<Level>,
-    last: Level,
-    extent: Extent,
     /// By the address of the instruction.
     strides: FxHashMap<u64, Stride>,
-    events: Events,
     finder: Option<Finder>,
 }
 
-impl Hierarchy {
-    /// With empty caches, whose lines are equally long.
-    pub(crate) fn new(caches: &Caches) -> Self {
+impl Core {
+    fn new(caches: &Caches) -> Self {
         let data = Level::new(caches.data, caches);
         Self {
-            shift: caches.data.line.trailing_zeros(),
             instructions: Level::new(caches.instructions, caches),
             second: caches.second.map(|second| Level::new(second, caches)),
-            last: Level::new(caches.last, caches),
-            extent: caches.extent,
             strides: FxHashMap::default(),
-            events: Events::default(),
             finder: (caches.extent.causes).then(|| Finder::new(data.sets.room())),
             data,
         }
     }
 
+    fn first(&mut self, which: Which) -> &mut Level {
+        match which {
+            Which::Instructions => &mut self.instructions,
+            _ => &mut self.data,
+        }
+    }
+
+    fn levels(&mut self) -> impl Iterator<Item = &mut Level> {
+        let first = [&mut self.instructions, &mut self.data];
+        first.into_iter().chain(self.second.as_mut())
+    }
+}
+
+/// The caches.
+#[derive(Debug)]
+pub(crate) struct Hierarchy {
+    caches: Caches,
+    shift: u32,
+    cores: Vec<Core>,
+    last: Level,
+    extent: Extent,
+    events: Events,
+    /// The processor that accesses.
+    core: usize,
+    /// What is added to the numbers of its process's lines, if there are several processors.
+    space: u64,
+    /// By process.
+    spaces: FxHashMap<i32, u64>,
+    /// The thread that is on the processor.
+    thread: Option<u32>,
+    taken: Taken,
+}
+
+/// How far an access had to go, and what it shares with other processors if it misses because of these.
+pub(crate) type Went = (Reach, Option<Sharing>);
+
+impl Hierarchy {
+    /// With empty caches, whose lines are equally long.
+    pub(crate) fn new(caches: &Caches) -> Self {
+        Self {
+            caches: *caches,
+            shift: caches.data.line.trailing_zeros(),
+            cores: vec![Core::new(caches)],
+            last: Level::new(caches.last, caches),
+            extent: caches.extent,
+            events: Events::default(),
+            core: 0,
+            space: 0,
+            spaces: FxHashMap::default(),
+            thread: None,
+            taken: Taken::default(),
+        }
+    }
+
+    /// What comes next is done by this thread of this process. Threads are distributed over processors by their numbers.
+    #[inline]
+    pub(crate) fn turn_to(&mut self, thread: u32, process: i32) {
+        if self.extent.cores > 1 && self.thread != Some(thread) {
+            self.thread = Some(thread);
+            self.core = (thread % self.extent.cores) as usize;
+            while self.cores.len() <= self.core {
+                self.cores.push(Core::new(&self.caches));
+            }
+            let next = self.spaces.len() as u64;
+            let space = *self.spaces.entry(process).or_insert(next);
+            // Addresses have 47 bits, and lines 16 bytes or more.
+            self.space = space << 44;
+        }
+    }
+
     pub(crate) fn has_second(&self) -> bool {
-        self.second.is_some()
+        self.caches.second.is_some()
     }
 
     pub(crate) fn events(&self) -> Events {
@@ -169,27 +241,35 @@ impl Hierarchy {
     }
 
     pub(crate) fn causes(&self) -> Option<Causes> {
-        self.finder.as_ref().map(Finder::causes)
+        let finders = self.cores.iter().filter_map(|core| core.finder.as_ref());
+        finders.map(Finder::causes).reduce(Causes::plus)
     }
 
     /// An instruction is fetched.
     pub(crate) fn fetch(&mut self, address: u64, size: u32) -> Reach {
         let lines = self.lines(address, size);
         lines.fold(Reach::First, |reach, line| {
-            reach.max(self.use_line(Which::Instructions, line, false))
+            reach.max(self.use_line(Which::Instructions, line, None).0)
         })
     }
 
     /// An instruction accesses data.
-    pub(crate) fn access(&mut self, pc: u64, address: u64, size: u32, is_store: bool) -> Reach {
+    pub(crate) fn access(&mut self, pc: u64, address: u64, size: u32, is_store: bool) -> Went {
         let lines = self.lines(address, size);
-        let mut reach = Reach::First;
+        let (mut reach, mut shared) = (Reach::First, None);
         for line in lines {
-            let own = self.use_line(Which::Data, line, is_store);
-            if let Some(finder) = &mut self.finder {
-                finder.access(line, own > Reach::First && reach == Reach::First);
+            let bytes = match self.extent.cores {
+                0..2 => 0,
+                _ => bytes_of(address, size, line, self.shift),
+            };
+            let (own, sharing) = self.use_line(Which::Data, line, Some((is_store, bytes)));
+            let missed = own > Reach::First && reach == Reach::First;
+            if let Some(finder) = &mut self.cores[self.core].finder {
+                let line = line.wrapping_add(self.space);
+                finder.access(line, missed, sharing.is_some());
             }
             reach = reach.max(own);
+            shared = shared.max(sharing);
         }
         match self.extent.prefetch {
             Prefetch::None => {}
@@ -197,7 +277,7 @@ impl Hierarchy {
             Prefetch::NextLine => self.fetch_ahead((address >> self.shift).wrapping_add(1)),
             Prefetch::Stride => self.follow(pc, address),
         }
-        reach
+        (reach, shared)
     }
 
     fn lines(&self, address: u64, size: u32) -> impl Iterator<Item = u64> + use<> {
@@ -207,7 +287,8 @@ impl Hierarchy {
 
     /// Fetches what an instruction will access, if its addresses have been equally far from each other.
     fn follow(&mut self, pc: u64, address: u64) {
-        let stride = self.strides.entry(pc).or_default();
+        let strides = &mut self.cores[self.core].strides;
+        let stride = strides.entry(pc).or_default();
         let distance = address.wrapping_sub(stride.last);
         stride.same = match distance == stride.distance {
             true => stride.same.saturating_add(1),
@@ -222,45 +303,120 @@ impl Hierarchy {
 
     fn fetch_ahead(&mut self, line: u64) {
         // There are no addresses after these.
-        if line > u64::MAX >> self.shift || self.data.marks(line).is_some() {
+        let here = line.wrapping_add(self.space);
+        if line > u64::MAX >> self.shift || self.cores[self.core].data.marks(here).is_some() {
             return;
         }
         self.events.prefetched += 1;
-        let (_, is_dirty) = self.beyond(line);
+        let others = self.look_at_others(here, false);
+        self.taken.give_back(here, self.core, 0);
+        let (_, is_dirty) = self.beyond(here);
         let marks = Marks {
             is_dirty,
             is_ahead: true,
+            is_shared: others,
+            is_taken: self.taken.has(here),
         };
-        self.fill(Which::Data, line, marks);
+        self.fill(Which::Data, here, marks);
     }
 
-    fn first(&mut self, which: Which) -> &mut Level {
-        match which {
-            Which::Instructions => &mut self.instructions,
-            _ => &mut self.data,
-        }
-    }
-
-    fn use_line(&mut self, which: Which, line: u64, is_store: bool) -> Reach {
-        if let Some(marks) = self.first(which).uses(line) {
+    /// Uses a line. `data`: whether it is written, and which bytes are accessed.
+    fn use_line(&mut self, which: Which, line: u64, data: Option<(bool, u128)>) -> Went {
+        let line = line.wrapping_add(self.space);
+        let (is_store, bytes) = data.unwrap_or((false, u128::MAX));
+        let core = self.core;
+        if let Some(marks) = self.cores[core].first(which).uses(line) {
             marks.is_dirty |= is_store;
             let was_ahead = std::mem::take(&mut marks.is_ahead);
             self.events.useful += u64::from(was_ahead);
-            return Reach::First;
+            if is_store && (marks.is_shared || marks.is_taken) {
+                self.write_to_shared(line, bytes);
+            }
+            return (Reach::First, None);
+        }
+        let is_supplied = self.look_at_others(line, is_store);
+        let sharing = self.taken.give_back(line, core, bytes);
+        if is_store {
+            self.taken.write(line, core, bytes);
         }
         let (reach, is_dirty) = self.beyond(line);
         let marks = Marks {
             is_dirty: is_dirty || is_store,
             is_ahead: false,
+            is_shared: is_supplied && !is_store,
+            is_taken: self.taken.has(line),
         };
         self.fill(which, line, marks);
-        reach
+        match is_supplied {
+            true => (reach.min(Reach::Last), sharing),
+            false => (reach, sharing),
+        }
+    }
+
+    /// A processor writes to a line of its first cache that others may have, too, or have had.
+    fn write_to_shared(&mut self, line: u64, bytes: u128) {
+        let core = self.core;
+        let marks = self.cores[core].data.marks(line);
+        let was_shared = marks.is_some_and(|marks| std::mem::take(&mut marks.is_shared));
+        if was_shared && self.look_at_others(line, true) {
+            self.events.coherence.upgrades += 1;
+        }
+        self.taken.write(line, core, bytes);
+        let is_taken = self.taken.has(line);
+        if let Some(marks) = self.cores[core].data.marks(line) {
+            marks.is_taken = is_taken;
+        }
+    }
+
+    /// A processor needs a line. Others that have it share it, or lose it if it `is_taken`. Returns whether there are any.
+    fn look_at_others(&mut self, line: u64, is_taken: bool) -> bool {
+        let mut has_any = false;
+        let mut was_dirty = false;
+        for (number, core) in self.cores.iter_mut().enumerate() {
+            if number == self.core {
+                continue;
+            }
+            let (mut has_it, mut is_dirty, mut was_first) = (false, false, false);
+            for (place, level) in core.levels().enumerate() {
+                let found = match is_taken {
+                    true => level.take(line),
+                    false => level.marks(line).map(|marks| {
+                        let before = *marks;
+                        (marks.is_dirty, marks.is_shared) = (false, true);
+                        before
+                    }),
+                };
+                if let Some(marks) = found {
+                    has_it = true;
+                    is_dirty |= marks.is_dirty;
+                    was_first |= place < 2;
+                }
+            }
+            has_any |= has_it;
+            was_dirty |= is_dirty;
+            if has_it && is_taken {
+                self.events.coherence.invalidations += 1;
+                if was_first {
+                    self.taken.take(line, number);
+                }
+            }
+        }
+        if was_dirty {
+            self.events.coherence.transfers += 1;
+            if !is_taken {
+                match self.last.marks(line) {
+                    Some(marks) => marks.is_dirty = true,
+                    None => self.events.write_backs[2] += 1,
+                }
+            }
+        }
+        has_any
     }
 
     /// Uses a line that the first cache does not have. Returns how far that goes, and whether the line comes from the last
     /// cache as a dirty one, which does not keep it.
     fn beyond(&mut self, line: u64) -> (Reach, bool) {
-        if let Some(second) = &mut self.second
+        if let Some(second) = &mut self.cores[self.core].second
             && second.uses(line).is_some()
         {
             return (Reach::Second, false);
@@ -276,7 +432,7 @@ impl Hierarchy {
                 (Reach::Memory, false)
             }
         };
-        if self.second.is_some() {
+        if self.has_second() {
             self.fill(Which::Second, line, Marks::default());
         }
         (reach, is_dirty)
@@ -284,9 +440,10 @@ impl Hierarchy {
 
     /// Puts a line into a cache that is not the last one.
     fn fill(&mut self, which: Which, line: u64, marks: Marks) {
-        let gone = match (which, &mut self.second) {
+        let core = &mut self.cores[self.core];
+        let gone = match (which, &mut core.second) {
             (Which::Second, Some(second)) => second.put(line, marks),
-            _ => self.first(which).put(line, marks),
+            _ => core.first(which).put(line, marks),
         };
         if let Some((line, marks)) = gone {
             match which {
@@ -301,13 +458,16 @@ impl Hierarchy {
 
     /// A line has left a cache that is not the last one.
     fn gave_way(&mut self, line: u64, is_dirty: bool) {
-        let others = [
-            self.second.as_mut().and_then(|second| second.marks(line)),
-            self.data.marks(line),
-            self.instructions.marks(line),
+        let core = &mut self.cores[self.core];
+        let own = [
+            core.second.as_mut().and_then(|second| second.marks(line)),
+            core.data.marks(line),
+            core.instructions.marks(line),
         ];
-        if let Some(other) = others.into_iter().flatten().next() {
+        if let Some(other) = own.into_iter().flatten().next() {
             other.is_dirty |= is_dirty;
+        } else if self.others_have(line) {
+            // They are not dirty, so this one is not, either.
         } else if self.extent.inclusion == Inclusion::Exclusive {
             self.fill_last(line, is_dirty);
         } else if is_dirty {
@@ -318,18 +478,23 @@ impl Hierarchy {
         }
     }
 
+    fn others_have(&mut self, line: u64) -> bool {
+        let others = self.cores.iter_mut().enumerate();
+        let mut others = others.filter(|(number, _)| *number != self.core);
+        others.any(|(_, core)| core.levels().any(|level| level.marks(line).is_some()))
+    }
+
     fn fill_last(&mut self, line: u64, is_dirty: bool) {
         let marks = Marks {
             is_dirty,
-            is_ahead: false,
+            ..Marks::default()
         };
         let Some((line, mut marks)) = self.last.put(line, marks) else {
             return;
         };
         if self.extent.inclusion == Inclusion::Inclusive {
-            let levels = [Some(&mut self.instructions), Some(&mut self.data)];
-            let levels = levels.into_iter().chain([self.second.as_mut()]);
-            for taken in levels.flatten().filter_map(|level| level.take(line)) {
+            let levels = self.cores.iter_mut().flat_map(Core::levels);
+            for taken in levels.filter_map(|level| level.take(line)) {
                 marks.is_dirty |= taken.is_dirty;
                 self.events.invalidated += 1;
             }
@@ -370,10 +535,11 @@ mod tests {
 
     /// By level: whether it has a line, and whether that is dirty.
     fn state(caches: &mut Hierarchy, line: u64) -> [Option<bool>; 4] {
-        let second = caches.second.as_mut();
+        let core = &mut caches.cores[0];
+        let second = core.second.as_mut();
         [
-            caches.instructions.marks(line).map(|marks| marks.is_dirty),
-            caches.data.marks(line).map(|marks| marks.is_dirty),
+            core.instructions.marks(line).map(|marks| marks.is_dirty),
+            core.data.marks(line).map(|marks| marks.is_dirty),
             second.and_then(|second| Some(second.marks(line)?.is_dirty)),
             caches.last.marks(line).map(|marks| marks.is_dirty),
         ]
@@ -387,7 +553,7 @@ mod tests {
                     inclusion,
                     prefetch,
                     write_backs: true,
-                    causes: false,
+                    ..Extent::default()
                 };
                 let mut caches = Hierarchy::new(&caches(second, extent));
                 let (mut seed, mut became_dirty) = (1, 0);
@@ -453,7 +619,7 @@ mod tests {
             };
             let mut caches = Hierarchy::new(&caches(false, extent));
             let circles = (0..10).flat_map(|_| 0..80);
-            let reach = circles.map(|line| caches.access(0, line * 64, 8, false));
+            let reach = circles.map(|line| caches.access(0, line * 64, 8, false).0);
             reach.filter(|&reach| reach == Reach::Memory).count()
         };
         assert_eq!(misses(Inclusion::Exclusive), 80);
@@ -467,7 +633,7 @@ mod tests {
             ..Extent::default()
         };
         let mut caches = Hierarchy::new(&caches(false, extent));
-        let mut at = |pc, address| caches.access(pc, address, 8, false) == Reach::First;
+        let mut at = |pc, address| caches.access(pc, address, 8, false).0 == Reach::First;
         // Two instructions, upward and downward. The last ones are there before.
         let up: Vec<bool> = (0..8)
             .map(|number| at(1, 0x10_0000 + number * 200))
@@ -498,5 +664,89 @@ mod tests {
             }
             assert!(caches.events().write_backs[2] > 0);
         }
+    }
+
+    fn on_cores(inclusion: Inclusion, second: bool) -> Hierarchy {
+        let extent = Extent {
+            inclusion,
+            cores: 3,
+            ..Extent::default()
+        };
+        Hierarchy::new(&caches(second, extent))
+    }
+
+    #[test]
+    fn processors_take_lines_from_each_other() {
+        let mut caches = on_cores(Inclusion::Any, false);
+        let mut at = |thread, process, address, is_store| {
+            caches.turn_to(thread, process);
+            caches.access(0, address, 8, is_store)
+        };
+        // Exclusive, shared by both, modified by the first one.
+        assert_eq!(at(0, 1, 64, false), (Reach::Memory, None));
+        assert_eq!(at(1, 1, 72, false), (Reach::Last, None));
+        assert_eq!(at(0, 1, 64, true), (Reach::First, None));
+        // The second one needs another word, and then that one.
+        assert_eq!(at(1, 1, 72, false), (Reach::Last, Some(Sharing::False)));
+        assert_eq!(at(0, 1, 64, true), (Reach::First, None));
+        assert_eq!(at(1, 1, 64, false), (Reach::Last, Some(Sharing::True)));
+        // It writes twice: what the first one finds changed is both.
+        assert_eq!(at(1, 1, 72, true), (Reach::First, None));
+        assert_eq!(at(1, 1, 80, true), (Reach::First, None));
+        assert_eq!(at(0, 1, 80, true), (Reach::Last, Some(Sharing::True)));
+        // The fourth thread is on the processor of the first one.
+        assert_eq!(at(3, 1, 64, true), (Reach::First, None));
+        // Another process has other memory.
+        assert_eq!(at(1, 2, 64, true), (Reach::Memory, None));
+        assert_eq!(at(0, 1, 64, true), (Reach::First, None));
+        let coherence = caches.events().coherence;
+        let expected = Coherence {
+            invalidations: 4,
+            upgrades: 3,
+            transfers: 3,
+        };
+        assert_eq!(coherence, expected);
+    }
+
+    #[test]
+    fn who_writes_is_alone() {
+        for inclusion in [Inclusion::Any, Inclusion::Inclusive, Inclusion::Exclusive] {
+            for second in [false, true] {
+                let mut caches = on_cores(inclusion, second);
+                let (mut seed, mut shared) = (1, [0, 0]);
+                for _ in 0..20_000 {
+                    let thread = (random(&mut seed) % 3) as u32;
+                    let line = random(&mut seed) % 40;
+                    caches.turn_to(thread, 1);
+                    let word = random(&mut seed) % 8;
+                    let (_, sharing) = match random(&mut seed) % 4 {
+                        0 => (caches.fetch(line * 64, 4), None),
+                        kind => caches.access(0, line * 64 + word * 8, 8, kind == 1),
+                    };
+                    if let Some(sharing) = sharing {
+                        shared[usize::from(sharing == Sharing::True)] += 1;
+                    }
+                    check_states(&mut caches, line);
+                }
+                assert!(shared[0] > 500 && shared[1] > 100, "{shared:?}");
+                let events = caches.events();
+                assert!(events.coherence.invalidations >= shared[0] + shared[1]);
+                assert!(events.coherence.transfers > 500 && events.coherence.upgrades > 500);
+            }
+        }
+    }
+
+    /// A modified or exclusive line is in the caches of one processor.
+    fn check_states(caches: &mut Hierarchy, line: u64) {
+        let holders = caches.cores.iter_mut().map(|core| {
+            let is_alone = core.data.marks(line).map(|marks| !marks.is_shared);
+            let found = core.levels().filter_map(|level| level.marks(line).copied());
+            let found: Vec<Marks> = found.collect();
+            let is_dirty = found.iter().any(|marks| marks.is_dirty);
+            (!found.is_empty(), is_dirty || is_alone == Some(true))
+        });
+        let holders: Vec<(bool, bool)> = holders.filter(|(has_it, _)| *has_it).collect();
+        let is_alone = holders.iter().any(|(_, is_alone)| *is_alone);
+        assert!(!is_alone || holders.len() == 1, "{holders:?}");
     }
 }

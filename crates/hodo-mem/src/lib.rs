@@ -2,7 +2,7 @@
 //!
 //! * [`blame`]: whose accesses miss caches.
 //! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines give
-//!   way; [`causes`]: why accesses miss.
+//!   way; [`causes`]: why accesses miss; [`coherence`]: what processors do to each other's caches.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
 //! * [`heap`]: allocations; [`stacks`]: the calls in which threads are.
@@ -10,6 +10,7 @@
 //! * [`lines`]: working sets, and lines that threads share.
 //! * [`places`]: functions and source lines of instructions.
 //! * [`reuse`]: reuse distances.
+//! * [`rounds`]: what threads do at the same time.
 //! * [`stat`]: how many instructions and accesses.
 //! * [`trace`]: all accesses, in files.
 //! * [`variables`]: variables, and the parts of them at addresses.
@@ -19,6 +20,7 @@
 pub mod blame;
 pub mod cache;
 pub mod causes;
+pub mod coherence;
 pub mod drmemtrace;
 pub mod executions;
 pub mod heap;
@@ -29,6 +31,7 @@ pub mod model;
 pub mod places;
 pub mod replacement;
 pub mod reuse;
+pub mod rounds;
 pub mod stacks;
 pub mod stat;
 pub mod trace;

@@ -71,7 +71,7 @@ pub enum Prefetch {
 }
 
 /// What is simulated in more detail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// What the last cache has.
     pub inclusion: Inclusion,
@@ -81,6 +81,23 @@ pub struct Extent {
     pub write_backs: bool,
     /// Why data is not in the first cache.
     pub causes: bool,
+    /// The number of processors. Each has caches of its own, but for the last one; the MESI protocol keeps them coherent.
+    pub cores: u32,
+}
+
+/// The maximum number of processors.
+pub const MOST_CORES: u32 = 1024;
+
+impl Default for Extent {
+    fn default() -> Self {
+        Self {
+            inclusion: Inclusion::default(),
+            prefetch: Prefetch::default(),
+            write_backs: false,
+            causes: false,
+            cores: 1,
+        }
+    }
 }
 
 /// The caches of a model.
@@ -114,10 +131,12 @@ impl Caches {
             prefetch,
             write_backs,
             causes,
+            cores,
         } = self.extent;
         // Else lines come and go without being accessed, or it matters how they are accessed.
         let is_plain =
             inclusion == Inclusion::Any && prefetch == Prefetch::None && !write_backs && !causes;
+        let is_plain = is_plain && cores == 1;
         let sets = |geometry: Geometry| LineSets::new(geometry.line, geometry.sets());
         Some(Recent {
             fetches: sets(self.instructions).filter(|_| is_plain)?,
@@ -130,6 +149,12 @@ impl Caches {
     /// # Errors
     /// If not; the error says what would be right.
     pub fn check(&self) -> Result<()> {
+        if !(1..=MOST_CORES).contains(&self.extent.cores) {
+            bail!(
+                "{} processors: there must be 1 to {MOST_CORES}",
+                self.extent.cores
+            );
+        }
         let all = [Some(self.instructions), Some(self.data), self.second];
         for geometry in all.into_iter().flatten().chain([self.last]) {
             let Geometry { ways, line, .. } = geometry.check()?;

@@ -606,6 +606,60 @@ fn lines_that_threads_share() {
 }
 
 #[test]
+fn processors_take_lines_from_each_other() {
+    let program = build("contended.c", Kind::Pie, &["-g", "-O1", "-pthread"]);
+    let value = json(&mem(
+        &["cache", "--cores", "8", "--causes", "--format", "json"],
+        Some(&program),
+    ));
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let of = |function: &str| {
+        let rows = value["functions"].as_array().expect("a list");
+        let row = rows.iter().find(|row| row["name"] == function);
+        let row = row.expect("the function");
+        ["true_sharing_misses", "false_sharing_misses"].map(|key| number(&row[key]))
+    };
+    // Threads that are not active at the same time disturb nobody.
+    let ([first_true, first_false], [second_true, second_false]) = (of("first"), of("second"));
+    let [together_true, together_false] = of("together");
+    assert_eq!(of("alone"), [0, 0]);
+    assert_eq!([first_true, second_true, together_false], [0, 0, 0]);
+    let sum = first_false + second_false + together_true;
+    assert!(sum > 100, "{value}");
+    let coherence = &value["coherence"];
+    assert!(number(&coherence["invalidations"]) >= sum);
+    assert!(number(&coherence["transfers"]) >= sum);
+    let all = ["true_sharing_misses", "false_sharing_misses"].map(|key| number(&coherence[key]));
+    assert_eq!(all[0] + all[1], number(&value["causes"]["coherence"]));
+    let text = mem(&["cache", "--cores", "8"], Some(&program));
+    let text = String::from_utf8(text.stderr).expect("text");
+    assert!(
+        text.contains("\n8 processors: ") && text.contains("  true sharing  false sharing  line\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn processors_do_not_change_what_one_thread_does() {
+    let program = build("called.c", Kind::Pie, &["-O1"]);
+    let levels = |cores: &str| {
+        let options = [
+            "cache",
+            "--cores",
+            cores,
+            "--write-backs",
+            "--format",
+            "json",
+        ];
+        let value = json(&mem(&options, Some(&program)));
+        (value["levels"].clone(), value["write_backs"].clone())
+    };
+    let misses = |(levels, _): &(Value, Value)| levels[1]["misses"].as_u64().expect("a number");
+    let (one, two) = (levels("1"), levels("2"));
+    assert!(misses(&one).abs_diff(misses(&two)) < 50, "{one:?} {two:?}");
+}
+
+#[test]
 fn bad_input_is_refused() {
     for (arguments, expected) in [
         (&["view", "-d", "/nowhere"][..], "cannot open /nowhere"),
@@ -619,6 +673,11 @@ fn bad_input_is_refused() {
             "lines of the same length",
         ),
         (&["cache", "--l2", "no", "-d", "/nowhere"], "three numbers"),
+        (&["cache", "--cores", "0", "-d", "/nowhere"], "0 processors"),
+        (
+            &["cache", "--cores", "2", "--memory", "-d", "/nowhere"],
+            "cannot be used with",
+        ),
         (&["stat"], "required arguments were not provided"),
         (
             &["record", "-d", "/proc/no/such", "--", "true"],

@@ -2,6 +2,7 @@
 
 mod cache;
 mod cachegrind;
+mod cores;
 mod counted;
 mod flame;
 mod html;

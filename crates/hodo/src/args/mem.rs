@@ -257,6 +257,10 @@ pub struct CacheArgs {
     /// What the last cache has of what the others have
     #[arg(long, value_enum, default_value_t)]
     pub inclusion: InclusionArg,
+    /// The number of processors: each has its own first caches and second one, threads are distributed over them, and
+    /// the MESI protocol keeps their caches coherent
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub cores: u32,
     /// Also count lines that are written back when they give way
     #[arg(long)]
     pub write_backs: bool,

@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hodo_dbi::Observe;
 use hodo_mem::blame::{Blame, Wanted};
 use hodo_mem::cache::{Counts, Simulator};
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::cachegrind::{self, Part};
 use super::html::Page;
-use super::{flame, objects, observed, output};
+use super::{cores, flame, objects, observed, output};
 use crate::args::{
     CacheArgs, InclusionArg, Like, MemFormat, PrefetchArg, ReplacementArg, SecondArg, SourceArgs,
     TlbArgs,
@@ -29,6 +29,12 @@ use crate::args::{
 /// Simulates caches.
 pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
     let caches = wanted(args)?;
+    if args.cores > 1 && (args.memory || args.flame_graph.is_some()) {
+        bail!(
+            "--cores cannot be used with --memory or --flame-graph: the order of what threads do is put together after \
+             allocations and calls are known"
+        );
+    }
     let mut simulator = Simulator::new(caches)?;
     // A timeline and what `blame` finds need all that is executed.
     let is_whole = args.html.is_some() || args.memory || args.flame_graph.is_some();
@@ -218,6 +224,7 @@ fn wanted(args: &CacheArgs) -> Result<Caches> {
             },
             write_backs: args.write_backs,
             causes: args.causes,
+            cores: args.cores,
         },
     })
 }
@@ -417,7 +424,7 @@ fn sorted<K: Ord>(mut sums: Vec<(K, Counts)>) -> Vec<(K, Counts)> {
     sums
 }
 
-fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
+fn fields(how: &How, counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
     let value = json!({
         "instructions": counts.instructions,
         "loads": counts.accesses[0],
@@ -432,20 +439,26 @@ fn fields(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
         "ll_load_misses": counts.last_misses[0],
         "ll_store_misses": counts.last_misses[1],
     });
-    value.as_object().cloned().unwrap_or_default()
+    let mut fields = value.as_object().cloned().unwrap_or_default();
+    if how.caches.extent.cores > 1 {
+        let [apart, same] = counts.sharing_misses;
+        fields.insert("true_sharing_misses".to_owned(), json!(same));
+        fields.insert("false_sharing_misses".to_owned(), json!(apart));
+    }
+    fields
 }
 
 fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
     let simulator = blame.simulator();
     let total = simulator.total();
     let functions = sums.functions.iter().map(|((file, name), counts)| {
-        let mut fields = fields(counts);
+        let mut fields = fields(how, counts);
         fields.insert("name".to_owned(), json!(name));
         fields.insert("file".to_owned(), json!(file));
         serde_json::Value::Object(fields)
     });
     let lines = sums.lines.iter().map(|((file, line), counts)| {
-        let mut fields = fields(counts);
+        let mut fields = fields(how, counts);
         fields.insert("file".to_owned(), json!(file));
         fields.insert("line".to_owned(), json!(line));
         serde_json::Value::Object(fields)
@@ -477,17 +490,21 @@ fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
         value["write_backs"] = json!({"d1": first, "l2": second, "ll": last});
         value["prefetches"] = json!({"lines": events.prefetched, "used": events.useful});
         value["invalidated"] = json!(events.invalidated);
+        if how.caches.extent.cores > 1 {
+            value["coherence"] = cores::json(how.caches.extent.cores, &total, events.coherence);
+        }
     }
     if let Some(causes) = simulator.causes() {
         value["causes"] = json!({
             "cold": causes.cold,
             "capacity": causes.capacity,
             "conflict": causes.conflict,
+            "coherence": causes.coherence,
         });
     }
     if how.instructions {
         let rows = sums.insns.iter().map(|(insn, counts)| {
-            let mut fields = fields(counts);
+            let mut fields = fields(how, counts);
             let line = insn.found.line.as_ref();
             fields.insert(
                 "file".to_owned(),
@@ -596,6 +613,10 @@ fn events(how: &How, simulator: &Simulator, out: &mut dyn Write) -> Result<()> {
             "lines that left other caches because they left LL: {count}"
         )?;
     }
+    let cores = how.caches.extent.cores;
+    if cores > 1 {
+        cores::events(cores, &simulator.total(), events.coherence, out)?;
+    }
     Ok(())
 }
 
@@ -614,9 +635,13 @@ fn text(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
     }
     events(how, simulator, out)?;
     if let Some(causes) = simulator.causes() {
+        let coherence = match how.caches.extent.cores {
+            0..2 => String::new(),
+            _ => format!(", {} coherence", causes.coherence),
+        };
         writeln!(
             out,
-            "{} misses: {} cold, {} capacity, {} conflict",
+            "{} misses: {} cold, {} capacity, {} conflict{coherence}",
             names[1], causes.cold, causes.capacity, causes.conflict
         )?;
     }
@@ -639,6 +664,9 @@ fn text(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
         writeln!(out, "{}  {file}:{line}", row(counts))?;
     }
     threads(how, simulator, out)?;
+    if how.caches.extent.cores > 1 {
+        shared(top, sums, out)?;
+    }
     if how.instructions {
         instructions(how, &head, sums, out)?;
     }
@@ -646,6 +674,18 @@ fn text(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
         memory(how, &blame.memory(callers), out)?;
     }
     Ok(())
+}
+
+/// The functions and lines that miss because of other processors.
+fn shared(top: usize, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let functions = sums.functions.iter().map(|((file, name), counts)| {
+        let file = Path::new(file).file_name().unwrap_or_default();
+        (format!("{name} ({})", file.to_string_lossy()), counts)
+    });
+    cores::table("function", functions, top, out)?;
+    let lines = sums.lines.iter();
+    let lines = lines.map(|((file, line), counts)| (format!("{file}:{line}"), counts));
+    cores::table("line", lines, top, out)
 }
 
 /// What each thread did, if there are several.

@@ -112,6 +112,10 @@ impl<C: Client> Client for Counted<C> {
         self.client.accessed(thread, block, access);
     }
 
+    fn continues(&mut self, thread: u32) {
+        self.client.continues(thread);
+    }
+
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
         self.client.counted(thread, block, upto, times);
     }

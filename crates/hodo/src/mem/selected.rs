@@ -157,6 +157,10 @@ impl<C: Client> Client for Selected<C> {
         }
     }
 
+    fn continues(&mut self, thread: u32) {
+        self.client.continues(thread);
+    }
+
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
         if self.is_selected(block) {
             self.any = true;
