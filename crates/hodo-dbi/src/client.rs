@@ -56,6 +56,12 @@ pub trait Client: Send {
         let _ = (thread, block, upto, times);
     }
 
+    /// A thread has executed about this many instructions with this many accesses so far, which [`Client::counted`] says
+    /// later. Only for [`Observe::Lines`], and not often.
+    fn progress(&mut self, thread: u32, instructions: u64, accesses: u64) {
+        let _ = (thread, instructions, accesses);
+    }
+
     /// A thread fetches an instruction of a block, from another line than the one of its set from which it has fetched
     /// last. Only for [`Observe::Lines`].
     fn fetched(&mut self, thread: u32, block: &Arc<Block>, insn: usize) {
@@ -135,6 +141,15 @@ pub enum Message {
         thread: u32,
         /// Numbers of blocks, and how often they were executed.
         counts: Vec<(u32, u64)>,
+    },
+    /// A thread is at work whose executions are counted. Comes now and then.
+    Progress {
+        /// Its number.
+        thread: u32,
+        /// About how many instructions it has executed, if it runs.
+        instructions: u64,
+        /// About how many accesses that was, without those of special blocks.
+        accesses: u64,
     },
     /// Instead of a whole block, some instructions of it were executed.
     Part {
@@ -385,6 +400,11 @@ impl<C: Client> Listener for Decode<C> {
                     self.client.counted(*thread, &block, upto, times);
                 }
             }
+            &Message::Progress {
+                thread,
+                instructions,
+                accesses,
+            } => self.client.progress(thread, instructions, accesses),
             &Message::Part {
                 thread,
                 block,

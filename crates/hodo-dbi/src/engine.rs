@@ -702,6 +702,7 @@ impl Engine {
             };
             let recorder = recorder.borrow();
             recorder.drain(recording, process.memory(), block, kept)?;
+            recorder.show_progress(recording, (process.memory(), &process.counters()), block)?;
         }
         if let (Some(Place::Inside(_, saved)), Some(start)) =
             (process.place(at), process.record_start(at))

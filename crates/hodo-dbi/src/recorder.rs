@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use rustc_hash::FxHashMap;
@@ -64,6 +65,8 @@ pub(crate) struct Recording {
     room: u64,
     /// Bytes of them that hodo has taken already, because another thread has filled its buffer.
     taken: u64,
+    /// When its progress was shown.
+    shown: Option<Instant>,
     /// How often its full buffer was looked at, or could have been.
     filled: u64,
 }
@@ -92,6 +95,8 @@ pub(crate) struct Recorder {
     blocks: u32,
     /// The first instruction of each block by number, and bytes of a record.
     records: Vec<(u64, usize)>,
+    /// The instructions of each block, and its accesses, if executions are counted.
+    sizes: Vec<[u32; 2]>,
     threads: u32,
     /// Numbers of lines from which instructions are fetched.
     lines: FxHashMap<u64, u32>,
@@ -105,6 +110,7 @@ impl Recorder {
             watch: Rc::new(Watch::new(events)),
             blocks: 0,
             records: Vec::new(),
+            sizes: Vec::new(),
             threads: 0,
             lines: FxHashMap::default(),
         }
@@ -198,6 +204,12 @@ impl Recorder {
         if self.records.len() <= number {
             self.records.resize(number + 1, (0, 0));
         }
+        if self.counts() {
+            let insns = block.insns.len();
+            let accesses = block.plain_accesses(insns).count();
+            self.sizes.resize(self.records.len(), [0; 2]);
+            self.sizes[number] = [insns as u32, accesses as u32];
+        }
         let record = &mut self.records[number];
         let is_known = record.1 != 0;
         *record = (block.insns[0].pc, block.record_size());
@@ -268,6 +280,7 @@ impl Recorder {
             before: self.counters(memory, counted, block)?,
             room: FIRST,
             taken: 0,
+            shown: None,
             filled: 0,
         };
         let start = self.start(&recording, block);
@@ -384,6 +397,45 @@ impl Recorder {
                 bytes,
             });
         }
+    }
+
+    /// Says from time to time how much a thread has executed whose counters count these blocks.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn show_progress(
+        &self,
+        recording: &mut Recording,
+        (memory, counted): (&Memory, &[u32]),
+        block: u64,
+    ) -> Result<()> {
+        /// It takes some time to read the counters.
+        const INTERVAL: Duration = Duration::from_millis(500);
+        let shown = recording.shown.get_or_insert_with(Instant::now);
+        if !self.counts() || shown.elapsed() < INTERVAL {
+            return Ok(());
+        }
+        let mut sums = [0u64; 2];
+        let now = self.counters(memory, counted, block)?;
+        let before = recording.before.iter().copied().chain(std::iter::repeat(0));
+        for ((&id, now), before) in counted.iter().zip(now).zip(before) {
+            let times = now
+                .wrapping_sub(before)
+                .cast_signed()
+                .max(0)
+                .cast_unsigned();
+            let size = self.sizes.get(id as usize).unwrap_or(&[0; 2]);
+            for (sum, &size) in sums.iter_mut().zip(size) {
+                *sum += times * u64::from(size);
+            }
+        }
+        recording.shown = Some(Instant::now());
+        self.tell(Message::Progress {
+            thread: recording.thread,
+            instructions: sums[0],
+            accesses: sums[1],
+        });
+        Ok(())
     }
 
     /// Takes everything from a thread, whose counters count these blocks, that ends, or whose program ends.

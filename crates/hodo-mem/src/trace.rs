@@ -141,7 +141,7 @@ impl Listener for Writer {
                 self.chunk(Content::Records, *thread, bytes)
             }
             // A trace has no counts.
-            Message::Counts { .. } | Message::Part { .. } => Ok(()),
+            Message::Counts { .. } | Message::Part { .. } | Message::Progress { .. } => Ok(()),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use hodo_dbi::{Access, Block, Client, Event, Events, Listener, Message, Observe};
+use rustc_hash::FxHashMap;
 
 /// What has been observed so far.
 #[derive(Debug, Default)]
@@ -50,10 +51,12 @@ pub struct Counted<C> {
     counts: Arc<Counts>,
     instructions: u64,
     accesses: u64,
+    /// Of threads whose executions are counted: what they have done so far.
+    working: FxHashMap<u32, [u64; 2]>,
 }
 
 impl<C> Counted<C> {
-    /// Counts are shown if the client hears of all executions.
+    /// Counts are shown if the client hears of all executions, or of progress.
     pub fn new(client: C, observe: Observe, counts: &Arc<Counts>) -> Self {
         Self {
             client,
@@ -61,7 +64,22 @@ impl<C> Counted<C> {
             counts: Arc::clone(counts),
             instructions: 0,
             accesses: 0,
+            working: FxHashMap::default(),
         }
+    }
+
+    /// Shows what has been heard of, and what threads have done that are at work.
+    fn show(&self) {
+        let [instructions, accesses] = [0, 1].map(|which| {
+            let working = self.working.values();
+            working.map(|counts| counts[which]).sum::<u64>()
+        });
+        // Nobody else writes.
+        let counts = &self.counts;
+        let instructions = self.instructions + instructions;
+        counts.instructions.store(instructions, Ordering::Relaxed);
+        let accesses = self.accesses + accesses;
+        counts.accesses.store(accesses, Ordering::Relaxed);
     }
 
     /// The client.
@@ -116,7 +134,19 @@ impl<C: Client> Client for Counted<C> {
         self.client.continues(thread);
     }
 
+    fn progress(&mut self, thread: u32, instructions: u64, accesses: u64) {
+        self.working.insert(thread, [instructions, accesses]);
+        self.show();
+        self.client.progress(thread, instructions, accesses);
+    }
+
     fn counted(&mut self, thread: u32, block: &Arc<Block>, upto: usize, times: u64) {
+        // That is what it has done so far.
+        if !self.working.is_empty() {
+            self.working.remove(&thread);
+        }
+        self.instructions += upto as u64 * times;
+        self.accesses += block.plain_accesses(upto).count() as u64 * times;
         self.client.counted(thread, block, upto, times);
     }
 
@@ -174,5 +204,28 @@ mod tests {
             counts.text(),
             "12 M instructions, 9999 accesses, 5 MiB recorded, "
         );
+    }
+
+    struct Nothing;
+
+    impl Client for Nothing {}
+
+    #[test]
+    fn threads_at_work_are_shown_until_they_are_counted() {
+        let counts = Arc::default();
+        let mut client = Counted::new(Nothing, Observe::Counts, &counts);
+        let insn = hodo_dbi::Insn {
+            pc: 0,
+            len: 1,
+            flow: hodo_dbi::Flow::Next,
+        };
+        let block = Arc::new(Block::of_instruction(0, insn, &[0x90]));
+        client.progress(1, 500, 7);
+        client.progress(2, 300, 2);
+        client.progress(1, 600, 8);
+        assert_eq!(counts.text(), "900 instructions, 10 accesses, ");
+        client.counted(1, &block, 1, 650);
+        client.progress(2, 400, 3);
+        assert_eq!(counts.text(), "1050 instructions, 3 accesses, ");
     }
 }
