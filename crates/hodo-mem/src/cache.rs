@@ -17,6 +17,7 @@ use crate::hierarchy::{Events, Hierarchy, Reach};
 use crate::model::{Caches, Geometry, MOST_LINES};
 use crate::replacement::{Policy, Sets};
 use crate::rounds::Rounds;
+use crate::timeline::{Sample, Timeline};
 
 /// A cache.
 #[derive(Debug, Clone)]
@@ -259,53 +260,6 @@ pub struct ThreadCounts {
     pub sharing_misses: u64,
 }
 
-/// What had happened at some time of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sample {
-    /// Instructions that all threads had executed.
-    pub instructions: u64,
-    /// Accesses of data that had missed the first cache.
-    pub misses: u64,
-    /// Of these, those that had missed the last cache, too.
-    pub last_misses: u64,
-}
-
-/// A timeline has at most this many samples.
-const MOST_SAMPLES: usize = 512;
-
-/// Samples that are equally far from each other.
-#[derive(Debug)]
-struct Timeline {
-    samples: Vec<Sample>,
-    /// Instructions so far, and those at the next sample.
-    instructions: u64,
-    next: u64,
-    /// Instructions from one sample to the next.
-    distance: u64,
-}
-
-impl Timeline {
-    /// Adds a sample of what threads did.
-    #[cold]
-    fn add(&mut self, threads: &[ThreadCounts]) {
-        let sum = |of: fn(&ThreadCounts) -> u64| threads.iter().map(of).sum();
-        self.samples.push(Sample {
-            instructions: self.instructions,
-            misses: sum(|counts| counts.misses),
-            last_misses: sum(|counts| counts.last_misses),
-        });
-        if self.samples.len() >= MOST_SAMPLES {
-            let mut number = 0;
-            self.samples.retain(|_| {
-                number += 1;
-                number % 2 == 0
-            });
-            self.distance *= 2;
-        }
-        self.next = self.instructions + self.distance;
-    }
-}
-
 /// Simulates caches.
 #[derive(Debug)]
 pub struct Simulator {
@@ -371,12 +325,7 @@ impl Simulator {
             blocks: Vec::new(),
             missed: Vec::new(),
             threads: Vec::new(),
-            timeline: Timeline {
-                samples: Vec::new(),
-                instructions: 0,
-                next: 0,
-                distance: 1000,
-            },
+            timeline: Timeline::new(),
             misses: None,
             by_lines: false,
             ended: Ended::default(),
@@ -390,6 +339,11 @@ impl Simulator {
         let recent = self.recent?;
         self.by_lines = true;
         Some(Observe::Lines(recent))
+    }
+
+    /// The timeline has working sets of lines of the first cache for data.
+    pub fn keep_lines(&mut self) {
+        self.timeline.keep_lines(self.data.shift);
     }
 
     /// Keeps misses until they are taken.
@@ -419,7 +373,7 @@ impl Simulator {
     /// How much had happened at times that are about equally far from each other, and at the end.
     #[must_use]
     pub fn timeline(&self) -> &[Sample] {
-        &self.timeline.samples
+        self.timeline.samples()
     }
 
     /// Adds up what happened at blocks of processes that have ended.
@@ -532,7 +486,7 @@ impl Client for Simulator {
         };
         counted.count(upto, times);
         let instructions = upto as u64 * times;
-        self.timeline.instructions += instructions;
+        self.timeline.go_on(instructions);
         let own = self.thread_counts(thread);
         own.instructions += instructions;
         own.accesses += block.plain_accesses(upto).count() as u64 * times;
@@ -586,7 +540,7 @@ impl Client for Simulator {
 
     fn end(&mut self) -> Result<()> {
         self.end_round();
-        self.timeline.add(&self.threads);
+        self.timeline.end(self.misses_of_threads());
         for counted in self.blocks.iter_mut().flatten() {
             counted.end();
         }
@@ -604,14 +558,27 @@ impl Simulator {
         }
     }
 
+    /// Accesses that missed the first cache for data, and the last one.
+    fn misses_of_threads(&self) -> [u64; 2] {
+        let sum = |of: fn(&ThreadCounts) -> u64| self.threads.iter().map(of).sum();
+        [
+            sum(|counts| counts.misses),
+            sum(|counts| counts.last_misses),
+        ]
+    }
+
     /// A thread has executed the first `upto` instructions of a block.
     fn simulate(&mut self, thread: u32, block: u32, upto: usize, accesses: &[Access]) {
         let own = self.thread_counts(thread);
         own.instructions += upto as u64;
         own.accesses += accesses.len() as u64;
-        self.timeline.instructions += upto as u64;
-        if self.timeline.instructions >= self.timeline.next {
-            self.timeline.add(&self.threads);
+        if let Some(lines) = self.timeline.lines() {
+            for access in accesses {
+                lines.access(access.address, access.size);
+            }
+        }
+        if self.timeline.go_on(upto as u64) {
+            self.timeline.pause(self.misses_of_threads());
         }
         let Some(Some(counted)) = self.blocks.get_mut(block as usize) else {
             return;

@@ -12,6 +12,7 @@
 //! * [`reuse`]: reuse distances.
 //! * [`rounds`]: what threads do at the same time.
 //! * [`stat`]: how many instructions and accesses.
+//! * [`timeline`]: what had happened at some times of a run.
 //! * [`trace`]: all accesses, in files.
 //! * [`variables`]: variables, and the parts of them at addresses.
 //! * [`view`]: all accesses, as text.
@@ -34,6 +35,7 @@ pub mod reuse;
 pub mod rounds;
 pub mod stacks;
 pub mod stat;
+pub mod timeline;
 pub mod trace;
 pub mod variables;
 pub mod view;

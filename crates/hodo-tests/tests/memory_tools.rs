@@ -210,6 +210,7 @@ fn a_page_for_browsers() {
     }
     // The function, a line of its source text, and nothing from elsewhere.
     assert!(page.contains("walk (") && page.contains("<svg ") && !page.contains("src="));
+    assert!(page.contains(">KiB in use in 1 million instructions, and in all so far, "));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/strides.c");
     let source = std::fs::read_to_string(source).expect("the source text");
     let line = source

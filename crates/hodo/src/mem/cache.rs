@@ -39,6 +39,9 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
     // A timeline and what `blame` finds need all that is executed.
     let is_whole = args.html.is_some() || args.memory || args.flame_graph.is_some();
     let observe = least(&mut simulator, &args.common.source, is_whole);
+    if args.html.is_some() {
+        simulator.keep_lines();
+    }
     let mut out = output(args.common.output.as_ref(), &args.common.source)?;
     let how = How {
         names: ["I1", "D1", "L2", "LL"],
@@ -145,6 +148,7 @@ fn page_of<'p>(title: String, how: &How, simulator: &'p Simulator, sums: &'p Sum
         functions: &sums.functions,
         lines: &sums.lines,
         timeline: simulator.timeline(),
+        line: how.caches.data.line,
     }
 }
 

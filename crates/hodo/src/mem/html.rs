@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use hodo_mem::cache::{Counts, Sample};
+use hodo_mem::cache::Counts;
+use hodo_mem::timeline::{PART, Sample};
 
 /// How many functions are shown.
 const FUNCTIONS: usize = 50;
@@ -41,6 +42,8 @@ pub struct Page<'p> {
     /// By source file and line.
     pub lines: &'p [((String, u32), Counts)],
     pub timeline: &'p [Sample],
+    /// Bytes of a line of data.
+    pub line: u32,
 }
 
 impl Page<'_> {
@@ -53,7 +56,8 @@ impl Page<'_> {
         let title = escaped(&self.title);
         let parts = [
             self.caches(),
-            picture(self.timeline),
+            misses(self.timeline),
+            working_set(self.timeline, self.line),
             self.functions(),
             self.sources(),
         ];
@@ -175,52 +179,87 @@ fn source(file: &str, lines: &BTreeMap<u32, &Counts>, most: u64) -> String {
     out + "</table>\n"
 }
 
+/// What has two values at some times of the run.
+struct Picture<'p> {
+    title: &'p str,
+    names: [&'p str; 2],
+    /// The values from the time before to this one, in instructions.
+    parts: Vec<(f64, [f64; 2])>,
+}
+
 /// Misses in each part of the run.
-fn picture(timeline: &[Sample]) -> String {
-    let (width, height) = PICTURE;
-    let parts: Vec<(f64, [f64; 2])> = std::iter::once(&Sample::default())
-        .chain(timeline)
-        .zip(timeline)
-        .filter(|(before, after)| after.instructions > before.instructions)
-        .map(|(before, after)| {
-            let instructions = (after.instructions - before.instructions) as f64;
-            let first = (after.misses - before.misses) as f64;
-            let last = (after.last_misses - before.last_misses) as f64;
-            let end = after.instructions as f64;
-            (
-                end,
-                [1000.0 * first / instructions, 1000.0 * last / instructions],
-            )
-        })
-        .collect();
-    let end = parts.last().map_or(1.0, |(end, _)| *end);
-    let most = parts.iter().flat_map(|(_, rates)| rates).copied();
-    let most = most.fold(0.001, f64::max);
-    let mut out = format!(
-        "<h2>Misses of data in 1000 instructions, over {end} instructions</h2>\n\
-         <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\">\n\
-         <text x=\"4\" y=\"14\" font-size=\"12\">{most:.1}</text>\n",
-        width + 10.0,
-        height + 10.0
+fn misses(timeline: &[Sample]) -> String {
+    let start = Sample::default();
+    let before = std::iter::once(&start).chain(timeline);
+    let parts = before.zip(timeline);
+    let parts = parts.filter(|(before, after)| after.instructions > before.instructions);
+    let parts = parts.map(|(before, after)| {
+        let thousands = (after.instructions - before.instructions) as f64 / 1000.0;
+        let first = (after.misses - before.misses) as f64 / thousands;
+        let last = (after.last_misses - before.last_misses) as f64 / thousands;
+        (after.instructions as f64, [first, last])
+    });
+    let picture = Picture {
+        title: "Misses of data in 1000 instructions",
+        names: ["D1", "LL"],
+        parts: parts.collect(),
+    };
+    picture.text()
+}
+
+/// How much memory is in use.
+fn working_set(timeline: &[Sample], line: u32) -> String {
+    let size = |lines: u64| (lines * u64::from(line)) as f64 / 1024.0;
+    let parts = timeline.iter().map(|sample| {
+        let sizes = [sample.part_lines, sample.all_lines].map(size);
+        (sample.instructions as f64, sizes)
+    });
+    let title = format!(
+        "KiB in use in {} million instructions, and in all so far",
+        PART / 1_000_000
     );
-    for (number, (name, color)) in [("D1", "#337ab7"), ("LL", "#d9534f")].iter().enumerate() {
-        let mut points = String::new();
-        let mut begin = 0.0;
-        for (end_of_part, rates) in &parts {
-            let y = height - height * 0.9 * rates[number] / most;
-            for x in [begin, *end_of_part] {
-                let _ = write!(points, "{:.1},{y:.1} ", 5.0 + width * x / end);
-            }
-            begin = *end_of_part;
-        }
-        let x = width - 60.0 + 30.0 * number as f64;
-        out += &format!(
-            "<polyline fill=\"none\" stroke=\"{color}\" points=\"{}\"/>\n\
-             <text x=\"{x}\" y=\"14\" font-size=\"12\" fill=\"{color}\">{name}</text>\n",
-            points.trim_end()
+    let picture = Picture {
+        title: &title,
+        names: ["in use", "all"],
+        parts: parts.collect(),
+    };
+    picture.text()
+}
+
+impl Picture<'_> {
+    fn text(&self) -> String {
+        let (width, height) = PICTURE;
+        let end = self.parts.last().map_or(1.0, |(end, _)| end.max(1.0));
+        let most = self.parts.iter().flat_map(|(_, values)| values).copied();
+        let most = most.fold(0.001, f64::max);
+        let mut out = format!(
+            "<h2>{}, over {end} instructions</h2>\n\
+             <svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\">\n\
+             <text x=\"4\" y=\"14\" font-size=\"12\">{most:.1}</text>\n",
+            self.title,
+            width + 10.0,
+            height + 10.0
         );
+        for (number, color) in ["#337ab7", "#d9534f"].iter().enumerate() {
+            let mut points = String::new();
+            let mut begin = 0.0;
+            for (end_of_part, values) in &self.parts {
+                let y = height - height * 0.9 * values[number] / most;
+                for x in [begin, *end_of_part] {
+                    let _ = write!(points, "{:.1},{y:.1} ", 5.0 + width * x / end);
+                }
+                begin = *end_of_part;
+            }
+            let name = self.names[number];
+            let x = width - 80.0 + 50.0 * number as f64;
+            out += &format!(
+                "<polyline fill=\"none\" stroke=\"{color}\" points=\"{}\"/>\n\
+                 <text x=\"{x}\" y=\"14\" font-size=\"12\" fill=\"{color}\">{name}</text>\n",
+                points.trim_end()
+            );
+        }
+        out + "</svg>\n"
     }
-    out + "</svg>\n"
 }
 
 /// Text as part of a page.
@@ -258,6 +297,8 @@ mod tests {
             instructions,
             misses,
             last_misses: misses / 2,
+            part_lines: misses / 10,
+            all_lines: misses / 5,
         };
         let page = Page {
             title: "prog '<script>'".to_owned(),
@@ -265,6 +306,7 @@ mod tests {
             functions: &functions,
             lines: &lines,
             timeline: &[sample(1000, 10), sample(2000, 50), sample(2000, 50)],
+            line: 64,
         };
         let text = page.text();
         assert!(!text.contains("<script>") && !text.contains("f<T>") && !text.contains("<file>"));
@@ -273,6 +315,13 @@ mod tests {
         // 10 misses in the first half, 40 in the second one.
         assert!(
             text.contains("points=\"5.0,124.0 455.0,124.0 455.0,16.0 905.0,16.0\""),
+            "{text}"
+        );
+        // One line in use first and two at all, then five and ten.
+        assert!(
+            text.contains(
+                "points=\"5.0,145.6 455.0,145.6 455.0,88.0 905.0,88.0 905.0,88.0 905.0,88.0\""
+            ),
             "{text}"
         );
         for tag in ["table", "tr", "td", "svg", "body", "html", "text", "h2"] {
@@ -290,6 +339,7 @@ mod tests {
             functions: &[],
             lines: &[],
             timeline: &[],
+            line: 64,
         };
         assert!(page.text().ends_with("</html>\n"));
     }
