@@ -21,6 +21,9 @@ mod memory_tracer;
 #[path = "../../hodo-mem/examples/opcode_mix.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod opcode_mix;
+#[path = "../../hodo-mem/examples/taint.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod taint;
 
 fn program() -> PathBuf {
     build("called.c", Kind::Static, &["-g", "-O1"])
@@ -69,6 +72,22 @@ fn operations_are_all_instructions() {
     let sum: u64 = mix.values().sum();
     assert!(sum.abs_diff(all) < all / 100, "{sum} of {all}");
     assert!(mix["call"] >= 29 && mix.contains_key("ret"), "{mix:?}");
+}
+
+#[test]
+fn input_is_followed_to_where_it_goes() {
+    let program = build("taint.c", Kind::Pie, &["-g", "-O1"]);
+    let input = place("taint_input.txt");
+    fs::write(&input, "abcdefghijklmnop").expect("the file can be written");
+    let script = r#"exec "$1" < "$2" 2> /dev/null > /dev/null"#;
+    let words = ["sh", "-c", script, "sh"].map(Into::into).into_iter();
+    let command: Vec<_> = words.chain([program.into(), input.into()]).collect();
+    let found = taint::follow(&command).expect("it can be observed");
+    assert_eq!(found.read, 16);
+    assert_eq!(found.written[&1], (7, 18));
+    assert_eq!(found.written[&2], (4, 4));
+    assert_eq!(found.decisions.get("decides"), Some(&8));
+    assert_eq!(found.decisions.get("counts"), None);
 }
 
 #[test]
