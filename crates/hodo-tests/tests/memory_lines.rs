@@ -63,7 +63,14 @@ fn all_caches_of_small_programs_are_the_same() {
                 "--replacement",
                 "fifo",
             ],
-            &["--replacement", "tree-plru", "--l2", "32768,8,64"],
+            &[
+                "--like",
+                "zen3",
+                "--replacement",
+                "tree-plru",
+                "--l2",
+                "32768,8,64",
+            ],
             &["--replacement", "random"],
             // Threads cannot compare these.
             &["--d1", "1536,8,64"],
