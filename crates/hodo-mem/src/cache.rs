@@ -533,7 +533,12 @@ impl Client for Simulator {
             return self.special(thread, block, accesses);
         }
         match &mut self.rounds {
-            Some(rounds) => rounds.add(thread, block.id, upto, accesses),
+            Some(rounds) => {
+                rounds.add(thread, block.id, upto, accesses);
+                if rounds.is_full() {
+                    self.end_round();
+                }
+            }
             None => self.simulate(thread, block.id, upto, accesses),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Source: DynamoRIO's documentation, "Memory Traces", and clients/drcachesim/common/trace_entry.h.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -369,9 +370,22 @@ pub fn read(directory: &Path, client: &mut impl Client) -> Result<()> {
         .collect::<Result<_>>()?;
     files.sort();
     let mut blocks = Blocks::default();
-    for (thread, path) in files.iter().enumerate() {
-        read_file(path, thread as u32, &mut blocks, client)
-            .with_context(|| path.display().to_string())?;
+    let mut threads = Vec::new();
+    for (thread, path) in files.into_iter().enumerate() {
+        let opened = open(&path).and_then(|file| Thread::new(file, thread as u32));
+        threads.push((opened.with_context(|| path.display().to_string())?, path));
+    }
+    // The threads go on in the order of the times that they have.
+    let mut next: BinaryHeap<Reverse<(u64, usize)>> = (0..threads.len())
+        .map(|thread| Reverse((0, thread)))
+        .collect();
+    while let Some(Reverse((_, number))) = next.pop() {
+        let (thread, path) = &mut threads[number];
+        client.continues(number as u32);
+        let read = thread.go_on(&mut blocks, client);
+        if let Some(time) = read.with_context(|| path.display().to_string())? {
+            next.push(Reverse((time, number)));
+        }
     }
     client.end()
 }
@@ -396,19 +410,15 @@ impl Blocks {
     }
 }
 
-fn read_file(
-    path: &Path,
-    thread: u32,
-    blocks: &mut Blocks,
-    client: &mut impl Client,
-) -> Result<()> {
-    let file = BufReader::with_capacity(1 << 18, File::open(path)?);
-    let file: Box<dyn Read> = match path.extension().and_then(OsStr::to_str) {
-        Some("gz") => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
+fn open(path: &Path) -> Result<Box<dyn Read>> {
+    // There may be a thousand of them.
+    const ROOM: usize = 1 << 16;
+    let file = BufReader::with_capacity(ROOM, File::open(path)?);
+    Ok(match path.extension().and_then(OsStr::to_str) {
+        Some("gz") => Box::new(BufReader::with_capacity(ROOM, MultiGzDecoder::new(file))),
         Some("trace") => Box::new(file),
         _ => bail!("only files that end in .trace and .trace.gz can be read"),
-    };
-    read_thread(file, thread, blocks, client)
+    })
 }
 
 /// Tells a client what the bytes of a file of one thread say.
@@ -416,41 +426,63 @@ fn read_file(
 /// # Errors
 /// If they are not of the final format.
 pub fn read_from(file: impl Read, client: &mut impl Client) -> Result<()> {
-    read_thread(file, 0, &mut Blocks::default(), client)?;
+    let mut thread = Thread::new(file, 0)?;
+    let mut blocks = Blocks::default();
+    while thread.go_on(&mut blocks, client)?.is_some() {}
     client.end()
 }
 
-fn read_thread(
-    mut file: impl Read,
-    thread: u32,
-    blocks: &mut Blocks,
-    client: &mut impl Client,
-) -> Result<()> {
-    let mut reading = Reading {
-        thread,
-        tid: 0,
-        encoding: Vec::new(),
-        encodings: HashMap::new(),
-        now: None,
-        accesses: Vec::new(),
-    };
-    let mut bytes = [0; 12];
-    let mut first = true;
-    while read_entry(&mut file, &mut bytes)? {
-        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let (kind, size) = (half(0), half(2));
-        let address = u64::from_le_bytes(bytes[4..].try_into()?);
-        if std::mem::take(&mut first) {
+/// A thread whose file is read.
+struct Thread<R> {
+    file: R,
+    reading: Reading,
+}
+
+impl<R: Read> Thread<R> {
+    /// Reads the beginning of a file.
+    fn new(mut file: R, thread: u32) -> Result<Self> {
+        let mut bytes = [0; 12];
+        if read_entry(&mut file, &mut bytes)? {
+            let (kind, _, version) = parts(bytes);
             if kind != entry::HEADER {
                 bail!("it is not a trace of DynamoRIO's final format");
             }
-            if address > VERSION {
-                bail!("it has version {address} of the format; this hodo reads up to {VERSION}");
+            if version > VERSION {
+                bail!("it has version {version} of the format; this hodo reads up to {VERSION}");
             }
         }
-        reading.entry((kind, size, address), blocks, client)?;
+        let reading = Reading {
+            thread,
+            tid: 0,
+            encoding: Vec::new(),
+            encodings: HashMap::new(),
+            now: None,
+            accesses: Vec::new(),
+        };
+        Ok(Self { file, reading })
     }
-    reading.tell(blocks, client)
+
+    /// Tells a client what it does up to the next time that its file has. Returns that time, or nothing at the end.
+    fn go_on(&mut self, blocks: &mut Blocks, client: &mut impl Client) -> Result<Option<u64>> {
+        let mut bytes = [0; 12];
+        while read_entry(&mut self.file, &mut bytes)? {
+            let (kind, size, value) = parts(bytes);
+            if (kind, size) == (entry::MARKER, marker::TIMESTAMP) {
+                self.reading.tell(blocks, client)?;
+                return Ok(Some(value));
+            }
+            self.reading.entry((kind, size, value), blocks, client)?;
+        }
+        self.reading.tell(blocks, client)?;
+        Ok(None)
+    }
+}
+
+/// The kind of an entry, its size, and its address or value.
+fn parts(bytes: [u8; 12]) -> (u16, u16, u64) {
+    let [a, b, c, d, ref address @ ..] = bytes;
+    let (kind, size) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+    (kind, size, u64::from_le_bytes(*address))
 }
 
 /// Reads twelve bytes. Returns whether there are some.
@@ -556,5 +588,59 @@ impl Reading {
         client.executed(self.thread, &block, 1, &self.accesses);
         self.accesses.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard {
+        /// Threads and addresses of instructions, in order.
+        executed: Vec<(u32, u64)>,
+        continued: Vec<u32>,
+    }
+
+    impl Client for Heard {
+        fn continues(&mut self, thread: u32) {
+            self.continued.push(thread);
+        }
+
+        fn executed(&mut self, thread: u32, block: &Arc<Block>, _: usize, _: &[Access]) {
+            self.executed.push((thread, block.insns[0].pc));
+        }
+    }
+
+    fn write(path: &Path, entries: &[(u16, u16, u64)]) {
+        let bytes = entries.iter().flat_map(|(kind, size, value)| {
+            [
+                &kind.to_le_bytes()[..],
+                &size.to_le_bytes(),
+                &value.to_le_bytes(),
+            ]
+            .concat()
+        });
+        std::fs::write(path, bytes.collect::<Vec<u8>>()).expect("the file can be written");
+    }
+
+    #[test]
+    fn threads_go_on_in_the_order_of_their_times() {
+        let directory = std::env::temp_dir().join(format!("hodo-times-{}", std::process::id()));
+        let files = directory.join("trace");
+        std::fs::create_dir_all(&files).expect("a directory");
+        let header = (entry::HEADER, 0, VERSION);
+        let time = |value| (entry::MARKER, marker::TIMESTAMP, value);
+        let insn = |pc| [(entry::ENCODING, 1, 0x90), (entry::INSTR, 1, pc)];
+        let [a, b, c, d] = [10, 20, 30, 40].map(insn);
+        let first = [&[header, time(5)][..], &a, &[time(50)], &b].concat();
+        let second = [&[header, time(7)][..], &c, &d, &[time(60)]].concat();
+        write(&files.join("1.trace"), &first);
+        write(&files.join("2.trace"), &second);
+        let mut heard = Heard::default();
+        read(&directory, &mut heard).expect("a trace");
+        assert_eq!(heard.continued, [0, 1, 0, 1, 0, 1]);
+        assert_eq!(heard.executed, [(0, 10), (1, 30), (1, 40), (0, 20)]);
+        std::fs::remove_dir_all(&directory).expect("the directory can be removed");
     }
 }

@@ -41,8 +41,13 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// What a thread did comes next. Returns whether a round has ended before that.
     pub(crate) fn begin(&mut self, thread: u32) -> bool {
-        let is_new = self.parts.iter().all(|part| part.thread != thread);
-        self.accesses > MOST || !is_new
+        self.parts.iter().any(|part| part.thread == thread)
+    }
+
+    /// Whether a round must end because it would take too much memory.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.accesses > MOST
     }
 
     /// A thread has executed a block.

@@ -469,7 +469,7 @@ fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
     });
     let threads = simulator.threads().iter().enumerate();
     let threads = threads.map(|(number, counts)| {
-        json!({
+        let mut value = json!({
             "thread": number,
             "process": counts.process,
             "tid": counts.tid,
@@ -477,7 +477,11 @@ fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
             "accesses": counts.accesses,
             "d1_misses": counts.misses,
             "ll_misses": counts.last_misses,
-        })
+        });
+        if how.caches.extent.cores > 1 {
+            value["sharing_misses"] = json!(counts.sharing_misses);
+        }
+        value
     });
     let levels = levels(how, &total);
     let levels = levels
