@@ -22,6 +22,7 @@ mod mapping;
 mod places;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hodo_abi::Span;
@@ -347,6 +348,19 @@ fn auxv(pid: i32, key: u64) -> Option<u64> {
         let word = |i: usize| u64::from_le_bytes(pair[i..i + 8].try_into().expect("eight bytes"));
         (word(0) == key).then(|| word(8))
     })
+}
+
+/// The same of a process that is running. If it is about to execute a program, it has no auxiliary vector for a moment.
+fn auxv_of_running(pid: i32, key: u64) -> Option<u64> {
+    const TRIES: u32 = 200;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let mut tries = (0..TRIES).map(|number| {
+        if number > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        auxv(pid, key)
+    });
+    tries.find_map(|found| found)
 }
 
 fn file_mappings(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {

@@ -23,7 +23,7 @@ use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shado
 use super::places::program_place;
 use super::{
     File, Installation, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, Piece, REACH,
-    auxv, calls_ptrace, file_mappings, install, new_islands,
+    auxv, auxv_of_running, calls_ptrace, file_mappings, install, new_islands,
 };
 use crate::ledger::{Entry, Ledger};
 use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
@@ -85,7 +85,7 @@ impl Wanted {
         if let Some(reason) = unsupported::reason(&module) {
             bail!("{reason}; {} cannot be traced", path.display());
         }
-        let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
+        let entry = auxv_of_running(pid, 9).context("no entry point in the auxiliary vector")?;
         let linker = auxv(pid, 7).filter(|&base| base != 0);
         let bias = entry.wrapping_sub(module.image.entry());
         Ok(Self {
