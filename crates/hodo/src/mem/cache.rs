@@ -452,21 +452,8 @@ fn fields(how: &How, counts: &Counts) -> serde_json::Map<String, serde_json::Val
     fields
 }
 
-fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
-    let simulator = blame.simulator();
-    let total = simulator.total();
-    let functions = sums.functions.iter().map(|((file, name), counts)| {
-        let mut fields = fields(how, counts);
-        fields.insert("name".to_owned(), json!(name));
-        fields.insert("file".to_owned(), json!(file));
-        serde_json::Value::Object(fields)
-    });
-    let lines = sums.lines.iter().map(|((file, line), counts)| {
-        let mut fields = fields(how, counts);
-        fields.insert("file".to_owned(), json!(file));
-        fields.insert("line".to_owned(), json!(line));
-        serde_json::Value::Object(fields)
-    });
+/// What each thread did.
+fn threads_as_json(how: &How, simulator: &Simulator) -> Vec<serde_json::Value> {
     let threads = simulator.threads().iter().enumerate();
     let threads = threads.map(|(number, counts)| {
         let mut value = json!({
@@ -483,6 +470,25 @@ fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
         }
         value
     });
+    threads.collect()
+}
+
+fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+    let simulator = blame.simulator();
+    let total = simulator.total();
+    let functions = sums.functions.iter().map(|((file, name), counts)| {
+        let mut fields = fields(how, counts);
+        fields.insert("name".to_owned(), json!(name));
+        fields.insert("file".to_owned(), json!(file));
+        serde_json::Value::Object(fields)
+    });
+    let lines = sums.lines.iter().map(|((file, line), counts)| {
+        let mut fields = fields(how, counts);
+        fields.insert("file".to_owned(), json!(file));
+        fields.insert("line".to_owned(), json!(line));
+        serde_json::Value::Object(fields)
+    });
+    let threads = threads_as_json(how, simulator);
     let levels = levels(how, &total);
     let levels = levels
         .iter()
@@ -491,7 +497,7 @@ fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
         "levels": levels.collect::<Vec<_>>(),
         "functions": functions.collect::<Vec<_>>(),
         "lines": lines.collect::<Vec<_>>(),
-        "threads": threads.collect::<Vec<_>>(),
+        "threads": threads,
     });
     if let Some(events) = simulator.events() {
         let [first, second, last] = events.write_backs;
