@@ -17,4 +17,4 @@ for file in "$@"; do
         files+=("$(cd "$here" && realpath "$file")")
     fi
 done
-exec cargo run --quiet --release -p hodo-plan --example coverage -- "${files[@]}"
+exec cargo run --quiet --release -p hodo-plan --example tactics -- "${files[@]}"

@@ -1,7 +1,7 @@
 //! Reports how many functions and instructions of files can be traced and probed, and why the others cannot. With
 //! `--refused`, it lists the others. The files may be for any supported instruction set.
 //!
-//! `cargo run --release -p hodo-plan --example coverage FILE…`
+//! `cargo run --release -p hodo-plan --example tactics FILE…`
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -118,7 +118,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let each = files.iter().any(|file| file == "--refused");
     files.retain(|file| file != "--refused");
     if files.is_empty() {
-        eprintln!("usage: coverage [--refused] FILE…");
+        eprintln!("usage: tactics [--refused] FILE…");
         return Ok(ExitCode::FAILURE);
     }
     for file in files {
