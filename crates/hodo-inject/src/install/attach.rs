@@ -72,13 +72,32 @@ fn future(place: Span) -> Mapping {
     }
 }
 
+/// The program that a process executes.
+fn exe_of(pid: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/exe"))
+}
+
 impl Wanted {
     /// Inspects a process.
     ///
     /// # Errors
     /// Why it cannot be traced.
     pub fn new(pid: i32, recorder: &mut dyn Recorder) -> Result<Self> {
-        let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+        /// It may execute another program at any moment.
+        const TRIES: u32 = 10;
+        for _ in 1..TRIES {
+            let wanted = Self::of_now(pid, recorder)?;
+            if Version::of(&exe_of(pid))? == wanted.version {
+                return Ok(wanted);
+            }
+        }
+        Self::of_now(pid, recorder)
+    }
+
+    /// The same, if it does not execute another program meanwhile.
+    fn of_now(pid: i32, recorder: &mut dyn Recorder) -> Result<Self> {
+        let exe = exe_of(pid);
+        let version = Version::of(&exe)?;
         let path =
             std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
         let module = recorder.module(&exe, &path, true)?;
@@ -91,7 +110,7 @@ impl Wanted {
         Ok(Self {
             pid,
             module,
-            version: Version::of(&exe)?,
+            version,
             bias,
             linker,
         })
