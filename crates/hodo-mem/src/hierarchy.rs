@@ -1,6 +1,7 @@
 //! A model of caches in more detail: a second level, what levels have in common, dirty lines, lines that are fetched
-//! before they are accessed, and several processors. It is slower than the usual one. If an access of two lines misses, only the lines that are not
-//! there are looked for in the next level; the usual model, as cachegrind's, looks for both. There is no other difference.
+//! before they are accessed, and several processors. It is slower than the usual one. If an access of two lines misses,
+//! only the lines that are not there are looked for in the next level; the usual model, as cachegrind's, looks for both.
+//! There is no other difference.
 //!
 //! A line that is written becomes dirty in the first cache. If it gives way there, it is written to the next level, and
 //! from the last one to memory. That does not count as a use of the line.
@@ -58,7 +59,7 @@ struct Marks {
     is_dirty: bool,
     /// It was fetched, and not accessed since then.
     is_ahead: bool,
-    /// Other processors may have it, too. Only in first caches for data.
+    /// Other processors may have it, too. It matters only in the first cache for data, where lines are written.
     is_shared: bool,
     /// It may have been taken from other processors, which have not accessed it since.
     is_taken: bool,

@@ -11,7 +11,7 @@ use hodo_dbi::Access;
 
 /// This many instructions of a thread come together: about as long as a line needs from one processor to another.
 const TOGETHER: u64 = 100;
-/// A round has at most this many accesses.
+/// A round has at most about this many blocks and accesses.
 const MOST: usize = 1 << 23;
 
 /// A block that was executed.
@@ -35,7 +35,8 @@ struct Part {
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     parts: Vec<Part>,
-    accesses: usize,
+    /// Blocks and accesses of all parts.
+    size: usize,
 }
 
 impl Rounds {
@@ -47,7 +48,7 @@ impl Rounds {
     /// Whether a round must end because it would take too much memory.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.accesses > MOST
+        self.size > MOST
     }
 
     /// A thread has executed a block.
@@ -72,12 +73,12 @@ impl Rounds {
         });
         part.accesses.extend_from_slice(accesses);
         part.instructions += upto as u64;
-        self.accesses += accesses.len();
+        self.size += 1 + accesses.len();
     }
 
     /// Ends a round: `execute` hears of each thread, block, number of instructions, and their accesses.
     pub(crate) fn end(&mut self, mut execute: impl FnMut(u32, u32, usize, &[Access])) {
-        self.accesses = 0;
+        self.size = 0;
         let parts = std::mem::take(&mut self.parts);
         let mut at: Vec<(usize, usize, u64)> = vec![(0, 0, 0); parts.len()];
         // The part that has come least far is next.

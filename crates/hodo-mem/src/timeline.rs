@@ -2,6 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::model::MOST_LINES;
+
 /// What had happened at some time of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
@@ -147,7 +149,8 @@ impl Lines {
     #[inline]
     pub(crate) fn access(&mut self, address: u64, size: u32) {
         let last = address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift;
-        for line in address >> self.shift..=last {
+        // A damaged trace may have accesses of any size.
+        for line in (address >> self.shift..=last).take(MOST_LINES) {
             let place = &mut self.recent[line as usize % RECENT];
             if *place != (line, self.part) {
                 *place = (line, self.part);

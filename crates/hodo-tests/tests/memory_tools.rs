@@ -608,7 +608,8 @@ fn lines_that_threads_share() {
 
 #[test]
 fn processors_take_lines_from_each_other() {
-    let program = build("contended.c", Kind::Pie, &["-g", "-O1", "-pthread"]);
+    let flags = ["-g", "-O1", "-pthread", "-DROUNDS=300000"];
+    let program = build("false_sharing.c", Kind::Pie, &flags);
     let value = json(&mem(
         &["cache", "--cores", "8", "--causes", "--format", "json"],
         Some(&program),
