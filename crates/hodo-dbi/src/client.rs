@@ -73,6 +73,17 @@ pub trait Client: Send {
         let _ = (thread, block, access);
     }
 
+    /// Code that a [`Pass`](crate::Pass) has inserted has recorded a number and a value.
+    fn recorded(&mut self, thread: u32, number: u32, value: u64) {
+        let _ = (thread, number, value);
+    }
+
+    /// A [`Word`](crate::Word) of a thread, by number, has changed by this much, maybe with an overflow, since it was last
+    /// heard of, or since it was 0 at the beginning of the thread. Comes at the end of the thread, and before.
+    fn word(&mut self, thread: u32, word: u32, change: u64) {
+        let _ = (thread, word, change);
+    }
+
     /// What a thread did comes next, from where it came last to about now. If order matters, by [`Events::in_order`] or
     /// because calls of functions are wanted, what others did until now has come before.
     fn continues(&mut self, thread: u32) {
@@ -151,6 +162,13 @@ pub enum Message {
         /// About how many accesses that was, without those of special blocks.
         accesses: u64,
     },
+    /// Words of passes have changed in a thread. Comes at its end, and before.
+    Words {
+        /// Its number.
+        thread: u32,
+        /// Numbers of words, and by how much they have changed.
+        words: Vec<(u32, u64)>,
+    },
     /// Instead of a whole block, some instructions of it were executed.
     Part {
         /// The number of the thread.
@@ -195,13 +213,16 @@ pub(crate) const USED: u32 = 0xFFFD_0000;
 /// A record of a fetch from another line is this plus the number of the instruction in its block. The number of the block
 /// comes after it.
 pub(crate) const FETCHED: u32 = 0xFFFC_0000;
+/// A record of what a pass has inserted. A number comes after it, and a value of eight bytes.
+pub(crate) const RECORDED: u32 = 0xFFFB_0000;
 
 /// Bytes of a record that is not of a block.
 pub(crate) fn size_of_mark(number: u32) -> usize {
     match number {
         SIGNAL.. => 4,
         USED.. => 16,
-        _ => 8,
+        FETCHED.. => 8,
+        _ => 16,
     }
 }
 
@@ -405,6 +426,11 @@ impl<C: Client> Listener for Decode<C> {
                 instructions,
                 accesses,
             } => self.client.progress(thread, instructions, accesses),
+            Message::Words { thread, words } => {
+                for &(word, change) in words {
+                    self.client.word(*thread, word, change);
+                }
+            }
             &Message::Part {
                 thread,
                 block,
@@ -486,7 +512,7 @@ impl<C: Client> Decode<C> {
             self.last_record(thread, &mut decoded, upto)?;
         }
         while let Some(id) = number_at(bytes, 0) {
-            if id >= FETCHED {
+            if id >= RECORDED {
                 let size = size_of_mark(id);
                 let Some(rest) = bytes.get(size..) else {
                     return Err(anyhow!("a record of {size} bytes is cut"));
@@ -535,6 +561,13 @@ impl<C: Client> Decode<C> {
             return Ok(());
         }
         let number = number_at(record, 4).unwrap_or(u32::MAX);
+        let word = record.get(8..).and_then(|bytes| bytes.first_chunk());
+        let word = word.map(|bytes| u64::from_le_bytes(*bytes));
+        if id < FETCHED {
+            self.client
+                .recorded(thread, number, word.unwrap_or_default());
+            return Ok(());
+        }
         let Some(Some((block, _))) = self.blocks.get(number as usize) else {
             return Err(unknown(number));
         };
@@ -544,10 +577,10 @@ impl<C: Client> Decode<C> {
                 self.client.fetched(thread, block, index);
             }
         } else if let Some(operand) = block.operands.get(index)
-            && let Some(address) = record.get(8..).and_then(|bytes| bytes.first_chunk())
+            && let Some(address) = word
         {
             let access = Access {
-                address: u64::from_le_bytes(*address),
+                address,
                 size: operand.size,
                 insn: operand.insn,
                 kind: operand.kind,

@@ -8,19 +8,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hodo_abi::Span;
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
 use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone};
 
-use crate::block::{Block, Value};
 use crate::kept::Kept;
-use crate::native::block;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
 use crate::ran::End;
 use crate::recorder::{Beginning, Cut, Profile, Recorder, Recording};
+use crate::state::{R11, RCX, record_of, restore_from, run_to_instruction};
 use crate::trap::{self, Actions};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
@@ -33,10 +32,6 @@ const BUS_ADRALN: i32 = 1;
 const ARCH_SET_GS: u64 = 0x1001;
 /// How much time must pass before a system call with a timeout is restarted again after a signal that is ignored.
 const SELDOM: Duration = Duration::from_secs(60);
-/// Numbers of registers.
-const RAX: u8 = 0;
-const RCX: u8 = 1;
-const R11: u8 = 11;
 /// Signals that do not end a process that has no handler for them.
 const SURVIVED: [i32; 8] = [
     libc::SIGCHLD,
@@ -707,6 +702,8 @@ impl Engine {
         if let (Some(Place::Inside(_, saved)), Some(start)) =
             (process.place(at), process.record_start(at))
         {
+            // In a fragment, it writes the record again with the registers that it has.
+            let saved = Saved { map: 0, ..saved };
             restore_from(process, thread.block()?, &mut regs, saved)?;
             regs.set_pc(start);
             thread.set_regs(&regs)?;
@@ -787,13 +784,16 @@ impl Engine {
         regs: &mut Regs,
         is_fault: bool,
     ) -> Result<bool> {
+        if !is_fault {
+            self.leave_fragment(thread, process, regs)?;
+        }
         let mut process = process.borrow_mut();
         let Some(place) = process.place(regs.pc()) else {
             return Ok(false);
         };
         let original = match place {
             Place::At(point) => point.original,
-            Place::Inside(original, saved) if is_fault || saved.is_known => {
+            Place::Inside(original, saved) if is_fault || saved.is_known || saved.in_fragment => {
                 restore_from(&process, thread.block()?, regs, saved)?;
                 original
             }
@@ -808,6 +808,29 @@ impl Engine {
         self.cut(thread, &process, regs, original)?;
         regs.set_pc(original);
         Ok(true)
+    }
+
+    /// Brings a thread that is in a fragment to its end, so that what was inserted there is executed once, or to an
+    /// instruction that faults or may take long.
+    fn leave_fragment(&mut self, thread: Stopped, process: &Shared, regs: &mut Regs) -> Result<()> {
+        let is_outside = |regs: &Regs| {
+            let place = process.borrow().place(regs.pc());
+            !matches!(place, Some(Place::Inside(_, saved)) if saved.in_fragment && !saved.is_known)
+        };
+        if is_outside(regs) {
+            return Ok(());
+        }
+        if let Some(ahead) = hodo_ptrace::arch::run_ahead(thread, regs, is_outside)? {
+            *regs = ahead;
+            return Ok(());
+        }
+        let fault = hodo_ptrace::arch::steps_alone(thread, is_outside)?;
+        self.keep(libc::SIGTRAP, thread, process)?;
+        if let Some(signal) = fault {
+            self.keep(signal, thread, process)?;
+        }
+        *regs = thread.regs()?;
+        Ok(())
     }
 
     /// A thread is about to make a system call that may change what can be executed. `at` is the instruction.
@@ -897,71 +920,4 @@ fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) 
         }
         false => Ok(()),
     }
-}
-
-/// Brings a thread that is inside the code for an instruction to the next instruction of the program.
-fn run_to_instruction(thread: Stopped, process: &mut Process, regs: &mut Regs) -> Result<()> {
-    loop {
-        let is_done = |regs: &Regs| {
-            let pc = regs.pc();
-            process.miss(pc).is_some()
-                || !process.holds(pc)
-                || matches!(process.place(pc), Some(Place::At(_)))
-        };
-        let ahead = hodo_ptrace::arch::run_ahead(thread, regs, is_done)?;
-        *regs = ahead.with_context(|| {
-            format!("thread {thread} could not be brought to an instruction of the program")
-        })?;
-        let Some(next) = process.miss(regs.pc()) else {
-            return Ok(());
-        };
-        let at = process.find_missing(thread, regs.all()[usize::from(RCX)])?;
-        regs.set_general(R11, at);
-        regs.set_pc(next);
-    }
-}
-
-/// Takes registers from the block of a thread.
-fn restore_from(process: &Process, block: u64, regs: &mut Regs, saved: Saved) -> Result<()> {
-    let word = |offset: u32| {
-        let at = TargetAddr(block + u64::from(offset));
-        process.memory().read_u64(at)
-    };
-    if saved.flags {
-        regs.set_flags(regs.all()[usize::from(RAX)] as u16);
-    }
-    if saved.flags || saved.rax {
-        regs.set_general(RAX, word(block::RAX)?);
-    }
-    if saved.rcx {
-        regs.set_general(RCX, word(block::RCX)?);
-    }
-    if saved.r11 {
-        regs.set_general(R11, word(block::R11)?);
-    }
-    for (register, offset) in saved.scratch.into_iter().zip(block::SCRATCH) {
-        if let Some(number) = register {
-            regs.set_general(number, word(offset)?);
-        }
-    }
-    Ok(())
-}
-
-/// The record of a repeated instruction that a thread executes.
-fn record_of(process: &Process, block: &Block, at: u64, regs: &Regs) -> Result<Vec<u8>> {
-    let mut record = block.id.to_le_bytes().to_vec();
-    for recorded in &block.values {
-        let word = match recorded.value {
-            Value::Register(number) => regs.all()[usize::from(number)],
-            Value::Before(number) => {
-                let slot = block::BEFORE.iter().find(|(before, _)| *before == number);
-                let (_, offset) = slot.context("a register that is not kept")?;
-                let at = TargetAddr(at + u64::from(*offset));
-                process.memory().read_u64(at)?
-            }
-            _ => bail!("a repeated instruction has other values"),
-        };
-        record.extend(word.to_le_bytes());
-    }
-    Ok(record)
 }

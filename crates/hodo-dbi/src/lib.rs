@@ -5,6 +5,8 @@
 //! continues it in the cache. So nothing escapes.
 //!
 //! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
+//! * `state`: the program's state of a thread that is in the cache; `stepped`: programs that step themselves.
+//! * `hot`: translates again what is executed often.
 //! * `kept`: where code was entered in earlier runs; `prepare`: translates that.
 //! * `known`: where instructions were translated to.
 //! * `table`: the targets of returns and indirect branches.
@@ -14,6 +16,8 @@
 //! * `engine`: follows threads; `attach`: comes to running processes, and leaves them.
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
 //! * `plan`: how accesses are computed from records.
+//! * `passes`: passes look at code before it is executed, and change it; `fragment`: what they see; `inserted`: what they
+//!   insert.
 //! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
 //! * `events`: what clients hear besides accesses; `notes`: of it, what is known at stops; `calls`: the functions in which a thread is, of those that they name.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
@@ -33,6 +37,9 @@ mod calls;
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
 mod client;
+#[cfg(not(target_arch = "x86_64"))]
+#[allow(dead_code, reason = "only an engine makes fragments")]
+mod elsewhere;
 #[cfg(target_arch = "x86_64")]
 mod engine;
 #[cfg_attr(
@@ -40,12 +47,29 @@ mod engine;
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
 mod events;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes fragments")
+)]
+mod fragment;
+#[cfg(target_arch = "x86_64")]
+mod hot;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes fragments")
+)]
+mod inserted;
 #[cfg(target_arch = "x86_64")]
 mod kept;
 #[cfg(target_arch = "x86_64")]
 mod known;
 #[cfg(target_arch = "x86_64")]
 mod notes;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes fragments")
+)]
+mod passes;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")
@@ -68,6 +92,8 @@ mod run;
 #[cfg(target_arch = "x86_64")]
 mod spans;
 #[cfg(target_arch = "x86_64")]
+mod state;
+#[cfg(target_arch = "x86_64")]
 mod stepped;
 #[cfg(target_arch = "x86_64")]
 mod table;
@@ -79,6 +105,8 @@ mod units;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+#[cfg(not(target_arch = "x86_64"))]
+use elsewhere as native;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as native;
 
@@ -86,11 +114,14 @@ pub use access::{Access, Kind};
 pub use block::{Block, Flow, Insn};
 pub use client::{Client, Decode, Listener, Message, Observe};
 pub use events::{Event, Events};
+pub use fragment::{Fragment, Instruction, Item, Operand};
 pub use hodo_ptrace::launch::find_program;
+pub use inserted::{Bytes, Code, Compare, Compute, Mark, Scratch, Step, TooMany, Value, Word};
+pub use passes::{Inserting, Pass, Replacing, Revising, Words};
 pub use ran::{End, Ran};
 pub use recent::{LineSets, Recent};
 #[cfg(target_arch = "x86_64")]
-pub use run::{listen, observe, run};
+pub use run::{instrument, listen, observe, run};
 pub use target::{Period, Target};
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::analyze::{branch_target, mnemonic};
@@ -138,5 +169,18 @@ pub fn observe<C: Client + 'static>(
 /// Always.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn listen<L: Listener + 'static>(_: &Target<'_>, _: Observe, _: L) -> anyhow::Result<(Ran, L)> {
+    anyhow::bail!("the engine works only on x86-64")
+}
+
+/// There is no engine for this instruction set yet.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn instrument<C: Client + 'static>(
+    _: &Target<'_>,
+    _: Vec<Box<dyn Pass>>,
+    _: C,
+) -> anyhow::Result<(Ran, C)> {
     anyhow::bail!("the engine works only on x86-64")
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
 use hodo_codegen::arena::{highest_gap, nearest_gap};
 use hodo_codegen::statemap::AppPoint;
-use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL, jump};
+use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL};
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
@@ -19,6 +19,7 @@ use crate::kept::Kept;
 use crate::known::Known;
 use crate::native::block;
 use crate::native::translate::{Exit, Point, Request, Saved, Stage, Translation, translate};
+use crate::passes::StateMap;
 use crate::recorder::{Profile, Recorder};
 use crate::spans::Spans;
 use crate::table::{self, Table};
@@ -27,13 +28,11 @@ use crate::units::Units;
 /// Bytes of a region of the cache. Only what is used takes memory.
 const REGION: u64 = 64 << 20;
 /// Room that one translation needs at most.
-const ROOM: u64 = 1 << 20;
+pub(crate) const ROOM: u64 = 1 << 20;
 /// The maximum number of instructions that are translated for one request,
 pub(crate) const MOST: usize = 100;
-/// for one in code that may change,
+/// and for one in code that may change,
 const MOST_SOFT: usize = 300;
-/// and of what is translated again.
-const MOST_HOT: usize = 3000;
 /// Code is at most this far from the region with its translation: its operands are within 2 GiB of both.
 const REACH: u64 = 1 << 30;
 /// Bytes for the blocks of threads.
@@ -42,10 +41,6 @@ const BLOCKS: u64 = 4 << 20;
 /// are where they are alone.
 const AWAY: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
-/// A block is executed often if a sample of records has it this many times.
-const OFTEN: u32 = 8;
-/// The maximum number of blocks that are translated again at once.
-const MOST_STARTS: usize = 256;
 
 /// Part of the cache.
 #[derive(Debug, Clone)]
@@ -102,9 +97,9 @@ pub(crate) struct Process {
     /// Instructions of the program and their translations.
     pub(crate) known: Known,
     /// Instructions that are executed often, and where translations for that are.
-    hot: FxHashSet<u64>,
+    pub(crate) hot: FxHashSet<u64>,
     /// Instructions whose former translations lead to such ones, by the addresses of these former ones.
-    moved: FxHashMap<u64, u64>,
+    pub(crate) moved: FxHashMap<u64, u64>,
     /// By their breakpoints.
     exits: FxHashMap<u64, Exit>,
     /// Words of exits by the instructions that they wait for.
@@ -418,6 +413,13 @@ impl Process {
         })
     }
 
+    /// A map of values of the program that are in a thread's block.
+    pub(crate) fn state_map(&self, number: u32) -> StateMap {
+        let recorder = self.recorder.as_ref();
+        let passes = recorder.and_then(|recorder| recorder.borrow().passes());
+        passes.map_or_else(StateMap::new, |passes| passes.borrow().map(number).to_vec())
+    }
+
     /// What of the code for its block a thread has executed that is at this address.
     pub(crate) fn stage(&self, at: u64) -> Stage {
         let region = self.regions.iter().find(|region| region.span.contains(at));
@@ -591,77 +593,6 @@ impl Process {
         }
     }
 
-    /// Translates again what is executed often, in a way that records less. Threads continue there from the beginning of
-    /// each of these blocks.
-    ///
-    /// # Errors
-    /// If there is no room, or the process is gone.
-    pub(crate) fn optimize(&mut self, thread: Stopped, profile: &Profile) -> Result<()> {
-        let is_new = |pc: u64| {
-            self.known.get(pc).is_some()
-                && !self.hot.contains(&pc)
-                && self.is_code(pc)
-                && self.soft.at(pc).is_none()
-        };
-        let often = profile
-            .iter()
-            .filter(|&(&pc, &count)| count >= OFTEN && is_new(pc));
-        let mut often: Vec<(u32, u64)> = often.map(|(&pc, &count)| (count, pc)).collect();
-        often.sort_unstable_by(|a, b| b.cmp(a));
-        let Some(&(_, first)) = often.first() else {
-            return Ok(());
-        };
-        let Some(region) = self.region_for(first, ROOM) else {
-            return Ok(());
-        };
-        let starts = often.into_iter().map(|(_, pc)| pc);
-        let starts = starts.filter(|&pc| self.region_for(pc, ROOM) == Some(region));
-        let starts: Vec<u64> = starts.take(MOST_STARTS).collect();
-        if let Some(recorder) = &self.recorder {
-            recorder.borrow().check_room(&self.counters(), MOST_HOT)?;
-        }
-        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT);
-        self.tell_blocks(&translation);
-        let new: Vec<(u64, u64)> = translation.instructions.clone();
-        let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));
-        let moved: Vec<(u64, u64)> = old.filter_map(|(old, at)| Some((old?, at))).collect();
-        self.add(region, translation)?;
-        self.hot.extend(new.iter().map(|&(pc, _)| pc));
-        self.lead(thread, &moved)
-    }
-
-    /// Has threads that come to the first of these addresses continue at the second ones. Other threads may be executing
-    /// what is there.
-    fn lead(&mut self, thread: Stopped, moved: &[(u64, u64)]) -> Result<()> {
-        let mut jumps = Vec::new();
-        for &(from, to) in moved {
-            if let Ok(jump) = jump(from, to)
-                && let Some(Place::At(point)) = self.place(from)
-            {
-                jumps.push((from, jump, point.original));
-            }
-        }
-        let calls = self.calls_of(thread)?;
-        // Nobody executes a mixture of the old instruction and the new one: breakpoints first.
-        for &(from, _, pc) in &jumps {
-            self.moved.insert(from, pc);
-            self.memory.write(TargetAddr(from), &BREAKPOINT)?;
-        }
-        if calls.sync_core()? {
-            for (from, jump, _) in &jumps {
-                let skipped = BREAKPOINT.len();
-                let rest = TargetAddr(*from).offset(skipped as u64);
-                self.memory.write(rest, &jump[skipped..])?;
-            }
-            calls.sync_core()?;
-            for (from, jump, _) in &jumps {
-                self.memory
-                    .write(TargetAddr(*from), &jump[..BREAKPOINT.len()])?;
-            }
-        }
-        calls.end()
-    }
-
     /// A thread has tried to write to this address. If code was translated from that page, lets the program write.
     /// Returns the page. The translations are still there.
     ///
@@ -824,6 +755,7 @@ impl Process {
         let region = &self.regions[region];
         let recorder = self.recorder.as_ref();
         let insertion = recorder.map(|recorder| recorder.borrow().insertion());
+        let passes = recorder.and_then(|recorder| recorder.borrow().passes());
         let watch = recorder.map(|recorder| recorder.borrow().watch());
         let mut numbers = || {
             let id = recorder.map_or(0, |recorder| recorder.borrow_mut().number());
@@ -843,11 +775,18 @@ impl Process {
             known: &|pc| self.known.get(pc),
             soft: &|pc| self.soft.at(pc).is_some(),
             insertion,
+            passes: passes.as_deref(),
             file: &|pc| maps::file_at(&self.maps, pc),
             watch: watch.as_deref(),
             numbers: &mut numbers,
             line_number: &mut line_number,
         });
+        if let Some(passes) = passes {
+            // A counter is a word of a pass here.
+            let mut counters = self.counters.borrow_mut();
+            let made = counters.len() as u32..passes.borrow().words();
+            counters.extend(made);
+        }
         (
             translation,
             pages.into_iter().map(|(start, _)| start).collect(),

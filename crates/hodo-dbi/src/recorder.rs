@@ -3,6 +3,7 @@
 //! The memory of a thread has its block, its counters, and a buffer for records with a page after it that cannot be
 //! accessed. A thread that fills the buffer faults there; hodo empties it.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,11 +15,12 @@ use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::Block;
 use crate::client::{
-    CUT, EXECUTED, FETCHED, MOST_BLOCKS, Message, Observe, SIGNAL, Sink, size_of_mark,
+    CUT, EXECUTED, MOST_BLOCKS, Message, Observe, RECORDED, SIGNAL, Sink, size_of_mark,
 };
 use crate::events::{Events, Watch};
 use crate::native::block;
 use crate::native::translate::Insertion;
+use crate::passes::{Passes, Words};
 use crate::recent::{MOST_ENTRIES, Recent};
 
 /// Bytes of a buffer.
@@ -98,6 +100,7 @@ pub(crate) struct Recorder {
     /// The instructions of each block, and its accesses, if executions are counted.
     sizes: Vec<[u32; 2]>,
     threads: u32,
+    passes: Option<Rc<RefCell<Passes>>>,
     /// Numbers of lines from which instructions are fetched.
     lines: FxHashMap<u64, u32>,
 }
@@ -112,13 +115,27 @@ impl Recorder {
             records: Vec::new(),
             sizes: Vec::new(),
             threads: 0,
+            passes: None,
             lines: FxHashMap::default(),
         }
     }
 
+    /// Has passes change the code: nothing else is observed then.
+    pub(crate) fn with_passes(sink: Sink, passes: Passes, events: Events) -> Self {
+        Self {
+            passes: Some(Rc::new(RefCell::new(passes))),
+            ..Self::new(sink, Observe::Counts, events)
+        }
+    }
+
+    /// What changes the code.
+    pub(crate) fn passes(&self) -> Option<Rc<RefCell<Passes>>> {
+        self.passes.clone()
+    }
+
     pub(crate) fn insertion(&self) -> Insertion {
         Insertion {
-            counts: self.counts(),
+            counts: self.counts() && self.passes.is_none(),
             records: self.observe == Observe::Accesses,
             recent: self.recent(),
         }
@@ -166,6 +183,7 @@ impl Recorder {
 
     pub(crate) fn layout(&self) -> Layout {
         let counters = match self.counts() {
+            true if self.passes.is_some() => u64::from(Words::MOST) * 8,
             true => MOST_COUNTERS as u64 * 8,
             false => 0,
         };
@@ -250,7 +268,7 @@ impl Recorder {
         std::iter::from_fn(move || {
             loop {
                 let number = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
-                if number < FETCHED {
+                if number < RECORDED {
                     let &(pc, size) = self.records.get(number as usize)?;
                     let here = at;
                     at += size.max(4);
@@ -272,6 +290,10 @@ impl Recorder {
         (process, tid): (i32, i32),
         beginning: Beginning,
     ) -> Result<Recording> {
+        if self.passes.is_some() {
+            let zeros = vec![0; counted.len() * 8];
+            memory.write(TargetAddr(block + u64::from(block::COUNTERS)), &zeros)?;
+        }
         let mut recording = Recording {
             thread: match beginning {
                 Beginning::Program(number) => number,
@@ -412,7 +434,7 @@ impl Recorder {
         /// It takes some time to read the counters.
         const INTERVAL: Duration = Duration::from_millis(500);
         let shown = recording.shown.get_or_insert_with(Instant::now);
-        if !self.counts() || shown.elapsed() < INTERVAL {
+        if !self.counts() || self.passes.is_some() || shown.elapsed() < INTERVAL {
             return Ok(());
         }
         let mut sums = [0u64; 2];
@@ -452,6 +474,16 @@ impl Recorder {
         let mut now = self.counters(memory, counted, block)?;
         let mut before = std::mem::take(&mut recording.before);
         before.resize(now.len(), 0);
+        if self.passes.is_some() {
+            let words = counted.iter().zip(now.iter().zip(before));
+            let words = words.map(|(&word, (now, before))| (word, now.wrapping_sub(before)));
+            self.tell(Message::Words {
+                thread: recording.thread,
+                words: words.filter(|&(_, change)| change != 0).collect(),
+            });
+            recording.before = now;
+            return Ok(());
+        }
         let mut counts = Vec::new();
         for ((now, before), &id) in now.iter_mut().zip(before).zip(counted) {
             let times = now.wrapping_sub(before);

@@ -10,8 +10,10 @@ use hodo_ptrace::signals::{Forward, Interrupts};
 use hodo_ptrace::{Report, launch, seize};
 use rustc_hash::FxHashMap;
 
-use crate::client::{self, Client, Decode, Listener, Observe, Teller};
+use crate::client::{self, Client, Decode, Listener, Observe, Sink, Teller};
 use crate::engine::{Engine, Thread};
+use crate::events::Events;
+use crate::passes::{Pass, Passes};
 use crate::ran::{End, Ran};
 use crate::recorder::Recorder;
 use crate::target::{Period, Target};
@@ -50,6 +52,16 @@ pub fn listen<L: Listener + 'static>(
     observe: Observe,
     listener: L,
 ) -> Result<(Ran, L)> {
+    with_recorder(target, listener, |sink, events| {
+        Recorder::new(sink, observe, events)
+    })
+}
+
+fn with_recorder<L: Listener + 'static>(
+    target: &Target<'_>,
+    listener: L,
+    make: impl FnOnce(Sink, Events) -> Recorder,
+) -> Result<(Ran, L)> {
     crate::native::check()?;
     if matches!(target, Target::Process { .. }) {
         // Those that are started from here on must not get them.
@@ -57,11 +69,27 @@ pub fn listen<L: Listener + 'static>(
     }
     let events = listener.events();
     let (sink, teller) = Teller::start(listener).parts();
-    let recorder = Rc::new(RefCell::new(Recorder::new(sink, observe, events)));
+    let recorder = Rc::new(RefCell::new(make(sink, events)));
     let ran = start(target, Some(recorder));
     // All that could send messages is gone.
     let listener = client::end(teller);
     Ok((ran?, listener?))
+}
+
+/// Runs a program, or part of it, from the cache, with passes that change its code. Returns the client, which hears what
+/// the code records that they insert, and the words of threads.
+///
+/// # Errors
+/// The same as those of [`observe`].
+pub fn instrument<C: Client + 'static>(
+    target: &Target<'_>,
+    passes: Vec<Box<dyn Pass>>,
+    client: C,
+) -> Result<(Ran, C)> {
+    let (ran, decode) = with_recorder(target, Decode::of_engine(client), |sink, events| {
+        Recorder::with_passes(sink, Passes::new(passes), events)
+    })?;
+    Ok((ran, decode.into_client()))
 }
 
 fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Ran> {

@@ -21,7 +21,9 @@ impl Engine {
         let place = process.place(at);
         let (next, is_own) = match place {
             Some(Place::At(point)) => (point.original, true),
-            Some(Place::Inside(next, saved)) if saved.is_known => (next, saved.is_own),
+            Some(Place::Inside(next, saved)) if saved.is_known || saved.in_fragment => {
+                (next, saved.is_own)
+            }
             _ => return false,
         };
         // At the beginning of a block, it has come from elsewhere, maybe from the block's only instruction.

@@ -141,7 +141,10 @@ impl Listener for Writer {
                 self.chunk(Content::Records, *thread, bytes)
             }
             // A trace has no counts.
-            Message::Counts { .. } | Message::Part { .. } | Message::Progress { .. } => Ok(()),
+            Message::Counts { .. }
+            | Message::Part { .. }
+            | Message::Progress { .. }
+            | Message::Words { .. } => Ok(()),
         }
     }
 

@@ -34,12 +34,14 @@ pub(crate) struct Facts {
     /// Bit by number: general registers that it reads or changes.
     pub(super) used: u16,
     /// Bit by number: general registers that it changes.
-    changed: u16,
+    pub(crate) changed: u16,
+    /// Bit by number: general registers that it reads, or of which it may leave a part as it is.
+    pub(crate) reads: u16,
     /// It sets the first register to the second one, if there is one, plus a number.
     sets: Option<(usize, Option<usize>, i64)>,
     /// A register, the upper half of which it sets to zero or to copies of the lower half's sign.
     extends: Option<(usize, Extension)>,
-    pub(super) flow: Flow,
+    pub(crate) flow: Flow,
     /// It accesses memory in a way that has a block of its own.
     pub(crate) is_special: bool,
 }
@@ -48,16 +50,21 @@ pub(crate) struct Facts {
 pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8]) -> Facts {
     let insn = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
     let info = factory.info(&insn);
-    let (mut used, mut changed) = (0, 0);
+    let (mut used, mut changed, mut reads) = (0, 0, 0);
     for register in info.used_registers() {
         let changes = matches!(
             register.access(),
             OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite
         );
         if let Some(number) = general(register.register()) {
+            let is_whole = register.access() == OpAccess::Write && register.register().size() >= 4;
             used |= 1 << number;
             changed |= u16::from(changes) << number;
+            reads |= u16::from(!is_whole) << number;
         }
+    }
+    if may_change_nothing(&insn) {
+        reads |= changed;
     }
     let memory = info.used_memory().iter();
     let memory = memory.filter(|used| !kinds(used.access()).is_empty());
@@ -67,12 +74,27 @@ pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8])
         memory,
         used,
         changed,
+        reads,
         sets: sets(&insn),
         extends: extends(&insn),
         flow: flow(&insn),
         is_special,
         insn,
     }
+}
+
+/// Whether an instruction may leave the registers that it writes as they are: those of shadow stacks do if there is none,
+/// and others do if they find nothing (Intel's manual, volume 2).
+fn may_change_nothing(insn: &iced_x86::Instruction) -> bool {
+    matches!(
+        insn.mnemonic(),
+        Mnemonic::Rdsspd
+            | Mnemonic::Rdsspq
+            | Mnemonic::Bsf
+            | Mnemonic::Bsr
+            | Mnemonic::Lar
+            | Mnemonic::Lsl
+    )
 }
 
 /// How the upper half of a register comes from its lower half.
@@ -323,6 +345,50 @@ impl Facts {
     /// The flags that it reads, and those that it overwrites.
     pub(super) fn flags(&self) -> (u32, u32) {
         (self.insn.rflags_read(), overwritten_flags(&self.insn))
+    }
+
+    /// The flags that it may change.
+    pub(super) fn changed_flags(&self) -> u32 {
+        self.insn.rflags_modified()
+    }
+
+    /// Whether it may be repeated.
+    pub(super) fn repeats(&self) -> bool {
+        self.insn.is_string_instruction()
+            && (self.insn.has_rep_prefix() || self.insn.has_repne_prefix())
+    }
+
+    /// Whether it cannot fault, as is known of many instructions that access no memory.
+    pub(super) fn cannot_fault(&self) -> bool {
+        self.memory.is_empty()
+            && matches!(
+                self.insn.mnemonic(),
+                Mnemonic::Mov
+                    | Mnemonic::Movzx
+                    | Mnemonic::Movsx
+                    | Mnemonic::Movsxd
+                    | Mnemonic::Lea
+                    | Mnemonic::Add
+                    | Mnemonic::Adc
+                    | Mnemonic::Sub
+                    | Mnemonic::Sbb
+                    | Mnemonic::And
+                    | Mnemonic::Or
+                    | Mnemonic::Xor
+                    | Mnemonic::Cmp
+                    | Mnemonic::Test
+                    | Mnemonic::Imul
+                    | Mnemonic::Inc
+                    | Mnemonic::Dec
+                    | Mnemonic::Neg
+                    | Mnemonic::Not
+                    | Mnemonic::Shl
+                    | Mnemonic::Shr
+                    | Mnemonic::Sar
+                    | Mnemonic::Cdq
+                    | Mnemonic::Cdqe
+                    | Mnemonic::Cqo
+            )
     }
 }
 

@@ -56,7 +56,7 @@ impl Translator<'_, '_> {
     }
 
     /// Decodes what may become a block.
-    fn collect(&mut self, start: u64) -> Vec<Decoded> {
+    pub(super) fn collect(&mut self, start: u64) -> Vec<Decoded> {
         let mut code: Vec<Decoded> = Vec::with_capacity(USUAL);
         let mut pc = start;
         while code.len() < MOST {

@@ -2,7 +2,10 @@
 
 pub(crate) mod analyze;
 mod decoded;
+mod fragment;
 mod insert;
+pub(crate) mod instruction;
+mod lower;
 mod recent;
 pub(crate) mod translate;
 
@@ -58,6 +61,10 @@ pub(crate) mod block {
     pub(crate) const SIZE: u64 = 128;
     /// The address of an access whose line is looked up.
     pub(crate) const ADDRESS: u32 = 128;
+    /// Words for values of the program that are not in their registers,
+    pub(crate) const FIRST_SPILL: u32 = 256;
+    /// and how many there are.
+    pub(crate) const SPILLS: u32 = 48;
     /// Numbers of lines from which instructions were fetched last, of four bytes. The other table comes after it.
     pub(crate) const FETCHED: u32 = 1024;
     /// Lines of data that were used last, of eight bytes.

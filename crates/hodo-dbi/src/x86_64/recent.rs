@@ -28,7 +28,7 @@ const RAX_NUMBER: u8 = 0;
 /// What `cmp` subtracts from `al`, which `seto` has set: it overflows if that is 1.
 const OVERFLOW: u32 = 0x81;
 /// All flags that arithmetic sets.
-const FLAGS: u32 = RflagsBits::OF
+pub(super) const FLAGS: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
     | RflagsBits::AF
@@ -64,6 +64,8 @@ const NOTHING_SAVED: Saved = Saved {
     scratch: [None; 2],
     is_own: false,
     is_known: true,
+    in_fragment: false,
+    map: 0,
 };
 
 impl Compared {

@@ -7,6 +7,7 @@
 //! Between instructions of the program, all of its registers have their values. Inside the code that stands for one
 //! instruction, some may be in the thread's block; [`Point`]s say where.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use super::analyze::Facts;
 use super::block;
 use crate::block::Block;
 use crate::events::Watch;
+use crate::passes::Passes;
 use crate::recent::{LineSets, Recent};
 use crate::recorder::Profile;
 use crate::table;
@@ -65,6 +67,10 @@ pub(crate) struct Saved {
     pub(crate) is_own: bool,
     /// The thread need not go on to have the program's state: that of the instruction which is being executed.
     pub(crate) is_known: bool,
+    /// It is in a fragment.
+    pub(crate) in_fragment: bool,
+    /// The number of a map of what else is in the thread's block.
+    pub(crate) map: u32,
 }
 
 /// What of the code for a block has been executed, besides that for the instructions before.
@@ -163,6 +169,8 @@ pub(crate) struct Request<'r> {
     /// Whether an instruction may change.
     pub(crate) soft: &'r dyn Fn(u64) -> bool,
     pub(crate) insertion: Option<Insertion>,
+    /// What changes the code.
+    pub(crate) passes: Option<&'r RefCell<Passes>>,
     /// The file from which code is, and where it is in that.
     pub(crate) file: &'r dyn Fn(u64) -> Option<(PathBuf, u64)>,
     /// The events that a client wants to hear of.
@@ -307,6 +315,7 @@ impl Translator<'_, '_> {
         while let Some(version) = self.queue.pop_front() {
             if !self.is_elsewhere(version) {
                 match self.request.insertion {
+                    _ if self.request.passes.is_some() => self.fragments(version),
                     Some(insertion) => self.blocks(version, insertion),
                     None => self.piece(version.0),
                 }
@@ -555,7 +564,7 @@ impl Translator<'_, '_> {
     }
 
     /// Copies an instruction, and corrects the distance to its operand.
-    fn copy(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
+    pub(super) fn copy(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
         let len = usize::from(insn.len);
         let mut copy = *bytes;
         self.correct(pc, bytes, insn, &mut copy, len);
@@ -833,6 +842,8 @@ const WORK: Saved = Saved {
     scratch: [None; 2],
     is_own: false,
     is_known: false,
+    in_fragment: false,
+    map: 0,
 };
 
 /// After a breakpoint: a thread that continues is never where it is after the breakpoint alone.

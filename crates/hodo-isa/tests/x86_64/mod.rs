@@ -357,12 +357,18 @@ fn others() -> [Case; 7] {
 }
 
 /// Returns the moves.
-fn moves() -> [Case; 8] {
+fn moves() -> [Case; 9] {
     [
         ("mov_ri", |code, choose| {
             let size = size(choose, &[Size::Byte, Size::Dword]);
             let ((to, a), (value, b)) = (reg(choose, size), number(choose, size));
             code.mov_ri(to, value);
+            vec![a, b]
+        }),
+        ("mov_mr", |code, choose| {
+            let size = size(choose, &SIZES);
+            let ((to, a), (from, b)) = (memory(choose), reg(choose, size));
+            code.mov_mr(to, from);
             vec![a, b]
         }),
         ("movabs_ri", |code, choose| {

@@ -60,10 +60,14 @@ pub(super) const fn prefixed(prefix: u8, opcode: Opcode) -> Opcode {
     Opcode { prefix, ..opcode }
 }
 
-/// An opcode whose even form works on bytes.
+/// An opcode whose even form works on bytes. Two bytes need a prefix.
 #[inline]
 pub(super) const fn sized(byte: u8, size: Size) -> Opcode {
-    one(byte | !matches!(size, Size::Byte) as u8, size)
+    let opcode = one(byte | !matches!(size, Size::Byte) as u8, size);
+    match size {
+        Size::Word => prefixed(0x66, opcode),
+        _ => opcode,
+    }
 }
 
 /// Bytes of an instruction before its immediate operand.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
+use crate::arch::Regs;
 use crate::request::request;
 use crate::stopped::{Report, Stopped};
 
@@ -46,20 +47,50 @@ impl Stopped {
 /// # Errors
 /// If the thread is gone, or the instruction faults.
 pub fn step_alone(thread: Stopped) -> Result<()> {
+    match step_with(thread, u64::MAX, |_| true)? {
+        None => Ok(()),
+        Some(status) => bail!("a step of thread {thread} ended with status {status:#x}"),
+    }
+}
+
+/// Has a stopped thread execute instructions while its signals wait, until `is_done` says so of its registers. If one of the
+/// instructions faults, returns the signal, which the thread does not get. The thread may then have no action for SIGTRAP,
+/// or SIGSEGV, if it had one.
+///
+/// # Errors
+/// If the thread is gone.
+pub fn steps_alone(thread: Stopped, is_done: impl FnMut(&Regs) -> bool) -> Result<Option<i32>> {
+    // If these were blocked, a fault would take the action for them away.
+    const FAULTS: [i32; 3] = [libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+    let faults = FAULTS.iter().fold(0, |all, signal| all | 1 << (signal - 1));
+    match step_with(thread, !faults, is_done)? {
+        Some(status) if libc::WIFSTOPPED(status) => Ok(Some(libc::WSTOPSIG(status))),
+        Some(status) => bail!("a step of thread {thread} ended with status {status:#x}"),
+        None => Ok(None),
+    }
+}
+
+/// Steps while the signals of this mask wait. Returns the status if one does not end as a step does.
+fn step_with(
+    thread: Stopped,
+    waiting: u64,
+    mut is_done: impl FnMut(&Regs) -> bool,
+) -> Result<Option<i32>> {
     let mask = thread.signal_mask()?;
-    thread.set_signal_mask(u64::MAX)?;
+    thread.set_signal_mask(waiting)?;
     let mut was_asked = false;
+    let mut end = None;
     loop {
         thread.step(0, 0)?;
         let report = Report::of(thread.tid(), true)?.context("a step")?;
         if report.is_asked_for() {
             was_asked = true;
-        } else if report.stopped().is_none() || report.signal() != libc::SIGTRAP {
-            bail!(
-                "a step of thread {thread} ended with status {:#x}",
-                report.status()
-            );
-        } else {
+        } else if report.stopped().is_none() {
+            return Ok(Some(report.status()));
+        } else if report.signal() != libc::SIGTRAP {
+            end = Some(report.status());
+            break;
+        } else if is_done(&thread.regs()?) {
             break;
         }
     }
@@ -67,5 +98,5 @@ pub fn step_alone(thread: Stopped) -> Result<()> {
     if was_asked {
         thread.interrupt()?;
     }
-    Ok(())
+    Ok(end)
 }

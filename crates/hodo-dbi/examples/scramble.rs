@@ -1,0 +1,234 @@
+//! Reserves registers at random, over random instructions, and puts other values into them: the program must not notice.
+//!
+//!     cargo run --release -p hodo-dbi --example scramble -- SEED PROGRAM ARGUMENTS…
+//!
+//! Ends with the program's status, or 128 plus the signal that has ended it.
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result};
+use hodo_dbi::{
+    Bytes, Client, Code, Compare, Compute, End, Inserting, Pass, Ran, Replacing, Revising, Scratch,
+    Target, TooMany, Word, Words,
+};
+
+/// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003).
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// Another seed gives other numbers.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 16) % end
+    }
+}
+
+/// A scratch register, what it must have, and in front of which more instructions it is kept.
+type Kept = (Scratch, u64, u64);
+
+/// One of the passes.
+#[derive(Debug)]
+pub struct Scramble {
+    random: Random,
+    kept: Vec<Kept>,
+    /// Counts checks, wrong values, and what is inserted for nothing.
+    words: Vec<Word>,
+}
+
+impl Scramble {
+    /// Another seed inserts other code.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            kept: Vec::new(),
+            words: Vec::new(),
+        }
+    }
+
+    /// Counts if a register does not have what it must have.
+    fn check(&mut self, code: &mut Code<'_>, (scratch, value, _): Kept) -> Result<(), TooMany> {
+        let expected = code.reserve()?;
+        code.set(expected, value);
+        let (checks, wrong) = (self.words[0], self.words[1]);
+        code.when(Compare::Different, scratch, expected, |code| {
+            code.count(wrong, 1);
+            Ok(())
+        })?;
+        code.count(checks, 1);
+        code.release(expected);
+        Ok(())
+    }
+
+    /// A register with a value.
+    fn keep(&mut self, code: &mut Code<'_>) -> Result<(), TooMany> {
+        let scratch = code.reserve()?;
+        let value = self.random.next();
+        code.set(scratch, value ^ 0xFF);
+        code.compute(Compute::Xor, scratch, 0xFF);
+        let more = self.random.below(6);
+        self.kept.push((scratch, value, more));
+        Ok(())
+    }
+
+    /// Uses what there is to use.
+    fn work(&mut self, code: &mut Code<'_>) -> Result<(), TooMany> {
+        let one = code.reserve()?;
+        code.register(one, (self.random.next() % 16) as u8);
+        let other = code.reserve()?;
+        code.copy(other, one);
+        code.compute(Compute::Add, other, one);
+        code.compute(Compute::Or, other, 1);
+        code.shift_left(other, 3);
+        code.shift_right(other, 5);
+        code.write(self.words[2], other);
+        code.read(one, self.words[2]);
+        let wrong = self.words[1];
+        code.when(Compare::Different, one, other, |code| {
+            code.count(wrong, 1);
+            let third = code.reserve()?;
+            code.set(third, 0);
+            code.load(third, Bytes::Eight, third, 0);
+            code.release(third);
+            Ok(())
+        })?;
+        code.release(one);
+        code.release(other);
+        Ok(())
+    }
+}
+
+impl Pass for Scramble {
+    fn begin(&mut self, words: &mut Words<'_>) {
+        self.words = (0..3).map(|_| words.word()).collect();
+    }
+
+    fn insert(&mut self, at: &mut Inserting<'_>) {
+        if at.is_first() {
+            self.kept.clear();
+        }
+        // Too many registers at once: others have them.
+        let _ = self.before(at);
+        if self.random.below(4) == 0
+            && let Some(mut code) = at.after()
+        {
+            let _ = self.work(&mut code);
+        }
+    }
+}
+
+impl Scramble {
+    fn before(&mut self, at: &mut Inserting<'_>) -> Result<(), TooMany> {
+        let mut code = at.before();
+        let kept = std::mem::take(&mut self.kept);
+        for (scratch, value, more) in kept {
+            self.check(&mut code, (scratch, value, more))?;
+            match more.checked_sub(1) {
+                Some(more) => self.kept.push((scratch, value, more)),
+                None => code.release(scratch),
+            }
+        }
+        match self.random.below(5) {
+            0 | 1 => self.keep(&mut code)?,
+            2 => self.work(&mut code)?,
+            _ => {}
+        }
+        let operands = at.instruction().operands().len();
+        if self.random.below(3) == 0 && operands > 0 {
+            let address = at.before().reserve()?;
+            let operand = self.random.below(operands as u64) as usize;
+            at.address(address, operand);
+            let mut code = at.before();
+            code.write(self.words[2], address);
+            code.release(address);
+        }
+        Ok(())
+    }
+}
+
+/// Puts other instructions in the place of some.
+#[derive(Debug)]
+pub struct Replace;
+
+impl Pass for Replace {
+    fn replace(&mut self, code: &mut Replacing<'_>) {
+        const NOTHING: &[u8] = &[0x90];
+        let bytes: Vec<Vec<u8>> = code
+            .instructions()
+            .iter()
+            .map(|insn| insn.bytes().to_vec())
+            .collect();
+        for (number, own) in bytes.iter().enumerate().rev() {
+            code.replace(number, &[NOTHING, own, NOTHING]);
+        }
+    }
+
+    fn revise(&mut self, code: &mut Revising<'_>) {
+        let count = code.fragment().items().len();
+        let inserted = code.insert(count / 2, |code| {
+            let scratch = code.reserve()?;
+            code.set(scratch, 5);
+            code.compute(Compute::Subtract, scratch, 7);
+            code.release(scratch);
+            Ok(())
+        });
+        // A step may be in a part that has all registers.
+        let _ = inserted;
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub struct Sums {
+    /// How often a register was looked at.
+    pub checks: u64,
+    /// How often it did not have what it must have.
+    pub wrong: u64,
+}
+
+impl Client for Sums {
+    fn word(&mut self, _: u32, word: u32, change: u64) {
+        match word % 3 {
+            0 => self.checks = self.checks.wrapping_add(change),
+            1 => self.wrong = self.wrong.wrapping_add(change),
+            _ => {}
+        }
+    }
+}
+
+/// Runs what is observed with three passes.
+pub fn scramble(target: &Target<'_>, seed: u64) -> Result<(Ran, Sums)> {
+    let passes: Vec<Box<dyn Pass>> = vec![
+        Box::new(Scramble::new(seed)),
+        Box::new(Replace),
+        Box::new(Scramble::new(seed + 1)),
+    ];
+    hodo_dbi::instrument(target, passes, Sums::default())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args_os().skip(1);
+    let seed = arguments.next().context("no seed is given")?;
+    let seed = seed.to_str().context("the seed is no number")?.parse()?;
+    let command: Vec<OsString> = arguments.collect();
+    let program = hodo_dbi::find_program(command.first().context("no program is given")?)?;
+    let (ran, sums) = scramble(&Target::program(&program, &command), seed)?;
+    eprintln!("{sums:?}");
+    std::process::exit(match ran.end {
+        Some(End::Code(code)) => code,
+        Some(End::Signal(signal) | End::Core(signal)) => 128 + signal,
+        None => 0,
+    })
+}

@@ -1,0 +1,22 @@
+//! An instruction set that has no engine yet.
+
+pub(crate) mod analyze {
+    use crate::block::Flow;
+
+    /// What an instruction does.
+    #[derive(Debug)]
+    pub(crate) struct Facts {
+        pub(crate) flow: Flow,
+        pub(crate) reads: u16,
+        pub(crate) changed: u16,
+    }
+}
+
+pub(crate) mod instruction {
+    use crate::fragment::Instruction;
+
+    /// An instruction that a pass puts in the place of one.
+    pub(crate) fn instruction(_: (u64, u64), _: &[u8]) -> Option<Instruction> {
+        None
+    }
+}

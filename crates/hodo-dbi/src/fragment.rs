@@ -1,0 +1,111 @@
+//! Fragments of code that passes see and change: instructions of the program, and code inserted between them.
+
+use std::rc::Rc;
+
+use crate::access::Kind;
+use crate::block::Flow;
+use crate::inserted::Step;
+use crate::native::analyze::Facts;
+
+/// An instruction of the program.
+#[derive(Debug, Clone)]
+pub struct Instruction {
+    pub(crate) pc: u64,
+    pub(crate) bytes: [u8; 16],
+    pub(crate) len: u8,
+    /// Where the program continues after it, or after what it is there for.
+    pub(crate) next: u64,
+    pub(crate) facts: Rc<Facts>,
+    pub(crate) operands: Vec<Operand>,
+    /// The program's own, which is at this address in its memory; else a pass has put it there instead of that.
+    pub(crate) is_original: bool,
+    /// It always continues with the next one.
+    pub(crate) continues: bool,
+}
+
+/// An operand in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operand {
+    /// Load, store, or both, one after the other.
+    pub kinds: &'static [Kind],
+    /// Bytes; 0 if it depends on registers.
+    pub size: u32,
+    /// Whether [`Inserting::address`](crate::Inserting::address) can compute its address: that of a gather or scatter is
+    /// not one.
+    pub has_address: bool,
+}
+
+impl Instruction {
+    /// Its address. Those that a pass has put there instead of one have the address of that one.
+    #[must_use]
+    pub fn pc(&self) -> u64 {
+        self.pc
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Whether it is in the program, and not there instead of one.
+    #[must_use]
+    pub fn is_original(&self) -> bool {
+        self.is_original
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub fn flow(&self) -> Flow {
+        self.facts.flow
+    }
+
+    /// Its operands in memory, also implicit ones.
+    #[must_use]
+    pub fn operands(&self) -> &[Operand] {
+        &self.operands
+    }
+
+    /// General registers that it reads, by number, one bit each. One of which it changes only a part is among them.
+    #[must_use]
+    pub fn reads(&self) -> u16 {
+        self.facts.reads
+    }
+
+    /// General registers that it changes, by number, one bit each.
+    #[must_use]
+    pub fn changes(&self) -> u16 {
+        self.facts.changed
+    }
+}
+
+/// What a fragment has.
+#[derive(Debug, Clone)]
+pub enum Item {
+    /// An instruction of the program.
+    Instruction(Instruction),
+    /// A step of code that was inserted.
+    Inserted(Step),
+}
+
+/// Straight-line code that is entered only at its beginning.
+#[derive(Debug, Clone, Default)]
+pub struct Fragment {
+    pub(crate) items: Vec<Item>,
+}
+
+impl Fragment {
+    /// What it has, in order.
+    #[must_use]
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Its instructions, in order.
+    pub fn instructions(&self) -> impl DoubleEndedIterator<Item = &Instruction> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Instruction(instruction) => Some(instruction),
+            Item::Inserted(_) => None,
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! Code that is executed often is translated again.
+
+use anyhow::Result;
+
+use hodo_isa::native::asm::{BREAKPOINT, jump};
+use hodo_ptrace::{Stopped, TargetAddr};
+
+use crate::process::{Place, Process, ROOM};
+use crate::recorder::Profile;
+
+/// A block is executed often if a sample of records has it this many times.
+const OFTEN: u32 = 8;
+/// The maximum number of blocks that are translated again at once.
+const MOST_STARTS: usize = 256;
+/// The maximum number of instructions that are translated again at once.
+const MOST_HOT: usize = 3000;
+
+impl Process {
+    /// Translates again what is executed often, in a way that records less. Threads continue there from the beginning of
+    /// each of these blocks.
+    ///
+    /// # Errors
+    /// If there is no room, or the process is gone.
+    pub(crate) fn optimize(&mut self, thread: Stopped, profile: &Profile) -> Result<()> {
+        let is_new = |pc: u64| {
+            self.known.get(pc).is_some()
+                && !self.hot.contains(&pc)
+                && self.is_code(pc)
+                && self.soft.at(pc).is_none()
+        };
+        let often = profile
+            .iter()
+            .filter(|&(&pc, &count)| count >= OFTEN && is_new(pc));
+        let mut often: Vec<(u32, u64)> = often.map(|(&pc, &count)| (count, pc)).collect();
+        often.sort_unstable_by(|a, b| b.cmp(a));
+        let Some(&(_, first)) = often.first() else {
+            return Ok(());
+        };
+        let Some(region) = self.region_for(first, ROOM) else {
+            return Ok(());
+        };
+        let starts = often.into_iter().map(|(_, pc)| pc);
+        let starts = starts.filter(|&pc| self.region_for(pc, ROOM) == Some(region));
+        let starts: Vec<u64> = starts.take(MOST_STARTS).collect();
+        if let Some(recorder) = &self.recorder {
+            recorder.borrow().check_room(&self.counters(), MOST_HOT)?;
+        }
+        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT);
+        self.tell_blocks(&translation);
+        let new: Vec<(u64, u64)> = translation.instructions.clone();
+        let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));
+        let moved: Vec<(u64, u64)> = old.filter_map(|(old, at)| Some((old?, at))).collect();
+        self.add(region, translation)?;
+        self.hot.extend(new.iter().map(|&(pc, _)| pc));
+        self.lead(thread, &moved)
+    }
+
+    /// Has threads that come to the first of these addresses continue at the second ones. Other threads may be executing
+    /// what is there.
+    fn lead(&mut self, thread: Stopped, moved: &[(u64, u64)]) -> Result<()> {
+        let mut jumps = Vec::new();
+        for &(from, to) in moved {
+            if let Ok(jump) = jump(from, to)
+                && let Some(Place::At(point)) = self.place(from)
+            {
+                jumps.push((from, jump, point.original));
+            }
+        }
+        let calls = self.calls_of(thread)?;
+        // Nobody executes a mixture of the old instruction and the new one: breakpoints first.
+        for &(from, _, pc) in &jumps {
+            self.moved.insert(from, pc);
+            self.memory().write(TargetAddr(from), &BREAKPOINT)?;
+        }
+        if calls.sync_core()? {
+            for (from, jump, _) in &jumps {
+                let skipped = BREAKPOINT.len();
+                let rest = TargetAddr(*from).offset(skipped as u64);
+                self.memory().write(rest, &jump[skipped..])?;
+            }
+            calls.sync_core()?;
+            for (from, jump, _) in &jumps {
+                self.memory()
+                    .write(TargetAddr(*from), &jump[..BREAKPOINT.len()])?;
+            }
+        }
+        calls.end()
+    }
+}

@@ -1,0 +1,415 @@
+//! Code that passes insert, in terms that no instruction set has of its own.
+//!
+//! It computes with scratch registers. Which registers of the processor these are, and where the program's values are
+//! meanwhile, is decided when the whole fragment is known.
+
+/// A register that inserted code may use: from where it is reserved to where it is released, it keeps what is put into
+/// it. The program does not notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scratch(pub(crate) u32);
+
+/// Eight bytes of each thread, which are 0 when it begins. What is in them when it ends is said to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Word(pub(crate) u32);
+
+impl Word {
+    /// Its number: words are numbered from 0 in the order in which they were made.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// A place in inserted code to which it may skip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Mark(u32);
+
+/// How many bytes are loaded or stored. Loads extend them with zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bytes {
+    /// One.
+    One,
+    /// Two.
+    Two,
+    /// Four.
+    Four,
+    /// Eight.
+    Eight,
+}
+
+/// The other operand of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// What a register has.
+    Scratch(Scratch),
+    /// A number, extended with its sign.
+    Number(i32),
+}
+
+impl From<Scratch> for Value {
+    fn from(scratch: Scratch) -> Self {
+        Self::Scratch(scratch)
+    }
+}
+
+impl From<i32> for Value {
+    fn from(number: i32) -> Self {
+        Self::Number(number)
+    }
+}
+
+/// What is computed of two numbers of 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compute {
+    /// The sum.
+    Add,
+    /// The difference.
+    Subtract,
+    /// The bits of both.
+    And,
+    /// The bits of any.
+    Or,
+    /// The bits of one of them.
+    Xor,
+}
+
+/// How two numbers of 64 bits compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    /// They are equal.
+    Equal,
+    /// They are not.
+    Different,
+    /// The first one is below the second one, without signs.
+    Below,
+    /// It is not.
+    NotBelow,
+    /// The first one is less than the second one, with signs.
+    Less,
+    /// It is not.
+    NotLess,
+}
+
+/// A step of inserted code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// From here on, a scratch register is there. What it has is not known.
+    Reserve(Scratch),
+    /// From here on, it is not there any more.
+    Release(Scratch),
+    /// Sets it to a number.
+    Set(Scratch, u64),
+    /// Sets the first one to what the second one has.
+    Copy(Scratch, Scratch),
+    /// Sets it to what the program has in a general register, by the instruction set's number.
+    Register(Scratch, u8),
+    /// Sets it to the address of an operand of the instruction that comes next.
+    Address(Scratch, u8),
+    /// Sets it to what is in memory: at the address in the second one, plus a number.
+    Load(Scratch, Bytes, Scratch, i32),
+    /// Puts what the last one has into memory: at the address in the first one, plus a number.
+    Store(Bytes, Scratch, i32, Scratch),
+    /// Sets it to what is in a word of the thread.
+    Read(Scratch, Word),
+    /// Puts it into a word of the thread.
+    Write(Word, Scratch),
+    /// Adds a number to a word of the thread.
+    Count(Word, i32),
+    /// Sets it to what is computed of it and a value.
+    Compute(Compute, Scratch, Value),
+    /// Shifts it to the left by this many bits, of 64.
+    ShiftLeft(Scratch, u8),
+    /// Shifts it to the right by this many bits, of 64, and fills it with zeros.
+    ShiftRight(Scratch, u8),
+    /// Records a number and what the first one has. The other one is used for that.
+    Record(u32, Scratch, Scratch),
+    /// Unless they compare so, goes on at a mark that comes later, in front of the same instruction.
+    SkipUnless(Compare, Scratch, Value, Mark),
+    /// The mark.
+    Mark(Mark),
+}
+
+impl Step {
+    /// The scratch registers that it uses, other than by reserving and releasing them.
+    pub(crate) fn uses(self) -> impl Iterator<Item = Scratch> {
+        let second = |value| match value {
+            Value::Scratch(scratch) => Some(scratch),
+            Value::Number(_) => None,
+        };
+        let used = match self {
+            Self::Reserve(_) | Self::Release(_) | Self::Count(..) | Self::Mark(_) => [None, None],
+            Self::Set(one, _)
+            | Self::Register(one, _)
+            | Self::Address(one, _)
+            | Self::Read(one, _)
+            | Self::Write(_, one)
+            | Self::ShiftLeft(one, _)
+            | Self::ShiftRight(one, _) => [Some(one), None],
+            Self::Copy(one, other)
+            | Self::Load(one, _, other, _)
+            | Self::Store(_, one, _, other)
+            | Self::Record(_, one, other) => [Some(one), Some(other)],
+            Self::Compute(_, one, value) | Self::SkipUnless(_, one, value, _) => {
+                [Some(one), second(value)]
+            }
+        };
+        used.into_iter().flatten()
+    }
+
+    /// Whether it changes the flags, on an instruction set that has some.
+    pub(crate) fn changes_flags(self) -> bool {
+        match self {
+            // An addition need not.
+            Self::Compute(compute, ..) => compute != Compute::Add,
+            Self::ShiftLeft(..) | Self::ShiftRight(..) | Self::SkipUnless(..) => true,
+            _ => false,
+        }
+    }
+}
+
+/// What is different between the places of a fragment where code is written.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    scratch: u32,
+    marks: u32,
+    /// Scratch registers that are reserved.
+    live: Vec<Scratch>,
+    /// How many of them there may be.
+    most: usize,
+}
+
+impl Names {
+    /// Lets a phase reserve so many scratch registers besides those that are reserved.
+    pub(crate) fn allow(&mut self, more: usize) {
+        self.most = self.live.len() + more;
+    }
+
+    /// From here on, these are reserved.
+    pub(crate) fn set_live(&mut self, live: Vec<Scratch>) {
+        self.live = live;
+    }
+
+    /// Follows code that is there.
+    pub(crate) fn follow(&mut self, step: Step) {
+        match step {
+            Step::Reserve(scratch) => {
+                self.live.push(scratch);
+                self.most += 1;
+            }
+            Step::Release(scratch) => {
+                let count = self.live.len();
+                self.live.retain(|live| *live != scratch);
+                self.most -= count - self.live.len();
+            }
+            _ => {}
+        }
+    }
+
+    /// Releases those that are reserved.
+    pub(crate) fn release_all(&mut self) -> Vec<Scratch> {
+        std::mem::take(&mut self.live)
+    }
+}
+
+/// There are too many scratch registers at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMany;
+
+impl std::fmt::Display for TooMany {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a pass has too many scratch registers at the same time")
+    }
+}
+
+impl std::error::Error for TooMany {}
+
+/// Where a pass writes code.
+///
+/// # Panics
+/// All functions panic if a scratch register is used that is not reserved.
+#[derive(Debug)]
+pub struct Code<'c> {
+    steps: &'c mut Vec<Step>,
+    names: &'c mut Names,
+}
+
+impl<'c> Code<'c> {
+    pub(crate) fn new(steps: &'c mut Vec<Step>, names: &'c mut Names) -> Self {
+        Self { steps, names }
+    }
+
+    fn step(&mut self, step: Step) {
+        for scratch in step.uses() {
+            assert!(
+                self.names.live.contains(&scratch),
+                "{step:?} uses a scratch register that is not reserved"
+            );
+        }
+        self.steps.push(step);
+    }
+
+    /// Reserves a scratch register. It may stay reserved over instructions of the program, to the end of the fragment.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn reserve(&mut self) -> Result<Scratch, TooMany> {
+        if self.names.live.len() >= self.names.most {
+            return Err(TooMany);
+        }
+        let scratch = Scratch(self.names.scratch);
+        self.names.scratch += 1;
+        self.names.live.push(scratch);
+        self.steps.push(Step::Reserve(scratch));
+        Ok(scratch)
+    }
+
+    /// Releases a scratch register. All that are reserved are released at the end of the fragment.
+    pub fn release(&mut self, scratch: Scratch) {
+        let count = self.names.live.len();
+        self.names.live.retain(|live| *live != scratch);
+        assert!(
+            self.names.live.len() < count,
+            "a scratch register that is not reserved is released"
+        );
+        self.steps.push(Step::Release(scratch));
+    }
+
+    /// Sets it to a number.
+    pub fn set(&mut self, to: Scratch, number: u64) {
+        self.step(Step::Set(to, number));
+    }
+
+    /// Sets it to what another one has.
+    pub fn copy(&mut self, to: Scratch, from: Scratch) {
+        self.step(Step::Copy(to, from));
+    }
+
+    /// Sets it to what the program has in a general register, by the instruction set's number.
+    pub fn register(&mut self, to: Scratch, number: u8) {
+        assert!(number < 16, "there is no general register {number}");
+        self.step(Step::Register(to, number));
+    }
+
+    /// Sets it to what is in memory: at the address that `base` has, plus a number. If it is not there, the program gets
+    /// the signal.
+    pub fn load(&mut self, to: Scratch, bytes: Bytes, base: Scratch, displacement: i32) {
+        self.step(Step::Load(to, bytes, base, displacement));
+    }
+
+    /// Puts it into memory: at the address that `base` has, plus a number.
+    pub fn store(&mut self, bytes: Bytes, base: Scratch, displacement: i32, from: Scratch) {
+        self.step(Step::Store(bytes, base, displacement, from));
+    }
+
+    /// Sets it to what is in a word of the thread.
+    pub fn read(&mut self, to: Scratch, from: Word) {
+        self.step(Step::Read(to, from));
+    }
+
+    /// Puts it into a word of the thread.
+    pub fn write(&mut self, to: Word, from: Scratch) {
+        self.step(Step::Write(to, from));
+    }
+
+    /// Adds a number to a word of the thread.
+    pub fn count(&mut self, word: Word, number: i32) {
+        self.step(Step::Count(word, number));
+    }
+
+    /// Sets it to what is computed of it and a value.
+    pub fn compute(&mut self, compute: Compute, to: Scratch, value: impl Into<Value>) {
+        self.step(Step::Compute(compute, to, value.into()));
+    }
+
+    /// Shifts it to the left by this many bits, of 64.
+    pub fn shift_left(&mut self, to: Scratch, bits: u8) {
+        assert!(bits < 64, "a register has 64 bits");
+        self.step(Step::ShiftLeft(to, bits));
+    }
+
+    /// Shifts it to the right by this many bits, of 64, and fills it with zeros.
+    pub fn shift_right(&mut self, to: Scratch, bits: u8) {
+        assert!(bits < 64, "a register has 64 bits");
+        self.step(Step::ShiftRight(to, bits));
+    }
+
+    /// Records a number and what a scratch register has: [`Client::recorded`](crate::Client::recorded) hears it.
+    ///
+    /// # Errors
+    /// If there are too many scratch registers: another one is used for this.
+    pub fn record(&mut self, number: u32, value: Scratch) -> Result<(), TooMany> {
+        let other = self.reserve()?;
+        self.step(Step::Record(number, value, other));
+        self.release(other);
+        Ok(())
+    }
+
+    /// Code that is executed only if two values compare so. Scratch registers that are set there, or reserved there, are not
+    /// known after it.
+    ///
+    /// # Errors
+    /// What `write` returns.
+    pub fn when(
+        &mut self,
+        compare: Compare,
+        left: Scratch,
+        right: impl Into<Value>,
+        write: impl FnOnce(&mut Code<'_>) -> Result<(), TooMany>,
+    ) -> Result<(), TooMany> {
+        self.names.marks += 1;
+        let mark = Mark(self.names.marks);
+        self.step(Step::SkipUnless(compare, left, right.into(), mark));
+        let written = write(self);
+        self.steps.push(Step::Mark(mark));
+        written
+    }
+
+    /// Sets it to the address of an operand in memory of the instruction that comes next.
+    pub(crate) fn address(&mut self, to: Scratch, operand: u8) {
+        self.step(Step::Address(to, operand));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_only_so_many_scratch_registers() {
+        let (mut steps, mut names) = (Vec::new(), Names::default());
+        names.allow(2);
+        let mut code = Code::new(&mut steps, &mut names);
+        let (one, other) = (code.reserve(), code.reserve());
+        assert!(one.is_ok() && other.is_ok() && one != other);
+        assert_eq!(code.reserve(), Err(TooMany));
+        assert!(code.record(1, one.unwrap_or(Scratch(0))).is_err());
+        code.release(other.unwrap_or(Scratch(1)));
+        assert!(code.reserve().is_ok_and(|third| Ok(third) != other));
+    }
+
+    #[test]
+    #[should_panic(expected = "not reserved")]
+    fn a_scratch_register_that_was_released_is_not_used() {
+        let (mut steps, mut names) = (Vec::new(), Names::default());
+        names.allow(1);
+        let mut code = Code::new(&mut steps, &mut names);
+        if let Ok(scratch) = code.reserve() {
+            code.release(scratch);
+            code.set(scratch, 1);
+        }
+    }
+
+    #[test]
+    fn code_that_may_be_skipped_ends_even_if_it_fails() {
+        let (mut steps, mut names) = (Vec::new(), Names::default());
+        names.allow(1);
+        let mut code = Code::new(&mut steps, &mut names);
+        let scratch = code.reserve().expect("one is allowed");
+        let written = code.when(Compare::Equal, scratch, 0, |code| code.reserve().map(drop));
+        assert_eq!(written, Err(TooMany));
+        assert!(matches!(
+            steps[..],
+            [Step::Reserve(_), Step::SkipUnless(..), Step::Mark(_)]
+        ));
+    }
+}

@@ -1,0 +1,358 @@
+//! Passes look at code before it is executed, and change it.
+//!
+//! Each fragment goes through four phases. In each phase, all passes see it, in the order in which they were given. What a
+//! pass may do in a phase is what the type that it gets there lets it do.
+
+use std::collections::HashMap;
+
+use crate::fragment::{Fragment, Instruction, Item};
+use crate::inserted::{Code, Names, Scratch, Step, TooMany, Word};
+use crate::native::instruction::instruction;
+
+/// Scratch registers that a phase may have at the same time, besides those of the phases before.
+const MOST_INSERTING: usize = 8;
+const MOST_REVISING: usize = 4;
+
+/// Looks at code before it is executed, and changes it. The functions are called in hodo when code is translated; the same
+/// code may be translated more than once. They do nothing by default.
+pub trait Pass {
+    /// Comes before all others.
+    fn begin(&mut self, words: &mut Words<'_>) {
+        let _ = words;
+    }
+
+    /// The first phase: may replace instructions of the program by others that do the same.
+    fn replace(&mut self, code: &mut Replacing<'_>) {
+        let _ = code;
+    }
+
+    /// The second phase: looks at a whole fragment.
+    fn analyze(&mut self, fragment: &Fragment) {
+        let _ = fragment;
+    }
+
+    /// The third phase, for each instruction of the program in order: may insert code in front of it and after it.
+    fn insert(&mut self, at: &mut Inserting<'_>) {
+        let _ = at;
+    }
+
+    /// The fourth phase: may insert code anywhere, and remove code that was inserted.
+    fn revise(&mut self, code: &mut Revising<'_>) {
+        let _ = code;
+    }
+}
+
+/// Makes words of threads.
+#[derive(Debug)]
+pub struct Words<'w> {
+    count: &'w mut u32,
+}
+
+impl Words<'_> {
+    /// The maximum number.
+    pub const MOST: u32 = 1 << 16;
+
+    /// A new word, which each thread has.
+    ///
+    /// # Panics
+    /// If there are more than [`Words::MOST`].
+    pub fn word(&mut self) -> Word {
+        assert!(*self.count < Self::MOST, "there are too many words");
+        *self.count += 1;
+        Word(*self.count - 1)
+    }
+}
+
+/// The first phase of a fragment.
+#[derive(Debug)]
+pub struct Replacing<'f> {
+    fragment: &'f mut Fragment,
+}
+
+impl Replacing<'_> {
+    /// The instructions. Other passes may have put some of them there.
+    #[must_use]
+    pub fn instructions(&self) -> Vec<&Instruction> {
+        self.fragment.instructions().collect()
+    }
+
+    /// Replaces an instruction by others that do the same, given as they would be at its address. A fault of one of them is
+    /// shown as a fault of the instruction: what they have changed by then must be what it would have changed. Returns
+    /// whether it was replaced: an instruction that does not simply continue with the next one cannot be.
+    ///
+    /// # Panics
+    /// If there is no such instruction, or one of the others is none that simply continues.
+    pub fn replace(&mut self, number: usize, others: &[&[u8]]) -> bool {
+        let items = self.fragment.items.iter().enumerate();
+        let mut instructions = items.filter_map(|(place, item)| match item {
+            Item::Instruction(instruction) => Some((place, instruction)),
+            Item::Inserted(_) => None,
+        });
+        let Some((place, old)) = instructions.nth(number) else {
+            panic!("the fragment has no instruction {number}");
+        };
+        if !old.continues {
+            return false;
+        }
+        let place_of = (old.pc, old.next);
+        let new = others.iter().map(|bytes| {
+            let Some(new) = instruction(place_of, bytes).filter(|new| new.continues) else {
+                panic!("{bytes:x?} is no instruction that simply continues");
+            };
+            Item::Instruction(new)
+        });
+        let new: Vec<Item> = new.collect();
+        self.fragment.items.splice(place..=place, new);
+        true
+    }
+}
+
+/// The third phase, at an instruction of the program.
+#[derive(Debug)]
+pub struct Inserting<'f> {
+    instruction: &'f Instruction,
+    is_first: bool,
+    before: &'f mut Vec<Step>,
+    after: &'f mut Vec<Step>,
+    names: &'f mut Names,
+    words: &'f mut u32,
+}
+
+impl Inserting<'_> {
+    /// The instruction.
+    #[must_use]
+    pub fn instruction(&self) -> &Instruction {
+        self.instruction
+    }
+
+    /// Whether it is the first one of its fragment.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// Code in front of the instruction, after what passes before this one have inserted there.
+    pub fn before(&mut self) -> Code<'_> {
+        Code::new(self.before, self.names)
+    }
+
+    /// Code after the instruction. There is none after one that does not simply continue with the next one.
+    pub fn after(&mut self) -> Option<Code<'_>> {
+        self.instruction
+            .continues
+            .then(|| Code::new(self.after, self.names))
+    }
+
+    /// In front of the instruction: sets a scratch register to the address of one of its operands. Returns whether that can
+    /// be computed.
+    pub fn address(&mut self, to: Scratch, operand: usize) -> bool {
+        let operands = self.instruction.operands();
+        let has_address = operands
+            .get(operand)
+            .is_some_and(|operand| operand.has_address);
+        if has_address {
+            self.before().address(to, operand as u8);
+        }
+        has_address
+    }
+
+    /// Makes words of threads.
+    pub fn words(&mut self) -> Words<'_> {
+        Words { count: self.words }
+    }
+}
+
+/// The fourth phase of a fragment.
+#[derive(Debug)]
+pub struct Revising<'f> {
+    fragment: &'f mut Fragment,
+    names: &'f mut Names,
+}
+
+impl Revising<'_> {
+    /// The fragment.
+    #[must_use]
+    pub fn fragment(&self) -> &Fragment {
+        self.fragment
+    }
+
+    /// Inserts code in front of an item.
+    ///
+    /// # Errors
+    /// What `write` returns.
+    ///
+    /// # Panics
+    /// If there is no such item.
+    pub fn insert(
+        &mut self,
+        place: usize,
+        write: impl FnOnce(&mut Code<'_>) -> Result<(), TooMany>,
+    ) -> Result<(), TooMany> {
+        assert!(
+            place < self.fragment.items.len(),
+            "the fragment has no item {place}"
+        );
+        self.names.set_live(live_at(&self.fragment.items[..place]));
+        self.names.allow(MOST_REVISING);
+        let mut steps = Vec::new();
+        let written = write(&mut Code::new(&mut steps, self.names));
+        // What is reserved here ends here: others may have reserved some after it.
+        let before = live_at(&self.fragment.items[..place]);
+        let new = self.names.release_all().into_iter();
+        let new = new.filter(|scratch| !before.contains(scratch));
+        steps.extend(new.map(Step::Release));
+        let items = steps.into_iter().map(Item::Inserted);
+        self.fragment.items.splice(place..place, items);
+        written
+    }
+
+    /// Removes a step of inserted code. Returns whether it was removed: instructions of the program stay, and so do steps
+    /// on which others depend.
+    pub fn remove(&mut self, place: usize) -> bool {
+        let is_removed = match self.fragment.items.get(place) {
+            Some(Item::Inserted(step)) => !matches!(
+                step,
+                Step::Reserve(_) | Step::Release(_) | Step::SkipUnless(..) | Step::Mark(_)
+            ),
+            _ => false,
+        };
+        if is_removed {
+            self.fragment.items.remove(place);
+        }
+        is_removed
+    }
+}
+
+/// The scratch registers that are reserved after these items.
+fn live_at(items: &[Item]) -> Vec<Scratch> {
+    let mut live = Vec::new();
+    for item in items {
+        match item {
+            Item::Inserted(Step::Reserve(scratch)) => live.push(*scratch),
+            Item::Inserted(Step::Release(scratch)) => live.retain(|other| other != scratch),
+            _ => {}
+        }
+    }
+    live
+}
+
+/// Where a value of the program is that is not in its register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Moved {
+    /// A general register, by number.
+    General(u8),
+    /// The flags.
+    Flags,
+}
+
+/// Values of the program that are not in their registers, and the slots of the thread's block where they are.
+pub(crate) type StateMap = Vec<(Moved, u8)>;
+
+/// All passes, and what belongs to them.
+#[derive(Default)]
+pub(crate) struct Passes {
+    passes: Vec<Box<dyn Pass>>,
+    words: u32,
+    /// By number. The first one is empty.
+    maps: Vec<StateMap>,
+    numbers: HashMap<StateMap, u32>,
+}
+
+impl std::fmt::Debug for Passes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = self.passes.len();
+        f.debug_struct("Passes").field("count", &count).finish()
+    }
+}
+
+impl Passes {
+    pub(crate) fn new(mut passes: Vec<Box<dyn Pass>>) -> Self {
+        let mut words = 0;
+        for pass in &mut passes {
+            pass.begin(&mut Words { count: &mut words });
+        }
+        Self {
+            passes,
+            words,
+            maps: vec![StateMap::new()],
+            numbers: HashMap::from([(StateMap::new(), 0)]),
+        }
+    }
+
+    /// How many words each thread has.
+    pub(crate) fn words(&self) -> u32 {
+        self.words
+    }
+
+    /// The number of a map: 0 for one that says nothing.
+    pub(crate) fn number(&mut self, map: StateMap) -> u32 {
+        let next = self.maps.len() as u32;
+        let number = *self.numbers.entry(map.clone()).or_insert(next);
+        if number == next {
+            self.maps.push(map);
+        }
+        number
+    }
+
+    /// A map by number.
+    pub(crate) fn map(&self, number: u32) -> &[(Moved, u8)] {
+        self.maps.get(number as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Brings a fragment through all phases.
+    pub(crate) fn run(&mut self, instructions: Vec<Instruction>) -> Vec<Item> {
+        let items = instructions.into_iter().map(Item::Instruction);
+        let mut fragment = Fragment {
+            items: items.collect(),
+        };
+        for pass in &mut self.passes {
+            pass.replace(&mut Replacing {
+                fragment: &mut fragment,
+            });
+        }
+        for pass in &mut self.passes {
+            pass.analyze(&fragment);
+        }
+        let mut names = Names::default();
+        let mut fragment = self.insert(fragment, &mut names);
+        for pass in &mut self.passes {
+            pass.revise(&mut Revising {
+                fragment: &mut fragment,
+                names: &mut names,
+            });
+        }
+        fragment.items
+    }
+
+    fn insert(&mut self, fragment: Fragment, names: &mut Names) -> Fragment {
+        names.allow(MOST_INSERTING);
+        let mut items = Vec::with_capacity(2 * fragment.items.len());
+        let mut is_first = true;
+        for item in fragment.items {
+            let instruction = match item {
+                Item::Instruction(instruction) => instruction,
+                Item::Inserted(step) => {
+                    names.follow(step);
+                    items.push(item);
+                    continue;
+                }
+            };
+            let (mut before, mut after) = (Vec::new(), Vec::new());
+            for pass in &mut self.passes {
+                pass.insert(&mut Inserting {
+                    instruction: &instruction,
+                    is_first,
+                    before: &mut before,
+                    after: &mut after,
+                    names,
+                    words: &mut self.words,
+                });
+            }
+            is_first = false;
+            items.extend(before.into_iter().map(Item::Inserted));
+            items.push(Item::Instruction(instruction));
+            items.extend(after.into_iter().map(Item::Inserted));
+        }
+        Fragment { items }
+    }
+}

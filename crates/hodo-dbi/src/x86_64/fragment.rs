@@ -1,0 +1,81 @@
+//! Fragments: how the cache gets what passes have made of the program's code.
+
+use super::decoded::Decoded;
+use super::instruction::seen;
+use super::lower::lower;
+use super::translate::{INVALID, Stage, Translator, Version};
+use crate::fragment::Instruction;
+
+/// The maximum number of items of a fragment: a translation must not need more room than others.
+const MOST_ITEMS: usize = 4000;
+/// Bytes of a translation after which it ends soon.
+const ENOUGH: u32 = 256 << 10;
+
+impl Translator<'_, '_> {
+    /// Translates fragments up to an instruction that does not continue.
+    pub(super) fn fragments(&mut self, mut version: Version) {
+        loop {
+            let (pc, _) = version;
+            self.out.blocks.push((self.code.here(), None));
+            if self.is_elsewhere(version) {
+                self.point(pc, None);
+                return self.jump_to_version(version);
+            }
+            let label = self.label_of(version);
+            let mut code = self.collect(pc);
+            if self.is_soft {
+                // What comes next may change.
+                code.truncate(1);
+            }
+            if code.is_empty() {
+                // The program must not execute this: the exit shows it the fault.
+                return self.jump_to_version((pc, 0));
+            }
+            self.code.bind(label);
+            self.bound.insert(version);
+            self.stage = Stage::Head;
+            self.point(pc, None);
+            self.stage = Stage::Body;
+            self.out.instructions.push((pc, self.code.here()));
+            self.left = self.left.saturating_sub(code.len());
+            match self.fragment(&code) {
+                Some(next) => version = (next, 0),
+                None => return,
+            }
+        }
+    }
+
+    /// Translates a fragment. Returns where the program continues, if it does so after it.
+    fn fragment(&mut self, code: &[Decoded]) -> Option<u64> {
+        let passes = self.request.passes?;
+        let valid = code.iter().take_while(|decoded| decoded.insn.is_some());
+        let mut instructions: Vec<Instruction> = valid.map(seen).collect();
+        let is_valid = instructions.len() == code.len();
+        let mut next = None;
+        if !instructions.is_empty() {
+            let mut items = passes.borrow_mut().run(instructions.clone());
+            while items.len() > MOST_ITEMS {
+                // A shorter one has fewer.
+                assert!(
+                    instructions.len() > 1,
+                    "passes insert too much code at one instruction"
+                );
+                instructions.truncate(instructions.len() / 2);
+                items = passes.borrow_mut().run(instructions.clone());
+            }
+            next = lower(self, passes, &items);
+        }
+        if self.code.offset() > ENOUGH {
+            self.left = 0;
+        }
+        if is_valid || instructions.len() < code.len() - 1 {
+            return next;
+        }
+        // It is no instruction here, either.
+        let last = code.last()?;
+        self.point(last.pc, None);
+        self.code.raw(&last.bytes[..1]);
+        self.code.raw(&INVALID);
+        None
+    }
+}

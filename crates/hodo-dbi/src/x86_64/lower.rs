@@ -1,0 +1,712 @@
+//! Turns fragments into code: decides which registers scratch registers are, and moves the program's values out of their
+//! way and back.
+//!
+//! A value of the program that is in the way goes to a slot of the thread's block. It comes back when an instruction of the
+//! program reads it, or at the end of the fragment, not earlier. While it is in a slot, the state map says so. Flags go to
+//! a slot by way of `rax`. All scratch registers of all passes are seen here together: no two values share a slot.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use iced_x86::{Register, UsedMemory};
+
+use hodo_isa::x86_64::asm::{AL, BYTE, Cond, DWORD, Label, Mem, QWORD, RAX, Reg, Size, gs, mem};
+use hodo_isa::x86_64::decode::decode;
+
+use super::analyze::general;
+use super::block;
+use super::recent::FLAGS;
+use super::translate::{Saved, Translator};
+use crate::block::Flow;
+use crate::client::RECORDED;
+use crate::fragment::{Instruction, Item};
+use crate::inserted::{Bytes, Compare, Compute, Mark, Scratch, Step, Value, Word};
+use crate::passes::{Moved, Passes, StateMap};
+
+const RAX_NUMBER: u8 = 0;
+const RSP_NUMBER: u8 = 4;
+
+/// Where the program's flags are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flags {
+    /// In their register.
+    There,
+    /// In a slot.
+    Slot(u8),
+    /// Nowhere: the program overwrites them before it reads them, and nothing before that can fault.
+    Dead,
+}
+
+/// Where a scratch register is. At first, it is nowhere.
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    register: Option<u8>,
+    slot: Option<u8>,
+}
+
+struct Lowering<'l, 'c, 'r> {
+    translator: &'l mut Translator<'c, 'r>,
+    passes: &'l RefCell<Passes>,
+    items: &'l [Item],
+    /// The item that is turned into code.
+    place: usize,
+    /// The instruction of the program that is being executed, or comes next.
+    pc: u64,
+    /// The slots of registers whose values are in one.
+    program: [Option<u8>; 16],
+    flags: Flags,
+    holder: [Option<Scratch>; 16],
+    held: HashMap<Scratch, Held>,
+    /// Slots that are free, bit by number.
+    free: u64,
+    /// Registers that the step uses, bit by number: they stay what they are.
+    pinned: u16,
+    /// What may be skipped ends at this item, and nothing moves before that.
+    region: Option<usize>,
+    /// Scratch registers that are released there.
+    released: Vec<Scratch>,
+    marks: HashMap<Mark, Label>,
+}
+
+/// Turns a fragment into code. Returns where the program continues, if it does so after it.
+pub(super) fn lower(
+    translator: &mut Translator<'_, '_>,
+    passes: &RefCell<Passes>,
+    items: &[Item],
+) -> Option<u64> {
+    let first = items.iter().find_map(instruction_of);
+    let mut lowering = Lowering {
+        translator,
+        passes,
+        items,
+        place: 0,
+        pc: first.map_or(0, |first| first.pc),
+        program: [None; 16],
+        flags: Flags::There,
+        holder: [None; 16],
+        held: HashMap::new(),
+        free: (1 << block::SPILLS) - 1,
+        pinned: 0,
+        region: None,
+        released: Vec::new(),
+        marks: HashMap::new(),
+    };
+    lowering.all()
+}
+
+fn instruction_of(item: &Item) -> Option<&Instruction> {
+    match item {
+        Item::Instruction(instruction) => Some(instruction),
+        Item::Inserted(_) => None,
+    }
+}
+
+impl Lowering<'_, '_, '_> {
+    fn all(&mut self) -> Option<u64> {
+        let items = self.items;
+        let last = items
+            .iter()
+            .rposition(|item| instruction_of(item).is_some())?;
+        for (place, item) in items.iter().enumerate() {
+            self.place = place;
+            self.pinned = 0;
+            match item {
+                Item::Inserted(step) => self.step(*step),
+                Item::Instruction(instruction) if place < last || instruction.continues => {
+                    self.instruction(instruction);
+                }
+                Item::Instruction(instruction) => return self.last(instruction),
+            }
+        }
+        assert!(self.region.is_none(), "a mark is not placed");
+        self.bring_back_all(true);
+        self.translator.point(self.pc, None);
+        Some(self.pc)
+    }
+
+    /// The last instruction, which does not simply continue.
+    fn last(&mut self, instruction: &Instruction) -> Option<u64> {
+        assert!(self.region.is_none(), "a mark is not placed");
+        // In the cache, the code for some overwrites the flags.
+        let flow = instruction.flow();
+        self.bring_back_all(!matches!(flow, Flow::Return | Flow::IndirectCall));
+        let (pc, bytes) = (instruction.pc, &instruction.bytes);
+        self.point(Saved::default());
+        let insn = decode(bytes)?;
+        let follows = self.translator.instruction(pc, bytes, insn);
+        follows.then(|| pc + u64::from(insn.len))
+    }
+
+    /// From here on, the state of a thread.
+    fn point(&mut self, saved: Saved) {
+        let moved = self.program.iter().zip(0..);
+        let moved = moved.filter_map(|(slot, number)| Some((Moved::General(number), (*slot)?)));
+        let mut map: StateMap = moved.collect();
+        if let Flags::Slot(slot) = self.flags {
+            map.push((Moved::Flags, slot));
+        }
+        let saved = Saved {
+            map: self.passes.borrow_mut().number(map),
+            in_fragment: true,
+            ..saved
+        };
+        self.translator.set_point(self.pc, saved);
+    }
+
+    fn slot(&mut self) -> u8 {
+        assert!(self.free != 0, "a fragment needs too many slots");
+        let slot = self.free.trailing_zeros();
+        self.free &= !(1 << slot);
+        slot as u8
+    }
+
+    fn free(&mut self, slot: u8) {
+        self.free |= 1 << slot;
+    }
+
+    /// Moves what the program has in a register to a slot.
+    fn spill(&mut self, number: u8) {
+        if self.program[usize::from(number)].is_none() {
+            let slot = self.slot();
+            let register = Reg::whole(number);
+            self.translator.code.mov_mr(at(slot), register);
+            self.program[usize::from(number)] = Some(slot);
+            self.point(Saved::default());
+        }
+    }
+
+    /// Moves what a scratch register has out of a register.
+    fn evict(&mut self, number: u8) {
+        let Some(scratch) = self.holder[usize::from(number)].take() else {
+            return;
+        };
+        assert!(
+            self.region.is_none(),
+            "nothing moves in code that may be skipped"
+        );
+        let slot = self.slot();
+        self.translator.code.mov_mr(at(slot), Reg::whole(number));
+        self.held.insert(
+            scratch,
+            Held {
+                register: None,
+                slot: Some(slot),
+            },
+        );
+    }
+
+    /// Brings what the program has in a register back.
+    fn bring_back(&mut self, number: u8) {
+        let Some(slot) = self.program[usize::from(number)] else {
+            return;
+        };
+        self.evict(number);
+        self.translator.code.mov_rm(Reg::whole(number), at(slot));
+        self.program[usize::from(number)] = None;
+        self.free(slot);
+        self.point(Saved::default());
+    }
+
+    fn bring_back_all(&mut self, with_flags: bool) {
+        for scratch in std::mem::take(&mut self.held).into_keys() {
+            for holder in &mut self.holder {
+                holder.take_if(|holder| *holder == scratch);
+            }
+        }
+        if with_flags {
+            self.bring_back_flags();
+        }
+        self.flags = Flags::There;
+        for number in 0..16 {
+            self.bring_back(number);
+        }
+    }
+
+    /// Makes `rax` free for the flags.
+    fn free_rax(&mut self) {
+        self.evict(RAX_NUMBER);
+        self.spill(RAX_NUMBER);
+    }
+
+    /// The flags may be changed after this.
+    fn save_flags(&mut self) {
+        if self.flags != Flags::There {
+            return;
+        }
+        if self.flags_are_dead() {
+            self.flags = Flags::Dead;
+            return;
+        }
+        self.free_rax();
+        self.translator.code.lahf();
+        self.translator.code.seto(AL);
+        let slot = self.slot();
+        self.translator.code.mov_mr(at(slot), RAX);
+        self.flags = Flags::Slot(slot);
+        self.point(Saved::default());
+    }
+
+    fn bring_back_flags(&mut self) {
+        let Flags::Slot(slot) = self.flags else {
+            return;
+        };
+        self.free_rax();
+        self.translator.code.mov_rm(RAX, at(slot));
+        // 1 becomes an overflow.
+        self.translator.code.add_ri(AL, 127);
+        self.translator.code.sahf();
+        self.flags = Flags::There;
+        self.free(slot);
+        self.point(Saved::default());
+    }
+
+    /// Whether the program overwrites the flags before anything can read them.
+    fn flags_are_dead(&self) -> bool {
+        let mut rest = FLAGS;
+        for instruction in self.items[self.place..].iter().filter_map(instruction_of) {
+            let (read, overwritten) = instruction.facts.flags();
+            if read & rest != 0 || !instruction.facts.cannot_fault() {
+                return false;
+            }
+            rest &= !overwritten;
+            if rest == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// An instruction of the program that continues with the next one.
+    fn instruction(&mut self, instruction: &Instruction) {
+        assert!(
+            self.region.is_none(),
+            "a mark is not placed in front of the same instruction"
+        );
+        let facts = &instruction.facts;
+        self.pc = instruction.pc;
+        let (read, overwritten) = facts.flags();
+        let changed = facts.changed_flags() & FLAGS;
+        let keeps_some = changed != 0 && overwritten & FLAGS != FLAGS;
+        if read & FLAGS != 0 || keeps_some {
+            self.bring_back_flags();
+        }
+        for number in 0..16 {
+            if facts.reads >> number & 1 == 1 {
+                self.bring_back(number);
+            } else if facts.changed >> number & 1 == 1 {
+                self.evict(number);
+            }
+        }
+        // What is repeated may take long, and can be broken off.
+        let own = Saved {
+            is_own: true,
+            is_known: facts.repeats(),
+            ..Saved::default()
+        };
+        self.point(own);
+        let insn = decode(&instruction.bytes);
+        let Some(insn) = insn else {
+            unreachable!("it was decoded before");
+        };
+        self.translator
+            .copy(instruction.pc, &instruction.bytes, insn);
+        for (number, place) in self.program.iter_mut().enumerate() {
+            if facts.changed >> number & 1 == 1
+                && let Some(slot) = place.take()
+            {
+                self.free |= 1 << slot;
+            }
+        }
+        if changed != 0 {
+            if let Flags::Slot(slot) = self.flags {
+                self.free(slot);
+            }
+            self.flags = Flags::There;
+        }
+        let mut after = self.items[self.place + 1..]
+            .iter()
+            .filter_map(instruction_of);
+        self.pc = after.next().map_or(instruction.next, |next| next.pc);
+        self.point(Saved::default());
+    }
+
+    /// The register in which a scratch register is.
+    fn register(&mut self, scratch: Scratch) -> Reg {
+        let held = self.held.get(&scratch).copied();
+        let Some(held) = held else {
+            panic!("a scratch register is used that is not reserved");
+        };
+        if let Some(number) = held.register {
+            self.pinned |= 1 << number;
+            return Reg::whole(number);
+        }
+        let number = self.choose(scratch);
+        self.evict(number);
+        self.spill(number);
+        if let Some(slot) = held.slot {
+            self.translator.code.mov_rm(Reg::whole(number), at(slot));
+            self.free(slot);
+        }
+        self.holder[usize::from(number)] = Some(scratch);
+        self.held.insert(
+            scratch,
+            Held {
+                register: Some(number),
+                slot: None,
+            },
+        );
+        self.pinned |= 1 << number;
+        Reg::whole(number)
+    }
+
+    /// The best register for a scratch register: one that is free and that the program does not need soon.
+    fn choose(&self, scratch: Scratch) -> u8 {
+        assert!(
+            self.region.is_none(),
+            "nothing moves in code that may be skipped"
+        );
+        let rest = &self.items[self.place..];
+        let is_end =
+            |item: &Item| matches!(item, Item::Inserted(Step::Release(other)) if *other == scratch);
+        let end = rest.iter().position(is_end).unwrap_or(rest.len());
+        let mut unused = !(1 << RSP_NUMBER);
+        let mut soon = [end; 16];
+        for (place, item) in rest[..end].iter().enumerate() {
+            let Some(instruction) = instruction_of(item) else {
+                continue;
+            };
+            for (number, soon) in soon.iter_mut().enumerate() {
+                if instruction.facts.used & unused & 1 << number != 0 {
+                    *soon = place;
+                }
+            }
+            unused &= !instruction.facts.used;
+        }
+        let allowed =
+            (0..16).filter(|&number| number != RSP_NUMBER && self.pinned >> number & 1 == 0);
+        let best = allowed.max_by_key(|&number| {
+            let index = usize::from(number);
+            let is_free = self.holder[index].is_none();
+            // `rax` is needed for the flags.
+            (
+                is_free,
+                soon[index],
+                self.program[index].is_some(),
+                number != RAX_NUMBER,
+            )
+        });
+        let Some(best) = best else {
+            panic!("a step uses too many scratch registers");
+        };
+        best
+    }
+
+    fn release(&mut self, scratch: Scratch) {
+        if self.region.is_some() {
+            self.released.push(scratch);
+            return;
+        }
+        let Some(held) = self.held.remove(&scratch) else {
+            return;
+        };
+        if let Some(number) = held.register {
+            self.holder[usize::from(number)] = None;
+        }
+        if let Some(slot) = held.slot {
+            self.free(slot);
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        if self.region.is_none() && step.changes_flags() {
+            self.save_flags();
+        }
+        let word = |word: Word| gs(block::COUNTERS + 8 * word.0);
+        match step {
+            Step::Reserve(scratch) => {
+                self.held.entry(scratch).or_default();
+            }
+            Step::Release(scratch) => self.release(scratch),
+            Step::Set(to, number) => {
+                let to = self.register(to);
+                match u32::try_from(number) {
+                    Ok(number) => self.translator.code.mov_ri(to.part(DWORD), number),
+                    Err(_) => self.translator.code.movabs_ri(to, number),
+                }
+            }
+            Step::Copy(to, from) => {
+                let (from, to) = (self.register(from), self.register(to));
+                self.translator.code.mov_rr(to, from);
+            }
+            Step::Register(to, number) => {
+                let to = self.register(to);
+                match self.program[usize::from(number)] {
+                    Some(slot) => self.translator.code.mov_rm(to, at(slot)),
+                    None => self.translator.code.mov_rr(to, Reg::whole(number)),
+                }
+            }
+            Step::Address(to, operand) => self.address(to, operand),
+            Step::Load(to, bytes, base, displacement) => {
+                let (base, to) = (self.register(base), self.register(to));
+                let from = mem(base, displacement);
+                match size(bytes) {
+                    small @ (BYTE | Size::Word) => {
+                        self.translator.code.movzx_rm(to.part(DWORD), small, from)
+                    }
+                    size => self.translator.code.mov_rm(to.part(size), from),
+                }
+            }
+            Step::Store(bytes, base, displacement, from) => {
+                let (base, from) = (self.register(base), self.register(from));
+                let to = mem(base, displacement);
+                self.translator.code.mov_mr(to, from.part(size(bytes)));
+            }
+            Step::Read(to, from) => {
+                let to = self.register(to);
+                self.translator.code.mov_rm(to, word(from));
+            }
+            Step::Write(to, from) => {
+                let from = self.register(from);
+                self.translator.code.mov_mr(word(to), from);
+            }
+            Step::Count(to, number) => self.count(word(to), number),
+            Step::Compute(compute, to, value) => self.compute(compute, to, value),
+            Step::ShiftLeft(_, 0) | Step::ShiftRight(_, 0) => {}
+            Step::ShiftLeft(to, bits) => {
+                let to = self.register(to);
+                self.translator.code.shl_ri(to, bits);
+            }
+            Step::ShiftRight(to, bits) => {
+                let to = self.register(to);
+                self.translator.code.shr_ri(to, bits);
+            }
+            Step::Record(number, value, position) => self.record(number, value, position),
+            Step::SkipUnless(compare, left, right, mark) => self.skip(compare, left, right, mark),
+            Step::Mark(mark) => self.mark(mark),
+        }
+    }
+}
+
+/// A slot of the thread's block.
+fn at(slot: u8) -> Mem {
+    gs(block::FIRST_SPILL + 8 * u32::from(slot))
+}
+
+fn size(bytes: Bytes) -> Size {
+    match bytes {
+        Bytes::One => BYTE,
+        Bytes::Two => Size::Word,
+        Bytes::Four => DWORD,
+        Bytes::Eight => QWORD,
+    }
+}
+
+impl Lowering<'_, '_, '_> {
+    /// Adds a number to memory of the thread.
+    fn count(&mut self, word: Mem, number: i32) {
+        let is_free = self.flags != Flags::There || self.flags_are_dead();
+        if is_free {
+            if self.flags == Flags::There {
+                self.flags = Flags::Dead;
+            }
+            let number = number.cast_unsigned();
+            return self.translator.code.add_mi(QWORD, word, number);
+        }
+        let scratch = Scratch(u32::MAX);
+        self.held.insert(scratch, Held::default());
+        let register = self.register(scratch);
+        self.translator.code.mov_rm(register, word);
+        self.translator.code.lea(register, mem(register, number));
+        self.translator.code.mov_mr(word, register);
+        self.release(scratch);
+    }
+
+    fn compute(&mut self, compute: Compute, to: Scratch, value: Value) {
+        let to = self.register(to);
+        let from = match value {
+            Value::Scratch(scratch) => Some(self.register(scratch)),
+            Value::Number(_) => None,
+        };
+        let number = match value {
+            Value::Number(number) => number,
+            Value::Scratch(_) => 0,
+        };
+        let code = &mut self.translator.code;
+        let bits = number.cast_unsigned();
+        match (compute, from) {
+            (Compute::Add, Some(from)) => code.lea(to, mem(to, 0).plus_scaled(from, 0)),
+            (Compute::Add, None) => code.lea(to, mem(to, number)),
+            (Compute::Subtract, Some(from)) => code.sub_rr(to, from),
+            (Compute::Subtract, None) => code.sub_ri(to, bits),
+            (Compute::And, Some(from)) => code.and_rr(to, from),
+            (Compute::And, None) => code.and_ri(to, bits),
+            (Compute::Or, Some(from)) => code.or_rr(to, from),
+            (Compute::Or, None) => code.or_ri(to, bits),
+            (Compute::Xor, Some(from)) => code.xor_rr(to, from),
+            (Compute::Xor, None) => code.xor_ri(to, bits),
+        }
+    }
+
+    /// The operand of the next instruction.
+    fn operand(&self, place: usize, operand: u8) -> UsedMemory {
+        let mut after = self.items[place..].iter().filter_map(instruction_of);
+        let memory = after
+            .next()
+            .and_then(|next| next.facts.memory.get(usize::from(operand)));
+        let Some(memory) = memory else {
+            panic!("the next instruction has no operand {operand}");
+        };
+        *memory
+    }
+
+    /// Brings the registers of an operand back. They stay.
+    fn bring_back_for(&mut self, operand: &UsedMemory) {
+        for register in [operand.base(), operand.index()] {
+            if let Some(number) = general(register) {
+                self.bring_back(number as u8);
+                self.pinned |= 1 << number;
+            }
+        }
+    }
+
+    fn address(&mut self, to: Scratch, operand: u8) {
+        let operand = self.operand(self.place, operand);
+        if self.region.is_none() {
+            self.bring_back_for(&operand);
+        }
+        let to = self.register(to);
+        let code = &mut self.translator.code;
+        let whole = |register| general(register).map(|number| Reg::whole(number as u8));
+        let (base, index) = (whole(operand.base()), whole(operand.index()));
+        let power = operand.scale().trailing_zeros() as u8;
+        let displacement = operand.displacement();
+        let short = i32::try_from(displacement.cast_signed());
+        let is_thread = operand.segment() == Register::FS;
+        match (base, index, short) {
+            (Some(base), Some(index), Ok(short)) => {
+                code.lea(to, mem(base, short).plus_scaled(index, power));
+            }
+            (Some(register), None, Ok(short)) if !is_thread => code.lea(to, mem(register, short)),
+            (None, Some(index), Ok(short)) if !is_thread => {
+                // There is no base.
+                code.movabs_ri(to, i64::from(short).cast_unsigned());
+                code.lea(to, mem(to, 0).plus_scaled(index, power));
+            }
+            (register, index, Ok(short)) if is_thread => {
+                code.rdfsbase(to);
+                let sum = match (register, index) {
+                    (Some(register), _) => mem(register, short).plus(to),
+                    (None, Some(index)) => mem(to, short).plus_scaled(index, power),
+                    (None, None) => mem(to, short),
+                };
+                code.lea(to, sum);
+            }
+            (None, None, _) => code.movabs_ri(to, displacement),
+            _ => panic!("the address of an operand cannot be computed"),
+        }
+    }
+
+    fn record(&mut self, number: u32, value: Scratch, position: Scratch) {
+        let (value, position) = (self.register(value), self.register(position));
+        let start = self.translator.code.here();
+        self.translator.out.records.push(start);
+        self.point(Saved::default());
+        let code = &mut self.translator.code;
+        code.mov_rm(position, gs(block::POSITION));
+        code.mov_mi(DWORD, mem(position, 0), RECORDED);
+        code.mov_mi(DWORD, mem(position, 4), number);
+        code.mov_mr(mem(position, 8), value);
+        code.lea(position, mem(position, 16));
+        code.mov_mr(gs(block::POSITION), position);
+    }
+
+    /// Skips what comes up to a mark unless two values compare in a way. Nothing may move in between: everything that is used
+    /// there gets its place before.
+    fn skip(&mut self, compare: Compare, left: Scratch, right: Value, mark: Mark) {
+        if self.region.is_none() {
+            let end = self.end_of(mark);
+            self.prepare(end);
+            self.region = Some(end);
+        }
+        let left = self.register(left);
+        match right {
+            Value::Scratch(right) => {
+                let right = self.register(right);
+                self.translator.code.cmp_rr(left, right);
+            }
+            Value::Number(number) => self.translator.code.cmp_ri(left, number.cast_unsigned()),
+        }
+        let condition = match compare {
+            Compare::Equal => Cond::NE,
+            Compare::Different => Cond::E,
+            Compare::Below => Cond::AE,
+            Compare::NotBelow => Cond::B,
+            Compare::Less => Cond::GE,
+            Compare::NotLess => Cond::L,
+        };
+        let label = self.translator.code.label();
+        self.marks.insert(mark, label);
+        self.translator.code.jcc(condition, label);
+    }
+
+    /// Where everything ends that may be skipped from here on to a mark, or from there.
+    fn end_of(&self, mark: Mark) -> usize {
+        let place_of = |mark: Mark| {
+            let is_it =
+                |item: &Item| matches!(item, Item::Inserted(Step::Mark(other)) if *other == mark);
+            let rest = &self.items[self.place..];
+            let Some(distance) = rest.iter().position(is_it) else {
+                panic!("a mark is not placed after the skip to it");
+            };
+            self.place + distance
+        };
+        let mut end = place_of(mark);
+        let mut place = self.place;
+        while place < end {
+            if let Item::Inserted(Step::SkipUnless(.., other)) = self.items[place] {
+                end = end.max(place_of(other));
+            }
+            place += 1;
+        }
+        end
+    }
+
+    /// Gives everything a place that is used up to an item.
+    fn prepare(&mut self, end: usize) {
+        let items = &self.items[self.place..=end];
+        let steps = items
+            .iter()
+            .zip(self.place..)
+            .filter_map(|(item, place)| match item {
+                Item::Inserted(step) => Some((*step, place)),
+                Item::Instruction(_) => None,
+            });
+        let steps: Vec<(Step, usize)> = steps.collect();
+        for &(step, place) in &steps {
+            if let Step::Address(_, operand) = step {
+                self.bring_back_for(&self.operand(place, operand));
+            }
+        }
+        for (step, _) in steps {
+            if let Step::Reserve(scratch) = step {
+                self.held.entry(scratch).or_default();
+            }
+            for scratch in step.uses() {
+                self.register(scratch);
+            }
+        }
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        let Some(label) = self.marks.remove(&mark) else {
+            panic!("a mark is placed before the skip to it, or twice");
+        };
+        self.translator.code.bind(label);
+        if self.region == Some(self.place) {
+            self.region = None;
+            for scratch in std::mem::take(&mut self.released) {
+                self.release(scratch);
+            }
+        }
+    }
+}
