@@ -94,6 +94,8 @@ pub(crate) struct Thread {
     pub(crate) recording: Option<Recording>,
     /// If it steps itself: the instruction that was next when it had last stopped.
     pub(crate) stepped: Option<u64>,
+    /// Where in the cache that was.
+    pub(crate) stepped_at: u64,
     /// When such a system call was last restarted.
     pub(crate) restarted: Option<Instant>,
 }
@@ -462,8 +464,9 @@ impl Engine {
             if entering && info.si_code > 0 && !process.borrow().holds(pc) {
                 return self.enter(thread, &process, pc);
             }
+            // A step may have ended after a breakpoint that it has not been at.
             let stop = process.borrow().stop(pc.wrapping_sub(1));
-            if let Some(stop) = stop {
+            if let Some(stop) = stop.filter(|_| info.si_code != TRAP_TRACE) {
                 return self.at_breakpoint(thread, &process, stop, info.si_code <= 0);
             }
             if info.si_code == TRAP_TRACE && self.steps_inside(thread, &process, pc) {

@@ -13,12 +13,19 @@ impl Engine {
     /// A thread that steps itself has stopped at an address in the cache. Returns whether it has executed only inserted
     /// code since its last stop.
     pub(crate) fn steps_inside(&mut self, thread: Stopped, process: &Shared, at: u64) -> bool {
+        let process = process.borrow();
+        let place = process.place(at);
+        if let Some(Place::Inside(_, saved)) = place
+            && !saved.is_known
+            && !saved.in_fragment
+        {
+            // One of several instructions that stand for one of the program, which is not complete.
+            return true;
+        }
         let (true, Some(known)) = (self.recorder.is_some(), self.threads.get_mut(&thread.tid()))
         else {
             return false;
         };
-        let process = process.borrow();
-        let place = process.place(at);
         let (next, is_own) = match place {
             Some(Place::At(point)) => (point.original, true),
             Some(Place::Inside(next, saved)) if saved.is_known || saved.in_fragment => {
@@ -29,11 +36,13 @@ impl Engine {
         // At the beginning of a block, it has come from elsewhere, maybe from the block's only instruction.
         let is_start = matches!(place, Some(Place::At(_))) && process.stage(at) == Stage::Head;
         let is_inside = match known.stepped {
-            Some(before) => before == next && !is_start,
+            // What is repeated has been executed once if it comes again.
+            Some(before) => before == next && !is_start && known.stepped_at != at,
             // The flag was set by the instruction before, and counts after the next one.
             None => !is_own,
         };
         known.stepped = Some(next);
+        known.stepped_at = at;
         is_inside
     }
 
@@ -41,6 +50,7 @@ impl Engine {
     pub(crate) fn returned(&mut self, thread: Stopped, regs: &Regs) {
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
             known.stepped = regs.is_stepping().then(|| regs.pc());
+            known.stepped_at = 0;
         }
     }
 }

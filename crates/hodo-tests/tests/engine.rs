@@ -273,3 +273,48 @@ fn children_that_are_not_followed() {
     let (all, own) = (stat(&[], &children), stat(&["--no-follow"], &children));
     assert!(own.1 < all.1 && own.0 * 2 < all.0, "{all:?} {own:?}");
 }
+
+/// The state in front of each instruction is what it is alone: a program steps itself through random code.
+#[test]
+fn random_code_step_by_step() {
+    let program = build("random_steps.c", Kind::Pie, &[]);
+    let place = scratch("random_code_step_by_step");
+    for (seed, from_file) in [("1", "0"), ("2", "1"), ("3", "1"), ("4", "0")] {
+        let steps = |flags: &'static str| {
+            let arguments = [seed, "6", from_file, flags];
+            let run = Run::new(&format!("cache-steps-{seed}-{flags}"), &program);
+            (run.args(arguments).alone().stdout, arguments)
+        };
+        // Counters change flags that the program does not need.
+        let [with_flags, without] = ["1", "0"].map(steps);
+        assert_ne!(with_flags.0, without.0);
+        let recording = place.join("mem");
+        let recording = recording.to_str().expect("text");
+        let tools: [(&[&str], _); 5] = [
+            (&["none"], &with_flags),
+            (&["record", "-d", recording], &with_flags),
+            (&["cache", "--html", "/dev/null"], &with_flags),
+            (&["stat"], &without),
+            (&["cache"], &without),
+        ];
+        for (tool, (alone, arguments)) in tools {
+            let _ = fs::remove_dir_all(recording);
+            let output = Command::new("timeout")
+                .args(["-s", "KILL", "120"])
+                .arg(hodo())
+                .arg("mem")
+                .args(tool)
+                .arg("--")
+                .arg(&program)
+                .args(arguments)
+                .output()
+                .expect("hodo can be run");
+            let seen = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(
+                seen,
+                String::from_utf8_lossy(alone),
+                "{tool:?} {arguments:?}"
+            );
+        }
+    }
+}

@@ -64,6 +64,7 @@ macro_rules! programs {
 programs! {
     registers_at_faults "held_at_faults.c" Pie;
     registers_at_signals "held_registers.c" Pie "100";
+    random_code_step_by_step "random_steps.c" Pie "5" "4" "1" "1";
     signals "signals.c" Static;
     signals_of_all_kinds "odd_signals.c" Pie;
     blocked_faults "blocked_faults.c" Pie;
