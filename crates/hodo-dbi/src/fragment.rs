@@ -30,8 +30,8 @@ pub struct Operand {
     pub kinds: &'static [Kind],
     /// Bytes; 0 if it depends on registers.
     pub size: u32,
-    /// Whether [`Inserting::address`](crate::Inserting::address) can compute its address: that of a gather or scatter is
-    /// not one.
+    /// Whether [`Inserting::address`](crate::Inserting::address) can compute its address: a gather or scatter has
+    /// several, and that of a bit that a register numbers depends on this.
     pub has_address: bool,
 }
 

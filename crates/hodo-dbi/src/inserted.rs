@@ -179,7 +179,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Lets a phase reserve so many scratch registers besides those that are reserved.
+    /// Lets a phase reserve this number of scratch registers besides those that are reserved.
     pub(crate) fn allow(&mut self, more: usize) {
         self.most = self.live.len() + more;
     }

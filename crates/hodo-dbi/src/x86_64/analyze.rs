@@ -358,6 +358,15 @@ impl Facts {
             && (self.insn.has_rep_prefix() || self.insn.has_repne_prefix())
     }
 
+    /// Whether it may access other bytes than its operand in memory says: a bit that a register numbers.
+    pub(super) fn is_of_bit_string(&self) -> bool {
+        let is_of_bits = matches!(
+            self.insn.mnemonic(),
+            Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+        );
+        is_of_bits && self.insn.op1_kind() == OpKind::Register
+    }
+
     /// Whether it cannot fault, as is known of many instructions that access no memory.
     pub(super) fn cannot_fault(&self) -> bool {
         self.memory.is_empty()

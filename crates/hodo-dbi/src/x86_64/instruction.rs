@@ -36,7 +36,7 @@ pub(super) fn seen(decoded: &Decoded) -> Instruction {
     let operands = decoded.facts.memory.iter().map(|used| Operand {
         kinds: kinds(used.access()),
         size: used.memory_size().size() as u32,
-        has_address: has_address(used),
+        has_address: has_address(used) && !decoded.facts.is_of_bit_string(),
     });
     Instruction {
         pc: decoded.pc,
@@ -59,4 +59,5 @@ fn has_address(used: &UsedMemory) -> bool {
     is_known
         && used.segment() != Register::GS
         && !(is_thread && base != Register::None && index != Register::None)
+        && (!is_thread || i32::try_from(used.displacement().cast_signed()).is_ok())
 }
