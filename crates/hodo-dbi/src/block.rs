@@ -65,6 +65,8 @@ pub struct Block {
     pub(crate) leaving: Vec<Leave>,
     /// What clients hear of it besides accesses, in the order of its instructions.
     pub(crate) notes: Vec<Note>,
+    /// Clients hear of its executions and accesses; else, only of what its notes say.
+    pub(crate) observed: bool,
     /// Its instructions overwrite the flags, other than the carry flag, before they read them.
     #[serde(skip)]
     pub(crate) flags_are_dead: bool,
@@ -416,9 +418,16 @@ impl Block {
             values: Vec::new(),
             leaving: Vec::new(),
             notes: Vec::new(),
+            observed: true,
             flags_are_dead: false,
             counter: 0,
         }
+    }
+
+    /// Whether clients hear of its executions: if not, it is there for the events in it.
+    #[must_use]
+    pub fn is_observed(&self) -> bool {
+        self.observed
     }
 
     /// Whether it is a repeated string instruction.

@@ -621,7 +621,9 @@ fn tell<C: Client>(
     let all = block.insns.len();
     let upto = upto.map_or(all, |upto| all.min(upto as usize));
     let accesses = plan.accesses(record, upto, &mut known.slots, accesses, |some| {
-        client.executed(thread, block, 0, some);
+        if block.observed {
+            client.executed(thread, block, 0, some);
+        }
         some.clear();
     });
     if !plan.has_notes {
@@ -673,7 +675,9 @@ fn executed_with_notes<C: Client>(
             _ => {}
         }
     }
-    client.executed(thread, block, upto, accesses);
+    if block.observed {
+        client.executed(thread, block, upto, accesses);
+    }
     for note in notes() {
         let last = accesses.last().filter(|access| access.insn == note.insn);
         match note.what {

@@ -11,10 +11,31 @@ use rustc_hash::FxHashMap;
 /// Finds functions in a file: where each begins in it, and its name.
 type Find = dyn Fn(&Path) -> Vec<(u64, String)> + Send + Sync;
 
-/// Which events a client wants to hear of. Signals are always heard of; the others make records longer.
+/// Chooses code by its file, and where it is in that. `None`: it is from no file.
+type Choose = dyn Fn(Option<(&Path, u64)>) -> Choice + Send + Sync;
+
+/// Whether code is observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Whether the instruction that was asked about is.
+    pub observed: bool,
+    /// The same is true of what comes after it, up to here in the file.
+    pub until: u64,
+}
+
+impl Choice {
+    /// All code.
+    const ALL: Self = Self {
+        observed: true,
+        until: u64::MAX,
+    };
+}
+
+/// Which events a client wants to hear of, and of what code. Signals are always heard of; the others make records longer.
 #[derive(Clone, Default)]
 pub struct Events {
     functions: Option<Arc<Find>>,
+    choose: Option<Arc<Choose>>,
     pub(crate) system_calls: bool,
     order: bool,
 }
@@ -23,6 +44,7 @@ impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Events")
             .field("functions", &self.functions.is_some())
+            .field("choose", &self.choose.is_some())
             .field("system_calls", &self.system_calls)
             .field("order", &self.order)
             .finish()
@@ -38,6 +60,18 @@ impl Events {
         find: impl Fn(&Path) -> Vec<(u64, String)> + Send + Sync + 'static,
     ) -> Self {
         self.functions = Some(Arc::new(find));
+        self
+    }
+
+    /// Executions and accesses only of chosen code; the rest runs as under the bare engine. `choose` is asked about each
+    /// block of code: about its file and where its first instruction is in that, if it is from one. Events are still heard
+    /// of wherever they are.
+    #[must_use]
+    pub fn only_of(
+        mut self,
+        choose: impl Fn(Option<(&Path, u64)>) -> Choice + Send + Sync + 'static,
+    ) -> Self {
+        self.choose = Some(Arc::new(choose));
         self
     }
 
@@ -148,6 +182,17 @@ impl Watch {
     /// Whether calls of some functions are wanted.
     pub(crate) fn functions_wanted(&self) -> bool {
         self.events.functions.is_some()
+    }
+
+    /// Whether code is observed.
+    pub(crate) fn choice(&self, file: Option<(&Path, u64)>) -> Choice {
+        let choose = self.events.choose.as_ref();
+        choose.map_or(Choice::ALL, |choose| choose(file))
+    }
+
+    /// Whether some code may not be observed.
+    pub(crate) fn chooses(&self) -> bool {
+        self.events.choose.is_some()
     }
 
     /// The functions of a file of which calls are wanted.

@@ -116,11 +116,23 @@ impl Functions {
         }
     }
 
-    /// The name of the function that has the instruction at this offset in the file.
+    /// The name of the function that has the instruction at this offset in the file, if one has it, and the offset up to
+    /// which that is so.
     #[must_use]
-    pub fn name(&self, offset: u64) -> Option<String> {
-        let found = function(&self.symbols, to_address(&self.segments, offset)?)?;
-        Some(demangle(&found.name, Style::Simple))
+    pub fn around(&self, offset: u64) -> (Option<String>, u64) {
+        let Some(address) = to_address(&self.segments, offset) else {
+            return (None, u64::MAX);
+        };
+        let functions = &self.symbols.functions;
+        let next = functions.partition_point(|function| function.addr <= address);
+        let next = functions.get(next).map_or(u64::MAX, |next| next.addr);
+        let found = function(&self.symbols, address);
+        let end = match found {
+            Some(found) if found.size > 0 => next.min(found.addr + found.size),
+            _ => next,
+        };
+        let name = found.map(|found| demangle(&found.name, Style::Simple));
+        (name, offset.saturating_add(end - address))
     }
 }
 

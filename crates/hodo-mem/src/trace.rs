@@ -14,7 +14,7 @@ use twox_hash::XxHash3_64;
 use crate::heap;
 
 /// The version of the format.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"HODOMEM\n";
 /// How much time zstd takes.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Decode, Kind, Listener, Message, Observe, Target};
+use hodo_dbi::{
+    Access, Block, Choice, Client, Decode, Events, Kind, Listener, Message, Observe, Target,
+};
 use hodo_mem::trace::{self, Writer};
 use hodo_ptrace::{Memory, Regs, Report, TargetAddr, launch, seize};
 use hodo_tests::{Kind as Link, build};
@@ -230,6 +232,91 @@ fn is_same(source: &str, options: &[&str]) -> Stream {
 #[test]
 fn all_ways_to_access_memory() {
     is_same("accesses.c", &[]);
+}
+
+/// Observes parts of the code, of 24 bytes each, by chance.
+#[derive(Debug, Default)]
+struct Parts {
+    stream: Stream,
+    seed: u64,
+    /// The engine chooses them.
+    by_engine: bool,
+}
+
+impl Parts {
+    const SIZE: u64 = 24;
+
+    fn has(seed: u64, offset: u64) -> bool {
+        let number = (offset / Self::SIZE + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        number >> 40 & 1 == 0
+    }
+}
+
+impl Client for Parts {
+    fn events(&self) -> Events {
+        if !self.by_engine {
+            return Events::default();
+        }
+        let seed = self.seed;
+        Events::default().only_of(move |place| match place {
+            Some((_, offset)) => Choice {
+                observed: Self::has(seed, offset),
+                until: (offset / Self::SIZE + 1) * Self::SIZE,
+            },
+            None => Choice {
+                observed: false,
+                until: 0,
+            },
+        })
+    }
+
+    fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        let Some((_, first)) = block.file else {
+            assert!(!self.by_engine);
+            return;
+        };
+        let has = |insn: usize| {
+            let offset = first + (block.insns[insn].pc - block.insns[0].pc);
+            Self::has(self.seed, offset)
+        };
+        if self.by_engine {
+            assert!((0..block.insns.len()).all(has));
+            return self.stream.executed(thread, block, upto, accesses);
+        }
+        let done = (0..upto).filter(|&insn| has(insn));
+        let pcs = done.map(|insn| block.insns[insn].pc);
+        self.stream.insns.extend(pcs.filter(|&pc| is_own(pc)));
+        let of_parts = accesses.iter().filter(|one| has(usize::from(one.insn)));
+        let of_parts: Vec<Access> = of_parts.copied().collect();
+        self.stream.executed(thread, block, 0, &of_parts);
+    }
+}
+
+#[test]
+fn parts_of_the_code() {
+    for (source, seed) in [
+        ("accesses.c", 1),
+        ("accesses.c", 2),
+        ("jumps.c", 3),
+        ("hot.c", 4),
+        ("hot.c", 5),
+        ("masks.c", 6),
+    ] {
+        let program = build(source, Link::Static, &[]);
+        let (setarch, command) = command(&program);
+        let [all, some] = [false, true].map(|by_engine| {
+            let parts = Parts {
+                seed,
+                by_engine,
+                ..Parts::default()
+            };
+            let target = Target::program(&setarch, &command);
+            let observed = hodo_dbi::observe(&target, Observe::Accesses, parts);
+            observed.expect("the program can be observed").1.stream
+        });
+        assert!(some.insns.len() > 1000, "{source}");
+        assert!(all == some, "{source} with {seed}");
+    }
 }
 
 #[test]

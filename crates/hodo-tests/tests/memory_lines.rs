@@ -107,4 +107,13 @@ fn caches_of_a_database_are_the_same() {
     let query = "with recursive t(i) as (select 1 union all select i + 1 from t where i < 3000) \
                  select sum(i * i % 7) from t";
     is_same(&["--like", "skylake"], &["sqlite3", ":memory:", query]);
+    let some = [
+        "--only",
+        "*@libc",
+        "--only",
+        "*@libsqlite3",
+        "--skip",
+        "mem*",
+    ];
+    is_same(&some, &["sqlite3", ":memory:", query]);
 }

@@ -554,6 +554,28 @@ fn only_some_functions() {
         None,
     );
     assert_eq!(json(&read)["instructions"], main);
+    let whole = std::fs::metadata(Path::new(&data).join("accesses.hodomem"));
+    for format in ["hodo", "drmemtrace"] {
+        std::fs::remove_dir_all(&data).expect("the recording can be removed");
+        let options = ["record", "--format", format, "-d", &data, "--only", "main"];
+        let recorded = mem(&options, Some(&program));
+        assert!(recorded.status.success(), "{recorded:?}");
+        let read = mem(&["stat", "--format", "json", "-d", &data], None);
+        assert_eq!(json(&read)["instructions"], main, "{format}");
+    }
+    std::fs::remove_dir_all(&data).expect("the recording can be removed");
+    let options = ["record", "-d", &data, "--only", "main"];
+    mem(&options, Some(&program));
+    let part = std::fs::metadata(Path::new(&data).join("accesses.hodomem"));
+    let (whole, part) = (whole.expect("a file").len(), part.expect("a file").len());
+    assert!(part < whole, "{part} bytes of {whole}");
+    // What is allocated is known though the allocator is not observed.
+    let hot = |options: &[&str]| {
+        let options = [&["hot", "--format", "json"], options].concat();
+        json(&mem(&options, None))["objects"].to_string()
+    };
+    let seen = hot(&["-d", &data]);
+    assert!(seen.contains("\"allocation\""), "{seen}");
     let nothing = mem(&["stat", "--only", "no_such_function"], Some(&program));
     let said = String::from_utf8(nothing.stderr).expect("text");
     assert!(

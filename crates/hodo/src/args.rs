@@ -19,9 +19,9 @@ pub use inspect::EventFormatArg;
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
-    CacheArgs, CommonArgs, CountArgs, HotArgs, InclusionArg, Like, LineArgs, MemArgs, MemFormat,
-    MemTool, Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg, ShareArgs,
-    SourceArgs, StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
+    CacheArgs, CommonArgs, CountArgs, FunctionArgs, HotArgs, InclusionArg, Like, LineArgs, MemArgs,
+    MemFormat, MemTool, Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg,
+    ShareArgs, SourceArgs, StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
 };
 pub use order::Order;
 pub use plan::PlanArgs;

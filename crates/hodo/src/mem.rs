@@ -158,13 +158,11 @@ fn observed<C: Client + 'static>(
     report: impl FnOnce(C) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
     let counts = Arc::default();
-    let selection = Selection::new(&source.only, &source.skip)?;
+    let selection = Selection::new(&source.functions)?;
     let mut client = Counted::new(Selected::new(client, selection), observe, &counts);
     let report = move |client: Counted<Selected<C>>| {
         let selected = client.into_client();
-        if selected.is_useless() {
-            warn_user!("hodo: nothing was executed that --only and --skip select");
-        }
+        selected.warn_if_useless();
         report(selected.into_client())
     };
     let runs = source.directory.is_none() && source.part.pid.is_none();
@@ -206,25 +204,29 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
     let cannot = || format!("cannot create {}", directory.display());
     std::fs::create_dir_all(directory).with_context(cannot)?;
     let runs = args.part.pid.is_none();
+    let selection = Selection::new(&args.functions)?;
     if args.format == RecordFormat::Drmemtrace {
         let name = args.command.first().map(PathBuf::from).unwrap_or_default();
         let name = name.file_name().unwrap_or_default().to_string_lossy();
         let writer = drmemtrace::Writer::create(directory, &name)?;
         return run(&args.part, &args.command, |target| {
             let counts = Arc::default();
+            let writer = Selected::new(writer, selection);
             let writer = Counted::new(writer, Observe::Accesses, &counts);
             let _progress = Progress::observing(runs, move || counts.text());
-            let observed = hodo_dbi::observe(target, Observe::Accesses, writer)?;
-            Ok((observed.0, None))
+            let (ran, writer) = hodo_dbi::observe(target, Observe::Accesses, writer)?;
+            writer.into_client().warn_if_useless();
+            Ok((ran, None))
         });
     }
     let writer = Writer::create(&directory.join(FILE))?;
     run(&args.part, &args.command, |target| {
         let counts = Arc::default();
-        let writer = Weighed::new(writer, &counts);
+        let writer = Weighed::new(Selected::new(writer, selection), &counts);
         let _progress = Progress::observing(runs, move || counts.text());
-        let listened = hodo_dbi::listen(target, Observe::Accesses, writer)?;
-        Ok((listened.0, None))
+        let (ran, writer) = hodo_dbi::listen(target, Observe::Accesses, writer)?;
+        writer.into_listener().warn_if_useless();
+        Ok((ran, None))
     })
 }
 

@@ -259,6 +259,7 @@ pub(crate) fn analyze(
         values: Vec::new(),
         leaving: Vec::new(),
         notes: Vec::new(),
+        observed: true,
         flags_are_dead: flags_are_dead(code),
         counter: 0,
     };

@@ -22,7 +22,7 @@ impl Translator<'_, '_> {
                 return self.jump_to_version(version);
             }
             let label = self.label_of(version);
-            let mut code = self.collect(pc);
+            let mut code = self.collect(pc, u64::MAX);
             if self.is_soft {
                 // What comes next may change.
                 code.truncate(1);

@@ -37,7 +37,8 @@ impl Translator<'_, '_> {
                 return self.jump_to_version(version);
             }
             let label = self.label_of(version);
-            let code = self.collect(pc);
+            let (observed, until) = self.choice(pc);
+            let code = self.collect(pc, until);
             if code.is_empty() {
                 // The program must not execute this: the exit shows it the fault.
                 self.out.blocks.push((self.code.here(), None));
@@ -48,18 +49,37 @@ impl Translator<'_, '_> {
             if registers == 0 {
                 self.out.instructions.push((pc, self.code.here()));
             }
-            match self.block(&code, registers, insertion) {
+            match self.block(&code, registers, (insertion, observed)) {
                 Some(next) => version = next,
                 None => return,
             }
         }
     }
 
-    /// Decodes what may become a block.
-    pub(super) fn collect(&mut self, start: u64) -> Vec<Decoded> {
+    /// Whether code is observed from an instruction on, and the instruction before which that ends.
+    fn choice(&self, pc: u64) -> (bool, u64) {
+        let Some(watch) = self.request.watch.filter(|watch| watch.chooses()) else {
+            return (true, u64::MAX);
+        };
+        let file = (self.request.file)(pc);
+        let place = file
+            .as_ref()
+            .map(|(file, offset)| (file.as_path(), *offset));
+        let choice = watch.choice(place);
+        let until = place.map_or(u64::MAX, |(_, offset)| {
+            pc.saturating_add(choice.until.saturating_sub(offset))
+        });
+        (choice.observed, until)
+    }
+
+    /// Decodes what may become a block, which ends before an address.
+    pub(super) fn collect(&mut self, start: u64, until: u64) -> Vec<Decoded> {
         let mut code: Vec<Decoded> = Vec::with_capacity(USUAL);
         let mut pc = start;
         while code.len() < MOST {
+            if pc != start && pc >= until {
+                break;
+            }
             if pc != start && self.ends_before(pc) {
                 break;
             }
@@ -116,8 +136,42 @@ impl Translator<'_, '_> {
         count(branch.next()) > count(target)
     }
 
+    /// Translates code of which clients hear nothing. Returns where the program continues, if it does so after it.
+    fn unobserved(&mut self, code: &[Decoded]) -> Option<Version> {
+        self.out.blocks.push((self.code.here(), None));
+        self.left = self.left.saturating_sub(code.len());
+        self.stage = Stage::Body;
+        for decoded in code {
+            self.point(decoded.pc, None);
+            let Some(insn) = decoded.insn else {
+                // It is no instruction here, either.
+                self.code.raw(&decoded.bytes[..1]);
+                self.code.raw(&INVALID);
+                return None;
+            };
+            if !self.instruction(decoded.pc, &decoded.bytes, insn) {
+                return None;
+            }
+        }
+        Some((code.last()?.next(), 0))
+    }
+
     /// Translates a block. Returns where the program continues, if it does so after it.
-    fn block(&mut self, code: &[Decoded], registers: u16, insertion: Insertion) -> Option<Version> {
+    fn block(
+        &mut self,
+        code: &[Decoded],
+        registers: u16,
+        (insertion, is_observed): (Insertion, bool),
+    ) -> Option<Version> {
+        let file = (self.request.file)(code[0].pc);
+        let mut notes = self.notes(code, file.as_ref(), insertion);
+        if !is_observed {
+            // It is known without this where functions end that return.
+            notes.retain(|(_, what)| *what != Noted::Call);
+            if notes.is_empty() {
+                return self.unobserved(code);
+            }
+        }
         let (id, counter) = (self.request.numbers)();
         let known: Vec<(u64, &[u8], Rc<Facts>)> = code
             .iter()
@@ -129,9 +183,8 @@ impl Translator<'_, '_> {
             (true, None) => Analyzed::Accesses,
             (false, _) => Analyzed::Counts,
         };
-        let file = (self.request.file)(code[0].pc);
-        let notes = self.notes(code, file.as_ref(), insertion);
         let mut analyzed = analyze(id, &known, notes, observed);
+        analyzed.observed = is_observed;
         analyzed.file = file;
         analyzed.counter = counter;
         let analyzed = Arc::new(analyzed);

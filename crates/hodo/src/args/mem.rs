@@ -93,6 +93,9 @@ pub struct RecordMemArgs {
     /// Where to put the recording
     #[arg(short, long, value_name = "DIR", default_value = "hodo.mem", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
+    /// Which functions.
+    #[command(flatten)]
+    pub functions: FunctionArgs,
     /// Which part of the run.
     #[command(flatten)]
     pub part: Part,
@@ -101,20 +104,29 @@ pub struct RecordMemArgs {
     pub command: Vec<OsString>,
 }
 
+/// Which functions are observed.
+#[derive(Debug, Args)]
+pub struct FunctionArgs {
+    /// Only these functions; PATTERN@LIB for functions of a library
+    ///
+    /// Can be repeated. A pattern is the whole name, with * and ? for other characters: mem*@libc. The rest of the program
+    /// runs nearly as fast as alone.
+    #[arg(long, value_name = "PATTERN")]
+    pub only: Vec<String>,
+    /// Leave out these functions
+    #[arg(long, value_name = "PATTERN")]
+    pub skip: Vec<String>,
+}
+
 /// A recording, or a program that is run.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
     #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "time", "no_follow"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
-    /// Only these functions; PATTERN@LIB for functions of a library
-    ///
-    /// Can be repeated. A pattern is the whole name, with * and ? for other characters: mem*@libc.
-    #[arg(long, value_name = "PATTERN")]
-    pub only: Vec<String>,
-    /// Leave out these functions
-    #[arg(long, value_name = "PATTERN")]
-    pub skip: Vec<String>,
+    /// Which functions.
+    #[command(flatten)]
+    pub functions: FunctionArgs,
     /// Which part of the run.
     #[command(flatten)]
     pub part: Part,

@@ -95,8 +95,6 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
 
 /// What the simulator has to hear of: if nothing else is wanted, not of what changes no cache.
 fn least(simulator: &mut Simulator, source: &SourceArgs, is_whole: bool) -> Observe {
-    // What is not selected is not simulated, but threads use its lines.
-    let is_whole = is_whole || !source.only.is_empty() || !source.skip.is_empty();
     if is_whole || source.directory.is_some() {
         return Observe::Accesses;
     }

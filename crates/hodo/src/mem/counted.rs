@@ -169,6 +169,11 @@ impl<L> Weighed<L> {
             counts: Arc::clone(counts),
         }
     }
+
+    /// The listener.
+    pub fn into_listener(self) -> L {
+        self.listener
+    }
 }
 
 impl<L: Listener> Listener for Weighed<L> {

@@ -1,14 +1,16 @@
 //! Only some functions are observed.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Access, Block, Client, Event, Events};
+use hodo_dbi::{Access, Block, Choice, Client, Event, Events, Listener, Message};
 use hodo_mem::places::Functions;
 use hodo_module::glob::glob;
 use regex::Regex;
+
+use crate::args::FunctionArgs;
 
 /// A function, and perhaps its file.
 #[derive(Debug)]
@@ -43,18 +45,28 @@ impl Pattern {
 pub struct Selection {
     only: Vec<Pattern>,
     skip: Vec<Pattern>,
+    files: Mutex<HashMap<PathBuf, InFile>>,
+}
+
+/// What is known of a file.
+#[derive(Debug)]
+struct InFile {
+    functions: Functions,
+    /// Whether each function is selected of which that was asked, and of code that is in none.
+    selected: HashMap<Option<String>, bool>,
 }
 
 impl Selection {
     /// # Errors
     /// If one of the patterns is none.
-    pub fn new(only: &[String], skip: &[String]) -> Result<Self> {
+    pub fn new(args: &FunctionArgs) -> Result<Self> {
         let all = |texts: &[String]| -> Result<Vec<Pattern>> {
             texts.iter().map(|text| Pattern::new(text)).collect()
         };
         Ok(Self {
-            only: all(only)?,
-            skip: all(skip)?,
+            only: all(&args.only)?,
+            skip: all(&args.skip)?,
+            files: Mutex::default(),
         })
     }
 
@@ -66,16 +78,59 @@ impl Selection {
         let in_list = |list: &[Pattern]| list.iter().any(|one| one.matches(function, file));
         (self.only.is_empty() || in_list(&self.only)) && !in_list(&self.skip)
     }
+
+    /// Whether code is selected that is at this place in a file, or in none.
+    fn choose(&self, place: Option<(&Path, u64)>) -> Choice {
+        let Some((path, offset)) = place else {
+            return Choice {
+                observed: self.selects("", ""),
+                until: u64::MAX,
+            };
+        };
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if !files.contains_key(path) {
+            let file = InFile {
+                functions: Functions::of(path),
+                selected: HashMap::new(),
+            };
+            files.insert(path.to_owned(), file);
+        }
+        let Some(file) = files.get_mut(path) else {
+            return Choice {
+                observed: true,
+                until: u64::MAX,
+            };
+        };
+        let (function, until) = file.functions.around(offset);
+        let observed = match file.selected.get(&function) {
+            Some(&known) => known,
+            None => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let selected = self.selects(function.as_deref().unwrap_or_default(), &name);
+                file.selected.insert(function, selected);
+                selected
+            }
+        };
+        Choice { observed, until }
+    }
+
+    /// The events that a client wants, of selected code.
+    fn of_events(self: &Arc<Self>, events: Events) -> Events {
+        if self.is_all() {
+            return events;
+        }
+        let this = Arc::clone(self);
+        events.only_of(move |place| this.choose(place))
+    }
 }
 
-/// A client that hears only of selected functions.
+/// A client or a listener that hears only of selected functions.
 #[derive(Debug)]
 pub struct Selected<C> {
     client: C,
-    selection: Selection,
+    selection: Arc<Selection>,
     /// By number: whether the block is selected.
     blocks: Vec<bool>,
-    files: HashMap<PathBuf, Functions>,
     any: bool,
 }
 
@@ -83,16 +138,17 @@ impl<C> Selected<C> {
     pub fn new(client: C, selection: Selection) -> Self {
         Self {
             client,
-            selection,
+            selection: Arc::new(selection),
             blocks: Vec::new(),
-            files: HashMap::new(),
             any: false,
         }
     }
 
-    /// Whether functions were to be selected, but none of these was executed.
-    pub fn is_useless(&self) -> bool {
-        !self.any && !self.selection.is_all()
+    /// Says so if functions were to be selected, but none of these was executed.
+    pub fn warn_if_useless(&self) {
+        if !self.any && !self.selection.is_all() {
+            warn_user!("hodo: nothing was executed that --only and --skip select");
+        }
     }
 
     /// The client.
@@ -117,18 +173,15 @@ impl<C: Client> Client for Selected<C> {
             if self.blocks.len() <= number {
                 self.blocks.resize(number + 1, false);
             }
-            let (file, offset) = block.file.clone().unwrap_or_default();
-            let new = || Functions::of(&file);
-            let functions = self.files.entry(file.clone()).or_insert_with(new);
-            let function = functions.name(offset).unwrap_or_default();
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            self.blocks[number] = self.selection.selects(&function, &name);
+            let place = block.file.as_ref();
+            let place = place.map(|(file, offset)| (file.as_path(), *offset));
+            self.blocks[number] = self.selection.choose(place).observed;
         }
         self.client.block(block);
     }
 
     fn events(&self) -> Events {
-        self.client.events()
+        self.selection.of_events(self.client.events())
     }
 
     fn event(&mut self, thread: u32, event: &Event<'_>) {
@@ -173,6 +226,21 @@ impl<C: Client> Client for Selected<C> {
     }
 }
 
+impl<L: Listener> Listener for Selected<L> {
+    fn hear(&mut self, message: &Message) -> Result<()> {
+        self.any |= matches!(message, Message::Block(block) if block.is_observed());
+        self.client.hear(message)
+    }
+
+    fn events(&self) -> Events {
+        self.selection.of_events(self.client.events())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.client.end()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,7 +254,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let selection = |only: &[&str], skip: &[&str]| {
-            Selection::new(&texts(only), &texts(skip)).expect("patterns")
+            let (only, skip) = (texts(only), texts(skip));
+            Selection::new(&FunctionArgs { only, skip }).expect("patterns")
         };
         assert!(selection(&[], &[]).selects("any", "file"));
         let some = selection(&["mem*@libc", "main"], &["memset"]);
@@ -195,6 +264,10 @@ mod tests {
         assert!(!some.selects("memset", "libc.so.6"));
         assert!(!some.selects("memcpy", "bash"));
         assert!(!some.selects("other", "libc.so.6"));
-        assert!(Selection::new(&texts(&["[a"]), &[]).is_err());
+        let wrong = FunctionArgs {
+            only: texts(&["[a"]),
+            skip: Vec::new(),
+        };
+        assert!(Selection::new(&wrong).is_err());
     }
 }
