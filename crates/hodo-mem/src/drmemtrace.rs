@@ -4,22 +4,24 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use flate2::Compression;
-use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use hodo_dbi::{Access, Block, Client, Event, Events, Flow, Insn, Kind};
+
+use crate::packed;
 
 const VERSION: u64 = 7;
 /// It is of x86-64, and has encodings.
 const FILE_TYPE: u64 = 0x40 | 0x200;
+/// Instructions are missing (`OFFLINE_FILE_TYPE_IFILTERED`).
+const FILTERED: u64 = 0x80;
 /// Instructions between two times.
 const OFTEN: u64 = 100_000;
 /// From 1601, when the format's time begins, to 1970.
@@ -77,6 +79,8 @@ struct Open {
 struct Output {
     file: GzEncoder<BufWriter<File>>,
     tid: i32,
+    /// Not all instructions are heard of.
+    filtered: bool,
     /// Instructions whose encodings are in the file.
     seen: HashMap<u64, Vec<u8>>,
     open: Option<Open>,
@@ -92,17 +96,19 @@ struct Output {
 pub struct Writer {
     directory: PathBuf,
     name: String,
+    filtered: bool,
     /// By number.
     threads: Vec<Option<Output>>,
     failed: Option<anyhow::Error>,
 }
 
 impl Writer {
-    /// Creates the directory. `name` becomes part of the names of files.
+    /// Creates the directory. `name` becomes part of the names of files. `filtered`: instructions will be missing, which
+    /// is no sign of a signal.
     ///
     /// # Errors
     /// If it cannot be created, or has traces already.
-    pub fn create(directory: &Path, name: &str) -> Result<Self> {
+    pub fn create(directory: &Path, name: &str, filtered: bool) -> Result<Self> {
         let directory = directory.join("trace");
         let cannot = || format!("cannot create {}", directory.display());
         std::fs::create_dir_all(&directory).with_context(cannot)?;
@@ -117,6 +123,7 @@ impl Writer {
         Ok(Self {
             directory,
             name: name.collect(),
+            filtered,
             threads: Vec::new(),
             failed: None,
         })
@@ -131,6 +138,7 @@ impl Writer {
         let mut output = Output {
             file: GzEncoder::new(BufWriter::with_capacity(1 << 18, file), Compression::fast()),
             tid,
+            filtered: self.filtered,
             seen: HashMap::new(),
             open: None,
             cut: None,
@@ -139,7 +147,8 @@ impl Writer {
         };
         output.entry(entry::HEADER, 0, VERSION)?;
         output.entry(entry::MARKER, marker::VERSION, VERSION)?;
-        output.entry(entry::MARKER, marker::FILE_TYPE, FILE_TYPE)?;
+        let filtered = if self.filtered { FILTERED } else { 0 };
+        output.entry(entry::MARKER, marker::FILE_TYPE, FILE_TYPE | filtered)?;
         output.entry(entry::THREAD, 4, tid as u64)?;
         output.entry(entry::PID, 4, process as u64)?;
         output.entry(entry::MARKER, marker::CACHE_LINE_SIZE, 64)?;
@@ -201,6 +210,9 @@ impl Output {
         if let Some(number) = open.call {
             self.entry(entry::MARKER, marker::SYSTEM_CALL, number)?;
         }
+        if self.filtered {
+            return Ok(());
+        }
         let continues = match kind {
             entry::INSTR | entry::INSTR_UNTAKEN_JUMP if flow != Flow::SystemCall => target == after,
             _ => true,
@@ -247,6 +259,7 @@ impl Output {
         }
         if let Some(cut) = self.cut.take()
             && cut != first.pc
+            && !self.filtered
         {
             self.entry(entry::MARKER, marker::KERNEL_EVENT, cut)?;
         }
@@ -354,7 +367,30 @@ impl Client for Writer {
 /// Whether a directory has traces of DynamoRIO.
 #[must_use]
 pub fn is_trace(directory: &Path) -> bool {
-    directory.join("trace").is_dir()
+    !files(directory).is_empty()
+}
+
+/// The files of a directory that has traces: those in its directory `trace`, or its own, if all are traces.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten();
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        files
+    };
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".trace") || name.contains(".trace.")
+    };
+    let inside = directory.join("trace");
+    if inside.is_dir() {
+        return entries(&inside);
+    }
+    let all = entries(directory);
+    match all.iter().all(is_one) {
+        true => all,
+        false => Vec::new(),
+    }
 }
 
 /// Tells a client what a directory has. It hears of one thread after the other.
@@ -362,17 +398,14 @@ pub fn is_trace(directory: &Path) -> bool {
 /// # Errors
 /// If a file cannot be read, or is not of the final format.
 pub fn read(directory: &Path, client: &mut impl Client) -> Result<()> {
-    let directory = directory.join("trace");
-    let cannot = || format!("cannot read {}", directory.display());
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&directory)
-        .with_context(cannot)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    files.sort();
+    let files = files(directory);
+    if files.is_empty() {
+        bail!("{} has no traces", directory.display());
+    }
     let mut blocks = Blocks::default();
     let mut threads = Vec::new();
     for (thread, path) in files.into_iter().enumerate() {
-        let opened = open(&path).and_then(|file| Thread::new(file, thread as u32));
+        let opened = packed::open(&path).and_then(|file| Thread::new(file, thread as u32));
         threads.push((opened.with_context(|| path.display().to_string())?, path));
     }
     // The threads go on in the order of the times that they have.
@@ -408,17 +441,6 @@ impl Blocks {
         self.known.insert(key, Arc::clone(&block));
         block
     }
-}
-
-fn open(path: &Path) -> Result<Box<dyn Read>> {
-    // There may be a thousand of them.
-    const ROOM: usize = 1 << 16;
-    let file = BufReader::with_capacity(ROOM, File::open(path)?);
-    Ok(match path.extension().and_then(OsStr::to_str) {
-        Some("gz") => Box::new(BufReader::with_capacity(ROOM, MultiGzDecoder::new(file))),
-        Some("trace") => Box::new(file),
-        _ => bail!("only files that end in .trace and .trace.gz can be read"),
-    })
 }
 
 /// Tells a client what the bytes of a file of one thread say.

@@ -29,6 +29,7 @@ pub mod hierarchy;
 pub mod hot;
 pub mod lines;
 pub mod model;
+mod packed;
 pub mod places;
 pub mod replacement;
 pub mod reuse;

@@ -208,7 +208,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
     if args.format == RecordFormat::Drmemtrace {
         let name = args.command.first().map(PathBuf::from).unwrap_or_default();
         let name = name.file_name().unwrap_or_default().to_string_lossy();
-        let writer = drmemtrace::Writer::create(directory, &name)?;
+        let writer = drmemtrace::Writer::create(directory, &name, !selection.is_all())?;
         return run(&args.part, &args.command, |target| {
             let counts = Arc::default();
             let writer = Selected::new(writer, selection);

@@ -70,7 +70,8 @@ impl Selection {
         })
     }
 
-    fn is_all(&self) -> bool {
+    /// Whether all functions are selected.
+    pub fn is_all(&self) -> bool {
         self.only.is_empty() && self.skip.is_empty()
     }
 
