@@ -21,8 +21,9 @@ use hodo_ptrace::stops::{self, OWN, Stops};
 use hodo_ptrace::{Report, Stopped, is_gone};
 
 use crate::engine::{Engine, Parked, Shared, Thread};
+use crate::limit::Limit;
 use crate::process::{Process, Stop};
-use crate::recorder::Beginning;
+use crate::recorder::{Beginning, Recorder};
 use crate::trap::Actions;
 
 /// How many reports are dealt with before hodo looks at its own signals again.
@@ -111,18 +112,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Follows the threads until time is up, or until a signal or an error means the end. Then it leaves those that
-    /// there are.
+    /// Follows the threads until time is up or they have executed enough instructions, or until a signal or an error
+    /// means the end. Then it leaves those that there are.
     ///
     /// # Errors
     /// What has failed.
-    pub(crate) fn follow_until(&mut self, interrupts: &Interrupts) -> Result<()> {
-        let followed = self.follow_for_now(interrupts);
+    pub(crate) fn follow_until(
+        &mut self,
+        interrupts: &Interrupts,
+        limit: Option<Limit>,
+    ) -> Result<()> {
+        let followed = self.follow_for_now(interrupts, limit);
         let left = self.leave();
-        followed.and(left)
+        followed.map(|_| ()).and(left)
     }
 
-    fn follow_for_now(&mut self, interrupts: &Interrupts) -> Result<()> {
+    /// Follows the threads until then. Returns whether threads are there that have executed enough instructions.
+    fn follow_for_now(
+        &mut self,
+        interrupts: &Interrupts,
+        mut limit: Option<Limit>,
+    ) -> Result<bool> {
         let mut reports = 0;
         while !self.threads.is_empty() {
             let is_over = match self.hear()? {
@@ -130,10 +140,109 @@ impl Engine {
                     reports += 1;
                     reports % MANY == 0 && interrupts.look()
                 }
-                false => interrupts.wait(),
+                false => match &limit {
+                    Some(limit) => interrupts.wait_until(limit.next()),
+                    None => interrupts.wait(),
+                },
             };
             if is_over {
                 break;
+            }
+            if let Some(limit) = &mut limit
+                && limit.next() <= Instant::now()
+                && limit.look(self.executed_instructions())
+            {
+                return Ok(!self.threads.is_empty());
+            }
+        }
+        Ok(false)
+    }
+
+    /// About how many instructions were executed.
+    fn executed_instructions(&self) -> u64 {
+        let Some(recorder) = &self.recorder else {
+            return 0;
+        };
+        let recorder = recorder.borrow();
+        let mut sum = recorder.executed();
+        for known in self.threads.values() {
+            if let (Some(process), Some(block), Some(recording)) =
+                (&known.process, known.block, &known.recording)
+            {
+                let process = process.borrow();
+                let counters = process.counters();
+                let working = recorder.working(recording, (process.memory(), &counters), block);
+                // One that is gone has been counted.
+                sum += working.map_or(0, |[instructions, _]| instructions);
+            }
+        }
+        sum
+    }
+
+    /// Follows the threads without observing more than how many instructions they execute, and observes them by this
+    /// recorder when they have executed enough. Returns whether they came so far.
+    ///
+    /// # Errors
+    /// What has failed. The threads are left then.
+    pub(crate) fn count_until(
+        &mut self,
+        interrupts: &Interrupts,
+        limit: Limit,
+        recorder: Option<Rc<RefCell<Recorder>>>,
+    ) -> Result<bool> {
+        match self.follow_for_now(interrupts, Some(limit)) {
+            Ok(true) => {
+                let parked = self.park_all();
+                let changed = parked.and_then(|()| self.change_over(recorder));
+                if changed.is_err() {
+                    self.let_go();
+                }
+                changed.map(|()| true)
+            }
+            Ok(false) => {
+                self.leave()?;
+                Ok(false)
+            }
+            Err(error) => {
+                self.leave()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// All threads wait: from here on they are observed by another recorder, as if hodo had just come to them.
+    fn change_over(&mut self, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<()> {
+        self.recorder = recorder;
+        for (process, worker) in self.processes_of_parked() {
+            // Where this fails, the process is gone.
+            if process.borrow().release(worker).is_err() {
+                continue;
+            }
+            let new = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
+            let new = Rc::new(RefCell::new(new));
+            new.borrow_mut().start(worker)?;
+            let parked: Vec<Stopped> = self.parked.iter().flatten().map(|(&one, _)| one).collect();
+            for thread in parked {
+                let of_process = self.process(thread);
+                if !of_process.is_some_and(|other| Rc::ptr_eq(&other, &process)) {
+                    continue;
+                }
+                let block = new.borrow_mut().give_block(thread)?;
+                let recording =
+                    self.recording(thread.tid(), &new.borrow(), block, Beginning::Thread)?;
+                if let Some(known) = self.threads.get_mut(&thread.tid()) {
+                    known.process = Some(Rc::clone(&new));
+                    known.block = Some(block);
+                    known.recording = recording;
+                    known.beginning = Beginning::Thread;
+                }
+            }
+        }
+        for thread in self.parked.take().unwrap_or_default().into_keys() {
+            // If its process is stopped as a whole, that is reported again.
+            match thread.interrupt().and_then(|()| thread.cont(0)) {
+                Err(error) if !is_gone(&error) => return Err(error),
+                _ => {}
             }
         }
         Ok(())
@@ -158,6 +267,13 @@ impl Engine {
     /// # Errors
     /// What could not be done.
     pub(crate) fn leave(&mut self) -> Result<()> {
+        let parked = self.park_all();
+        self.let_go();
+        parked
+    }
+
+    /// Has all threads wait, in front of instructions of the program.
+    fn park_all(&mut self) -> Result<()> {
         self.parked = Some(Parked::new());
         if let Some(thread) = self.stuck.take() {
             self.unstick(thread)?;
@@ -184,7 +300,6 @@ impl Engine {
                 last = Instant::now();
             }
         }
-        self.let_go();
         failed
     }
 
@@ -319,11 +434,10 @@ impl Engine {
         Ok(())
     }
 
-    /// All threads wait: takes back what was changed, and lets them go on untraced.
-    fn let_go(&mut self) {
-        let mut parked = self.parked.take().unwrap_or_default();
+    /// The processes of threads that wait, and a thread of each.
+    fn processes_of_parked(&self) -> Vec<(Shared, Stopped)> {
         let mut processes: Vec<(Shared, Stopped)> = Vec::new();
-        for &thread in parked.keys() {
+        for &thread in self.parked.iter().flatten().map(|(thread, _)| thread) {
             if let Some(process) = self.process(thread)
                 && !processes
                     .iter()
@@ -332,6 +446,13 @@ impl Engine {
                 processes.push((process, thread));
             }
         }
+        processes
+    }
+
+    /// All threads wait: takes back what was changed, and lets them go on untraced.
+    fn let_go(&mut self) {
+        let processes = self.processes_of_parked();
+        let mut parked = self.parked.take().unwrap_or_default();
         for (process, worker) in processes {
             // Where this fails, the process is gone.
             if let Ok(group) = process.borrow().release(worker) {

@@ -64,6 +64,8 @@ mod kept;
 #[cfg(target_arch = "x86_64")]
 mod known;
 #[cfg(target_arch = "x86_64")]
+mod limit;
+#[cfg(target_arch = "x86_64")]
 mod notes;
 #[cfg_attr(
     not(target_arch = "x86_64"),
@@ -122,7 +124,7 @@ pub use ran::{End, Ran};
 pub use recent::{LineSets, Recent};
 #[cfg(target_arch = "x86_64")]
 pub use run::{instrument, listen, observe, run};
-pub use target::{Period, Target};
+pub use target::{Amount, Period, Target};
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::analyze::{branch_target, mnemonic};
 

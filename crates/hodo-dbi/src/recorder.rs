@@ -3,7 +3,7 @@
 //! The memory of a thread has its block, its counters, and a buffer for records with a page after it that cannot be
 //! accessed. A thread that fills the buffer faults there; hodo empties it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -103,6 +103,10 @@ pub(crate) struct Recorder {
     passes: Option<Rc<RefCell<Passes>>>,
     /// Numbers of lines from which instructions are fetched.
     lines: FxHashMap<u64, u32>,
+    /// Instructions that were executed, as far as that was taken from threads.
+    executed: Cell<u64>,
+    /// Those of records are counted, too.
+    measures: bool,
 }
 
 impl Recorder {
@@ -117,7 +121,19 @@ impl Recorder {
             threads: 0,
             passes: None,
             lines: FxHashMap::default(),
+            executed: Cell::new(0),
+            measures: false,
         }
+    }
+
+    /// Counts executions, and tells nobody.
+    pub(crate) fn counting() -> Self {
+        Self::new(Sink::nowhere(), Observe::Counts, Events::default())
+    }
+
+    /// Has it know how many instructions are executed.
+    pub(crate) fn measure(&mut self) {
+        self.measures = true;
     }
 
     /// Has passes change the code: nothing else is observed then.
@@ -222,7 +238,7 @@ impl Recorder {
         if self.records.len() <= number {
             self.records.resize(number + 1, (0, 0));
         }
-        if self.counts() {
+        if self.counts() || self.measures {
             let insns = block.insns.len();
             let accesses = block.plain_accesses(insns).count();
             self.sizes.resize(self.records.len(), [0; 2]);
@@ -413,12 +429,75 @@ impl Recorder {
     }
 
     fn tell_records(&self, recording: &Recording, bytes: Vec<u8>) {
+        if self.measures && !self.counts() {
+            self.executed
+                .set(self.executed.get() + self.instructions_of(&bytes));
+        }
         if !bytes.is_empty() {
             self.tell(Message::Records {
                 thread: recording.thread,
                 bytes,
             });
         }
+    }
+
+    /// The number of instructions of these records.
+    fn instructions_of(&self, bytes: &[u8]) -> u64 {
+        let (mut sum, mut last, mut at) = (0, 0, 0);
+        while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+            let number = u32::from_le_bytes(*number);
+            at += match number {
+                CUT.. => {
+                    sum -= last - i64::from(number - CUT).min(last);
+                    last = 0;
+                    4
+                }
+                RECORDED.. => size_of_mark(number),
+                _ => {
+                    let Some(&(_, size)) = self.records.get(number as usize) else {
+                        break;
+                    };
+                    last = i64::from(self.sizes[number as usize][0]);
+                    sum += last;
+                    size.max(4)
+                }
+            };
+        }
+        // A cut may be of the record before these.
+        u64::try_from(sum).unwrap_or(0)
+    }
+
+    /// The number of instructions that were executed, as far as that was taken from threads.
+    pub(crate) fn executed(&self) -> u64 {
+        self.executed.get()
+    }
+
+    /// About how much a thread has executed whose counters count these blocks: instructions, and accesses without those of
+    /// special blocks.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn working(
+        &self,
+        recording: &Recording,
+        (memory, counted): (&Memory, &[u32]),
+        block: u64,
+    ) -> Result<[u64; 2]> {
+        let mut sums = [0u64; 2];
+        let now = self.counters(memory, counted, block)?;
+        let before = recording.before.iter().copied().chain(std::iter::repeat(0));
+        for ((&id, now), before) in counted.iter().zip(now).zip(before) {
+            let times = now
+                .wrapping_sub(before)
+                .cast_signed()
+                .max(0)
+                .cast_unsigned();
+            let size = self.sizes.get(id as usize).unwrap_or(&[0; 2]);
+            for (sum, &size) in sums.iter_mut().zip(size) {
+                *sum += times * u64::from(size);
+            }
+        }
+        Ok(sums)
     }
 
     /// Says from time to time how much a thread has executed whose counters count these blocks.
@@ -437,25 +516,12 @@ impl Recorder {
         if !self.counts() || self.passes.is_some() || shown.elapsed() < INTERVAL {
             return Ok(());
         }
-        let mut sums = [0u64; 2];
-        let now = self.counters(memory, counted, block)?;
-        let before = recording.before.iter().copied().chain(std::iter::repeat(0));
-        for ((&id, now), before) in counted.iter().zip(now).zip(before) {
-            let times = now
-                .wrapping_sub(before)
-                .cast_signed()
-                .max(0)
-                .cast_unsigned();
-            let size = self.sizes.get(id as usize).unwrap_or(&[0; 2]);
-            for (sum, &size) in sums.iter_mut().zip(size) {
-                *sum += times * u64::from(size);
-            }
-        }
+        let [instructions, accesses] = self.working(recording, (memory, counted), block)?;
         recording.shown = Some(Instant::now());
         self.tell(Message::Progress {
             thread: recording.thread,
-            instructions: sums[0],
-            accesses: sums[1],
+            instructions,
+            accesses,
         });
         Ok(())
     }
@@ -494,6 +560,11 @@ impl Recorder {
                 _ => counts.push((id, times)),
             }
         }
+        let sizes = counts.iter().map(|&(id, times)| {
+            let size = self.sizes.get(id as usize).unwrap_or(&[0; 2]);
+            times * u64::from(size[0])
+        });
+        self.executed.set(self.executed.get() + sizes.sum::<u64>());
         if !counts.is_empty() {
             self.tell(Message::Counts {
                 thread: recording.thread,
@@ -560,6 +631,7 @@ impl Recorder {
             let count = memory.read_u64(counter)?.wrapping_sub(1);
             memory.write(counter, &count.to_le_bytes())?;
             if cut.upto > 0 {
+                self.executed.set(self.executed.get() + u64::from(cut.upto));
                 self.tell(Message::Part {
                     thread: recording.thread,
                     block: cut.block.id,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hodo_ptrace::processes::{descendants, has_ended};
 use hodo_ptrace::signals::{Forward, Interrupts};
 use hodo_ptrace::{Report, launch, seize};
@@ -13,10 +13,11 @@ use rustc_hash::FxHashMap;
 use crate::client::{self, Client, Decode, Listener, Observe, Sink, Teller};
 use crate::engine::{Engine, Thread};
 use crate::events::Events;
+use crate::limit::Limit;
 use crate::passes::{Pass, Passes};
 use crate::ran::{End, Ran};
 use crate::recorder::Recorder;
-use crate::target::{Period, Target};
+use crate::target::{Amount, Target};
 
 /// Runs a program, or part of it, from the cache. Returns when the program and all its children have ended, or when it
 /// is left.
@@ -120,11 +121,13 @@ impl Engine {
     /// Runs a program, or comes to a process.
     fn run(&mut self, target: &Target<'_>) -> Result<Ran> {
         match *target {
-            Target::Process { pid, time, .. } => {
+            Target::Process { pid, length, .. } => {
                 let mut interrupts = Interrupts::new(None);
+                self.measure(length)?;
                 self.come_to(&[pid])?;
+                let (time, limit) = split(length);
                 interrupts.begin(time);
-                self.follow_until(&interrupts)?;
+                self.follow_until(&interrupts, limit)?;
                 Ok(Ran {
                     end: self.end,
                     failure: None,
@@ -136,17 +139,20 @@ impl Engine {
                 period,
                 ..
             } => {
+                let length = period.and_then(|period| period.length);
+                self.measure(length)?;
                 let child = launch::fork(path, command, false)?;
                 self.first = child.pid;
-                let failure = match period {
-                    Some(period) if !period.from.is_zero() => {
+                let failure = match period.and_then(|period| period.from) {
+                    Some(Amount::Time(from)) => {
                         let failure = child.go()?;
-                        self.part(period)?;
+                        self.part(from, length)?;
                         failure
                     }
-                    period => {
-                        self.follow_from_first(child, period.and_then(|period| period.time))?
+                    Some(Amount::Instructions(from)) => {
+                        self.follow_from_first(child, Some(from), length)?
                     }
+                    None => self.follow_from_first(child, None, length)?,
                 };
                 let end = self.end.context("the end of the program was not seen")?;
                 let failure = (end == End::Code(127)).then(|| failure.error()).flatten();
@@ -158,19 +164,44 @@ impl Engine {
         }
     }
 
-    /// Follows a program from its first instruction to its last, or for some time.
+    /// Has the recorder know how many instructions are executed, if that says when the end is.
+    fn measure(&mut self, length: Option<Amount>) -> Result<()> {
+        if !matches!(length, Some(Amount::Instructions(_))) {
+            return Ok(());
+        }
+        let counting = || Rc::new(RefCell::new(Recorder::counting()));
+        let mut recorder = self.recorder.get_or_insert_with(counting).borrow_mut();
+        if recorder.passes().is_some() {
+            bail!("passes count no instructions: they cannot be left after a number of them");
+        }
+        recorder.measure();
+        Ok(())
+    }
+
+    /// Follows a program from its first instruction to its last, or a part of that. Before this number of instructions,
+    /// only their number is observed.
     fn follow_from_first(
         &mut self,
         child: launch::Waiting,
-        time: Option<Duration>,
+        from: Option<u64>,
+        length: Option<Amount>,
     ) -> Result<launch::Failure> {
+        let recorder = self.recorder.clone();
+        if from.is_some() {
+            self.recorder = Some(Rc::new(RefCell::new(Recorder::counting())));
+        }
         seize(self.first, self.options())?;
         let forward = Forward::start(Some(self.first));
         self.signals = Some(forward.seen());
         self.threads.insert(self.first, Thread::default());
         let failure = child.go()?;
-        if time.is_some() {
-            self.follow_until(&Interrupts::beside(&forward, time))?;
+        if let Some(from) = from {
+            let interrupts = Interrupts::beside(&forward, None);
+            self.count_until(&interrupts, Limit::new(from), recorder)?;
+        }
+        if length.is_some() {
+            let (time, limit) = split(length);
+            self.follow_until(&Interrupts::beside(&forward, time), limit)?;
             if self.end.is_none() {
                 self.wait_for_end(&Interrupts::beside(&forward, None))?;
             }
@@ -181,11 +212,11 @@ impl Engine {
     }
 
     /// Waits for the end of a program that was started, and follows it meanwhile for some time.
-    fn part(&mut self, period: Period) -> Result<()> {
+    fn part(&mut self, from: Duration, length: Option<Amount>) -> Result<()> {
         let forward = Forward::start(Some(self.first));
         self.signals = Some(forward.seen());
         let followed = self
-            .wait_for_end(&Interrupts::beside(&forward, Some(period.from)))
+            .wait_for_end(&Interrupts::beside(&forward, Some(from)))
             .and_then(|has_ended| match has_ended {
                 true => Ok(()),
                 false => {
@@ -195,7 +226,8 @@ impl Engine {
                     };
                     all.insert(0, self.first);
                     self.come_to(&all)?;
-                    self.follow_until(&Interrupts::beside(&forward, period.time))
+                    let (time, limit) = split(length);
+                    self.follow_until(&Interrupts::beside(&forward, time), limit)
                 }
             });
         if self.end.is_none() {
@@ -236,5 +268,14 @@ impl Engine {
             }
         }
         Ok(())
+    }
+}
+
+/// The time or the number of instructions that it is.
+fn split(length: Option<Amount>) -> (Option<Duration>, Option<Limit>) {
+    match length {
+        Some(Amount::Time(time)) => (Some(time), None),
+        Some(Amount::Instructions(instructions)) => (None, Some(Limit::new(instructions))),
+        None => (None, None),
     }
 }

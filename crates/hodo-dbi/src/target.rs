@@ -24,19 +24,29 @@ pub enum Target<'t> {
         /// Its number.
         pid: i32,
         /// When it is left. Without it, by a signal that ends hodo.
-        time: Option<Duration>,
+        length: Option<Amount>,
         /// Whether processes that it makes are observed, too.
         follows: bool,
     },
 }
 
+/// An amount of what a program does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// What it does in this time.
+    Time(Duration),
+    /// About so many instructions of all its threads together, those of observed child processes too. They are counted
+    /// exactly, but the counters are looked at only from time to time: there may be some milliseconds of more.
+    Instructions(u64),
+}
+
 /// Part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
-    /// Since the program was started.
-    pub from: Duration,
+    /// What the program does before it. Nothing of the engine is there, unless instructions are counted.
+    pub from: Option<Amount>,
     /// How long it is. Without it, to the end.
-    pub time: Option<Duration>,
+    pub length: Option<Amount>,
 }
 
 impl<'t> Target<'t> {

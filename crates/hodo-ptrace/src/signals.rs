@@ -284,6 +284,11 @@ impl Interrupts {
         self.wait_for(LONGEST)
     }
 
+    /// The same, but not longer than until then.
+    pub fn wait_until(&self, at: Instant) -> bool {
+        self.wait_for(LONGEST.min(at.saturating_duration_since(Instant::now())))
+    }
+
     /// Returns whether the recording is to end.
     pub fn look(&self) -> bool {
         self.wait_for(Duration::ZERO)

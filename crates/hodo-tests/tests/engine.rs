@@ -318,3 +318,86 @@ fn random_code_step_by_step() {
         }
     }
 }
+
+/// Runs a command under a tool, and returns its result as JSON. The command does what it does alone.
+fn observed(options: &[&str], command: &[&str]) -> serde_json::Value {
+    let run = |words: &[&str]| {
+        let mut run = Command::new("timeout");
+        run.args(["-s", "KILL", "120"]).args(words);
+        let output = run.output().expect("it can be run");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), text, output.stderr)
+    };
+    let (status, alone, _) = run(command);
+    let hodo = hodo().display().to_string();
+    let tool = [
+        &[&hodo, "mem"],
+        options,
+        &["--format", "json", "--"],
+        command,
+    ];
+    let (own_status, own, result) = run(&tool.concat());
+    let error = String::from_utf8_lossy(&result);
+    assert_eq!((own_status, own), (status, alone), "{options:?}: {error}");
+    serde_json::from_slice(&result).expect(&error)
+}
+
+/// hodo counts instructions, and observes threads in another way as soon as there are enough.
+#[test]
+fn parts_by_instructions() {
+    const SOME: u64 = 1_000_000;
+    /// Addresses differ from run to run.
+    const CHANCE: u64 = 1000;
+    let number = |value: &serde_json::Value| value["instructions"].as_u64().expect("a number");
+    let hot = build("hot.c", Kind::Static, &[]);
+    let hot = [hot.to_str().expect("text")];
+    let all = number(&observed(&["stat"], &hot));
+    for from in [1, 1000, all / 3, all / 2] {
+        let from_here = format!("{from}-insns");
+        let rest = number(&observed(&["stat", "--from", &from_here], &hot));
+        assert!(rest <= all - from + CHANCE, "{rest} of {all} from {from}");
+        for tool in ["stat", "opcodes", "cache"] {
+            observed(&[tool, "--from", &from_here, "--for", "100k-insns"], &hot);
+        }
+    }
+    // It is over before.
+    let late = observed(&["stat", "--from", "1000G-insns"], &hot);
+    assert_eq!(number(&late), 0);
+    let whole = number(&observed(&["stat", "--for", "1000G-insns"], &hot));
+    assert!(whole.abs_diff(all) < CHANCE, "{whole} instead of {all}");
+    let python = "print(sum(i * i for i in range(300000)))";
+    let busy = ["/usr/bin/python3", "-S", "-c", python];
+    if std::path::Path::new(busy[0]).exists() {
+        let all = number(&observed(&["stat"], &busy));
+        for tool in ["stat", "cache"] {
+            let some = observed(&[tool, "--from", "10M-insns", "--for", "1M-insns"], &busy);
+            let some = match tool {
+                "stat" => number(&some),
+                _ => some["levels"][0]["refs"].as_u64().expect("a number"),
+            };
+            assert!(some >= SOME && some < all, "{tool}: {some} of {all}");
+        }
+    }
+}
+
+/// The change comes at any moment: with signals, threads, children and exceptions.
+#[test]
+fn parts_of_programs_of_all_kinds() {
+    for (source, arguments) in [
+        ("odd_signals.c", &[][..]),
+        ("held_registers.c", &[]),
+        ("threads.c", &[]),
+        ("children.c", &["1"]),
+        ("exceptions.cc", &[]),
+        ("rewritten.c", &[]),
+    ] {
+        let program = build(source, Kind::Pie, &[]);
+        let command = [&[program.to_str().expect("text")], arguments].concat();
+        for from in ["40k-insns", "1M-insns"] {
+            observed(&["stat", "--from", from], &command);
+            for tool in ["stat", "reuse"] {
+                observed(&[tool, "--from", from, "--for", "500k-insns"], &command);
+            }
+        }
+    }
+}

@@ -137,7 +137,7 @@ fn a_process_that_runs() {
     for seed in 1..8 {
         let process = hodo_dbi::Target::Process {
             pid: target.pid(),
-            time: Some(Duration::from_millis(30 * seed)),
+            length: Some(hodo_dbi::Amount::Time(Duration::from_millis(30 * seed))),
             follows: true,
         };
         let (_, sums) = scramble::scramble(&process, seed).expect("it can be observed");

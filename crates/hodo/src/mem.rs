@@ -81,8 +81,12 @@ fn run(
                 crate::output::complain(&error);
                 return Ok(ExitCode::from(125));
             }
-            let time = part.time;
-            Target::Process { pid, time, follows }
+            let length = part.length;
+            Target::Process {
+                pid,
+                length,
+                follows,
+            }
         }
         None => {
             program = match hodo_dbi::find_program(name) {
@@ -92,13 +96,13 @@ fn run(
                     return Ok(ExitCode::from(127));
                 }
             };
-            let is_whole = part.from.is_none() && part.time.is_none();
+            let is_whole = part.from.is_none() && part.length.is_none();
             Target::Program {
                 path: &program,
                 command,
-                period: (!is_whole).then(|| Period {
-                    from: part.from.unwrap_or_default(),
-                    time: part.time,
+                period: (!is_whole).then_some(Period {
+                    from: part.from,
+                    length: part.length,
                 }),
                 follows,
             }

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use hodo_dbi::Amount;
 use hodo_mem::model::Geometry;
 
 /// What `hodo mem` is given.
@@ -52,15 +52,45 @@ pub struct Part {
     /// Ctrl-C detaches: the process runs on as before. Children that it makes meanwhile are observed, too.
     #[arg(short, long, value_name = "PID", value_parser = super::process, conflicts_with = "command")]
     pub pid: Option<i32>,
-    /// Begin this long after the program was started (as 10, 500ms): until then it runs as alone
-    #[arg(long, value_name = "TIME", value_parser = super::span, conflicts_with = "pid")]
-    pub from: Option<Duration>,
-    /// Observe for this long: then the program runs on as alone
-    #[arg(long = "for", value_name = "TIME", value_parser = super::span)]
-    pub time: Option<Duration>,
+    /// Begin this long after the program was started (as 10, 500ms), or after about so many instructions (100M-insns)
+    ///
+    /// Until this time, the program runs as alone. Instructions are counted meanwhile, of all threads and children
+    /// together; hodo looks at the counters every few milliseconds.
+    #[arg(long, value_name = "TIME|INSNS", value_parser = amount, conflicts_with = "pid")]
+    pub from: Option<Amount>,
+    /// Observe for this long, or for about so many instructions: then the program runs on as alone
+    #[arg(long = "for", value_name = "TIME|INSNS", value_parser = amount)]
+    pub length: Option<Amount>,
     /// Do not observe child processes: they run as alone
     #[arg(long)]
     pub no_follow: bool,
+}
+
+/// Parses a duration, or a number of instructions.
+fn amount(text: &str) -> Result<Amount, String> {
+    let Some(number) = text.strip_suffix("insns") else {
+        let wrong = |_| {
+            format!(
+                "{text:?} is neither a time nor a number of instructions: write seconds, a number with ms, s or m, or one \
+                 with k, M or G and -insns"
+            )
+        };
+        return super::span(text).map(Amount::Time).map_err(wrong);
+    };
+    let number = number.trim_end_matches(['-', ' ']);
+    let (digits, unit) = match number.chars().last() {
+        Some('k') => (&number[..number.len() - 1], 1_000),
+        Some('M') => (&number[..number.len() - 1], 1_000_000),
+        Some('G') => (&number[..number.len() - 1], 1_000_000_000),
+        _ => (number, 1),
+    };
+    let instructions = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match instructions {
+        Some(number) if number > 0 => Ok(Amount::Instructions(number)),
+        _ => Err(format!(
+            "{text:?} is not a number of instructions: write one as 5000-insns or 100M-insns"
+        )),
+    }
 }
 
 /// What `hodo mem none` is given.
@@ -122,7 +152,7 @@ pub struct FunctionArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "time", "no_follow"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "length", "no_follow"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Which functions.
     #[command(flatten)]
