@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
@@ -146,6 +146,13 @@ pub enum Message {
         /// One record after the other.
         bytes: Vec<u8>,
     },
+    /// What a thread has recorded since its last records is lost.
+    Lost {
+        /// Its number.
+        thread: u32,
+        /// How many instructions it has executed meanwhile.
+        instructions: u64,
+    },
     /// A thread has ended.
     Counts {
         /// Its number.
@@ -215,6 +222,11 @@ pub(crate) const USED: u32 = 0xFFFD_0000;
 pub(crate) const FETCHED: u32 = 0xFFFC_0000;
 /// A record of what a pass has inserted. A number comes after it, and a value of eight bytes.
 pub(crate) const RECORDED: u32 = 0xFFFB_0000;
+/// A record of all general registers at the beginning of the next block: nothing else that was recorded before is needed
+/// to read on.
+pub(crate) const REGISTERS: u32 = 0xFFFA_0000;
+/// The number of general registers in such a record, of eight bytes each.
+pub(crate) const GENERAL: usize = 16;
 
 /// Bytes of a record that is not of a block.
 pub(crate) fn size_of_mark(number: u32) -> usize {
@@ -222,7 +234,8 @@ pub(crate) fn size_of_mark(number: u32) -> usize {
         SIGNAL.. => 4,
         USED.. => 16,
         FETCHED.. => 8,
-        _ => 16,
+        RECORDED.. => 16,
+        _ => 4 + 8 * GENERAL,
     }
 }
 
@@ -276,6 +289,30 @@ impl Sink {
         if !is_block || messages.len() >= TOGETHER {
             let _ = self.sender.send(std::mem::take(&mut *messages));
         }
+    }
+
+    /// Tells the listener, unless too many messages wait. Gives the bytes back then.
+    pub(crate) fn offer(
+        &self,
+        lost: Option<Message>,
+        thread: u32,
+        bytes: Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        let mut messages = self.blocks.borrow_mut();
+        let before = messages.len();
+        messages.extend(lost);
+        messages.push(Message::Records { thread, bytes });
+        let Err(TrySendError::Full(mut back)) =
+            self.sender.try_send(std::mem::take(&mut *messages))
+        else {
+            return None;
+        };
+        let Some(Message::Records { bytes, .. }) = back.pop() else {
+            return None;
+        };
+        back.truncate(before);
+        *messages = back;
+        Some(bytes)
     }
 
     /// A buffer with any content.
@@ -333,6 +370,12 @@ pub(crate) fn end<L>(thread: JoinHandle<Result<L>>) -> Result<L> {
     }
 }
 
+/// Whether the records of a thread can be read from here on, without those before.
+#[must_use]
+pub fn stands_alone(records: &[u8]) -> bool {
+    number_at(records, 0) == Some(REGISTERS)
+}
+
 /// A block, and how records of it are read, if there have been any.
 type Known = (Arc<Block>, Option<Plan>);
 
@@ -386,21 +429,7 @@ impl<C: Client> Listener for Decode<C> {
                     self.client.event(thread, &Event::Forked { maker });
                 }
             }
-            Message::Block(block) => {
-                let number = block.id as usize;
-                if block.id >= MOST_BLOCKS {
-                    bail!("there are too many blocks");
-                }
-                if self.blocks.len() <= number {
-                    self.blocks.resize(number + 1, None);
-                }
-                self.client.block(block);
-                self.blocks[number] = Some((Arc::clone(block), None));
-                self.new += 1;
-                if self.forgets && self.new >= MANY {
-                    self.forget();
-                }
-            }
+            Message::Block(block) => self.new_block(block)?,
             Message::Mapped {
                 thread,
                 file,
@@ -423,6 +452,16 @@ impl<C: Client> Listener for Decode<C> {
                 self.client.event(*thread, &event);
             }
             Message::Records { thread, bytes } => self.records(*thread, bytes)?,
+            &Message::Lost {
+                thread,
+                instructions,
+            } => {
+                check_thread(thread)?;
+                if let Some(mut decoded) = self.threads.remove(&thread) {
+                    self.last_record(thread, &mut decoded, None)?;
+                }
+                self.client.event(thread, &Event::Lost { instructions });
+            }
             Message::Counts { thread, counts } => {
                 for &(block, times) in counts {
                     let block = self.block(block)?;
@@ -506,6 +545,23 @@ impl<C: Client> Decode<C> {
         self.client
     }
 
+    fn new_block(&mut self, block: &Arc<Block>) -> Result<()> {
+        let number = block.id as usize;
+        if block.id >= MOST_BLOCKS {
+            bail!("there are too many blocks");
+        }
+        if self.blocks.len() <= number {
+            self.blocks.resize(number + 1, None);
+        }
+        self.client.block(block);
+        self.blocks[number] = Some((Arc::clone(block), None));
+        self.new += 1;
+        if self.forgets && self.new >= MANY {
+            self.forget();
+        }
+        Ok(())
+    }
+
     fn block(&self, id: u32) -> Result<Arc<Block>> {
         let block = self.blocks.get(id as usize).and_then(Option::as_ref);
         block.map_or_else(|| Err(unknown(id)), |(block, _)| Ok(Arc::clone(block)))
@@ -521,12 +577,20 @@ impl<C: Client> Decode<C> {
             self.last_record(thread, &mut decoded, upto)?;
         }
         while let Some(id) = number_at(bytes, 0) {
-            if id >= RECORDED {
+            if id >= REGISTERS {
                 let size = size_of_mark(id);
                 let Some(rest) = bytes.get(size..) else {
                     return Err(anyhow!("a record of {size} bytes is cut"));
                 };
-                self.mark(thread, id, bytes)?;
+                match id {
+                    RECORDED.. => self.mark(thread, id, bytes)?,
+                    _ => {
+                        let (words, _) = bytes[4..size].as_chunks::<8>();
+                        for (slot, word) in decoded.slots.iter_mut().zip(words) {
+                            *slot = u64::from_le_bytes(*word);
+                        }
+                    }
+                }
                 bytes = rest;
                 continue;
             }

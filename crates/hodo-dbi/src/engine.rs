@@ -687,6 +687,13 @@ impl Engine {
     /// Takes the records of a thread that is writing one, and brings it to where it writes that from the beginning.
     fn again(&mut self, thread: Stopped, process: &Process, mut regs: Regs) -> Result<()> {
         let at = regs.pc();
+        let place = process.place(at);
+        let start = process.record_start(at);
+        if let (Some(Place::Inside(_, saved)), Some(_)) = (place, start) {
+            // In a fragment, it writes the record again with the registers that it has.
+            let saved = Saved { map: 0, ..saved };
+            restore_from(process, thread.block()?, &mut regs, saved)?;
+        }
         if let Some(known) = self.threads.get_mut(&thread.tid())
             && let (Some(recorder), Some(block)) = (&self.recorder, known.block)
             && let Some(recording) = &mut known.recording
@@ -699,15 +706,16 @@ impl Engine {
                 _ => 0,
             };
             let recorder = recorder.borrow();
-            recorder.drain(recording, process.memory(), block, kept)?;
+            let memory = process.memory();
+            match process.stage(at) {
+                Stage::Head if recorder.insertion().records => {
+                    recorder.drain_before_block(recording, memory, block, &regs.all())?;
+                }
+                _ => recorder.drain(recording, memory, block, kept)?,
+            }
             recorder.show_progress(recording, (process.memory(), &process.counters()), block)?;
         }
-        if let (Some(Place::Inside(_, saved)), Some(start)) =
-            (process.place(at), process.record_start(at))
-        {
-            // In a fragment, it writes the record again with the registers that it has.
-            let saved = Saved { map: 0, ..saved };
-            restore_from(process, thread.block()?, &mut regs, saved)?;
+        if let (Some(Place::Inside(..)), Some(start)) = (place, start) {
             regs.set_pc(start);
             thread.set_regs(&regs)?;
         }

@@ -38,6 +38,7 @@ pub struct Events {
     choose: Option<Arc<Choose>>,
     pub(crate) system_calls: bool,
     order: bool,
+    pub(crate) lossy: bool,
 }
 
 impl fmt::Debug for Events {
@@ -47,6 +48,7 @@ impl fmt::Debug for Events {
             .field("choose", &self.choose.is_some())
             .field("system_calls", &self.system_calls)
             .field("order", &self.order)
+            .field("lossy", &self.lossy)
             .finish()
     }
 }
@@ -82,6 +84,14 @@ impl Events {
         self
     }
 
+    /// The program does not wait for the client: if that is too slow, parts of what threads do are lost. How much that was
+    /// is an event. Only for [`crate::Observe::Accesses`].
+    #[must_use]
+    pub fn lossy(mut self) -> Self {
+        self.lossy = true;
+        self
+    }
+
     /// What the threads of a process do at the same time comes about together: see [`crate::Client::continues`].
     #[must_use]
     pub fn in_order(mut self) -> Self {
@@ -90,7 +100,7 @@ impl Events {
     }
 }
 
-/// Something that a thread does.
+/// Something that a thread does, or that becomes of what it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'e> {
     /// It calls a function.
@@ -143,6 +153,12 @@ pub enum Event<'e> {
     },
     /// It has executed another program: the memory of its process is new.
     Executed,
+    /// Of this many instructions, nothing is heard: see [`Events::lossy`]. What comes next is right, but for results of
+    /// calls that began before.
+    Lost {
+        /// The number.
+        instructions: u64,
+    },
     /// It gets a signal that it has a handler for, which comes next.
     Signal {
         /// The kernel's number.
@@ -166,6 +182,11 @@ impl Watch {
             events,
             files: RefCell::default(),
         }
+    }
+
+    /// Whether parts may be lost.
+    pub(crate) fn may_lose(&self) -> bool {
+        self.events.lossy
     }
 
     /// Whether system calls are wanted.

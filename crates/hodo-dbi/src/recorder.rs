@@ -15,7 +15,7 @@ use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::Block;
 use crate::client::{
-    CUT, EXECUTED, MOST_BLOCKS, Message, Observe, RECORDED, SIGNAL, Sink, size_of_mark,
+    CUT, EXECUTED, GENERAL, MOST_BLOCKS, Message, Observe, REGISTERS, SIGNAL, Sink, size_of_mark,
 };
 use crate::events::{Events, Watch};
 use crate::native::block;
@@ -71,6 +71,10 @@ pub(crate) struct Recording {
     shown: Option<Instant>,
     /// How often its full buffer was looked at, or could have been.
     filled: u64,
+    /// The records that it writes can be read without those before.
+    stands_alone: bool,
+    /// Records are lost, and instructions of these, since others were told.
+    losing: Option<u64>,
 }
 
 /// How a thread began.
@@ -114,6 +118,7 @@ impl Recorder {
         Self {
             sink,
             observe,
+            measures: events.lossy,
             watch: Rc::new(Watch::new(events)),
             blocks: 0,
             records: Vec::new(),
@@ -122,7 +127,6 @@ impl Recorder {
             passes: None,
             lines: FxHashMap::default(),
             executed: Cell::new(0),
-            measures: false,
         }
     }
 
@@ -284,7 +288,7 @@ impl Recorder {
         std::iter::from_fn(move || {
             loop {
                 let number = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
-                if number < RECORDED {
+                if number < REGISTERS {
                     let &(pc, size) = self.records.get(number as usize)?;
                     let here = at;
                     at += size.max(4);
@@ -320,6 +324,8 @@ impl Recorder {
             taken: 0,
             shown: None,
             filled: 0,
+            stands_alone: true,
+            losing: None,
         };
         let start = self.start(&recording, block);
         memory.write(position(block), &start.to_le_bytes())?;
@@ -363,6 +369,39 @@ impl Recorder {
     /// # Errors
     /// If the thread is gone.
     pub(crate) fn drain(
+        &self,
+        recording: &mut Recording,
+        memory: &Memory,
+        block: u64,
+        kept: u64,
+    ) -> Result<()> {
+        self.take_all(recording, memory, block, kept)?;
+        recording.stands_alone = false;
+        Ok(())
+    }
+
+    /// Takes the records of a thread that begins a block with these general registers.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn drain_before_block(
+        &self,
+        recording: &mut Recording,
+        memory: &Memory,
+        block: u64,
+        registers: &[u64; GENERAL],
+    ) -> Result<()> {
+        self.take_all(recording, memory, block, 0)?;
+        let words = registers.iter().flat_map(|word| word.to_le_bytes());
+        let mark: Vec<u8> = REGISTERS.to_le_bytes().into_iter().chain(words).collect();
+        let start = self.start(recording, block);
+        memory.write(TargetAddr(start), &mark)?;
+        memory.write(position(block), &(start + mark.len() as u64).to_le_bytes())?;
+        recording.stands_alone = true;
+        Ok(())
+    }
+
+    fn take_all(
         &self,
         recording: &mut Recording,
         memory: &Memory,
@@ -414,6 +453,8 @@ impl Recorder {
         bytes.truncate(complete);
         recording.taken += complete as u64;
         self.tell_records(recording, bytes);
+        // What comes after these needs them.
+        recording.stands_alone &= complete == 0;
         Ok(())
     }
 
@@ -428,15 +469,35 @@ impl Recorder {
         Ok(bytes)
     }
 
-    fn tell_records(&self, recording: &Recording, bytes: Vec<u8>) {
-        if self.measures && !self.counts() {
-            self.executed
-                .set(self.executed.get() + self.instructions_of(&bytes));
+    fn tell_records(&self, recording: &mut Recording, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
         }
-        if !bytes.is_empty() {
-            self.tell(Message::Records {
+        let mut instructions = 0;
+        if self.measures && !self.counts() {
+            instructions = self.instructions_of(&bytes);
+            self.executed.set(self.executed.get() + instructions);
+        }
+        let thread = recording.thread;
+        if !self.watch.may_lose() || !self.insertion().records {
+            return self.tell(Message::Records { thread, bytes });
+        }
+        let lost = recording.losing;
+        let begins = lost.is_none() || recording.stands_alone;
+        let message = lost.map(|instructions| Message::Lost {
+            thread,
+            instructions,
+        });
+        let is_lost = !begins || self.sink.offer(message, thread, bytes).is_some();
+        recording.losing = is_lost.then(|| lost.unwrap_or(0) + instructions);
+    }
+
+    /// If records of a thread that ends were lost at last, says so.
+    fn tell_loss(&self, recording: &mut Recording) {
+        if let Some(instructions) = recording.losing.take() {
+            self.tell(Message::Lost {
                 thread: recording.thread,
-                bytes,
+                instructions,
             });
         }
     }
@@ -452,7 +513,7 @@ impl Recorder {
                     last = 0;
                     4
                 }
-                RECORDED.. => size_of_mark(number),
+                REGISTERS.. => size_of_mark(number),
                 _ => {
                     let Some(&(_, size)) = self.records.get(number as usize) else {
                         break;
@@ -537,6 +598,7 @@ impl Recorder {
         block: u64,
     ) -> Result<()> {
         self.drain(recording, memory, block, 0)?;
+        self.tell_loss(recording);
         let mut now = self.counters(memory, counted, block)?;
         let mut before = std::mem::take(&mut recording.before);
         before.resize(now.len(), 0);

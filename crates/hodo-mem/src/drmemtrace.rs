@@ -348,11 +348,23 @@ impl Client for Writer {
     }
 
     fn event(&mut self, thread: u32, event: &Event<'_>) {
-        if let Event::SystemCall { number, .. } = *event
-            && let Some(Some(output)) = self.threads.get_mut(thread as usize)
-            && let Some(open) = &mut output.open
-        {
-            open.call = Some(number);
+        let Some(Some(output)) = self.threads.get_mut(thread as usize) else {
+            return;
+        };
+        match *event {
+            Event::SystemCall { number, .. } => {
+                if let Some(open) = &mut output.open {
+                    open.call = Some(number);
+                }
+            }
+            // What comes next does not follow from what came last.
+            Event::Lost { .. } => {
+                (output.cut, output.repeating) = (None, None);
+                if let Err(error) = output.close(None) {
+                    self.failed = self.failed.take().or(Some(error));
+                }
+            }
+            _ => {}
         }
     }
 

@@ -38,6 +38,10 @@ enum Content {
     End = 4,
     /// A thread has mapped a file.
     Mapped = 5,
+    /// How many instructions of a thread are missing.
+    Lost = 6,
+    /// Records that can be read without those before.
+    Alone = 7,
 }
 
 /// Writes what the engine tells to a file.
@@ -138,7 +142,18 @@ impl Listener for Writer {
             }
             Message::Records { thread, bytes } => {
                 self.flush_blocks()?;
-                self.chunk(Content::Records, *thread, bytes)
+                let content = match hodo_dbi::stands_alone(bytes) {
+                    true => Content::Alone,
+                    false => Content::Records,
+                };
+                self.chunk(content, *thread, bytes)
+            }
+            Message::Lost {
+                thread,
+                instructions,
+            } => {
+                let raw = postcard::to_allocvec(instructions)?;
+                self.chunk(Content::Lost, *thread, &raw)
             }
             // A trace has no counts.
             Message::Counts { .. }
@@ -253,7 +268,18 @@ fn tell(
                 listener.hear(&Message::Block(Arc::new(block)))?;
             }
         }
-        Content::Records => listener.hear(&Message::Records { thread, bytes: raw })?,
+        Content::Lost => {
+            let Ok(instructions) = postcard::from_bytes(&raw) else {
+                return Ok(Err("it is damaged: a number cannot be read".to_owned()));
+            };
+            listener.hear(&Message::Lost {
+                thread,
+                instructions,
+            })?;
+        }
+        Content::Records | Content::Alone => {
+            listener.hear(&Message::Records { thread, bytes: raw })?
+        }
         Content::End => {}
     }
     Ok(Ok(()))
@@ -279,6 +305,8 @@ fn chunk(file: &mut impl Read) -> Result<Option<(Content, u32, Vec<u8>)>> {
         3 => Content::Records,
         4 => Content::End,
         5 => Content::Mapped,
+        6 => Content::Lost,
+        7 => Content::Alone,
         other => bail!("there is no content {other}"),
     };
     let (raw, stored) = (long(&head, 8), long(&head, 16));
@@ -302,5 +330,49 @@ fn end_of<T>(error: io::Error) -> Result<Option<T>> {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Ok(None),
         _ => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Vec<(u32, u64)>);
+
+    impl Listener for Heard {
+        fn hear(&mut self, message: &Message) -> Result<()> {
+            if let &Message::Lost {
+                thread,
+                instructions,
+            } = message
+            {
+                self.0.push((thread, instructions));
+            }
+            Ok(())
+        }
+
+        fn end(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn losses_are_kept() {
+        let path = std::env::temp_dir().join(format!("hodo-losses-{}", std::process::id()));
+        let mut writer = Writer::create(&path).expect("a file");
+        let losses = [(0, 7), (3, u64::MAX)];
+        for (thread, instructions) in losses {
+            let lost = Message::Lost {
+                thread,
+                instructions,
+            };
+            writer.hear(&lost).expect("room");
+        }
+        writer.end().expect("room");
+        let mut heard = Heard::default();
+        let damage = read(&path, &mut heard).expect("a trace");
+        std::fs::remove_file(&path).expect("own file");
+        assert_eq!((damage, heard.0), (None, losses.to_vec()));
     }
 }

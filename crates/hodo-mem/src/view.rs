@@ -146,6 +146,7 @@ impl<W: Write + Send> Client for View<W> {
             (Event::Mapped { file, address, .. }, _) => {
                 format!("code of {} at {address:#x}", file.display())
             }
+            (Event::Lost { instructions }, _) => format!("{instructions} instructions are lost"),
             (Event::Executed, _) => "another program begins".to_owned(),
             (Event::Signal { signal }, _) => format!("signal {}", (names.signal)(signal)),
             _ => return,

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hodo_dbi::{
-    Access, Block, Choice, Client, Decode, Events, Kind, Listener, Message, Observe, Target,
+    Access, Block, Choice, Client, Decode, Event, Events, Kind, Listener, Message, Observe, Target,
 };
 use hodo_mem::trace::{self, Writer};
 use hodo_ptrace::{Memory, Regs, Report, TargetAddr, launch, seize};
@@ -329,6 +330,142 @@ fn loops_that_are_translated_again() {
     let stream = is_same("hot.c", &[]);
     // Enough to fill a buffer several times.
     assert!(stream.accesses.len() > 100_000, "{}", stream.accesses.len());
+}
+
+/// What a thread has executed: instructions with the sums of their accesses, and numbers of those that were lost.
+#[derive(Default)]
+struct Losing {
+    done: Vec<Result<(u64, u64), u64>>,
+    /// Of a repeated instruction that goes on.
+    open: u64,
+    lossy: bool,
+}
+
+impl Client for Losing {
+    fn events(&self) -> Events {
+        match self.lossy {
+            true => Events::default().lossy(),
+            false => Events::default(),
+        }
+    }
+
+    fn event(&mut self, _: u32, event: &Event<'_>) {
+        match *event {
+            Event::Lost { instructions } => {
+                self.done.push(Err(instructions));
+                self.open = 0;
+            }
+            // It was setarch, of which the addresses differ.
+            Event::Executed => self.done.clear(),
+            _ => {}
+        }
+    }
+
+    fn executed(&mut self, _: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        let mut accesses = accesses.iter().peekable();
+        for number in 0..upto.max(1) {
+            let own = |access: &&Access| usize::from(access.insn) == number;
+            while let Some(access) = accesses.next_if(own) {
+                let word = access.address ^ u64::from(access.size) << 56;
+                self.open = self.open.wrapping_mul(31).wrapping_add(word);
+            }
+            if number < upto {
+                let sum = std::mem::take(&mut self.open);
+                self.done.push(Ok((block.insns[number].pc, sum)));
+                if self.lossy && self.done.len().is_multiple_of(100_000) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+}
+
+/// What is heard after a loss is right, and it is known how much is missing.
+#[test]
+fn losses_are_counted() {
+    let program = build("hot.c", Link::Static, &[]);
+    let (setarch, command) = command(&program);
+    let command = [&command[..], &["100".into()]].concat();
+    let [all, some] = [false, true].map(|lossy| {
+        let client = Losing {
+            lossy,
+            ..Losing::default()
+        };
+        let target = Target::program(&setarch, &command);
+        // The engine blocks signals in its thread, which a program inherits.
+        let observed = std::thread::scope(|scope| {
+            let run = || hodo_dbi::observe(&target, Observe::Accesses, client);
+            scope.spawn(run).join().expect("no panic")
+        });
+        observed.expect("the program can be observed").1.done
+    });
+    let lost = some.iter().filter(|part| part.is_err()).count();
+    assert!(lost > 0, "nothing was lost of {} instructions", all.len());
+    let mut rest = &all[..];
+    let mut heard = 0;
+    for (index, part) in some.iter().enumerate() {
+        match part {
+            Err(instructions) => rest = &rest[*instructions as usize..],
+            part => {
+                assert_eq!(Some(part), rest.first(), "{index} of {}", some.len());
+                rest = &rest[1..];
+                heard += 1;
+            }
+        }
+    }
+    assert!(rest.is_empty(), "{} instructions more", rest.len());
+    assert!(heard > 100_000, "{heard} instructions were heard of");
+}
+
+/// Keeps blocks, and the records of threads.
+#[derive(Default)]
+struct Keeps {
+    blocks: Vec<Arc<Block>>,
+    records: Vec<Vec<u8>>,
+}
+
+impl Listener for Keeps {
+    fn hear(&mut self, message: &Message) -> anyhow::Result<()> {
+        match message {
+            Message::Block(block) => self.blocks.push(Arc::clone(block)),
+            Message::Records { bytes, .. } => self.records.push(bytes.clone()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where records stand alone, reading can begin.
+#[test]
+fn reading_begins_in_the_middle() {
+    let program = build("hot.c", Link::Static, &[]);
+    let command = ["hot".into(), "40".into()];
+    let target = Target::program(&program, &command);
+    let listened = hodo_dbi::listen(&target, Observe::Accesses, Keeps::default());
+    let kept = listened.expect("the program can be observed").1;
+    let read_from = |first: usize| {
+        let mut decode = Decode::new(Losing::default());
+        let blocks = kept.blocks.iter().cloned().map(Message::Block);
+        let records = kept.records[first..].iter().cloned();
+        let records = records.map(|bytes| Message::Records { thread: 0, bytes });
+        for message in blocks.chain(records) {
+            decode.hear(&message).expect("it can be read");
+        }
+        decode.end().expect("it can be read");
+        decode.into_client().done
+    };
+    let all = read_from(0);
+    let alone = (1..kept.records.len()).filter(|&at| hodo_dbi::stands_alone(&kept.records[at]));
+    let alone: Vec<usize> = alone.collect();
+    assert!(alone.len() > 3, "{} of {}", alone.len(), kept.records.len());
+    for at in alone {
+        let rest = read_from(at);
+        assert!(!rest.is_empty() && all.ends_with(&rest), "from {at} on");
+    }
 }
 
 /// All accesses.

@@ -163,7 +163,12 @@ fn observed<C: Client + 'static>(
 ) -> Result<ExitCode> {
     let counts = Arc::default();
     let selection = Selection::new(&source.functions)?;
-    let mut client = Counted::new(Selected::new(client, selection), observe, &counts);
+    let mut client = Counted::new(
+        Selected::new(client, selection),
+        observe,
+        source.loss.lossy,
+        &counts,
+    );
     let report = move |client: Counted<Selected<C>>| {
         let selected = client.into_client();
         selected.warn_if_useless();
@@ -216,7 +221,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
         return run(&args.part, &args.command, |target| {
             let counts = Arc::default();
             let writer = Selected::new(writer, selection);
-            let writer = Counted::new(writer, Observe::Accesses, &counts);
+            let writer = Counted::new(writer, Observe::Accesses, args.loss.lossy, &counts);
             let _progress = Progress::observing(runs, move || counts.text());
             let (ran, writer) = hodo_dbi::observe(target, Observe::Accesses, writer)?;
             writer.into_client().warn_if_useless();
@@ -226,7 +231,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
     let writer = Writer::create(&directory.join(FILE))?;
     run(&args.part, &args.command, |target| {
         let counts = Arc::default();
-        let writer = Weighed::new(Selected::new(writer, selection), &counts);
+        let writer = Weighed::new(Selected::new(writer, selection), args.loss.lossy, &counts);
         let _progress = Progress::observing(runs, move || counts.text());
         let (ran, writer) = hodo_dbi::listen(target, Observe::Accesses, writer)?;
         writer.into_listener().warn_if_useless();

@@ -126,12 +126,23 @@ pub struct RecordMemArgs {
     /// Which functions.
     #[command(flatten)]
     pub functions: FunctionArgs,
+    /// Whether something may be lost.
+    #[command(flatten)]
+    pub loss: LossArgs,
     /// Which part of the run.
     #[command(flatten)]
     pub part: Part,
     /// The program and its arguments
     #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Whether something may be lost.
+#[derive(Debug, Args)]
+pub struct LossArgs {
+    /// Do not make the program wait if hodo is slower: say how many instructions are missing
+    #[arg(long)]
+    pub lossy: bool,
 }
 
 /// Which functions are observed.
@@ -152,11 +163,14 @@ pub struct FunctionArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "length", "no_follow"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "length", "no_follow", "lossy"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Which functions.
     #[command(flatten)]
     pub functions: FunctionArgs,
+    /// Whether something may be lost.
+    #[command(flatten)]
+    pub loss: LossArgs,
     /// Which part of the run.
     #[command(flatten)]
     pub part: Part,

@@ -43,11 +43,23 @@ fn short(number: u64) -> String {
     }
 }
 
+/// Says how much was lost, if something was.
+fn warn_of_loss(instructions: u64) {
+    if instructions > 0 {
+        warn_user!(
+            "hodo: {instructions} instructions are missing: the program did not wait for hodo (--lossy)"
+        );
+    }
+}
+
 /// A client, and what it has heard of.
 #[derive(Debug)]
 pub struct Counted<C> {
     client: C,
     hears_all: bool,
+    /// The program does not wait for it.
+    lossy: bool,
+    lost: u64,
     counts: Arc<Counts>,
     instructions: u64,
     accesses: u64,
@@ -57,10 +69,12 @@ pub struct Counted<C> {
 
 impl<C> Counted<C> {
     /// Counts are shown if the client hears of all executions, or of progress.
-    pub fn new(client: C, observe: Observe, counts: &Arc<Counts>) -> Self {
+    pub fn new(client: C, observe: Observe, lossy: bool, counts: &Arc<Counts>) -> Self {
         Self {
             client,
             hears_all: observe == Observe::Accesses,
+            lossy,
+            lost: 0,
             counts: Arc::clone(counts),
             instructions: 0,
             accesses: 0,
@@ -82,8 +96,9 @@ impl<C> Counted<C> {
         counts.accesses.store(accesses, Ordering::Relaxed);
     }
 
-    /// The client.
+    /// The client. Says what was lost, if something was.
     pub fn into_client(self) -> C {
+        warn_of_loss(self.lost);
         self.client
     }
 }
@@ -98,10 +113,14 @@ impl<C: Client> Client for Counted<C> {
     }
 
     fn events(&self) -> Events {
-        self.client.events()
+        let events = self.client.events();
+        if self.lossy { events.lossy() } else { events }
     }
 
     fn event(&mut self, thread: u32, event: &Event<'_>) {
+        if let Event::Lost { instructions } = event {
+            self.lost += instructions;
+        }
         self.client.event(thread, event);
     }
 
@@ -159,34 +178,44 @@ impl<C: Client> Client for Counted<C> {
 #[derive(Debug)]
 pub struct Weighed<L> {
     listener: L,
+    lossy: bool,
+    lost: u64,
     counts: Arc<Counts>,
 }
 
 impl<L> Weighed<L> {
-    pub fn new(listener: L, counts: &Arc<Counts>) -> Self {
+    pub fn new(listener: L, lossy: bool, counts: &Arc<Counts>) -> Self {
         Self {
             listener,
+            lossy,
+            lost: 0,
             counts: Arc::clone(counts),
         }
     }
 
-    /// The listener.
+    /// The listener. Says what was lost, if something was.
     pub fn into_listener(self) -> L {
+        warn_of_loss(self.lost);
         self.listener
     }
 }
 
 impl<L: Listener> Listener for Weighed<L> {
     fn hear(&mut self, message: &Message) -> Result<()> {
-        if let Message::Records { bytes, .. } = message {
-            let bytes = bytes.len() as u64;
-            self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+        match message {
+            Message::Records { bytes, .. } => {
+                let bytes = bytes.len() as u64;
+                self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Message::Lost { instructions, .. } => self.lost += instructions,
+            _ => {}
         }
         self.listener.hear(message)
     }
 
     fn events(&self) -> Events {
-        self.listener.events()
+        let events = self.listener.events();
+        if self.lossy { events.lossy() } else { events }
     }
 
     fn end(&mut self) -> Result<()> {
@@ -218,7 +247,7 @@ mod tests {
     #[test]
     fn threads_at_work_are_shown_until_they_are_counted() {
         let counts = Arc::default();
-        let mut client = Counted::new(Nothing, Observe::Counts, &counts);
+        let mut client = Counted::new(Nothing, Observe::Counts, false, &counts);
         let insn = hodo_dbi::Insn {
             pc: 0,
             len: 1,
