@@ -11,7 +11,8 @@ fuzz_target!(|input: &[u8]| {
             let printed = definition.to_string();
             // The output is usually longer than the input, and may be too long.
             if printed.len() <= hodo_probe_syntax::MAX_TEXT {
-                let again = hodo_probe_syntax::parse(&printed).expect("what is printed can be read");
+                let again =
+                    hodo_probe_syntax::parse(&printed).expect("what is printed can be read");
                 assert_eq!(again, definition, "{printed}");
             }
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use hodo_dbi::{Access, Block, Client, Decode, Listener, Message, Observe, Target};
 use hodo_fuzz::Bytes;
+use hodo_mem::packing::{Packer, Unpacker};
 use hodo_mem::{drmemtrace, trace};
 use libfuzzer_sys::fuzz_target;
 
@@ -101,12 +102,24 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     let mut decode = Decode::new(Checks);
+    let mut kept = Vec::new();
+    let (mut packer, mut unpacker) = (Packer::default(), Unpacker::default());
     for block in blocks {
         // A repeated instruction may say that it has made any number of accesses.
         if block.is_sound() && !block.is_repeated() {
-            let _ = decode.hear(&Message::Block(Arc::new(block)));
+            let block = Arc::new(block);
+            let _ = decode.hear(&Message::Block(Arc::clone(&block)));
+            kept.push(block);
         }
     }
+    for block in &kept {
+        packer.add(block);
+        unpacker.add(block);
+    }
+    let packed = packer.pack(&records);
+    let unpacked = unpacker.unpack(&packed).expect("it was packed");
+    assert!(unpacked == records, "records have changed");
+    let _ = unpacker.unpack(&changed(&packed, &mut choices));
     let _ = decode.hear(&Message::Records {
         thread: 0,
         bytes: records,

@@ -15,7 +15,9 @@ fuzz_target!(|bytes: &[u8]| {
     };
     // `e_machine`: a file that was planned has a known one.
     let machine = u16::from_le_bytes([bytes[18], bytes[19]]);
-    let isa = Isa::of_elf(machine).and_then(instruction_set).expect("it was planned");
+    let isa = Isa::of_elf(machine)
+        .and_then(instruction_set)
+        .expect("it was planned");
     let (mut probed, mut count) = (None, plan.refused.len());
     let mut changed = Vec::new();
     for site in &plan.sites {

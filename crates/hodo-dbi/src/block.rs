@@ -370,6 +370,11 @@ impl Block {
         4 + values as usize
     }
 
+    /// Bytes of each value of a record of it, after its number: 4, 8 or 64.
+    pub fn value_sizes(&self) -> impl Iterator<Item = u32> {
+        self.values.iter().map(|recorded| recorded.value.size())
+    }
+
     /// Whether it can be what the engine has made: if it comes from a file, anything may be in it.
     #[must_use]
     pub fn is_sound(&self) -> bool {

@@ -239,6 +239,12 @@ pub(crate) fn size_of_mark(number: u32) -> usize {
     }
 }
 
+/// Bytes of a record that is not of a block, by its number. `None`: it is one of a block.
+#[must_use]
+pub fn size_of_other_record(number: u32) -> Option<usize> {
+    (number >= REGISTERS).then(|| size_of_mark(number))
+}
+
 /// The maximum number of blocks of a run.
 pub(crate) const MOST_BLOCKS: u32 = 1 << 24;
 

@@ -114,7 +114,7 @@ use x86_64 as native;
 
 pub use access::{Access, Kind};
 pub use block::{Block, Flow, Insn};
-pub use client::{Client, Decode, Listener, Message, Observe, stands_alone};
+pub use client::{Client, Decode, Listener, Message, Observe, size_of_other_record, stands_alone};
 pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand};
 pub use hodo_ptrace::launch::find_program;

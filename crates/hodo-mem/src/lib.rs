@@ -30,6 +30,7 @@ pub mod hot;
 pub mod lines;
 pub mod model;
 mod packed;
+pub mod packing;
 pub mod places;
 pub mod replacement;
 pub mod reuse;

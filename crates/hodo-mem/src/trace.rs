@@ -12,13 +12,14 @@ use hodo_dbi::{Block, Events, Listener, Message};
 use twox_hash::XxHash3_64;
 
 use crate::heap;
+use crate::packing::{Packer, Unpacker};
 
 /// The version of the format.
 pub const VERSION: u32 = 4;
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"HODOMEM\n";
-/// How much time zstd takes.
-const LEVEL: i32 = 1;
+/// How much time zstd takes. Packed records have little that it finds.
+const LEVEL: i32 = -1;
 /// No chunk is longer, decompressed.
 const LONGEST: u64 = 1 << 30;
 /// Bytes of a chunk's head.
@@ -50,6 +51,7 @@ pub struct Writer {
     /// Blocks that are not in the file yet.
     blocks: Vec<Arc<Block>>,
     compressor: zstd::bulk::Compressor<'static>,
+    packer: Packer,
     /// Bytes in the file.
     written: u64,
 }
@@ -66,6 +68,7 @@ impl Writer {
             file: BufWriter::with_capacity(1 << 20, file),
             blocks: Vec::new(),
             compressor: zstd::bulk::Compressor::new(LEVEL).context("zstd")?,
+            packer: Packer::default(),
             written: 16,
         };
         this.file.write_all(MAGIC)?;
@@ -137,6 +140,7 @@ impl Listener for Writer {
                 self.chunk(Content::Mapped, *thread, &raw)
             }
             Message::Block(block) => {
+                self.packer.add(block);
                 self.blocks.push(Arc::clone(block));
                 Ok(())
             }
@@ -146,7 +150,8 @@ impl Listener for Writer {
                     true => Content::Alone,
                     false => Content::Records,
                 };
-                self.chunk(content, *thread, bytes)
+                let packed = self.packer.pack(bytes);
+                self.chunk(content, *thread, &packed)
             }
             Message::Lost {
                 thread,
@@ -201,11 +206,12 @@ pub fn read_from(mut file: impl Read, listener: &mut impl Listener) -> Result<Op
         bail!("it has version {version} of the format; this hodo reads {VERSION}");
     }
     let mut damage = None;
+    let mut unpacker = Unpacker::default();
     loop {
         match chunk(&mut file) {
             Ok(Some((Content::End, ..))) => break,
             Ok(Some((content, thread, raw))) => {
-                if let Err(wrong) = tell(content, thread, raw, listener)? {
+                if let Err(wrong) = tell((content, thread, raw), &mut unpacker, listener)? {
                     damage = Some(wrong);
                     break;
                 }
@@ -226,9 +232,8 @@ pub fn read_from(mut file: impl Read, listener: &mut impl Listener) -> Result<Op
 
 /// Tells a listener what a chunk has. An inner error is the file's.
 fn tell(
-    content: Content,
-    thread: u32,
-    raw: Vec<u8>,
+    (content, thread, raw): (Content, u32, Vec<u8>),
+    unpacker: &mut Unpacker,
     listener: &mut impl Listener,
 ) -> Result<Result<(), String>> {
     match content {
@@ -265,6 +270,7 @@ fn tell(
                 if !block.is_sound() {
                     return Ok(Err("it is damaged: a block makes no sense".to_owned()));
                 }
+                unpacker.add(&block);
                 listener.hear(&Message::Block(Arc::new(block)))?;
             }
         }
@@ -278,7 +284,11 @@ fn tell(
             })?;
         }
         Content::Records | Content::Alone => {
-            listener.hear(&Message::Records { thread, bytes: raw })?
+            let bytes = match unpacker.unpack(&raw) {
+                Ok(bytes) => bytes,
+                Err(error) => return Ok(Err(format!("it is damaged: {error:#}"))),
+            };
+            listener.hear(&Message::Records { thread, bytes })?;
         }
         Content::End => {}
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use hodo_dbi::{
     Access, Block, Choice, Client, Decode, Event, Events, Kind, Listener, Message, Observe, Target,
 };
+use hodo_mem::packing::{Packer, Unpacker};
 use hodo_mem::trace::{self, Writer};
 use hodo_ptrace::{Memory, Regs, Report, TargetAddr, launch, seize};
 use hodo_tests::{Kind as Link, build};
@@ -439,14 +440,73 @@ impl Listener for Keeps {
     }
 }
 
+fn kept(path: &str, words: &[&str]) -> Keeps {
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+    let target = Target::program(path.as_ref(), &words);
+    // The engine blocks signals in its thread, which a program inherits.
+    let run = || hodo_dbi::listen(&target, Observe::Accesses, Keeps::default());
+    let listened = std::thread::scope(|scope| scope.spawn(run).join().expect("no panic"));
+    listened.expect("the program can be observed").1
+}
+
+fn packers(blocks: &[Arc<Block>]) -> (Packer, Unpacker) {
+    let (mut packer, mut unpacker) = (Packer::default(), Unpacker::default());
+    for block in blocks {
+        packer.add(block);
+        unpacker.add(block);
+    }
+    (packer, unpacker)
+}
+
+#[test]
+fn packed_records_are_the_same_afterwards() {
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; (exit 3); done";
+    let masks = build("masks.c", Link::Static, &[]);
+    for kept in [
+        kept("/bin/sh", &["sh", "-c", script]),
+        kept(masks.to_str().expect("text"), &["masks"]),
+    ] {
+        let (mut packer, mut unpacker) = packers(&kept.blocks);
+        let packed: Vec<Vec<u8>> = kept.records.iter().map(|one| packer.pack(one)).collect();
+        let len = |all: &[Vec<u8>]| all.iter().map(Vec::len).sum::<usize>();
+        let (before, after) = (len(&kept.records), len(&packed));
+        assert!(after > 0 && after * 2 < before, "{after} of {before} bytes");
+        // In another order: no chunk needs another one.
+        for (packed, records) in packed.iter().zip(&kept.records).rev() {
+            assert!(unpacker.unpack(packed).expect("it can be unpacked") == *records);
+        }
+        // What is cut stays as it is.
+        let cut = &kept.records[0][..kept.records[0].len() - 1];
+        let packed = packer.pack(cut);
+        assert!(unpacker.unpack(&packed).expect("plain bytes") == cut);
+    }
+}
+
+#[test]
+fn damaged_packed_records_are_refused() {
+    /// Bytes that are changed, one after the other.
+    const MANY: usize = 20_000;
+    let kept = kept("/bin/true", &["true"]);
+    let (mut packer, mut unpacker) = packers(&kept.blocks);
+    let packed = packer.pack(&kept.records[0]);
+    for len in 0..packed.len().min(MANY) {
+        assert!(unpacker.unpack(&packed[..len]).is_err(), "{len} bytes");
+    }
+    for at in 0..packed.len().min(MANY) {
+        let mut changed = packed.clone();
+        changed[at] ^= 0x55;
+        // No panic, whatever it is.
+        let _ = unpacker.unpack(&changed);
+    }
+    let (_, mut others) = packers(&[]);
+    assert!(others.unpack(&packed).is_err());
+}
+
 /// Where records stand alone, reading can begin.
 #[test]
 fn reading_begins_in_the_middle() {
     let program = build("hot.c", Link::Static, &[]);
-    let command = ["hot".into(), "40".into()];
-    let target = Target::program(&program, &command);
-    let listened = hodo_dbi::listen(&target, Observe::Accesses, Keeps::default());
-    let kept = listened.expect("the program can be observed").1;
+    let kept = kept(program.to_str().expect("text"), &["hot", "40"]);
     let read_from = |first: usize| {
         let mut decode = Decode::new(Losing::default());
         let blocks = kept.blocks.iter().cloned().map(Message::Block);
