@@ -104,8 +104,7 @@ impl Packer {
 
     /// Packs these. What is not records of these blocks stays as it is.
     pub fn pack(&mut self, records: &[u8]) -> Vec<u8> {
-        self.packed(records)
-            .unwrap_or_else(|| [&[PLAIN], records].concat())
+        self.packed(records).unwrap_or_else(|| plain(records))
     }
 
     fn packed(&mut self, records: &[u8]) -> Option<Vec<u8>> {
@@ -170,6 +169,11 @@ impl Packer {
         parts.iter().for_each(|part| packed.extend_from_slice(part));
         Some(packed)
     }
+}
+
+/// Records as they are.
+pub(crate) fn plain(records: &[u8]) -> Vec<u8> {
+    [&[PLAIN], records].concat()
 }
 
 /// A number in as few bytes as it needs, of seven bits each.

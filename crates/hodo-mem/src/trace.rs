@@ -12,14 +12,16 @@ use hodo_dbi::{Block, Events, Listener, Message};
 use twox_hash::XxHash3_64;
 
 use crate::heap;
-use crate::packing::{Packer, Unpacker};
+use crate::packing::{self, Packer, Unpacker};
 
 /// The version of the format.
 pub const VERSION: u32 = 4;
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"HODOMEM\n";
-/// How much time zstd takes. Packed records have little that it finds.
-const LEVEL: i32 = -1;
+/// How much time zstd takes.
+const LEVEL: i32 = 1;
+/// Whether it helps to pack records is looked at again after this many chunks of them.
+const AGAIN: u32 = 32;
 /// No chunk is longer, decompressed.
 const LONGEST: u64 = 1 << 30;
 /// Bytes of a chunk's head.
@@ -52,6 +54,9 @@ pub struct Writer {
     blocks: Vec<Arc<Block>>,
     compressor: zstd::bulk::Compressor<'static>,
     packer: Packer,
+    /// Whether that helps, and the number of chunks of records until it is looked at again.
+    packs: bool,
+    left: u32,
     /// Bytes in the file.
     written: u64,
 }
@@ -69,6 +74,8 @@ impl Writer {
             blocks: Vec::new(),
             compressor: zstd::bulk::Compressor::new(LEVEL).context("zstd")?,
             packer: Packer::default(),
+            packs: false,
+            left: 0,
             written: 16,
         };
         this.file.write_all(MAGIC)?;
@@ -84,18 +91,56 @@ impl Writer {
     }
 
     fn chunk(&mut self, content: Content, thread: u32, raw: &[u8]) -> Result<()> {
-        let stored = self
-            .compressor
-            .compress(raw)
-            .context("compressing the trace")?;
+        let stored = self.compressed(raw)?;
+        self.put(content, thread, (raw.len(), &stored))
+    }
+
+    fn compressed(&mut self, raw: &[u8]) -> Result<Vec<u8>> {
+        let compressed = self.compressor.compress(raw);
+        compressed.context("compressing the trace")
+    }
+
+    /// Records of a thread, packed if that helps.
+    fn records(&mut self, thread: u32, records: &[u8]) -> Result<()> {
+        let content = match hodo_dbi::stands_alone(records) {
+            true => Content::Alone,
+            false => Content::Records,
+        };
+        let mut options = Vec::with_capacity(2);
+        if self.left == 0 || !self.packs {
+            options.push((false, packing::plain(records)));
+        }
+        if self.left == 0 || self.packs {
+            options.push((true, self.packer.pack(records)));
+        }
+        self.left = self.left.checked_sub(1).unwrap_or(AGAIN);
+        let mut best: Option<(bool, usize, Vec<u8>)> = None;
+        for (packs, raw) in options {
+            let stored = self.compressed(&raw)?;
+            // Those that zstd makes as small are compressed faster as they are.
+            let is_better =
+                |(_, _, best): &(bool, usize, Vec<u8>)| stored.len() < best.len() / 20 * 19;
+            if best.as_ref().is_none_or(is_better) {
+                best = Some((packs, raw.len(), stored));
+            }
+        }
+        let Some((packs, len, stored)) = best else {
+            return Ok(());
+        };
+        self.packs = packs;
+        self.put(content, thread, (len, &stored))
+    }
+
+    /// Writes a chunk: bytes that it has decompressed, and those that are stored.
+    fn put(&mut self, content: Content, thread: u32, (len, stored): (usize, &[u8])) -> Result<()> {
         let mut head = Vec::with_capacity(HEAD);
         head.extend((content as u32).to_le_bytes());
         head.extend(thread.to_le_bytes());
-        head.extend((raw.len() as u64).to_le_bytes());
+        head.extend((len as u64).to_le_bytes());
         head.extend((stored.len() as u64).to_le_bytes());
-        head.extend(sum(&head, &stored).to_le_bytes());
+        head.extend(sum(&head, stored).to_le_bytes());
         self.file.write_all(&head).context("writing the trace")?;
-        self.file.write_all(&stored).context("writing the trace")?;
+        self.file.write_all(stored).context("writing the trace")?;
         self.written += (head.len() + stored.len()) as u64;
         Ok(())
     }
@@ -146,12 +191,7 @@ impl Listener for Writer {
             }
             Message::Records { thread, bytes } => {
                 self.flush_blocks()?;
-                let content = match hodo_dbi::stands_alone(bytes) {
-                    true => Content::Alone,
-                    false => Content::Records,
-                };
-                let packed = self.packer.pack(bytes);
-                self.chunk(content, *thread, &packed)
+                self.records(*thread, bytes)
             }
             Message::Lost {
                 thread,
