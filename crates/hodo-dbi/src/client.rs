@@ -101,6 +101,12 @@ pub trait Client: Send {
         let _ = (thread, event);
     }
 
+    /// Whether it needs to hear of nothing more. It is asked when a recording is read, now and then: the rest is not read
+    /// then.
+    fn has_enough(&self) -> bool {
+        false
+    }
+
     /// Everything was told.
     ///
     /// # Errors
@@ -200,6 +206,11 @@ pub trait Listener: Send {
         Events::default()
     }
 
+    /// Whether it needs to hear of nothing more: see [`Client::has_enough`].
+    fn has_enough(&self) -> bool {
+        false
+    }
+
     /// Everything was told.
     ///
     /// # Errors
@@ -297,28 +308,20 @@ impl Sink {
         }
     }
 
-    /// Tells the listener, unless too many messages wait. Gives the bytes back then.
-    pub(crate) fn offer(
-        &self,
-        lost: Option<Message>,
-        thread: u32,
-        bytes: Vec<u8>,
-    ) -> Option<Vec<u8>> {
+    /// Tells the listener these messages and records, unless too many wait. Returns whether it has.
+    pub(crate) fn offer(&self, before: Vec<Message>, thread: u32, bytes: Vec<u8>) -> bool {
         let mut messages = self.blocks.borrow_mut();
-        let before = messages.len();
-        messages.extend(lost);
+        let blocks = messages.len();
+        messages.extend(before);
         messages.push(Message::Records { thread, bytes });
         let Err(TrySendError::Full(mut back)) =
             self.sender.try_send(std::mem::take(&mut *messages))
         else {
-            return None;
+            return true;
         };
-        let Some(Message::Records { bytes, .. }) = back.pop() else {
-            return None;
-        };
-        back.truncate(before);
+        back.truncate(blocks);
         *messages = back;
-        Some(bytes)
+        false
     }
 
     /// A buffer with any content.
@@ -499,6 +502,10 @@ impl<C: Client> Listener for Decode<C> {
 
     fn events(&self) -> Events {
         self.client.events()
+    }
+
+    fn has_enough(&self) -> bool {
+        self.client.has_enough()
     }
 
     fn end(&mut self) -> Result<()> {

@@ -65,6 +65,22 @@ impl Events {
         self
     }
 
+    /// If calls of functions are wanted, those of these, too.
+    #[must_use]
+    pub fn also_functions(
+        mut self,
+        find: impl Fn(&Path) -> Vec<(u64, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions = self.functions.map(|own| -> Arc<Find> {
+            Arc::new(move |file: &Path| {
+                let mut found = own(file);
+                found.extend(find(file));
+                found
+            })
+        });
+        self
+    }
+
     /// Executions and accesses only of chosen code; the rest runs as under the bare engine. `choose` is asked about each
     /// block of code: about its file and where its first instruction is in that, if it is from one. Events are still heard
     /// of wherever they are.

@@ -73,8 +73,18 @@ pub(crate) struct Recording {
     filled: u64,
     /// The records that it writes can be read without those before.
     stands_alone: bool,
-    /// Records are lost, and instructions of these, since others were told.
-    losing: Option<u64>,
+    /// How many instructions its last record has that was taken.
+    last: i64,
+    /// What was lost since records were told, if something was.
+    losing: Option<Loss>,
+}
+
+/// Records that were lost.
+#[derive(Debug, Clone, Copy, Default)]
+struct Loss {
+    instructions: i64,
+    /// They began with this record of a cut, of a block that was told.
+    cut: Option<u32>,
 }
 
 /// How a thread began.
@@ -325,6 +335,7 @@ impl Recorder {
             shown: None,
             filled: 0,
             stands_alone: true,
+            last: 0,
             losing: None,
         };
         let start = self.start(&recording, block);
@@ -473,44 +484,59 @@ impl Recorder {
         if bytes.is_empty() {
             return;
         }
+        let before = recording.last;
         let mut instructions = 0;
         if self.measures && !self.counts() {
-            instructions = self.instructions_of(&bytes);
-            self.executed.set(self.executed.get() + instructions);
+            instructions = self.instructions_of(&bytes, &mut recording.last);
+            let executed = self.executed.get().saturating_add_signed(instructions);
+            self.executed.set(executed);
         }
         let thread = recording.thread;
         if !self.watch.may_lose() || !self.insertion().records {
             return self.tell(Message::Records { thread, bytes });
         }
         let lost = recording.losing;
-        let begins = lost.is_none() || recording.stands_alone;
-        let message = lost.map(|instructions| Message::Lost {
-            thread,
-            instructions,
+        let first = bytes
+            .first_chunk()
+            .map(|number| u32::from_le_bytes(*number));
+        let is_lost = match lost {
+            Some(_) if !recording.stands_alone => true,
+            _ => !self.sink.offer(messages_of(thread, lost), thread, bytes),
+        };
+        recording.losing = is_lost.then(|| match lost {
+            Some(lost) => Loss {
+                instructions: lost.instructions + instructions,
+                ..lost
+            },
+            None => {
+                let cut = first.filter(|&number| number >= CUT);
+                // That is not of these records.
+                let of_told = cut.map_or(0, |number| cut_off(before, number));
+                Loss {
+                    instructions: instructions + of_told,
+                    cut,
+                }
+            }
         });
-        let is_lost = !begins || self.sink.offer(message, thread, bytes).is_some();
-        recording.losing = is_lost.then(|| lost.unwrap_or(0) + instructions);
     }
 
     /// If records of a thread that ends were lost at last, says so.
     fn tell_loss(&self, recording: &mut Recording) {
-        if let Some(instructions) = recording.losing.take() {
-            self.tell(Message::Lost {
-                thread: recording.thread,
-                instructions,
-            });
-        }
+        let lost = recording.losing.take();
+        messages_of(recording.thread, lost)
+            .into_iter()
+            .for_each(|message| self.tell(message));
     }
 
-    /// The number of instructions of these records.
-    fn instructions_of(&self, bytes: &[u8]) -> u64 {
-        let (mut sum, mut last, mut at) = (0, 0, 0);
+    /// The number of instructions of these records, less those that are cut off from the record before. `last`: how many
+    /// that has, and afterwards, how many the last one of these has.
+    fn instructions_of(&self, bytes: &[u8], last: &mut i64) -> i64 {
+        let (mut sum, mut at) = (0, 0);
         while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
             let number = u32::from_le_bytes(*number);
             at += match number {
                 CUT.. => {
-                    sum -= last - i64::from(number - CUT).min(last);
-                    last = 0;
+                    sum -= cut_off(std::mem::take(last), number);
                     4
                 }
                 REGISTERS.. => size_of_mark(number),
@@ -518,14 +544,13 @@ impl Recorder {
                     let Some(&(_, size)) = self.records.get(number as usize) else {
                         break;
                     };
-                    last = i64::from(self.sizes[number as usize][0]);
-                    sum += last;
+                    *last = i64::from(self.sizes[number as usize][0]);
+                    sum += *last;
                     size.max(4)
                 }
             };
         }
-        // A cut may be of the record before these.
-        u64::try_from(sum).unwrap_or(0)
+        sum
     }
 
     /// The number of instructions that were executed, as far as that was taken from threads.
@@ -707,6 +732,27 @@ impl Recorder {
         }
         Ok(())
     }
+}
+
+/// How many of so many instructions a record of a cut says were not executed.
+fn cut_off(all: i64, cut: u32) -> i64 {
+    all - i64::from(cut - CUT).min(all)
+}
+
+/// What is told of records that were lost, if some were.
+fn messages_of(thread: u32, lost: Option<Loss>) -> Vec<Message> {
+    let Some(Loss { instructions, cut }) = lost else {
+        return Vec::new();
+    };
+    let cut = cut.map(|number| Message::Records {
+        thread,
+        bytes: number.to_le_bytes().to_vec(),
+    });
+    let lost = Message::Lost {
+        thread,
+        instructions: instructions.max(0).cast_unsigned(),
+    };
+    cut.into_iter().chain([lost]).collect()
 }
 
 /// A block of which not all instructions were executed.

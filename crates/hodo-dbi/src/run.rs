@@ -197,7 +197,10 @@ impl Engine {
         let failure = child.go()?;
         if let Some(from) = from {
             let interrupts = Interrupts::beside(&forward, None);
-            self.count_until(&interrupts, Limit::new(from), recorder)?;
+            let reached = self.count_until(&interrupts, Limit::new(from), recorder)?;
+            if !reached && self.end.is_none() {
+                self.wait_for_end(&interrupts)?;
+            }
         }
         if length.is_some() {
             let (time, limit) = split(length);

@@ -149,6 +149,10 @@ impl Client for Blame {
         self.simulator.continues(thread);
     }
 
+    fn has_enough(&self) -> bool {
+        self.simulator.has_enough()
+    }
+
     fn end(&mut self) -> Result<()> {
         self.simulator.end()
     }

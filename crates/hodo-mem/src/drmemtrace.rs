@@ -424,7 +424,9 @@ pub fn read(directory: &Path, client: &mut impl Client) -> Result<()> {
     let mut next: BinaryHeap<Reverse<(u64, usize)>> = (0..threads.len())
         .map(|thread| Reverse((0, thread)))
         .collect();
-    while let Some(Reverse((_, number))) = next.pop() {
+    while let Some(Reverse((_, number))) = next.pop()
+        && !client.has_enough()
+    {
         let (thread, path) = &mut threads[number];
         client.continues(number as u32);
         let read = thread.go_on(&mut blocks, client);

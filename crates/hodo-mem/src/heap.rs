@@ -1,6 +1,7 @@
 //! Allocations of memory, from the calls of functions that allocate it.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use hodo_dbi::{Event, Events};
 use object::{Object as _, ObjectSymbol, SymbolKind};
@@ -35,6 +36,9 @@ const PREFIXES: [&str; 7] = [
     "rp",
     "__wrap_",
 ];
+
+/// How many of these are the C library's.
+const KNOWN: usize = 11;
 
 /// What functions do that have these names.
 const NAMES: [(&str, Function); 21] = [
@@ -86,11 +90,56 @@ impl Function {
 /// The calls of functions that allocate and free.
 #[must_use]
 pub fn events() -> Events {
-    Events::default().functions(|file| functions(file).unwrap_or_default())
+    let name = |name: &str| Function::by_name(name).map(|_| name.to_owned());
+    Events::default().functions(move |file| functions(file, name).unwrap_or_default())
 }
 
-/// Functions of a file that allocate and free: where each begins in it, and its name.
-fn functions(path: &Path) -> Option<Vec<(u64, String)>> {
+/// A function of a program's own allocator, and the one of the C library that it is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocator {
+    name: String,
+    like: String,
+}
+
+impl FromStr for Allocator {
+    type Err = String;
+
+    /// Of NAME=LIKE.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            let known = NAMES.iter().map(|(name, _)| *name).take(KNOWN);
+            let known: Vec<&str> = known.collect();
+            format!(
+                "{text:?} is not NAME=LIKE, as my_alloc=malloc: LIKE is one of {}",
+                known.join(", ")
+            )
+        };
+        let (name, like) = text.split_once('=').ok_or_else(wrong)?;
+        if name.is_empty() || Function::by_name(like).is_none() {
+            return Err(wrong());
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            like: like.to_owned(),
+        })
+    }
+}
+
+/// The same events with those of these functions, if a client wants to hear of allocations.
+#[must_use]
+pub fn also(events: Events, allocators: Vec<Allocator>) -> Events {
+    if allocators.is_empty() {
+        return events;
+    }
+    let like = move |name: &str| {
+        let own = allocators.iter().find(|own| own.name == name);
+        own.map(|own| own.like.clone())
+    };
+    events.also_functions(move |file| functions(file, &like).unwrap_or_default())
+}
+
+/// Functions of a file that have a name here: where each begins in it, and that name.
+fn functions(path: &Path, name_of: impl Fn(&str) -> Option<String>) -> Option<Vec<(u64, String)>> {
     let bytes = std::fs::read(path).ok()?;
     let file = object::File::parse(&*bytes).ok()?;
     let segments = segments(&bytes);
@@ -99,9 +148,8 @@ fn functions(path: &Path) -> Option<Vec<(u64, String)>> {
         if symbol.kind() != SymbolKind::Text || !symbol.is_definition() {
             return None;
         }
-        let name = symbol.name().ok()?;
-        Function::by_name(name)?;
-        Some((to_offset(&segments, symbol.address())?, name.to_owned()))
+        let name = name_of(symbol.name().ok()?)?;
+        Some((to_offset(&segments, symbol.address())?, name))
     });
     Some(found.collect())
 }

@@ -247,7 +247,7 @@ pub fn read_from(mut file: impl Read, listener: &mut impl Listener) -> Result<Op
     }
     let mut damage = None;
     let mut unpacker = Unpacker::default();
-    loop {
+    while !listener.has_enough() {
         match chunk(&mut file) {
             Ok(Some((Content::End, ..))) => break,
             Ok(Some((content, thread, raw))) => {

@@ -128,6 +128,10 @@ impl<W: Write + Send> Client for View<W> {
         }
     }
 
+    fn has_enough(&self) -> bool {
+        self.wanted.limit.is_some_and(|limit| self.written >= limit)
+    }
+
     fn event(&mut self, thread: u32, event: &Event<'_>) {
         let Some(names) = self.names else {
             return;

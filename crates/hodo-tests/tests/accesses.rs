@@ -373,8 +373,8 @@ impl Client for Losing {
             if number < upto {
                 let sum = std::mem::take(&mut self.open);
                 self.done.push(Ok((block.insns[number].pc, sum)));
-                if self.lossy && self.done.len().is_multiple_of(100_000) {
-                    std::thread::sleep(Duration::from_millis(10));
+                if self.lossy && self.done.len().is_multiple_of(50_000) {
+                    std::thread::sleep(Duration::from_millis(4));
                 }
             }
         }
@@ -386,7 +386,7 @@ impl Client for Losing {
 fn losses_are_counted() {
     let program = build("hot.c", Link::Static, &[]);
     let (setarch, command) = command(&program);
-    let command = [&command[..], &["100".into()]].concat();
+    let command = [&command[..], &["150".into()]].concat();
     let [all, some] = [false, true].map(|lossy| {
         let client = Losing {
             lossy,

@@ -359,3 +359,37 @@ fn misses_are_of_memory_and_of_calls() {
     let said = String::from_utf8_lossy(&nowhere.stderr);
     assert!(said.contains("cannot write /no/such/graph"), "{said}");
 }
+
+#[test]
+fn allocators_of_a_program() {
+    let options = ["-g", "-O1", "-fno-tree-vectorize"];
+    let program = build("own_allocator.c", Kind::Pie, &options);
+    let command = [program.to_str().expect("text")];
+    let own = [
+        "--allocator",
+        "pool_take=memalign",
+        "--allocator",
+        "pool_give=free",
+    ];
+    let hot = |options: &[&str], command: &[&str]| {
+        let options = [&["hot", "--format", "json"], options].concat();
+        let objects = json(&options, command)["objects"].take();
+        allocated(&objects, "use")
+    };
+    assert_eq!(hot(&[], &command), (0, 0, 0));
+    assert_eq!(hot(&own, &command), (10, 1600, 200));
+    let recording = place("allocators_of_a_program");
+    let record = [&["record", "-d", &recording], &own[..]].concat();
+    run(&record, &command);
+    assert_eq!(hot(&["-d", &recording], &[]), (10, 1600, 200));
+    std::fs::remove_dir_all(&recording).expect("own files");
+    let wrong = Command::new(hodo())
+        .args(["mem", "hot", "--allocator", "mine=yours", "true"])
+        .output()
+        .expect("hodo can be run");
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(
+        !wrong.status.success() && said.contains("LIKE is one of malloc"),
+        "{said}"
+    );
+}

@@ -721,3 +721,36 @@ fn bad_input_is_refused() {
         );
     }
 }
+
+/// Parts of a recording that follow each other have together what it has.
+#[test]
+fn parts_of_a_recording() {
+    let program = build("hot.c", Kind::Static, &[]);
+    let data = place("parts_of_a_recording");
+    for format in ["hodo", "drmemtrace"] {
+        let _ = std::fs::remove_dir_all(&data);
+        let recorded = mem(&["record", "--format", format, "-d", &data], Some(&program));
+        assert!(recorded.status.success(), "{recorded:?}");
+        let count = |options: &[&str]| {
+            let options = [&["stat", "--format", "json", "-d", &data], options].concat();
+            let value = json(&mem(&options, None));
+            ["instructions", "loads", "stores"].map(|key| value[key].as_u64().expect("a number"))
+        };
+        let all = count(&[]);
+        let parts = [
+            count(&["--for", "100k-insns"]),
+            count(&["--from", "100k-insns", "--for", "200k-insns"]),
+            count(&["--from", "300k-insns"]),
+        ];
+        for (index, all) in all.into_iter().enumerate() {
+            let sum: u64 = parts.iter().map(|part| part[index]).sum();
+            assert_eq!(sum, all, "{format}: {parts:?}");
+        }
+        assert!(parts[0][0].abs_diff(100_000) < 100, "{parts:?}");
+        assert!(parts[1][0].abs_diff(200_000) < 100, "{parts:?}");
+        let wrong = mem(&["stat", "-d", &data, "--from", "1s"], None);
+        let said = String::from_utf8(wrong.stderr).expect("text");
+        assert!(said.contains("a recording has no times"), "{said}");
+    }
+    std::fs::remove_dir_all(data).expect("own files");
+}

@@ -130,6 +130,36 @@ fn a_script_that_is_compiled_while_it_runs() {
     ordinary("node", &["node", "-e", script]);
 }
 
+/// Before that, instructions are only counted.
+#[test]
+fn from_the_middle_on() {
+    let program = build("held_registers.c", Kind::Pie, &[]);
+    let command = [program.clone().into_os_string(), "100".into()];
+    for from in [1000, 300_000, 2_000_000] {
+        let target = hodo_dbi::Target::Program {
+            path: &program,
+            command: &command,
+            period: Some(hodo_dbi::Period {
+                from: Some(hodo_dbi::Amount::Instructions(from)),
+                length: None,
+            }),
+            follows: true,
+        };
+        // The engine blocks signals in its thread, which a program inherits.
+        let scrambled = std::thread::scope(|scope| {
+            let scrambled = scope.spawn(|| scramble::scramble(&target, 3));
+            scrambled.join().expect("no panic")
+        });
+        let (ran, sums) = scrambled.expect("it can be observed");
+        assert_eq!(
+            (ran.end, sums.wrong),
+            (Some(End::Code(0)), 0),
+            "from {from}"
+        );
+        assert!(sums.checks > 0, "from {from}");
+    }
+}
+
 #[test]
 fn a_process_that_runs() {
     let target = Target::start(&build("attached_handlers.c", Kind::Pie, &[]));

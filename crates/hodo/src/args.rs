@@ -21,7 +21,7 @@ pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
     CacheArgs, CommonArgs, CountArgs, FunctionArgs, HotArgs, InclusionArg, Like, LineArgs, MemArgs,
     MemFormat, MemTool, Part, PrefetchArg, RecordFormat, RecordMemArgs, ReplacementArg, SecondArg,
-    ShareArgs, SourceArgs, StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WorkingSetArgs,
+    ShareArgs, SourceArgs, StatArgs, TlbArgs, ViewFormat, ViewMemArgs, WatchArgs, WorkingSetArgs,
 };
 pub use order::Order;
 pub use plan::PlanArgs;

@@ -7,6 +7,7 @@ mod counted;
 mod flame;
 mod html;
 mod objects;
+mod part;
 mod selected;
 mod sharing;
 mod tools;
@@ -34,6 +35,7 @@ use crate::args::{
 use crate::end::end;
 use crate::progress::Progress;
 use counted::{Counted, Weighed};
+use part::PartOf;
 use selected::{Selected, Selection};
 
 /// Runs the tool.
@@ -163,14 +165,13 @@ fn observed<C: Client + 'static>(
 ) -> Result<ExitCode> {
     let counts = Arc::default();
     let selection = Selection::new(&source.functions)?;
-    let mut client = Counted::new(
-        Selected::new(client, selection),
-        observe,
-        source.loss.lossy,
-        &counts,
-    );
-    let report = move |client: Counted<Selected<C>>| {
-        let selected = client.into_client();
+    let mut client = PartOf::whole(Selected::new(client, selection));
+    if source.directory.is_some() {
+        client.choose(&source.part)?;
+    }
+    let mut client = Counted::new(client, observe, &source.watch, &counts);
+    let report = move |client: Counted<PartOf<Selected<C>>>| {
+        let selected = client.into_client().into_client();
         selected.warn_if_useless();
         report(selected.into_client())
     };
@@ -221,7 +222,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
         return run(&args.part, &args.command, |target| {
             let counts = Arc::default();
             let writer = Selected::new(writer, selection);
-            let writer = Counted::new(writer, Observe::Accesses, args.loss.lossy, &counts);
+            let writer = Counted::new(writer, Observe::Accesses, &args.watch, &counts);
             let _progress = Progress::observing(runs, move || counts.text());
             let (ran, writer) = hodo_dbi::observe(target, Observe::Accesses, writer)?;
             writer.into_client().warn_if_useless();
@@ -231,7 +232,7 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
     let writer = Writer::create(&directory.join(FILE))?;
     run(&args.part, &args.command, |target| {
         let counts = Arc::default();
-        let writer = Weighed::new(Selected::new(writer, selection), args.loss.lossy, &counts);
+        let writer = Weighed::new(Selected::new(writer, selection), &args.watch, &counts);
         let _progress = Progress::observing(runs, move || counts.text());
         let (ran, writer) = hodo_dbi::listen(target, Observe::Accesses, writer)?;
         writer.into_listener().warn_if_useless();

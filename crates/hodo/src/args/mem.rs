@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use hodo_dbi::Amount;
+use hodo_mem::heap::Allocator;
 use hodo_mem::model::Geometry;
 
 /// What `hodo mem` is given.
@@ -55,7 +56,7 @@ pub struct Part {
     /// Begin this long after the program was started (as 10, 500ms), or after about so many instructions (100M-insns)
     ///
     /// Until this time, the program runs as alone. Instructions are counted meanwhile, of all threads and children
-    /// together; hodo looks at the counters every few milliseconds.
+    /// together; hodo looks at the counters every few milliseconds. Of recordings, a part by instructions can be read.
     #[arg(long, value_name = "TIME|INSNS", value_parser = amount, conflicts_with = "pid")]
     pub from: Option<Amount>,
     /// Observe for this long, or for about so many instructions: then the program runs on as alone
@@ -126,9 +127,9 @@ pub struct RecordMemArgs {
     /// Which functions.
     #[command(flatten)]
     pub functions: FunctionArgs,
-    /// Whether something may be lost.
+    /// How the program is observed.
     #[command(flatten)]
-    pub loss: LossArgs,
+    pub watch: WatchArgs,
     /// Which part of the run.
     #[command(flatten)]
     pub part: Part,
@@ -137,12 +138,17 @@ pub struct RecordMemArgs {
     pub command: Vec<OsString>,
 }
 
-/// Whether something may be lost.
+/// How a program is observed.
 #[derive(Debug, Args)]
-pub struct LossArgs {
+pub struct WatchArgs {
     /// Do not make the program wait if hodo is slower: say how many instructions are missing
     #[arg(long)]
     pub lossy: bool,
+    /// The program's function NAME allocates or frees memory like a function of the C library: my_alloc=malloc
+    ///
+    /// Can be repeated. The usual allocators are known.
+    #[arg(long = "allocator", value_name = "NAME=LIKE")]
+    pub allocators: Vec<Allocator>,
 }
 
 /// Which functions are observed.
@@ -163,14 +169,14 @@ pub struct FunctionArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "from", "length", "no_follow", "lossy"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "no_follow", "lossy", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Which functions.
     #[command(flatten)]
     pub functions: FunctionArgs,
-    /// Whether something may be lost.
+    /// How the program is observed.
     #[command(flatten)]
-    pub loss: LossArgs,
+    pub watch: WatchArgs,
     /// Which part of the run.
     #[command(flatten)]
     pub part: Part,

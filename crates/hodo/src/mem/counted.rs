@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use hodo_dbi::{Access, Block, Client, Event, Events, Listener, Message, Observe};
+use hodo_mem::heap::{self, Allocator};
 use rustc_hash::FxHashMap;
+
+use crate::args::WatchArgs;
 
 /// What has been observed so far.
 #[derive(Debug, Default)]
@@ -43,6 +46,28 @@ fn short(number: u64) -> String {
     }
 }
 
+/// How a program is observed.
+#[derive(Debug)]
+struct Watched {
+    /// The program does not wait.
+    lossy: bool,
+    allocators: Vec<Allocator>,
+}
+
+impl Watched {
+    fn new(args: &WatchArgs) -> Self {
+        Self {
+            lossy: args.lossy,
+            allocators: args.allocators.clone(),
+        }
+    }
+
+    fn of_events(&self, events: Events) -> Events {
+        let events = heap::also(events, self.allocators.clone());
+        if self.lossy { events.lossy() } else { events }
+    }
+}
+
 /// Says how much was lost, if something was.
 fn warn_of_loss(instructions: u64) {
     if instructions > 0 {
@@ -57,8 +82,7 @@ fn warn_of_loss(instructions: u64) {
 pub struct Counted<C> {
     client: C,
     hears_all: bool,
-    /// The program does not wait for it.
-    lossy: bool,
+    watched: Watched,
     lost: u64,
     counts: Arc<Counts>,
     instructions: u64,
@@ -69,11 +93,11 @@ pub struct Counted<C> {
 
 impl<C> Counted<C> {
     /// Counts are shown if the client hears of all executions, or of progress.
-    pub fn new(client: C, observe: Observe, lossy: bool, counts: &Arc<Counts>) -> Self {
+    pub fn new(client: C, observe: Observe, watch: &WatchArgs, counts: &Arc<Counts>) -> Self {
         Self {
             client,
             hears_all: observe == Observe::Accesses,
-            lossy,
+            watched: Watched::new(watch),
             lost: 0,
             counts: Arc::clone(counts),
             instructions: 0,
@@ -113,8 +137,7 @@ impl<C: Client> Client for Counted<C> {
     }
 
     fn events(&self) -> Events {
-        let events = self.client.events();
-        if self.lossy { events.lossy() } else { events }
+        self.watched.of_events(self.client.events())
     }
 
     fn event(&mut self, thread: u32, event: &Event<'_>) {
@@ -169,6 +192,10 @@ impl<C: Client> Client for Counted<C> {
         self.client.counted(thread, block, upto, times);
     }
 
+    fn has_enough(&self) -> bool {
+        self.client.has_enough()
+    }
+
     fn end(&mut self) -> Result<()> {
         self.client.end()
     }
@@ -178,16 +205,16 @@ impl<C: Client> Client for Counted<C> {
 #[derive(Debug)]
 pub struct Weighed<L> {
     listener: L,
-    lossy: bool,
+    watched: Watched,
     lost: u64,
     counts: Arc<Counts>,
 }
 
 impl<L> Weighed<L> {
-    pub fn new(listener: L, lossy: bool, counts: &Arc<Counts>) -> Self {
+    pub fn new(listener: L, watch: &WatchArgs, counts: &Arc<Counts>) -> Self {
         Self {
             listener,
-            lossy,
+            watched: Watched::new(watch),
             lost: 0,
             counts: Arc::clone(counts),
         }
@@ -214,8 +241,7 @@ impl<L: Listener> Listener for Weighed<L> {
     }
 
     fn events(&self) -> Events {
-        let events = self.listener.events();
-        if self.lossy { events.lossy() } else { events }
+        self.watched.of_events(self.listener.events())
     }
 
     fn end(&mut self) -> Result<()> {
@@ -247,7 +273,11 @@ mod tests {
     #[test]
     fn threads_at_work_are_shown_until_they_are_counted() {
         let counts = Arc::default();
-        let mut client = Counted::new(Nothing, Observe::Counts, false, &counts);
+        let watch = WatchArgs {
+            lossy: false,
+            allocators: Vec::new(),
+        };
+        let mut client = Counted::new(Nothing, Observe::Counts, &watch, &counts);
         let insn = hodo_dbi::Insn {
             pc: 0,
             len: 1,

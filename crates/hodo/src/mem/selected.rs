@@ -222,6 +222,10 @@ impl<C: Client> Client for Selected<C> {
         }
     }
 
+    fn has_enough(&self) -> bool {
+        self.client.has_enough()
+    }
+
     fn end(&mut self) -> Result<()> {
         self.client.end()
     }
