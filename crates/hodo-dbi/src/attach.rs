@@ -134,7 +134,7 @@ impl Engine {
         mut limit: Option<Limit>,
     ) -> Result<bool> {
         let mut reports = 0;
-        while !self.threads.is_empty() {
+        while !self.threads.is_empty() && !self.has_enough() {
             let is_over = match self.hear()? {
                 true => {
                     reports += 1;

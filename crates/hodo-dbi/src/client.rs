@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
@@ -101,8 +102,8 @@ pub trait Client: Send {
         let _ = (thread, event);
     }
 
-    /// Whether it needs to hear of nothing more. It is asked when a recording is read, now and then: the rest is not read
-    /// then.
+    /// Whether it needs to hear of nothing more. It is asked now and then. A program runs on as alone then, and of a
+    /// recording, the rest is not read.
     fn has_enough(&self) -> bool {
         false
     }
@@ -276,6 +277,7 @@ pub(crate) struct Teller<L> {
     sender: SyncSender<Vec<Message>>,
     /// Buffers that can be used again.
     used: Receiver<Vec<u8>>,
+    enough: Arc<AtomicBool>,
     thread: JoinHandle<Result<L>>,
 }
 
@@ -286,6 +288,7 @@ pub(crate) struct Sink {
     /// About blocks: to be sent before anything else.
     blocks: RefCell<Vec<Message>>,
     used: Receiver<Vec<u8>>,
+    enough: Arc<AtomicBool>,
 }
 
 impl Sink {
@@ -295,7 +298,13 @@ impl Sink {
             sender: mpsc::sync_channel(0).0,
             blocks: RefCell::default(),
             used: mpsc::channel().1,
+            enough: Arc::default(),
         }
+    }
+
+    /// Whether the listener needs to hear of nothing more.
+    pub(crate) fn has_enough(&self) -> bool {
+        self.enough.load(Ordering::Relaxed)
     }
 
     /// Tells the listener. If it has failed, nothing happens: that is noticed at the end.
@@ -340,11 +349,14 @@ impl<L: Listener + 'static> Teller<L> {
     pub(crate) fn start(mut listener: L) -> Self {
         let (sender, messages) = mpsc::sync_channel(WAITING);
         let (give_back, used) = mpsc::channel();
+        let enough = Arc::new(AtomicBool::new(false));
+        let says = Arc::clone(&enough);
         let thread = std::thread::spawn(move || {
             for message in messages.into_iter().flatten() {
                 listener.hear(&message)?;
                 if let Message::Records { bytes, .. } = message {
                     let _ = give_back.send(bytes);
+                    says.store(listener.has_enough(), Ordering::Relaxed);
                 }
             }
             listener.end()?;
@@ -353,6 +365,7 @@ impl<L: Listener + 'static> Teller<L> {
         Self {
             sender,
             used,
+            enough,
             thread,
         }
     }
@@ -363,6 +376,7 @@ impl<L: Listener + 'static> Teller<L> {
             sender: self.sender,
             blocks: RefCell::default(),
             used: self.used,
+            enough: self.enough,
         };
         (sink, self.thread)
     }

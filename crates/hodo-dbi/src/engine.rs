@@ -134,12 +134,18 @@ impl Engine {
         OPTIONS | exits | kill
     }
 
-    /// Follows all threads to their ends.
+    /// Whether the client needs to hear of nothing more.
+    pub(crate) fn has_enough(&self) -> bool {
+        let recorder = self.recorder.as_ref();
+        recorder.is_some_and(|recorder| recorder.borrow().has_enough())
+    }
+
+    /// Follows all threads to their ends, or until the client has enough.
     ///
     /// # Errors
     /// What could not be done.
     pub(crate) fn follow(&mut self) -> Result<()> {
-        while !self.threads.is_empty() {
+        while !self.threads.is_empty() && !self.has_enough() {
             let report = match Report::any(true) {
                 Ok(Some(report)) => report,
                 Ok(None) => continue,

@@ -242,6 +242,11 @@ impl Recorder {
         Ok(())
     }
 
+    /// Whether nobody needs to hear of anything more.
+    pub(crate) fn has_enough(&self) -> bool {
+        self.sink.has_enough()
+    }
+
     pub(crate) fn tell(&self, message: Message) {
         self.sink.send(message);
     }

@@ -209,9 +209,21 @@ impl Engine {
                 self.wait_for_end(&Interrupts::beside(&forward, None))?;
             }
         }
-        let followed = self.follow();
+        let followed = self.follow_to_end(&Interrupts::beside(&forward, None));
         drop(forward);
         followed.map(|()| failure)
+    }
+
+    /// Follows a program to its end. If the client has enough before that, it runs on as alone.
+    fn follow_to_end(&mut self, interrupts: &Interrupts) -> Result<()> {
+        self.follow()?;
+        if self.has_enough() && !self.threads.is_empty() {
+            self.leave()?;
+            if self.end.is_none() {
+                self.wait_for_end(interrupts)?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the end of a program that was started, and follows it meanwhile for some time.

@@ -754,3 +754,18 @@ fn parts_of_a_recording() {
     }
     std::fs::remove_dir_all(data).expect("own files");
 }
+
+/// After enough accesses, a program runs on as alone.
+#[test]
+fn a_program_is_left_after_enough() {
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; grep TracerPid /proc/self/status; exit 3";
+    let output = Command::new(hodo())
+        .args(["mem", "view", "--format", "csv", "--limit", "5", "--"])
+        .args(["sh", "-c", script])
+        .output()
+        .expect("hodo can be run");
+    let rows = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(rows.lines().count(), 6, "{rows}");
+    assert_eq!(output.status.code(), Some(3), "{rows}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "TracerPid:\t0\n");
+}

@@ -214,7 +214,7 @@ pub struct ViewMemArgs {
     /// Show only the accesses of this thread; threads are numbered from 0
     #[arg(long, value_name = "NUMBER")]
     pub thread: Option<u32>,
-    /// Show at most this many accesses
+    /// Show at most this many accesses: then, a program runs on as alone
     #[arg(long, value_name = "NUMBER")]
     pub limit: Option<u64>,
     /// Write to this file: without it, to the standard output, or to the standard error output if a program is run
