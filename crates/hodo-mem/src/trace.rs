@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use anyhow::{Context, Result, bail};
 use hodo_dbi::{Block, Events, Listener, Message};
@@ -234,7 +234,10 @@ pub fn read(path: &Path, listener: &mut impl Listener) -> Result<Option<String>>
 ///
 /// # Errors
 /// If they are not a memory trace, or the listener fails.
-pub fn read_from(mut file: impl Read, listener: &mut impl Listener) -> Result<Option<String>> {
+pub fn read_from(
+    mut file: impl Read + Send,
+    listener: &mut impl Listener,
+) -> Result<Option<String>> {
     let mut head = [0; 16];
     file.read_exact(&mut head)
         .context("it is too short for a memory trace")?;
@@ -245,94 +248,112 @@ pub fn read_from(mut file: impl Read, listener: &mut impl Listener) -> Result<Op
     if version != VERSION {
         bail!("it has version {version} of the format; this hodo reads {VERSION}");
     }
-    let mut damage = None;
-    let mut unpacker = Unpacker::default();
-    while !listener.has_enough() {
-        match chunk(&mut file) {
-            Ok(Some((Content::End, ..))) => break,
-            Ok(Some((content, thread, raw))) => {
-                if let Err(wrong) = tell((content, thread, raw), &mut unpacker, listener)? {
-                    damage = Some(wrong);
+    // Another thread reads and unpacks, some chunks ahead.
+    const AHEAD: usize = 8;
+    let (sender, parts) = mpsc::sync_channel(AHEAD);
+    let damage = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut unpacker = Unpacker::default();
+            loop {
+                let part = next(&mut file, &mut unpacker);
+                let is_last = matches!(part, Part::End(_));
+                // If nobody hears it, the listener has enough.
+                if sender.send(part).is_err() || is_last {
                     break;
                 }
             }
-            Ok(None) => {
-                damage = Some("it ends too early: the recording was cut".to_owned());
-                break;
+        });
+        for part in parts {
+            match part {
+                Part::Messages(messages) => {
+                    for message in &messages {
+                        listener.hear(message)?;
+                    }
+                }
+                Part::End(damage) => return Ok(damage),
             }
-            Err(error) => {
-                damage = Some(format!("it is damaged: {error:#}"));
+            if listener.has_enough() {
                 break;
             }
         }
-    }
+        anyhow::Ok(None)
+    })?;
     listener.end()?;
     Ok(damage)
 }
 
-/// Tells a listener what a chunk has. An inner error is the file's.
-fn tell(
+/// Part of a file.
+enum Part {
+    /// What a chunk says.
+    Messages(Vec<Message>),
+    /// Nothing more can be read. If that is not where the trace ends: why.
+    End(Option<String>),
+}
+
+/// Reads the next part of a file.
+fn next(file: &mut impl Read, unpacker: &mut Unpacker) -> Part {
+    let damage = |error: anyhow::Error| Part::End(Some(format!("it is damaged: {error:#}")));
+    match chunk(file) {
+        Ok(Some((Content::End, ..))) => Part::End(None),
+        Ok(Some((content, thread, raw))) => match messages((content, thread, raw), unpacker) {
+            Ok(messages) => Part::Messages(messages),
+            Err(error) => damage(error),
+        },
+        Ok(None) => Part::End(Some("it ends too early: the recording was cut".to_owned())),
+        Err(error) => damage(error),
+    }
+}
+
+/// What a chunk says.
+fn messages(
     (content, thread, raw): (Content, u32, Vec<u8>),
     unpacker: &mut Unpacker,
-    listener: &mut impl Listener,
-) -> Result<Result<(), String>> {
-    match content {
+) -> Result<Vec<Message>> {
+    let message = match content {
         Content::Thread => {
-            let Ok((process, tid, maker)) = postcard::from_bytes(&raw) else {
-                return Ok(Err("it is damaged: a thread cannot be read".to_owned()));
-            };
-            listener.hear(&Message::Thread {
+            let (process, tid, maker) =
+                postcard::from_bytes(&raw).context("a thread cannot be read")?;
+            Message::Thread {
                 thread,
                 process,
                 tid,
                 maker,
-            })?;
+            }
         }
         Content::Mapped => {
-            let Ok((name, address, size, offset)) =
-                postcard::from_bytes::<(Vec<u8>, u64, u64, u64)>(&raw)
-            else {
-                return Ok(Err("it is damaged: a file cannot be read".to_owned()));
-            };
-            listener.hear(&Message::Mapped {
+            let (name, address, size, offset): (Vec<u8>, u64, u64, u64) =
+                postcard::from_bytes(&raw).context("a file cannot be read")?;
+            Message::Mapped {
                 thread,
                 file: OsString::from_vec(name).into(),
                 address,
                 size,
                 offset,
-            })?;
-        }
-        Content::Blocks => {
-            let Ok(blocks) = postcard::from_bytes::<Vec<Block>>(&raw) else {
-                return Ok(Err("it is damaged: blocks cannot be read".to_owned()));
-            };
-            for block in blocks {
-                if !block.is_sound() {
-                    return Ok(Err("it is damaged: a block makes no sense".to_owned()));
-                }
-                unpacker.add(&block);
-                listener.hear(&Message::Block(Arc::new(block)))?;
             }
         }
-        Content::Lost => {
-            let Ok(instructions) = postcard::from_bytes(&raw) else {
-                return Ok(Err("it is damaged: a number cannot be read".to_owned()));
-            };
-            listener.hear(&Message::Lost {
-                thread,
-                instructions,
-            })?;
+        Content::Blocks => {
+            let blocks: Vec<Block> = postcard::from_bytes(&raw).context("blocks cannot be read")?;
+            let mut messages = Vec::with_capacity(blocks.len());
+            for block in blocks {
+                if !block.is_sound() {
+                    bail!("a block makes no sense");
+                }
+                unpacker.add(&block);
+                messages.push(Message::Block(Arc::new(block)));
+            }
+            return Ok(messages);
         }
-        Content::Records | Content::Alone => {
-            let bytes = match unpacker.unpack(&raw) {
-                Ok(bytes) => bytes,
-                Err(error) => return Ok(Err(format!("it is damaged: {error:#}"))),
-            };
-            listener.hear(&Message::Records { thread, bytes })?;
-        }
-        Content::End => {}
-    }
-    Ok(Ok(()))
+        Content::Lost => Message::Lost {
+            thread,
+            instructions: postcard::from_bytes(&raw).context("a number cannot be read")?,
+        },
+        Content::Records | Content::Alone => Message::Records {
+            thread,
+            bytes: unpacker.unpack(&raw)?,
+        },
+        Content::End => return Ok(Vec::new()),
+    };
+    Ok(vec![message])
 }
 
 fn number(bytes: &[u8], at: usize) -> u32 {
