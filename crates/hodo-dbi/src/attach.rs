@@ -221,6 +221,7 @@ impl Engine {
             let new = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
             let new = Rc::new(RefCell::new(new));
             new.borrow_mut().start(worker)?;
+            let mut actions = None;
             let parked: Vec<Stopped> = self.parked.iter().flatten().map(|(&one, _)| one).collect();
             for thread in parked {
                 let of_process = self.process(thread);
@@ -230,11 +231,17 @@ impl Engine {
                 let block = new.borrow_mut().give_block(thread)?;
                 let recording =
                     self.recording(thread.tid(), &new.borrow(), block, Beginning::Thread)?;
+                // One may have been about to change.
+                let actions = match &actions {
+                    Some(actions) => Actions::clone(actions),
+                    None => actions.insert(Actions::of(thread, &new.borrow())?).clone(),
+                };
                 if let Some(known) = self.threads.get_mut(&thread.tid()) {
                     known.process = Some(Rc::clone(&new));
                     known.block = Some(block);
                     known.recording = recording;
                     known.beginning = Beginning::Thread;
+                    known.actions = actions;
                 }
             }
         }
