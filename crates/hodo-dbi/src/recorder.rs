@@ -739,12 +739,12 @@ impl Recorder {
     }
 }
 
-/// How many of so many instructions a record of a cut says were not executed.
+/// How many instructions of a block were not executed, as a record of a cut says. `all`: how many the block has.
 fn cut_off(all: i64, cut: u32) -> i64 {
     all - i64::from(cut - CUT).min(all)
 }
 
-/// What is told of records that were lost, if some were.
+/// The messages about records that were lost, if some were.
 fn messages_of(thread: u32, lost: Option<Loss>) -> Vec<Message> {
     let Some(Loss { instructions, cut }) = lost else {
         return Vec::new();

@@ -35,7 +35,7 @@ pub enum Target<'t> {
 pub enum Amount {
     /// What it does in this time.
     Time(Duration),
-    /// About so many instructions of all its threads together, those of observed child processes too. They are counted
+    /// About this number of instructions of all its threads together, those of observed child processes too. They are counted
     /// exactly, but the counters are looked at only from time to time: there may be some milliseconds of more.
     Instructions(u64),
 }

@@ -53,13 +53,13 @@ pub struct Part {
     /// Ctrl-C detaches: the process runs on as before. Children that it makes meanwhile are observed, too.
     #[arg(short, long, value_name = "PID", value_parser = super::process, conflicts_with = "command")]
     pub pid: Option<i32>,
-    /// Begin this long after the program was started (as 10, 500ms), or after about so many instructions (100M-insns)
+    /// Begin this long after the program was started (as 10, 500ms), or after about 100 million instructions (100M-insns)
     ///
     /// Until this time, the program runs as alone. Instructions are counted meanwhile, of all threads and children
     /// together; hodo looks at the counters every few milliseconds. Of recordings, a part by instructions can be read.
     #[arg(long, value_name = "TIME|INSNS", value_parser = amount, conflicts_with = "pid")]
     pub from: Option<Amount>,
-    /// Observe for this long, or for about so many instructions: then the program runs on as alone
+    /// Observe for this long, or for about this number of instructions: then the program runs on as alone
     #[arg(long = "for", value_name = "TIME|INSNS", value_parser = amount)]
     pub length: Option<Amount>,
     /// Do not observe child processes: they run as alone
