@@ -20,7 +20,7 @@ use hodo_ptrace::signals::Interrupts;
 use hodo_ptrace::stops::{self, OWN, Stops};
 use hodo_ptrace::{Report, Stopped, is_gone};
 
-use crate::engine::{Engine, Parked, Shared, Thread};
+use crate::engine::{Engine, Parked, Shared};
 use crate::limit::Limit;
 use crate::process::{Process, Stop};
 use crate::recorder::{Beginning, Recorder};
@@ -74,7 +74,8 @@ impl Engine {
         }
         let process = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
         let process = Rc::new(RefCell::new(process));
-        let begun = self.begin_threads(stops, worker, &process);
+        let threads: Vec<Stopped> = stops.threads().collect();
+        let begun = self.begin_threads(&threads, &process);
         if begun.is_err() {
             // As far as it has come.
             for thread in stops.threads() {
@@ -87,10 +88,14 @@ impl Engine {
         begun
     }
 
-    fn begin_threads(&mut self, stops: &Stops, worker: Stopped, process: &Shared) -> Result<()> {
-        process.borrow_mut().start(worker)?;
+    /// Begins to observe threads of a process that are in front of instructions of the program. What is known of them
+    /// stays.
+    fn begin_threads(&mut self, threads: &[Stopped], process: &Shared) -> Result<()> {
         let mut actions = None;
-        for thread in stops.threads() {
+        for &thread in threads {
+            if actions.is_none() {
+                process.borrow_mut().start(thread)?;
+            }
             let block = process.borrow_mut().give_block(thread)?;
             let recording =
                 self.recording(thread.tid(), &process.borrow(), block, Beginning::Thread)?;
@@ -100,14 +105,12 @@ impl Engine {
                     .insert(Actions::of(thread, &process.borrow())?)
                     .clone(),
             };
-            let entry = Thread {
-                process: Some(Rc::clone(process)),
-                block: Some(block),
-                actions,
-                recording,
-                ..Thread::default()
-            };
-            self.threads.insert(thread.tid(), entry);
+            let known = self.threads.entry(thread.tid()).or_default();
+            known.process = Some(Rc::clone(process));
+            known.block = Some(block);
+            known.actions = actions;
+            known.recording = recording;
+            known.beginning = Beginning::Thread;
         }
         Ok(())
     }
@@ -190,24 +193,16 @@ impl Engine {
         limit: Limit,
         recorder: Option<Rc<RefCell<Recorder>>>,
     ) -> Result<bool> {
-        match self.follow_for_now(interrupts, Some(limit)) {
-            Ok(true) => {
-                let parked = self.park_all();
-                let changed = parked.and_then(|()| self.change_over(recorder));
-                if changed.is_err() {
-                    self.let_go();
-                }
-                changed.map(|()| true)
-            }
-            Ok(false) => {
-                self.leave()?;
-                Ok(false)
-            }
-            Err(error) => {
-                self.leave()?;
-                Err(error)
-            }
+        let reached = self.follow_for_now(interrupts, Some(limit));
+        if !matches!(reached, Ok(true)) {
+            self.leave()?;
+            return reached;
         }
+        let changed = self.park_all().and_then(|()| self.change_over(recorder));
+        if changed.is_err() {
+            self.let_go();
+        }
+        changed.map(|()| true)
     }
 
     /// All threads wait: from here on they are observed by another recorder, as if hodo had just come to them.
@@ -218,32 +213,14 @@ impl Engine {
             if process.borrow().release(worker).is_err() {
                 continue;
             }
+            let parked = self.parked.iter().flatten().map(|(&thread, _)| thread);
+            let is_of = |&thread: &Stopped| {
+                let of = self.process(thread);
+                of.is_some_and(|of| Rc::ptr_eq(&of, &process))
+            };
+            let threads: Vec<Stopped> = parked.filter(is_of).collect();
             let new = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
-            let new = Rc::new(RefCell::new(new));
-            new.borrow_mut().start(worker)?;
-            let mut actions = None;
-            let parked: Vec<Stopped> = self.parked.iter().flatten().map(|(&one, _)| one).collect();
-            for thread in parked {
-                let of_process = self.process(thread);
-                if !of_process.is_some_and(|other| Rc::ptr_eq(&other, &process)) {
-                    continue;
-                }
-                let block = new.borrow_mut().give_block(thread)?;
-                let recording =
-                    self.recording(thread.tid(), &new.borrow(), block, Beginning::Thread)?;
-                // One may have been about to change.
-                let actions = match &actions {
-                    Some(actions) => Actions::clone(actions),
-                    None => actions.insert(Actions::of(thread, &new.borrow())?).clone(),
-                };
-                if let Some(known) = self.threads.get_mut(&thread.tid()) {
-                    known.process = Some(Rc::clone(&new));
-                    known.block = Some(block);
-                    known.recording = recording;
-                    known.beginning = Beginning::Thread;
-                    known.actions = actions;
-                }
-            }
+            self.begin_threads(&threads, &Rc::new(RefCell::new(new)))?;
         }
         for thread in self.parked.take().unwrap_or_default().into_keys() {
             // If its process is stopped as a whole, that is reported again.

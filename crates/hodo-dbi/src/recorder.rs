@@ -297,21 +297,26 @@ impl Recorder {
         Some(profile)
     }
 
-    /// Records of blocks: where each is in the bytes, and the first instruction of its block.
-    fn records_of_blocks<'b>(&'b self, bytes: &'b [u8]) -> impl Iterator<Item = (usize, u64)> {
+    /// Records: where each is in the bytes, and its number.
+    fn numbers<'b>(&'b self, bytes: &'b [u8]) -> impl Iterator<Item = (usize, u32)> {
         let mut at = 0;
         std::iter::from_fn(move || {
-            loop {
-                let number = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
-                if number < REGISTERS {
-                    let &(pc, size) = self.records.get(number as usize)?;
-                    let here = at;
-                    at += size.max(4);
-                    return Some((here, pc));
-                }
-                at += size_of_mark(number);
-            }
+            let number = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?);
+            let here = at;
+            at += match number {
+                REGISTERS.. => size_of_mark(number),
+                _ => self.records.get(number as usize)?.1.max(4),
+            };
+            Some((here, number))
         })
+    }
+
+    /// Records of blocks: where each is in the bytes, and the first instruction of its block.
+    fn records_of_blocks<'b>(&'b self, bytes: &'b [u8]) -> impl Iterator<Item = (usize, u64)> {
+        let blocks = self
+            .numbers(bytes)
+            .filter(|&(_, number)| number < REGISTERS);
+        blocks.map(|(at, number)| (at, self.records[number as usize].0))
     }
 
     /// Begins to observe a thread whose block is at `block`.
@@ -536,24 +541,16 @@ impl Recorder {
     /// The number of instructions of these records, less those that are cut off from the record before. `last`: how many
     /// that has, and afterwards, how many the last one of these has.
     fn instructions_of(&self, bytes: &[u8], last: &mut i64) -> i64 {
-        let (mut sum, mut at) = (0, 0);
-        while let Some(number) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
-            let number = u32::from_le_bytes(*number);
-            at += match number {
-                CUT.. => {
-                    sum -= cut_off(std::mem::take(last), number);
-                    4
-                }
-                REGISTERS.. => size_of_mark(number),
+        let mut sum = 0;
+        for (_, number) in self.numbers(bytes) {
+            match number {
+                CUT.. => sum -= cut_off(std::mem::take(last), number),
+                REGISTERS.. => {}
                 _ => {
-                    let Some(&(_, size)) = self.records.get(number as usize) else {
-                        break;
-                    };
                     *last = i64::from(self.sizes[number as usize][0]);
                     sum += *last;
-                    size.max(4)
                 }
-            };
+            }
         }
         sum
     }

@@ -7,7 +7,6 @@ mod counted;
 mod flame;
 mod html;
 mod objects;
-mod part;
 mod selected;
 mod sharing;
 mod tools;
@@ -35,7 +34,6 @@ use crate::args::{
 use crate::end::end;
 use crate::progress::Progress;
 use counted::{Counted, Weighed};
-use part::PartOf;
 use selected::{Selected, Selection};
 
 /// Runs the tool.
@@ -165,13 +163,13 @@ fn observed<C: Client + 'static>(
 ) -> Result<ExitCode> {
     let counts = Arc::default();
     let selection = Selection::new(&source.functions)?;
-    let mut client = PartOf::whole(Selected::new(client, selection));
+    let client = Selected::new(client, selection);
+    let mut client = Counted::new(client, observe, &source.watch, &counts);
     if source.directory.is_some() {
         client.choose(&source.part)?;
     }
-    let mut client = Counted::new(client, observe, &source.watch, &counts);
-    let report = move |client: Counted<PartOf<Selected<C>>>| {
-        let selected = client.into_client().into_client();
+    let report = move |client: Counted<Selected<C>>| {
+        let selected = client.into_client();
         selected.warn_if_useless();
         report(selected.into_client())
     };

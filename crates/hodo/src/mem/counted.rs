@@ -1,14 +1,15 @@
 //! How far a tool has come, for the terminal.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Result;
-use hodo_dbi::{Access, Block, Client, Event, Events, Listener, Message, Observe};
+use anyhow::{Result, bail};
+use hodo_dbi::{Access, Amount, Block, Client, Event, Events, Listener, Message, Observe};
 use hodo_mem::heap::{self, Allocator};
 use rustc_hash::FxHashMap;
 
-use crate::args::WatchArgs;
+use crate::args::{Part, WatchArgs};
 
 /// What has been observed so far.
 #[derive(Debug, Default)]
@@ -85,6 +86,8 @@ pub struct Counted<C> {
     watched: Watched,
     lost: u64,
     counts: Arc<Counts>,
+    /// The client hears of blocks that begin with these instructions, counted in the order in which they come.
+    wanted: Range<u64>,
     instructions: u64,
     accesses: u64,
     /// Of threads whose executions are counted: what they have done so far.
@@ -100,10 +103,28 @@ impl<C> Counted<C> {
             watched: Watched::new(watch),
             lost: 0,
             counts: Arc::clone(counts),
+            wanted: 0..u64::MAX,
             instructions: 0,
             accesses: 0,
             working: FxHashMap::default(),
         }
+    }
+
+    /// From here on, the client hears only of this part of a recording.
+    ///
+    /// # Errors
+    /// If it is one by time: recordings have none.
+    pub fn choose(&mut self, part: &Part) -> Result<()> {
+        let number = |amount: Option<Amount>, otherwise: u64| match amount {
+            None => Ok(otherwise),
+            Some(Amount::Instructions(number)) => Ok(number),
+            Some(Amount::Time(_)) => bail!(
+                "a recording has no times: write --from and --for as numbers of instructions (100M-insns)"
+            ),
+        };
+        let from = number(part.from, 0)?;
+        self.wanted = from..from.saturating_add(number(part.length, u64::MAX)?);
+        Ok(())
     }
 
     /// Shows what has been heard of, and what threads have done that are at work.
@@ -150,6 +171,7 @@ impl<C: Client> Client for Counted<C> {
     #[inline]
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         if self.hears_all {
+            let is_wanted = self.wanted.contains(&self.instructions);
             self.instructions += upto as u64;
             self.accesses += accesses.len() as u64;
             // Nobody else writes.
@@ -158,6 +180,9 @@ impl<C: Client> Client for Counted<C> {
                 .instructions
                 .store(self.instructions, Ordering::Relaxed);
             counts.accesses.store(self.accesses, Ordering::Relaxed);
+            if !is_wanted {
+                return;
+            }
         }
         self.client.executed(thread, block, upto, accesses);
     }
@@ -193,7 +218,7 @@ impl<C: Client> Client for Counted<C> {
     }
 
     fn has_enough(&self) -> bool {
-        self.client.has_enough()
+        self.instructions >= self.wanted.end || self.client.has_enough()
     }
 
     fn end(&mut self) -> Result<()> {

@@ -89,19 +89,11 @@ impl Selection {
             };
         };
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        if !files.contains_key(path) {
-            let file = InFile {
-                functions: Functions::of(path),
-                selected: HashMap::new(),
-            };
-            files.insert(path.to_owned(), file);
-        }
-        let Some(file) = files.get_mut(path) else {
-            return Choice {
-                observed: true,
-                until: u64::MAX,
-            };
+        let new = || InFile {
+            functions: Functions::of(path),
+            selected: HashMap::new(),
         };
+        let file = files.entry(path.to_owned()).or_insert_with(new);
         let (function, until) = file.functions.around(offset);
         let observed = match file.selected.get(&function) {
             Some(&known) => known,
