@@ -50,7 +50,8 @@ impl Process {
         let new: Vec<(u64, u64)> = translation.instructions.clone();
         let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));
         let moved: Vec<(u64, u64)> = old.filter_map(|(old, at)| Some((old?, at))).collect();
-        self.add(region, translation)?;
+        let returns = self.add(region, translation)?;
+        self.put_targets(&returns)?;
         self.hot.extend(new.iter().map(|&(pc, _)| pc));
         self.lead(thread, &moved)
     }

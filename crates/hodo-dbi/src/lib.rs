@@ -78,6 +78,8 @@ mod passes;
 )]
 mod plan;
 #[cfg(target_arch = "x86_64")]
+mod points;
+#[cfg(target_arch = "x86_64")]
 mod prepare;
 #[cfg(target_arch = "x86_64")]
 mod process;

@@ -54,6 +54,7 @@ impl Process {
             let pc = map.start + u64::from(offset).checked_sub(map.offset)?;
             map.span().contains(pc).then_some(pc)
         };
+        let mut all = Vec::new();
         let starts: Vec<u64> = entered.starts.iter().filter_map(here).collect();
         for piece in starts.chunks(PIECE) {
             let is_new = |&pc: &u64| {
@@ -77,11 +78,11 @@ impl Process {
             }
             let (translation, _) = self.translate(region, &new, None, most);
             self.tell_blocks(&translation);
-            self.add(region, translation)?;
+            all.extend(self.add(region, translation)?);
         }
         let targets = entered.targets.iter().filter_map(here);
         let targets = targets.filter_map(|pc| Some((pc, self.known.get(pc)?)));
-        let targets: Vec<(u64, u64)> = targets.collect();
-        self.put_targets(&targets)
+        all.extend(targets);
+        self.put_targets(&all)
     }
 }

@@ -2,6 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Ref, RefCell};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use crate::block::Block;
 use crate::kept::Kept;
 use crate::known::Known;
 use crate::native::block;
-use crate::native::translate::{Exit, Point, Request, Saved, Stage, Translation, translate};
+use crate::native::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::passes::StateMap;
+use crate::points::Points;
 use crate::recorder::{Profile, Recorder};
 use crate::spans::Spans;
 use crate::table::{self, Table};
@@ -48,8 +50,7 @@ struct Region {
     span: Span,
     /// Bytes from the start that are in use.
     used: u64,
-    /// In ascending order.
-    points: Vec<Point>,
+    points: Points,
     /// Where the code of blocks begins, in ascending order.
     blocks: Vec<(u64, Option<Arc<Block>>)>,
     /// Where code begins that writes a record, in ascending order.
@@ -114,6 +115,8 @@ pub(crate) struct Process {
     blocks: (Span, u64),
     /// Blocks of threads that have ended.
     free: Vec<u64>,
+    /// The number of threads that have a block. A child keeps its parent's number.
+    threads: usize,
     /// Where memory for the next thread that is observed may be.
     next: u64,
     /// Memory that hodo has mapped, besides regions.
@@ -180,6 +183,7 @@ impl Process {
             table_at: 0,
             blocks: (Span::EMPTY, 0),
             free: Vec::new(),
+            threads: 0,
             next: AWAY + BLOCKS,
             mapped: Vec::new(),
             recorder,
@@ -244,7 +248,7 @@ impl Process {
         self.regions.push(Region {
             span,
             used: 64,
-            points: Vec::new(),
+            points: Points::default(),
             blocks: Vec::new(),
             records: Vec::new(),
         });
@@ -321,6 +325,7 @@ impl Process {
             table_at: self.table_at,
             blocks: self.blocks,
             free: self.free.clone(),
+            threads: self.threads,
             next: self.next,
             mapped: self.mapped.clone(),
             recorder: self.recorder.clone(),
@@ -353,6 +358,7 @@ impl Process {
             }
         };
         thread.set_block(at, 0, 0)?;
+        self.threads += 1;
         Ok(at)
     }
 
@@ -381,6 +387,7 @@ impl Process {
     /// The thread that had this block has ended.
     pub(crate) fn take_block(&mut self, at: u64) {
         self.free.push(at);
+        self.threads -= 1;
     }
 
     /// What the counters of its threads count: numbers of blocks.
@@ -404,8 +411,7 @@ impl Process {
             .regions
             .iter()
             .find(|region| region.span.contains(at))?;
-        let next = region.points.partition_point(|point| point.at <= at);
-        let point = region.points.get(next.checked_sub(1)?)?;
+        let point = region.points.get(at)?;
         Some(match point.inside {
             None if point.at == at => Place::At(AppPoint::unprobed(point.original)),
             None => Place::Inside(point.original, Saved::default()),
@@ -423,10 +429,7 @@ impl Process {
     /// What of the code for its block a thread has executed that is at this address.
     pub(crate) fn stage(&self, at: u64) -> Stage {
         let region = self.regions.iter().find(|region| region.span.contains(at));
-        let point = region.and_then(|region| {
-            let next = region.points.partition_point(|point| point.at <= at);
-            region.points.get(next.checked_sub(1)?)
-        });
+        let point = region.and_then(|region| region.points.get(at));
         point.map_or(Stage::Body, |point| point.stage)
     }
 
@@ -538,7 +541,8 @@ impl Process {
             let instructions = translation.instructions.clone();
             self.units.add(at, pages.clone(), instructions);
         }
-        self.add(region, translation)?;
+        let returns = self.add(region, translation)?;
+        self.put_targets(&returns)?;
         let is_new = |page: &u64| self.writable.at(*page).is_some() && !self.watched.contains(page);
         let new: Vec<u64> = pages.into_iter().filter(is_new).collect();
         if !new.is_empty() {
@@ -793,13 +797,17 @@ impl Process {
         )
     }
 
-    /// Writes a translation into the cache.
-    pub(crate) fn add(&mut self, index: usize, translation: Translation) -> Result<()> {
+    /// Writes a translation into the cache. Returns where its calls return to, for the table of targets.
+    pub(crate) fn add(
+        &mut self,
+        index: usize,
+        translation: Translation,
+    ) -> Result<Vec<(u64, u64)>> {
         let region = &mut self.regions[index];
         let base = region.span.start + region.used;
         self.memory.write(TargetAddr(base), &translation.bytes)?;
         region.used = (region.used + translation.bytes.len() as u64).next_multiple_of(16);
-        region.points.extend(translation.points);
+        region.points.extend(&translation.points);
         region.blocks.extend(translation.blocks);
         region.records.extend(translation.records);
         for exit in translation.exits {
@@ -814,14 +822,13 @@ impl Process {
         }
         self.calls.extend(translation.calls);
         self.misses.extend(translation.misses);
-        self.put_targets(&translation.returns)?;
         for (pc, at) in translation.instructions {
             self.known.insert(pc, at);
             for cell in self.waiting.remove(&pc).unwrap_or_default() {
                 self.memory.write(TargetAddr(cell), &at.to_le_bytes())?;
             }
         }
-        Ok(())
+        Ok(translation.returns)
     }
 
     /// Lets returns and indirect branches find a target.
@@ -840,20 +847,51 @@ impl Process {
     }
 
     pub(crate) fn put_targets(&mut self, targets: &[(u64, u64)]) -> Result<()> {
+        if self.threads == 1 {
+            return self.put_alone(targets);
+        }
         let mut words = Vec::with_capacity(2 * targets.len());
         for &(pc, at) in targets {
-            let (entry, in_use) = self.table.choose(pc);
+            let (entry, in_use) = self.table.put(pc, at);
             let entry = TargetAddr(self.table_at + entry);
             // Other threads may be reading it: an address must never lead to the target of another one.
             if in_use {
-                words.push((entry, 0));
+                words.push((entry, [0]));
             }
-            words.push((entry.offset(8), at));
-            words.push((entry, pc));
+            words.push((entry.offset(8), [at]));
+            words.push((entry, [pc]));
         }
-        let written = self.memory.store_words(&words);
-        for (place, word) in &words[written..] {
-            self.memory.write(*place, &word.to_le_bytes())?;
+        self.store(&words)
+    }
+
+    /// Puts targets into the table while no thread can read it.
+    fn put_alone(&mut self, targets: &[(u64, u64)]) -> Result<()> {
+        let put = |&(pc, at): &(u64, u64)| {
+            let (entry, _) = self.table.put(pc, at);
+            (TargetAddr(self.table_at + entry), [pc, at])
+        };
+        let entries: Vec<(TargetAddr, [u64; 2])> = targets.iter().map(put).collect();
+        let offsets = entries.iter().map(|(entry, _)| entry.0 - self.table_at);
+        let pages: BTreeSet<u64> = offsets.map(|offset| offset & !(PAGE - 1)).collect();
+        // To write a page costs twice as much as to write an entry.
+        if 2 * pages.len() > entries.len() {
+            return self.store(&entries);
+        }
+        for page in pages {
+            let (start, bytes) = self.table.page(page);
+            self.memory
+                .write(TargetAddr(self.table_at + start), &bytes)?;
+        }
+        Ok(())
+    }
+
+    fn store<const N: usize>(&self, words: &[(TargetAddr, [u64; N])]) -> Result<()> {
+        let written = self.memory.store_words(words);
+        for (place, words) in &words[written..] {
+            for (number, word) in words.iter().enumerate() {
+                let place = place.offset(8 * number as u64);
+                self.memory.write(place, &word.to_le_bytes())?;
+            }
         }
         Ok(())
     }

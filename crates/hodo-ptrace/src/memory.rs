@@ -132,24 +132,25 @@ impl Memory {
         store(self.tid, at, bytes)
     }
 
-    /// Writes words at these addresses, in this order, where the target itself can write. Returns how many were written.
-    pub fn store_words(&self, words: &[(TargetAddr, u64)]) -> usize {
+    /// Writes words at these addresses, in this order, where the target itself can write. Returns at how many addresses.
+    pub fn store_words<const N: usize>(&self, words: &[(TargetAddr, [u64; N])]) -> usize {
         /// The kernel's limit (`UIO_MAXIOV`).
         const MOST: usize = 1024;
         let mut done = 0;
         for part in words.chunks(MOST) {
-            let here: Vec<u64> = part.iter().map(|&(_, word)| word).collect();
+            let here: Vec<u64> = part.iter().flat_map(|&(_, words)| words).collect();
             let from = libc::iovec {
                 iov_base: here.as_ptr().cast_mut().cast(),
                 iov_len: here.len() * WORD,
             };
-            let to: Vec<libc::iovec> = part.iter().map(|&(at, _)| there(at, WORD)).collect();
+            let to = part.iter().map(|&(at, _)| there(at, N * WORD));
+            let to: Vec<libc::iovec> = to.collect();
             // SAFETY: the call only reads the words.
             let put = unsafe {
                 let (from, count) = (&raw const from, to.len() as libc::c_ulong);
                 libc::process_vm_writev(self.tid, from, 1, to.as_ptr(), count, 0)
             };
-            done += usize::try_from(put).unwrap_or(0) / WORD;
+            done += usize::try_from(put).unwrap_or(0) / (N * WORD);
             if done % MOST != 0 {
                 break;
             }

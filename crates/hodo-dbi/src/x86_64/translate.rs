@@ -53,7 +53,7 @@ pub(crate) const WATCHED: [i64; 9] = [
 ];
 
 /// Which of the program's registers are in the thread's block instead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Saved {
     pub(crate) rcx: bool,
     pub(crate) r11: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Saved {
 }
 
 /// What of the code for a block has been executed, besides that for the instructions before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum Stage {
     /// Everything.
     #[default]
