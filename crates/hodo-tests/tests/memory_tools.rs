@@ -720,6 +720,23 @@ fn bad_input_is_refused() {
             "{arguments:?}: {errors}"
         );
     }
+    // An older recording is not lost.
+    let data = place("bad_input");
+    let _ = std::fs::remove_dir_all(&data);
+    let nothing = |format| {
+        let arguments = ["record", "--format", format, "-d", &data, "--", "/no/such"];
+        let output = mem(&arguments, None);
+        assert_eq!(output.status.code(), Some(127), "{output:?}");
+    };
+    nothing("hodo");
+    nothing("drmemtrace");
+    assert!(!Path::new(&data).exists());
+    let recorded = mem(&["record", "-d", &data, "--", "true"], None);
+    assert!(recorded.status.success(), "{recorded:?}");
+    let before = mem(&["stat", "-d", &data], None);
+    nothing("hodo");
+    assert_eq!(before, mem(&["stat", "-d", &data], None));
+    std::fs::remove_dir_all(data).expect("own files");
 }
 
 /// Parts of a recording that follow each other have together what it has.
@@ -768,4 +785,23 @@ fn a_program_is_left_after_enough() {
     assert_eq!(rows.lines().count(), 6, "{rows}");
     assert_eq!(output.status.code(), Some(3), "{rows}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "TracerPid:\t0\n");
+}
+
+/// Results say how much of the program they do not have.
+#[test]
+fn results_say_what_is_missing() {
+    let program = build("hot.c", Kind::Static, &["-O1"]);
+    let output = Command::new(hodo())
+        .args(["mem", "reuse", "--lossy", "--format", "json", "--"])
+        .arg(program)
+        .arg("4000")
+        .output()
+        .expect("hodo can be run");
+    let rows = String::from_utf8_lossy(&output.stderr);
+    let (said, result) = rows.split_once('\n').expect("two lines");
+    let result: Value = serde_json::from_str(result).expect("JSON");
+    let missing = result["missing_instructions"].as_u64().expect("a number");
+    assert!(missing > 0, "{rows}");
+    let expected = format!("hodo: {missing} instructions are missing");
+    assert!(said.starts_with(&expected), "{rows}");
 }

@@ -14,7 +14,7 @@ mod tools;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::args::{
 };
 use crate::end::end;
 use crate::progress::Progress;
-use counted::{Counted, Weighed};
+use counted::{Counted, Missing, Weighed};
 use selected::{Selected, Selection};
 
 /// Runs the tool.
@@ -159,7 +159,7 @@ fn observed<C: Client + 'static>(
     source: &SourceArgs,
     observe: Observe,
     client: C,
-    report: impl FnOnce(C) -> Result<()> + 'static,
+    report: impl FnOnce(C, Missing) -> Result<()> + 'static,
 ) -> Result<ExitCode> {
     let counts = Arc::default();
     let selection = Selection::new(&source.functions)?;
@@ -169,9 +169,9 @@ fn observed<C: Client + 'static>(
         client.choose(&source.part)?;
     }
     let report = move |client: Counted<Selected<C>>| {
-        let selected = client.into_client();
+        let (selected, missing) = client.into_client();
         selected.warn_if_useless();
-        report(selected.into_client())
+        report(selected.into_client(), missing)
     };
     let runs = source.directory.is_none() && source.part.pid.is_none();
     let start = move || Progress::observing(runs, move || counts.text());
@@ -208,27 +208,31 @@ fn observed<C: Client + 'static>(
 }
 
 fn record(args: &RecordMemArgs) -> Result<ExitCode> {
-    let directory = &args.directory;
-    let cannot = || format!("cannot create {}", directory.display());
-    std::fs::create_dir_all(directory).with_context(cannot)?;
+    // Nothing is created, and no older recording is lost, if there is no such program.
+    let create = || -> Result<&Path> {
+        let directory = &args.directory;
+        let cannot = || format!("cannot create {}", directory.display());
+        std::fs::create_dir_all(directory).with_context(cannot)?;
+        Ok(directory)
+    };
     let runs = args.part.pid.is_none();
     let selection = Selection::new(&args.functions)?;
     if args.format == RecordFormat::Drmemtrace {
         let name = args.command.first().map(PathBuf::from).unwrap_or_default();
         let name = name.file_name().unwrap_or_default().to_string_lossy();
-        let writer = drmemtrace::Writer::create(directory, &name, !selection.is_all())?;
         return run(&args.part, &args.command, |target| {
+            let writer = drmemtrace::Writer::create(create()?, &name, !selection.is_all())?;
             let counts = Arc::default();
             let writer = Selected::new(writer, selection);
             let writer = Counted::new(writer, Observe::Accesses, &args.watch, &counts);
             let _progress = Progress::observing(runs, move || counts.text());
             let (ran, writer) = hodo_dbi::observe(target, Observe::Accesses, writer)?;
-            writer.into_client().warn_if_useless();
+            writer.into_client().0.warn_if_useless();
             Ok((ran, None))
         });
     }
-    let writer = Writer::create(&directory.join(FILE))?;
     run(&args.part, &args.command, |target| {
+        let writer = Writer::create(&create()?.join(FILE))?;
         let counts = Arc::default();
         let writer = Weighed::new(Selected::new(writer, selection), &args.watch, &counts);
         let _progress = Progress::observing(runs, move || counts.text());
@@ -254,7 +258,7 @@ fn view(args: &ViewMemArgs) -> Result<ExitCode> {
         (args.format == ViewFormat::Text).then_some(names),
         wanted,
     );
-    observed(&args.source, Observe::Accesses, view, |_| Ok(()))
+    observed(&args.source, Observe::Accesses, view, |_, _| Ok(()))
 }
 
 fn stat(args: &StatArgs) -> Result<ExitCode> {
@@ -268,7 +272,7 @@ fn stat(args: &StatArgs) -> Result<ExitCode> {
         &args.common.source,
         observe,
         Counter::new(observe),
-        move |counter| {
+        move |counter, missing| {
             let stat = counter.stat();
             match format {
                 MemFormat::Json => {
@@ -280,7 +284,7 @@ fn stat(args: &StatArgs) -> Result<ExitCode> {
                         "store_bytes": stat.store_bytes,
                         "threads": stat.threads,
                     });
-                    writeln!(out, "{value}")?;
+                    writeln!(out, "{}", missing.note(value))?;
                 }
                 MemFormat::Text => {
                     writeln!(out, "{:>16} instructions", stat.instructions)?;

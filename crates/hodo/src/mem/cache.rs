@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use super::cachegrind::{self, Part};
+use super::counted::Missing;
 use super::html::Page;
 use super::{cores, flame, objects, observed, output};
 use crate::args::{
@@ -73,10 +74,10 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
         &args.common.source,
         observe,
         Blame::new(simulator, blame),
-        move |blame| {
+        move |blame, missing| {
             let simulator = blame.simulator();
             let sums = Sums::of(simulator);
-            let reported = report(&how, &blame, &sums, &mut out);
+            let reported = report(&how, (&blame, missing), &sums, &mut out);
             // What can be written is written.
             let grind = grind.map_or(Ok(()), |file| {
                 file.write(|out| cachegrind::write(out, &caches, &command, &sums.parts))
@@ -181,9 +182,9 @@ pub fn tlb(args: &TlbArgs) -> Result<ExitCode> {
         &common.source,
         observe,
         Blame::new(simulator, Wanted::default()),
-        move |blame| {
+        move |blame, missing| {
             let sums = Sums::of(blame.simulator());
-            report(&how, &blame, &sums, &mut out)
+            report(&how, (&blame, missing), &sums, &mut out)
         },
     )
 }
@@ -244,9 +245,14 @@ struct How {
     memory: Option<usize>,
 }
 
-fn report(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+fn report(
+    how: &How,
+    (blame, missing): (&Blame, Missing),
+    sums: &Sums,
+    out: &mut dyn Write,
+) -> Result<()> {
     match how.format {
-        MemFormat::Json => json(how, blame, sums, out)?,
+        MemFormat::Json => writeln!(out, "{}", missing.note(json(how, blame, sums)))?,
         MemFormat::Text => text(how, blame, sums, out)?,
     }
     Ok(out.flush()?)
@@ -471,7 +477,7 @@ fn threads_as_json(how: &How, simulator: &Simulator) -> Vec<serde_json::Value> {
     threads.collect()
 }
 
-fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()> {
+fn json(how: &How, blame: &Blame, sums: &Sums) -> serde_json::Value {
     let simulator = blame.simulator();
     let total = simulator.total();
     let functions = sums.functions.iter().map(|((file, name), counts)| {
@@ -537,8 +543,7 @@ fn json(how: &How, blame: &Blame, sums: &Sums, out: &mut dyn Write) -> Result<()
         let rows = objects::as_json(blame.memory(callers), ["d1_misses", "ll_misses"]);
         value["memory"] = json!(rows);
     }
-    serde_json::to_writer(&mut *out, &value)?;
-    Ok(writeln!(out)?)
+    value
 }
 
 /// What happened in a cache.

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use hodo_dbi::{Access, Amount, Block, Client, Event, Events, Listener, Message, Observe};
 use hodo_mem::heap::{self, Allocator};
 use rustc_hash::FxHashMap;
+use serde_json::Value;
 
 use crate::args::{Part, WatchArgs};
 
@@ -66,6 +67,20 @@ impl Watched {
     fn of_events(&self, events: Events) -> Events {
         let events = heap::also(events, self.allocators.clone());
         if self.lossy { events.lossy() } else { events }
+    }
+}
+
+/// How many instructions a client has not heard of, because the program did not wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Missing(u64);
+
+impl Missing {
+    /// Adds the number to a result, if it is not zero.
+    pub fn note(self, mut result: Value) -> Value {
+        if self.0 > 0 {
+            result["missing_instructions"] = self.0.into();
+        }
+        result
     }
 }
 
@@ -141,10 +156,10 @@ impl<C> Counted<C> {
         counts.accesses.store(accesses, Ordering::Relaxed);
     }
 
-    /// The client. Says what was lost, if something was.
-    pub fn into_client(self) -> C {
+    /// The client, and how much it has not heard of. Says what was lost, if something was.
+    pub fn into_client(self) -> (C, Missing) {
         warn_of_loss(self.lost);
-        self.client
+        (self.client, Missing(self.lost))
     }
 }
 

@@ -28,9 +28,9 @@ fn tool<C: Client + 'static>(
 ) -> Result<ExitCode> {
     let mut out = output(common.output.as_ref(), &common.source)?;
     let format = common.format;
-    observed(&common.source, observe, client, move |client| {
+    observed(&common.source, observe, client, move |client, missing| {
         match format {
-            MemFormat::Json => writeln!(out, "{}", as_json(&client))?,
+            MemFormat::Json => writeln!(out, "{}", missing.note(as_json(&client)))?,
             MemFormat::Text => {
                 for line in as_text(&client) {
                     writeln!(out, "{line}")?;
