@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compares programs under the instrumentation engine with the programs alone, and with valgrind's tools if valgrind is
 # installed, in one run on this machine. Prints CPU time (user and system, the program and the tool together) as
-# ratios to the program alone; asserts nothing.
+# ratios to the program alone; asserts nothing. "only" is `record --only main`. The last columns say how large a
+# recording is and how many of its accesses a second of CPU time reads (`stat -d`).
 #
 #   benches/mem.sh [ROUNDS]      the best of ROUNDS (3) counts
 #   PROGRAMS="gzip lua" benches/mem.sh
@@ -56,7 +57,7 @@ ratio() {
     if [ -n "$1" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%9.2f", a / (b > 0.001 ? b : 0.001) }'; else printf '%9s' -; fi
 }
 
-tools=(none stat record cache)
+tools=(none stat only record cache)
 peers=()
 if command -v valgrind > /dev/null; then peers=(none cachegrind); fi
 printf '%-9s %8s' program 'alone s'
@@ -75,8 +76,9 @@ for name in ${PROGRAMS:-true gzip bzip2 xz sqlite3 python3 perl lua cc1 threads}
     for tool in "${tools[@]}"; do
         options=()
         [ "$tool" = record ] && options=(-d "$work/recording")
+        [ "$tool" = only ] && options=(--only main -d "$work/some")
         [ "$tool" = cache ] && options=(-o "$work/result")
-        ratio "$(cpu "$hodo" mem "$tool" "${options[@]}" -- "${words[@]}")" "$alone"
+        ratio "$(cpu "$hodo" mem "${tool/only/record}" "${options[@]}" -- "${words[@]}")" "$alone"
     done
     for peer in "${peers[@]}"; do
         options=(--tool="$peer")
@@ -86,6 +88,10 @@ for name in ${PROGRAMS:-true gzip bzip2 xz sqlite3 python3 perl lua cc1 threads}
     size=$(stat -c %s "$work/recording/accesses.hodomem" 2> /dev/null || echo 0)
     accesses=$("$hodo" mem stat --format json -o "$work/counts" -- "${words[@]}" > /dev/null 2>&1 &&
         grep -o '"\(loads\|stores\)":[0-9]*' "$work/counts" | awk -F: '{ sum += $2 } END { print sum }')
-    awk -v size="$size" -v accesses="${accesses:-0}" 'BEGIN { if (accesses > 0) printf "   %.2f bytes an access", size / accesses; print "" }'
-    rm -rf "$work/recording"
+    reading=$(cpu "$hodo" mem stat -d "$work/recording" -o "$work/counts")
+    awk -v size="$size" -v accesses="${accesses:-0}" -v seconds="${reading:-0}" 'BEGIN {
+        if (accesses > 0 && seconds > 0) printf "   %.2f bytes, %.0f M/s", size / accesses, accesses / seconds / 1e6
+        print ""
+    }'
+    rm -rf "$work/recording" "$work/some"
 done
