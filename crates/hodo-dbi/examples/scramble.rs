@@ -131,6 +131,8 @@ impl Pass for Scramble {
 
 impl Scramble {
     fn before(&mut self, at: &mut Inserting<'_>) -> Result<(), TooMany> {
+        // What is set in front of a lane that is not active is not set.
+        let may_keep = at.instruction().lane().is_none();
         let mut code = at.before();
         let kept = std::mem::take(&mut self.kept);
         for (scratch, value, more) in kept {
@@ -141,7 +143,7 @@ impl Scramble {
             }
         }
         match self.random.below(5) {
-            0 | 1 => self.keep(&mut code)?,
+            0 | 1 if may_keep => self.keep(&mut code)?,
             2 => self.work(&mut code)?,
             _ => {}
         }
@@ -158,7 +160,7 @@ impl Scramble {
     }
 }
 
-/// Puts other instructions in the place of some.
+/// Puts other instructions in the place of those that simply continue, and expands gathers and scatters.
 #[derive(Debug)]
 pub struct Replace;
 
@@ -171,7 +173,9 @@ impl Pass for Replace {
             .map(|insn| insn.bytes().to_vec())
             .collect();
         for (number, own) in bytes.iter().enumerate().rev() {
-            code.replace(number, &[NOTHING, own, NOTHING]);
+            if !code.expand_scatter_gather(number) {
+                code.replace(number, &[NOTHING, own, NOTHING]);
+            }
         }
     }
 

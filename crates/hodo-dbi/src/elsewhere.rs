@@ -12,6 +12,16 @@ pub(crate) mod analyze {
     }
 }
 
+pub(crate) mod lanes {
+    use crate::fragment::Instruction;
+    use crate::inserted::{Lanes, Scratch};
+
+    /// The lanes of a gather or scatter.
+    pub(crate) fn lanes(_: &Instruction, _: [Scratch; 2]) -> Option<Lanes> {
+        None
+    }
+}
+
 pub(crate) mod instruction {
     use crate::fragment::Instruction;
 

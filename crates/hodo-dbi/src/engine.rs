@@ -698,7 +698,7 @@ impl Engine {
         if let (Some(Place::Inside(_, saved)), Some(_)) = (place, start) {
             // In a fragment, it writes the record again with the registers that it has.
             let saved = Saved { map: 0, ..saved };
-            restore_from(process, thread.block()?, &mut regs, saved)?;
+            restore_from(process, (thread, thread.block()?), &mut regs, saved)?;
         }
         if let Some(known) = self.threads.get_mut(&thread.tid())
             && let (Some(recorder), Some(block)) = (&self.recorder, known.block)
@@ -811,13 +811,17 @@ impl Engine {
         let original = match place {
             Place::At(point) => point.original,
             Place::Inside(original, saved) if is_fault || saved.is_known || saved.in_fragment => {
-                restore_from(&process, thread.block()?, regs, saved)?;
+                restore_from(&process, (thread, thread.block()?), regs, saved)?;
                 original
             }
             Place::Inside(..) => {
                 run_to_instruction(thread, &mut process, regs)?;
                 match process.place(regs.pc()) {
                     Some(Place::At(point)) => point.original,
+                    Some(Place::Inside(original, saved)) if saved.in_fragment => {
+                        restore_from(&process, (thread, thread.block()?), regs, saved)?;
+                        original
+                    }
                     _ => return Ok(true),
                 }
             }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::access::Kind;
 use crate::block::Flow;
-use crate::inserted::Step;
+use crate::inserted::{Lanes, Part, Step};
 use crate::native::analyze::Facts;
 
 /// An instruction of the program.
@@ -21,6 +21,10 @@ pub struct Instruction {
     pub(crate) is_original: bool,
     /// It always continues with the next one.
     pub(crate) continues: bool,
+    /// If it is the first one of those that a pass has put in the place of one: that.
+    pub(crate) origin: Option<Rc<Instruction>>,
+    /// If it is part of a gather or scatter of which each lane is an access of its own.
+    pub(crate) part: Option<(Lanes, Part)>,
 }
 
 /// An operand in memory.
@@ -52,6 +56,59 @@ impl Instruction {
     #[must_use]
     pub fn is_original(&self) -> bool {
         self.is_original
+    }
+
+    /// The instruction of the program that is fetched when this is executed, for those who look at instructions: itself, or
+    /// that in the place of which a pass has put this and others. Only the first one of these has it, so each is seen once.
+    #[must_use]
+    pub fn fetched(&self) -> Option<&Self> {
+        match self.is_original {
+            true => Some(self),
+            false => self.origin.as_deref(),
+        }
+    }
+
+    /// Whether it is in the place of another instruction, alone or with others, or others that access memory for it come
+    /// after it.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        !self.is_original || self.part.is_some()
+    }
+
+    /// The number of the lane of a gather or scatter that it accesses. It is executed only if the lane is active: what is
+    /// inserted in front of it and after it is, too.
+    #[must_use]
+    pub fn lane(&self) -> Option<u8> {
+        match self.part {
+            Some((_, Part::Lane(lane))) => Some(lane),
+            _ => None,
+        }
+    }
+
+    /// It stands for a gather or scatter, whose accesses come after it.
+    pub(crate) fn head_of(mut self, lanes: Lanes) -> Self {
+        self.operands.clear();
+        self.part = Some((lanes, Part::Head));
+        self
+    }
+
+    /// The access of a lane.
+    pub(crate) fn lane_of(&self, lanes: Lanes, lane: u8) -> Self {
+        let operand = Operand {
+            kinds: match lanes.stores {
+                true => &[Kind::Store],
+                false => &[Kind::Load],
+            },
+            size: lanes.size.into(),
+            has_address: true,
+        };
+        Self {
+            operands: vec![operand],
+            is_original: false,
+            origin: None,
+            part: Some((lanes, Part::Lane(lane))),
+            ..self.clone()
+        }
     }
 
     /// Where it leads.

@@ -90,6 +90,49 @@ pub enum Compare {
     NotLess,
 }
 
+/// What says which lanes are active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Active {
+    /// The highest bits of the lanes of a vector register.
+    Vector(u8),
+    /// The bits of a mask register.
+    Mask(u8),
+}
+
+/// A gather or a scatter: its registers, and where its lanes access memory. Sizes are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lanes {
+    /// How many there are.
+    pub(crate) count: u8,
+    /// It stores.
+    pub(crate) stores: bool,
+    /// The vector register that is loaded or stored, how much of it is used, and the size of a lane.
+    pub(crate) data: u8,
+    pub(crate) data_len: u8,
+    pub(crate) size: u8,
+    /// The vector register that has the indices, which are extended with their signs.
+    pub(crate) index: u8,
+    pub(crate) index_len: u8,
+    pub(crate) index_size: u8,
+    pub(crate) active: Active,
+    /// The general register to which indices are added.
+    pub(crate) base: Option<u8>,
+    /// What indices are multiplied by, as a power of two.
+    pub(crate) power: u8,
+    pub(crate) displacement: i32,
+    /// For an index or an address, and for a value that is stored.
+    pub(crate) scratch: [Scratch; 2],
+}
+
+/// A lane, or what comes before all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// What the registers have is put where the lanes find it.
+    Head,
+    /// The access of a lane.
+    Lane(u8),
+}
+
 /// A step of inserted code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
@@ -127,6 +170,12 @@ pub enum Step {
     SkipUnless(Compare, Scratch, Value, Mark),
     /// The mark.
     Mark(Mark),
+    /// Unless this lane is active, goes on at a mark that comes after its access.
+    SkipInactive(Lanes, u8, Mark),
+    /// A lane is complete, or was not active.
+    EndLane(Lanes, u8),
+    /// All lanes are complete.
+    EndLanes(Lanes),
 }
 
 impl Step {
@@ -137,7 +186,13 @@ impl Step {
             Value::Number(_) => None,
         };
         let used = match self {
-            Self::Reserve(_) | Self::Release(_) | Self::Count(..) | Self::Mark(_) => [None, None],
+            Self::Reserve(_)
+            | Self::Release(_)
+            | Self::Count(..)
+            | Self::Mark(_)
+            | Self::SkipInactive(..)
+            | Self::EndLane(..)
+            | Self::EndLanes(_) => [None, None],
             Self::Set(one, _)
             | Self::Register(one, _)
             | Self::Address(one, _)
@@ -182,6 +237,18 @@ impl Names {
     /// Lets a phase reserve this number of scratch registers besides those that are reserved.
     pub(crate) fn allow(&mut self, more: usize) {
         self.most = self.live.len() + more;
+    }
+
+    /// A scratch register that the caller reserves and releases.
+    pub(crate) fn scratch(&mut self) -> Scratch {
+        self.scratch += 1;
+        Scratch(self.scratch - 1)
+    }
+
+    /// A mark.
+    pub(crate) fn mark(&mut self) -> Mark {
+        self.marks += 1;
+        Mark(self.marks)
     }
 
     /// From here on, these are reserved.
@@ -256,8 +323,7 @@ impl<'c> Code<'c> {
         if self.names.live.len() >= self.names.most {
             return Err(TooMany);
         }
-        let scratch = Scratch(self.names.scratch);
-        self.names.scratch += 1;
+        let scratch = self.names.scratch();
         self.names.live.push(scratch);
         self.steps.push(Step::Reserve(scratch));
         Ok(scratch)
@@ -356,8 +422,7 @@ impl<'c> Code<'c> {
         right: impl Into<Value>,
         write: impl FnOnce(&mut Code<'_>) -> Result<(), TooMany>,
     ) -> Result<(), TooMany> {
-        self.names.marks += 1;
-        let mark = Mark(self.names.marks);
+        let mark = self.names.mark();
         self.step(Step::SkipUnless(compare, left, right.into(), mark));
         let written = write(self);
         self.steps.push(Step::Mark(mark));

@@ -120,7 +120,9 @@ pub use client::{Client, Decode, Listener, Message, Observe, size_of_other_recor
 pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand};
 pub use hodo_ptrace::launch::find_program;
-pub use inserted::{Bytes, Code, Compare, Compute, Mark, Scratch, Step, TooMany, Value, Word};
+pub use inserted::{
+    Bytes, Code, Compare, Compute, Lanes, Mark, Scratch, Step, TooMany, Value, Word,
+};
 pub use passes::{Inserting, Pass, Replacing, Revising, Words};
 pub use ran::{End, Ran};
 pub use recent::{LineSets, Recent};

@@ -4,10 +4,12 @@
 //! pass may do in a phase is what the type that it gets there lets it do.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::fragment::{Fragment, Instruction, Item};
-use crate::inserted::{Code, Names, Scratch, Step, TooMany, Word};
+use crate::inserted::{Code, Lanes, Names, Scratch, Step, TooMany, Word};
 use crate::native::instruction::instruction;
+use crate::native::lanes::lanes;
 
 /// Scratch registers that a phase may have at the same time, besides those of the phases before.
 const MOST_INSERTING: usize = 8;
@@ -67,6 +69,7 @@ impl Words<'_> {
 #[derive(Debug)]
 pub struct Replacing<'f> {
     fragment: &'f mut Fragment,
+    names: &'f mut Names,
 }
 
 impl Replacing<'_> {
@@ -83,26 +86,68 @@ impl Replacing<'_> {
     /// # Panics
     /// If there is no such instruction, or one of the others is none that simply continues.
     pub fn replace(&mut self, number: usize, others: &[&[u8]]) -> bool {
-        let items = self.fragment.items.iter().enumerate();
-        let mut instructions = items.filter_map(|(place, item)| match item {
-            Item::Instruction(instruction) => Some((place, instruction)),
-            Item::Inserted(_) => None,
-        });
-        let Some((place, old)) = instructions.nth(number) else {
-            panic!("the fragment has no instruction {number}");
-        };
-        if !old.continues {
+        let (place, old) = self.instruction(number);
+        if !old.continues || old.part.is_some() {
             return false;
         }
+        let mut origin = match old.is_original {
+            true => Some(Rc::new(old.clone())),
+            false => old.origin.clone(),
+        };
         let place_of = (old.pc, old.next);
         let new = others.iter().map(|bytes| {
             let Some(new) = instruction(place_of, bytes).filter(|new| new.continues) else {
                 panic!("{bytes:x?} is no instruction that simply continues");
             };
-            Item::Instruction(new)
+            let origin = origin.take();
+            Item::Instruction(Instruction { origin, ..new })
         });
         let new: Vec<Item> = new.collect();
         self.fragment.items.splice(place..=place, new);
+        true
+    }
+
+    fn instruction(&self, number: usize) -> (usize, &Instruction) {
+        let items = self.fragment.items.iter().enumerate();
+        let mut instructions = items.filter_map(|(place, item)| match item {
+            Item::Instruction(instruction) => Some((place, instruction)),
+            Item::Inserted(_) => None,
+        });
+        let found = instructions.nth(number);
+        found.unwrap_or_else(|| panic!("the fragment has no instruction {number}"))
+    }
+
+    /// Makes each lane of a gather or scatter an access of its own. The instruction stays, without operands, and after it
+    /// come its lanes in ascending order, each with one operand. Returns whether it was one that can be expanded: its
+    /// addresses must have eight bytes and no segment.
+    ///
+    /// # Panics
+    /// If there is no such instruction.
+    pub fn expand_scatter_gather(&mut self, number: usize) -> bool {
+        let (place, old) = self.instruction(number);
+        let old = old.clone();
+        if old.part.is_some() {
+            return false;
+        }
+        let scratch = [self.names.scratch(), self.names.scratch()];
+        let Some(lanes) = lanes(&old, scratch) else {
+            return false;
+        };
+        let inserted = Item::Inserted;
+        let mut items: Vec<Item> = scratch.map(|one| inserted(Step::Reserve(one))).into();
+        items.push(Item::Instruction(old.clone().head_of(lanes)));
+        for lane in 0..lanes.count {
+            let mark = self.names.mark();
+            items.extend([
+                inserted(Step::SkipInactive(lanes, lane, mark)),
+                Item::Instruction(old.lane_of(lanes, lane)),
+                inserted(Step::Mark(mark)),
+                inserted(Step::EndLane(lanes, lane)),
+            ]);
+        }
+        items.push(inserted(Step::EndLanes(lanes)));
+        items.extend(scratch.map(|one| inserted(Step::Release(one))));
+        self.fragment.items.splice(place..=place, items);
         true
     }
 }
@@ -212,7 +257,13 @@ impl Revising<'_> {
         let is_removed = match self.fragment.items.get(place) {
             Some(Item::Inserted(step)) => !matches!(
                 step,
-                Step::Reserve(_) | Step::Release(_) | Step::SkipUnless(..) | Step::Mark(_)
+                Step::Reserve(_)
+                    | Step::Release(_)
+                    | Step::SkipUnless(..)
+                    | Step::Mark(_)
+                    | Step::SkipInactive(..)
+                    | Step::EndLane(..)
+                    | Step::EndLanes(_)
             ),
             _ => false,
         };
@@ -243,6 +294,9 @@ pub(crate) enum Moved {
     General(u8),
     /// The flags.
     Flags,
+    /// Vector and mask registers of a gather or scatter, which are where its lanes find them. The lane with this number
+    /// is complete, but the mask does not say so yet.
+    Lanes(Lanes, Option<u8>),
 }
 
 /// Values of the program that are not in their registers, and the slots of the thread's block where they are.
@@ -305,15 +359,16 @@ impl Passes {
         let mut fragment = Fragment {
             items: items.collect(),
         };
+        let mut names = Names::default();
         for pass in &mut self.passes {
             pass.replace(&mut Replacing {
                 fragment: &mut fragment,
+                names: &mut names,
             });
         }
         for pass in &mut self.passes {
             pass.analyze(&fragment);
         }
-        let mut names = Names::default();
         let mut fragment = self.insert(fragment, &mut names);
         for pass in &mut self.passes {
             pass.revise(&mut Revising {

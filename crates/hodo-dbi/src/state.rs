@@ -6,6 +6,7 @@ use hodo_ptrace::{Regs, Stopped, TargetAddr};
 
 use crate::block::{Block, Value};
 use crate::native::block;
+use crate::native::lanes::restore;
 use crate::native::translate::Saved;
 use crate::passes::Moved;
 use crate::process::{Place, Process};
@@ -15,7 +16,7 @@ const RAX: u8 = 0;
 pub(crate) const RCX: u8 = 1;
 pub(crate) const R11: u8 = 11;
 
-/// Brings a thread that is inside the code for an instruction to the next instruction of the program.
+/// Brings a thread that is inside the code for an instruction to the next instruction of the program, or into a fragment.
 pub(crate) fn run_to_instruction(
     thread: Stopped,
     process: &mut Process,
@@ -26,7 +27,11 @@ pub(crate) fn run_to_instruction(
             let pc = regs.pc();
             process.miss(pc).is_some()
                 || !process.holds(pc)
-                || matches!(process.place(pc), Some(Place::At(_)))
+                || match process.place(pc) {
+                    Some(Place::At(_)) => true,
+                    Some(Place::Inside(_, saved)) => saved.in_fragment,
+                    None => false,
+                }
         };
         let ahead = hodo_ptrace::arch::run_ahead(thread, regs, is_done)?;
         *regs = ahead.with_context(|| {
@@ -41,10 +46,10 @@ pub(crate) fn run_to_instruction(
     }
 }
 
-/// Takes registers from the block of a thread.
+/// Takes registers from the block of a thread. Vector registers are set at once.
 pub(crate) fn restore_from(
     process: &Process,
-    block: u64,
+    (thread, block): (Stopped, u64),
     regs: &mut Regs,
     saved: Saved,
 ) -> Result<()> {
@@ -74,6 +79,7 @@ pub(crate) fn restore_from(
         match moved {
             Moved::General(number) => regs.set_general(number, word),
             Moved::Flags => regs.set_flags(word as u16),
+            Moved::Lanes(lanes, done) => restore(process, (thread, block), (lanes, done))?,
         }
     }
     Ok(())

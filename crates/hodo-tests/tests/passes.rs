@@ -12,7 +12,7 @@ use hodo_dbi::{
     TooMany, Word, Words,
 };
 use hodo_tests::target::Target;
-use hodo_tests::{Ended, Kind, Run, build, example, has_tool, needs};
+use hodo_tests::{Ended, Kind, Outcome, Run, build, example, has_tool, needs};
 
 #[path = "../../hodo-dbi/examples/instruction_count.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
@@ -35,12 +35,9 @@ fn scrambled(test: &str, seed: u32, program: impl Into<OsString>, arguments: &[&
     .args(arguments)
     .alone();
     // The last line is that of the example.
-    let stderr = String::from_utf8_lossy(&scrambled.stderr).into_owned();
-    let last = stderr.trim_end().rfind('\n').map_or(0, |at| at + 1);
-    let sums = &stderr[last..];
-    assert!(sums.contains(" wrong: 0 }"), "{stderr}");
-    assert!(!sums.contains(" checks: 0,"), "{stderr}");
-    scrambled.stderr.truncate(last);
+    let sums = take_last_line(&mut scrambled);
+    assert!(sums.contains(" wrong: 0 }"), "{sums}: {scrambled:?}");
+    assert!(!sums.contains(" checks: 0,"), "{sums}: {scrambled:?}");
     if let Ended::Signal(signal) = alone.ended {
         alone.ended = Ended::Code(128 + signal);
     }
@@ -75,6 +72,40 @@ programs! {
     children "children.c" Fixed;
     cancelled_threads "cancel.c" Pie;
     values_of_all_classes "values.c" Pie;
+    lanes_at_faults "gathers.c" Pie "20" "faults";
+}
+
+/// The last line that a program writes to its standard error output, which is taken off.
+fn take_last_line(run: &mut Outcome) -> String {
+    let text = String::from_utf8_lossy(&run.stderr).into_owned();
+    let start = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
+    run.stderr.truncate(start);
+    text[start..].trim_end().to_owned()
+}
+
+/// Gathers and scatters that are expanded do what they do alone, also as far as a handler sees it that looks at a fault in
+/// the middle of them, and each access of a lane is seen once.
+#[test]
+fn gathers_and_scatters_lane_by_lane() {
+    let program = build("gathers.c", Kind::Pie, &["-O1"]);
+    for (faults, timer) in [("", None), ("faults", None), ("faults", Some("timer"))] {
+        let test = format!("expanded-{faults}-{}", timer.is_some());
+        let arguments: Vec<&str> = ["300", faults].into_iter().chain(timer).collect();
+        let mut alone = Run::new(&format!("{test}-alone"), &program)
+            .args(&arguments)
+            .alone();
+        let mut expanded = Run::new(&test, example("hodo-dbi", "expand"))
+            .args([&program])
+            .args(&arguments)
+            .alone();
+        let seen = take_last_line(&mut expanded);
+        if faults.is_empty() {
+            let expected = take_last_line(&mut expanded);
+            assert_eq!(seen, expected);
+            take_last_line(&mut alone);
+        }
+        assert_eq!(alone, expanded, "alone and expanded differ");
+    }
 }
 
 /// Runs an ordinary program.

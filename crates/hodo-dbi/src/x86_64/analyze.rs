@@ -353,6 +353,11 @@ impl Facts {
         self.insn.rflags_modified()
     }
 
+    /// The instruction.
+    pub(super) fn insn(&self) -> &iced_x86::Instruction {
+        &self.insn
+    }
+
     /// Whether it may be repeated.
     pub(super) fn repeats(&self) -> bool {
         self.insn.is_string_instruction()

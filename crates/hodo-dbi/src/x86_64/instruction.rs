@@ -47,6 +47,8 @@ pub(super) fn seen(decoded: &Decoded) -> Instruction {
         facts: Rc::clone(&decoded.facts),
         is_original: true,
         continues: decoded.insn.is_some_and(|insn| insn.kind == Kind::Plain),
+        origin: None,
+        part: None,
     }
 }
 

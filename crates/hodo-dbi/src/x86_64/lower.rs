@@ -6,7 +6,7 @@
 //! a slot by way of `rax`. All scratch registers of all passes are seen here together: no two values share a slot.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use iced_x86::{Register, UsedMemory};
 
@@ -20,7 +20,7 @@ use super::translate::{Saved, Translator};
 use crate::block::Flow;
 use crate::client::RECORDED;
 use crate::fragment::{Instruction, Item};
-use crate::inserted::{Bytes, Compare, Compute, Mark, Scratch, Step, Value, Word};
+use crate::inserted::{Bytes, Compare, Compute, Lanes, Mark, Part, Scratch, Step, Value, Word};
 use crate::passes::{Moved, Passes, StateMap};
 
 const RAX_NUMBER: u8 = 0;
@@ -44,8 +44,8 @@ struct Held {
     slot: Option<u8>,
 }
 
-struct Lowering<'l, 'c, 'r> {
-    translator: &'l mut Translator<'c, 'r>,
+pub(super) struct Lowering<'l, 'c, 'r> {
+    pub(super) translator: &'l mut Translator<'c, 'r>,
     passes: &'l RefCell<Passes>,
     items: &'l [Item],
     /// The item that is turned into code.
@@ -66,6 +66,9 @@ struct Lowering<'l, 'c, 'r> {
     /// Scratch registers that are released there.
     released: Vec<Scratch>,
     marks: HashMap<Mark, Label>,
+    /// The gather or scatter whose registers are in the thread's block, and its lane that is complete although the mask
+    /// does not say so yet.
+    pub(super) lanes: Option<(Lanes, Option<u8>)>,
 }
 
 /// Turns a fragment into code. Returns where the program continues, if it does so after it.
@@ -90,6 +93,7 @@ pub(super) fn lower(
         region: None,
         released: Vec::new(),
         marks: HashMap::new(),
+        lanes: None,
     };
     lowering.all()
 }
@@ -138,12 +142,15 @@ impl Lowering<'_, '_, '_> {
     }
 
     /// From here on, the state of a thread.
-    fn point(&mut self, saved: Saved) {
+    pub(super) fn point(&mut self, saved: Saved) {
         let moved = self.program.iter().zip(0..);
         let moved = moved.filter_map(|(slot, number)| Some((Moved::General(number), (*slot)?)));
         let mut map: StateMap = moved.collect();
         if let Flags::Slot(slot) = self.flags {
             map.push((Moved::Flags, slot));
+        }
+        if let Some((lanes, done)) = self.lanes {
+            map.push((Moved::Lanes(lanes, done), 0));
         }
         let saved = Saved {
             map: self.passes.borrow_mut().number(map),
@@ -229,7 +236,7 @@ impl Lowering<'_, '_, '_> {
     }
 
     /// The flags may be changed after this.
-    fn save_flags(&mut self) {
+    pub(super) fn save_flags(&mut self) {
         if self.flags != Flags::There {
             return;
         }
@@ -278,6 +285,11 @@ impl Lowering<'_, '_, '_> {
 
     /// An instruction of the program that continues with the next one.
     fn instruction(&mut self, instruction: &Instruction) {
+        match instruction.part {
+            Some((lanes, Part::Head)) => return self.begin_lanes(lanes),
+            Some((lanes, Part::Lane(lane))) => return self.lane(lanes, lane),
+            None => {}
+        }
         assert!(
             self.region.is_none(),
             "a mark is not placed in front of the same instruction"
@@ -323,6 +335,11 @@ impl Lowering<'_, '_, '_> {
             }
             self.flags = Flags::There;
         }
+        self.after(instruction);
+    }
+
+    /// An instruction is complete.
+    fn after(&mut self, instruction: &Instruction) {
         let mut after = self.items[self.place + 1..]
             .iter()
             .filter_map(instruction_of);
@@ -331,7 +348,7 @@ impl Lowering<'_, '_, '_> {
     }
 
     /// The register in which a scratch register is.
-    fn register(&mut self, scratch: Scratch) -> Reg {
+    pub(super) fn register(&mut self, scratch: Scratch) -> Reg {
         let held = self.held.get(&scratch).copied();
         let Some(held) = held else {
             panic!("a scratch register is used that is not reserved");
@@ -347,16 +364,19 @@ impl Lowering<'_, '_, '_> {
             self.translator.code.mov_rm(Reg::whole(number), at(slot));
             self.free(slot);
         }
-        self.holder[usize::from(number)] = Some(scratch);
-        self.held.insert(
-            scratch,
-            Held {
-                register: Some(number),
-                slot: None,
-            },
-        );
-        self.pinned |= 1 << number;
+        self.hold(scratch, number);
         Reg::whole(number)
+    }
+
+    /// A scratch register is in this register from now on.
+    fn hold(&mut self, scratch: Scratch, number: u8) {
+        self.holder[usize::from(number)] = Some(scratch);
+        let held = Held {
+            register: Some(number),
+            slot: None,
+        };
+        self.held.insert(scratch, held);
+        self.pinned |= 1 << number;
     }
 
     /// The best register for a scratch register: one that is free and that the program does not need soon.
@@ -410,7 +430,7 @@ impl Lowering<'_, '_, '_> {
             return;
         };
         if let Some(number) = held.register {
-            self.holder[usize::from(number)] = None;
+            self.holder[usize::from(number)].take_if(|holder| *holder == scratch);
         }
         if let Some(slot) = held.slot {
             self.free(slot);
@@ -483,6 +503,19 @@ impl Lowering<'_, '_, '_> {
             Step::Record(number, value, position) => self.record(number, value, position),
             Step::SkipUnless(compare, left, right, mark) => self.skip(compare, left, right, mark),
             Step::Mark(mark) => self.mark(mark),
+            Step::SkipInactive(lanes, lane, mark) => {
+                self.begin_region(mark);
+                self.skip_inactive(lanes, lane);
+                self.skip_if(Cond::E, mark);
+            }
+            Step::EndLane(lanes, lane) => self.end_lane(lanes, lane),
+            Step::EndLanes(lanes) => {
+                self.end_lanes(lanes);
+                let mut before = self.items[..self.place].iter().rev();
+                if let Some(last) = before.find_map(instruction_of) {
+                    self.after(last);
+                }
+            }
         }
     }
 }
@@ -559,6 +592,14 @@ impl Lowering<'_, '_, '_> {
         *memory
     }
 
+    /// The lane that comes next, if it is one.
+    fn lane_after(&self, place: usize) -> Option<(Lanes, u8)> {
+        match self.items[place..].iter().find_map(instruction_of)?.part? {
+            (lanes, Part::Lane(lane)) => Some((lanes, lane)),
+            (_, Part::Head) => None,
+        }
+    }
+
     /// Brings the registers of an operand back. They stay.
     fn bring_back_for(&mut self, operand: &UsedMemory) {
         for register in [operand.base(), operand.index()] {
@@ -570,6 +611,11 @@ impl Lowering<'_, '_, '_> {
     }
 
     fn address(&mut self, to: Scratch, operand: u8) {
+        if let Some((lanes, lane)) = self.lane_after(self.place) {
+            let to = self.register(to);
+            let address = self.lane_address(lanes, lane, to);
+            return self.translator.code.lea(to, address);
+        }
         let operand = self.operand(self.place, operand);
         if self.region.is_none() {
             self.bring_back_for(&operand);
@@ -623,11 +669,7 @@ impl Lowering<'_, '_, '_> {
     /// Skips what comes up to a mark unless two values compare in a way. Nothing may move in between: everything that is used
     /// there gets its place before.
     fn skip(&mut self, compare: Compare, left: Scratch, right: Value, mark: Mark) {
-        if self.region.is_none() {
-            let end = self.end_of(mark);
-            self.prepare(end);
-            self.region = Some(end);
-        }
+        self.begin_region(mark);
         let left = self.register(left);
         match right {
             Value::Scratch(right) => {
@@ -644,6 +686,19 @@ impl Lowering<'_, '_, '_> {
             Compare::Less => Cond::GE,
             Compare::NotLess => Cond::L,
         };
+        self.skip_if(condition, mark);
+    }
+
+    /// What comes up to a mark may be skipped.
+    fn begin_region(&mut self, mark: Mark) {
+        if self.region.is_none() {
+            let end = self.end_of(mark);
+            self.prepare(end);
+            self.region = Some(end);
+        }
+    }
+
+    fn skip_if(&mut self, condition: Cond, mark: Mark) {
         let label = self.translator.code.label();
         self.marks.insert(mark, label);
         self.translator.code.jcc(condition, label);
@@ -663,7 +718,9 @@ impl Lowering<'_, '_, '_> {
         let mut end = place_of(mark);
         let mut place = self.place;
         while place < end {
-            if let Item::Inserted(Step::SkipUnless(.., other)) = self.items[place] {
+            if let Item::Inserted(Step::SkipUnless(.., other) | Step::SkipInactive(.., other)) =
+                self.items[place]
+            {
                 end = end.max(place_of(other));
             }
             place += 1;
@@ -682,17 +739,49 @@ impl Lowering<'_, '_, '_> {
                 Item::Instruction(_) => None,
             });
         let steps: Vec<(Step, usize)> = steps.collect();
+        let lanes = items.iter().filter_map(instruction_of);
+        let lanes = lanes.filter_map(|instruction| instruction.part);
+        let lanes: Vec<(Lanes, Part)> = lanes.collect();
         for &(step, place) in &steps {
-            if let Step::Address(_, operand) = step {
+            if let Step::Address(_, operand) = step
+                && self.lane_after(place).is_none()
+            {
                 self.bring_back_for(&self.operand(place, operand));
             }
         }
+        for (lanes, _) in lanes {
+            if let Some(base) = lanes.base {
+                self.bring_back(base);
+                self.pinned |= 1 << base;
+            }
+            for scratch in &lanes.scratch[..1 + usize::from(lanes.stores)] {
+                self.register(*scratch);
+            }
+        }
+        // What is reserved and released there needs its register only in between.
+        let (mut own, mut spare) = (HashSet::new(), Vec::new());
         for (step, _) in steps {
-            if let Step::Reserve(scratch) = step {
-                self.held.entry(scratch).or_default();
+            match step {
+                Step::Reserve(scratch) => {
+                    self.held.entry(scratch).or_default();
+                    own.insert(scratch);
+                }
+                Step::Release(scratch) if own.contains(&scratch) => {
+                    let held = self.held.get(&scratch);
+                    spare.extend(held.and_then(|held| held.register));
+                }
+                _ => {}
             }
             for scratch in step.uses() {
-                self.register(scratch);
+                let is_new = own.contains(&scratch)
+                    && self
+                        .held
+                        .get(&scratch)
+                        .is_some_and(|held| held.register.is_none());
+                match is_new.then(|| spare.pop()).flatten() {
+                    Some(number) => self.hold(scratch, number),
+                    None => drop(self.register(scratch)),
+                }
             }
         }
     }

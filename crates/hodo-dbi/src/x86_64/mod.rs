@@ -5,6 +5,7 @@ mod decoded;
 mod fragment;
 mod insert;
 pub(crate) mod instruction;
+pub(crate) mod lanes;
 mod lower;
 mod recent;
 pub(crate) mod translate;
@@ -65,6 +66,12 @@ pub(crate) mod block {
     pub(crate) const FIRST_SPILL: u32 = 256;
     /// and how many there are.
     pub(crate) const SPILLS: u32 = 48;
+    /// Lanes of a gather or scatter: their values,
+    pub(crate) const LANES: u32 = FIRST_SPILL + 8 * SPILLS;
+    /// their indices,
+    pub(crate) const INDICES: u32 = LANES + 64;
+    /// and the mask.
+    pub(crate) const ACTIVE: u32 = INDICES + 64;
     /// Numbers of lines from which instructions were fetched last, of four bytes. The other table comes after it.
     pub(crate) const FETCHED: u32 = 1024;
     /// Lines of data that were used last, of eight bytes.

@@ -266,6 +266,12 @@ impl Code<'_> {
         self.op(two(0xBE | word(from.size), to.size), to, from);
     }
 
+    /// `movsxd to, dword [from]`
+    #[inline]
+    pub fn movsxd_rm(&mut self, to: Reg, from: Mem) {
+        self.op(one(0x63, to.size), to, from);
+    }
+
     /// `lea to, [from]`
     #[inline]
     pub fn lea(&mut self, to: Reg, from: Mem) {
@@ -359,6 +365,13 @@ impl Code<'_> {
     #[inline]
     pub fn test_mi(&mut self, mem: Mem, number: u8) {
         self.op(one(0xF6, Size::Byte), digit(0), mem);
+        self.plain(&[number]);
+    }
+
+    /// `and byte [mem], number`
+    #[inline]
+    pub fn and_mi(&mut self, mem: Mem, number: u8) {
+        self.op(one(0x80, Size::Byte), digit(4), mem);
         self.plain(&[number]);
     }
 

@@ -1,4 +1,4 @@
-//! Stores of vector and mask registers, and the base of `fs`. Intel's manual, volume 2, sections 2.3 and 2.7.
+//! Loads and stores of vector and mask registers, and the base of `fs`. Intel's manual, volume 2, sections 2.3 and 2.7.
 
 use super::{Code, Reg};
 
@@ -36,6 +36,59 @@ impl Code<'_> {
         self.plain(&offset.to_le_bytes());
     }
 
+    /// `vmovups gs:[offset], vector`: the first `len` bytes, 16, 32 or 64.
+    pub fn save_vector(&mut self, offset: u32, vector: u8, len: u8) {
+        self.vector(0x11, offset, vector, len);
+    }
+
+    /// `vmovups vector, gs:[offset]`: `len` bytes, 16, 32 or 64; the rest becomes zero.
+    pub fn load_vector(&mut self, vector: u8, offset: u32, len: u8) {
+        self.vector(0x10, offset, vector, len);
+    }
+
+    fn vector(&mut self, opcode: u8, offset: u32, vector: u8, len: u8) {
+        let first = inverted(vector, 3) << 7 | 0x61;
+        let long = len >> 5;
+        self.plain(&[0x65]);
+        if vector < 16 && len < 64 {
+            self.plain(&[0xC4, first, 0x78 | long << 2]);
+        } else {
+            let first = first | inverted(vector, 4) << 4;
+            self.plain(&[0x62, first, 0x7C, 8 | long << 5]);
+        }
+        self.absolute(opcode, offset, vector);
+    }
+
+    /// `vxorps xmm, xmm, xmm`, of one of the first sixteen registers: all of it becomes zero.
+    pub fn clear_vector(&mut self, vector: u8) {
+        let (high, low) = (inverted(vector, 3), vector & 7);
+        let first = high << 7 | 0x40 | high << 5 | 1;
+        let second = (!vector & 15) << 3;
+        self.plain(&[0xC4, first, second, 0x57, 0xC0 | low << 3 | low]);
+    }
+
+    /// `kmovw gs:[offset], mask`
+    pub fn save_mask(&mut self, offset: u32, mask: u8) {
+        self.plain(&[0x65, 0xC5, 0xF8]);
+        self.absolute(0x91, offset, mask);
+    }
+
+    /// `kxorw mask, mask, mask`: all of it becomes zero.
+    pub fn clear_mask(&mut self, mask: u8) {
+        self.plain(&[
+            0xC5,
+            0x84 | (!mask & 15) << 3,
+            0x47,
+            0xC0 | mask << 3 | mask,
+        ]);
+    }
+
+    /// An opcode, and an operand without a register.
+    fn absolute(&mut self, opcode: u8, offset: u32, field: u8) {
+        self.plain(&[opcode, (field & 7) << 3 | 4, 0x25]);
+        self.plain(&offset.to_le_bytes());
+    }
+
     /// `rdfsbase to`
     pub fn rdfsbase(&mut self, to: Reg) {
         let rex = 0x48 | to.number >> 3;
@@ -47,7 +100,7 @@ impl Code<'_> {
 mod tests {
     use alloc::vec::Vec;
 
-    use iced_x86::{Code as Iced, Decoder, DecoderOptions, Register};
+    use iced_x86::{Code as Iced, Decoder, DecoderOptions, Instruction, OpKind, Register};
 
     use super::*;
 
@@ -60,6 +113,83 @@ mod tests {
         assert_eq!(insn.memory_base().number(), usize::from(base.number));
         assert_eq!(insn.memory_displacement64(), 0x120);
         assert_eq!(insn.op1_register(), register);
+    }
+
+    fn one(write: impl FnOnce(&mut Code)) -> (Instruction, usize) {
+        let mut bytes = Vec::new();
+        write(&mut Code::new(&mut bytes, 0x1000));
+        let mut decoder = Decoder::with_ip(64, &bytes, 0x1000, DecoderOptions::NONE);
+        (decoder.decode(), bytes.len())
+    }
+
+    /// The code of a store; that of a load is another form of the same instruction.
+    fn check_gs(
+        write: impl FnOnce(&mut Code),
+        (code, register): (Iced, Register),
+        operand: u32,
+    ) -> Instruction {
+        let (insn, len) = one(write);
+        assert_eq!((insn.mnemonic(), insn.len()), (code.mnemonic(), len));
+        assert!(operand == 0 || insn.code() == code);
+        assert_eq!(insn.op_register(operand), register);
+        assert_eq!(insn.memory_segment(), Register::GS);
+        assert_eq!(
+            (insn.memory_base(), insn.memory_index()),
+            (Register::None, Register::None)
+        );
+        assert_eq!(insn.memory_displacement64(), 0x120);
+        insn
+    }
+
+    #[test]
+    fn registers_are_saved_and_cleared() {
+        for (len, first, code) in [
+            (
+                16,
+                Register::XMM0,
+                [
+                    Iced::VEX_Vmovups_xmmm128_xmm,
+                    Iced::EVEX_Vmovups_xmmm128_k1z_xmm,
+                ],
+            ),
+            (
+                32,
+                Register::YMM0,
+                [
+                    Iced::VEX_Vmovups_ymmm256_ymm,
+                    Iced::EVEX_Vmovups_ymmm256_k1z_ymm,
+                ],
+            ),
+            (64, Register::ZMM0, [Iced::EVEX_Vmovups_zmmm512_k1z_zmm; 2]),
+        ] {
+            for vector in 0..32 {
+                let code = code[usize::from(vector > 15)];
+                let register = first + u32::from(vector);
+                check_gs(|to| to.save_vector(0x120, vector, len), (code, register), 1);
+                let insn = check_gs(|to| to.load_vector(vector, 0x120, len), (code, register), 0);
+                assert_eq!(insn.op1_kind(), OpKind::Memory);
+            }
+        }
+        for mask in 0..8 {
+            let register = Register::K0 + u32::from(mask);
+            check_gs(
+                |code| code.save_mask(0x120, mask),
+                (Iced::VEX_Kmovw_m16_kr, register),
+                1,
+            );
+            let (insn, len) = one(|code| code.clear_mask(mask));
+            assert_eq!((insn.code(), insn.len()), (Iced::VEX_Kxorw_kr_kr_kr, len));
+            assert!((0..3).all(|operand| insn.op_register(operand) == register));
+        }
+        for vector in 0..16 {
+            let (insn, len) = one(|code| code.clear_vector(vector));
+            let register = Register::XMM0 + u32::from(vector);
+            assert_eq!(
+                (insn.code(), insn.len()),
+                (Iced::VEX_Vxorps_xmm_xmm_xmmm128, len)
+            );
+            assert!((0..3).all(|operand| insn.op_register(operand) == register));
+        }
     }
 
     #[test]

@@ -1,0 +1,77 @@
+//! Expands gathers and scatters, and counts them and the accesses of their lanes.
+//!
+//!     cargo run --release -p hodo-dbi --example expand -- PROGRAM ARGUMENTS…
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result};
+use hodo_dbi::{Client, Compute, End, Inserting, Pass, Replacing, Target, TooMany, Word, Words};
+
+/// Words of threads: gathers and scatters, accesses, and the sum of the addresses of these.
+#[derive(Default)]
+struct Expand(Vec<Word>);
+
+impl Expand {
+    /// In front of a lane's access.
+    fn lane(&self, at: &mut Inserting<'_>) -> Result<(), TooMany> {
+        let address = at.before().reserve()?;
+        at.address(address, 0);
+        let mut code = at.before();
+        let sum = code.reserve()?;
+        code.count(self.0[1], 1);
+        code.read(sum, self.0[2]);
+        code.compute(Compute::Add, sum, address);
+        code.write(self.0[2], sum);
+        code.release(sum);
+        code.release(address);
+        Ok(())
+    }
+}
+
+impl Pass for Expand {
+    fn begin(&mut self, words: &mut Words<'_>) {
+        self.0 = (0..3).map(|_| words.word()).collect();
+    }
+
+    fn replace(&mut self, code: &mut Replacing<'_>) {
+        // Those that come before have the same numbers afterwards.
+        for number in (0..code.instructions().len()).rev() {
+            code.expand_scatter_gather(number);
+        }
+    }
+
+    fn insert(&mut self, at: &mut Inserting<'_>) {
+        let instruction = at.instruction();
+        if instruction.lane().is_some() {
+            // If there are too many scratch registers, the access is not counted.
+            let _ = self.lane(at);
+        } else if instruction.is_emulated() && instruction.fetched().is_some() {
+            at.before().count(self.0[0], 1);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Sums([u64; 3]);
+
+impl Client for Sums {
+    fn word(&mut self, _: u32, word: u32, change: u64) {
+        let sum = &mut self.0[word as usize];
+        *sum = sum.wrapping_add(change);
+    }
+}
+
+fn main() -> Result<()> {
+    let command: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let program = hodo_dbi::find_program(command.first().context("no program is given")?)?;
+    let target = Target::program(&program, &command);
+    let (ran, sums) =
+        hodo_dbi::instrument(&target, vec![Box::<Expand>::default()], Sums::default())?;
+    let [all, accesses, addresses] = sums.0;
+    eprintln!("{all} gathers and scatters, {accesses} accesses, sum of addresses {addresses:#x}");
+    std::process::exit(match ran.end {
+        Some(End::Code(code)) => code,
+        Some(End::Signal(signal) | End::Core(signal)) => 128 + signal,
+        None => 0,
+    })
+}
