@@ -17,7 +17,7 @@ pub(crate) mod lanes {
     use crate::inserted::{Lanes, Scratch};
 
     /// The lanes of a gather or scatter.
-    pub(crate) fn lanes(_: &Instruction, _: [Scratch; 2]) -> Option<Lanes> {
+    pub(crate) fn lanes(_: &Instruction, _: [Scratch; 3]) -> Option<Lanes> {
         None
     }
 }

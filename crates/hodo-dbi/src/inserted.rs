@@ -120,8 +120,8 @@ pub struct Lanes {
     /// What indices are multiplied by, as a power of two.
     pub(crate) power: u8,
     pub(crate) displacement: i32,
-    /// For an index or an address, and for a value that is stored.
-    pub(crate) scratch: [Scratch; 2],
+    /// What code for the lanes computes with.
+    pub(crate) scratch: [Scratch; 3],
 }
 
 /// A lane, or what comes before all of them.

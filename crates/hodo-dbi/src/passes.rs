@@ -13,7 +13,7 @@ use crate::native::lanes::lanes;
 
 /// Scratch registers that a phase may have at the same time, besides those of the phases before.
 const MOST_INSERTING: usize = 8;
-const MOST_REVISING: usize = 4;
+const MOST_REVISING: usize = 3;
 
 /// Looks at code before it is executed, and changes it. The functions are called in hodo when code is translated; the same
 /// code may be translated more than once. They do nothing by default.
@@ -129,7 +129,7 @@ impl Replacing<'_> {
         if old.part.is_some() {
             return false;
         }
-        let scratch = [self.names.scratch(), self.names.scratch()];
+        let scratch = [(); 3].map(|()| self.names.scratch());
         let Some(lanes) = lanes(&old, scratch) else {
             return false;
         };
@@ -294,9 +294,9 @@ pub(crate) enum Moved {
     General(u8),
     /// The flags.
     Flags,
-    /// Vector and mask registers of a gather or scatter, which are where its lanes find them. The lane with this number
-    /// is complete, but the mask does not say so yet.
-    Lanes(Lanes, Option<u8>),
+    /// Vector and mask registers of a gather or scatter, which are where its lanes find them. This number of lanes is
+    /// complete.
+    Lanes(Lanes, u8),
 }
 
 /// Values of the program that are not in their registers, and the slots of the thread's block where they are.

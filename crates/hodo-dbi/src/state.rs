@@ -79,7 +79,9 @@ pub(crate) fn restore_from(
         match moved {
             Moved::General(number) => regs.set_general(number, word),
             Moved::Flags => regs.set_flags(word as u16),
-            Moved::Lanes(lanes, done) => restore(process, (thread, block), (lanes, done))?,
+            Moved::Lanes(lanes, complete) => {
+                restore(process, (thread, block), (lanes, complete))?;
+            }
         }
     }
     Ok(())

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -207,6 +209,53 @@ fn a_process_that_runs() {
         target.is_untouched(&maps, threads);
     }
     target.ends("wrong: 0\n");
+}
+
+/// hodo comes and goes while lanes are accessed.
+#[test]
+fn lanes_of_a_process_that_runs() {
+    let program = build("gathers.c", Kind::Pie, &["-O1"]);
+    let command = format!("{} 1000 faults", program.display());
+    let shell = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdout(Stdio::piped());
+        shell.spawn().expect("a shell")
+    };
+    let alone = shell(&command).wait_with_output().expect("its output");
+    assert!(alone.status.success());
+    // The process is not a child of this one, which does not wait for it.
+    let mut there = shell(&format!("{command} & echo $!; wait"));
+    let mut lines = BufReader::new(there.stdout.take().expect("a pipe"));
+    let mut pid = String::new();
+    lines.read_line(&mut pid).expect("a line");
+    let pid = pid.trim().parse().expect("a number");
+    let output = std::thread::spawn(move || {
+        let mut output = Vec::new();
+        lines.read_to_end(&mut output).map(|_| output)
+    });
+    let mut times = 0;
+    while times < 8 && Path::new(&format!("/proc/{pid}")).exists() {
+        let process = hodo_dbi::Target::Process {
+            pid,
+            length: Some(hodo_dbi::Amount::Time(Duration::from_millis(5 * times))),
+            follows: true,
+        };
+        // It may have ended.
+        let Ok((_, sums)) = scramble::scramble(&process, times) else {
+            continue;
+        };
+        assert_eq!(sums.wrong, 0);
+        times += 1;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    there.wait().expect("its status");
+    let output = output.join().expect("no panic").expect("its output");
+    assert!(times > 2, "{times}");
+    assert_eq!(
+        String::from_utf8_lossy(&output),
+        String::from_utf8_lossy(&alone.stdout),
+        "after {times} times"
+    );
 }
 
 fn program() -> PathBuf {

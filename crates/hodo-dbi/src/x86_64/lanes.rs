@@ -1,13 +1,12 @@
 //! Gathers and scatters, lane by lane.
 //!
-//! The registers go to the thread's block, and each lane works there: if it is active, it loads its index and accesses
-//! memory; then it clears its part of the mask. A gather's registers get their new values at the end. Where a thread stops in between, the state map
-//! says that they are in the block: there they are always as the processor would have left them after the lanes that are
-//! complete (Intel's manual, volume 2, VPGATHERDD: lanes before a fault are complete, and their part of the mask is zero,
-//! also if they were not active).
+//! The registers go to the thread's block, and each lane that is active loads its index from there and accesses memory. A
+//! gather's registers get their new values at the end. Where a thread stops in between, the state map says that they are in
+//! the block, and how many lanes are complete: these are zero in the mask, also if they were not active (Intel's manual,
+//! volume 2, VPGATHERDD).
 
 use anyhow::Result;
-use hodo_isa::x86_64::asm::{DWORD, Mem, QWORD, Reg, Size, gs, mem, scaled};
+use hodo_isa::x86_64::asm::{DWORD, Mem, QWORD, Reg, Size, mem, scaled};
 use hodo_ptrace::{Stopped, TargetAddr};
 use iced_x86::{Mnemonic, Register};
 
@@ -36,7 +35,7 @@ fn form(mnemonic: Mnemonic) -> Option<(u8, u8, bool)> {
 
 /// The lanes of a gather or scatter. `None`: it is none, the processor refuses it, or its addresses have a segment or four
 /// bytes.
-pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 2]) -> Option<Lanes> {
+pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<Lanes> {
     let insn = instruction.facts.insn();
     let (index_size, size, stores) = form(insn.mnemonic())?;
     let is_prefix = |byte: &&u8| !matches!(byte, 0xC4 | 0x62);
@@ -80,17 +79,28 @@ pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 2]) -> Option<
     })
 }
 
-/// Where a lane is in the data, or its part of a vector with the mask.
-fn part(start: u32, size: u8, lane: u8) -> u32 {
-    start + u32::from(size) * u32::from(lane)
+/// Scratch registers by what they are for: an index, and what is loaded; the address in the thread's block; and what is
+/// stored.
+const INDEX: usize = 0;
+const BLOCK: usize = 1;
+const STORED: usize = 2;
+
+/// How far an offset in the thread's block is from the address that the scratch register has.
+fn from_middle(offset: u32) -> i32 {
+    offset.cast_signed() - block::INDICES.cast_signed() - 64
+}
+
+/// Where a lane is.
+fn part(start: u32, size: u8, lane: u8) -> i32 {
+    from_middle(start + u32::from(size) * u32::from(lane))
 }
 
 impl Lanes {
     /// Where the byte is that has the bit of a lane, and the bit.
-    fn bit(self, lane: u8) -> (u32, u8) {
+    fn bit(self, lane: u8) -> (i32, u8) {
         match self.active {
             Active::Vector(_) => (part(block::ACTIVE, self.size, lane + 1) - 1, 0x80),
-            Active::Mask(_) => (block::ACTIVE + u32::from(lane / 8), 1 << (lane % 8)),
+            Active::Mask(_) => (part(block::ACTIVE, 1, lane / 8), 1 << (lane % 8)),
         }
     }
 
@@ -105,32 +115,48 @@ impl Lanes {
     fn lane_size(self) -> Size {
         if self.size == 8 { QWORD } else { DWORD }
     }
+
+    /// The scratch registers that it uses.
+    pub(super) fn used(&self) -> &[Scratch] {
+        match self.stores {
+            true => &self.scratch,
+            false => &self.scratch[..STORED],
+        }
+    }
 }
 
 impl Lowering<'_, '_, '_> {
     /// Puts the registers into the thread's block.
     pub(super) fn begin_lanes(&mut self, lanes: Lanes) {
         self.save_flags();
+        let middle = self.register(lanes.scratch[BLOCK]);
         let code = &mut self.translator.code;
-        code.save_vector(block::LANES, lanes.data, lanes.kept_len());
-        code.save_vector(block::INDICES, lanes.index, lanes.index_len);
+        code.rdgsbase(middle);
+        code.lea(middle, mem(middle, -from_middle(0)));
+        let mut save = |start, vector, len| {
+            code.save_vector(middle, from_middle(start) as i8, vector, len);
+        };
+        save(block::LANES, lanes.data, lanes.kept_len());
+        save(block::INDICES, lanes.index, lanes.index_len);
         match lanes.active {
-            Active::Vector(mask) => code.save_vector(block::ACTIVE, mask, lanes.data_len),
-            Active::Mask(mask) => code.save_mask(block::ACTIVE, mask),
+            Active::Vector(mask) => save(block::ACTIVE, mask, lanes.data_len),
+            Active::Mask(mask) => code.save_mask(middle, from_middle(block::ACTIVE) as i8, mask),
         }
-        self.lanes = Some((lanes, None));
+        self.lanes = Some((lanes, 0));
         self.point(Saved::default());
     }
 
-    /// Goes on at the label unless a lane is active.
-    pub(super) fn skip_inactive(&mut self, lanes: Lanes, lane: u8) {
+    /// Compares whether a lane is active.
+    pub(super) fn test_lane(&mut self, lanes: Lanes, lane: u8) {
+        let middle = self.register(lanes.scratch[BLOCK]);
         let (at, bit) = lanes.bit(lane);
-        self.translator.code.test_mi(gs(at), bit);
+        self.translator.code.test_mi(mem(middle, at), bit);
     }
 
     /// Sets a register to the index of a lane. Returns its address.
     pub(super) fn lane_address(&mut self, lanes: Lanes, lane: u8, to: Reg) -> Mem {
-        let at = gs(part(block::INDICES, lanes.index_size, lane));
+        let middle = self.register(lanes.scratch[BLOCK]);
+        let at = mem(middle, part(block::INDICES, lanes.index_size, lane));
         match lanes.index_size {
             8 => self.translator.code.mov_rm(to, at),
             _ => self.translator.code.movsxd_rm(to, at),
@@ -147,54 +173,44 @@ impl Lowering<'_, '_, '_> {
             is_own: true,
             ..Saved::default()
         };
-        let first = self.register(lanes.scratch[0]);
-        let address = self.lane_address(lanes, lane, first);
+        let index = self.register(lanes.scratch[INDEX]);
+        let middle = self.register(lanes.scratch[BLOCK]);
+        let address = self.lane_address(lanes, lane, index);
         let size = lanes.lane_size();
-        let place = gs(part(block::LANES, lanes.size, lane));
+        let place = mem(middle, part(block::LANES, lanes.size, lane));
         if lanes.stores {
-            let value = self.register(lanes.scratch[1]).part(size);
-            self.translator.code.mov_rm(value, place);
+            let stored = self.register(lanes.scratch[STORED]).part(size);
+            self.translator.code.mov_rm(stored, place);
             self.point(own);
-            self.translator.code.mov_mr(address, value);
+            self.translator.code.mov_mr(address, stored);
         } else {
-            let value = first.part(size);
+            let loaded = index.part(size);
             self.point(own);
-            self.translator.code.mov_rm(value, address);
+            self.translator.code.mov_rm(loaded, address);
             self.point(Saved::default());
-            self.translator.code.mov_mr(place, value);
+            self.translator.code.mov_mr(place, loaded);
         }
-        self.lanes = Some((lanes, Some(lane)));
-        self.point(Saved::default());
+        self.end_lane(lanes, lane);
     }
 
     /// A lane is complete, or was not active.
     pub(super) fn end_lane(&mut self, lanes: Lanes, lane: u8) {
-        self.lanes = Some((lanes, Some(lane)));
-        self.point(Saved::default());
-        let size = lanes.lane_size();
-        match lanes.active {
-            Active::Vector(_) => {
-                let at = gs(part(block::ACTIVE, lanes.size, lane));
-                self.translator.code.mov_mi(size, at, 0);
-            }
-            Active::Mask(_) => {
-                let (at, bit) = lanes.bit(lane);
-                self.translator.code.and_mi(gs(at), !bit);
-            }
-        }
-        self.lanes = Some((lanes, None));
+        self.lanes = Some((lanes, lane + 1));
         self.point(Saved::default());
     }
 
     /// The registers get what is in the thread's block.
     pub(super) fn end_lanes(&mut self, lanes: Lanes) {
+        let middle = self.register(lanes.scratch[BLOCK]);
         let code = &mut self.translator.code;
         if !lanes.stores {
             // What comes after the lanes becomes zero.
             if lanes.count * lanes.size < 16 {
-                code.mov_mi(QWORD, gs(block::LANES + 8), 0);
+                let rest = from_middle(block::LANES + 8);
+                code.mov_mi(QWORD, mem(middle, rest), 0);
             }
-            code.load_vector(lanes.data, block::LANES, lanes.data_len);
+            let start = from_middle(block::LANES) as i8;
+            code.load_vector(lanes.data, middle, start, lanes.data_len);
         }
         match lanes.active {
             Active::Vector(mask) => code.clear_vector(mask),
@@ -204,12 +220,12 @@ impl Lowering<'_, '_, '_> {
     }
 }
 
-/// Gives a thread that stops between lanes what the program would have in its vector and mask registers. `done`: this lane
-/// is complete, but its part of the mask is not cleared yet.
+/// Gives a thread that stops between lanes what the program would have in its vector and mask registers, if this number of
+/// lanes is complete.
 pub(crate) fn restore(
     process: &Process,
     (thread, block): (Stopped, u64),
-    (lanes, done): (Lanes, Option<u8>),
+    (lanes, complete): (Lanes, u8),
 ) -> Result<()> {
     let read = |from: u32, len: u8| -> Result<Vec<u8>> {
         let mut bytes = vec![0; len.into()];
@@ -218,25 +234,19 @@ pub(crate) fn restore(
         Ok(bytes)
     };
     let mut vectors = thread.vectors()?;
-    let done = done.map(|lane| (lanes.bit(lane), lane));
     let mut data = read(block::LANES, lanes.kept_len())?;
     match lanes.active {
         Active::Vector(mask) => {
             let mut bytes = read(block::ACTIVE, lanes.data_len)?;
-            if let Some((_, lane)) = done {
-                let start = part(0, lanes.size, lane) as usize;
-                bytes[start..start + usize::from(lanes.size)].fill(0);
-            }
+            bytes[..usize::from(lanes.size * complete)].fill(0);
             vectors.set(mask, &bytes)?;
         }
         Active::Mask(mask) => {
-            let mut bytes = read(block::ACTIVE, 2)?;
-            if let Some(((at, bit), _)) = done {
-                bytes[(at - block::ACTIVE) as usize] &= !bit;
-            }
-            let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
+            let bytes = read(block::ACTIVE, 2)?;
+            let before = u16::from_le_bytes([bytes[0], bytes[1]]);
+            let bits = before & u16::MAX.checked_shl(complete.into()).unwrap_or(0);
             // When such an instruction has loaded a lane, Intel's processors have cleared what is beyond its vectors.
-            if vectors.mask(mask)? & !bits != 0 {
+            if before != bits {
                 data.resize(64, 0);
             }
             vectors.set_mask(mask, bits)?;
@@ -246,4 +256,72 @@ pub(crate) fn restore(
         vectors.set(lanes.data, &data)?;
     }
     thread.set_vectors(&mut vectors)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::super::translate::{Request, translate};
+    use crate::passes::{Pass, Passes, Replacing};
+
+    struct Expand;
+
+    impl Pass for Expand {
+        fn replace(&mut self, code: &mut Replacing<'_>) {
+            code.expand_scatter_gather(0);
+        }
+    }
+
+    /// Bytes of the translation of an instruction and a jump after it.
+    fn size(passes: Vec<Box<dyn Pass>>, instruction: &[u8]) -> usize {
+        let mut code = instruction.to_vec();
+        code.extend([0xEB, 0xFE]);
+        let passes = RefCell::new(Passes::new(passes));
+        let (base, mut count) = (0x40_0000, 0);
+        let translation = translate(Request {
+            starts: &[base],
+            profile: None,
+            most: 10,
+            base: 0x50_0000,
+            table: 0x10_0000,
+            read: &mut |pc| {
+                let rest = code.get((pc - base) as usize..)?;
+                let mut bytes = [0; 16];
+                let len = rest.len().min(16);
+                bytes[..len].copy_from_slice(&rest[..len]);
+                (len > 0).then_some((bytes, len))
+            },
+            known: &|_| None,
+            soft: &|_| false,
+            insertion: None,
+            passes: Some(&passes),
+            file: &|_| None,
+            watch: None,
+            numbers: &mut || {
+                count += 1;
+                (count, count)
+            },
+            line_number: &mut |_| 0,
+        });
+        translation.bytes.len()
+    }
+
+    /// DynamoRIO's expansions, by the founding document: 466 bytes for a gather of four elements, 500 for a scatter.
+    #[test]
+    fn expansions_are_short() {
+        for (instruction, most) in [
+            // vpgatherdd xmm0, [rbx + xmm1 * 4 + 8], xmm2
+            (&[0xC4, 0xE2, 0x69, 0x90, 0x44, 0x8B, 0x08][..], 466 / 2),
+            // vpscatterdd [rbx + xmm1 * 4 + 8]{k1}, xmm0
+            (
+                &[0x62, 0xF2, 0x7D, 0x09, 0xA0, 0x44, 0x8B, 0x02][..],
+                500 / 2,
+            ),
+        ] {
+            let alone = size(Vec::new(), instruction) - instruction.len();
+            let expanded = size(vec![Box::new(Expand)], instruction) - alone;
+            assert!(expanded < most, "{expanded} bytes, {alone}");
+        }
+    }
 }

@@ -66,9 +66,8 @@ pub(super) struct Lowering<'l, 'c, 'r> {
     /// Scratch registers that are released there.
     released: Vec<Scratch>,
     marks: HashMap<Mark, Label>,
-    /// The gather or scatter whose registers are in the thread's block, and its lane that is complete although the mask
-    /// does not say so yet.
-    pub(super) lanes: Option<(Lanes, Option<u8>)>,
+    /// The gather or scatter whose registers are in the thread's block, and how many of its lanes are complete.
+    pub(super) lanes: Option<(Lanes, u8)>,
 }
 
 /// Turns a fragment into code. Returns where the program continues, if it does so after it.
@@ -149,8 +148,8 @@ impl Lowering<'_, '_, '_> {
         if let Flags::Slot(slot) = self.flags {
             map.push((Moved::Flags, slot));
         }
-        if let Some((lanes, done)) = self.lanes {
-            map.push((Moved::Lanes(lanes, done), 0));
+        if let Some((lanes, complete)) = self.lanes {
+            map.push((Moved::Lanes(lanes, complete), 0));
         }
         let saved = Saved {
             map: self.passes.borrow_mut().number(map),
@@ -505,7 +504,7 @@ impl Lowering<'_, '_, '_> {
             Step::Mark(mark) => self.mark(mark),
             Step::SkipInactive(lanes, lane, mark) => {
                 self.begin_region(mark);
-                self.skip_inactive(lanes, lane);
+                self.test_lane(lanes, lane);
                 self.skip_if(Cond::E, mark);
             }
             Step::EndLane(lanes, lane) => self.end_lane(lanes, lane),
@@ -754,7 +753,7 @@ impl Lowering<'_, '_, '_> {
                 self.bring_back(base);
                 self.pinned |= 1 << base;
             }
-            for scratch in &lanes.scratch[..1 + usize::from(lanes.stores)] {
+            for scratch in lanes.used() {
                 self.register(*scratch);
             }
         }

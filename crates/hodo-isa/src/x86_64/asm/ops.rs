@@ -368,13 +368,6 @@ impl Code<'_> {
         self.plain(&[number]);
     }
 
-    /// `and byte [mem], number`
-    #[inline]
-    pub fn and_mi(&mut self, mem: Mem, number: u8) {
-        self.op(one(0x80, Size::Byte), digit(4), mem);
-        self.plain(&[number]);
-    }
-
     /// `bsr to, from`
     #[inline]
     pub fn bsr_rr(&mut self, to: Reg, from: Reg) {

@@ -36,27 +36,29 @@ impl Code<'_> {
         self.plain(&offset.to_le_bytes());
     }
 
-    /// `vmovups gs:[offset], vector`: the first `len` bytes, 16, 32 or 64.
-    pub fn save_vector(&mut self, offset: u32, vector: u8, len: u8) {
-        self.vector(0x11, offset, vector, len);
+    /// `vmovups [base + offset], vector`: the first `len` bytes, 16, 32 or 64, of which the offset is a multiple.
+    pub fn save_vector(&mut self, base: Reg, offset: i8, vector: u8, len: u8) {
+        self.vector(0x11, (base, offset), vector, len);
     }
 
-    /// `vmovups vector, gs:[offset]`: `len` bytes, 16, 32 or 64; the rest becomes zero.
-    pub fn load_vector(&mut self, vector: u8, offset: u32, len: u8) {
-        self.vector(0x10, offset, vector, len);
+    /// `vmovups vector, [base + offset]`: `len` bytes, 16, 32 or 64, of which the offset is a multiple; the rest becomes zero.
+    pub fn load_vector(&mut self, vector: u8, base: Reg, offset: i8, len: u8) {
+        self.vector(0x10, (base, offset), vector, len);
     }
 
-    fn vector(&mut self, opcode: u8, offset: u32, vector: u8, len: u8) {
-        let first = inverted(vector, 3) << 7 | 0x61;
+    fn vector(&mut self, opcode: u8, (base, offset): (Reg, i8), vector: u8, len: u8) {
+        let first = inverted(vector, 3) << 7 | 0x40 | inverted(base.number, 3) << 5 | 1;
         let long = len >> 5;
-        self.plain(&[0x65]);
+        let mut offset = offset;
         if vector < 16 && len < 64 {
             self.plain(&[0xC4, first, 0x78 | long << 2]);
         } else {
             let first = first | inverted(vector, 4) << 4;
             self.plain(&[0x62, first, 0x7C, 8 | long << 5]);
+            // Here it counts vectors.
+            offset /= len.cast_signed();
         }
-        self.absolute(opcode, offset, vector);
+        self.near(opcode, (base, offset), vector);
     }
 
     /// `vxorps xmm, xmm, xmm`, of one of the first sixteen registers: all of it becomes zero.
@@ -67,10 +69,10 @@ impl Code<'_> {
         self.plain(&[0xC4, first, second, 0x57, 0xC0 | low << 3 | low]);
     }
 
-    /// `kmovw gs:[offset], mask`
-    pub fn save_mask(&mut self, offset: u32, mask: u8) {
-        self.plain(&[0x65, 0xC5, 0xF8]);
-        self.absolute(0x91, offset, mask);
+    /// `kmovw [base + offset], mask`
+    pub fn save_mask(&mut self, base: Reg, offset: i8, mask: u8) {
+        self.plain(&[0xC4, 0xC1 | inverted(base.number, 3) << 5, 0x78]);
+        self.near(0x91, (base, offset), mask);
     }
 
     /// `kxorw mask, mask, mask`: all of it becomes zero.
@@ -83,10 +85,20 @@ impl Code<'_> {
         ]);
     }
 
-    /// An opcode, and an operand without a register.
-    fn absolute(&mut self, opcode: u8, offset: u32, field: u8) {
-        self.plain(&[opcode, (field & 7) << 3 | 4, 0x25]);
-        self.plain(&offset.to_le_bytes());
+    /// An opcode, and an operand at a base register plus one byte.
+    fn near(&mut self, opcode: u8, (base, offset): (Reg, i8), field: u8) {
+        let low = base.number & 7;
+        self.plain(&[opcode, 0x40 | (field & 7) << 3 | low]);
+        if low == 4 {
+            self.plain(&[0x24]);
+        }
+        self.plain(&[offset.cast_unsigned()]);
+    }
+
+    /// `rdgsbase to`
+    pub fn rdgsbase(&mut self, to: Reg) {
+        let rex = 0x48 | to.number >> 3;
+        self.plain(&[0xF3, rex, 0x0F, 0xAE, 0xC8 | to.number & 7]);
     }
 
     /// `rdfsbase to`
@@ -123,21 +135,19 @@ mod tests {
     }
 
     /// The code of a store; that of a load is another form of the same instruction.
-    fn check_gs(
+    fn check_near(
         write: impl FnOnce(&mut Code),
         (code, register): (Iced, Register),
+        (base, offset): (Reg, i8),
         operand: u32,
     ) -> Instruction {
         let (insn, len) = one(write);
         assert_eq!((insn.mnemonic(), insn.len()), (code.mnemonic(), len));
         assert!(operand == 0 || insn.code() == code);
         assert_eq!(insn.op_register(operand), register);
-        assert_eq!(insn.memory_segment(), Register::GS);
-        assert_eq!(
-            (insn.memory_base(), insn.memory_index()),
-            (Register::None, Register::None)
-        );
-        assert_eq!(insn.memory_displacement64(), 0x120);
+        assert_eq!(insn.memory_base().number(), usize::from(base.number));
+        assert_eq!(insn.memory_index(), Register::None);
+        assert_eq!(insn.memory_displacement64().cast_signed(), offset.into());
         insn
     }
 
@@ -162,25 +172,39 @@ mod tests {
             ),
             (64, Register::ZMM0, [Iced::EVEX_Vmovups_zmmm512_k1z_zmm; 2]),
         ] {
-            for vector in 0..32 {
+            for (vector, base) in (0..32).flat_map(|vector| (0..16).map(move |base| (vector, base)))
+            {
                 let code = code[usize::from(vector > 15)];
                 let register = first + u32::from(vector);
-                check_gs(|to| to.save_vector(0x120, vector, len), (code, register), 1);
-                let insn = check_gs(|to| to.load_vector(vector, 0x120, len), (code, register), 0);
+                let at = (Reg::whole(base), -128);
+                check_near(
+                    |to| to.save_vector(at.0, at.1, vector, len),
+                    (code, register),
+                    at,
+                    1,
+                );
+                let insn = check_near(
+                    |to| to.load_vector(vector, at.0, at.1, len),
+                    (code, register),
+                    at,
+                    0,
+                );
                 assert_eq!(insn.op1_kind(), OpKind::Memory);
             }
         }
         for mask in 0..8 {
             let register = Register::K0 + u32::from(mask);
-            check_gs(
-                |code| code.save_mask(0x120, mask),
-                (Iced::VEX_Kmovw_m16_kr, register),
-                1,
-            );
+            for base in 0..16 {
+                let (at, code) = ((Reg::whole(base), 64), Iced::VEX_Kmovw_m16_kr);
+                check_near(|to| to.save_mask(at.0, at.1, mask), (code, register), at, 1);
+            }
             let (insn, len) = one(|code| code.clear_mask(mask));
             assert_eq!((insn.code(), insn.len()), (Iced::VEX_Kxorw_kr_kr_kr, len));
             assert!((0..3).all(|operand| insn.op_register(operand) == register));
         }
+        let (insn, len) = one(|code| code.rdgsbase(Reg::whole(9)));
+        assert_eq!((insn.code(), insn.len()), (Iced::Rdgsbase_r64, len));
+        assert_eq!(insn.op0_register(), Register::R9);
         for vector in 0..16 {
             let (insn, len) = one(|code| code.clear_vector(vector));
             let register = Register::XMM0 + u32::from(vector);
