@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::native::translate::{Point, Saved, Stage};
 
-/// So many points are decoded at most to find one.
+/// To find a point, at most this number of points is decoded.
 const GROUP: usize = 64;
 
 /// What points have in common.

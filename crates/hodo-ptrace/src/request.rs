@@ -21,6 +21,24 @@ pub(crate) fn request(request: libc::c_uint, tid: i32, addr: u64, data: u64) -> 
     check(result, "a ptrace request", tid).map(drop)
 }
 
+/// Reads or writes a register set of a stopped thread (`PTRACE_GETREGSET`, `PTRACE_SETREGSET`), by the number of its note in
+/// core files. Returns how many bytes it has.
+pub(crate) fn register_set(
+    request: libc::c_uint,
+    tid: i32,
+    kind: u64,
+    bytes: &mut [u8],
+) -> Result<usize> {
+    let mut piece = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: these requests read or write at most the piece of memory that the structure names, and the structure.
+    let result = unsafe { libc::ptrace(request, tid, kind, &raw mut piece) };
+    check(result, "the registers", tid)?;
+    Ok(piece.iov_len)
+}
+
 /// Returns whether this is the error of a thread that has died in the meantime.
 pub fn is_gone(error: &anyhow::Error) -> bool {
     error

@@ -9,7 +9,7 @@ use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::regs::{RA, SP};
 
 use crate::memory::Memory;
-use crate::request::check;
+use crate::request::register_set;
 use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
@@ -30,23 +30,6 @@ const GENERAL: u64 = 1;
 
 const VECTOR: u64 = 0x901;
 
-/// `PTRACE_GETREGSET` and `PTRACE_SETREGSET`; bytes that were read.
-fn register_set(
-    request: libc::c_uint,
-    thread: Stopped,
-    kind: u64,
-    bytes: &mut [u8],
-) -> Result<usize> {
-    let mut piece = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
-    // SAFETY: these requests read or write at most the piece of memory that the structure names, and the structure.
-    let result = unsafe { libc::ptrace(request, thread.tid(), kind, &raw mut piece) };
-    check(result, "the registers", thread.tid())?;
-    Ok(piece.iov_len)
-}
-
 fn is_invalid(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidInput)
@@ -59,7 +42,7 @@ impl Stopped {
     /// If the thread is gone.
     pub fn regs(self) -> Result<Regs> {
         let mut bytes = [0; 256];
-        if register_set(libc::PTRACE_GETREGSET, self, GENERAL, &mut bytes)? != bytes.len() {
+        if register_set(libc::PTRACE_GETREGSET, self.tid(), GENERAL, &mut bytes)? != bytes.len() {
             bail!("the kernel has registers that hodo does not know");
         }
         let mut regs = Regs([0; 32]);
@@ -78,7 +61,7 @@ impl Stopped {
         for (bytes, register) in bytes.chunks_exact_mut(8).zip(regs.0) {
             bytes.copy_from_slice(&register.to_le_bytes());
         }
-        register_set(libc::PTRACE_SETREGSET, self, GENERAL, &mut bytes).map(drop)
+        register_set(libc::PTRACE_SETREGSET, self.tid(), GENERAL, &mut bytes).map(drop)
     }
 }
 
@@ -101,7 +84,8 @@ impl Kept {
     fn read(thread: Stopped) -> Vec<u8> {
         // 32 registers of at most 8 KiB, and what is known of them.
         let mut bytes = vec![0; (256 << 10) + 64];
-        let len = register_set(libc::PTRACE_GETREGSET, thread, VECTOR, &mut bytes).unwrap_or(0);
+        let len =
+            register_set(libc::PTRACE_GETREGSET, thread.tid(), VECTOR, &mut bytes).unwrap_or(0);
         bytes.truncate(len);
         bytes.shrink_to_fit();
         bytes
@@ -118,10 +102,10 @@ impl Kept {
         if self.0.is_empty() || Self::read(thread) == self.0 {
             return Ok(());
         }
-        let set = register_set(libc::PTRACE_SETREGSET, thread, VECTOR, &mut self.0);
+        let set = register_set(libc::PTRACE_SETREGSET, thread.tid(), VECTOR, &mut self.0);
         match (set, self.without_illegal()) {
             (Err(error), Some(mut valid)) if is_invalid(&error) => {
-                register_set(libc::PTRACE_SETREGSET, thread, VECTOR, &mut valid).map(drop)
+                register_set(libc::PTRACE_SETREGSET, thread.tid(), VECTOR, &mut valid).map(drop)
             }
             (set, _) => set.map(drop),
         }

@@ -5,7 +5,7 @@ use std::arch::x86_64::__cpuid_count;
 
 use anyhow::{Context, Result, bail};
 
-use crate::request::check;
+use crate::request::register_set;
 use crate::stopped::Stopped;
 
 /// The kind of register set (`NT_X86_XSTATE`).
@@ -30,18 +30,6 @@ const UPPER_REGISTERS: u32 = 7;
 #[derive(Debug, Clone)]
 pub struct Vectors(Vec<u8>);
 
-/// `PTRACE_GETREGSET` and `PTRACE_SETREGSET`; bytes that were read.
-fn register_set(request: libc::c_uint, thread: Stopped, bytes: &mut [u8]) -> Result<usize> {
-    let mut piece = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    };
-    // SAFETY: these requests read or write at most the piece of memory that the structure names, and the structure.
-    let result = unsafe { libc::ptrace(request, thread.tid(), KIND, &raw mut piece) };
-    check(result, "the vector registers", thread.tid())?;
-    Ok(piece.iov_len)
-}
-
 impl Stopped {
     /// Its vector and mask registers.
     ///
@@ -49,7 +37,7 @@ impl Stopped {
     /// If the thread is gone, or the processor has no `xsave`.
     pub fn vectors(self) -> Result<Vectors> {
         let mut bytes = vec![0; MOST];
-        let len = register_set(libc::PTRACE_GETREGSET, self, &mut bytes)?;
+        let len = register_set(libc::PTRACE_GETREGSET, self.tid(), KIND, &mut bytes)?;
         bytes.truncate(len);
         Ok(Vectors(bytes))
     }
@@ -59,7 +47,7 @@ impl Stopped {
     /// # Errors
     /// If the thread is gone.
     pub fn set_vectors(self, vectors: &mut Vectors) -> Result<()> {
-        register_set(libc::PTRACE_SETREGSET, self, &mut vectors.0).map(drop)
+        register_set(libc::PTRACE_SETREGSET, self.tid(), KIND, &mut vectors.0).map(drop)
     }
 }
 
