@@ -140,6 +140,7 @@ impl Engine {
         while !self.threads.is_empty() && !self.has_enough() {
             let is_over = match self.hear()? {
                 true => {
+                    self.make_room()?;
                     reports += 1;
                     reports % MANY == 0 && interrupts.look()
                 }
@@ -230,6 +231,25 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Empties tables of targets in which a target had no room. No thread may be between what it reads there, so all have
+    /// to wait for that.
+    ///
+    /// # Errors
+    /// What has failed.
+    pub(crate) fn make_room(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.crowded) {
+            return Ok(());
+        }
+        self.park_all()?;
+        for (process, _) in self.processes_of_parked() {
+            let mut process = process.borrow_mut();
+            if process.is_crowded() {
+                process.clear_table()?;
+            }
+        }
+        self.let_parked_on()
     }
 
     /// Deals with a report, if there is one. Returns whether there was.
@@ -397,6 +417,19 @@ impl Engine {
 
     /// Lets those on for some time that wait, for others may wait for them: who has called `vfork` does.
     fn let_on(&mut self, time: Duration) -> Result<()> {
+        self.let_parked_on()?;
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            if !self.hear()? {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        self.parked = Some(Parked::new());
+        self.ask_all();
+        Ok(())
+    }
+
+    fn let_parked_on(&mut self) -> Result<()> {
         for (thread, group) in self.parked.take().unwrap_or_default() {
             let resumed = match group {
                 true => thread.listen(),
@@ -407,14 +440,6 @@ impl Engine {
                 _ => {}
             }
         }
-        let begun = Instant::now();
-        while begun.elapsed() < time {
-            if !self.hear()? {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
-        self.parked = Some(Parked::new());
-        self.ask_all();
         Ok(())
     }
 

@@ -118,6 +118,8 @@ pub(crate) struct Engine {
     pub(crate) parked: Option<Parked>,
     /// With this thread, something could not be done.
     pub(crate) stuck: Option<Stopped>,
+    /// The table of some process has no room for a target.
+    pub(crate) crowded: bool,
 }
 
 impl Engine {
@@ -154,6 +156,7 @@ impl Engine {
                 Err(error) => return Err(error.into()),
             };
             self.heard(report)?;
+            self.make_room()?;
         }
         Ok(())
     }
@@ -626,6 +629,7 @@ impl Engine {
         regs.set_general(R11, at);
         regs.set_pc(next);
         thread.set_regs(&regs)?;
+        self.crowded |= process.borrow().is_crowded();
         self.go(thread, 0)
     }
 

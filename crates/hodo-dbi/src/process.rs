@@ -111,6 +111,8 @@ pub(crate) struct Process {
     misses: FxHashMap<u64, u64>,
     table: Table,
     table_at: u64,
+    /// A target had no room in the table.
+    is_crowded: bool,
     /// Where the blocks of threads are, and how many bytes of that were given to threads.
     blocks: (Span, u64),
     /// Blocks of threads that have ended.
@@ -181,6 +183,7 @@ impl Process {
             misses: FxHashMap::default(),
             table: Table::default(),
             table_at: 0,
+            is_crowded: false,
             blocks: (Span::EMPTY, 0),
             free: Vec::new(),
             threads: 0,
@@ -323,6 +326,7 @@ impl Process {
             misses: self.misses.clone(),
             table: self.table.clone(),
             table_at: self.table_at,
+            is_crowded: self.is_crowded,
             blocks: self.blocks,
             free: self.free.clone(),
             threads: self.threads,
@@ -852,25 +856,48 @@ impl Process {
         }
         let mut words = Vec::with_capacity(2 * targets.len());
         for &(pc, at) in targets {
-            let (entry, in_use) = self.table.put(pc, at);
+            let Some(entry) = self.table.put(pc, at) else {
+                self.is_crowded = true;
+                continue;
+            };
             let entry = TargetAddr(self.table_at + entry);
-            // Other threads may be reading it: an address must never lead to the target of another one.
-            if in_use {
-                words.push((entry, [0]));
-            }
+            // Other threads may be reading it.
             words.push((entry.offset(8), [at]));
             words.push((entry, [pc]));
         }
         self.store(&words)
     }
 
+    /// Whether a target had no room in the table.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
+
+    /// Empties the table. No thread is reading it.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn clear_table(&mut self) -> Result<()> {
+        self.is_crowded = false;
+        for page in self.table.clear() {
+            let place = TargetAddr(self.table_at + page);
+            self.memory.write(place, &[0; PAGE as usize])?;
+        }
+        Ok(())
+    }
+
     /// Puts targets into the table while no thread can read it.
     fn put_alone(&mut self, targets: &[(u64, u64)]) -> Result<()> {
-        let put = |&(pc, at): &(u64, u64)| {
-            let (entry, _) = self.table.put(pc, at);
-            (TargetAddr(self.table_at + entry), [pc, at])
-        };
-        let entries: Vec<(TargetAddr, [u64; 2])> = targets.iter().map(put).collect();
+        let mut entries: Vec<(TargetAddr, [u64; 2])> = Vec::with_capacity(targets.len());
+        for &(pc, at) in targets {
+            let Some(entry) = self.table.put(pc, at) else {
+                // All others are found again.
+                self.clear_table()?;
+                entries.clear();
+                continue;
+            };
+            entries.push((TargetAddr(self.table_at + entry), [pc, at]));
+        }
         let offsets = entries.iter().map(|(entry, _)| entry.0 - self.table_at);
         let pages: BTreeSet<u64> = offsets.map(|offset| offset & !(PAGE - 1)).collect();
         // To write a page costs twice as much as to write an entry.
@@ -943,9 +970,9 @@ impl Process {
         let is_gone = |pc: u64| range.contains(pc);
         self.known.remove_pages(is_gone);
         self.hot.retain(|&pc| !is_gone(pc));
-        for entry in self.table.remove(is_gone) {
-            self.memory
-                .write(TargetAddr(self.table_at + entry), &[0; 8])?;
+        for (entry, address) in self.table.remove(is_gone) {
+            let entry = TargetAddr(self.table_at + entry);
+            self.memory.write(entry, &address.to_le_bytes())?;
         }
         for exit in self.exits.values().filter(|exit| is_gone(exit.target)) {
             self.memory

@@ -108,6 +108,7 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
         attached: false,
         parked: None,
         stuck: None,
+        crowded: false,
     };
     let ran = engine.run(target);
     let kept = Rc::clone(&engine.kept);

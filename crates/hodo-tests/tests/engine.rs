@@ -47,6 +47,7 @@ programs! {
     children "children.c";
     cancelled_threads "cancel.c";
     unwinding "unwinding.c";
+    more_targets_than_the_table_has_room_for "many_targets.c";
 }
 
 #[test]

@@ -17,7 +17,7 @@ use iced_x86::{InstructionInfoFactory, UsedMemory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use hodo_isa::x86_64::asm::{
-    AL, Code, Cond, DWORD, Label, RAX, RCX, RDI, RSP, Reg, gs, label, mem, mem32,
+    AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RDI, RSP, Reg, gs, label, mem, mem32,
 };
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
@@ -190,12 +190,15 @@ pub(super) enum Cold {
         back: u64,
         to: Callee,
     },
-    /// The second place where a target may be in the table.
-    Second {
+    /// A target is not in its first place in the table.
+    Displaced {
         label: Label,
         original: u64,
         saved: Saved,
-        hit: Label,
+        /// Where to continue when it is found in the table,
+        found: Label,
+        /// and when its address in the cache is in `r11`.
+        known: Label,
     },
     /// A branch leaves a block.
     Leave {
@@ -606,20 +609,22 @@ impl Translator<'_, '_> {
 
     /// `r11` = where the cache has the program's address in `rcx`. Changes the flags.
     fn look_up(&mut self, original: u64, saved: Saved) {
-        let (hit, second) = (self.code.label(), self.code.label());
+        let [found, known, displaced] = [0; 3].map(|_| self.code.label());
         self.code.mov_rr(R11D, ECX);
         self.code.and_ri(R11D, table::MASK);
         self.code.shl_ri(R11D, table::SHIFT);
         let entry = |offset: u32| mem32(R11, self.request.table + offset);
         self.code.cmp_rm(RCX, entry(0));
-        self.code.jcc(Cond::NE, second);
+        self.code.jcc(Cond::NE, displaced);
+        self.code.bind(found);
         self.code.mov_rm(R11, entry(8));
-        self.code.bind(hit);
-        self.cold.push(Cold::Second {
-            label: second,
+        self.code.bind(known);
+        self.cold.push(Cold::Displaced {
+            label: displaced,
             original,
             saved,
-            hit,
+            found,
+            known,
         });
     }
 
@@ -764,26 +769,26 @@ impl Translator<'_, '_> {
                 target,
             } => self.leave(label, block, upto, target),
             Cold::Fresh(fresh) => self.fresh(fresh),
-            Cold::Second {
+            Cold::Displaced {
                 label,
                 original,
                 saved,
-                hit,
+                found,
+                known,
             } => {
                 self.code.bind(label);
                 self.inside(original, saved);
-                let entry = |offset: u32| mem32(R11, self.request.table + table::ENTRY + offset);
-                self.code.cmp_rm(RCX, entry(0));
-                let miss = self.code.label();
-                self.code.jcc(Cond::NE, miss);
-                self.code.mov_rm(R11, entry(8));
-                self.code.jmp(hit);
-                self.code.bind(miss);
+                let next = mem32(R11, self.request.table);
+                self.code.add_ri8(R11D, table::ENTRY as i8);
+                self.code.cmp_rm(RCX, next);
+                self.code.jcc(Cond::E, found);
+                self.code.cmp_mi8(QWORD, next, 0);
+                self.code.jcc_short(Cond::NE, label);
                 let trap = self.code.here();
                 self.code.int3();
                 self.code.raw(&NOP);
                 self.out.misses.push((trap, self.code.here()));
-                self.code.jmp(hit);
+                self.code.jmp(known);
             }
         }
     }
