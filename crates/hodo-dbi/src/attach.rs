@@ -244,10 +244,7 @@ impl Engine {
         }
         self.park_all()?;
         for (process, _) in self.processes_of_parked() {
-            let mut process = process.borrow_mut();
-            if process.is_crowded() {
-                process.clear_table()?;
-            }
+            process.borrow_mut().make_room()?;
         }
         self.let_parked_on()
     }

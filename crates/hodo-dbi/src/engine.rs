@@ -629,7 +629,7 @@ impl Engine {
         regs.set_general(R11, at);
         regs.set_pc(next);
         thread.set_regs(&regs)?;
-        self.crowded |= process.borrow().is_crowded();
+        self.crowded |= process.borrow().targets.is_crowded;
         self.go(thread, 0)
     }
 

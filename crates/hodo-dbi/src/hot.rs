@@ -5,7 +5,7 @@ use anyhow::Result;
 use hodo_isa::native::asm::{BREAKPOINT, jump};
 use hodo_ptrace::{Stopped, TargetAddr};
 
-use crate::process::{Place, Process, ROOM};
+use crate::process::{EVERYWHERE, Place, Process, ROOM};
 use crate::recorder::Profile;
 
 /// A block is executed often if a sample of records has it this many times.
@@ -45,7 +45,7 @@ impl Process {
         if let Some(recorder) = &self.recorder {
             recorder.borrow().check_room(&self.counters(), MOST_HOT)?;
         }
-        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT);
+        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT, EVERYWHERE);
         self.tell_blocks(&translation);
         let new: Vec<(u64, u64)> = translation.instructions.clone();
         let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));

@@ -1,11 +1,12 @@
 //! Where threads entered the code of files in earlier runs: it is translated before they come there, so they need not
 //! stop for it.
 //!
-//! Only places are kept, never translations: a damaged or foreign file of the cache costs time, and nothing else.
+//! And their translations: images. These are used for exactly the code that they were made from, by the hodo that made
+//! them, if they belong to the user and their checksums are right.
 
 use std::path::{Path, PathBuf};
 
-use hodo_module::cache::{Entered, EnteredFile};
+use hodo_module::cache::{CodeFile, Entered, EnteredFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The maximum number of places that are kept of a file for a program.
@@ -77,6 +78,11 @@ impl Kept {
         if list.len() < MOST && set.insert(offset) {
             list.push(offset);
         }
+    }
+
+    /// The place for translations of a mapping of a file that begins at an offset. `None`: nothing is kept.
+    pub(crate) fn code(program: &Path, file: &Path, offset: u64) -> Option<CodeFile> {
+        CodeFile::new(program, file, offset)
     }
 
     /// Keeps what is new for later runs.

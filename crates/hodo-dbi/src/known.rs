@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::image::Placed;
+
 const PAGE: u64 = 4096;
 
 /// For each byte of a page, how far the translation of the instruction that begins there is from the page; zero is none.
@@ -17,6 +19,8 @@ pub(crate) struct Known {
     /// The place of each page in the list.
     numbers: FxHashMap<u64, usize>,
     pages: Vec<Rc<Page>>,
+    /// Translations of earlier runs.
+    images: Vec<Placed>,
     /// The page that was asked for last, and its place.
     last: Cell<Option<(u64, usize)>>,
 }
@@ -36,8 +40,31 @@ impl Known {
     /// Where an instruction was translated to.
     pub(crate) fn get(&self, pc: u64) -> Option<u64> {
         let page = pc & !(PAGE - 1);
-        let distance = self.pages[self.number(page)?][(pc - page) as usize];
-        (distance != 0).then(|| page.wrapping_add_signed(distance.into()))
+        let number = self.number(page);
+        let distance = number.map_or(0, |number| self.pages[number][(pc - page) as usize]);
+        match distance {
+            0 => {
+                let image = self.images.iter().find(|image| image.map.contains(pc))?;
+                image.known(pc)
+            }
+            _ => Some(page.wrapping_add_signed(distance.into())),
+        }
+    }
+
+    /// Instructions were translated in an earlier run.
+    pub(crate) fn add_image(&mut self, image: Placed) {
+        self.images.push(image);
+    }
+
+    /// Words of exits of images to an instruction that these do not have.
+    pub(crate) fn waiting(&self, pc: u64) -> impl Iterator<Item = u64> {
+        self.images.iter().flat_map(move |image| image.waiting(pc))
+    }
+
+    /// Forgets all instructions of these images. Returns them.
+    pub(crate) fn remove_images(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<Placed> {
+        let is_gone = |image: &mut Placed| is_gone(image.map.start);
+        self.images.extract_if(.., is_gone).collect()
     }
 
     /// An instruction was translated to this address.

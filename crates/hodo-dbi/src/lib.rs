@@ -47,6 +47,8 @@ mod engine;
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
 mod events;
+#[cfg(target_arch = "x86_64")]
+mod fixups;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes fragments")
@@ -54,6 +56,8 @@ mod events;
 mod fragment;
 #[cfg(target_arch = "x86_64")]
 mod hot;
+#[cfg(target_arch = "x86_64")]
+mod image;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes fragments")
@@ -92,6 +96,8 @@ mod recent;
 #[cfg(target_arch = "x86_64")]
 mod recorder;
 #[cfg(target_arch = "x86_64")]
+mod region;
+#[cfg(target_arch = "x86_64")]
 mod run;
 #[cfg(target_arch = "x86_64")]
 mod spans;
@@ -102,6 +108,8 @@ mod stepped;
 #[cfg(target_arch = "x86_64")]
 mod table;
 mod target;
+#[cfg(target_arch = "x86_64")]
+mod targets;
 #[cfg(target_arch = "x86_64")]
 mod trap;
 #[cfg(target_arch = "x86_64")]

@@ -8,17 +8,17 @@ use crate::native::translate::{Point, Saved, Stage};
 const GROUP: usize = 64;
 
 /// What points have in common.
-type State = (Option<Saved>, Stage);
+pub(crate) type State = (Option<Saved>, Stage);
 
 /// The most frequent state: in front of an instruction, with the program's state.
 const PLAIN: State = (None, Stage::Body);
 
 /// Where the bytes of a group begin, and the addresses from which its first point is counted.
 #[derive(Debug, Clone, Copy)]
-struct Group {
-    at: u64,
-    original: u64,
-    bytes: usize,
+pub(crate) struct Group {
+    pub(crate) at: u64,
+    pub(crate) original: u64,
+    pub(crate) bytes: usize,
 }
 
 /// Points in ascending order. Each is stored as its distance from the one before, in the cache and in the program, and
@@ -99,45 +99,70 @@ impl Points {
 
     /// The last point that is not after an address.
     pub(crate) fn get(&self, at: u64) -> Option<Point> {
-        let next = self.groups.partition_point(|group| group.at <= at);
-        let group = self.groups[next.checked_sub(1)?];
-        let end = self
-            .groups
-            .get(next)
-            .map_or(self.bytes.len(), |group| group.bytes);
-        let mut bytes = self.bytes[group.bytes..end].iter();
-        let mut word = || -> Option<u64> {
-            let (mut value, mut shift) = (0, 0);
-            loop {
-                let byte = *bytes.next()?;
-                value |= u64::from(byte & 0x7f) << shift;
-                shift += 7;
-                if byte < 0x80 {
-                    return Some(value);
-                }
-            }
-        };
-        let (mut here, mut original, mut found) = (group.at, group.original, None);
-        while let Some(first) = word() {
-            let distance = word()?;
-            let number = if first & 1 == 0 { 0 } else { word()? };
-            here += first >> 1;
-            let distance = (distance >> 1).cast_signed() ^ -(distance & 1).cast_signed();
-            original = original.wrapping_add_signed(distance);
-            if here > at {
-                break;
-            }
-            found = Some((here, original, number));
-        }
-        let (at, original, number) = found?;
-        let (inside, stage) = self.states[number as usize];
-        Some(Point {
-            at,
-            original,
-            inside,
-            stage,
-        })
+        let group = |number: usize| self.groups[number];
+        find(self.groups.len(), group, &self.bytes, &self.states, at)
     }
+
+    /// The groups, the bytes, and the states.
+    pub(crate) fn parts(&self) -> (impl Iterator<Item = Group>, &[u8], &[State]) {
+        (self.groups.iter().copied(), &self.bytes, &self.states)
+    }
+}
+
+/// The last point that is not after an address, of points in this number of groups.
+pub(crate) fn find(
+    count: usize,
+    group: impl Fn(usize) -> Group,
+    bytes: &[u8],
+    states: &[State],
+    at: u64,
+) -> Option<Point> {
+    let (mut before, mut after) = (0, count);
+    while before < after {
+        let middle = usize::midpoint(before, after);
+        match group(middle).at <= at {
+            true => before = middle + 1,
+            false => after = middle,
+        }
+    }
+    let next = before;
+    let end = match next < count {
+        true => group(next).bytes,
+        false => bytes.len(),
+    };
+    let group = group(next.checked_sub(1)?);
+    let mut bytes = bytes.get(group.bytes..end)?.iter();
+    let mut word = || -> Option<u64> {
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let byte = *bytes.next()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+    };
+    let (mut here, mut original, mut found) = (group.at, group.original, None);
+    while let Some(first) = word() {
+        let distance = word()?;
+        let number = if first & 1 == 0 { 0 } else { word()? };
+        here += first >> 1;
+        let distance = (distance >> 1).cast_signed() ^ -(distance & 1).cast_signed();
+        original = original.wrapping_add_signed(distance);
+        if here > at {
+            break;
+        }
+        found = Some((here, original, number));
+    }
+    let (at, original, number) = found?;
+    let &(inside, stage) = states.get(number as usize)?;
+    Some(Point {
+        at,
+        original,
+        inside,
+        stage,
+    })
 }
 
 #[cfg(test)]

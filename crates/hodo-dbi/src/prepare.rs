@@ -1,17 +1,28 @@
-//! Code is translated as far as earlier runs have entered it, when a thread enters it for the first time.
+//! Code is translated as far as earlier runs have entered it, when a thread enters it for the first time; or their
+//! translations are used.
 
 use std::rc::Rc;
 
 use anyhow::Result;
-use hodo_ptrace::Stopped;
+use hodo_abi::Span;
 use hodo_ptrace::maps::{self, Mapping};
+use hodo_ptrace::{Stopped, TargetAddr};
+use twox_hash::XxHash3_128;
 
+use crate::fixups::Bases;
+use crate::image::{Image, Making, Placed};
+use crate::kept::Kept;
 use crate::process::{MOST, Process};
+use crate::region::Region;
 
 /// This many requests of earlier runs are translated at once.
 const PIECE: usize = 40;
 /// Room for their translation.
 const ROOM: u64 = 4 << 20;
+/// Bytes that are hashed at once.
+const AT_ONCE: usize = 64 << 10;
+/// An image is made anew if it lacks more requests than this, and more than a fourth of those that it has.
+const FEW: usize = 16;
 
 impl Process {
     /// Code that does not change is entered at an instruction that is not translated. If it is the first one of its
@@ -29,11 +40,16 @@ impl Process {
         let Some(map) = self.file_mapping(pc) else {
             return Ok(());
         };
-        let map = map.clone();
+        let mut map = map.clone();
+        let offset = map.offset + (pc - map.start);
+        if let Some(code) = self.code.at(pc) {
+            let start = map.start.max(code.start);
+            map.offset += start - map.start;
+            (map.start, map.end) = (start, map.end.min(code.end));
+        }
         if self.prepared.insert(map.start) {
             self.prepare(&map)?;
         }
-        let offset = map.offset + (pc - map.start);
         let mut kept = self.kept.borrow_mut();
         kept.note(&self.program, &map.path, offset, false);
         Ok(())
@@ -54,9 +70,18 @@ impl Process {
             let pc = map.start + u64::from(offset).checked_sub(map.offset)?;
             map.span().contains(pc).then_some(pc)
         };
-        let mut all = Vec::new();
         let starts: Vec<u64> = entered.starts.iter().filter_map(here).collect();
-        for piece in starts.chunks(PIECE) {
+        let targets: Vec<u64> = entered.targets.iter().filter_map(here).collect();
+        let (mut all, mut done) = (Vec::new(), 0);
+        if let Some(image) = self.use_image(map, starts.len())? {
+            all.extend(image.returns());
+            done = image.starts();
+        }
+        let mut making = None;
+        if done == 0 && !starts.is_empty() {
+            making = self.making(map);
+        }
+        for piece in starts[done..].chunks(PIECE) {
             let is_new = |&pc: &u64| {
                 self.known.get(pc).is_none() && self.is_code(pc) && self.soft.at(pc).is_none()
             };
@@ -65,6 +90,7 @@ impl Process {
                 continue;
             };
             let Some(region) = self.region_for(first, ROOM) else {
+                making = None;
                 break;
             };
             let most = MOST * new.len();
@@ -76,13 +102,128 @@ impl Process {
             {
                 break;
             }
-            let (translation, _) = self.translate(region, &new, None, most);
+            let (translation, pages) = self.translate(region, &new, None, most, map.span());
             self.tell_blocks(&translation);
+            let at = self.regions[region].next();
+            making = making.and_then(|mut making| {
+                making.add(at, &translation, &pages)?;
+                Some(making)
+            });
             all.extend(self.add(region, translation)?);
         }
-        let targets = entered.targets.iter().filter_map(here);
+        if let Some(making) = making {
+            self.keep_image(map, making, starts.iter().chain(&targets), starts.len());
+        }
+        let targets = targets.into_iter();
         let targets = targets.filter_map(|pc| Some((pc, self.known.get(pc)?)));
         all.extend(targets);
         self.put_targets(&all)
+    }
+
+    /// Whether translations of a mapping can be kept: nothing is inserted into them, and its code stays as it is.
+    fn keeps(&self, map: Span) -> bool {
+        let code = self.code.at(map.start);
+        self.recorder.is_none()
+            && code.is_some_and(|code| code.end >= map.end)
+            && !self.soft.overlap(map)
+    }
+
+    /// Begins an image of a mapping.
+    fn making(&self, map: &Mapping) -> Option<Making> {
+        let region = self.region_for(map.start, ROOM)?;
+        let bases = Bases {
+            original: map.start,
+            cache: self.regions[region].next(),
+            table: self.targets.at as u32,
+        };
+        self.keeps(map.span())
+            .then(|| Making::new(bases, map.span()))
+    }
+
+    /// Ends an image, and keeps it for later runs. `entries`: instructions that may be entered.
+    fn keep_image<'e>(
+        &self,
+        map: &Mapping,
+        mut making: Making,
+        entries: impl Iterator<Item = &'e u64>,
+        starts: usize,
+    ) {
+        let source = self.source(&making.pages());
+        if let Some(file) = Kept::code(&self.program, &map.path, map.offset)
+            && let Some(source) = source
+            && let Some(bytes) = making.end(entries.copied(), starts, source)
+        {
+            file.write(&bytes);
+        }
+    }
+
+    /// The hash of code.
+    fn source(&self, spans: &[Span]) -> Option<u128> {
+        let mut hash = XxHash3_128::new();
+        let mut buffer = vec![0; AT_ONCE];
+        for span in spans {
+            for start in (span.start..span.end).step_by(AT_ONCE) {
+                let part = &mut buffer[..AT_ONCE.min((span.end - start) as usize)];
+                if self.memory().load(TargetAddr(start), part) != part.len() {
+                    return None;
+                }
+                hash.write(part);
+            }
+        }
+        Some(hash.finish_128())
+    }
+
+    /// Uses the image of a mapping, if there is one for about as many requests.
+    fn use_image(&mut self, map: &Mapping, starts: usize) -> Result<Option<Placed>> {
+        let span = map.span();
+        if starts == 0 || !self.keeps(span) {
+            return Ok(None);
+        }
+        let file = Kept::code(&self.program, &map.path, map.offset);
+        let image = file.and_then(|file| Image::read(file.read()?));
+        let Some(image) = image.filter(|image| {
+            let lacks = starts.checked_sub(image.starts());
+            let most = FEW.max(image.starts() / 4);
+            let pages = image.pages(span);
+            lacks.is_some_and(|lacks| lacks <= most)
+                && pages.and_then(|pages| self.source(&pages)) == Some(image.source())
+        }) else {
+            return Ok(None);
+        };
+        self.place_image(span, image)
+    }
+
+    /// Puts the code of an image into the cache. `None`: there is no room.
+    fn place_image(&mut self, map: Span, image: Image) -> Result<Option<Placed>> {
+        let len = image.code().len() as u64;
+        let Some(region) = self.region_for(map.start, len + 2 * ROOM) else {
+            return Ok(None);
+        };
+        let span = self.regions[region].split(len);
+        let bases = Bases {
+            original: map.start,
+            cache: span.start,
+            table: self.targets.at as u32,
+        };
+        let mut code = image.code().to_vec();
+        if image
+            .fixups()
+            .apply(&mut code, Bases::default(), bases)
+            .is_none()
+        {
+            return Ok(None);
+        }
+        self.memory().write(TargetAddr(span.start), &code)?;
+        let placed = Placed::new(image, span.start, map);
+        for &(target, cell) in placed.open() {
+            if let Some(at) = self.known.get(target) {
+                self.memory().write(TargetAddr(cell), &at.to_le_bytes())?;
+            }
+        }
+        self.known.add_image(placed.clone());
+        let mut own = Region::new(span, len);
+        own.image = Some(placed.clone());
+        self.regions.push(own);
+        Ok(Some(placed))
     }
 }

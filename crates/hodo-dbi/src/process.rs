@@ -2,7 +2,6 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Ref, RefCell};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,15 +15,17 @@ use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
 use crate::block::Block;
+use crate::image::Placed;
 use crate::kept::Kept;
 use crate::known::Known;
 use crate::native::block;
 use crate::native::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::passes::StateMap;
-use crate::points::Points;
 use crate::recorder::{Profile, Recorder};
+use crate::region::Region;
 use crate::spans::Spans;
-use crate::table::{self, Table};
+use crate::table;
+use crate::targets::Targets;
 use crate::units::Units;
 
 /// Bytes of a region of the cache. Only what is used takes memory.
@@ -43,19 +44,11 @@ const BLOCKS: u64 = 4 << 20;
 /// are where they are alone.
 const AWAY: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
-
-/// Part of the cache.
-#[derive(Debug, Clone)]
-struct Region {
-    span: Span,
-    /// Bytes from the start that are in use.
-    used: u64,
-    points: Points,
-    /// Where the code of blocks begins, in ascending order.
-    blocks: Vec<(u64, Option<Arc<Block>>)>,
-    /// Where code begins that writes a record, in ascending order.
-    records: Vec<u64>,
-}
+/// All addresses of programs.
+pub(crate) const EVERYWHERE: Span = Span {
+    start: 0,
+    end: u64::MAX,
+};
 
 /// Where a thread is that is in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +87,7 @@ pub(crate) struct Process {
     writable: Spans,
     /// Pages of that from which code was translated. They cannot be written, so that hodo notices changes.
     watched: FxHashSet<u64>,
-    regions: Vec<Region>,
+    pub(crate) regions: Vec<Region>,
     /// Instructions of the program and their translations.
     pub(crate) known: Known,
     /// Instructions that are executed often, and where translations for that are.
@@ -109,10 +102,7 @@ pub(crate) struct Process {
     calls: FxHashMap<u64, u64>,
     /// Breakpoints where a target is missing in the table, and where to continue when it is known.
     misses: FxHashMap<u64, u64>,
-    table: Table,
-    table_at: u64,
-    /// A target had no room in the table.
-    is_crowded: bool,
+    pub(crate) targets: Targets,
     /// Where the blocks of threads are, and how many bytes of that were given to threads.
     blocks: (Span, u64),
     /// Blocks of threads that have ended.
@@ -181,9 +171,7 @@ impl Process {
             waiting: FxHashMap::default(),
             calls: FxHashMap::default(),
             misses: FxHashMap::default(),
-            table: Table::default(),
-            table_at: 0,
-            is_crowded: false,
+            targets: Targets::default(),
             blocks: (Span::EMPTY, 0),
             free: Vec::new(),
             threads: 0,
@@ -221,7 +209,7 @@ impl Process {
         let place = place.context("there is no room below 2 GiB")?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         map(calls, Span::at(place, table::SIZE), protection)?;
-        self.table_at = place;
+        self.targets.at = place;
         self.mapped.push(Span::at(place, table::SIZE));
         let entry = calls.thread().regs()?.pc();
         self.map_region(calls, maps, entry)?;
@@ -248,13 +236,7 @@ impl Process {
         let span = Span::at(place, REGION);
         map(calls, span, libc::PROT_READ | libc::PROT_EXEC)?;
         self.memory.write(TargetAddr(place), &SYSTEM_CALL)?;
-        self.regions.push(Region {
-            span,
-            used: 64,
-            points: Points::default(),
-            blocks: Vec::new(),
-            records: Vec::new(),
-        });
+        self.regions.push(Region::new(span, 64));
         Ok(())
     }
 
@@ -324,9 +306,7 @@ impl Process {
             waiting: self.waiting.clone(),
             calls: self.calls.clone(),
             misses: self.misses.clone(),
-            table: self.table.clone(),
-            table_at: self.table_at,
-            is_crowded: self.is_crowded,
+            targets: self.targets.clone(),
             blocks: self.blocks,
             free: self.free.clone(),
             threads: self.threads,
@@ -406,16 +386,22 @@ impl Process {
 
     /// Whether an address is in the cache.
     pub(crate) fn holds(&self, at: u64) -> bool {
-        self.regions.iter().any(|region| region.span.contains(at))
+        self.region_of(at).is_some()
+    }
+
+    /// The part of the cache that has this address.
+    fn region_of(&self, at: u64) -> Option<&Region> {
+        self.regions.iter().find(|region| region.span.contains(at))
+    }
+
+    /// The image that has this address in the cache.
+    fn image_of(&self, at: u64) -> Option<&Placed> {
+        self.region_of(at)?.image.as_ref()
     }
 
     /// Where a thread is that is at this address in the cache.
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
-        let region = self
-            .regions
-            .iter()
-            .find(|region| region.span.contains(at))?;
-        let point = region.points.get(at)?;
+        let point = self.region_of(at)?.point(at)?;
         Some(match point.inside {
             None if point.at == at => Place::At(AppPoint::unprobed(point.original)),
             None => Place::Inside(point.original, Saved::default()),
@@ -432,29 +418,18 @@ impl Process {
 
     /// What of the code for its block a thread has executed that is at this address.
     pub(crate) fn stage(&self, at: u64) -> Stage {
-        let region = self.regions.iter().find(|region| region.span.contains(at));
-        let point = region.and_then(|region| region.points.get(at));
+        let point = self.region_of(at).and_then(|region| region.point(at));
         point.map_or(Stage::Body, |point| point.stage)
     }
 
     /// The block to which the code at this address belongs.
     pub(crate) fn block_at(&self, at: u64) -> Option<Arc<Block>> {
-        let region = self
-            .regions
-            .iter()
-            .find(|region| region.span.contains(at))?;
-        let next = region.blocks.partition_point(|(start, _)| *start <= at);
-        region.blocks.get(next.checked_sub(1)?)?.1.clone()
+        self.region_of(at)?.block_at(at)
     }
 
     /// Where the code begins that writes a record, and that a thread is in that is at this address.
     pub(crate) fn record_start(&self, at: u64) -> Option<u64> {
-        let region = self
-            .regions
-            .iter()
-            .find(|region| region.span.contains(at))?;
-        let next = region.records.partition_point(|start| *start <= at);
-        region.records.get(next.checked_sub(1)?).copied()
+        self.region_of(at)?.record_start(at)
     }
 
     /// Whether the program may execute this.
@@ -469,6 +444,12 @@ impl Process {
 
     /// What a breakpoint of the cache is for.
     pub(crate) fn stop(&self, trap: u64) -> Option<Stop> {
+        if let Some(image) = self.image_of(trap) {
+            let exit = image.exit(trap).map(Stop::Exit);
+            let call = || image.call(trap).map(Stop::Call);
+            let miss = || image.miss(trap).map(Stop::Miss);
+            return exit.or_else(call).or_else(miss);
+        }
         if let Some(exit) = self.exits.get(&trap) {
             return Some(Stop::Exit(exit.target));
         }
@@ -486,7 +467,10 @@ impl Process {
 
     /// Whether a thread that is here misses a target in the table, and where it continues.
     pub(crate) fn miss(&self, trap: u64) -> Option<u64> {
-        self.misses.get(&trap).copied()
+        match self.image_of(trap) {
+            Some(image) => image.miss(trap),
+            None => self.misses.get(&trap).copied(),
+        }
     }
 
     /// Where a target is in the cache that a thread did not find in the table, which has it from now on. A target that
@@ -536,12 +520,11 @@ impl Process {
         }
         let region = self.region_for(pc, ROOM).context("the cache is full")?;
         let most = if is_soft { MOST_SOFT } else { MOST };
-        let (translation, pages) = self.translate(region, &[pc], None, most);
+        let (translation, pages) = self.translate(region, &[pc], None, most, EVERYWHERE);
         self.tell_blocks(&translation);
         if is_soft {
             let region = &self.regions[region];
-            let at = region.span.start + region.used;
-            let at = Span::at(at, translation.bytes.len() as u64);
+            let at = Span::at(region.next(), translation.bytes.len() as u64);
             let instructions = translation.instructions.clone();
             self.units.add(at, pages.clone(), instructions);
         }
@@ -693,7 +676,7 @@ impl Process {
                 .start
                 .abs_diff(pc)
                 .max(region.span.end.abs_diff(pc));
-            far < REACH + REGION && region.used + room <= REGION
+            far < REACH + REGION && region.has_room(room)
         })
     }
 
@@ -724,6 +707,7 @@ impl Process {
         starts: &[u64],
         profile: Option<&Profile>,
         most: usize,
+        within: Span,
     ) -> (Translation, Vec<u64>) {
         // Pages that were read: where each begins, and what is there.
         let mut pages: Vec<(u64, Rc<[u8]>)> = Vec::new();
@@ -735,7 +719,11 @@ impl Process {
                 span = self.code.at(at)?;
             }
             let mut bytes = [0; 16];
-            let len = (span.end - at).min(16) as usize;
+            let end = span.end.min(within.end);
+            if !within.contains(at) {
+                return None;
+            }
+            let len = (end - at).min(16) as usize;
             let mut done = 0;
             while done < len {
                 let here = at + done as u64;
@@ -777,10 +765,11 @@ impl Process {
             starts,
             profile,
             most,
-            base: region.span.start + region.used,
-            table: self.table_at as u32,
+            within,
+            base: region.next(),
+            table: self.targets.at as u32,
             read: &mut read,
-            known: &|pc| self.known.get(pc),
+            known: &|pc| self.known.get(pc).filter(|_| within.contains(pc)),
             soft: &|pc| self.soft.at(pc).is_some(),
             insertion,
             passes: passes.as_deref(),
@@ -805,30 +794,35 @@ impl Process {
     pub(crate) fn add(
         &mut self,
         index: usize,
-        translation: Translation,
+        mut translation: Translation,
     ) -> Result<Vec<(u64, u64)>> {
         let region = &mut self.regions[index];
-        let base = region.span.start + region.used;
-        self.memory.write(TargetAddr(base), &translation.bytes)?;
-        region.used = (region.used + translation.bytes.len() as u64).next_multiple_of(16);
-        region.points.extend(&translation.points);
-        region.blocks.extend(translation.blocks);
-        region.records.extend(translation.records);
+        let base = TargetAddr(region.next());
+        self.memory.write(base, &translation.bytes)?;
+        region.add(&mut translation);
         for exit in translation.exits {
             self.exits.insert(exit.trap, exit);
             if self.soft.at(exit.target).is_some() {
                 let links = self.soft_links.entry(exit.target).or_default();
                 links.push((exit.cell, exit.trap));
             }
-            if !exit.linked {
-                self.waiting.entry(exit.target).or_default().push(exit.cell);
+            match self.known.get(exit.target).filter(|_| !exit.linked) {
+                // It was left out.
+                Some(at) => self
+                    .memory
+                    .write(TargetAddr(exit.cell), &at.to_le_bytes())?,
+                None if !exit.linked => {
+                    self.waiting.entry(exit.target).or_default().push(exit.cell)
+                }
+                None => {}
             }
         }
         self.calls.extend(translation.calls);
         self.misses.extend(translation.misses);
         for (pc, at) in translation.instructions {
             self.known.insert(pc, at);
-            for cell in self.waiting.remove(&pc).unwrap_or_default() {
+            let waiting = self.waiting.remove(&pc).unwrap_or_default();
+            for cell in waiting.into_iter().chain(self.known.waiting(pc)) {
                 self.memory.write(TargetAddr(cell), &at.to_le_bytes())?;
             }
         }
@@ -850,77 +844,24 @@ impl Process {
         self.put_targets(&[(pc, at)])
     }
 
-    pub(crate) fn put_targets(&mut self, targets: &[(u64, u64)]) -> Result<()> {
-        if self.threads == 1 {
-            return self.put_alone(targets);
-        }
-        let mut words = Vec::with_capacity(2 * targets.len());
-        for &(pc, at) in targets {
-            let Some(entry) = self.table.put(pc, at) else {
-                self.is_crowded = true;
-                continue;
-            };
-            let entry = TargetAddr(self.table_at + entry);
-            // Other threads may be reading it.
-            words.push((entry.offset(8), [at]));
-            words.push((entry, [pc]));
-        }
-        self.store(&words)
-    }
-
-    /// Whether a target had no room in the table.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.is_crowded
-    }
-
-    /// Empties the table. No thread is reading it.
+    /// If a target had no room in the table, empties it. All threads wait.
     ///
     /// # Errors
     /// If the process is gone.
-    pub(crate) fn clear_table(&mut self) -> Result<()> {
-        self.is_crowded = false;
-        for page in self.table.clear() {
-            let place = TargetAddr(self.table_at + page);
-            self.memory.write(place, &[0; PAGE as usize])?;
+    pub(crate) fn make_room(&mut self) -> Result<()> {
+        match self.targets.is_crowded {
+            true => self.targets.clear(&self.memory),
+            false => Ok(()),
         }
-        Ok(())
     }
 
-    /// Puts targets into the table while no thread can read it.
-    fn put_alone(&mut self, targets: &[(u64, u64)]) -> Result<()> {
-        let mut entries: Vec<(TargetAddr, [u64; 2])> = Vec::with_capacity(targets.len());
-        for &(pc, at) in targets {
-            let Some(entry) = self.table.put(pc, at) else {
-                // All others are found again.
-                self.clear_table()?;
-                entries.clear();
-                continue;
-            };
-            entries.push((TargetAddr(self.table_at + entry), [pc, at]));
-        }
-        let offsets = entries.iter().map(|(entry, _)| entry.0 - self.table_at);
-        let pages: BTreeSet<u64> = offsets.map(|offset| offset & !(PAGE - 1)).collect();
-        // To write a page costs twice as much as to write an entry.
-        if 2 * pages.len() > entries.len() {
-            return self.store(&entries);
-        }
-        for page in pages {
-            let (start, bytes) = self.table.page(page);
-            self.memory
-                .write(TargetAddr(self.table_at + start), &bytes)?;
-        }
-        Ok(())
-    }
-
-    fn store<const N: usize>(&self, words: &[(TargetAddr, [u64; N])]) -> Result<()> {
-        let written = self.memory.store_words(words);
-        for (place, words) in &words[written..] {
-            for (number, word) in words.iter().enumerate() {
-                let place = place.offset(8 * number as u64);
-                self.memory.write(place, &word.to_le_bytes())?;
-            }
-        }
-        Ok(())
+    /// Lets returns and indirect branches find these targets.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn put_targets(&mut self, targets: &[(u64, u64)]) -> Result<()> {
+        let alone = self.threads == 1;
+        self.targets.put(&self.memory, targets, alone)
     }
 
     /// The program may execute this from now on; nothing of it was translated.
@@ -970,9 +911,11 @@ impl Process {
         let is_gone = |pc: u64| range.contains(pc);
         self.known.remove_pages(is_gone);
         self.hot.retain(|&pc| !is_gone(pc));
-        for (entry, address) in self.table.remove(is_gone) {
-            let entry = TargetAddr(self.table_at + entry);
-            self.memory.write(entry, &address.to_le_bytes())?;
+        self.targets.remove(&self.memory, is_gone)?;
+        for image in self.known.remove_images(is_gone) {
+            for (cell, trap) in image.cells() {
+                self.memory.write(TargetAddr(cell), &trap.to_le_bytes())?;
+            }
         }
         for exit in self.exits.values().filter(|exit| is_gone(exit.target)) {
             self.memory

@@ -77,12 +77,14 @@ impl Table {
     }
 
     /// The page that has the entry with this offset: its own offset, and its contents.
-    pub(crate) fn page(&self, offset: u64) -> (u64, Vec<u8>) {
+    pub(crate) fn page(&self, offset: u64) -> (u64, [u8; PAGE]) {
         let number = offset as usize / PAGE;
-        let words = self.pages[number]
-            .iter()
-            .flat_map(|page| page.as_flattened());
-        let bytes = words.flat_map(|word| word.to_le_bytes()).collect();
+        let mut bytes = [0; PAGE];
+        if let Some(page) = &self.pages[number] {
+            for (place, word) in bytes.chunks_exact_mut(8).zip(page.as_flattened()) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+        }
         ((number * PAGE) as u64, bytes)
     }
 

@@ -9,7 +9,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -252,7 +252,7 @@ impl Stubs {
     /// Calls `act` with the cached stubs, if they can be trusted.
     pub fn read<T>(&self, act: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let Slot { path, key, .. } = &self.0;
-        let mut file = open(path)?;
+        let file = open(path)?;
         let stubs = body(&file.bytes, key)?;
         let done = act(stubs);
         file.note_use();
@@ -324,6 +324,57 @@ impl EnteredFile {
     }
 }
 
+/// The place for translated code of a mapping of a file, for a program.
+#[derive(Debug, Clone)]
+pub struct CodeFile {
+    path: PathBuf,
+    key: Vec<u8>,
+}
+
+impl CodeFile {
+    /// The mapping begins at this offset in the file. `None`: nothing is kept, because the cache is off, or one of the
+    /// files cannot be inspected.
+    pub fn new(program: &Path, file: &Path, offset: u64) -> Option<Self> {
+        let versions = [Version::of(program).ok()?, Version::of(file).ok()?];
+        let key = postcard::to_allocvec(&("code", own()?, versions, offset)).ok()?;
+        let path = directory()?.join(name(file, &key));
+        Some(Self { path, key })
+    }
+
+    /// What is kept, if it can be trusted.
+    pub fn read(&self) -> Option<KeptCode> {
+        let (file, meta) = open_own(&self.path)?;
+        // SAFETY: hodo never changes or cuts a file of the cache, but replaces it. Only the user can do that.
+        let bytes = unsafe { Mmap::map(&file) }.ok()?;
+        let start = bytes.len() - body(&bytes, &self.key)?.len();
+        note_use(&file, meta.modified().ok());
+        Some(KeptCode { bytes, start })
+    }
+
+    /// Keeps this from now on. Where that cannot be, everything works without it.
+    pub fn write(&self, code: &[u8]) {
+        if let Some(directory) = self.path.parent() {
+            let _ = put(directory, &self.path, &with_header(&self.key, code));
+        }
+    }
+}
+
+/// Translated code, as it was kept.
+#[derive(Debug)]
+pub struct KeptCode {
+    bytes: Mmap,
+    /// Where it begins in the file.
+    start: usize,
+}
+
+impl Deref for KeptCode {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
 /// Returns what identifies this build of hodo, if it has a build id.
 pub fn build_id() -> Option<Vec<u8>> {
     own()?.build_id
@@ -389,26 +440,35 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// Notes a use. The files that are not used are removed first.
-    fn note_use(&mut self) {
-        let used = self.used.and_then(|used| used.elapsed().ok());
-        if used.is_some_and(|age| age > NOTED) {
-            let _ = self.file.set_modified(SystemTime::now());
-        }
+    /// Notes a use.
+    fn note_use(&self) {
+        note_use(&self.file, self.used);
+    }
+}
+
+/// Notes that a file was used that was last used then. The files that are not used are removed first.
+fn note_use(file: &File, used: Option<SystemTime>) {
+    let age = used.and_then(|used| used.elapsed().ok());
+    if age.is_some_and(|age| age > NOTED) {
+        let _ = file.set_modified(SystemTime::now());
     }
 }
 
 /// Opens a file of the cache, if it belongs to the user.
-fn open(path: &Path) -> Option<Opened> {
-    let mut file = OpenOptions::new()
+fn open_own(path: &Path) -> Option<(File, fs::Metadata)> {
+    let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
         .open(path)
         .ok()?;
     let meta = file.metadata().ok()?;
-    if !meta.is_file() || !is_own(&meta) || meta.len() > LARGEST {
-        return None;
-    }
+    let fits = meta.is_file() && is_own(&meta) && meta.len() <= LARGEST;
+    fits.then_some((file, meta))
+}
+
+/// Reads a file of the cache, if it belongs to the user.
+fn open(path: &Path) -> Option<Opened> {
+    let (mut file, meta) = open_own(path)?;
     let used = meta.modified().ok();
     let mut bytes = BUFFER.take();
     bytes.clear();
@@ -419,7 +479,7 @@ fn open(path: &Path) -> Option<Opened> {
 
 /// Reads a plan. Returns `None` if there is none with this key that can be trusted.
 fn read<T: DeserializeOwned>(path: &Path, key: &[u8]) -> Option<T> {
-    let mut file = open(path)?;
+    let file = open(path)?;
     let plan = decode(&file.bytes, key)?;
     file.note_use();
     Some(plan)

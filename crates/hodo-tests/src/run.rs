@@ -195,7 +195,10 @@ impl Run {
         let alone = self.alone();
         let [counts, recording, misses] =
             ["stat", "mem", "cache"].map(|name| self.place().join(name));
-        let tools: [&[&OsStr]; 4] = [
+        // The first run leaves where it has entered code, the second one what it has translated for that.
+        let tools: [&[&OsStr]; 6] = [
+            &["none".as_ref()],
+            &["none".as_ref()],
             &["none".as_ref()],
             &["stat".as_ref(), "-o".as_ref(), counts.as_ref()],
             &["record".as_ref(), "-d".as_ref(), recording.as_ref()],

@@ -264,6 +264,7 @@ mod tests {
 
     use super::super::translate::{Request, translate};
     use crate::passes::{Pass, Passes, Replacing};
+    use crate::process::EVERYWHERE;
 
     struct Expand;
 
@@ -283,6 +284,7 @@ mod tests {
             starts: &[base],
             profile: None,
             most: 10,
+            within: EVERYWHERE,
             base: 0x50_0000,
             table: 0x10_0000,
             read: &mut |pc| {

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use iced_x86::{InstructionInfoFactory, UsedMemory};
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
+use hodo_abi::Span;
 use hodo_isa::x86_64::asm::{
     AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RDI, RSP, Reg, gs, label, mem, mem32,
 };
@@ -25,6 +27,7 @@ use super::analyze::Facts;
 use super::block;
 use crate::block::Block;
 use crate::events::Watch;
+use crate::fixups::{Depends, Fixups};
 use crate::passes::Passes;
 use crate::recent::{LineSets, Recent};
 use crate::recorder::Profile;
@@ -53,7 +56,7 @@ pub(crate) const WATCHED: [i64; 9] = [
 ];
 
 /// Which of the program's registers are in the thread's block instead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) rcx: bool,
     pub(crate) r11: bool,
@@ -74,7 +77,7 @@ pub(crate) struct Saved {
 }
 
 /// What of the code for a block has been executed, besides that for the instructions before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// Everything.
     #[default]
@@ -146,6 +149,10 @@ pub(crate) struct Translation {
     pub(crate) blocks: Vec<(u64, Option<Arc<Block>>)>,
     /// Where code begins that writes a record: it can be executed again if it faults.
     pub(crate) records: Vec<u64>,
+    /// Words of the code that depend on places, if nothing is inserted.
+    pub(crate) fixups: Fixups,
+    /// Instructions to which others lead than the ones before them.
+    pub(crate) entries: Vec<u64>,
 }
 
 /// What a translation depends on.
@@ -157,6 +164,8 @@ pub(crate) struct Request<'r> {
     pub(crate) profile: Option<&'r Profile>,
     /// The maximum number of instructions that are translated.
     pub(crate) most: usize,
+    /// What is not here is not translated.
+    pub(crate) within: Span,
     /// Where the translation will be.
     pub(crate) base: u64,
     /// The address of the table of targets.
@@ -343,6 +352,7 @@ impl Translator<'_, '_> {
             || registers == 0 && is_known()
             || self.left == 0
             || (self.request.soft)(pc) != self.is_soft
+            || !self.request.within.contains(pc)
     }
 
     /// Code that has been translated, is in reach, and stays as it is.
@@ -451,8 +461,15 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// The last `len` bytes before the last `after` ones depend on a place.
+    fn fix(&mut self, depends: Depends, len: u64, after: u64) {
+        let offset = self.code.here() - self.request.base - len - after;
+        self.out.fixups.add(offset, depends);
+    }
+
     /// Jumps to the version for the registers that are known here.
     pub(super) fn jump_to(&mut self, pc: u64) {
+        self.out.entries.push(pc);
         let version = self.version(pc, self.known_registers);
         self.jump_to_version(version);
     }
@@ -529,6 +546,7 @@ impl Translator<'_, '_> {
     }
 
     fn branch(&mut self, condition: u8, to: u64) {
+        self.out.entries.push(to);
         let version = self.version(to, self.known_registers);
         match self.known(version) {
             Some(at) => self.code.jcc_to(condition, at),
@@ -552,6 +570,7 @@ impl Translator<'_, '_> {
         let label = self.code.label();
         self.code.call(label);
         self.out.returns.push((back, self.code.here()));
+        self.out.entries.push(back);
         if let Callee::At(target) = to
             && !self.bound.contains(&(target, 0))
             && !self.is_soft
@@ -575,7 +594,7 @@ impl Translator<'_, '_> {
     }
 
     /// `copy` ends after `len` bytes, and has the operand's displacement where the original has it from its end.
-    fn correct(&self, pc: u64, bytes: &[u8; 16], insn: Insn, copy: &mut [u8], len: usize) {
+    fn correct(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn, copy: &mut [u8], len: usize) {
         if insn.rip == 0 {
             return;
         }
@@ -585,6 +604,8 @@ impl Translator<'_, '_> {
         let new = target.wrapping_sub(self.code.here() + len as u64) as u32;
         let at = len - (usize::from(insn.len) - at);
         copy[at..at + 4].copy_from_slice(&new.to_le_bytes());
+        let offset = self.code.here() - self.request.base + at as u64;
+        self.out.fixups.add(offset, Depends::Distance);
     }
 
     /// Saves `rcx` and `r11`.
@@ -613,11 +634,13 @@ impl Translator<'_, '_> {
         self.code.mov_rr(R11D, ECX);
         self.code.and_ri(R11D, table::MASK);
         self.code.shl_ri(R11D, table::SHIFT);
-        let entry = |offset: u32| mem32(R11, self.request.table + offset);
-        self.code.cmp_rm(RCX, entry(0));
+        let table = self.request.table;
+        self.code.cmp_rm(RCX, mem32(R11, table));
+        self.fix(Depends::Table, 4, 0);
         self.code.jcc(Cond::NE, displaced);
         self.code.bind(found);
-        self.code.mov_rm(R11, entry(8));
+        self.code.mov_rm(R11, mem32(R11, table + 8));
+        self.fix(Depends::Table, 4, 0);
         self.code.bind(known);
         self.cold.push(Cold::Displaced {
             label: displaced,
@@ -737,6 +760,7 @@ impl Translator<'_, '_> {
         // The program finds there what it finds alone.
         self.point(next, None);
         self.code.movabs_ri(RCX, next);
+        self.fix(Depends::Original, 8, 0);
     }
 
     fn cold(&mut self, cold: Cold) {
@@ -761,6 +785,7 @@ impl Translator<'_, '_> {
                 }
                 self.code.bind(address);
                 self.code.data(back);
+                self.fix(Depends::Original, 8, 0);
             }
             Cold::Leave {
                 label,
@@ -781,8 +806,10 @@ impl Translator<'_, '_> {
                 let next = mem32(R11, self.request.table);
                 self.code.add_ri8(R11D, table::ENTRY as i8);
                 self.code.cmp_rm(RCX, next);
+                self.fix(Depends::Table, 4, 0);
                 self.code.jcc(Cond::E, found);
                 self.code.cmp_mi8(QWORD, next, 0);
+                self.fix(Depends::Table, 4, 1);
                 self.code.jcc_short(Cond::NE, label);
                 let trap = self.code.here();
                 self.code.int3();
@@ -828,6 +855,7 @@ impl Translator<'_, '_> {
             let cell = self.code.here();
             let known = (self.request.known)(target);
             self.code.data(known.unwrap_or(trap));
+            self.fix(Depends::Cache, 8, 0);
             self.out.exits.push(Exit {
                 trap,
                 cell,
@@ -855,3 +883,73 @@ const WORK: Saved = Saved {
 const NOP: [u8; 1] = [0x90];
 /// `ud2`
 pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixups::Bases;
+    use crate::process::EVERYWHERE;
+
+    /// Code with everything whose translation depends on places.
+    const CODE: &[u8] = &[
+        0x48, 0x8B, 0x05, 0x10, 0x00, 0x00, 0x00, // mov rax, [rip + 16]
+        0x81, 0x3D, 0x20, 0x00, 0x00, 0x00, 1, 2, 3, 4, // cmp dword [rip + 32], 0x04030201
+        0x74, 0x05, // je to the call through memory
+        0xE8, 0x1A, 0x00, 0x00, 0x00, // call what follows
+        0xFF, 0x15, 0x40, 0x00, 0x00, 0x00, // call [rip + 64]
+        0x0F, 0x05, // syscall
+        0xE2, 0xE4, // loop to the compare
+        0xE9, 0x00, 0x10, 0x00, 0x00, // jmp to what is not code
+        0xFF, 0x24, 0xC5, 0x00, 0x00, 0x10, 0x00, // jmp [rax * 8 + 0x100000]
+        0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // nop
+        0xC3, // ret
+    ];
+
+    fn at(bases: Bases) -> Translation {
+        let start = bases.original;
+        translate(Request {
+            starts: &[start, start + CODE.len() as u64 - 1],
+            profile: None,
+            most: 100,
+            within: EVERYWHERE,
+            base: bases.cache,
+            table: bases.table,
+            read: &mut |pc| {
+                let rest = CODE.get(pc.checked_sub(start)? as usize..)?;
+                let mut bytes = [0; 16];
+                let len = rest.len().min(16);
+                bytes[..len].copy_from_slice(&rest[..len]);
+                (len > 0).then_some((bytes, len))
+            },
+            known: &|_| None,
+            soft: &|_| false,
+            insertion: None,
+            passes: None,
+            file: &|_| None,
+            watch: None,
+            numbers: &mut || (0, 0),
+            line_number: &mut |_| 0,
+        })
+    }
+
+    #[test]
+    fn code_is_moved_as_if_translated_elsewhere() {
+        let here = Bases {
+            original: 0x40_0000,
+            cache: 0x1040_0000,
+            table: 0x1_0000,
+        };
+        let there = Bases {
+            original: 0x7F12_3456_7000,
+            cache: 0x7F12_1111_1110,
+            table: 0x7654_0000,
+        };
+        let (mut first, second) = (at(here), at(there));
+        assert!(first.instructions.len() > 10, "{first:?}");
+        assert_ne!(first.bytes, second.bytes);
+        let moved = first.fixups.apply(&mut first.bytes, here, there);
+        assert_eq!(moved, Some(()));
+        assert_eq!(first.bytes, second.bytes);
+        assert!(first.fixups.0.iter().all(|places| !places.is_empty()));
+    }
+}
