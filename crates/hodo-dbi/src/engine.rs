@@ -17,8 +17,9 @@ use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_ending, i
 use crate::kept::Kept;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
+use crate::profile::Profile;
 use crate::ran::End;
-use crate::recorder::{Beginning, Cut, Profile, Recorder, Recording};
+use crate::recorder::{Beginning, Cut, Recorder, Recording};
 use crate::state::{R11, RCX, record_of, restore_from, run_to_instruction};
 use crate::trap::{self, Actions};
 

@@ -6,7 +6,7 @@ use hodo_isa::native::asm::{BREAKPOINT, jump};
 use hodo_ptrace::{Stopped, TargetAddr};
 
 use crate::process::{EVERYWHERE, Place, Process, ROOM};
-use crate::recorder::Profile;
+use crate::profile::Profile;
 
 /// A block is executed often if a sample of records has it this many times.
 const OFTEN: u32 = 8;

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hodo_module::cache::{CodeFile, Entered, EnteredFile};
+use hodo_module::cache::{Entered, EnteredFile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The maximum number of places that are kept of a file for a program.
@@ -78,11 +78,6 @@ impl Kept {
         if list.len() < MOST && set.insert(offset) {
             list.push(offset);
         }
-    }
-
-    /// The place for translations of a mapping of a file that begins at an offset. `None`: nothing is kept.
-    pub(crate) fn code(program: &Path, file: &Path, offset: u64) -> Option<CodeFile> {
-        CodeFile::new(program, file, offset)
     }
 
     /// Keeps what is new for later runs.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::image::Placed;
+use crate::placed::Placed;
 
 const PAGE: u64 = 4096;
 

@@ -70,12 +70,18 @@ mod known;
 #[cfg(target_arch = "x86_64")]
 mod limit;
 #[cfg(target_arch = "x86_64")]
+mod making;
+#[cfg(target_arch = "x86_64")]
 mod notes;
+#[cfg(target_arch = "x86_64")]
+mod numbered;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes fragments")
 )]
 mod passes;
+#[cfg(target_arch = "x86_64")]
+mod placed;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")
@@ -87,6 +93,8 @@ mod points;
 mod prepare;
 #[cfg(target_arch = "x86_64")]
 mod process;
+#[cfg(target_arch = "x86_64")]
+mod profile;
 mod ran;
 #[cfg_attr(
     not(target_arch = "x86_64"),

@@ -5,13 +5,16 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_abi::Span;
+use hodo_module::cache::CodeFile;
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Stopped, TargetAddr};
 use twox_hash::XxHash3_128;
 
 use crate::fixups::Bases;
-use crate::image::{Image, Making, Placed};
-use crate::kept::Kept;
+use crate::image::Image;
+use crate::making::Making;
+use crate::numbered::{Numbered, Source};
+use crate::placed::Placed;
 use crate::process::{MOST, Process};
 use crate::region::Region;
 
@@ -100,6 +103,7 @@ impl Process {
                     .check_room(&self.counters(), most)
                     .is_err()
             {
+                making = None;
                 break;
             }
             let (translation, pages) = self.translate(region, &new, None, most, map.span());
@@ -120,24 +124,38 @@ impl Process {
         self.put_targets(&all)
     }
 
-    /// Whether translations of a mapping can be kept: nothing is inserted into them, and its code stays as it is.
-    fn keeps(&self, map: Span) -> bool {
-        let code = self.code.at(map.start);
-        self.recorder.is_none()
-            && code.is_some_and(|code| code.end >= map.end)
-            && !self.soft.overlap(map)
+    /// The place for the image of a mapping. `None`: translations of it cannot be kept, because more than counters is
+    /// inserted into them, or its code may change.
+    fn place_of_image(&self, map: &Mapping) -> Option<CodeFile> {
+        let span = map.span();
+        let code = self.code.at(span.start);
+        let stays = code.is_some_and(|code| code.end >= span.end) && !self.soft.overlap(span);
+        let inserted = match &self.recorder {
+            None => "nothing",
+            Some(recorder) if recorder.borrow().only_counts() => "counters",
+            Some(_) => return None,
+        };
+        stays.then(|| CodeFile::new(&self.program, (&map.path, map.offset), inserted))?
+    }
+
+    /// What code depends on whose translation begins at an address.
+    fn bases(&self, original: u64, cache: u64) -> Bases {
+        let recorder = self.recorder.as_ref();
+        Bases {
+            original,
+            cache,
+            table: self.targets.at as u32,
+            counter: self.counters().len() as u32,
+            block: recorder.map_or(0, |recorder| recorder.borrow().next_number()),
+        }
     }
 
     /// Begins an image of a mapping.
     fn making(&self, map: &Mapping) -> Option<Making> {
         let region = self.region_for(map.start, ROOM)?;
-        let bases = Bases {
-            original: map.start,
-            cache: self.regions[region].next(),
-            table: self.targets.at as u32,
-        };
-        self.keeps(map.span())
-            .then(|| Making::new(bases, map.span()))
+        let bases = self.bases(map.start, self.regions[region].next());
+        self.place_of_image(map)?;
+        Some(Making::new(bases, map.span()))
     }
 
     /// Ends an image, and keeps it for later runs. `entries`: instructions that may be entered.
@@ -148,73 +166,96 @@ impl Process {
         entries: impl Iterator<Item = &'e u64>,
         starts: usize,
     ) {
-        let source = self.source(&making.pages());
-        if let Some(file) = Kept::code(&self.program, &map.path, map.offset)
-            && let Some(source) = source
-            && let Some(bytes) = making.end(entries.copied(), starts, source)
+        if let Some(file) = self.place_of_image(map)
+            && let Some((hash, _)) = self.source(&making.pages())
+            && let Some(bytes) = making.end(entries.copied(), starts, hash)
         {
             file.write(&bytes);
         }
     }
 
-    /// The hash of code.
-    fn source(&self, spans: &[Span]) -> Option<u128> {
+    /// Code of the program, and its hash. Without executions to count, only the hash is needed.
+    fn source(&self, spans: &[Span]) -> Option<(u128, Source)> {
         let mut hash = XxHash3_128::new();
+        let mut source = Source::default();
         let mut buffer = vec![0; AT_ONCE];
         for span in spans {
+            let mut whole = Vec::new();
             for start in (span.start..span.end).step_by(AT_ONCE) {
                 let part = &mut buffer[..AT_ONCE.min((span.end - start) as usize)];
                 if self.memory().load(TargetAddr(start), part) != part.len() {
                     return None;
                 }
                 hash.write(part);
+                if self.recorder.is_some() {
+                    whole.extend_from_slice(part);
+                }
             }
+            source.parts.push((span.start, whole));
         }
-        Some(hash.finish_128())
+        Some((hash.finish_128(), source))
     }
 
     /// Uses the image of a mapping, if there is one for about as many requests.
     fn use_image(&mut self, map: &Mapping, starts: usize) -> Result<Option<Placed>> {
-        let span = map.span();
-        if starts == 0 || !self.keeps(span) {
+        if starts == 0 {
             return Ok(None);
         }
-        let file = Kept::code(&self.program, &map.path, map.offset);
-        let image = file.and_then(|file| Image::read(file.read()?));
-        let Some(image) = image.filter(|image| {
-            let lacks = starts.checked_sub(image.starts());
-            let most = FEW.max(image.starts() / 4);
-            let pages = image.pages(span);
-            lacks.is_some_and(|lacks| lacks <= most)
-                && pages.and_then(|pages| self.source(&pages)) == Some(image.source())
-        }) else {
+        let file = self.place_of_image(map);
+        let Some(image) = file.and_then(|file| Image::read(file.read()?)) else {
             return Ok(None);
         };
-        self.place_image(span, image)
+        let lacks = starts.checked_sub(image.starts());
+        if lacks.is_none_or(|lacks| lacks > FEW.max(image.starts() / 4)) {
+            return Ok(None);
+        }
+        let pages = image.pages(map.span());
+        match pages.and_then(|pages| self.source(&pages)) {
+            Some((hash, source)) if hash == image.source() => {
+                self.place_image(map, Rc::new(image), source)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Puts the code of an image into the cache. `None`: there is no room.
-    fn place_image(&mut self, map: Span, image: Image) -> Result<Option<Placed>> {
+    fn place_image(
+        &mut self,
+        map: &Mapping,
+        image: Rc<Image>,
+        source: Source,
+    ) -> Result<Option<Placed>> {
         let len = image.code().len() as u64;
         let Some(region) = self.region_for(map.start, len + 2 * ROOM) else {
             return Ok(None);
         };
-        let span = self.regions[region].split(len);
-        let bases = Bases {
-            original: map.start,
-            cache: span.start,
-            table: self.targets.at as u32,
-        };
+        let bases = self.bases(map.start, self.regions[region].end_for(len));
         let mut code = image.code().to_vec();
-        if image
-            .fixups()
-            .apply(&mut code, Bases::default(), bases)
-            .is_none()
-        {
+        let fixups = image.fixups();
+        if fixups.apply(&mut code, Bases::default(), bases).is_none() {
             return Ok(None);
         }
+        let mut blocks = None;
+        if let Some(recorder) = &self.recorder {
+            let file = (map.path.clone(), map.offset);
+            let first = (bases.block, bases.counter);
+            let numbered = Numbered::new(Rc::clone(&image), map.span(), source, file, first);
+            let mut recorder = recorder.borrow_mut();
+            let count = numbered.len();
+            if recorder
+                .check_room(&self.counters(), count as usize)
+                .is_err()
+            {
+                return Ok(None);
+            }
+            let numbered = Rc::new(numbered);
+            recorder.add_image(&numbered);
+            self.add_counters(bases.block..bases.block + count);
+            blocks = Some(numbered);
+        }
+        let span = self.regions[region].split(len);
         self.memory().write(TargetAddr(span.start), &code)?;
-        let placed = Placed::new(image, span.start, map);
+        let placed = Placed::new(image, span.start, map.span(), blocks);
         for &(target, cell) in placed.open() {
             if let Some(at) = self.known.get(target) {
                 self.memory().write(TargetAddr(cell), &at.to_le_bytes())?;

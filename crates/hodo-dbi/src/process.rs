@@ -2,6 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Ref, RefCell};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,13 +16,14 @@ use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 
 use crate::block::Block;
-use crate::image::Placed;
 use crate::kept::Kept;
 use crate::known::Known;
 use crate::native::block;
 use crate::native::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::passes::StateMap;
-use crate::recorder::{Profile, Recorder};
+use crate::placed::Placed;
+use crate::profile::Profile;
+use crate::recorder::Recorder;
 use crate::region::Region;
 use crate::spans::Spans;
 use crate::table;
@@ -377,6 +379,11 @@ impl Process {
     /// What the counters of its threads count: numbers of blocks.
     pub(crate) fn counters(&self) -> Ref<'_, Vec<u32>> {
         self.counters.borrow()
+    }
+
+    /// Counters count these blocks, too.
+    pub(crate) fn add_counters(&self, ids: Range<u32>) {
+        self.counters.borrow_mut().extend(ids);
     }
 
     /// The program's memory.

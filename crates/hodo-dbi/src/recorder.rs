@@ -4,7 +4,7 @@
 //! accessed. A thread that fills the buffer faults there; hodo empties it.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,9 @@ use crate::client::{
 use crate::events::{Events, Watch};
 use crate::native::block;
 use crate::native::translate::Insertion;
+use crate::numbered::Numbered;
 use crate::passes::{Passes, Words};
+use crate::profile::Profile;
 use crate::recent::{MOST_ENTRIES, Recent};
 
 /// Bytes of a buffer.
@@ -99,9 +101,6 @@ pub(crate) enum Beginning {
     Program(u32),
 }
 
-/// How often blocks were executed of late, by the addresses of their first instructions.
-pub(crate) type Profile = FxHashMap<u64, u32>;
-
 /// What the engine tells a client.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -121,6 +120,8 @@ pub(crate) struct Recorder {
     executed: Cell<u64>,
     /// Those of records are counted, too.
     measures: bool,
+    /// Blocks of images that the client is told of when they have been executed, by the numbers of the first ones.
+    images: Vec<(u32, Weak<Numbered>)>,
 }
 
 impl Recorder {
@@ -137,6 +138,7 @@ impl Recorder {
             passes: None,
             lines: FxHashMap::default(),
             executed: Cell::new(0),
+            images: Vec::new(),
         }
     }
 
@@ -249,6 +251,51 @@ impl Recorder {
 
     pub(crate) fn tell(&self, message: Message) {
         self.sink.send(message);
+    }
+
+    /// Whether executions of all blocks are counted, and nothing else is observed.
+    pub(crate) fn only_counts(&self) -> bool {
+        self.observe == Observe::Counts && self.passes.is_none() && !self.watch.chooses()
+    }
+
+    /// The number that the next block will have.
+    pub(crate) fn next_number(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Blocks of an image may be executed, whose numbers come next. The client is told of most of them when they have
+    /// been.
+    pub(crate) fn add_image(&mut self, blocks: &Rc<Numbered>) {
+        let first = blocks.first as usize;
+        self.blocks += blocks.len();
+        self.records.resize(first, (0, 0));
+        self.sizes.resize(first, [0; 2]);
+        for (pc, [insns, accesses, _]) in blocks.sizes() {
+            self.records.push((pc, 0));
+            self.sizes.push([insns, accesses]);
+        }
+        for (number, (_, [_, _, record])) in (0..).zip(blocks.sizes()) {
+            // Others write records of these.
+            if record != 0
+                && let Some(block) = blocks.tell(number)
+            {
+                self.tell_block(block);
+            }
+        }
+        self.images.push((blocks.first, Rc::downgrade(blocks)));
+    }
+
+    /// Tells the client of a block of an image that has been executed.
+    fn need(&self, id: u32) {
+        let next = self.images.partition_point(|&(first, _)| first <= id);
+        let image = next.checked_sub(1).and_then(|last| self.images.get(last));
+        if let Some((first, blocks)) = image
+            && let Some(blocks) = blocks.upgrade()
+            && id - first < blocks.len()
+            && let Some(block) = blocks.tell(id - first)
+        {
+            self.tell(Message::Block(block));
+        }
     }
 
     /// A block will be executed for the first time.
@@ -646,7 +693,10 @@ impl Recorder {
                 0 => {}
                 // It was cut after it was heard that it was executed. If it is executed again, the sum is right.
                 ..0 => *now = before,
-                _ => counts.push((id, times)),
+                _ => {
+                    self.need(id);
+                    counts.push((id, times));
+                }
             }
         }
         let sizes = counts.iter().map(|&(id, times)| {
@@ -721,6 +771,7 @@ impl Recorder {
             memory.write(counter, &count.to_le_bytes())?;
             if cut.upto > 0 {
                 self.executed.set(self.executed.get() + u64::from(cut.upto));
+                self.need(cut.block.id);
                 self.tell(Message::Part {
                     thread: recording.thread,
                     block: cut.block.id,

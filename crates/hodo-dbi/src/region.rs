@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hodo_abi::Span;
 
 use crate::block::Block;
-use crate::image::Placed;
 use crate::native::translate::{Point, Translation};
+use crate::placed::Placed;
 use crate::points::Points;
 
 /// Part of the cache.
@@ -47,10 +47,15 @@ impl Region {
         self.image.is_none() && self.used + bytes <= self.span.len()
     }
 
+    /// Where this number of bytes would begin at the end.
+    pub(crate) fn end_for(&self, bytes: u64) -> u64 {
+        const PAGE: u64 = 4096;
+        self.span.end - bytes.next_multiple_of(PAGE)
+    }
+
     /// Takes bytes from the end, for a region of their own.
     pub(crate) fn split(&mut self, bytes: u64) -> Span {
-        const PAGE: u64 = 4096;
-        let start = self.span.end - bytes.next_multiple_of(PAGE);
+        let start = self.end_for(bytes);
         let span = Span::from(start..self.span.end);
         self.span = Span::from(self.span.start..start);
         span
@@ -75,12 +80,18 @@ impl Region {
 
     /// The block to which the code at this address belongs.
     pub(crate) fn block_at(&self, at: u64) -> Option<Arc<Block>> {
+        if let Some(image) = &self.image {
+            return image.block_at(at);
+        }
         let next = self.blocks.partition_point(|(start, _)| *start <= at);
         self.blocks.get(next.checked_sub(1)?)?.1.clone()
     }
 
     /// Where the code begins that writes a record, and that a thread is in that is at this address.
     pub(crate) fn record_start(&self, at: u64) -> Option<u64> {
+        if let Some(image) = &self.image {
+            return image.record_start(at);
+        }
         let next = self.records.partition_point(|start| *start <= at);
         self.records.get(next.checked_sub(1)?).copied()
     }

@@ -332,11 +332,12 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
-    /// The mapping begins at this offset in the file. `None`: nothing is kept, because the cache is off, or one of the
-    /// files cannot be inspected.
-    pub fn new(program: &Path, file: &Path, offset: u64) -> Option<Self> {
+    /// The mapping begins at this offset in the file. `inserted`: what is inserted into the code. `None`: nothing is kept,
+    /// because the cache is off, or one of the files cannot be inspected.
+    pub fn new(program: &Path, (file, offset): (&Path, u64), inserted: &str) -> Option<Self> {
         let versions = [Version::of(program).ok()?, Version::of(file).ok()?];
-        let key = postcard::to_allocvec(&("code", own()?, versions, offset)).ok()?;
+        let key = ("code", inserted, own()?, versions, offset);
+        let key = postcard::to_allocvec(&key).ok()?;
         let path = directory()?.join(name(file, &key));
         Some(Self { path, key })
     }

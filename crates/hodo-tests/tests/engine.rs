@@ -216,8 +216,9 @@ fn places_of_earlier_runs() {
         assert!(first.iter().any(is_kept), "{program}: {first:?}");
     }
     assert_eq!(run(&["none"]), b"");
+    run(&["stat"]);
     let second = files();
-    assert_eq!(second.len(), 2 * first.len(), "translations are kept");
+    assert_eq!(second.len(), 3 * first.len(), "translations are kept");
     for _ in 0..2 {
         assert_eq!(run(&["none"]), b"");
     }
@@ -235,6 +236,43 @@ fn places_of_earlier_runs() {
     }
     assert_eq!(run(&["none"]), b"");
     run(&["stat"]);
+    fs::remove_dir_all(place).expect("the cache can be removed");
+}
+
+/// What is counted does not depend on whether translations of earlier runs are used, which are kept by the second one.
+#[test]
+fn counts_with_translations_of_earlier_runs() {
+    needs!(has_tool("setarch"), "setarch is not installed");
+    let place = scratch("counts_of_earlier_runs");
+    let cache = place.join("cache");
+    let script = "my %n; $n{length $_}++ for split /[^a-z]+/, lc 'The quick brown fox; ' x 200; \
+                  eval { kill 'USR1', $$; die 'so' }; print join(',', map {\"$_=$n{$_}\"} sort keys %n), $@;";
+    for tool in ["stat", "bbcount", "opcodes"] {
+        let run = || {
+            let output = Command::new("setarch")
+                .args(["-R", "timeout", "-s", "KILL", "300"])
+                .arg(hodo())
+                .args(["mem", tool, "--format", "json", "--", "perl", "-e"])
+                .arg(format!(
+                    "$SIG{{USR1}} = sub {{ print 'signal,' }}; {script}"
+                ))
+                .env("HODO_CACHE", &cache)
+                .env("PERL_HASH_SEED", "0")
+                .output()
+                .expect("hodo can be run");
+            assert!(output.status.success(), "{output:?}");
+            let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(stdout.contains("signal,3=400,5=400so at"), "{stdout}");
+            String::from_utf8_lossy(&output.stderr).into_owned() + &stdout
+        };
+        let first = run();
+        for _ in 0..3 {
+            assert_eq!(run(), first, "{tool}");
+        }
+    }
+    let kept = fs::read_dir(&cache).expect("the cache");
+    let sizes = kept.map(|entry| entry.expect("an entry").metadata().expect("a file").len());
+    assert!(sizes.max() > Some(1 << 19), "translations are kept");
     fs::remove_dir_all(place).expect("the cache can be removed");
 }
 

@@ -20,6 +20,7 @@ use super::translate::{Cold, INVALID, Insertion, Saved, Stage, Translator, Versi
 use super::{RCX_NUMBER, SCRATCH};
 use crate::block::{Block, Flow, Noted, Special, Value};
 use crate::client::CUT;
+use crate::fixups::Depends;
 
 /// Most blocks have at most this many instructions.
 const USUAL: usize = 16;
@@ -428,13 +429,16 @@ impl Translator<'_, '_> {
         let counter = gs(block::COUNTERS + 8 * block.counter);
         if insertion.counts && block.flags_are_dead {
             self.code.inc_m(QWORD, counter);
+            self.fix(Depends::Counter, 4, 0);
             self.stage = Stage::Counted;
             self.point(pc, None);
         } else if insertion.counts {
             let saved = self.take(pc, RCX_NUMBER);
             self.code.mov_rm(RCX, counter);
+            self.fix(Depends::Counter, 4, 0);
             self.code.lea(RCX, mem(RCX, 1));
             self.code.mov_mr(counter, RCX);
+            self.fix(Depends::Counter, 4, 0);
             self.stage = Stage::Counted;
             self.give_back(pc, saved);
         }
@@ -480,6 +484,7 @@ impl Translator<'_, '_> {
         }
         self.code.mov_rm(position, gs(block::POSITION));
         self.code.mov_mi(DWORD, mem(position, 0), block.id);
+        self.fix(Depends::Block, 4, 0);
         let mut at = 4;
         for recorded in &block.values {
             if recorded.insn == 0 {

@@ -7,6 +7,7 @@ mod insert;
 pub(crate) mod instruction;
 pub(crate) mod lanes;
 mod lower;
+pub(crate) mod rebuilt;
 mod recent;
 pub(crate) mod translate;
 

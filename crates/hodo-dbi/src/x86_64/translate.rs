@@ -29,8 +29,8 @@ use crate::block::Block;
 use crate::events::Watch;
 use crate::fixups::{Depends, Fixups};
 use crate::passes::Passes;
+use crate::profile::Profile;
 use crate::recent::{LineSets, Recent};
-use crate::recorder::Profile;
 use crate::table;
 
 /// The work register besides `rcx`.
@@ -149,7 +149,7 @@ pub(crate) struct Translation {
     pub(crate) blocks: Vec<(u64, Option<Arc<Block>>)>,
     /// Where code begins that writes a record: it can be executed again if it faults.
     pub(crate) records: Vec<u64>,
-    /// Words of the code that depend on places, if nothing is inserted.
+    /// Words of the code that depend on places, if nothing but counters is inserted.
     pub(crate) fixups: Fixups,
     /// Instructions to which others lead than the ones before them.
     pub(crate) entries: Vec<u64>,
@@ -462,7 +462,7 @@ impl Translator<'_, '_> {
     }
 
     /// The last `len` bytes before the last `after` ones depend on a place.
-    fn fix(&mut self, depends: Depends, len: u64, after: u64) {
+    pub(super) fn fix(&mut self, depends: Depends, len: u64, after: u64) {
         let offset = self.code.here() - self.request.base - len - after;
         self.out.fixups.add(offset, depends);
     }
@@ -887,7 +887,7 @@ pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixups::Bases;
+    use crate::fixups::{Bases, KINDS};
     use crate::process::EVERYWHERE;
 
     /// Code with everything whose translation depends on places.
@@ -898,14 +898,16 @@ mod tests {
         0xE8, 0x1A, 0x00, 0x00, 0x00, // call what follows
         0xFF, 0x15, 0x40, 0x00, 0x00, 0x00, // call [rip + 64]
         0x0F, 0x05, // syscall
-        0xE2, 0xE4, // loop to the compare
+        0xF3, 0xA4, // rep movsb
+        0xE2, 0xE2, // loop to the compare
         0xE9, 0x00, 0x10, 0x00, 0x00, // jmp to what is not code
         0xFF, 0x24, 0xC5, 0x00, 0x00, 0x10, 0x00, // jmp [rax * 8 + 0x100000]
         0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // nop
         0xC3, // ret
     ];
 
-    fn at(bases: Bases) -> Translation {
+    fn at(bases: Bases, insertion: Option<Insertion>) -> Translation {
+        let mut numbers = (bases.block, bases.counter);
         let start = bases.original;
         translate(Request {
             starts: &[start, start + CODE.len() as u64 - 1],
@@ -923,11 +925,14 @@ mod tests {
             },
             known: &|_| None,
             soft: &|_| false,
-            insertion: None,
+            insertion,
             passes: None,
             file: &|_| None,
             watch: None,
-            numbers: &mut || (0, 0),
+            numbers: &mut || {
+                numbers = (numbers.0 + 1, numbers.1 + 1);
+                (numbers.0 - 1, numbers.1 - 1)
+            },
             line_number: &mut |_| 0,
         })
     }
@@ -938,18 +943,29 @@ mod tests {
             original: 0x40_0000,
             cache: 0x1040_0000,
             table: 0x1_0000,
+            ..Bases::default()
         };
         let there = Bases {
             original: 0x7F12_3456_7000,
             cache: 0x7F12_1111_1110,
             table: 0x7654_0000,
+            counter: 0x1234,
+            block: 0x4567,
         };
-        let (mut first, second) = (at(here), at(there));
-        assert!(first.instructions.len() > 10, "{first:?}");
-        assert_ne!(first.bytes, second.bytes);
-        let moved = first.fixups.apply(&mut first.bytes, here, there);
-        assert_eq!(moved, Some(()));
-        assert_eq!(first.bytes, second.bytes);
-        assert!(first.fixups.0.iter().all(|places| !places.is_empty()));
+        let counting = Insertion {
+            counts: true,
+            records: false,
+            recent: None,
+        };
+        for insertion in [None, Some(counting)] {
+            let (mut first, second) = (at(here, insertion), at(there, insertion));
+            assert!(first.instructions.len() > 5);
+            assert_ne!(first.bytes, second.bytes);
+            let moved = first.fixups.apply(&mut first.bytes, here, there);
+            assert_eq!(moved, Some(()));
+            assert_eq!(first.bytes, second.bytes);
+            let kinds = first.fixups.0.iter().filter(|places| !places.is_empty());
+            assert_eq!(kinds.count(), if insertion.is_some() { KINDS } else { 4 });
+        }
     }
 }
