@@ -475,8 +475,10 @@ impl Engine {
                 return self.enter(thread, &process, pc);
             }
             // A step may have ended after a breakpoint that it has not been at.
-            let stop = process.borrow().stop(pc.wrapping_sub(1));
+            let trap = pc.wrapping_sub(1);
+            let stop = process.borrow().stop(trap);
             if let Some(stop) = stop.filter(|_| info.si_code != TRAP_TRACE) {
+                process.borrow().link(trap)?;
                 return self.at_breakpoint(thread, &process, stop, info.si_code <= 0);
             }
             if info.si_code == TRAP_TRACE && self.steps_inside(thread, &process, pc) {

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use hodo_abi::Span;
 use rustc_hash::FxHashMap;
 
 use crate::placed::Placed;
@@ -59,6 +60,13 @@ impl Known {
     /// Words of exits of images to an instruction that these do not have.
     pub(crate) fn waiting(&self, pc: u64) -> impl Iterator<Item = u64> {
         self.images.iter().flat_map(move |image| image.waiting(pc))
+    }
+
+    /// Such words of exits to all instructions in a range, and the instructions.
+    pub(crate) fn waiting_in(&self, range: Span) -> Vec<(u64, u64)> {
+        let all = self.images.iter().flat_map(|image| image.open());
+        let wanted = all.filter(|(target, _)| range.contains(*target));
+        wanted.copied().collect()
     }
 
     /// Forgets all instructions of these images. Returns them.

@@ -81,10 +81,11 @@ impl Placed {
         Some(self.at + u64::from(at))
     }
 
-    /// The instruction that comes next at the breakpoint of an exit.
-    pub(crate) fn exit(&self, trap: u64) -> Option<u64> {
-        let [_, _, low, high] = find(self.image.list(Section::Exits), self.offset(trap)?)?;
-        Some(self.map.start.wrapping_add(join(low, high)))
+    /// The instruction that comes next at the breakpoint of an exit, and the word that holds where to jump.
+    pub(crate) fn exit(&self, trap: u64) -> Option<(u64, u64)> {
+        let [_, cell, low, high] = find(self.image.list(Section::Exits), self.offset(trap)?)?;
+        let target = self.map.start.wrapping_add(join(low, high));
+        Some((target, self.at + u64::from(cell)))
     }
 
     /// The instruction that makes the system call after a breakpoint.
@@ -144,12 +145,13 @@ impl Placed {
         Some(self.at + u64::from(start))
     }
 
-    /// The words of exits, and their breakpoints.
-    pub(crate) fn cells(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// The breakpoints of exits, the words that hold where to jump, and the instructions that come next.
+    pub(crate) fn exits(&self) -> impl Iterator<Item = [u64; 3]> {
         let exits = self.image.list::<4>(Section::Exits).iter();
         exits.map(|entry| {
-            let [trap, cell, ..] = entry.map(u32::from_le_bytes).map(u64::from);
-            (self.at + cell, self.at + trap)
+            let [trap, cell, low, high] = entry.map(u32::from_le_bytes);
+            let target = self.map.start.wrapping_add(join(low, high));
+            [self.at + u64::from(trap), self.at + u64::from(cell), target]
         })
     }
 }

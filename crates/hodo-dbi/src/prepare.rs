@@ -218,6 +218,21 @@ impl Process {
         }
     }
 
+    /// Exits of an image lead to what is known, and those of other code to the image.
+    fn link_image(&mut self, placed: &Placed) -> Result<()> {
+        let own = placed.open().iter().copied();
+        let waiting = self.known.waiting_in(placed.map);
+        let waiting = waiting
+            .into_iter()
+            .chain(self.take_waiting(|pc| placed.known(pc).is_some()));
+        for (target, cell) in own.chain(waiting) {
+            if let Some(at) = self.known.get(target) {
+                self.memory().write(TargetAddr(cell), &at.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts the code of an image into the cache. `None`: there is no room.
     fn place_image(
         &mut self,
@@ -256,12 +271,8 @@ impl Process {
         let span = self.regions[region].split(len);
         self.memory().write(TargetAddr(span.start), &code)?;
         let placed = Placed::new(image, span.start, map.span(), blocks);
-        for &(target, cell) in placed.open() {
-            if let Some(at) = self.known.get(target) {
-                self.memory().write(TargetAddr(cell), &at.to_le_bytes())?;
-            }
-        }
         self.known.add_image(placed.clone());
+        self.link_image(&placed)?;
         let mut own = Region::new(span, len);
         own.image = Some(placed.clone());
         self.regions.push(own);

@@ -452,7 +452,7 @@ impl Process {
     /// What a breakpoint of the cache is for.
     pub(crate) fn stop(&self, trap: u64) -> Option<Stop> {
         if let Some(image) = self.image_of(trap) {
-            let exit = image.exit(trap).map(Stop::Exit);
+            let exit = image.exit(trap).map(|(target, _)| Stop::Exit(target));
             let call = || image.call(trap).map(Stop::Call);
             let miss = || image.miss(trap).map(Stop::Miss);
             return exit.or_else(call).or_else(miss);
@@ -478,6 +478,24 @@ impl Process {
             Some(image) => image.miss(trap),
             None => self.misses.get(&trap).copied(),
         }
+    }
+
+    /// A thread is at a breakpoint. If it is that of an exit to code that is translated, no other thread comes here.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn link(&self, trap: u64) -> Result<()> {
+        let exit = match self.image_of(trap) {
+            Some(image) => image.exit(trap),
+            None => self.exits.get(&trap).map(|exit| (exit.target, exit.cell)),
+        };
+        if let Some((target, cell)) = exit
+            && let Some(at) = self.known.get(target)
+            && self.soft.at(target).is_none()
+        {
+            self.memory.write(TargetAddr(cell), &at.to_le_bytes())?;
+        }
+        Ok(())
     }
 
     /// Where a target is in the cache that a thread did not find in the table, which has it from now on. A target that
@@ -797,6 +815,13 @@ impl Process {
         )
     }
 
+    /// Words of exits that wait for these instructions, and the instructions. They do not wait any more.
+    pub(crate) fn take_waiting(&mut self, is_known: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
+        let found = self.waiting.extract_if(|&target, _| is_known(target));
+        let cells = found.map(|(target, cells)| cells.into_iter().map(move |cell| (target, cell)));
+        cells.flatten().collect()
+    }
+
     /// Writes a translation into the cache. Returns where its calls return to, for the table of targets.
     pub(crate) fn add(
         &mut self,
@@ -919,10 +944,17 @@ impl Process {
         self.known.remove_pages(is_gone);
         self.hot.retain(|&pc| !is_gone(pc));
         self.targets.remove(&self.memory, is_gone)?;
+        // Threads may still be in an image.
         for image in self.known.remove_images(is_gone) {
-            for (cell, trap) in image.cells() {
-                self.memory.write(TargetAddr(cell), &trap.to_le_bytes())?;
-            }
+            self.exits.extend(image.exits().map(|[trap, cell, target]| {
+                let exit = Exit {
+                    trap,
+                    cell,
+                    target,
+                    linked: false,
+                };
+                (trap, exit)
+            }));
         }
         for exit in self.exits.values().filter(|exit| is_gone(exit.target)) {
             self.memory
