@@ -2,7 +2,8 @@
 # Compares programs under the instrumentation engine with the programs alone, and with valgrind's tools if valgrind is
 # installed, in one run on this machine. Prints CPU time (user and system, the program and the tool together) as
 # ratios to the program alone; asserts nothing. "only" is `record --only main`. The last columns say how large a
-# recording is and how many of its accesses a second of CPU time reads (`stat -d`).
+# recording is and how many of its accesses a second of CPU time reads (`stat -d`). From the third round on, `none` and
+# `stat` use translations that the rounds before have kept.
 #
 #   benches/mem.sh [ROUNDS]      the best of ROUNDS (3) counts
 #   PROGRAMS="gzip lua" benches/mem.sh
