@@ -1,19 +1,20 @@
 //! The table through which returns, indirect calls and indirect jumps find their targets in the cache.
 //!
 //! An entry is the program's address and the address in the cache. A target is in the entry that its lowest bits select,
-//! or in one of the next ones, up to the first that is empty. What is not there is found by hodo.
+//! or in one of the next ones, up to the first that is empty. What is not there is found by hodo. Four bytes of code
+//! share an entry: calls are longer, and what belongs to the same code is in the same pages.
 //!
 //! Threads read the address of an entry, and then where it leads. So an entry is never given to another target while
 //! there are threads that may be between the two: a target that is removed leaves its entry in use.
 
 use std::rc::Rc;
 
-/// The bits of an address that select an entry.
-pub(crate) const MASK: u32 = (1 << 18) - 1;
-/// The size of an entry as a power of two.
-pub(crate) const SHIFT: u8 = 4;
+/// The number of an entry at most, which is one less than a power of two.
+const MASK: u32 = (1 << 18) - 1;
 /// Bytes of an entry.
-pub(crate) const ENTRY: u32 = 1 << SHIFT;
+pub(crate) const ENTRY: u32 = 16;
+/// The bits of four times an address that are the offset of its entry.
+pub(crate) const OFFSETS: u32 = MASK * ENTRY;
 /// The maximum number of entries in which a target is looked for before it is put into another one.
 const REACH: usize = 128;
 /// Bytes of the table: after the last entry come those next to it, and at least one that stays empty.
@@ -53,7 +54,7 @@ impl Default for Table {
 impl Table {
     /// Puts a target into an entry. Returns the offset of the entry in the table. `None`: there is no room.
     pub(crate) fn put(&mut self, address: u64, at: u64) -> Option<u64> {
-        let first = address as usize & MASK as usize;
+        let first = ((4 * address) as u32 & OFFSETS) as usize / ENTRY as usize;
         let is_fit = |found: u64| found == 0 || found & !REMOVED == address;
         let place = (first..first + REACH).find(|&place| is_fit(self.get(place)[0]))?;
         let is_new = self.get(place)[0] == 0;
@@ -120,53 +121,52 @@ impl Table {
 mod tests {
     use super::*;
 
-    const OTHER: u64 = MASK as u64 + 1;
+    /// The distance of addresses with the same entry.
+    const OTHER: u64 = (MASK as u64 + 1) * 4;
 
     #[test]
     fn a_target_is_in_the_first_place_that_is_free() {
         let mut table = Table::default();
-        assert_eq!(table.put(0x1000, 1), Some(0x1000 * 16));
-        assert_eq!(table.put(0x1000, 2), Some(0x1000 * 16));
-        assert_eq!(table.put(0x1000 + OTHER, 3), Some(0x1001 * 16));
-        assert_eq!(table.put(0x1001, 4), Some(0x1002 * 16));
+        assert_eq!(table.put(0x4000, 1), Some(0x1000 * 16));
+        assert_eq!(table.put(0x4000, 2), Some(0x1000 * 16));
+        assert_eq!(table.put(0x4000 + OTHER, 3), Some(0x1001 * 16));
+        assert_eq!(table.put(0x4004, 4), Some(0x1002 * 16));
+        assert_eq!(table.put(0x4003, 5), Some(0x1003 * 16));
         let (start, bytes) = table.page(0x1001 * 16);
         assert_eq!((start, bytes.len()), (0x1000 * 16, PAGE));
-        let words = [0x1000, 2, 0x1000 + OTHER, 3, 0x1001, 4, 0];
-        assert_eq!(bytes[..56], words.map(u64::to_le_bytes).concat());
+        let words = [0x4000, 2, 0x4000 + OTHER, 3, 0x4004, 4, 0x4003, 5, 0];
+        assert_eq!(bytes[..72], words.map(u64::to_le_bytes).concat());
         let last = u64::from(MASK);
-        assert_eq!(table.put(last, 5), Some(last * 16));
-        assert_eq!(table.put(last + OTHER, 6), Some(last * 16 + 16));
+        assert_eq!(table.put(4 * last, 5), Some(last * 16));
+        assert_eq!(table.put(4 * last + OTHER, 6), Some(last * 16 + 16));
     }
 
     #[test]
     fn no_other_target_gets_the_place_of_one_that_was_removed() {
         let mut table = Table::default();
-        table.put(0x1000, 1);
-        table.put(0x1000 + OTHER, 2);
-        let removed = table.remove(|address| address == 0x1000);
-        assert_eq!(removed, [(0x1000 * 16, REMOVED | 0x1000)]);
-        assert_eq!(
-            table
-                .remove(|address| address & MASK as u64 == 0x1000)
-                .len(),
-            1
-        );
-        assert_eq!(table.put(0x1000 + 2 * OTHER, 3), Some(0x1002 * 16));
-        assert_eq!(table.put(0x1000 + OTHER, 4), Some(0x1001 * 16));
-        assert_eq!(table.put(0x1000, 5), Some(0x1000 * 16));
+        table.put(0x4000, 1);
+        table.put(0x4000 + OTHER, 2);
+        let removed = table.remove(|address| address == 0x4000);
+        assert_eq!(removed, [(0x1000 * 16, REMOVED | 0x4000)]);
+        assert_eq!(table.remove(|_| true).len(), 1);
+        assert_eq!(table.put(0x4000 + 2 * OTHER, 3), Some(0x1002 * 16));
+        assert_eq!(table.put(0x4000 + OTHER, 4), Some(0x1001 * 16));
+        assert_eq!(table.put(0x4000, 5), Some(0x1000 * 16));
     }
 
     #[test]
     fn a_table_is_full_before_it_ends() {
         let mut table = Table::default();
-        let many = (1..).map(|number| number * OTHER + u64::from(MASK));
+        let many = (1..).map(|number| number * OTHER + 4 * u64::from(MASK));
         let put = many.map_while(|address| table.put(address, 1)).count();
         assert_eq!(put, REACH);
         let mut table = Table::default();
-        let put = (1..).map_while(|address| table.put(address, 1)).count();
+        let many = (1..).map(|number| 4 * number);
+        let put = many.map_while(|address| table.put(address, 1)).count();
         assert_eq!(put, MOST);
-        assert!(table.put(7, 2).is_some());
+        assert!(table.put(4 * 7, 2).is_some());
         assert_eq!(table.clear().len(), MOST / ENTRIES + 1);
-        assert_eq!(table.put(MOST as u64 + 1, 1), Some(16 * (MOST as u64 + 1)));
+        let next = MOST as u64 + 1;
+        assert_eq!(table.put(4 * next, 1), Some(16 * next));
     }
 }

@@ -53,8 +53,8 @@ returned 0 but a probe was never placed, 1.";
 
 /// Where plans are kept.
 const CACHE: &str = "\
-A plan says how to change the functions of a file in order to trace them. Plans are kept in $XDG_CACHE_HOME/hodo or \
-~/.cache/hodo until the file or hodo changes, up to 512 MiB in all. HODO_CACHE=DIRECTORY keeps them elsewhere, \
+A plan says how to change the functions of a file in order to trace them. Plans, and code that `hodo mem` has translated, \
+are kept in $XDG_CACHE_HOME/hodo or ~/.cache/hodo until the file or hodo changes, up to 512 MiB in all. HODO_CACHE=DIRECTORY keeps them elsewhere, \
 HODO_CACHE=off keeps none.";
 
 /// The help of `detach`.

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use hodo_abi::Span;
 use hodo_isa::x86_64::asm::{
-    AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RDI, RSP, Reg, gs, label, mem, mem32,
+    AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RDI, RSP, Reg, gs, label, mem, mem32, scaled,
 };
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
@@ -331,6 +331,7 @@ impl Translator<'_, '_> {
                     Some(insertion) => self.blocks(version, insertion),
                     None => self.piece(version.0),
                 }
+                self.calls();
             }
         }
         self.out.blocks.push((self.code.here(), None));
@@ -338,6 +339,18 @@ impl Translator<'_, '_> {
             self.cold(cold);
         }
         self.exits();
+    }
+
+    /// The ends of calls are near their beginnings: each call comes there.
+    fn calls(&mut self) {
+        let is_call = |cold: &mut Cold| matches!(cold, Cold::Call { .. });
+        let calls: Vec<Cold> = self.cold.extract_if(.., is_call).collect();
+        if !calls.is_empty() {
+            self.out.blocks.push((self.code.here(), None));
+        }
+        for call in calls {
+            self.cold(call);
+        }
     }
 
     /// Whether the translation of an instruction is or will be elsewhere. Code that may change and code that does not are
@@ -631,9 +644,8 @@ impl Translator<'_, '_> {
     /// `r11` = where the cache has the program's address in `rcx`. Changes the flags.
     fn look_up(&mut self, original: u64, saved: Saved) {
         let [found, known, displaced] = [0; 3].map(|_| self.code.label());
-        self.code.mov_rr(R11D, ECX);
-        self.code.and_ri(R11D, table::MASK);
-        self.code.shl_ri(R11D, table::SHIFT);
+        self.code.lea(R11D, scaled(RCX, 2, 0));
+        self.code.and_ri(R11D, table::OFFSETS);
         let table = self.request.table;
         self.code.cmp_rm(RCX, mem32(R11, table));
         self.fix(Depends::Table, 4, 0);
