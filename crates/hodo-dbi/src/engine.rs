@@ -853,10 +853,13 @@ impl Engine {
             return Ok(());
         }
         let fault = hodo_ptrace::arch::steps_alone(thread, is_outside)?;
+        // The actions were lost because these signals waited, not because the program blocks them.
+        let mask = thread.signal_mask()?;
         self.keep(libc::SIGTRAP, thread, process)?;
         if let Some(signal) = fault {
             self.keep(signal, thread, process)?;
         }
+        thread.set_signal_mask(mask)?;
         *regs = thread.regs()?;
         Ok(())
     }
