@@ -123,14 +123,14 @@ impl Image {
         (self.head.size == map.len()).then_some(pages)?
     }
 
+    /// The hash of that code.
+    pub(crate) fn source(&self) -> u128 {
+        self.head.source
+    }
+
     /// The states of its points.
     pub(crate) fn states(&self) -> &[State] {
         &self.head.states
-    }
-
-    /// The hash of that.
-    pub(crate) fn source(&self) -> u128 {
-        self.head.source
     }
 
     /// The bytes of a section.

@@ -69,6 +69,12 @@ impl Known {
         wanted.copied().collect()
     }
 
+    /// The exits of images to instructions for which `is_gone` holds, as [`Placed::exits`] has them.
+    pub(crate) fn exits_to(&self, is_gone: impl Fn(u64) -> bool) -> Vec<[u64; 3]> {
+        let exits = self.images.iter().flat_map(Placed::exits);
+        exits.filter(|&[_, _, target]| is_gone(target)).collect()
+    }
+
     /// Forgets all instructions of these images. Returns them.
     pub(crate) fn remove_images(&mut self, is_gone: impl Fn(u64) -> bool) -> Vec<Placed> {
         let is_gone = |image: &mut Placed| is_gone(image.map.start);

@@ -956,6 +956,9 @@ impl Process {
                 (trap, exit)
             }));
         }
+        for [trap, cell, _] in self.known.exits_to(is_gone) {
+            self.memory.write(TargetAddr(cell), &trap.to_le_bytes())?;
+        }
         for exit in self.exits.values().filter(|exit| is_gone(exit.target)) {
             self.memory
                 .write(TargetAddr(exit.cell), &exit.trap.to_le_bytes())?;

@@ -120,7 +120,7 @@ pub(crate) struct Recorder {
     executed: Cell<u64>,
     /// Those of records are counted, too.
     measures: bool,
-    /// Blocks of images that the client is told of when they have been executed, by the numbers of the first ones.
+    /// Blocks of images, of which the client hears when they have been executed, by the numbers of the first ones.
     images: Vec<(u32, Weak<Numbered>)>,
 }
 
@@ -263,8 +263,7 @@ impl Recorder {
         self.blocks
     }
 
-    /// Blocks of an image may be executed, whose numbers come next. The client is told of most of them when they have
-    /// been.
+    /// Blocks of an image may be executed, whose numbers come next. The client hears of most of them when they have been.
     pub(crate) fn add_image(&mut self, blocks: &Rc<Numbered>) {
         let first = blocks.first as usize;
         self.blocks += blocks.len();

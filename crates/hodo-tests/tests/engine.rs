@@ -51,6 +51,13 @@ programs! {
 }
 
 #[test]
+fn code_in_several_mappings() {
+    let far = ["-O1", "-Wl,--section-start=.far=0x10000000"];
+    let program = build("far_text.c", Kind::Fixed, &far);
+    Run::new("cache-far-text", program).same_in_cache();
+}
+
+#[test]
 fn exceptions() {
     for kind in [Kind::Pie, Kind::Static] {
         let program = build("exceptions.cc", kind, &[]);
