@@ -5,7 +5,7 @@ use anyhow::Result;
 use hodo_isa::native::asm::{BREAKPOINT, jump};
 use hodo_ptrace::{Stopped, TargetAddr};
 
-use crate::process::{EVERYWHERE, Place, Process, ROOM};
+use crate::process::{Place, Process, ROOM};
 use crate::profile::Profile;
 
 /// A block is executed often if a sample of records has it this many times.
@@ -40,12 +40,13 @@ impl Process {
             return Ok(());
         };
         let starts = often.into_iter().map(|(_, pc)| pc);
-        let starts = starts.filter(|&pc| self.region_for(pc, ROOM) == Some(region));
+        let together = self.together(first);
+        let starts = starts.filter(|&pc| together.contains(pc));
         let starts: Vec<u64> = starts.take(MOST_STARTS).collect();
         if let Some(recorder) = &self.recorder {
             recorder.borrow().check_room(&self.counters(), MOST_HOT)?;
         }
-        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT, EVERYWHERE);
+        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT, together);
         self.tell_blocks(&translation);
         let new: Vec<(u64, u64)> = translation.instructions.clone();
         let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));

@@ -545,7 +545,7 @@ impl Process {
         }
         let region = self.region_for(pc, ROOM).context("the cache is full")?;
         let most = if is_soft { MOST_SOFT } else { MOST };
-        let (translation, pages) = self.translate(region, &[pc], None, most, EVERYWHERE);
+        let (translation, pages) = self.translate(region, &[pc], None, most, self.together(pc));
         self.tell_blocks(&translation);
         if is_soft {
             let region = &self.regions[region];
@@ -691,6 +691,25 @@ impl Process {
         calls.end()?;
         self.add_code(range, protection & libc::PROT_WRITE != 0, soft);
         Ok(())
+    }
+
+    /// The code that may jump directly to an instruction and is forgotten with it: that of other mappings does so through
+    /// words that can be changed.
+    pub(crate) fn together(&self, pc: u64) -> Span {
+        let span = self.code.at(pc).unwrap_or(EVERYWHERE);
+        match self.soft.overlap(span) && self.soft.at(pc).is_none() {
+            true => self.hard().around(Span::at(pc, 1)),
+            false => span,
+        }
+    }
+
+    /// Code that does not change.
+    fn hard(&self) -> Spans {
+        let mut hard = self.code.clone();
+        for span in self.soft.all() {
+            hard.remove(span);
+        }
+        hard
     }
 
     /// The region for the translation of code at an address. `room`: bytes that are needed there.
@@ -918,10 +937,7 @@ impl Process {
     /// If the process is gone.
     pub(crate) fn remove_code(&mut self, range: Span) -> Result<()> {
         self.end_units(range)?;
-        let mut hard = self.code.clone();
-        for span in self.soft.all() {
-            hard.remove(span);
-        }
+        let hard = self.hard();
         if hard.overlap(range) {
             self.forget(hard.around(range))?;
         }

@@ -262,7 +262,7 @@ pub(crate) fn restore(
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::translate::{Request, translate};
+    use super::super::translate::{Request, first_bytes, translate};
     use crate::passes::{Pass, Passes, Replacing};
     use crate::process::EVERYWHERE;
 
@@ -287,13 +287,7 @@ mod tests {
             within: EVERYWHERE,
             base: 0x50_0000,
             table: 0x10_0000,
-            read: &mut |pc| {
-                let rest = code.get((pc - base) as usize..)?;
-                let mut bytes = [0; 16];
-                let len = rest.len().min(16);
-                bytes[..len].copy_from_slice(&rest[..len]);
-                (len > 0).then_some((bytes, len))
-            },
+            read: &mut |pc| first_bytes(&code, base, pc),
             known: &|_| None,
             soft: &|_| false,
             insertion: None,

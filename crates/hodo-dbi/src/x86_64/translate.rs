@@ -896,6 +896,16 @@ const NOP: [u8; 1] = [0x90];
 /// `ud2`
 pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];
 
+/// What [`Request::read`] finds at an address, if there is code from `start` on.
+#[cfg(test)]
+pub(super) fn first_bytes(code: &[u8], start: u64, pc: u64) -> Option<([u8; 16], usize)> {
+    let rest = code.get(pc.checked_sub(start)? as usize..)?;
+    let mut bytes = [0; 16];
+    let len = rest.len().min(16);
+    bytes[..len].copy_from_slice(&rest[..len]);
+    (len > 0).then_some((bytes, len))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -928,13 +938,7 @@ mod tests {
             within: EVERYWHERE,
             base: bases.cache,
             table: bases.table,
-            read: &mut |pc| {
-                let rest = CODE.get(pc.checked_sub(start)? as usize..)?;
-                let mut bytes = [0; 16];
-                let len = rest.len().min(16);
-                bytes[..len].copy_from_slice(&rest[..len]);
-                (len > 0).then_some((bytes, len))
-            },
+            read: &mut |pc| first_bytes(CODE, start, pc),
             known: &|_| None,
             soft: &|_| false,
             insertion,
