@@ -265,6 +265,9 @@ fn counts_with_translations_of_earlier_runs() {
                 ))
                 .env("HODO_CACHE", &cache)
                 .env("PERL_HASH_SEED", "0")
+                // With AVX-512, strcmp loads what garbage after a string selects. Below the stack pointer, returns
+                // leave addresses of the cache, which differ.
+                .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX512VL")
                 .output()
                 .expect("hodo can be run");
             assert!(output.status.success(), "{output:?}");
