@@ -8,8 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use hodo_abi::Span;
+use anyhow::Result;
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
 use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone};
@@ -29,8 +28,6 @@ const SEGV_ACCERR: i32 = 2;
 const TRAP_TRACE: i32 = 2;
 /// `si_code` of a fault because an access is not aligned.
 const BUS_ADRALN: i32 = 1;
-/// A code of `arch_prctl`: sets the base of `gs`.
-const ARCH_SET_GS: u64 = 0x1001;
 /// How much time must pass before a system call with a timeout is restarted again after a signal that is ignored.
 const SELDOM: Duration = Duration::from_secs(60);
 /// Signals that do not end a process that has no handler for them.
@@ -59,10 +56,10 @@ pub(crate) type Parked = BTreeMap<Stopped, bool>;
 /// A watched system call that a thread makes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watched {
-    number: i64,
-    args: [u64; 6],
+    pub(crate) number: i64,
+    pub(crate) args: [u64; 6],
     /// Whether the kernel has it.
-    entered: bool,
+    pub(crate) entered: bool,
 }
 
 /// How long a thread is followed.
@@ -316,7 +313,7 @@ impl Engine {
     }
 
     /// Lets a thread continue at an instruction of the program.
-    fn enter(&mut self, thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
+    pub(crate) fn enter(&mut self, thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
         let at = process.borrow_mut().translated(thread, pc)?;
         let mut regs = thread.regs()?;
         regs.set_pc(at.unwrap_or(pc));
@@ -422,45 +419,6 @@ impl Engine {
         }
     }
 
-    /// A thread is at the beginning or at the end of a watched system call.
-    fn at_call(&mut self, thread: Stopped) -> Result<()> {
-        let Some(known) = self.threads.get_mut(&thread.tid()) else {
-            return thread.cont(0);
-        };
-        let Some(mut call) = known.call.take() else {
-            return thread.cont(0);
-        };
-        if !call.entered {
-            call.entered = true;
-            known.call = Some(call);
-            return thread.cont_to_call(0);
-        }
-        let regs = thread.regs()?;
-        let Some(process) = known.process.clone() else {
-            return thread.cont(0);
-        };
-        if call.number == libc::SYS_rt_sigreturn {
-            self.returned(thread, &regs);
-            return self.enter(thread, &process, regs.pc());
-        }
-        let mut process = process.borrow_mut();
-        if call.number == libc::SYS_rt_sigaction {
-            let [signal, new, ..] = call.args;
-            let mut action = [0; trap::SIZE];
-            let has_read = process.memory().read(TargetAddr(new), &mut action).is_ok();
-            if regs.result() == 0 && has_read {
-                known.actions.set(signal as i32, action);
-            }
-            return thread.cont(0);
-        }
-        changed(thread, &mut process, &call, regs.result())?;
-        drop(process);
-        if call.number == libc::SYS_mmap && gives_execution(call.number, call.args) {
-            self.note_file(thread, call.args, regs.result())?;
-        }
-        thread.cont(0)
-    }
-
     fn signaled(&mut self, thread: Stopped, signal: i32) -> Result<()> {
         let Some(process) = self.process(thread) else {
             return thread.cont(signal);
@@ -497,6 +455,11 @@ impl Engine {
                 process.borrow_mut().put_target(pc, at)?;
             }
             return self.enter(thread, &process, pc);
+        }
+        let is_access = matches!(signal, libc::SIGSEGV | libc::SIGBUS) && info.si_code > 0;
+        if is_access && self.has_no_path(thread, &process, pc)? {
+            self.keep(signal, thread, &process)?;
+            return self.go(thread, 0);
         }
         if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR {
             if self.is_full(thread, fault_address(&info)) {
@@ -863,31 +826,6 @@ impl Engine {
         *regs = thread.regs()?;
         Ok(())
     }
-
-    /// A thread is about to make a system call that may change what can be executed. `at` is the instruction.
-    fn watch(&mut self, thread: Stopped, process: &Shared, at: u64) -> Result<()> {
-        let mut regs = thread.regs()?;
-        // The kernel has not been called yet: the number is where the program has put it.
-        let (number, args) = regs.call();
-        let number = number.cast_signed();
-        if number == libc::SYS_arch_prctl && args[0] == ARCH_SET_GS {
-            bail!("the program uses the gs register itself (as Wine does), which hodo needs");
-        }
-        regs.set_pc(at);
-        if matches!(number, libc::SYS_execve | libc::SYS_execveat) {
-            self.take(thread)?;
-        }
-        let matters = matters(&process.borrow(), number, args);
-        thread.set_regs(&regs)?;
-        if let Some(known) = self.threads.get_mut(&thread.tid()) {
-            known.call = matters.then_some(Watched {
-                number,
-                args,
-                entered: false,
-            });
-        }
-        self.go(thread, 0)
-    }
 }
 
 /// The flags of the call by which a thread makes another one.
@@ -898,57 +836,4 @@ fn clone_flags(thread: Stopped, number: i64, args: [u64; 6]) -> Result<u64> {
         libc::SYS_clone3 => thread.memory()?.read_u64(TargetAddr(args[0]))?,
         _ => args[0],
     })
-}
-
-/// Whether a call asks for memory that can be executed.
-fn gives_execution(number: i64, args: [u64; 6]) -> bool {
-    let protects = matches!(
-        number,
-        libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect
-    );
-    protects && args[2] & libc::PROT_EXEC as u64 != 0
-}
-
-/// The memory that a call is about.
-fn range(number: i64, args: [u64; 6]) -> Span {
-    let size = args[1].saturating_add(4095) & !4095;
-    match number {
-        libc::SYS_mmap if args[3] & libc::MAP_FIXED as u64 == 0 => Span::EMPTY,
-        _ => Span::from(args[0]..args[0].saturating_add(size)),
-    }
-}
-
-fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
-    let memory = matches!(
-        number,
-        libc::SYS_mmap
-            | libc::SYS_mprotect
-            | libc::SYS_pkey_mprotect
-            | libc::SYS_munmap
-            | libc::SYS_mremap
-    );
-    matches!(number, libc::SYS_rt_sigreturn | libc::SYS_rt_sigaction)
-        || memory && (gives_execution(number, args) || process.has_code(range(number, args)))
-}
-
-/// The kernel has done what a call asked for, or not.
-fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) -> Result<()> {
-    let Watched { number, args, .. } = *call;
-    // Errors are between -4095 and -1.
-    if (-4095..0).contains(&result) {
-        return Ok(());
-    }
-    let mut at = range(number, args);
-    if number == libc::SYS_mmap {
-        at = Span::at(result.cast_unsigned(), args[1].saturating_add(4095) & !4095);
-    }
-    process.remove_code(at)?;
-    match gives_execution(number, args) {
-        true => {
-            let of_file = number == libc::SYS_mmap && args[3] & libc::MAP_ANONYMOUS as u64 == 0;
-            let is_writable = args[2] & libc::PROT_WRITE as u64 != 0;
-            process.strip(thread, at, args[2] as i32, !of_file || is_writable)
-        }
-        false => Ok(()),
-    }
 }

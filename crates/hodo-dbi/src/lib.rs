@@ -108,6 +108,8 @@ mod region;
 #[cfg(target_arch = "x86_64")]
 mod run;
 #[cfg(target_arch = "x86_64")]
+mod shown;
+#[cfg(target_arch = "x86_64")]
 mod spans;
 #[cfg(target_arch = "x86_64")]
 mod state;
@@ -122,6 +124,8 @@ mod targets;
 mod trap;
 #[cfg(target_arch = "x86_64")]
 mod units;
+#[cfg(target_arch = "x86_64")]
+mod watched;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 

@@ -86,7 +86,7 @@ pub(crate) struct Process {
     /// Words of exits to such code, and their breakpoints, by the instructions that they lead to.
     soft_links: FxHashMap<u64, Vec<(u64, u64)>>,
     /// What of it the program may also write.
-    writable: Spans,
+    pub(crate) writable: Spans,
     /// Pages of that from which code was translated. They cannot be written, so that hodo notices changes.
     watched: FxHashSet<u64>,
     pub(crate) regions: Vec<Region>,
@@ -114,7 +114,7 @@ pub(crate) struct Process {
     /// Where memory for the next thread that is observed may be.
     next: u64,
     /// Memory that hodo has mapped, besides regions.
-    mapped: Vec<Span>,
+    pub(crate) mapped: Vec<Span>,
     pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
     /// What the counters count: numbers of blocks.
     counters: RefCell<Vec<u32>>,

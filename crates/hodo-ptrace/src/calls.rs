@@ -236,6 +236,25 @@ impl Syscalls {
         Ok(self.call(libc::SYS_close, arguments)? == 0)
     }
 
+    /// Makes a file that is only in memory, with the string at `name` as its name; `flags` as for `memfd_create`. `None`:
+    /// the kernel refuses.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn memfd(&self, name: TargetAddr, flags: u32) -> Result<Option<TargetFd>> {
+        let arguments = [name.0, flags.into(), 0, 0, 0, 0];
+        Ok(fd_of(self.call(libc::SYS_memfd_create, arguments)?).ok())
+    }
+
+    /// Makes `to` another number of an open file; `flags` as for `dup3`. Returns whether the kernel did.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn dup(&self, fd: TargetFd, to: TargetFd, flags: i32) -> Result<bool> {
+        let arguments = [fd.0, to.0, flags as u64, 0, 0, 0];
+        Ok(self.call(libc::SYS_dup3, arguments)? >= 0)
+    }
+
     /// Gives a signal the action that the kernel's `struct sigaction` at `new` has, and writes what it was to `old`; 0 is
     /// neither. Returns whether the kernel did.
     ///

@@ -36,8 +36,8 @@ pub use memory::Memory;
 pub use request::{SUSPEND_SECCOMP, fault_address, interrupt, is_gone, seize, send, sender};
 pub use run::let_go;
 pub use status::{
-    call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, pending, process_of,
-    status,
+    call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, numbers_of, pending,
+    process_of, status,
 };
 pub use stopped::{Report, Stopped};
 pub use target::{Mapped, TargetAddr, TargetFd};

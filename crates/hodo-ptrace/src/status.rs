@@ -40,6 +40,13 @@ pub fn process_of(tid: i32) -> Option<i32> {
     status(tid, "Tgid:")?.parse().ok()
 }
 
+/// The numbers of the process that a thread belongs to, in its PID namespace and those around it.
+pub fn numbers_of(tid: i32) -> Vec<i32> {
+    let numbers = status(tid, "NStgid:").unwrap_or_default();
+    let words = numbers.split_whitespace();
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
 pub(crate) fn is_ending(tid: i32) -> bool {
     status(tid, "State:").is_none_or(|state| state.starts_with(['Z', 'X']))
 }

@@ -24,7 +24,7 @@ impl fmt::LowerHex for TargetAddr {
 
 /// An open file of the target, by its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TargetFd(pub(crate) u64);
+pub struct TargetFd(pub u64);
 
 /// What the target's `mmap` has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -45,6 +45,7 @@ programs! {
     blocked_faults "blocked_faults.c";
     code_that_changes "rewritten.c";
     children "children.c";
+    lists_of_mappings "own_maps.c";
     cancelled_threads "cancel.c";
     unwinding "unwinding.c";
     more_targets_than_the_table_has_room_for "many_targets.c";
@@ -175,6 +176,15 @@ fn hodo_itself() {
     Run::new("cache-hodo", hodo_tests::hodo())
         .args(["plan", "/bin/true"])
         .same_in_cache();
+}
+
+/// It looks up in `/proc/self/maps` what it may execute.
+#[test]
+fn a_virtual_processor() {
+    program(
+        "cache-valgrind",
+        &["valgrind", "-q", "--error-exitcode=9", "/bin/echo", "x"],
+    );
 }
 
 #[test]

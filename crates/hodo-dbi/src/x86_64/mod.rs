@@ -9,6 +9,7 @@ pub(crate) mod lanes;
 mod lower;
 pub(crate) mod rebuilt;
 mod recent;
+pub(crate) mod system_call;
 pub(crate) mod translate;
 
 use anyhow::{Context, Result, bail};

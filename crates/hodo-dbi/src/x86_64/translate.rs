@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use hodo_abi::Span;
 use hodo_isa::x86_64::asm::{
-    AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RDI, RSP, Reg, gs, label, mem, mem32, scaled,
+    AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RSP, Reg, gs, label, mem, mem32, scaled,
 };
 use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
@@ -34,26 +34,12 @@ use crate::recent::{LineSets, Recent};
 use crate::table;
 
 /// The work register besides `rcx`.
-const R11: Reg = Reg::whole(11);
+pub(super) const R11: Reg = Reg::whole(11);
 const R11D: Reg = R11.part(DWORD);
-const ECX: Reg = RCX.part(DWORD);
+pub(super) const ECX: Reg = RCX.part(DWORD);
 
 /// The maximum number of versions of an instruction that are not for all threads.
 const MOST_VERSIONS: usize = 4;
-
-/// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or end a program. So
-/// does `rt_sigaction` for SIGTRAP and SIGSEGV.
-pub(crate) const WATCHED: [i64; 9] = [
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_pkey_mprotect,
-    libc::SYS_arch_prctl,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-];
 
 /// Which of the program's registers are in the thread's block instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -744,37 +730,6 @@ impl Translator<'_, '_> {
         self.code.raw(&copy);
     }
 
-    /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`.
-    fn system_call(&mut self, pc: u64, next: u64) {
-        let (watched, make, action) = (self.code.label(), self.code.label(), self.code.label());
-        self.code
-            .lea(RCX, mem(RAX, -(libc::SYS_rt_sigaction as i32)));
-        self.code.jrcxz(action);
-        for number in WATCHED {
-            self.code.lea(RCX, mem(RAX, -(number as i32)));
-            self.code.jrcxz(watched);
-        }
-        self.code.jmp_short(make);
-        self.code.bind(action);
-        for signal in [libc::SIGTRAP, libc::SIGSEGV] {
-            self.code.lea(ECX, mem(RDI, -signal));
-            self.code.jrcxz(watched);
-        }
-        self.code.jmp_short(make);
-        self.code.bind(watched);
-        let trap = self.code.here();
-        self.code.int3();
-        self.code.raw(&NOP);
-        self.code.bind(make);
-        self.out.calls.push((trap, self.code.here()));
-        self.point(pc, None);
-        self.code.syscall();
-        // The program finds there what it finds alone.
-        self.point(next, None);
-        self.code.movabs_ri(RCX, next);
-        self.fix(Depends::Original, 8, 0);
-    }
-
     fn cold(&mut self, cold: Cold) {
         match cold {
             Cold::Call {
@@ -892,7 +847,7 @@ const WORK: Saved = Saved {
 };
 
 /// After a breakpoint: a thread that continues is never where it is after the breakpoint alone.
-const NOP: [u8; 1] = [0x90];
+pub(super) const NOP: [u8; 1] = [0x90];
 /// `ud2`
 pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];
 

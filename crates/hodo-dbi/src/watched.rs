@@ -1,0 +1,236 @@
+//! System calls that hodo sees before the kernel does, and their results.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use hodo_abi::Span;
+use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
+
+use crate::engine::{Engine, Shared, Watched};
+use crate::native::system_call::PATH_TO_TRAP;
+use crate::process::{Process, Stop};
+use crate::shown::{List, Shown};
+use crate::spans::Spans;
+use crate::trap;
+
+/// A code of `arch_prctl`: sets the base of `gs`.
+const ARCH_SET_GS: u64 = 0x1001;
+/// System calls that open files.
+const OPENS: [i64; 3] = [libc::SYS_open, libc::SYS_openat, libc::SYS_openat2];
+
+impl Engine {
+    /// A thread is about to make a system call that may change what can be executed. `at` is the instruction.
+    pub(crate) fn watch(&mut self, thread: Stopped, process: &Shared, at: u64) -> Result<()> {
+        let mut regs = thread.regs()?;
+        // The kernel has not been called yet: the number is where the program has put it.
+        let (number, args) = regs.call();
+        let number = number.cast_signed();
+        if number == libc::SYS_arch_prctl && args[0] == ARCH_SET_GS {
+            bail!("the program uses the gs register itself (as Wine does), which hodo needs");
+        }
+        regs.set_pc(at);
+        if matches!(number, libc::SYS_execve | libc::SYS_execveat) {
+            self.take(thread)?;
+        }
+        let matters = matters(&process.borrow(), number, args);
+        thread.set_regs(&regs)?;
+        if let Some(known) = self.threads.get_mut(&thread.tid()) {
+            known.call = matters.then_some(Watched {
+                number,
+                args,
+                entered: false,
+            });
+        }
+        self.go(thread, 0)
+    }
+
+    /// A thread is at the beginning or at the end of a watched system call.
+    pub(crate) fn at_call(&mut self, thread: Stopped) -> Result<()> {
+        let Some(known) = self.threads.get_mut(&thread.tid()) else {
+            return thread.cont(0);
+        };
+        let Some(mut call) = known.call.take() else {
+            return thread.cont(0);
+        };
+        if !call.entered {
+            call.entered = true;
+            known.call = Some(call);
+            return thread.cont_to_call(0);
+        }
+        let regs = thread.regs()?;
+        let Some(process) = known.process.clone() else {
+            return thread.cont(0);
+        };
+        if call.number == libc::SYS_rt_sigreturn {
+            self.returned(thread, &regs);
+            return self.enter(thread, &process, regs.pc());
+        }
+        let mut process = process.borrow_mut();
+        if call.number == libc::SYS_rt_sigaction {
+            let [signal, new, ..] = call.args;
+            let mut action = [0; trap::SIZE];
+            let has_read = process.memory().read(TargetAddr(new), &mut action).is_ok();
+            if regs.result() == 0 && has_read {
+                known.actions.set(signal as i32, action);
+            }
+            return thread.cont(0);
+        }
+        if OPENS.contains(&call.number) {
+            drop(process);
+            if let Ok(fd) = u64::try_from(regs.result()) {
+                self.show_mappings(thread, TargetFd(fd))?;
+            }
+            return thread.cont(0);
+        }
+        changed(thread, &mut process, &call, regs.result())?;
+        drop(process);
+        if call.number == libc::SYS_mmap && gives_execution(call.number, call.args) {
+            self.note_file(thread, call.args, regs.result())?;
+        }
+        thread.cont(0)
+    }
+    /// A thread has faulted at an address in the cache. If that is where the path of a file is read, lets the kernel
+    /// deal with the path. Returns whether it is.
+    pub(crate) fn has_no_path(&self, thread: Stopped, process: &Shared, pc: u64) -> Result<bool> {
+        let stop = process.borrow().stop(pc.wrapping_add(PATH_TO_TRAP));
+        let Some(Stop::Call(at)) = stop else {
+            return Ok(false);
+        };
+        let mut regs = thread.regs()?;
+        regs.set_pc(at);
+        thread.set_regs(&regs)?;
+        Ok(true)
+    }
+
+    /// A thread has opened a file. If that is a list of the mappings of a process in the cache, puts another one in its
+    /// place: as the list would be without hodo, and as it is now.
+    fn show_mappings(&self, thread: Stopped, fd: TargetFd) -> Result<()> {
+        let path = format!("/proc/{thread}/fd/{}", fd.0);
+        let Ok(link) = fs::read_link(&path) else {
+            return Ok(());
+        };
+        let Some((owner, list, file)) = self.owner(thread, &link) else {
+            return Ok(());
+        };
+        // Lists of the kernel have no size. A process that is confined may not be allowed what is needed here.
+        let is_list = fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
+        let (true, Ok(text)) = (is_list && !is_confined(thread.tid()), fs::read(file)) else {
+            return Ok(());
+        };
+        let text = owner.borrow().shown().list(list, &text);
+        let Some(process) = self.process(thread) else {
+            return Ok(());
+        };
+        let process = process.borrow();
+        let flags = fs::read_to_string(format!("/proc/{thread}/fdinfo/{}", fd.0));
+        let closes = flags.is_ok_and(|text| has_flag(&text, libc::O_CLOEXEC));
+        let name = process.scratch(thread)?;
+        process.memory().write(name, b"maps\0")?;
+        let calls = process.calls_of(thread)?;
+        if let Some(new) = calls.memfd(name, libc::MFD_CLOEXEC)? {
+            let file = File::options()
+                .write(true)
+                .open(format!("/proc/{thread}/fd/{}", new.0));
+            if file.and_then(|mut file| file.write_all(&text)).is_ok() {
+                calls.dup(new, fd, if closes { libc::O_CLOEXEC } else { 0 })?;
+            }
+            calls.close(new)?;
+        }
+        calls.end()
+    }
+
+    /// The process whose list of mappings the file is that a thread has opened, and where hodo finds that list.
+    fn owner(&self, thread: Stopped, link: &Path) -> Option<(Shared, List, String)> {
+        let parts: Vec<&str> = link.to_str()?.split('/').collect();
+        let (number, name) = match parts[..] {
+            [.., number, "task", _, name] | [.., number, name] => (number, name),
+            _ => return None,
+        };
+        let (number, list) = (number.parse().ok()?, List::of(name)?);
+        let owner = match numbers_of(thread.tid()).contains(&number) {
+            true => thread.tid(),
+            false => number,
+        };
+        let process = self.threads.get(&owner)?.process.clone()?;
+        Some((process, list, format!("/proc/{owner}/{name}")))
+    }
+}
+
+impl Process {
+    /// What the program is to read of its mappings.
+    fn shown(&self) -> Shown {
+        let mut own = Spans::default();
+        let regions = self.regions.iter().map(|region| region.span);
+        for span in regions.chain(self.mapped.iter().copied()) {
+            own.add(span);
+        }
+        Shown {
+            code: self.code.clone(),
+            writable: self.writable.clone(),
+            own,
+        }
+    }
+}
+
+/// Whether a text from `/proc/PID/fdinfo` has a flag, as for `open`.
+fn has_flag(text: &str, flag: i32) -> bool {
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|octal| i32::from_str_radix(octal.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & flag != 0)
+}
+
+/// Whether a call asks for memory that can be executed.
+fn gives_execution(number: i64, args: [u64; 6]) -> bool {
+    let protects = matches!(
+        number,
+        libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect
+    );
+    protects && args[2] & libc::PROT_EXEC as u64 != 0
+}
+
+/// The memory that a call is about.
+fn range(number: i64, args: [u64; 6]) -> Span {
+    let size = args[1].saturating_add(4095) & !4095;
+    match number {
+        libc::SYS_mmap if args[3] & libc::MAP_FIXED as u64 == 0 => Span::EMPTY,
+        _ => Span::from(args[0]..args[0].saturating_add(size)),
+    }
+}
+
+fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
+    let memory = matches!(
+        number,
+        libc::SYS_mmap
+            | libc::SYS_mprotect
+            | libc::SYS_pkey_mprotect
+            | libc::SYS_munmap
+            | libc::SYS_mremap
+    );
+    matches!(number, libc::SYS_rt_sigreturn | libc::SYS_rt_sigaction)
+        || OPENS.contains(&number)
+        || memory && (gives_execution(number, args) || process.has_code(range(number, args)))
+}
+
+/// The kernel has done what a call asked for, or not.
+fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) -> Result<()> {
+    let Watched { number, args, .. } = *call;
+    // Errors are between -4095 and -1.
+    if (-4095..0).contains(&result) {
+        return Ok(());
+    }
+    let mut at = range(number, args);
+    if number == libc::SYS_mmap {
+        at = Span::at(result.cast_unsigned(), args[1].saturating_add(4095) & !4095);
+    }
+    process.remove_code(at)?;
+    match gives_execution(number, args) {
+        true => {
+            let of_file = number == libc::SYS_mmap && args[3] & libc::MAP_ANONYMOUS as u64 == 0;
+            let is_writable = args[2] & libc::PROT_WRITE as u64 != 0;
+            process.strip(thread, at, args[2] as i32, !of_file || is_writable)
+        }
+        false => Ok(()),
+    }
+}
