@@ -30,15 +30,39 @@ impl List {
     }
 }
 
+/// Ranges in ascending order: lists may have many lines.
+#[derive(Debug)]
+struct Ranges(Vec<Span>);
+
+impl Ranges {
+    fn new(spans: &Spans) -> Self {
+        let mut ranges: Vec<Span> = spans.all().collect();
+        ranges.sort_unstable_by_key(|span| span.start);
+        Self(ranges)
+    }
+
+    /// Those that may have some of a range.
+    fn near(&self, range: Span) -> &[Span] {
+        let first = self.0.partition_point(|span| span.end <= range.start);
+        let last = self.0.partition_point(|span| span.start < range.end);
+        self.0.get(first..last).unwrap_or_default()
+    }
+
+    fn has(&self, address: u64) -> bool {
+        let next = self.0.partition_point(|span| span.start <= address);
+        next > 0 && self.0[next - 1].contains(address)
+    }
+}
+
 /// The memory of a process, as hodo knows it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(crate) struct Shown {
     /// What the program may execute.
-    pub(crate) code: Spans,
+    code: Ranges,
     /// What of that it may also write.
-    pub(crate) writable: Spans,
+    writable: Ranges,
     /// What hodo has mapped.
-    pub(crate) own: Spans,
+    own: Ranges,
 }
 
 /// The beginning of a line for a mapping.
@@ -108,10 +132,19 @@ impl<'t> Line<'t> {
 }
 
 impl Shown {
+    /// `code`: what the program may execute; `writable`: what of that it may also write; `own`: what hodo has mapped.
+    pub(crate) fn new(code: &Spans, writable: &Spans, own: &Spans) -> Self {
+        Self {
+            code: Ranges::new(code),
+            writable: Ranges::new(writable),
+            own: Ranges::new(own),
+        }
+    }
+
     /// The parts of a mapping that have different rights for the program.
     fn parts<'t>(&self, line: &Line<'t>) -> Vec<Line<'t>> {
         let all = [&self.code, &self.writable, &self.own];
-        let spans = all.into_iter().flat_map(Spans::all);
+        let spans = all.into_iter().flat_map(|ranges| ranges.near(line.span));
         let ends = spans.flat_map(|span| [span.start, span.end]);
         let mut cuts: Vec<u64> = ends
             .filter(|&at| line.span.start < at && at < line.span.end)
@@ -121,7 +154,7 @@ impl Shown {
         cuts.dedup();
         let is_file = line.file[1] != b"0";
         let pairs = cuts.windows(2);
-        let parts = pairs.filter(|pair| self.own.at(pair[0]).is_none());
+        let parts = pairs.filter(|pair| !self.own.has(pair[0]));
         parts
             .map(|pair| {
                 let mut part = line.clone();
@@ -129,10 +162,10 @@ impl Shown {
                 if is_file {
                     part.offset += pair[0] - line.span.start;
                 }
-                if self.code.at(pair[0]).is_some() {
+                if self.code.has(pair[0]) {
                     part.rights[2] = b'x';
                 }
-                if self.writable.at(pair[0]).is_some() {
+                if self.writable.has(pair[0]) {
                     part.rights[1] = b'w';
                 }
                 part.is_changed = part.rights != line.rights;
@@ -218,7 +251,7 @@ impl Shown {
         let is_own = |line: &&[u8]| {
             let start = line.split(|&byte| byte == b' ').next();
             let start = start.and_then(hexadecimal);
-            start.is_some_and(|start| self.own.at(start).is_some())
+            start.is_some_and(|start| self.own.has(start))
         };
         let rest = lines.filter(|line| !is_own(line));
         rest.flat_map(|line| [line, b"\n"])
@@ -233,13 +266,19 @@ mod tests {
     use super::*;
 
     fn shown() -> Shown {
-        let mut shown = Shown::default();
-        for span in [0x1000..0x3000, 0x6000..0x9000] {
-            shown.code.add(Span::from(span));
-        }
-        shown.writable.add(Span::from(0x6000..0x9000));
-        shown.own.add(Span::from(0x4000..0x5000));
-        shown
+        let spans = |ranges: &[(u64, u64)]| {
+            let mut spans = Spans::default();
+            for &(start, end) in ranges {
+                spans.add(Span::from(start..end));
+            }
+            spans
+        };
+        let code = spans(&[(0x6000, 0x9000), (0x1000, 0x3000)]);
+        Shown::new(
+            &code,
+            &spans(&[(0x6000, 0x9000)]),
+            &spans(&[(0x4000, 0x5000)]),
+        )
     }
 
     fn list(list: List, text: &str) -> String {

@@ -166,11 +166,7 @@ impl Process {
         for span in regions.chain(self.mapped.iter().copied()) {
             own.add(span);
         }
-        Shown {
-            code: self.code.clone(),
-            writable: self.writable.clone(),
-            own,
-        }
+        Shown::new(&self.code, &self.writable, &own)
     }
 }
 
