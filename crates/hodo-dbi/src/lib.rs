@@ -86,6 +86,8 @@ mod placed;
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
+mod places;
+#[cfg(target_arch = "x86_64")]
 mod plan;
 #[cfg(target_arch = "x86_64")]
 mod points;

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
-use hodo_codegen::arena::{highest_gap, nearest_gap};
 use hodo_codegen::statemap::AppPoint;
 use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL};
 use hodo_ptrace::maps::{self, Mapping};
@@ -22,6 +21,7 @@ use crate::native::block;
 use crate::native::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::passes::StateMap;
 use crate::placed::Placed;
+use crate::places::{self, AWAY, REACH, REGION};
 use crate::profile::Profile;
 use crate::recorder::Recorder;
 use crate::region::Region;
@@ -30,21 +30,14 @@ use crate::table;
 use crate::targets::Targets;
 use crate::units::Units;
 
-/// Bytes of a region of the cache. Only what is used takes memory.
-const REGION: u64 = 64 << 20;
 /// Room that one translation needs at most.
 pub(crate) const ROOM: u64 = 1 << 20;
 /// The maximum number of instructions that are translated for one request,
 pub(crate) const MOST: usize = 100;
 /// and for one in code that may change,
 const MOST_SOFT: usize = 300;
-/// Code is at most this far from the region with its translation: its operands are within 2 GiB of both.
-const REACH: u64 = 1 << 30;
 /// Bytes for the blocks of threads.
 const BLOCKS: u64 = 4 << 20;
-/// hodo puts memory that may be anywhere from here on, if possible. Programs have nothing there, so their own mappings
-/// are where they are alone.
-const AWAY: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
 /// All addresses of programs.
 pub(crate) const EVERYWHERE: Span = Span {
@@ -204,10 +197,7 @@ impl Process {
     }
 
     fn map_all(&mut self, calls: &Syscalls, maps: &[Mapping]) -> Result<()> {
-        const LOWEST: u64 = 1 << 16;
-        // The table's address is part of instructions.
-        let low = LOWEST..1 << 31;
-        let place = highest_gap(maps.iter().map(Mapping::span), low, table::SIZE);
+        let place = places::for_table(maps, table::SIZE);
         let place = place.context("there is no room below 2 GiB")?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         map(calls, Span::at(place, table::SIZE), protection)?;
@@ -226,14 +216,7 @@ impl Process {
 
     /// Maps a region near an address.
     fn map_region(&mut self, calls: &Syscalls, maps: &[Mapping], near: u64) -> Result<()> {
-        const GUARD: u64 = 1 << 20;
-        const LOW: u64 = 1 << 32;
-        let spans = maps.iter().map(Mapping::span);
-        // Above a program at a low address, its heap grows.
-        let place = match near < LOW {
-            true => highest_gap(spans, near + (256 << 20)..near + REACH, REGION),
-            false => nearest_gap(spans, near, REGION, REACH, GUARD),
-        };
+        let place = places::for_region(maps, near, self.regions.is_empty());
         let place = place.context("there is no room for translated code near the program")?;
         let span = Span::at(place, REGION);
         map(calls, span, libc::PROT_READ | libc::PROT_EXEC)?;

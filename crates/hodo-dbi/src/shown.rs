@@ -1,7 +1,8 @@
 //! What a program reads of its own mappings.
 //!
-//! The kernel's lists (`/proc/PID/maps`, `smaps` and `numa_maps`; Linux, Documentation/filesystems/proc.rst) show hodo's
-//! memory, and the program's code as hodo has protected it. A program gets them as they would be without hodo.
+//! The kernel's lists (`/proc/PID/maps` and `smaps`; Linux, Documentation/filesystems/proc.rst) show the program's code as
+//! hodo has protected it. A program gets them with the rights that it has. hodo's own memory stays in them: a program
+//! that looks for room must not take that.
 
 use hodo_abi::Span;
 
@@ -14,8 +15,6 @@ pub(crate) enum List {
     Lines,
     /// `smaps`: a line each, and lines of figures.
     Figures,
-    /// `numa_maps`: only where they begin.
-    Starts,
 }
 
 impl List {
@@ -24,7 +23,6 @@ impl List {
         match name {
             "maps" => Some(Self::Lines),
             "smaps" => Some(Self::Figures),
-            "numa_maps" => Some(Self::Starts),
             _ => None,
         }
     }
@@ -61,8 +59,6 @@ pub(crate) struct Shown {
     code: Ranges,
     /// What of that it may also write.
     writable: Ranges,
-    /// What hodo has mapped.
-    own: Ranges,
 }
 
 /// The beginning of a line for a mapping.
@@ -132,18 +128,17 @@ impl<'t> Line<'t> {
 }
 
 impl Shown {
-    /// `code`: what the program may execute; `writable`: what of that it may also write; `own`: what hodo has mapped.
-    pub(crate) fn new(code: &Spans, writable: &Spans, own: &Spans) -> Self {
+    /// `code`: what the program may execute; `writable`: what of that it may also write.
+    pub(crate) fn new(code: &Spans, writable: &Spans) -> Self {
         Self {
             code: Ranges::new(code),
             writable: Ranges::new(writable),
-            own: Ranges::new(own),
         }
     }
 
     /// The parts of a mapping that have different rights for the program.
     fn parts<'t>(&self, line: &Line<'t>) -> Vec<Line<'t>> {
-        let all = [&self.code, &self.writable, &self.own];
+        let all = [&self.code, &self.writable];
         let spans = all.into_iter().flat_map(|ranges| ranges.near(line.span));
         let ends = spans.flat_map(|span| [span.start, span.end]);
         let mut cuts: Vec<u64> = ends
@@ -153,9 +148,7 @@ impl Shown {
         cuts.sort_unstable();
         cuts.dedup();
         let is_file = line.file[1] != b"0";
-        let pairs = cuts.windows(2);
-        let parts = pairs.filter(|pair| !self.own.has(pair[0]));
-        parts
+        cuts.windows(2)
             .map(|pair| {
                 let mut part = line.clone();
                 part.span = Span::from(pair[0]..pair[1]);
@@ -182,7 +175,6 @@ impl Shown {
         match list {
             List::Lines => self.lines(lines),
             List::Figures => self.figures(lines),
-            List::Starts => self.starts(lines),
         }
     }
 
@@ -212,23 +204,17 @@ impl Shown {
     /// A mapping that the kernel has made of several keeps its figures, which cannot be divided: it has the rights of all.
     fn figures<'t>(&self, lines: impl Iterator<Item = &'t [u8]>) -> Vec<u8> {
         let mut out = Vec::new();
-        let (mut is_own, mut is_code) = (false, false);
+        let mut is_code = false;
         for line in lines {
             if let Some(mut parsed) = Line::parse(line) {
                 let parts = self.parts(&parsed);
-                is_own = parts.is_empty();
                 is_code = parts.iter().any(|part| part.rights[2] == b'x');
                 for part in &parts {
                     for (right, more) in parsed.rights.iter_mut().zip(part.rights) {
                         *right = (*right).max(more);
                     }
                 }
-                if !is_own {
-                    parsed.write(&mut out);
-                }
-                continue;
-            }
-            if is_own {
+                parsed.write(&mut out);
                 continue;
             }
             match line.strip_prefix(b"VmFlags: rd ") {
@@ -246,19 +232,6 @@ impl Shown {
         }
         out
     }
-
-    fn starts<'t>(&self, lines: impl Iterator<Item = &'t [u8]>) -> Vec<u8> {
-        let is_own = |line: &&[u8]| {
-            let start = line.split(|&byte| byte == b' ').next();
-            let start = start.and_then(hexadecimal);
-            start.is_some_and(|start| self.own.has(start))
-        };
-        let rest = lines.filter(|line| !is_own(line));
-        rest.flat_map(|line| [line, b"\n"])
-            .flatten()
-            .copied()
-            .collect()
-    }
 }
 
 #[cfg(test)]
@@ -274,11 +247,7 @@ mod tests {
             spans
         };
         let code = spans(&[(0x6000, 0x9000), (0x1000, 0x3000)]);
-        Shown::new(
-            &code,
-            &spans(&[(0x6000, 0x9000)]),
-            &spans(&[(0x4000, 0x5000)]),
-        )
+        Shown::new(&code, &spans(&[(0x6000, 0x9000)]))
     }
 
     fn list(list: List, text: &str) -> String {
@@ -293,7 +262,6 @@ mod tests {
         // hodo watches.
         let kernel = [
             padded("00000000-00004000 r--p 00002000 fe:00 42 ", "/tmp/a b"),
-            "00004000-00005000 rw-p 00000000 00:00 0 \n".to_owned(),
             "00006000-00007000 rw-p 00000000 00:00 0 \n".to_owned(),
             "00007000-00008000 r--p 00000000 00:00 0 \n".to_owned(),
             "00008000-00009000 rw-p 00000000 00:00 0 \n".to_owned(),
@@ -316,13 +284,9 @@ mod tests {
     #[test]
     fn figures_stay() {
         let kernel = "00001000-00003000 r--p 00000000 00:00 0 \nSize: 8 kB\nVmFlags: rd mr mw me \n\
-                      00004000-00005000 rw-p 00000000 00:00 0 \nSize: 4 kB\nVmFlags: rd wr mr \n\
                       00009000-0000a000 r--p 00000000 00:00 0 \nSize: 4 kB\nVmFlags: rd mr \n";
         let program = "00001000-00003000 r-xp 00000000 00:00 0 \nSize: 8 kB\nVmFlags: rd ex mr mw me \n\
                        00009000-0000a000 r--p 00000000 00:00 0 \nSize: 4 kB\nVmFlags: rd mr \n";
         assert_eq!(list(List::Figures, kernel), program);
-        let kernel = "00001000 default anon=2\n00004000 default anon=1\n00009000 default anon=1\n";
-        let program = "00001000 default anon=2\n00009000 default anon=1\n";
-        assert_eq!(list(List::Starts, kernel), program);
     }
 }

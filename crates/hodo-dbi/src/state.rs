@@ -12,7 +12,8 @@ use crate::passes::Moved;
 use crate::process::{Place, Process};
 
 /// Numbers of registers.
-const RAX: u8 = 0;
+pub(crate) const RAX: u8 = 0;
+pub(crate) const RDI: u8 = 7;
 pub(crate) const RCX: u8 = 1;
 pub(crate) const R11: u8 = 11;
 

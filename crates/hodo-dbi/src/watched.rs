@@ -6,17 +6,28 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use hodo_abi::Span;
+use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
 use crate::native::system_call::PATH_TO_TRAP;
 use crate::process::{Process, Stop};
 use crate::shown::{List, Shown};
-use crate::spans::Spans;
+use crate::state::{RAX, RDI};
 use crate::trap;
 
 /// A code of `arch_prctl`: sets the base of `gs`.
 const ARCH_SET_GS: u64 = 0x1001;
+/// A thread or process is not to be traced by who traces its maker.
+const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
+/// System calls that change mappings.
+const MEMORY: [i64; 5] = [
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_pkey_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+];
 /// System calls that open files.
 const OPENS: [i64; 3] = [libc::SYS_open, libc::SYS_openat, libc::SYS_openat2];
 
@@ -31,8 +42,19 @@ impl Engine {
             bail!("the program uses the gs register itself (as Wine does), which hodo needs");
         }
         regs.set_pc(at);
+        if process.borrow().takes_own(number, args) {
+            // As if there were no room.
+            regs.set_general(RAX, -i64::from(libc::ENOMEM) as u64);
+            regs.set_pc(at + SYSTEM_CALL.len() as u64);
+            thread.set_regs(&regs)?;
+            return self.go(thread, 0);
+        }
         if matches!(number, libc::SYS_execve | libc::SYS_execveat) {
             self.take(thread)?;
+        }
+        if is_untraced(number, args) {
+            // What is made runs in the cache, and needs hodo.
+            regs.set_general(RDI, args[0] & !UNTRACED);
         }
         let matters = matters(&process.borrow(), number, args);
         thread.set_regs(&regs)?;
@@ -75,6 +97,12 @@ impl Engine {
             if regs.result() == 0 && has_read {
                 known.actions.set(signal as i32, action);
             }
+            return thread.cont(0);
+        }
+        if is_untraced(call.number, call.args) {
+            let mut regs = regs;
+            regs.set_general(RDI, call.args[0]);
+            thread.set_regs(&regs)?;
             return thread.cont(0);
         }
         if OPENS.contains(&call.number) {
@@ -161,12 +189,21 @@ impl Engine {
 impl Process {
     /// What the program is to read of its mappings.
     fn shown(&self) -> Shown {
-        let mut own = Spans::default();
+        Shown::new(&self.code, &self.writable)
+    }
+
+    /// Whether a call would change memory of hodo.
+    fn takes_own(&self, number: i64, args: [u64; 6]) -> bool {
+        let moved = match number {
+            libc::SYS_mremap if args[3] & libc::MREMAP_FIXED as u64 != 0 => {
+                Span::at(args[4], args[2])
+            }
+            _ => Span::EMPTY,
+        };
         let regions = self.regions.iter().map(|region| region.span);
-        for span in regions.chain(self.mapped.iter().copied()) {
-            own.add(span);
-        }
-        Shown::new(&self.code, &self.writable, &own)
+        let mut own = regions.chain(self.mapped.iter().copied());
+        MEMORY.contains(&number)
+            && own.any(|own| own.overlaps(range(number, args)) || own.overlaps(moved))
     }
 }
 
@@ -175,6 +212,11 @@ fn has_flag(text: &str, flag: i32) -> bool {
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|octal| i32::from_str_radix(octal.trim(), 8).ok());
     flags.is_some_and(|flags| flags & flag != 0)
+}
+
+/// Whether a call makes a thread or process that is not to be traced.
+fn is_untraced(number: i64, args: [u64; 6]) -> bool {
+    number == libc::SYS_clone && args[0] & UNTRACED != 0
 }
 
 /// Whether a call asks for memory that can be executed.
@@ -196,16 +238,10 @@ fn range(number: i64, args: [u64; 6]) -> Span {
 }
 
 fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
-    let memory = matches!(
-        number,
-        libc::SYS_mmap
-            | libc::SYS_mprotect
-            | libc::SYS_pkey_mprotect
-            | libc::SYS_munmap
-            | libc::SYS_mremap
-    );
+    let memory = MEMORY.contains(&number);
     matches!(number, libc::SYS_rt_sigreturn | libc::SYS_rt_sigaction)
         || OPENS.contains(&number)
+        || is_untraced(number, args)
         || memory && (gives_execution(number, args) || process.has_code(range(number, args)))
 }
 

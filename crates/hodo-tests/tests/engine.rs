@@ -178,13 +178,42 @@ fn hodo_itself() {
         .same_in_cache();
 }
 
-/// It looks up in `/proc/self/maps` what it may execute.
+/// It looks up in `/proc/self/maps` what it may execute, and decides itself where its memory is.
 #[test]
 fn a_virtual_processor() {
-    program(
-        "cache-valgrind",
-        &["valgrind", "-q", "--error-exitcode=9", "/bin/echo", "x"],
-    );
+    for tool in [
+        &["--error-exitcode=9"][..],
+        &[
+            "--tool=cachegrind",
+            "--cachegrind-out-file=/dev/null",
+            "--log-file=/dev/null",
+        ],
+    ] {
+        let command = [&["valgrind", "-q"], tool, &["/bin/echo", "x"]].concat();
+        program("cache-valgrind", &command);
+    }
+}
+
+/// The runtimes of sanitizers map much memory at places of their own, and look up whether these are free.
+#[test]
+fn sanitizers() {
+    for (name, short, source, kind) in [
+        ("address", "a", "exceptions.cc", Kind::Pie),
+        ("address", "a", "jumps.c", Kind::Fixed),
+        ("thread", "t", "conditions.c", Kind::Pie),
+        ("undefined", "ub", "jumps.c", Kind::Pie),
+    ] {
+        let library = format!("-print-file-name=lib{short}san.so");
+        let found = Command::new("gcc").arg(library).output();
+        let found = String::from_utf8(found.expect("gcc").stdout).expect("a path");
+        needs!(found.contains('/'), "gcc has no sanitizers");
+        let sanitize = format!("-fsanitize={name}");
+        let program = build(source, kind, &[&sanitize, "-O1"]);
+        Run::new(&format!("cache-sanitize-{name}-{kind:?}"), program)
+            // It stops the other threads by tracing them, which hodo does already.
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .same_in_cache();
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::fixups::Depends;
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
 /// end a program. So does `rt_sigaction` for SIGTRAP and SIGSEGV, and opening a list of mappings.
-const WATCHED: [i64; 9] = [
+const WATCHED: [i64; 10] = [
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_munmap,
@@ -15,6 +15,7 @@ const WATCHED: [i64; 9] = [
     libc::SYS_pkey_mprotect,
     libc::SYS_arch_prctl,
     libc::SYS_rt_sigreturn,
+    libc::SYS_clone,
     libc::SYS_execve,
     libc::SYS_execveat,
 ];

@@ -1,0 +1,43 @@
+//! Where hodo puts its memory in the program's address space.
+//!
+//! It is where programs have nothing and want nothing. The runtimes of sanitizers put their shadow memory at fixed
+//! addresses, and accept mappings only in some ranges: below 2 GiB less a page (AddressSanitizer), and from
+//! 0x7E80_0000_0000 on (ThreadSanitizer). Some programs, valgrind for example, manage their address space themselves:
+//! they put what comes next above what they have.
+
+use hodo_codegen::arena::{highest_gap, nearest_gap};
+use hodo_ptrace::maps::Mapping;
+
+/// Bytes of a region of the cache. Only what is used takes memory.
+pub(crate) const REGION: u64 = 64 << 20;
+/// Code is at most this far from the region with its translation: its operands are within 2 GiB of both.
+pub(crate) const REACH: u64 = 1 << 30;
+/// hodo puts memory that may be anywhere from here on, if possible. Programs have nothing there, so their own mappings
+/// are where they are alone.
+pub(crate) const AWAY: u64 = 0x7E90_0000_0000;
+
+/// Room for the table of targets: its address is part of instructions.
+pub(crate) fn for_table(maps: &[Mapping], size: u64) -> Option<u64> {
+    const LOWEST: u64 = 1 << 16;
+    const HIGHEST: u64 = 0x7F00_0000;
+    highest_gap(maps.iter().map(Mapping::span), LOWEST..HIGHEST, size)
+}
+
+/// Room for a region near an address. `is_first`: the address is the program's entry.
+pub(crate) fn for_region(maps: &[Mapping], near: u64, is_first: bool) -> Option<u64> {
+    const GUARD: u64 = 1 << 20;
+    const LOW: u64 = 1 << 32;
+    /// What comes to be near an address is nearer than this.
+    const APART: u64 = 512 << 20;
+    let spans = || maps.iter().map(Mapping::span);
+    // Above a program at a low address, its heap grows.
+    if near < LOW {
+        return highest_gap(spans(), near + (256 << 20)..near + REACH, REGION);
+    }
+    let nearest = || nearest_gap(spans(), near, REGION, REACH, GUARD);
+    if is_first {
+        return nearest();
+    }
+    let below = near - APART;
+    nearest_gap(spans(), below, REGION, APART - REGION, GUARD).or_else(nearest)
+}
