@@ -1,4 +1,4 @@
-//! Expands gathers and scatters, and counts them and the accesses of their lanes.
+//! Expands gathers and scatters, masked loads and stores, and counts them and the accesses of their lanes.
 //!
 //!     cargo run --release -p hodo-dbi --example expand -- PROGRAM ARGUMENTS…
 
@@ -7,12 +7,13 @@ use std::ffi::OsString;
 use anyhow::{Context, Result};
 use hodo_dbi::{Client, Compute, End, Inserting, Pass, Replacing, Target, TooMany, Word, Words};
 
-/// Words of threads: gathers and scatters, accesses, and the sum of the addresses of these.
+/// Words of threads: gathers and scatters, their accesses, and the sum of the addresses of these; masked loads and stores,
+/// and their accesses.
 #[derive(Default)]
 struct Expand(Vec<Word>);
 
 impl Expand {
-    /// In front of a lane's access.
+    /// In front of the access of a lane of a gather or scatter.
     fn lane(&self, at: &mut Inserting<'_>) -> Result<(), TooMany> {
         let address = at.before().reserve()?;
         at.address(address, 0);
@@ -30,29 +31,33 @@ impl Expand {
 
 impl Pass for Expand {
     fn begin(&mut self, words: &mut Words<'_>) {
-        self.0 = (0..3).map(|_| words.word()).collect();
+        self.0 = (0..5).map(|_| words.word()).collect();
     }
 
     fn replace(&mut self, code: &mut Replacing<'_>) {
         // Those that come before have the same numbers afterwards.
         for number in (0..code.instructions().len()).rev() {
-            code.expand_scatter_gather(number);
+            let _ = code.expand_scatter_gather(number) || code.expand_masked_move(number);
         }
     }
 
     fn insert(&mut self, at: &mut Inserting<'_>) {
         let instruction = at.instruction();
+        let is_row = instruction.is_masked_move();
         if instruction.lane().is_some() {
-            // If there are too many scratch registers, the access is not counted.
-            let _ = self.lane(at);
+            match is_row {
+                true => at.before().count(self.0[4], 1),
+                // If there are too many scratch registers, the access is not counted.
+                false => drop(self.lane(at)),
+            }
         } else if instruction.is_emulated() && instruction.fetched().is_some() {
-            at.before().count(self.0[0], 1);
+            at.before().count(self.0[if is_row { 3 } else { 0 }], 1);
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Sums([u64; 3]);
+struct Sums([u64; 5]);
 
 impl Client for Sums {
     fn word(&mut self, _: u32, word: u32, change: u64) {
@@ -67,7 +72,8 @@ fn main() -> Result<()> {
     let target = Target::program(&program, &command);
     let (ran, sums) =
         hodo_dbi::instrument(&target, vec![Box::<Expand>::default()], Sums::default())?;
-    let [all, accesses, addresses] = sums.0;
+    let [all, accesses, addresses, masked, elements] = sums.0;
+    eprintln!("{masked} masked loads and stores, {elements} accesses");
     eprintln!("{all} gathers and scatters, {accesses} accesses, sum of addresses {addresses:#x}");
     std::process::exit(match ran.end {
         Some(End::Code(code)) => code,

@@ -173,7 +173,7 @@ impl Pass for Replace {
             .map(|insn| insn.bytes().to_vec())
             .collect();
         for (number, own) in bytes.iter().enumerate().rev() {
-            if !code.expand_scatter_gather(number) {
+            if !code.expand_scatter_gather(number) && !code.expand_masked_move(number) {
                 code.replace(number, &[NOTHING, own, NOTHING]);
             }
         }

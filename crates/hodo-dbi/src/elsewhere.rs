@@ -20,6 +20,11 @@ pub(crate) mod lanes {
     pub(crate) fn lanes(_: &Instruction, _: [Scratch; 3]) -> Option<Lanes> {
         None
     }
+
+    /// The lanes of a masked load or store.
+    pub(crate) fn row(_: &Instruction, _: [Scratch; 3]) -> Option<Lanes> {
+        None
+    }
 }
 
 pub(crate) mod instruction {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::access::Kind;
 use crate::block::Flow;
-use crate::inserted::{Lanes, Part, Step};
+use crate::inserted::{Lanes, Part, Places, Step};
 use crate::native::analyze::Facts;
 
 /// An instruction of the program.
@@ -73,6 +73,13 @@ impl Instruction {
     #[must_use]
     pub fn is_emulated(&self) -> bool {
         !self.is_original || self.part.is_some()
+    }
+
+    /// Whether it stands for a masked load or store whose elements are accesses of their own, or is one of these.
+    #[must_use]
+    pub fn is_masked_move(&self) -> bool {
+        self.part
+            .is_some_and(|(lanes, _)| matches!(lanes.places, Places::Row(_)))
     }
 
     /// The number of the lane of a gather or scatter that it accesses. It is executed only if the lane is active: what is

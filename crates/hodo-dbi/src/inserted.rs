@@ -99,7 +99,17 @@ pub(crate) enum Active {
     Mask(u8),
 }
 
-/// A gather or a scatter: its registers, and where its lanes access memory. Sizes are in bytes.
+/// Where the lanes of an instruction access memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Places {
+    /// A gather or a scatter: a vector register has the indices, which are extended with their signs. Its number, how much
+    /// of it is used, and the size of an index.
+    Vector(u8, u8, u8),
+    /// A masked load or store: one after the other, from the sum of the base and this general register on.
+    Row(Option<u8>),
+}
+
+/// A gather or a scatter, or a masked load or store: its registers, and where its lanes access memory. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lanes {
     /// How many there are.
@@ -110,11 +120,10 @@ pub struct Lanes {
     pub(crate) data: u8,
     pub(crate) data_len: u8,
     pub(crate) size: u8,
-    /// The vector register that has the indices, which are extended with their signs.
-    pub(crate) index: u8,
-    pub(crate) index_len: u8,
-    pub(crate) index_size: u8,
+    pub(crate) places: Places,
     pub(crate) active: Active,
+    /// What is loaded for lanes that are not active is zero, instead of what the register has.
+    pub(crate) zeroes: bool,
     /// The general register to which indices are added.
     pub(crate) base: Option<u8>,
     /// What indices are multiplied by, as a power of two.

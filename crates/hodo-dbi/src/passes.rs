@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crate::fragment::{Fragment, Instruction, Item};
 use crate::inserted::{Code, Lanes, Names, Scratch, Step, TooMany, Word};
 use crate::native::instruction::instruction;
-use crate::native::lanes::lanes;
+use crate::native::lanes::{lanes, row};
 
 /// Scratch registers that a phase may have at the same time, besides those of the phases before.
 const MOST_INSERTING: usize = 8;
@@ -124,6 +124,24 @@ impl Replacing<'_> {
     /// # Panics
     /// If there is no such instruction.
     pub fn expand_scatter_gather(&mut self, number: usize) -> bool {
+        self.expand(number, lanes)
+    }
+
+    /// Makes each element of a masked load or store an access of its own, as [`Replacing::expand_scatter_gather`] does with
+    /// lanes. Returns whether it was one that can be expanded: its address must have eight bytes, no segment, and come from
+    /// registers; instructions that demand aligned addresses are not expanded.
+    ///
+    /// # Panics
+    /// If there is no such instruction.
+    pub fn expand_masked_move(&mut self, number: usize) -> bool {
+        self.expand(number, row)
+    }
+
+    fn expand(
+        &mut self,
+        number: usize,
+        lanes: fn(&Instruction, [Scratch; 3]) -> Option<Lanes>,
+    ) -> bool {
         let (place, old) = self.instruction(number);
         let old = old.clone();
         if old.part.is_some() {

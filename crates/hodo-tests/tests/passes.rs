@@ -75,6 +75,7 @@ programs! {
     cancelled_threads "cancel.c" Pie;
     values_of_all_classes "values.c" Pie;
     lanes_at_faults "gathers.c" Pie "20" "faults";
+    elements_at_faults "masked_moves.c" Pie "20" "faults";
 }
 
 /// The last line that a program writes to its standard error output, which is taken off.
@@ -101,12 +102,44 @@ fn gathers_and_scatters_lane_by_lane() {
             .args(&arguments)
             .alone();
         let seen = take_last_line(&mut expanded);
+        take_last_line(&mut expanded);
         if faults.is_empty() {
             let expected = take_last_line(&mut expanded);
             assert_eq!(seen, expected);
             take_last_line(&mut alone);
         }
         assert_eq!(alone, expanded, "alone and expanded differ");
+    }
+}
+
+/// The same of masked loads and stores, which change nothing if they fault.
+#[test]
+fn masked_loads_and_stores_element_by_element() {
+    let program = build("masked_moves.c", Kind::Pie, &["-O1", "-w"]);
+    // Else, the C library has such instructions, too.
+    let library = "glibc.cpu.hwcaps=-AVX512VL";
+    for (faults, timer) in [("", None), ("faults", None), ("faults", Some("timer"))] {
+        let test = format!("masked-{faults}-{}", timer.is_some());
+        let arguments: Vec<&str> = ["300", faults].into_iter().chain(timer).collect();
+        let mut alone = Run::new(&format!("{test}-alone"), &program)
+            .args(&arguments)
+            .env("GLIBC_TUNABLES", library)
+            .alone();
+        let mut expanded = Run::new(&test, example("hodo-dbi", "expand"))
+            .args([&program])
+            .args(&arguments)
+            .env("GLIBC_TUNABLES", library)
+            .alone();
+        take_last_line(&mut expanded);
+        let seen = take_last_line(&mut expanded);
+        if faults.is_empty() {
+            let expected = take_last_line(&mut expanded);
+            assert_eq!(seen, expected);
+            take_last_line(&mut alone);
+        }
+        assert_eq!(alone, expanded, "alone and expanded differ");
+        let text = String::from_utf8_lossy(&alone.stdout);
+        assert!(text.contains("wrong 0, partial 0"), "{text}");
     }
 }
 

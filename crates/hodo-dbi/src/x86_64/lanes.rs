@@ -1,21 +1,23 @@
-//! Gathers and scatters, lane by lane.
+//! Gathers and scatters, and masked loads and stores, lane by lane.
 //!
 //! The registers go to the thread's block, and each lane that is active loads its index from there and accesses memory. A
 //! gather's registers get their new values at the end. Where a thread stops in between, the state map says that they are in
 //! the block, and how many lanes are complete: these are zero in the mask, also if they were not active (Intel's manual,
 //! volume 2, VPGATHERDD).
+//!
+//! A masked load or store has no such state: if it faults, its registers are as they were, and it begins anew.
 
 use anyhow::Result;
-use hodo_isa::x86_64::asm::{DWORD, Mem, QWORD, Reg, Size, mem, scaled};
+use hodo_isa::x86_64::asm::{BYTE, Cond, DWORD, Mem, QWORD, Reg, Size, mem, scaled};
 use hodo_ptrace::{Stopped, TargetAddr};
-use iced_x86::{Mnemonic, Register};
+use iced_x86::{Mnemonic, OpKind, Register};
 
 use super::analyze::general;
 use super::block;
 use super::lower::Lowering;
 use super::translate::Saved;
 use crate::fragment::Instruction;
-use crate::inserted::{Active, Lanes, Scratch};
+use crate::inserted::{Active, Lanes, Places, Scratch};
 use crate::process::Process;
 
 /// The sizes of indices and of lanes, and whether it stores.
@@ -33,14 +35,74 @@ fn form(mnemonic: Mnemonic) -> Option<(u8, u8, bool)> {
     })
 }
 
+/// The size of the lanes of a masked load or store.
+fn row_form(mnemonic: Mnemonic) -> Option<u8> {
+    Some(match mnemonic {
+        Mnemonic::Vmovdqu8 => 1,
+        Mnemonic::Vmovdqu16 => 2,
+        Mnemonic::Vmovdqu32 | Mnemonic::Vmovups | Mnemonic::Vmaskmovps | Mnemonic::Vpmaskmovd => 4,
+        Mnemonic::Vmovdqu64 | Mnemonic::Vmovupd | Mnemonic::Vmaskmovpd | Mnemonic::Vpmaskmovq => 8,
+        _ => return None,
+    })
+}
+
+/// Whether addresses have eight bytes and no segment.
+fn is_usual(instruction: &Instruction) -> bool {
+    let is_prefix = |byte: &&u8| !matches!(byte, 0xC4 | 0x62);
+    let mut prefixes = instruction.bytes().iter().take_while(is_prefix);
+    !prefixes.any(|prefix| matches!(prefix, 0x64 | 0x65 | 0x67))
+}
+
+/// The lanes of a masked load or store. `None`: it is none, or its addresses are relative to the instruction, or have a
+/// segment or four bytes.
+pub(crate) fn row(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<Lanes> {
+    let insn = instruction.facts.insn();
+    let size = row_form(insn.mnemonic())?;
+    let stores = insn.op0_kind() == OpKind::Memory;
+    let loads = (0..insn.op_count()).any(|operand| insn.op_kind(operand) == OpKind::Memory);
+    let last = insn.op_count() - 1;
+    let (vector, active) = match insn.op_mask() {
+        Register::None if insn.op_count() == 3 => {
+            let vector = insn.op_register(if stores { last } else { 0 });
+            (vector, Active::Vector(insn.op1_register().number() as u8))
+        }
+        Register::None => return None,
+        mask => (
+            insn.op_register(if stores { last } else { 0 }),
+            Active::Mask(mask.number() as u8),
+        ),
+    };
+    let number = |register: Register| match register {
+        Register::None => Some(None),
+        register => Some(Some(general(register)? as u8)),
+    };
+    let (base, index) = (number(insn.memory_base())?, number(insn.memory_index())?);
+    let is_fit = is_usual(instruction) && (stores || loads) && (base, index) != (None, None);
+    is_fit.then_some(())?;
+    Some(Lanes {
+        count: vector.size() as u8 / size,
+        stores,
+        data: vector.number() as u8,
+        data_len: vector.size() as u8,
+        size,
+        places: Places::Row(index),
+        active,
+        zeroes: matches!(active, Active::Vector(_)) || insn.zeroing_masking(),
+        base,
+        power: insn.memory_index_scale().trailing_zeros() as u8,
+        displacement: i32::try_from(insn.memory_displacement64().cast_signed())
+            .ok()
+            .filter(|displacement| displacement.checked_add(64).is_some())?,
+        scratch,
+    })
+}
+
 /// The lanes of a gather or scatter. `None`: it is none, the processor refuses it, or its addresses have a segment or four
 /// bytes.
 pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<Lanes> {
     let insn = instruction.facts.insn();
     let (index_size, size, stores) = form(insn.mnemonic())?;
-    let is_prefix = |byte: &&u8| !matches!(byte, 0xC4 | 0x62);
-    let mut prefixes = instruction.bytes().iter().take_while(is_prefix);
-    if prefixes.any(|prefix| matches!(prefix, 0x64 | 0x65 | 0x67)) {
+    if !is_usual(instruction) {
         return None;
     }
     let vector = insn.op_register(u32::from(stores));
@@ -68,10 +130,9 @@ pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<
         data,
         data_len: vector.size() as u8,
         size,
-        index: index_number,
-        index_len: index.size() as u8,
-        index_size,
+        places: Places::Vector(index_number, index.size() as u8, index_size),
         active,
+        zeroes: false,
         base,
         power: insn.memory_index_scale().trailing_zeros() as u8,
         displacement: i32::try_from(insn.memory_displacement64().cast_signed()).ok()?,
@@ -106,14 +167,33 @@ impl Lanes {
 
     /// How much of the data's register stays what it is until all lanes are complete.
     fn kept_len(self) -> u8 {
-        match self.active {
-            Active::Vector(_) => self.data_len,
-            Active::Mask(_) => self.data_len.max(self.index_len),
+        match (self.active, self.places) {
+            (Active::Mask(_), Places::Vector(_, index_len, _)) => self.data_len.max(index_len),
+            _ => self.data_len,
         }
     }
 
     fn lane_size(self) -> Size {
-        if self.size == 8 { QWORD } else { DWORD }
+        match self.size {
+            1 => BYTE,
+            2 => Size::Word,
+            4 => DWORD,
+            _ => QWORD,
+        }
+    }
+
+    /// Whether registers change lane by lane, and not at the end.
+    pub(super) fn has_progress(self) -> bool {
+        matches!(self.places, Places::Vector(..))
+    }
+
+    /// The general registers from which its addresses come.
+    pub(super) fn registers(self) -> impl Iterator<Item = u8> {
+        let index = match self.places {
+            Places::Row(index) => index,
+            Places::Vector(..) => None,
+        };
+        self.base.into_iter().chain(index)
     }
 
     /// The scratch registers that it uses.
@@ -136,13 +216,81 @@ impl Lowering<'_, '_, '_> {
         let mut save = |start, vector, len| {
             code.save_vector(middle, from_middle(start) as i8, vector, len);
         };
-        save(block::LANES, lanes.data, lanes.kept_len());
-        save(block::INDICES, lanes.index, lanes.index_len);
-        match lanes.active {
-            Active::Vector(mask) => save(block::ACTIVE, mask, lanes.data_len),
-            Active::Mask(mask) => code.save_mask(middle, from_middle(block::ACTIVE) as i8, mask),
+        if lanes.stores || !lanes.zeroes {
+            save(block::LANES, lanes.data, lanes.kept_len());
+        }
+        if let Places::Vector(index, index_len, _) = lanes.places {
+            save(block::INDICES, index, index_len);
+        }
+        if let Active::Vector(mask) = lanes.active {
+            save(block::ACTIVE, mask, lanes.data_len);
+        }
+        if let Active::Mask(mask) = lanes.active {
+            let at = from_middle(block::ACTIVE) as i8;
+            code.save_mask(middle, at, mask, lanes.count > 16);
+        }
+        if !lanes.stores && lanes.zeroes {
+            for word in 0..lanes.data_len / 8 {
+                code.mov_mi(QWORD, mem(middle, part(block::LANES, 8, word)), 0);
+            }
         }
         self.lanes = Some((lanes, 0));
+        self.point(Saved::default());
+        if lanes.stores && !lanes.has_progress() {
+            self.probe(lanes);
+        }
+    }
+
+    /// A masked store that faults stores nothing. It may fault in the second one of two pages, so that is tried first, at the
+    /// last byte of the last active lane.
+    fn probe(&mut self, lanes: Lanes) {
+        const PAGE: u32 = 4096;
+        let own = Saved {
+            is_own: true,
+            ..Saved::default()
+        };
+        let [first, middle, last] =
+            [INDEX, BLOCK, STORED].map(|of| self.register(lanes.scratch[of]));
+        let address = self.lane_address(lanes, 0, first);
+        let fine = self.translator.code.label();
+        let code = &mut self.translator.code;
+        code.lea(first, address);
+        code.mov_rr(last, first);
+        code.and_ri(last.part(DWORD), PAGE - 1);
+        code.cmp_ri(last.part(DWORD), PAGE - u32::from(lanes.data_len));
+        code.jcc(Cond::BE, fine);
+        if let Active::Mask(_) = lanes.active {
+            let bits = mem(middle, from_middle(block::ACTIVE));
+            match lanes.count {
+                64 => code.mov_rm(last, bits),
+                32 => code.mov_rm(last.part(DWORD), bits),
+                16 => code.movzx_rm(last.part(DWORD), Size::Word, bits),
+                8 => code.movzx_rm(last.part(DWORD), BYTE, bits),
+                count => {
+                    code.movzx_rm(last.part(DWORD), BYTE, bits);
+                    code.and_ri(last.part(DWORD), (1 << count) - 1);
+                }
+            }
+            code.bsr_rr(last, last);
+            code.jcc(Cond::E, fine);
+            let power = lanes.size.trailing_zeros() as u8;
+            self.point(own);
+            let at = mem(first, i32::from(lanes.size) - 1).plus_scaled(last, power);
+            self.translator.code.lock().or_mi(BYTE, at, 0);
+        } else {
+            for lane in (0..lanes.count).rev() {
+                let next = self.translator.code.label();
+                self.test_lane(lanes, lane);
+                self.translator.code.jcc(Cond::E, next);
+                self.point(own);
+                let at = mem(first, i32::from(lanes.size * (lane + 1)) - 1);
+                self.translator.code.lock().or_mi(BYTE, at, 0);
+                self.point(Saved::default());
+                self.translator.code.jmp(fine);
+                self.translator.code.bind(next);
+            }
+        }
+        self.translator.code.bind(fine);
         self.point(Saved::default());
     }
 
@@ -156,8 +304,23 @@ impl Lowering<'_, '_, '_> {
     /// Sets a register to the index of a lane. Returns its address.
     pub(super) fn lane_address(&mut self, lanes: Lanes, lane: u8, to: Reg) -> Mem {
         let middle = self.register(lanes.scratch[BLOCK]);
-        let at = mem(middle, part(block::INDICES, lanes.index_size, lane));
-        match lanes.index_size {
+        let index_size = match lanes.places {
+            Places::Vector(_, _, index_size) => index_size,
+            Places::Row(index) => {
+                let displacement = lanes.displacement + i32::from(lanes.size * lane);
+                let index = index.map(Reg::whole);
+                return match (lanes.base.map(Reg::whole), index) {
+                    (Some(base), Some(index)) => {
+                        mem(base, displacement).plus_scaled(index, lanes.power)
+                    }
+                    (Some(base), None) => mem(base, displacement),
+                    (None, Some(index)) => scaled(index, lanes.power, displacement),
+                    (None, None) => unreachable!("its addresses come from a register"),
+                };
+            }
+        };
+        let at = mem(middle, part(block::INDICES, index_size, lane));
+        match index_size {
             8 => self.translator.code.mov_rm(to, at),
             _ => self.translator.code.movsxd_rm(to, at),
         }
@@ -179,18 +342,26 @@ impl Lowering<'_, '_, '_> {
         let size = lanes.lane_size();
         let place = mem(middle, part(block::LANES, lanes.size, lane));
         if lanes.stores {
-            let stored = self.register(lanes.scratch[STORED]).part(size);
-            self.translator.code.mov_rm(stored, place);
+            let stored = self.register(lanes.scratch[STORED]);
+            self.load_lane(stored, size, place);
             self.point(own);
-            self.translator.code.mov_mr(address, stored);
+            self.translator.code.mov_mr(address, stored.part(size));
         } else {
             let loaded = index.part(size);
             self.point(own);
-            self.translator.code.mov_rm(loaded, address);
+            self.load_lane(index, size, address);
             self.point(Saved::default());
             self.translator.code.mov_mr(place, loaded);
         }
         self.end_lane(lanes, lane);
+    }
+
+    /// Loads a lane into a register.
+    fn load_lane(&mut self, to: Reg, size: Size, from: Mem) {
+        match size {
+            BYTE | Size::Word => self.translator.code.movzx_rm(to.part(DWORD), size, from),
+            _ => self.translator.code.mov_rm(to.part(size), from),
+        }
     }
 
     /// A lane is complete, or was not active.
@@ -204,7 +375,7 @@ impl Lowering<'_, '_, '_> {
         let middle = self.register(lanes.scratch[BLOCK]);
         let code = &mut self.translator.code;
         if !lanes.stores {
-            // What comes after the lanes becomes zero.
+            // What comes after the lanes of a gather becomes zero.
             if lanes.count * lanes.size < 16 {
                 let rest = from_middle(block::LANES + 8);
                 code.mov_mi(QWORD, mem(middle, rest), 0);
@@ -213,6 +384,7 @@ impl Lowering<'_, '_, '_> {
             code.load_vector(lanes.data, middle, start, lanes.data_len);
         }
         match lanes.active {
+            _ if !lanes.has_progress() => {}
             Active::Vector(mask) => code.clear_vector(mask),
             Active::Mask(mask) => code.clear_mask(mask),
         }

@@ -148,7 +148,7 @@ impl Lowering<'_, '_, '_> {
         if let Flags::Slot(slot) = self.flags {
             map.push((Moved::Flags, slot));
         }
-        if let Some((lanes, complete)) = self.lanes {
+        if let Some((lanes, complete)) = self.lanes.filter(|(lanes, _)| lanes.has_progress()) {
             map.push((Moved::Lanes(lanes, complete), 0));
         }
         let saved = Saved {
@@ -749,9 +749,9 @@ impl Lowering<'_, '_, '_> {
             }
         }
         for (lanes, _) in lanes {
-            if let Some(base) = lanes.base {
-                self.bring_back(base);
-                self.pinned |= 1 << base;
+            for number in lanes.registers() {
+                self.bring_back(number);
+                self.pinned |= 1 << number;
             }
             for scratch in lanes.used() {
                 self.register(*scratch);

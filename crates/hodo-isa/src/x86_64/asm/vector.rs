@@ -69,9 +69,10 @@ impl Code<'_> {
         self.plain(&[0xC4, first, second, 0x57, 0xC0 | low << 3 | low]);
     }
 
-    /// `kmovw [base + offset], mask`
-    pub fn save_mask(&mut self, base: Reg, offset: i8, mask: u8) {
-        self.plain(&[0xC4, 0xC1 | inverted(base.number, 3) << 5, 0x78]);
+    /// `kmovw [base + offset], mask`, or `kmovq` if it is `long`
+    pub fn save_mask(&mut self, base: Reg, offset: i8, mask: u8, long: bool) {
+        let first = 0xC1 | inverted(base.number, 3) << 5;
+        self.plain(&[0xC4, first, 0x78 | u8::from(long) << 7]);
         self.near(0x91, (base, offset), mask);
     }
 
@@ -195,8 +196,14 @@ mod tests {
         for mask in 0..8 {
             let register = Register::K0 + u32::from(mask);
             for base in 0..16 {
-                let (at, code) = ((Reg::whole(base), 64), Iced::VEX_Kmovw_m16_kr);
-                check_near(|to| to.save_mask(at.0, at.1, mask), (code, register), at, 1);
+                let at = (Reg::whole(base), 64);
+                for (long, code) in [
+                    (false, Iced::VEX_Kmovw_m16_kr),
+                    (true, Iced::VEX_Kmovq_m64_kr),
+                ] {
+                    let save = |to: &mut Code<'_>| to.save_mask(at.0, at.1, mask, long);
+                    check_near(save, (code, register), at, 1);
+                }
             }
             let (insn, len) = one(|code| code.clear_mask(mask));
             assert_eq!((insn.code(), insn.len()), (Iced::VEX_Kxorw_kr_kr_kr, len));
