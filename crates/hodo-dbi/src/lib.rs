@@ -82,12 +82,12 @@ mod numbered;
 mod passes;
 #[cfg(target_arch = "x86_64")]
 mod placed;
+#[cfg(target_arch = "x86_64")]
+mod places;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
-mod places;
-#[cfg(target_arch = "x86_64")]
 mod plan;
 #[cfg(target_arch = "x86_64")]
 mod points;
