@@ -1,9 +1,9 @@
 //! Where hodo puts its memory in the program's address space.
 //!
 //! It is where programs have nothing and want nothing. The runtimes of sanitizers put their shadow memory at fixed
-//! addresses, and accept mappings only in some ranges: below 2 GiB less a page (AddressSanitizer), and from
-//! 0x7E80_0000_0000 on (ThreadSanitizer). Some programs, valgrind for example, manage their address space themselves:
-//! they put what comes next above what they have.
+//! addresses and want these to be free: that of AddressSanitizer begins at 0x7FFF_8000. That of ThreadSanitizer accepts
+//! mappings only in some ranges, as from 0x7E80_0000_0000 on. Some programs, valgrind for example, manage their address
+//! space themselves: they put what comes next above what they have.
 
 use hodo_codegen::arena::{highest_gap, nearest_gap};
 use hodo_ptrace::maps::Mapping;

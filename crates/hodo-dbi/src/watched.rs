@@ -119,6 +119,7 @@ impl Engine {
         }
         thread.cont(0)
     }
+
     /// A thread has faulted at an address in the cache. If that is where the path of a file is read, lets the kernel
     /// deal with the path. Returns whether it is.
     pub(crate) fn has_no_path(&self, thread: Stopped, process: &Shared, pc: u64) -> Result<bool> {
@@ -132,8 +133,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// A thread has opened a file. If that is a list of the mappings of a process in the cache, puts another one in its
-    /// place: as the list would be without hodo, and as it is now.
+    /// A thread has opened a file. If that is a list of the mappings of a process in the cache, puts a copy in its place,
+    /// with the rights that the mappings have without hodo.
     fn show_mappings(&self, thread: Stopped, fd: TargetFd) -> Result<()> {
         let path = format!("/proc/{thread}/fd/{}", fd.0);
         let Ok(link) = fs::read_link(&path) else {
@@ -240,9 +241,18 @@ fn range(number: i64, args: [u64; 6]) -> Span {
 fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
     let memory = MEMORY.contains(&number);
     matches!(number, libc::SYS_rt_sigreturn | libc::SYS_rt_sigaction)
-        || OPENS.contains(&number)
+        || OPENS.contains(&number) && may_be_list(process, number, args)
         || is_untraced(number, args)
         || memory && (gives_execution(number, args) || process.has_code(range(number, args)))
+}
+
+/// Whether the path of a file that a thread opens may be that of a list of mappings.
+fn may_be_list(process: &Process, number: i64, args: [u64; 6]) -> bool {
+    let at = args[usize::from(number != libc::SYS_open)];
+    let mut path = [0; libc::PATH_MAX as usize];
+    let count = process.memory().read_some(TargetAddr(at), &mut path);
+    let path = path[..count].split(|&byte| byte == 0).next();
+    path.is_some_and(|path| path.windows(4).any(|part| part == b"maps"))
 }
 
 /// The kernel has done what a call asked for, or not.
