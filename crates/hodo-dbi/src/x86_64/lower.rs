@@ -285,7 +285,7 @@ impl Lowering<'_, '_, '_> {
     /// An instruction of the program that continues with the next one.
     fn instruction(&mut self, instruction: &Instruction) {
         match instruction.part {
-            Some((lanes, Part::Head)) => return self.begin_lanes(lanes),
+            Some((lanes, Part::Head)) => return self.begin_lanes(instruction, lanes),
             Some((lanes, Part::Lane(lane))) => return self.lane(lanes, lane),
             None => {}
         }
@@ -609,6 +609,14 @@ impl Lowering<'_, '_, '_> {
         }
     }
 
+    /// Brings the registers back from which the addresses of lanes come. They stay.
+    pub(super) fn bring_back_for_lanes(&mut self, lanes: Lanes) {
+        for number in lanes.registers() {
+            self.bring_back(number);
+            self.pinned |= 1 << number;
+        }
+    }
+
     fn address(&mut self, to: Scratch, operand: u8) {
         if let Some((lanes, lane)) = self.lane_after(self.place) {
             let to = self.register(to);
@@ -749,12 +757,9 @@ impl Lowering<'_, '_, '_> {
             }
         }
         for (lanes, _) in lanes {
-            for number in lanes.registers() {
-                self.bring_back(number);
-                self.pinned |= 1 << number;
-            }
+            self.bring_back_for_lanes(lanes);
             for scratch in lanes.used() {
-                self.register(*scratch);
+                self.register(scratch);
             }
         }
         // What is reserved and released there needs its register only in between.
