@@ -17,12 +17,12 @@ pub(crate) mod lanes {
     use crate::inserted::{Lanes, Scratch};
 
     /// The lanes of a gather or scatter.
-    pub(crate) fn lanes(_: &Instruction, _: [Scratch; 4]) -> Option<Lanes> {
+    pub(crate) fn lanes(_: &Instruction, _: [Scratch; 3]) -> Option<Lanes> {
         None
     }
 
     /// The lanes of a masked load or store.
-    pub(crate) fn row(_: &Instruction, _: [Scratch; 4]) -> Option<Lanes> {
+    pub(crate) fn row(_: &Instruction, _: [Scratch; 3]) -> Option<Lanes> {
         None
     }
 }

@@ -79,7 +79,7 @@ impl Instruction {
     #[must_use]
     pub fn is_masked_move(&self) -> bool {
         self.part
-            .is_some_and(|(lanes, _)| !matches!(lanes.places, Places::Vector(..)))
+            .is_some_and(|(lanes, _)| matches!(lanes.places, Places::Row(_)))
     }
 
     /// The number of the lane of a gather or scatter that it accesses. It is executed only if the lane is active: what is

@@ -107,8 +107,6 @@ pub(crate) enum Places {
     Vector(u8, u8, u8),
     /// A masked load or store: one after the other, from the sum of the base and this general register on.
     Row(Option<u8>),
-    /// Only for the active ones: compressing stores and expanding loads.
-    Packed(Option<u8>),
 }
 
 /// A gather or a scatter, or a masked load or store: its registers, and where its lanes access memory. Sizes are in bytes.
@@ -123,8 +121,6 @@ pub struct Lanes {
     pub(crate) data_len: u8,
     pub(crate) size: u8,
     pub(crate) places: Places,
-    /// What its address must be a multiple of.
-    pub(crate) align: u8,
     pub(crate) active: Active,
     /// What is loaded for lanes that are not active is zero, instead of what the register has.
     pub(crate) zeroes: bool,
@@ -134,27 +130,7 @@ pub struct Lanes {
     pub(crate) power: u8,
     pub(crate) displacement: i32,
     /// What code for the lanes computes with.
-    pub(crate) scratch: [Scratch; 4],
-}
-
-/// The scratch registers of lanes by what they are for: an index, and what is loaded;
-pub(crate) const INDEX: usize = 0;
-/// the address in the thread's block;
-pub(crate) const BLOCK: usize = 1;
-/// what is stored;
-pub(crate) const STORED: usize = 2;
-/// and where the next active lane is.
-pub(crate) const NEXT: usize = 3;
-
-impl Lanes {
-    /// The scratch registers that it uses.
-    pub(crate) fn used(self) -> impl Iterator<Item = Scratch> {
-        let is_used = [(INDEX, true), (BLOCK, true), (STORED, self.stores)];
-        let packed = matches!(self.places, Places::Packed(_));
-        let all = is_used.into_iter().chain([(NEXT, packed)]);
-        all.filter(|(_, is_used)| *is_used)
-            .map(move |(of, _)| self.scratch[of])
-    }
+    pub(crate) scratch: [Scratch; 3],
 }
 
 /// A lane, or what comes before all of them.

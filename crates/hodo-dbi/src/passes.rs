@@ -129,7 +129,7 @@ impl Replacing<'_> {
 
     /// Makes each element of a masked load or store an access of its own, as [`Replacing::expand_scatter_gather`] does with
     /// lanes. Returns whether it was one that can be expanded: its address must have eight bytes, no segment, and come from
-    /// registers.
+    /// registers; instructions that demand aligned addresses are not expanded.
     ///
     /// # Panics
     /// If there is no such instruction.
@@ -140,20 +140,19 @@ impl Replacing<'_> {
     fn expand(
         &mut self,
         number: usize,
-        lanes: fn(&Instruction, [Scratch; 4]) -> Option<Lanes>,
+        lanes: fn(&Instruction, [Scratch; 3]) -> Option<Lanes>,
     ) -> bool {
         let (place, old) = self.instruction(number);
         let old = old.clone();
         if old.part.is_some() {
             return false;
         }
-        let scratch = [(); 4].map(|()| self.names.scratch());
+        let scratch = [(); 3].map(|()| self.names.scratch());
         let Some(lanes) = lanes(&old, scratch) else {
             return false;
         };
         let inserted = Item::Inserted;
-        let reserved = lanes.used().map(|one| inserted(Step::Reserve(one)));
-        let mut items: Vec<Item> = reserved.collect();
+        let mut items: Vec<Item> = scratch.map(|one| inserted(Step::Reserve(one))).into();
         items.push(Item::Instruction(old.clone().head_of(lanes)));
         for lane in 0..lanes.count {
             let mark = self.names.mark();
@@ -165,7 +164,7 @@ impl Replacing<'_> {
             ]);
         }
         items.push(inserted(Step::EndLanes(lanes)));
-        items.extend(lanes.used().map(|one| inserted(Step::Release(one))));
+        items.extend(scratch.map(|one| inserted(Step::Release(one))));
         self.fragment.items.splice(place..=place, items);
         true
     }

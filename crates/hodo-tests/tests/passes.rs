@@ -75,7 +75,7 @@ programs! {
     cancelled_threads "cancel.c" Pie;
     values_of_all_classes "values.c" Pie;
     lanes_at_faults "gathers.c" Pie "20" "faults";
-    elements_at_faults "masked_moves.c" Pie "8" "faults";
+    elements_at_faults "masked_moves.c" Pie "20" "faults";
 }
 
 /// The last line that a program writes to its standard error output, which is taken off.
@@ -120,7 +120,7 @@ fn masked_loads_and_stores_element_by_element() {
     let library = "glibc.cpu.hwcaps=-AVX512VL";
     for (faults, timer) in [("", None), ("faults", None), ("faults", Some("timer"))] {
         let test = format!("masked-{faults}-{}", timer.is_some());
-        let arguments: Vec<&str> = ["80", faults].into_iter().chain(timer).collect();
+        let arguments: Vec<&str> = ["300", faults].into_iter().chain(timer).collect();
         let mut alone = Run::new(&format!("{test}-alone"), &program)
             .args(&arguments)
             .env("GLIBC_TUNABLES", library)

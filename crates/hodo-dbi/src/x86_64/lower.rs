@@ -285,7 +285,7 @@ impl Lowering<'_, '_, '_> {
     /// An instruction of the program that continues with the next one.
     fn instruction(&mut self, instruction: &Instruction) {
         match instruction.part {
-            Some((lanes, Part::Head)) => return self.begin_lanes(instruction, lanes),
+            Some((lanes, Part::Head)) => return self.begin_lanes(lanes),
             Some((lanes, Part::Lane(lane))) => return self.lane(lanes, lane),
             None => {}
         }
@@ -759,7 +759,7 @@ impl Lowering<'_, '_, '_> {
         for (lanes, _) in lanes {
             self.bring_back_for_lanes(lanes);
             for scratch in lanes.used() {
-                self.register(scratch);
+                self.register(*scratch);
             }
         }
         // What is reserved and released there needs its register only in between.
