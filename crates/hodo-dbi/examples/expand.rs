@@ -1,4 +1,5 @@
-//! Expands gathers and scatters, masked loads and stores, and counts them and the accesses of their lanes.
+//! Expands gathers and scatters, masked loads and stores, and repeated string instructions, and counts them and the
+//! accesses of their lanes, or their rounds.
 //!
 //!     cargo run --release -p hodo-dbi --example expand -- PROGRAM ARGUMENTS…
 
@@ -8,7 +9,7 @@ use anyhow::{Context, Result};
 use hodo_dbi::{Client, Compute, End, Inserting, Pass, Replacing, Target, TooMany, Word, Words};
 
 /// Words of threads: gathers and scatters, their accesses, and the sum of the addresses of these; masked loads and stores,
-/// and their accesses.
+/// and their accesses; repeated instructions, and their rounds.
 #[derive(Default)]
 struct Expand(Vec<Word>);
 
@@ -31,13 +32,15 @@ impl Expand {
 
 impl Pass for Expand {
     fn begin(&mut self, words: &mut Words<'_>) {
-        self.0 = (0..5).map(|_| words.word()).collect();
+        self.0 = (0..7).map(|_| words.word()).collect();
     }
 
     fn replace(&mut self, code: &mut Replacing<'_>) {
         // Those that come before have the same numbers afterwards.
         for number in (0..code.instructions().len()).rev() {
-            let _ = code.expand_scatter_gather(number) || code.expand_masked_move(number);
+            let _ = code.expand_scatter_gather(number)
+                || code.expand_masked_move(number)
+                || code.expand_repeated(number);
         }
     }
 
@@ -50,14 +53,25 @@ impl Pass for Expand {
                 // If there are too many scratch registers, the access is not counted.
                 false => drop(self.lane(at)),
             }
+        } else if instruction.is_round() {
+            // One that faults is executed again.
+            let round = self.0[6];
+            if let Some(mut code) = at.after() {
+                code.count(round, 1);
+            }
         } else if instruction.is_emulated() && instruction.fetched().is_some() {
-            at.before().count(self.0[if is_row { 3 } else { 0 }], 1);
+            let word = match (is_row, instruction.is_repeated()) {
+                (true, _) => 3,
+                (_, true) => 5,
+                _ => 0,
+            };
+            at.before().count(self.0[word], 1);
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Sums([u64; 5]);
+struct Sums([u64; 7]);
 
 impl Client for Sums {
     fn word(&mut self, _: u32, word: u32, change: u64) {
@@ -72,7 +86,8 @@ fn main() -> Result<()> {
     let target = Target::program(&program, &command);
     let (ran, sums) =
         hodo_dbi::instrument(&target, vec![Box::<Expand>::default()], Sums::default())?;
-    let [all, accesses, addresses, masked, elements] = sums.0;
+    let [all, accesses, addresses, masked, elements, repeated, rounds] = sums.0;
+    eprintln!("{repeated} repeated instructions, {rounds} rounds");
     eprintln!("{masked} masked loads and stores, {elements} accesses");
     eprintln!("{all} gathers and scatters, {accesses} accesses, sum of addresses {addresses:#x}");
     std::process::exit(match ran.end {

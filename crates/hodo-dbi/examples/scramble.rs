@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use anyhow::{Context, Result};
 use hodo_dbi::{
     Bytes, Client, Code, Compare, Compute, End, Inserting, Pass, Ran, Replacing, Revising, Scratch,
-    Target, TooMany, Word, Words,
+    ScratchMask, ScratchVector, Target, TooMany, Word, Words,
 };
 
 /// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003).
@@ -43,6 +43,9 @@ type Kept = (Scratch, u64, u64);
 pub struct Scramble {
     random: Random,
     kept: Vec<Kept>,
+    /// Vectors whose elements must have a value, and masks that must have it.
+    kept_vectors: Vec<(ScratchVector, u64, u64)>,
+    kept_masks: Vec<(ScratchMask, u64, u64)>,
     /// Counts checks, wrong values, and what is inserted for nothing.
     words: Vec<Word>,
 }
@@ -54,6 +57,8 @@ impl Scramble {
         Self {
             random: Random::new(seed),
             kept: Vec::new(),
+            kept_vectors: Vec::new(),
+            kept_masks: Vec::new(),
             words: Vec::new(),
         }
     }
@@ -80,6 +85,88 @@ impl Scramble {
         code.compute(Compute::Xor, scratch, 0xFF);
         let more = self.random.below(6);
         self.kept.push((scratch, value, more));
+        Ok(())
+    }
+
+    /// A vector or a mask with a value, if the processor has them.
+    fn keep_wide(&mut self, code: &mut Code<'_>) -> Result<(), TooMany> {
+        let value = self.random.next();
+        let more = self.random.below(6);
+        let scratch = code.reserve()?;
+        code.set(scratch, value);
+        if self.random.below(3) > 0 {
+            let vector = code.reserve_vector()?;
+            code.fill_vector(vector, scratch);
+            self.kept_vectors.push((vector, value, more));
+        } else {
+            let mask = code.reserve_mask()?;
+            code.set_mask(mask, scratch);
+            self.kept_masks.push((mask, value, more));
+        }
+        code.release(scratch);
+        Ok(())
+    }
+
+    /// Checks vectors and masks, and releases some.
+    fn check_wide(&mut self, code: &mut Code<'_>) -> Result<(), TooMany> {
+        let elements = u64::from(hodo_dbi::vector_bytes() / 8);
+        for (vector, value, more) in std::mem::take(&mut self.kept_vectors) {
+            let found = code.reserve()?;
+            code.element(found, vector, self.random.below(elements) as u8);
+            self.check(code, (found, value, 0))?;
+            code.release(found);
+            match more.checked_sub(1) {
+                Some(more) => self.kept_vectors.push((vector, value, more)),
+                None => code.release_vector(vector),
+            }
+        }
+        for (mask, value, more) in std::mem::take(&mut self.kept_masks) {
+            let found = code.reserve()?;
+            code.mask_bits(found, mask);
+            self.check(code, (found, value, 0))?;
+            code.release(found);
+            match more.checked_sub(1) {
+                Some(more) => self.kept_masks.push((mask, value, more)),
+                None => code.release_mask(mask),
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes with vectors and masks.
+    fn work_wide(&mut self, code: &mut Code<'_>) -> Result<(), TooMany> {
+        let (number, value) = (self.random.next(), self.random.next());
+        let scratch = code.reserve()?;
+        let one = code.reserve_vector()?;
+        let other = code.reserve_vector()?;
+        let vectors = u64::from(hodo_dbi::vector_registers());
+        code.program_vector(one, (number % vectors) as u8);
+        code.copy_vector(other, one);
+        code.set(scratch, value);
+        code.set_element(other, 1, scratch);
+        code.compute_vector(Compute::Xor, other, one);
+        code.compute_vector(Compute::Add, other, other);
+        // What is left is in one element.
+        code.element(scratch, other, 0);
+        self.check(code, (scratch, 0, 0))?;
+        if hodo_dbi::has_masks() {
+            let mask = code.reserve_mask()?;
+            code.program_mask(mask, (number >> 32 & 7) as u8);
+            code.equal_elements(mask, one, one);
+            code.mask_bits(scratch, mask);
+            self.check(code, (scratch, 0xFF, 0))?;
+            code.set(scratch, 1);
+            code.set_mask(mask, scratch);
+            code.set(scratch, value);
+            code.fill_vector(other, scratch);
+            code.select_elements(other, mask, one);
+            code.element(scratch, other, 1);
+            self.check(code, (scratch, value, 0))?;
+            code.release_mask(mask);
+        }
+        code.release_vector(other);
+        code.release_vector(one);
+        code.release(scratch);
         Ok(())
     }
 
@@ -118,6 +205,8 @@ impl Pass for Scramble {
     fn insert(&mut self, at: &mut Inserting<'_>) {
         if at.is_first() {
             self.kept.clear();
+            self.kept_vectors.clear();
+            self.kept_masks.clear();
         }
         // Too many registers at once: others have them.
         let _ = self.before(at);
@@ -125,6 +214,7 @@ impl Pass for Scramble {
             && let Some(mut code) = at.after()
         {
             let _ = self.work(&mut code);
+            code.show_program();
         }
     }
 }
@@ -132,7 +222,7 @@ impl Pass for Scramble {
 impl Scramble {
     fn before(&mut self, at: &mut Inserting<'_>) -> Result<(), TooMany> {
         // What is set in front of a lane that is not active is not set.
-        let may_keep = at.instruction().lane().is_none();
+        let may_keep = at.instruction().lane().is_none() && !at.instruction().is_round();
         let mut code = at.before();
         let kept = std::mem::take(&mut self.kept);
         for (scratch, value, more) in kept {
@@ -142,9 +232,13 @@ impl Scramble {
                 None => code.release(scratch),
             }
         }
-        match self.random.below(5) {
-            0 | 1 if may_keep => self.keep(&mut code)?,
-            2 => self.work(&mut code)?,
+        self.check_wide(&mut code)?;
+        match self.random.below(9) {
+            0..=2 if may_keep => self.keep(&mut code)?,
+            3 if may_keep && hodo_dbi::vector_bytes() > 0 => self.keep_wide(&mut code)?,
+            4 if hodo_dbi::vector_bytes() > 0 => self.work_wide(&mut code)?,
+            5 => self.work(&mut code)?,
+            6 => code.show_program(),
             _ => {}
         }
         let operands = at.instruction().operands().len();
@@ -173,7 +267,10 @@ impl Pass for Replace {
             .map(|insn| insn.bytes().to_vec())
             .collect();
         for (number, own) in bytes.iter().enumerate().rev() {
-            if !code.expand_scatter_gather(number) && !code.expand_masked_move(number) {
+            let is_expanded = code.expand_scatter_gather(number)
+                || code.expand_masked_move(number)
+                || code.expand_repeated(number);
+            if !is_expanded {
                 code.replace(number, &[NOTHING, own, NOTHING]);
             }
         }

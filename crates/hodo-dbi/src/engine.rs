@@ -668,7 +668,8 @@ impl Engine {
         if let (Some(Place::Inside(_, saved)), Some(_)) = (place, start) {
             // In a fragment, it writes the record again with the registers that it has.
             let saved = Saved { map: 0, ..saved };
-            restore_from(process, (thread, thread.block()?), &mut regs, saved)?;
+            let block = thread.block()?;
+            restore_from(process, (thread, block), &mut regs, (at, saved))?;
         }
         if let Some(known) = self.threads.get_mut(&thread.tid())
             && let (Some(recorder), Some(block)) = (&self.recorder, known.block)
@@ -781,16 +782,16 @@ impl Engine {
         let original = match place {
             Place::At(point) => point.original,
             Place::Inside(original, saved) if is_fault || saved.is_known || saved.in_fragment => {
-                restore_from(&process, (thread, thread.block()?), regs, saved)?;
-                original
+                let block = thread.block()?;
+                restore_from(&process, (thread, block), regs, (original, saved))?
             }
             Place::Inside(..) => {
                 run_to_instruction(thread, &mut process, regs)?;
                 match process.place(regs.pc()) {
                     Some(Place::At(point)) => point.original,
                     Some(Place::Inside(original, saved)) if saved.in_fragment => {
-                        restore_from(&process, (thread, thread.block()?), regs, saved)?;
-                        original
+                        let block = thread.block()?;
+                        restore_from(&process, (thread, block), regs, (original, saved))?
                     }
                     _ => return Ok(true),
                 }
@@ -815,7 +816,12 @@ impl Engine {
             *regs = ahead;
             return Ok(());
         }
+        // After steps, the kernel would give the program another one with its signal.
+        let info = thread.siginfo();
         let fault = hodo_ptrace::arch::steps_alone(thread, is_outside)?;
+        if let Ok(info) = info {
+            thread.set_siginfo(&info)?;
+        }
         // The actions were lost because these signals waited, not because the program blocks them.
         let mask = thread.signal_mask()?;
         self.keep(libc::SIGTRAP, thread, process)?;

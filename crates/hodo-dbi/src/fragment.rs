@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::access::Kind;
 use crate::block::Flow;
-use crate::inserted::{Lanes, Part, Places, Step};
+use crate::inserted::{Lanes, Part, Places, Repeated, Step};
 use crate::native::analyze::Facts;
 
 /// An instruction of the program.
@@ -23,8 +23,8 @@ pub struct Instruction {
     pub(crate) continues: bool,
     /// If it is the first one of those that a pass has put in the place of one: that.
     pub(crate) origin: Option<Rc<Instruction>>,
-    /// If it is part of a gather or scatter of which each lane is an access of its own.
-    pub(crate) part: Option<(Lanes, Part)>,
+    /// If it stands for a part of an instruction, or for one whose parts come after it.
+    pub(crate) part: Option<Part>,
 }
 
 /// An operand in memory.
@@ -78,8 +78,25 @@ impl Instruction {
     /// Whether it stands for a masked load or store whose elements are accesses of their own, or is one of these.
     #[must_use]
     pub fn is_masked_move(&self) -> bool {
-        self.part
-            .is_some_and(|(lanes, _)| matches!(lanes.places, Places::Row(_)))
+        match self.part {
+            Some(Part::Head(lanes) | Part::Lane(lanes, _)) => {
+                !matches!(lanes.places, Places::Vector(..))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it stands for a repeated string instruction whose rounds come after it.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        matches!(self.part, Some(Part::Repeated))
+    }
+
+    /// Whether it is one round of a repeated string instruction. It is executed as often as there are rounds, and so is what
+    /// is inserted in front of it and after it.
+    #[must_use]
+    pub fn is_round(&self) -> bool {
+        matches!(self.part, Some(Part::Round(_)))
     }
 
     /// The number of the lane of a gather or scatter that it accesses. It is executed only if the lane is active: what is
@@ -87,7 +104,7 @@ impl Instruction {
     #[must_use]
     pub fn lane(&self) -> Option<u8> {
         match self.part {
-            Some((_, Part::Lane(lane))) => Some(lane),
+            Some(Part::Lane(_, lane)) => Some(lane),
             _ => None,
         }
     }
@@ -95,7 +112,20 @@ impl Instruction {
     /// It stands for a gather or scatter, whose accesses come after it.
     pub(crate) fn head_of(mut self, lanes: Lanes) -> Self {
         self.operands.clear();
-        self.part = Some((lanes, Part::Head));
+        self.part = Some(Part::Head(lanes));
+        self
+    }
+
+    /// It stands for a repeated instruction, whose rounds come after it.
+    pub(crate) fn head_of_rounds(mut self) -> Self {
+        self.operands.clear();
+        self.part = Some(Part::Repeated);
+        self
+    }
+
+    /// A round.
+    pub(crate) fn round_of(mut self, repeated: Repeated) -> Self {
+        self.part = Some(Part::Round(repeated));
         self
     }
 
@@ -113,7 +143,7 @@ impl Instruction {
             operands: vec![operand],
             is_original: false,
             origin: None,
-            part: Some((lanes, Part::Lane(lane))),
+            part: Some(Part::Lane(lanes, lane)),
             ..self.clone()
         }
     }

@@ -8,6 +8,35 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scratch(pub(crate) u32);
 
+/// A vector register that inserted code may use, like a [`Scratch`]. It has [`vector_bytes`](crate::vector_bytes) bytes, in
+/// elements of eight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScratchVector(pub(crate) u32);
+
+/// A mask register that inserted code may use, like a [`Scratch`]: a bit for each element of a vector. (Where predicate
+/// registers have this role, it is one of these.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ScratchMask(pub(crate) u32);
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Wide {
+    /// A vector.
+    Vector(ScratchVector),
+    /// A mask.
+    Mask(ScratchMask),
+}
+
+impl Wide {
+    pub(crate) fn is_vector(&self) -> bool {
+        matches!(self, Self::Vector(_))
+    }
+
+    pub(crate) fn is_mask(&self) -> bool {
+        matches!(self, Self::Mask(_))
+    }
+}
+
 /// Eight bytes of each thread, which are 0 when it begins. What is in them when it ends is said to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Word(pub(crate) u32);
@@ -107,6 +136,8 @@ pub(crate) enum Places {
     Vector(u8, u8, u8),
     /// A masked load or store: one after the other, from the sum of the base and this general register on.
     Row(Option<u8>),
+    /// Only for the active ones: compressing stores and expanding loads.
+    Packed(Option<u8>),
 }
 
 /// A gather or a scatter, or a masked load or store: its registers, and where its lanes access memory. Sizes are in bytes.
@@ -121,6 +152,8 @@ pub struct Lanes {
     pub(crate) data_len: u8,
     pub(crate) size: u8,
     pub(crate) places: Places,
+    /// What its address must be a multiple of.
+    pub(crate) align: u8,
     pub(crate) active: Active,
     /// What is loaded for lanes that are not active is zero, instead of what the register has.
     pub(crate) zeroes: bool,
@@ -130,16 +163,49 @@ pub struct Lanes {
     pub(crate) power: u8,
     pub(crate) displacement: i32,
     /// What code for the lanes computes with.
-    pub(crate) scratch: [Scratch; 3],
+    pub(crate) scratch: [Scratch; 4],
 }
 
-/// A lane, or what comes before all of them.
+/// The scratch registers of lanes by what they are for: an index, and what is loaded;
+pub(crate) const INDEX: usize = 0;
+/// the address in the thread's block;
+pub(crate) const BLOCK: usize = 1;
+/// what is stored;
+pub(crate) const STORED: usize = 2;
+/// and where the next active lane is.
+pub(crate) const NEXT: usize = 3;
+
+impl Lanes {
+    /// The scratch registers that it uses.
+    pub(crate) fn used(self) -> impl Iterator<Item = Scratch> {
+        let is_used = [(INDEX, true), (BLOCK, true), (STORED, self.stores)];
+        let packed = matches!(self.places, Places::Packed(_));
+        let all = is_used.into_iter().chain([(NEXT, packed)]);
+        all.filter(|(_, is_used)| *is_used)
+            .map(move |(of, _)| self.scratch[of])
+    }
+}
+
+/// A repeated string instruction of which each round is executed alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Repeated {
+    /// It also ends when what it compares is not equal any more, or equal.
+    pub(crate) while_equal: Option<bool>,
+    /// Bytes up to where the program continues after it.
+    pub(crate) len: u8,
+}
+
+/// What stands for a part of an instruction, or comes before all parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// What the registers have is put where the lanes find it.
-    Head,
+    Head(Lanes),
     /// The access of a lane.
-    Lane(u8),
+    Lane(Lanes, u8),
+    /// The rounds of a repeated instruction come next.
+    Repeated,
+    /// One of them.
+    Round(Repeated),
 }
 
 /// A step of inserted code.
@@ -185,6 +251,88 @@ pub enum Step {
     EndLane(Lanes, u8),
     /// All lanes are complete.
     EndLanes(Lanes),
+    /// If a repeated instruction has no more rounds, goes on at a mark.
+    BeginRound(Mark),
+    /// From here on, a vector or mask register is there. What it has is not known.
+    ReserveWide(Wide),
+    /// From here on, it is not there any more.
+    ReleaseWide(Wide),
+    /// Something is done with vectors or masks.
+    Wide(VectorStep),
+    /// All registers have the program's values here. After it, scratch registers have theirs again.
+    ShowProgram,
+    /// A round is complete: goes on with the next one. After the last one, it goes on here, where the mark is.
+    EndRound(Repeated, Mark),
+}
+
+/// What is done with vectors and masks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VectorStep {
+    /// Sets a vector to what is in memory: at the address in the second one, plus a number.
+    Load(ScratchVector, Scratch, i32),
+    /// Puts it into memory: at the address in the first one, plus a number.
+    Store(Scratch, i32, ScratchVector),
+    /// Sets all elements to what the second one has.
+    Fill(ScratchVector, Scratch),
+    /// Sets the first one to what the second one has.
+    Copy(ScratchVector, ScratchVector),
+    /// Sets it to what the program has in a vector register, by the instruction set's number.
+    Program(ScratchVector, u8),
+    /// Sets the first one to an element.
+    Element(Scratch, ScratchVector, u8),
+    /// Sets an element to what the second one has.
+    SetElement(ScratchVector, u8, Scratch),
+    /// Sets its elements to what is computed of them and those of the other one.
+    Compute(Compute, ScratchVector, ScratchVector),
+    /// Sets a mask to the bits of the second one.
+    SetMask(ScratchMask, Scratch),
+    /// Sets the first one to the bits of a mask.
+    Bits(Scratch, ScratchMask),
+    /// Sets it to what the program has in a mask register, by the instruction set's number.
+    ProgramMask(ScratchMask, u8),
+    /// Sets a mask to which elements of two vectors are equal.
+    Equal(ScratchMask, ScratchVector, ScratchVector),
+    /// Sets those elements of a vector that a mask has to those of another one.
+    Select(ScratchVector, ScratchMask, ScratchVector),
+}
+
+impl VectorStep {
+    /// The general scratch register that it uses.
+    pub(crate) fn general(self) -> Option<Scratch> {
+        match self {
+            Self::Load(_, one, _)
+            | Self::Store(one, ..)
+            | Self::Fill(_, one)
+            | Self::Element(one, ..)
+            | Self::SetElement(.., one)
+            | Self::SetMask(_, one)
+            | Self::Bits(one, _) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The vectors and masks that it uses.
+    pub(crate) fn wide(self) -> impl Iterator<Item = Wide> {
+        use Wide::{Mask, Vector};
+        let used = match self {
+            Self::Load(one, ..)
+            | Self::Store(.., one)
+            | Self::Fill(one, _)
+            | Self::Program(one, _)
+            | Self::Element(_, one, _)
+            | Self::SetElement(one, ..) => [Some(Vector(one)), None, None],
+            Self::Copy(one, other) | Self::Compute(_, one, other) => {
+                [Some(Vector(one)), Some(Vector(other)), None]
+            }
+            Self::SetMask(mask, _) | Self::Bits(_, mask) | Self::ProgramMask(mask, _) => {
+                [Some(Mask(mask)), None, None]
+            }
+            Self::Equal(mask, one, other) | Self::Select(one, mask, other) => {
+                [Some(Vector(one)), Some(Vector(other)), Some(Mask(mask))]
+            }
+        };
+        used.into_iter().flatten()
+    }
 }
 
 impl Step {
@@ -201,7 +349,13 @@ impl Step {
             | Self::Mark(_)
             | Self::SkipInactive(..)
             | Self::EndLane(..)
-            | Self::EndLanes(_) => [None, None],
+            | Self::EndLanes(_)
+            | Self::BeginRound(_)
+            | Self::EndRound(..)
+            | Self::ReserveWide(_)
+            | Self::ReleaseWide(_)
+            | Self::ShowProgram => [None, None],
+            Self::Wide(step) => [step.general(), None],
             Self::Set(one, _)
             | Self::Register(one, _)
             | Self::Address(one, _)
@@ -218,6 +372,15 @@ impl Step {
             }
         };
         used.into_iter().flatten()
+    }
+
+    /// The vectors and masks that it uses, other than by reserving and releasing them.
+    pub(crate) fn wide(self) -> impl Iterator<Item = Wide> {
+        let step = match self {
+            Self::Wide(step) => Some(step),
+            _ => None,
+        };
+        step.into_iter().flat_map(VectorStep::wide)
     }
 
     /// Whether it changes the flags, on an instruction set that has some.
@@ -240,12 +403,24 @@ pub(crate) struct Names {
     live: Vec<Scratch>,
     /// How many of them there may be.
     most: usize,
+    /// Vectors and masks that are reserved.
+    live_wide: Vec<Wide>,
+    /// How many vectors and masks there may be.
+    most_wide: [usize; 2],
 }
 
 impl Names {
-    /// Lets a phase reserve this number of scratch registers besides those that are reserved.
-    pub(crate) fn allow(&mut self, more: usize) {
+    /// Lets a phase reserve this number of scratch registers besides those that are reserved, and of vectors and masks.
+    pub(crate) fn allow(&mut self, more: usize, more_wide: [usize; 2]) {
         self.most = self.live.len() + more;
+        let masks = self.masks();
+        let vectors = self.live_wide.len() - masks;
+        self.most_wide = [vectors + more_wide[0], masks + more_wide[1]];
+    }
+
+    fn masks(&self) -> usize {
+        let is_mask = |wide: &&Wide| matches!(wide, Wide::Mask(_));
+        self.live_wide.iter().filter(is_mask).count()
     }
 
     /// A scratch register that the caller reserves and releases.
@@ -261,8 +436,9 @@ impl Names {
     }
 
     /// From here on, these are reserved.
-    pub(crate) fn set_live(&mut self, live: Vec<Scratch>) {
+    pub(crate) fn set_live(&mut self, (live, live_wide): (Vec<Scratch>, Vec<Wide>)) {
         self.live = live;
+        self.live_wide = live_wide;
     }
 
     /// Follows code that is there.
@@ -277,13 +453,26 @@ impl Names {
                 self.live.retain(|live| *live != scratch);
                 self.most -= count - self.live.len();
             }
+            Step::ReserveWide(wide) => {
+                self.live_wide.push(wide);
+                self.most_wide[usize::from(wide.is_mask())] += 1;
+            }
+            Step::ReleaseWide(wide) => {
+                let count = self.live_wide.len();
+                self.live_wide.retain(|live| *live != wide);
+                let released = count - self.live_wide.len();
+                self.most_wide[usize::from(wide.is_mask())] -= released;
+            }
             _ => {}
         }
     }
 
     /// Releases those that are reserved.
-    pub(crate) fn release_all(&mut self) -> Vec<Scratch> {
-        std::mem::take(&mut self.live)
+    pub(crate) fn release_all(&mut self) -> (Vec<Scratch>, Vec<Wide>) {
+        (
+            std::mem::take(&mut self.live),
+            std::mem::take(&mut self.live_wide),
+        )
     }
 }
 
@@ -314,13 +503,13 @@ impl<'c> Code<'c> {
         Self { steps, names }
     }
 
-    fn step(&mut self, step: Step) {
-        for scratch in step.uses() {
-            assert!(
-                self.names.live.contains(&scratch),
-                "{step:?} uses a scratch register that is not reserved"
-            );
-        }
+    pub(crate) fn step(&mut self, step: Step) {
+        let has_all = step.uses().all(|used| self.names.live.contains(&used))
+            && step.wide().all(|used| self.names.live_wide.contains(&used));
+        assert!(
+            has_all,
+            "{step:?} uses a scratch register that is not reserved"
+        );
         self.steps.push(step);
     }
 
@@ -347,6 +536,40 @@ impl<'c> Code<'c> {
             "a scratch register that is not reserved is released"
         );
         self.steps.push(Step::Release(scratch));
+    }
+
+    /// The number of a new vector or mask, if there may be another one of its kind.
+    pub(crate) fn reserve_wide(
+        &mut self,
+        is_there: bool,
+        is_of_kind: fn(&Wide) -> bool,
+    ) -> Result<u32, TooMany> {
+        let live = self.names.live_wide.iter().filter(|wide| is_of_kind(wide));
+        let most = match is_of_kind(&Wide::Mask(ScratchMask(0))) {
+            false => self.names.most_wide[0],
+            true => self.names.most_wide[1],
+        };
+        if !is_there || live.count() >= most {
+            return Err(TooMany);
+        }
+        Ok(self.names.scratch().0)
+    }
+
+    /// From here on, it is reserved.
+    pub(crate) fn hold_wide(&mut self, wide: Wide) {
+        self.names.live_wide.push(wide);
+        self.steps.push(Step::ReserveWide(wide));
+    }
+
+    /// Releases a vector or mask.
+    pub(crate) fn release_wide(&mut self, wide: Wide) {
+        let count = self.names.live_wide.len();
+        self.names.live_wide.retain(|live| *live != wide);
+        assert!(
+            self.names.live_wide.len() < count,
+            "a scratch register that is not reserved is released"
+        );
+        self.steps.push(Step::ReleaseWide(wide));
     }
 
     /// Sets it to a number.
@@ -438,6 +661,14 @@ impl<'c> Code<'c> {
         written
     }
 
+    /// From outside, all registers look as if nothing had been inserted, at this place: those of the program have its values.
+    /// (The state map says everywhere where they are; this is for those who look at the processor alone.) After it, scratch
+    /// registers have what they had. Flags that the program does not need are not among them, unless a pass is
+    /// [conservative](crate::Pass::is_conservative); between the lanes of a gather, its registers are not.
+    pub fn show_program(&mut self) {
+        self.step(Step::ShowProgram);
+    }
+
     /// Sets it to the address of an operand in memory of the instruction that comes next.
     pub(crate) fn address(&mut self, to: Scratch, operand: u8) {
         self.step(Step::Address(to, operand));
@@ -451,7 +682,7 @@ mod tests {
     #[test]
     fn there_are_only_so_many_scratch_registers() {
         let (mut steps, mut names) = (Vec::new(), Names::default());
-        names.allow(2);
+        names.allow(2, [0; 2]);
         let mut code = Code::new(&mut steps, &mut names);
         let (one, other) = (code.reserve(), code.reserve());
         assert!(one.is_ok() && other.is_ok() && one != other);
@@ -465,7 +696,7 @@ mod tests {
     #[should_panic(expected = "not reserved")]
     fn a_scratch_register_that_was_released_is_not_used() {
         let (mut steps, mut names) = (Vec::new(), Names::default());
-        names.allow(1);
+        names.allow(1, [0; 2]);
         let mut code = Code::new(&mut steps, &mut names);
         if let Ok(scratch) = code.reserve() {
             code.release(scratch);
@@ -476,7 +707,7 @@ mod tests {
     #[test]
     fn code_that_may_be_skipped_ends_even_if_it_fails() {
         let (mut steps, mut names) = (Vec::new(), Names::default());
-        names.allow(1);
+        names.allow(1, [0; 2]);
         let mut code = Code::new(&mut steps, &mut names);
         let scratch = code.reserve().expect("one is allowed");
         let written = code.when(Compare::Equal, scratch, 0, |code| code.reserve().map(drop));

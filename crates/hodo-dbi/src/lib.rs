@@ -17,7 +17,7 @@
 //! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
 //! * `plan`: how accesses are computed from records.
 //! * `passes`: passes look at code before it is executed, and change it; `fragment`: what they see; `inserted`: what they
-//!   insert.
+//!   insert; `wide`: vectors and masks in that.
 //! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
 //! * `events`: what clients hear besides accesses; `notes`: of it, what is known at stops; `calls`: the functions in which a thread is, of those that they name.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
@@ -128,6 +128,11 @@ mod trap;
 mod units;
 #[cfg(target_arch = "x86_64")]
 mod watched;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only an engine makes fragments")
+)]
+mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -143,8 +148,10 @@ pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand};
 pub use hodo_ptrace::launch::find_program;
 pub use inserted::{
-    Bytes, Code, Compare, Compute, Lanes, Mark, Scratch, Step, TooMany, Value, Word,
+    Bytes, Code, Compare, Compute, Lanes, Mark, Repeated, Scratch, ScratchMask, ScratchVector,
+    Step, TooMany, Value, VectorStep, Word,
 };
+pub use native::banks::{has_masks, vector_bytes, vector_registers};
 pub use passes::{Inserting, Pass, Replacing, Revising, Words};
 pub use ran::{End, Ran};
 pub use recent::{LineSets, Recent};

@@ -7,13 +7,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::fragment::{Fragment, Instruction, Item};
-use crate::inserted::{Code, Lanes, Names, Scratch, Step, TooMany, Word};
-use crate::native::instruction::instruction;
+use crate::inserted::{Code, Lanes, Names, Repeated, Scratch, Step, TooMany, Wide, Word};
+use crate::native::instruction::{instruction, one_round};
 use crate::native::lanes::{lanes, row};
 
 /// Scratch registers that a phase may have at the same time, besides those of the phases before.
 const MOST_INSERTING: usize = 8;
 const MOST_REVISING: usize = 3;
+/// The same for vectors and masks.
+const MOST_WIDE_INSERTING: [usize; 2] = [4, 2];
+const MOST_WIDE_REVISING: [usize; 2] = [2, 1];
 
 /// Looks at code before it is executed, and changes it. The functions are called in hodo when code is translated; the same
 /// code may be translated more than once. They do nothing by default.
@@ -36,6 +39,13 @@ pub trait Pass {
     /// The third phase, for each instruction of the program in order: may insert code in front of it and after it.
     fn insert(&mut self, at: &mut Inserting<'_>) {
         let _ = at;
+    }
+
+    /// Whether flags that the program does not need keep their values, too, where inserted code changes them. (General
+    /// registers do, whether the program needs them or not, and so do vectors and masks.) If one pass is conservative, all
+    /// are.
+    fn is_conservative(&self) -> bool {
+        false
     }
 
     /// The fourth phase: may insert code anywhere, and remove code that was inserted.
@@ -129,7 +139,7 @@ impl Replacing<'_> {
 
     /// Makes each element of a masked load or store an access of its own, as [`Replacing::expand_scatter_gather`] does with
     /// lanes. Returns whether it was one that can be expanded: its address must have eight bytes, no segment, and come from
-    /// registers; instructions that demand aligned addresses are not expanded.
+    /// registers.
     ///
     /// # Panics
     /// If there is no such instruction.
@@ -137,22 +147,49 @@ impl Replacing<'_> {
         self.expand(number, row)
     }
 
+    /// Makes each round of a repeated string instruction an instruction of its own. The instruction stays, without operands,
+    /// and after it comes its round ([`Instruction::is_round`]), which is executed as often as there are rounds. Returns
+    /// whether it was one that can be expanded: its addresses must have eight bytes.
+    ///
+    /// # Panics
+    /// If there is no such instruction.
+    pub fn expand_repeated(&mut self, number: usize) -> bool {
+        let (place, old) = self.instruction(number);
+        if old.part.is_some() {
+            return false;
+        }
+        let Some((round, repeated)) = one_round(old) else {
+            return false;
+        };
+        let head = old.clone().head_of_rounds();
+        let mark = self.names.mark();
+        let items = [
+            Item::Instruction(head),
+            Item::Inserted(Step::BeginRound(mark)),
+            Item::Instruction(round.round_of(repeated)),
+            Item::Inserted(Step::EndRound(repeated, mark)),
+        ];
+        self.fragment.items.splice(place..=place, items);
+        true
+    }
+
     fn expand(
         &mut self,
         number: usize,
-        lanes: fn(&Instruction, [Scratch; 3]) -> Option<Lanes>,
+        lanes: fn(&Instruction, [Scratch; 4]) -> Option<Lanes>,
     ) -> bool {
         let (place, old) = self.instruction(number);
         let old = old.clone();
         if old.part.is_some() {
             return false;
         }
-        let scratch = [(); 3].map(|()| self.names.scratch());
+        let scratch = [(); 4].map(|()| self.names.scratch());
         let Some(lanes) = lanes(&old, scratch) else {
             return false;
         };
         let inserted = Item::Inserted;
-        let mut items: Vec<Item> = scratch.map(|one| inserted(Step::Reserve(one))).into();
+        let reserved = lanes.used().map(|one| inserted(Step::Reserve(one)));
+        let mut items: Vec<Item> = reserved.collect();
         items.push(Item::Instruction(old.clone().head_of(lanes)));
         for lane in 0..lanes.count {
             let mark = self.names.mark();
@@ -164,7 +201,7 @@ impl Replacing<'_> {
             ]);
         }
         items.push(inserted(Step::EndLanes(lanes)));
-        items.extend(scratch.map(|one| inserted(Step::Release(one))));
+        items.extend(lanes.used().map(|one| inserted(Step::Release(one))));
         self.fragment.items.splice(place..=place, items);
         true
     }
@@ -256,14 +293,18 @@ impl Revising<'_> {
             "the fragment has no item {place}"
         );
         self.names.set_live(live_at(&self.fragment.items[..place]));
-        self.names.allow(MOST_REVISING);
+        self.names.allow(MOST_REVISING, MOST_WIDE_REVISING);
         let mut steps = Vec::new();
         let written = write(&mut Code::new(&mut steps, self.names));
         // What is reserved here ends here: others may have reserved some after it.
         let before = live_at(&self.fragment.items[..place]);
-        let new = self.names.release_all().into_iter();
-        let new = new.filter(|scratch| !before.contains(scratch));
+        let (new, new_wide) = self.names.release_all();
+        let new = new.into_iter();
+        let new = new.filter(|scratch| !before.0.contains(scratch));
         steps.extend(new.map(Step::Release));
+        let new_wide = new_wide.into_iter();
+        let new_wide = new_wide.filter(|wide| !before.1.contains(wide));
+        steps.extend(new_wide.map(Step::ReleaseWide));
         let items = steps.into_iter().map(Item::Inserted);
         self.fragment.items.splice(place..place, items);
         written
@@ -282,6 +323,10 @@ impl Revising<'_> {
                     | Step::SkipInactive(..)
                     | Step::EndLane(..)
                     | Step::EndLanes(_)
+                    | Step::ReserveWide(_)
+                    | Step::ReleaseWide(_)
+                    | Step::BeginRound(_)
+                    | Step::EndRound(..)
             ),
             _ => false,
         };
@@ -293,16 +338,18 @@ impl Revising<'_> {
 }
 
 /// The scratch registers that are reserved after these items.
-fn live_at(items: &[Item]) -> Vec<Scratch> {
-    let mut live = Vec::new();
+fn live_at(items: &[Item]) -> (Vec<Scratch>, Vec<Wide>) {
+    let (mut live, mut wide) = (Vec::new(), Vec::new());
     for item in items {
         match item {
             Item::Inserted(Step::Reserve(scratch)) => live.push(*scratch),
             Item::Inserted(Step::Release(scratch)) => live.retain(|other| other != scratch),
+            Item::Inserted(Step::ReserveWide(one)) => wide.push(*one),
+            Item::Inserted(Step::ReleaseWide(one)) => wide.retain(|other| other != one),
             _ => {}
         }
     }
-    live
+    (live, wide)
 }
 
 /// Where a value of the program is that is not in its register.
@@ -312,9 +359,14 @@ pub(crate) enum Moved {
     General(u8),
     /// The flags.
     Flags,
+    /// A vector register, by number, and a mask register. They have slots of their own.
+    Vector(u8),
+    Mask(u8),
     /// Vector and mask registers of a gather or scatter, which are where its lanes find them. This number of lanes is
     /// complete.
     Lanes(Lanes, u8),
+    /// A round of a repeated instruction is complete, and whether it has been counted. It may have been the last one.
+    Round(Repeated, bool),
 }
 
 /// Values of the program that are not in their registers, and the slots of the thread's block where they are.
@@ -325,6 +377,8 @@ pub(crate) type StateMap = Vec<(Moved, u8)>;
 pub(crate) struct Passes {
     passes: Vec<Box<dyn Pass>>,
     words: u32,
+    /// Flags that are not needed keep their values.
+    pub(crate) is_conservative: bool,
     /// By number. The first one is empty.
     maps: Vec<StateMap>,
     numbers: HashMap<StateMap, u32>,
@@ -344,6 +398,7 @@ impl Passes {
             pass.begin(&mut Words { count: &mut words });
         }
         Self {
+            is_conservative: passes.iter().any(|pass| pass.is_conservative()),
             passes,
             words,
             maps: vec![StateMap::new()],
@@ -398,7 +453,7 @@ impl Passes {
     }
 
     fn insert(&mut self, fragment: Fragment, names: &mut Names) -> Fragment {
-        names.allow(MOST_INSERTING);
+        names.allow(MOST_INSERTING, MOST_WIDE_INSERTING);
         let mut items = Vec::with_capacity(2 * fragment.items.len());
         let mut is_first = true;
         for item in fragment.items {

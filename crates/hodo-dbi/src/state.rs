@@ -8,6 +8,7 @@ use crate::block::{Block, Value};
 use crate::native::block;
 use crate::native::lanes::restore;
 use crate::native::translate::Saved;
+use crate::native::vectors::{restore_mask, restore_vector};
 use crate::passes::Moved;
 use crate::process::{Place, Process};
 
@@ -47,13 +48,14 @@ pub(crate) fn run_to_instruction(
     }
 }
 
-/// Takes registers from the block of a thread. Vector registers are set at once.
+/// Takes registers from the block of a thread. Vector registers are set at once. Returns where the program is: at the given
+/// instruction, or after it if it turns out to be complete.
 pub(crate) fn restore_from(
     process: &Process,
     (thread, block): (Stopped, u64),
     regs: &mut Regs,
-    saved: Saved,
-) -> Result<()> {
+    (mut pc, saved): (u64, Saved),
+) -> Result<u64> {
     let word = |offset: u32| {
         let at = TargetAddr(block + u64::from(offset));
         process.memory().read_u64(at)
@@ -76,16 +78,27 @@ pub(crate) fn restore_from(
         }
     }
     for (moved, slot) in process.state_map(saved.map) {
-        let word = word(block::FIRST_SPILL + 8 * u32::from(slot))?;
+        let word = || word(block::FIRST_SPILL + 8 * u32::from(slot));
         match moved {
-            Moved::General(number) => regs.set_general(number, word),
-            Moved::Flags => regs.set_flags(word as u16),
+            Moved::General(number) => regs.set_general(number, word()?),
+            Moved::Flags => regs.set_flags(word()? as u16),
+            Moved::Vector(number) => restore_vector(process, (thread, block), (number, slot))?,
+            Moved::Mask(number) => restore_mask(process, (thread, block), (number, slot))?,
             Moved::Lanes(lanes, complete) => {
                 restore(process, (thread, block), (lanes, complete))?;
             }
+            Moved::Round(repeated, is_counted) => {
+                let before = regs.all()[usize::from(RCX)];
+                let left = before.wrapping_sub(u64::from(!is_counted));
+                regs.set_general(RCX, left);
+                let ends = |equal| equal != regs.is_equal();
+                if left == 0 || repeated.while_equal.is_some_and(ends) {
+                    pc += u64::from(repeated.len);
+                }
+            }
         }
     }
-    Ok(())
+    Ok(pc)
 }
 
 /// The record of a repeated instruction that a thread executes.

@@ -37,7 +37,7 @@ impl Engine {
         let is_start = matches!(place, Some(Place::At(_))) && process.stage(at) == Stage::Head;
         let is_inside = match known.stepped {
             // What is repeated has been executed once if it comes again.
-            Some(before) => before == next && !is_start && known.stepped_at != at,
+            Some(before) => before == next && !is_start && at > known.stepped_at,
             // The flag was set by the instruction before, and counts after the next one.
             None => !is_own,
         };

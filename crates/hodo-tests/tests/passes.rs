@@ -75,7 +75,8 @@ programs! {
     cancelled_threads "cancel.c" Pie;
     values_of_all_classes "values.c" Pie;
     lanes_at_faults "gathers.c" Pie "20" "faults";
-    elements_at_faults "masked_moves.c" Pie "20" "faults";
+    elements_at_faults "masked_moves.c" Pie "8" "faults";
+    rounds_at_faults "repeated.c" Pie "200" "faults";
 }
 
 /// The last line that a program writes to its standard error output, which is taken off.
@@ -103,6 +104,7 @@ fn gathers_and_scatters_lane_by_lane() {
             .alone();
         let seen = take_last_line(&mut expanded);
         take_last_line(&mut expanded);
+        take_last_line(&mut expanded);
         if faults.is_empty() {
             let expected = take_last_line(&mut expanded);
             assert_eq!(seen, expected);
@@ -120,7 +122,7 @@ fn masked_loads_and_stores_element_by_element() {
     let library = "glibc.cpu.hwcaps=-AVX512VL";
     for (faults, timer) in [("", None), ("faults", None), ("faults", Some("timer"))] {
         let test = format!("masked-{faults}-{}", timer.is_some());
-        let arguments: Vec<&str> = ["300", faults].into_iter().chain(timer).collect();
+        let arguments: Vec<&str> = ["80", faults].into_iter().chain(timer).collect();
         let mut alone = Run::new(&format!("{test}-alone"), &program)
             .args(&arguments)
             .env("GLIBC_TUNABLES", library)
@@ -132,6 +134,7 @@ fn masked_loads_and_stores_element_by_element() {
             .alone();
         take_last_line(&mut expanded);
         let seen = take_last_line(&mut expanded);
+        take_last_line(&mut expanded);
         if faults.is_empty() {
             let expected = take_last_line(&mut expanded);
             assert_eq!(seen, expected);
@@ -141,6 +144,44 @@ fn masked_loads_and_stores_element_by_element() {
         let text = String::from_utf8_lossy(&alone.stdout);
         assert!(text.contains("wrong 0, partial 0"), "{text}");
     }
+}
+
+/// The same of repeated string instructions, which are broken off between their rounds.
+#[test]
+fn repeated_instructions_round_by_round() {
+    let program = build("repeated.c", Kind::Pie, &["-O1"]);
+    let numbers = |text: &str| -> Vec<u64> {
+        let words = text.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    let mut counted = Vec::new();
+    for arguments in [
+        &["0000"][..],
+        &["3000"],
+        &["3000", "faults"],
+        &["3000", "faults", "timer"],
+    ] {
+        let test = format!("repeated-{}", arguments.join("-"));
+        let alone = Run::new(&format!("{test}-alone"), &program)
+            .args(arguments)
+            .alone();
+        let mut expanded = Run::new(&test, example("hodo-dbi", "expand"))
+            .args([&program])
+            .args(arguments)
+            .alone();
+        take_last_line(&mut expanded);
+        take_last_line(&mut expanded);
+        let seen = take_last_line(&mut expanded);
+        assert_eq!(alone, expanded, "alone and expanded differ");
+        let text = String::from_utf8_lossy(&alone.stdout).into_owned();
+        assert!(text.starts_with("wrong 000000 "), "{text}");
+        counted.push((numbers(&seen), numbers(&text)));
+    }
+    // The C library has some, too: as many in both runs.
+    let (nothing, (all, text)) = (&counted[0].0, &counted[1]);
+    assert_eq!(all[0] - nothing[0], 3000);
+    assert_eq!(all[1] - nothing[1], text[2], "{counted:?}");
+    assert!(counted[2].1[1] > 100, "{counted:?}");
 }
 
 /// Runs an ordinary program.

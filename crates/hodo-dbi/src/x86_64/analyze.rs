@@ -888,7 +888,7 @@ fn flow(insn: &iced_x86::Instruction) -> Flow {
 }
 
 /// Whether only the active elements are in memory.
-fn is_packed(insn: &iced_x86::Instruction) -> bool {
+pub(super) fn is_packed(insn: &iced_x86::Instruction) -> bool {
     matches!(
         insn.mnemonic(),
         Mnemonic::Vcompresspd

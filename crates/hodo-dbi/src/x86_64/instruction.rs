@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
-use iced_x86::{InstructionInfoFactory, Register, UsedMemory};
+use iced_x86::{InstructionInfoFactory, Mnemonic, Register, UsedMemory};
 
 use hodo_isa::x86_64::decode::{Kind, decode};
 
 use super::analyze::{facts, kinds};
 use super::decoded::Decoded;
 use crate::fragment::{Instruction, Operand};
+use crate::inserted::Repeated;
 
 /// An instruction that a pass puts in the place of one: that is at the first address, and the next one at the second.
 pub(crate) fn instruction((pc, next): (u64, u64), own: &[u8]) -> Option<Instruction> {
@@ -29,6 +30,54 @@ pub(crate) fn instruction((pc, next): (u64, u64), own: &[u8]) -> Option<Instruct
         is_original: false,
         ..seen(&decoded)
     })
+}
+
+/// One round of a repeated string instruction: the instruction without its prefix, and how it is repeated. `None`: it is no
+/// such instruction, or its addresses have four bytes.
+pub(crate) fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
+    const EQUAL: u8 = 0xF3;
+    const DIFFERENT: u8 = 0xF2;
+    const SHORT_ADDRESSES: u8 = 0x67;
+    let insn = old.facts.insn();
+    let has_prefix = insn.has_rep_prefix() || insn.has_repne_prefix();
+    if !has_prefix || !insn.is_string_instruction() || !old.continues {
+        return None;
+    }
+    let is_rex = |byte: &&u8| matches!(byte, 0x40..=0x4F);
+    let is_repeat = |byte: &&u8| matches!(**byte, EQUAL | DIFFERENT);
+    // The prefixes, maybe one for sizes of registers, and a byte for the operation.
+    let (_, front) = old.bytes().split_last()?;
+    let prefixes = &front[..front.len() - usize::from(front.last().as_ref().is_some_and(is_rex))];
+    if prefixes.contains(&SHORT_ADDRESSES) || prefixes.iter().filter(is_repeat).count() != 1 {
+        return None;
+    }
+    let without: Vec<u8> = old
+        .bytes()
+        .iter()
+        .filter(|byte| !is_repeat(byte))
+        .copied()
+        .collect();
+    let round = instruction((old.pc, old.next), &without).filter(|round| round.continues)?;
+    let repeated = Repeated {
+        while_equal: compares(insn.mnemonic()).then(|| prefixes.contains(&EQUAL)),
+        len: u8::try_from(old.next - old.pc).ok()?,
+    };
+    Some((round, repeated))
+}
+
+/// Whether a string instruction compares.
+fn compares(mnemonic: Mnemonic) -> bool {
+    matches!(
+        mnemonic,
+        Mnemonic::Cmpsb
+            | Mnemonic::Cmpsw
+            | Mnemonic::Cmpsd
+            | Mnemonic::Cmpsq
+            | Mnemonic::Scasb
+            | Mnemonic::Scasw
+            | Mnemonic::Scasd
+            | Mnemonic::Scasq
+    )
 }
 
 /// What passes see of an instruction.

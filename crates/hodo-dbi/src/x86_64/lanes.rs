@@ -12,12 +12,12 @@ use hodo_isa::x86_64::asm::{BYTE, Cond, DWORD, Mem, QWORD, Reg, Size, mem, scale
 use hodo_ptrace::{Stopped, TargetAddr};
 use iced_x86::{Mnemonic, OpKind, Register};
 
-use super::analyze::general;
+use super::analyze::{general, is_packed};
 use super::block;
 use super::lower::Lowering;
 use super::translate::Saved;
 use crate::fragment::Instruction;
-use crate::inserted::{Active, Lanes, Places, Scratch};
+use crate::inserted::{Active, BLOCK, INDEX, Lanes, NEXT, Places, STORED, Scratch};
 use crate::process::Process;
 
 /// The sizes of indices and of lanes, and whether it stores.
@@ -35,13 +35,24 @@ fn form(mnemonic: Mnemonic) -> Option<(u8, u8, bool)> {
     })
 }
 
-/// The size of the lanes of a masked load or store.
-fn row_form(mnemonic: Mnemonic) -> Option<u8> {
+/// The size of the lanes of a masked load or store, and whether its address must be a multiple of its length.
+fn row_form(mnemonic: Mnemonic) -> Option<(u8, bool)> {
     Some(match mnemonic {
-        Mnemonic::Vmovdqu8 => 1,
-        Mnemonic::Vmovdqu16 => 2,
-        Mnemonic::Vmovdqu32 | Mnemonic::Vmovups | Mnemonic::Vmaskmovps | Mnemonic::Vpmaskmovd => 4,
-        Mnemonic::Vmovdqu64 | Mnemonic::Vmovupd | Mnemonic::Vmaskmovpd | Mnemonic::Vpmaskmovq => 8,
+        Mnemonic::Vmovdqu8 | Mnemonic::Vpcompressb | Mnemonic::Vpexpandb => (1, false),
+        Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu => (1, false),
+        Mnemonic::Vmovdqu16 | Mnemonic::Vpcompressw | Mnemonic::Vpexpandw => (2, false),
+        Mnemonic::Vmovdqu32 | Mnemonic::Vmovups | Mnemonic::Vmaskmovps | Mnemonic::Vpmaskmovd => {
+            (4, false)
+        }
+        Mnemonic::Vpcompressd | Mnemonic::Vcompressps => (4, false),
+        Mnemonic::Vpexpandd | Mnemonic::Vexpandps => (4, false),
+        Mnemonic::Vmovdqu64 | Mnemonic::Vmovupd | Mnemonic::Vmaskmovpd | Mnemonic::Vpmaskmovq => {
+            (8, false)
+        }
+        Mnemonic::Vpcompressq | Mnemonic::Vcompresspd => (8, false),
+        Mnemonic::Vpexpandq | Mnemonic::Vexpandpd => (8, false),
+        Mnemonic::Vmovdqa32 | Mnemonic::Vmovaps => (4, true),
+        Mnemonic::Vmovdqa64 | Mnemonic::Vmovapd => (8, true),
         _ => return None,
     })
 }
@@ -55,51 +66,72 @@ fn is_usual(instruction: &Instruction) -> bool {
 
 /// The lanes of a masked load or store. `None`: it is none, or its addresses are relative to the instruction, or have a
 /// segment or four bytes.
-pub(crate) fn row(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<Lanes> {
+pub(crate) fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
     let insn = instruction.facts.insn();
-    let size = row_form(insn.mnemonic())?;
-    let stores = insn.op0_kind() == OpKind::Memory;
-    let loads = (0..insn.op_count()).any(|operand| insn.op_kind(operand) == OpKind::Memory);
-    let last = insn.op_count() - 1;
-    let (vector, active) = match insn.op_mask() {
-        Register::None if insn.op_count() == 3 => {
-            let vector = insn.op_register(if stores { last } else { 0 });
-            (vector, Active::Vector(insn.op1_register().number() as u8))
-        }
-        Register::None => return None,
-        mask => (
-            insn.op_register(if stores { last } else { 0 }),
-            Active::Mask(mask.number() as u8),
-        ),
-    };
+    let (size, is_aligned) = row_form(insn.mnemonic())?;
+    let mut kinds = insn.op_kinds();
+    let stores = !insn.op0_kind().eq(&OpKind::Register);
+    if !stores && !kinds.any(|kind| kind == OpKind::Memory) || !is_usual(instruction) {
+        return None;
+    }
     let number = |register: Register| match register {
         Register::None => Some(None),
         register => Some(Some(general(register)? as u8)),
     };
-    let (base, index) = (number(insn.memory_base())?, number(insn.memory_index())?);
-    let is_fit = is_usual(instruction) && (stores || loads) && (base, index) != (None, None);
-    is_fit.then_some(())?;
+    let (mut base, index) = (number(insn.memory_base())?, number(insn.memory_index())?);
+    let last = insn.op_count() - 1;
+    let (data, active) = match (insn.op_mask(), insn.op0_kind()) {
+        // The vector, and its mask.
+        (Register::None, OpKind::MemorySegRDI) => {
+            const RDI: u8 = 7;
+            let has_vex = insn.mnemonic() == Mnemonic::Vmaskmovdqu;
+            if !has_vex && !is_x86_feature_detected!("avx") {
+                return None;
+            }
+            base = Some(RDI);
+            (1, Active::Vector(insn.op2_register().number() as u8))
+        }
+        (Register::None, _) if last == 2 => {
+            let mask = insn.op1_register().number() as u8;
+            (if stores { 2 } else { 0 }, Active::Vector(mask))
+        }
+        (Register::None, _) => return None,
+        (mask, _) => (
+            if stores { last } else { 0 },
+            Active::Mask(mask.number() as u8),
+        ),
+    };
+    if (base, index) == (None, None) {
+        return None;
+    }
+    let vector = insn.op_register(data);
+    let len = vector.size() as u8;
+    let displacement = i32::try_from(insn.memory_displacement64().cast_signed()).ok()?;
+    // Each lane has one of its own.
+    displacement.checked_add(64)?;
     Some(Lanes {
-        count: vector.size() as u8 / size,
+        count: len / size,
         stores,
         data: vector.number() as u8,
-        data_len: vector.size() as u8,
+        data_len: len,
         size,
-        places: Places::Row(index),
+        places: match is_packed(insn) {
+            true => Places::Packed(index),
+            false => Places::Row(index),
+        },
+        align: if is_aligned { len } else { 1 },
         active,
         zeroes: matches!(active, Active::Vector(_)) || insn.zeroing_masking(),
         base,
         power: insn.memory_index_scale().trailing_zeros() as u8,
-        displacement: i32::try_from(insn.memory_displacement64().cast_signed())
-            .ok()
-            .filter(|displacement| displacement.checked_add(64).is_some())?,
+        displacement,
         scratch,
     })
 }
 
 /// The lanes of a gather or scatter. `None`: it is none, the processor refuses it, or its addresses have a segment or four
 /// bytes.
-pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<Lanes> {
+pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
     let insn = instruction.facts.insn();
     let (index_size, size, stores) = form(insn.mnemonic())?;
     if !is_usual(instruction) {
@@ -131,6 +163,7 @@ pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<
         data_len: vector.size() as u8,
         size,
         places: Places::Vector(index_number, index.size() as u8, index_size),
+        align: 1,
         active,
         zeroes: false,
         base,
@@ -139,12 +172,6 @@ pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 3]) -> Option<
         scratch,
     })
 }
-
-/// Scratch registers by what they are for: an index, and what is loaded; the address in the thread's block; and what is
-/// stored.
-const INDEX: usize = 0;
-const BLOCK: usize = 1;
-const STORED: usize = 2;
 
 /// How far an offset in the thread's block is from the address that the scratch register has.
 fn from_middle(offset: u32) -> i32 {
@@ -190,25 +217,18 @@ impl Lanes {
     /// The general registers from which its addresses come.
     pub(super) fn registers(self) -> impl Iterator<Item = u8> {
         let index = match self.places {
-            Places::Row(index) => index,
+            Places::Row(index) | Places::Packed(index) => index,
             Places::Vector(..) => None,
         };
         self.base.into_iter().chain(index)
-    }
-
-    /// The scratch registers that it uses.
-    pub(super) fn used(&self) -> &[Scratch] {
-        match self.stores {
-            true => &self.scratch,
-            false => &self.scratch[..STORED],
-        }
     }
 }
 
 impl Lowering<'_, '_, '_> {
     /// Puts the registers into the thread's block.
-    pub(super) fn begin_lanes(&mut self, lanes: Lanes) {
+    pub(super) fn begin_lanes(&mut self, instruction: &Instruction, lanes: Lanes) {
         self.save_flags();
+        self.wide_before(instruction);
         self.bring_back_for_lanes(lanes);
         let middle = self.register(lanes.scratch[BLOCK]);
         let code = &mut self.translator.code;
@@ -237,9 +257,35 @@ impl Lowering<'_, '_, '_> {
         }
         self.lanes = Some((lanes, 0));
         self.point(Saved::default());
+        if lanes.align > 1 {
+            self.check_alignment(instruction, lanes);
+        }
         if lanes.stores && !lanes.has_progress() {
             self.probe(lanes);
         }
+        if let Places::Packed(_) = lanes.places {
+            let next = self.register(lanes.scratch[NEXT]);
+            let address = row_address(lanes, 0);
+            self.translator.code.lea(next, address);
+        }
+    }
+
+    /// At an address that is not aligned, the instruction itself faults.
+    fn check_alignment(&mut self, instruction: &Instruction, lanes: Lanes) {
+        let first = self.register(lanes.scratch[INDEX]);
+        let fine = self.translator.code.label();
+        let address = row_address(lanes, 0);
+        self.translator.code.lea(first, address);
+        let bits = u32::from(lanes.align) - 1;
+        self.translator.code.and_ri(first.part(DWORD), bits);
+        self.translator.code.jcc(Cond::E, fine);
+        self.point(Saved {
+            is_own: true,
+            ..Saved::default()
+        });
+        self.translator.code.raw(instruction.bytes());
+        self.translator.code.bind(fine);
+        self.point(Saved::default());
     }
 
     /// A masked store that faults stores nothing. It may fault in the second one of two pages, so that is tried first, at the
@@ -252,10 +298,9 @@ impl Lowering<'_, '_, '_> {
         };
         let [first, middle, last] =
             [INDEX, BLOCK, STORED].map(|of| self.register(lanes.scratch[of]));
-        let address = self.lane_address(lanes, 0, first);
         let fine = self.translator.code.label();
         let code = &mut self.translator.code;
-        code.lea(first, address);
+        code.lea(first, row_address(lanes, 0));
         code.mov_rr(last, first);
         code.and_ri(last.part(DWORD), PAGE - 1);
         code.cmp_ri(last.part(DWORD), PAGE - u32::from(lanes.data_len));
@@ -272,11 +317,19 @@ impl Lowering<'_, '_, '_> {
                     code.and_ri(last.part(DWORD), (1 << count) - 1);
                 }
             }
-            code.bsr_rr(last, last);
+            // How many lanes there are up to the last one, or of active ones.
+            let mut end = i32::from(lanes.size) - 1;
+            if let Places::Packed(_) = lanes.places {
+                code.popcnt_rr(last, last);
+                code.test_rr(last, last);
+                end = -1;
+            } else {
+                code.bsr_rr(last, last);
+            }
             code.jcc(Cond::E, fine);
             let power = lanes.size.trailing_zeros() as u8;
             self.point(own);
-            let at = mem(first, i32::from(lanes.size) - 1).plus_scaled(last, power);
+            let at = mem(first, end).plus_scaled(last, power);
             self.translator.code.lock().or_mi(BYTE, at, 0);
         } else {
             for lane in (0..lanes.count).rev() {
@@ -307,18 +360,8 @@ impl Lowering<'_, '_, '_> {
         let middle = self.register(lanes.scratch[BLOCK]);
         let index_size = match lanes.places {
             Places::Vector(_, _, index_size) => index_size,
-            Places::Row(index) => {
-                let displacement = lanes.displacement + i32::from(lanes.size * lane);
-                let index = index.map(Reg::whole);
-                return match (lanes.base.map(Reg::whole), index) {
-                    (Some(base), Some(index)) => {
-                        mem(base, displacement).plus_scaled(index, lanes.power)
-                    }
-                    (Some(base), None) => mem(base, displacement),
-                    (None, Some(index)) => scaled(index, lanes.power, displacement),
-                    (None, None) => unreachable!("its addresses come from a register"),
-                };
-            }
+            Places::Row(_) => return row_address(lanes, lane),
+            Places::Packed(_) => return mem(self.register(lanes.scratch[NEXT]), 0),
         };
         let at = mem(middle, part(block::INDICES, index_size, lane));
         match index_size {
@@ -354,6 +397,11 @@ impl Lowering<'_, '_, '_> {
             self.point(Saved::default());
             self.translator.code.mov_mr(place, loaded);
         }
+        if let Places::Packed(_) = lanes.places {
+            let next = self.register(lanes.scratch[NEXT]);
+            let size = i32::from(lanes.size);
+            self.translator.code.lea(next, mem(next, size));
+        }
         self.end_lane(lanes, lane);
     }
 
@@ -374,6 +422,7 @@ impl Lowering<'_, '_, '_> {
     /// The registers get what is in the thread's block.
     pub(super) fn end_lanes(&mut self, lanes: Lanes) {
         let middle = self.register(lanes.scratch[BLOCK]);
+        self.wide_end_lanes(lanes);
         let code = &mut self.translator.code;
         if !lanes.stores {
             // What comes after the lanes of a gather becomes zero.
@@ -390,6 +439,21 @@ impl Lowering<'_, '_, '_> {
             Active::Mask(mask) => code.clear_mask(mask),
         }
         self.lanes = None;
+    }
+}
+
+/// The address of an element of a masked load or store.
+fn row_address(lanes: Lanes, lane: u8) -> Mem {
+    let displacement = lanes.displacement + i32::from(lanes.size * lane);
+    let mut registers = [lanes.base, None];
+    if let Places::Row(index) | Places::Packed(index) = lanes.places {
+        registers[1] = index;
+    }
+    match registers.map(|number| number.map(Reg::whole)) {
+        [Some(base), Some(index)] => mem(base, displacement).plus_scaled(index, lanes.power),
+        [None, Some(index)] => scaled(index, lanes.power, displacement),
+        [Some(base), None] => mem(base, displacement),
+        [None, None] => unreachable!("the address comes from a register"),
     }
 }
 
@@ -422,7 +486,7 @@ pub(crate) fn restore(
             if before != bits {
                 data.resize(64, 0);
             }
-            vectors.set_mask(mask, bits)?;
+            vectors.set_mask(mask, bits.into())?;
         }
     }
     if !lanes.stores {

@@ -14,34 +14,30 @@ use hodo_isa::x86_64::asm::{AL, BYTE, Cond, DWORD, Label, Mem, QWORD, RAX, Reg, 
 use hodo_isa::x86_64::decode::decode;
 
 use super::analyze::general;
-use super::block;
+use super::banks::{Banks, Held};
 use super::recent::FLAGS;
 use super::translate::{Saved, Translator};
+use super::{RCX_NUMBER, block};
 use crate::block::Flow;
 use crate::client::RECORDED;
 use crate::fragment::{Instruction, Item};
-use crate::inserted::{Bytes, Compare, Compute, Lanes, Mark, Part, Scratch, Step, Value, Word};
+use crate::inserted::{
+    Bytes, Compare, Compute, Lanes, Mark, Part, Repeated, Scratch, Step, Value, Wide, Word,
+};
 use crate::passes::{Moved, Passes, StateMap};
 
-const RAX_NUMBER: u8 = 0;
+pub(super) const RAX_NUMBER: usize = 0;
 const RSP_NUMBER: u8 = 4;
 
 /// Where the program's flags are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flags {
+pub(super) enum Flags {
     /// In their register.
     There,
     /// In a slot.
     Slot(u8),
     /// Nowhere: the program overwrites them before it reads them, and nothing before that can fault.
     Dead,
-}
-
-/// Where a scratch register is. At first, it is nowhere.
-#[derive(Debug, Clone, Copy, Default)]
-struct Held {
-    register: Option<u8>,
-    slot: Option<u8>,
 }
 
 pub(super) struct Lowering<'l, 'c, 'r> {
@@ -51,10 +47,10 @@ pub(super) struct Lowering<'l, 'c, 'r> {
     /// The item that is turned into code.
     place: usize,
     /// The instruction of the program that is being executed, or comes next.
-    pc: u64,
+    pub(super) pc: u64,
     /// The slots of registers whose values are in one.
-    program: [Option<u8>; 16],
-    flags: Flags,
+    pub(super) program: [Option<u8>; 16],
+    pub(super) flags: Flags,
     holder: [Option<Scratch>; 16],
     held: HashMap<Scratch, Held>,
     /// Slots that are free, bit by number.
@@ -65,9 +61,16 @@ pub(super) struct Lowering<'l, 'c, 'r> {
     region: Option<usize>,
     /// Scratch registers that are released there.
     released: Vec<Scratch>,
+    pub(super) released_wide: Vec<Wide>,
+    /// Vectors and masks.
+    pub(super) banks: Banks,
     marks: HashMap<Mark, Label>,
+    /// Where the rounds begin that end at a mark.
+    pub(super) starts: HashMap<Mark, Label>,
     /// The gather or scatter whose registers are in the thread's block, and how many of its lanes are complete.
     pub(super) lanes: Option<(Lanes, u8)>,
+    /// The repeated instruction of which a round is complete, and whether that has been counted.
+    pub(super) round: Option<(Repeated, bool)>,
 }
 
 /// Turns a fragment into code. Returns where the program continues, if it does so after it.
@@ -91,8 +94,12 @@ pub(super) fn lower(
         pinned: 0,
         region: None,
         released: Vec::new(),
+        released_wide: Vec::new(),
+        banks: Banks::default(),
         marks: HashMap::new(),
+        starts: HashMap::new(),
         lanes: None,
+        round: None,
     };
     lowering.all()
 }
@@ -113,6 +120,7 @@ impl Lowering<'_, '_, '_> {
         for (place, item) in items.iter().enumerate() {
             self.place = place;
             self.pinned = 0;
+            self.banks.unpin();
             match item {
                 Item::Inserted(step) => self.step(*step),
                 Item::Instruction(instruction) if place < last || instruction.continues => {
@@ -144,12 +152,15 @@ impl Lowering<'_, '_, '_> {
     pub(super) fn point(&mut self, saved: Saved) {
         let moved = self.program.iter().zip(0..);
         let moved = moved.filter_map(|(slot, number)| Some((Moved::General(number), (*slot)?)));
-        let mut map: StateMap = moved.collect();
+        let mut map: StateMap = moved.chain(self.banks.moved()).collect();
         if let Flags::Slot(slot) = self.flags {
             map.push((Moved::Flags, slot));
         }
         if let Some((lanes, complete)) = self.lanes.filter(|(lanes, _)| lanes.has_progress()) {
             map.push((Moved::Lanes(lanes, complete), 0));
+        }
+        if let Some((repeated, is_counted)) = self.round {
+            map.push((Moved::Round(repeated, is_counted), 0));
         }
         let saved = Saved {
             map: self.passes.borrow_mut().number(map),
@@ -159,14 +170,42 @@ impl Lowering<'_, '_, '_> {
         self.translator.set_point(self.pc, saved);
     }
 
-    fn slot(&mut self) -> u8 {
+    /// From here on, the thread is between instructions.
+    pub(super) fn here(&mut self) {
+        self.point(Saved::default());
+    }
+
+    /// Whether this code may be skipped.
+    pub(super) fn is_in_region(&self) -> bool {
+        self.region.is_some()
+    }
+
+    /// Whether inserted code has something in a register.
+    pub(super) fn is_held(&self, number: u8) -> bool {
+        self.holder[usize::from(number)].is_some()
+    }
+
+    /// Nothing moves in code that may be skipped.
+    pub(super) fn may_move(&self) {
+        assert!(
+            self.region.is_none(),
+            "nothing moves in code that may be skipped"
+        );
+    }
+
+    /// The items from here on.
+    pub(super) fn rest(&self) -> &[Item] {
+        &self.items[self.place..]
+    }
+
+    pub(super) fn slot(&mut self) -> u8 {
         assert!(self.free != 0, "a fragment needs too many slots");
         let slot = self.free.trailing_zeros();
         self.free &= !(1 << slot);
         slot as u8
     }
 
-    fn free(&mut self, slot: u8) {
+    pub(super) fn free(&mut self, slot: u8) {
         self.free |= 1 << slot;
     }
 
@@ -186,10 +225,7 @@ impl Lowering<'_, '_, '_> {
         let Some(scratch) = self.holder[usize::from(number)].take() else {
             return;
         };
-        assert!(
-            self.region.is_none(),
-            "nothing moves in code that may be skipped"
-        );
+        self.may_move();
         let slot = self.slot();
         self.translator.code.mov_mr(at(slot), Reg::whole(number));
         self.held.insert(
@@ -214,6 +250,7 @@ impl Lowering<'_, '_, '_> {
     }
 
     fn bring_back_all(&mut self, with_flags: bool) {
+        self.wide_bring_back_all();
         for scratch in std::mem::take(&mut self.held).into_keys() {
             for holder in &mut self.holder {
                 holder.take_if(|holder| *holder == scratch);
@@ -230,8 +267,8 @@ impl Lowering<'_, '_, '_> {
 
     /// Makes `rax` free for the flags.
     fn free_rax(&mut self) {
-        self.evict(RAX_NUMBER);
-        self.spill(RAX_NUMBER);
+        self.evict(RAX_NUMBER as u8);
+        self.spill(RAX_NUMBER as u8);
     }
 
     /// The flags may be changed after this.
@@ -239,7 +276,7 @@ impl Lowering<'_, '_, '_> {
         if self.flags != Flags::There {
             return;
         }
-        if self.flags_are_dead() {
+        if !self.passes.borrow().is_conservative && self.flags_are_dead() {
             self.flags = Flags::Dead;
             return;
         }
@@ -285,8 +322,10 @@ impl Lowering<'_, '_, '_> {
     /// An instruction of the program that continues with the next one.
     fn instruction(&mut self, instruction: &Instruction) {
         match instruction.part {
-            Some((lanes, Part::Head)) => return self.begin_lanes(lanes),
-            Some((lanes, Part::Lane(lane))) => return self.lane(lanes, lane),
+            Some(Part::Head(lanes)) => return self.begin_lanes(instruction, lanes),
+            Some(Part::Lane(lanes, lane)) => return self.lane(lanes, lane),
+            Some(Part::Round(repeated)) => return self.round(instruction, repeated),
+            Some(Part::Repeated) => return,
             None => {}
         }
         assert!(
@@ -308,6 +347,7 @@ impl Lowering<'_, '_, '_> {
                 self.evict(number);
             }
         }
+        self.wide_before(instruction);
         // What is repeated may take long, and can be broken off.
         let own = Saved {
             is_own: true,
@@ -328,6 +368,7 @@ impl Lowering<'_, '_, '_> {
                 self.free |= 1 << slot;
             }
         }
+        self.wide_after(instruction);
         if changed != 0 {
             if let Flags::Slot(slot) = self.flags {
                 self.free(slot);
@@ -344,6 +385,14 @@ impl Lowering<'_, '_, '_> {
             .filter_map(instruction_of);
         self.pc = after.next().map_or(instruction.next, |next| next.pc);
         self.point(Saved::default());
+    }
+
+    /// The instruction before this item is complete.
+    fn after_last(&mut self) {
+        let mut before = self.items[..self.place].iter().rev();
+        if let Some(last) = before.find_map(instruction_of) {
+            self.after(last);
+        }
     }
 
     /// The register in which a scratch register is.
@@ -380,11 +429,8 @@ impl Lowering<'_, '_, '_> {
 
     /// The best register for a scratch register: one that is free and that the program does not need soon.
     fn choose(&self, scratch: Scratch) -> u8 {
-        assert!(
-            self.region.is_none(),
-            "nothing moves in code that may be skipped"
-        );
-        let rest = &self.items[self.place..];
+        self.may_move();
+        let rest = self.rest();
         let is_end =
             |item: &Item| matches!(item, Item::Inserted(Step::Release(other)) if *other == scratch);
         let end = rest.iter().position(is_end).unwrap_or(rest.len());
@@ -411,7 +457,7 @@ impl Lowering<'_, '_, '_> {
                 is_free,
                 soon[index],
                 self.program[index].is_some(),
-                number != RAX_NUMBER,
+                index != RAX_NUMBER,
             )
         });
         let Some(best) = best else {
@@ -440,12 +486,41 @@ impl Lowering<'_, '_, '_> {
         if self.region.is_none() && step.changes_flags() {
             self.save_flags();
         }
-        let word = |word: Word| gs(block::COUNTERS + 8 * word.0);
         match step {
             Step::Reserve(scratch) => {
                 self.held.entry(scratch).or_default();
             }
             Step::Release(scratch) => self.release(scratch),
+            Step::ReserveWide(wide) => self.wide_reserve(wide),
+            Step::ReleaseWide(wide) => self.wide_release(wide),
+            Step::Wide(step) => self.wide_step(step),
+            Step::ShowProgram => self.show_program(),
+            Step::Record(number, value, position) => self.record(number, value, position),
+            Step::SkipUnless(compare, left, right, mark) => self.skip(compare, left, right, mark),
+            Step::Mark(mark) => self.mark(mark),
+            Step::SkipInactive(lanes, lane, mark) => {
+                self.begin_region(mark);
+                self.test_lane(lanes, lane);
+                self.skip_if(Cond::E, mark);
+            }
+            Step::EndLane(lanes, lane) => self.end_lane(lanes, lane),
+            Step::EndLanes(lanes) => {
+                self.end_lanes(lanes);
+                self.after_last();
+            }
+            Step::BeginRound(mark) => self.begin_round(mark),
+            Step::EndRound(repeated, mark) => {
+                self.end_round(repeated, mark);
+                self.after_last();
+            }
+            _ => self.value_step(step),
+        }
+    }
+
+    /// A step that only computes.
+    fn value_step(&mut self, step: Step) {
+        let word = |word: Word| gs(block::COUNTERS + 8 * word.0);
+        match step {
             Step::Set(to, number) => {
                 let to = self.register(to);
                 match u32::try_from(number) {
@@ -499,28 +574,13 @@ impl Lowering<'_, '_, '_> {
                 let to = self.register(to);
                 self.translator.code.shr_ri(to, bits);
             }
-            Step::Record(number, value, position) => self.record(number, value, position),
-            Step::SkipUnless(compare, left, right, mark) => self.skip(compare, left, right, mark),
-            Step::Mark(mark) => self.mark(mark),
-            Step::SkipInactive(lanes, lane, mark) => {
-                self.begin_region(mark);
-                self.test_lane(lanes, lane);
-                self.skip_if(Cond::E, mark);
-            }
-            Step::EndLane(lanes, lane) => self.end_lane(lanes, lane),
-            Step::EndLanes(lanes) => {
-                self.end_lanes(lanes);
-                let mut before = self.items[..self.place].iter().rev();
-                if let Some(last) = before.find_map(instruction_of) {
-                    self.after(last);
-                }
-            }
+            _ => unreachable!("it was done before"),
         }
     }
 }
 
 /// A slot of the thread's block.
-fn at(slot: u8) -> Mem {
+pub(super) fn at(slot: u8) -> Mem {
     gs(block::FIRST_SPILL + 8 * u32::from(slot))
 }
 
@@ -536,7 +596,8 @@ fn size(bytes: Bytes) -> Size {
 impl Lowering<'_, '_, '_> {
     /// Adds a number to memory of the thread.
     fn count(&mut self, word: Mem, number: i32) {
-        let is_free = self.flags != Flags::There || self.flags_are_dead();
+        let is_dead = !self.passes.borrow().is_conservative && self.flags_are_dead();
+        let is_free = self.flags != Flags::There || is_dead;
         if is_free {
             if self.flags == Flags::There {
                 self.flags = Flags::Dead;
@@ -594,8 +655,8 @@ impl Lowering<'_, '_, '_> {
     /// The lane that comes next, if it is one.
     fn lane_after(&self, place: usize) -> Option<(Lanes, u8)> {
         match self.items[place..].iter().find_map(instruction_of)?.part? {
-            (lanes, Part::Lane(lane)) => Some((lanes, lane)),
-            (_, Part::Head) => None,
+            Part::Lane(lanes, lane) => Some((lanes, lane)),
+            _ => None,
         }
     }
 
@@ -612,6 +673,16 @@ impl Lowering<'_, '_, '_> {
     /// Brings the registers back from which the addresses of lanes come. They stay.
     pub(super) fn bring_back_for_lanes(&mut self, lanes: Lanes) {
         for number in lanes.registers() {
+            self.bring_back(number);
+            self.pinned |= 1 << number;
+        }
+    }
+
+    /// Brings all registers back that the next instruction uses, a round. They stay.
+    pub(super) fn keep_for_round(&mut self) {
+        let round = self.items[self.place..].iter().find_map(instruction_of);
+        let used = round.map_or(0, |round| round.facts.used) | 1 << RCX_NUMBER;
+        for number in (0..16).filter(|number| used >> number & 1 == 1) {
             self.bring_back(number);
             self.pinned |= 1 << number;
         }
@@ -697,7 +768,7 @@ impl Lowering<'_, '_, '_> {
     }
 
     /// What comes up to a mark may be skipped.
-    fn begin_region(&mut self, mark: Mark) {
+    pub(super) fn begin_region(&mut self, mark: Mark) {
         if self.region.is_none() {
             let end = self.end_of(mark);
             self.prepare(end);
@@ -705,17 +776,19 @@ impl Lowering<'_, '_, '_> {
         }
     }
 
-    fn skip_if(&mut self, condition: Cond, mark: Mark) {
-        let label = self.translator.code.label();
-        self.marks.insert(mark, label);
-        self.translator.code.jcc(condition, label);
+    pub(super) fn skip_if(&mut self, condition: Cond, mark: Mark) {
+        let code = &mut self.translator.code;
+        let label = *self.marks.entry(mark).or_insert_with(|| code.label());
+        code.jcc(condition, label);
     }
 
     /// Where everything ends that may be skipped from here on to a mark, or from there.
     fn end_of(&self, mark: Mark) -> usize {
         let place_of = |mark: Mark| {
-            let is_it =
-                |item: &Item| matches!(item, Item::Inserted(Step::Mark(other)) if *other == mark);
+            let is_it = |item: &Item| {
+                matches!(item, Item::Inserted(Step::Mark(other) | Step::EndRound(_, other))
+                    if *other == mark)
+            };
             let rest = &self.items[self.place..];
             let Some(distance) = rest.iter().position(is_it) else {
                 panic!("a mark is not placed after the skip to it");
@@ -725,8 +798,11 @@ impl Lowering<'_, '_, '_> {
         let mut end = place_of(mark);
         let mut place = self.place;
         while place < end {
-            if let Item::Inserted(Step::SkipUnless(.., other) | Step::SkipInactive(.., other)) =
-                self.items[place]
+            if let Item::Inserted(
+                Step::SkipUnless(.., other)
+                | Step::SkipInactive(.., other)
+                | Step::BeginRound(other),
+            ) = self.items[place]
             {
                 end = end.max(place_of(other));
             }
@@ -748,7 +824,11 @@ impl Lowering<'_, '_, '_> {
         let steps: Vec<(Step, usize)> = steps.collect();
         let lanes = items.iter().filter_map(instruction_of);
         let lanes = lanes.filter_map(|instruction| instruction.part);
-        let lanes: Vec<(Lanes, Part)> = lanes.collect();
+        let lanes = lanes.filter_map(|part| match part {
+            Part::Head(lanes) | Part::Lane(lanes, _) => Some(lanes),
+            _ => None,
+        });
+        let lanes: Vec<Lanes> = lanes.collect();
         for &(step, place) in &steps {
             if let Step::Address(_, operand) = step
                 && self.lane_after(place).is_none()
@@ -756,12 +836,14 @@ impl Lowering<'_, '_, '_> {
                 self.bring_back_for(&self.operand(place, operand));
             }
         }
-        for (lanes, _) in lanes {
+        for lanes in lanes {
             self.bring_back_for_lanes(lanes);
             for scratch in lanes.used() {
-                self.register(*scratch);
+                self.register(scratch);
             }
         }
+        let only: Vec<Step> = steps.iter().map(|(step, _)| *step).collect();
+        self.wide_prepare(&only);
         // What is reserved and released there needs its register only in between.
         let (mut own, mut spare) = (HashSet::new(), Vec::new());
         for (step, _) in steps {
@@ -790,7 +872,7 @@ impl Lowering<'_, '_, '_> {
         }
     }
 
-    fn mark(&mut self, mark: Mark) {
+    pub(super) fn mark(&mut self, mark: Mark) {
         let Some(label) = self.marks.remove(&mark) else {
             panic!("a mark is placed before the skip to it, or twice");
         };
@@ -799,6 +881,9 @@ impl Lowering<'_, '_, '_> {
             self.region = None;
             for scratch in std::mem::take(&mut self.released) {
                 self.release(scratch);
+            }
+            for wide in std::mem::take(&mut self.released_wide) {
+                self.wide_release(wide);
             }
         }
     }

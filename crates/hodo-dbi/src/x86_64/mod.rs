@@ -1,7 +1,9 @@
 //! x86-64.
 
 pub(crate) mod analyze;
+pub(crate) mod banks;
 mod decoded;
+mod exchange;
 mod fragment;
 mod insert;
 pub(crate) mod instruction;
@@ -9,8 +11,10 @@ pub(crate) mod lanes;
 mod lower;
 pub(crate) mod rebuilt;
 mod recent;
+mod rounds;
 pub(crate) mod system_call;
 pub(crate) mod translate;
+pub(crate) mod vectors;
 
 use anyhow::{Context, Result, bail};
 
@@ -78,6 +82,16 @@ pub(crate) mod block {
     pub(crate) const FETCHED: u32 = 1024;
     /// Lines of data that were used last, of eight bytes.
     pub(crate) const USED: u32 = FETCHED + 4 * crate::recent::MOST_ENTRIES;
+    /// Words for vector registers of the program that inserted code needs, of 64 bytes. There are no tables of lines if there
+    /// is inserted code of passes.
+    pub(crate) const VECTORS: u32 = 1024;
+    /// How many there are.
+    pub(crate) const VECTOR_SLOTS: u32 = 20;
+    /// The same for mask registers, of 8 bytes.
+    pub(crate) const MASKS: u32 = VECTORS + 64 * VECTOR_SLOTS;
+    pub(crate) const MASK_SLOTS: u32 = 12;
+    /// A vector whose elements are looked at.
+    pub(crate) const ELEMENTS: u32 = MASKS + 128;
     /// Where the counters of blocks of code are, if there are some.
     pub(crate) const COUNTERS: u32 = 4096;
 }

@@ -8,12 +8,14 @@ mod encode;
 mod operand;
 mod ops;
 mod vector;
+mod wide;
 
 use alloc::vec::Vec;
 
 pub use crate::buffer::Label;
 use crate::buffer::{JumpForm, Labels, OutOfRange, Reference};
 pub use operand::*;
+pub use wide::{WideOp, WidePlace};
 
 /// `syscall`, which enters the kernel.
 pub const SYSTEM_CALL: [u8; 2] = [0x0F, 0x05];

@@ -374,6 +374,12 @@ impl Code<'_> {
         self.op(two(0xBD, to.size), to, from);
     }
 
+    /// `popcnt to, from`
+    #[inline]
+    pub fn popcnt_rr(&mut self, to: Reg, from: Reg) {
+        self.op(prefixed(0xF3, two(0xB8, to.size)), to, from);
+    }
+
     /// The `lock` prefix of the next instruction.
     #[inline]
     pub fn lock(&mut self) -> &mut Self {

@@ -303,6 +303,12 @@ impl Regs {
         before
     }
 
+    /// Whether what was compared last was equal.
+    pub fn is_equal(&self) -> bool {
+        const ZERO: u64 = 1 << 6;
+        self.0.eflags & ZERO != 0
+    }
+
     /// Whether the thread stops after each instruction, because it wants that itself.
     pub fn is_stepping(&self) -> bool {
         const TF: u64 = 1 << 8;

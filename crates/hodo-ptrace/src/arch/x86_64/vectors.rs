@@ -91,11 +91,11 @@ impl Vectors {
         Ok(u16::from_le_bytes(*bits.context(NONE)?))
     }
 
-    /// Sets the first sixteen bits of a mask register.
+    /// Sets a mask register.
     ///
     /// # Errors
     /// If the processor has no such register.
-    pub fn set_mask(&mut self, number: u8, bits: u16) -> Result<()> {
+    pub fn set_mask(&mut self, number: u8, bits: u64) -> Result<()> {
         self.put(MASKS, 8 * usize::from(number), &bits.to_le_bytes())
     }
 

@@ -1,0 +1,102 @@
+//! Repeated string instructions, round by round.
+//!
+//! Rounds work on the program's own registers, so a thread that stops between them has what the processor would show
+//! there: an instruction that is broken off, with the flags of its last round. The state map says where a round is
+//! complete, and it is not known yet whether it was the last one: if it was, the thread is after the instruction.
+
+use hodo_isa::x86_64::asm::{AL, Cond, RAX, RCX, gs, mem};
+use hodo_isa::x86_64::decode::decode;
+
+use super::block;
+use super::lower::{Flags, Lowering, RAX_NUMBER, at};
+use super::translate::Saved;
+use crate::fragment::Instruction;
+use crate::inserted::{Mark, Repeated};
+
+/// The bit of the zero flag in the second byte of flags in a slot.
+const EQUAL: u8 = 0x40;
+
+impl Lowering<'_, '_, '_> {
+    /// If there are no rounds, goes on at the mark.
+    pub(super) fn begin_round(&mut self, mark: Mark) {
+        self.save_flags();
+        self.keep_for_round();
+        self.begin_region(mark);
+        let start = self.translator.code.label();
+        self.translator.code.bind(start);
+        self.starts.insert(mark, start);
+        self.translator.code.test_rr(RCX, RCX);
+        self.skip_if(Cond::E, mark);
+    }
+
+    /// A round. It uses the program's registers.
+    pub(super) fn round(&mut self, instruction: &Instruction, repeated: Repeated) {
+        self.pc = instruction.pc;
+        self.point(Saved {
+            is_own: true,
+            ..Saved::default()
+        });
+        let Some(insn) = decode(&instruction.bytes) else {
+            unreachable!("it was decoded before");
+        };
+        self.translator
+            .copy(instruction.pc, &instruction.bytes, insn);
+        let slot = match self.flags {
+            Flags::Slot(slot) if repeated.while_equal.is_some() => {
+                self.flags = Flags::There;
+                Some(slot)
+            }
+            _ => None,
+        };
+        self.round = Some((repeated, false));
+        self.point(Saved::default());
+        self.translator.code.lea(RCX, mem(RCX, -1));
+        self.round = Some((repeated, true));
+        self.point(Saved::default());
+        if let Some(slot) = slot {
+            self.keep_flags(slot);
+        }
+    }
+
+    /// Puts the flags into a slot. Nothing moves.
+    fn keep_flags(&mut self, slot: u8) {
+        let other = self.slot();
+        self.translator.code.mov_mr(at(other), RAX);
+        let before = self.program[RAX_NUMBER];
+        if before.is_none() {
+            self.program[RAX_NUMBER] = Some(other);
+        }
+        self.point(Saved::default());
+        self.translator.code.lahf();
+        self.translator.code.seto(AL);
+        self.translator.code.mov_mr(at(slot), RAX);
+        self.flags = Flags::Slot(slot);
+        self.point(Saved::default());
+        self.translator.code.mov_rm(RAX, at(other));
+        self.program[RAX_NUMBER] = before;
+        self.free(other);
+        self.point(Saved::default());
+    }
+
+    /// A round is complete.
+    pub(super) fn end_round(&mut self, repeated: Repeated, mark: Mark) {
+        if let (Some(while_equal), Flags::Slot(slot)) = (repeated.while_equal, self.flags) {
+            let flags = gs(block::FIRST_SPILL + 8 * u32::from(slot) + 1);
+            self.translator.code.test_mi(flags, EQUAL);
+            self.skip_if(if while_equal { Cond::E } else { Cond::NE }, mark);
+        }
+        self.translator.code.test_rr(RCX, RCX);
+        self.skip_if(Cond::E, mark);
+        self.round = None;
+        // The thread may stop here: all rounds may take long.
+        self.point(Saved {
+            is_known: true,
+            ..Saved::default()
+        });
+        let Some(start) = self.starts.remove(&mark) else {
+            unreachable!("the first round begins before it ends");
+        };
+        self.translator.code.jmp(start);
+        self.mark(mark);
+    }
+}
