@@ -809,7 +809,8 @@ impl Engine {
             let place = process.borrow().place(regs.pc());
             !matches!(place, Some(Place::Inside(_, saved)) if saved.in_fragment && !saved.is_known)
         };
-        if is_outside(regs) {
+        // A thread that steps itself stops after each instruction.
+        if is_outside(regs) || regs.is_stepping() {
             return Ok(());
         }
         if let Some(ahead) = hodo_ptrace::arch::run_ahead(thread, regs, is_outside)? {

@@ -3,8 +3,10 @@
 use anyhow::{Context, Result, bail};
 
 use crate::arch::Regs;
+use crate::memory::Memory;
 use crate::request::request;
 use crate::stopped::{Report, Stopped};
+use crate::target::TargetAddr;
 
 /// A single step: the processor does it.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +72,26 @@ pub fn steps_alone(thread: Stopped, is_done: impl FnMut(&Regs) -> bool) -> Resul
     }
 }
 
+/// Whether a thread is at an instruction that pushes the flags.
+fn pushes_flags(memory: &Memory, regs: &Regs) -> bool {
+    const PUSHF: u8 = 0x9C;
+    const SHORT: u8 = 0x66;
+    const WIDE: std::ops::RangeInclusive<u8> = 0x40..=0x4F;
+    let mut bytes = [0; 3];
+    let is_read = memory.read(TargetAddr(regs.pc()), &mut bytes).is_ok();
+    let is_prefix = |byte: &&u8| **byte == SHORT || WIDE.contains(*byte);
+    is_read && bytes.iter().find(|byte| !is_prefix(byte)) == Some(&PUSHF)
+}
+
+/// A thread has pushed the flags in a step: among them is that of the step, which the kernel does not hide.
+fn hide_step(memory: &Memory, regs: &Regs) -> Result<()> {
+    const STEP: u8 = 1;
+    let at = TargetAddr(regs.sp() + 1);
+    let mut byte = [0];
+    memory.read(at, &mut byte)?;
+    memory.write(at, &[byte[0] & !STEP])
+}
+
 /// Steps while the signals of this mask wait. Returns the status if one does not end as a step does.
 fn step_with(
     thread: Stopped,
@@ -80,7 +102,10 @@ fn step_with(
     thread.set_signal_mask(waiting)?;
     let mut was_asked = false;
     let mut end = None;
+    let memory = thread.memory()?;
+    let is_stepping = thread.regs()?.is_stepping();
     loop {
+        let pushes = !is_stepping && pushes_flags(&memory, &thread.regs()?);
         thread.step(0, 0)?;
         let report = Report::of(thread.tid(), true)?.context("a step")?;
         if report.is_asked_for() {
@@ -90,8 +115,14 @@ fn step_with(
         } else if report.signal() != libc::SIGTRAP {
             end = Some(report.status());
             break;
-        } else if is_done(&thread.regs()?) {
-            break;
+        } else {
+            let regs = thread.regs()?;
+            if pushes {
+                hide_step(&memory, &regs)?;
+            }
+            if is_done(&regs) {
+                break;
+            }
         }
     }
     thread.set_signal_mask(mask)?;
