@@ -281,6 +281,17 @@ pub(crate) struct Lanes {
     pub(crate) packed: bool,
 }
 
+impl Lanes {
+    /// What their accesses have in common.
+    pub(crate) fn form(&self) -> Form {
+        Form {
+            kind: self.kind,
+            size: self.size,
+            joined: self.indices.is_none(),
+        }
+    }
+}
+
 /// Which elements are accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LaneMask {
@@ -346,6 +357,14 @@ impl Address {
             sum = sum.wrapping_add(word(record, index).wrapping_mul(self.scale.into()));
         }
         self.whole(record, sum)
+    }
+
+    /// With this index, which records have elsewhere.
+    fn indexed(&self, record: &[u8], index: i64) -> u64 {
+        let base = self.base.map_or(0, |base| word(record, base));
+        let scaled = index.wrapping_mul(self.scale.into());
+        let sum = self.displacement.wrapping_add(base);
+        self.whole(record, sum.wrapping_add_signed(scaled))
     }
 
     #[inline(always)]
@@ -548,6 +567,7 @@ pub(crate) fn string_accesses(
                 size,
                 insn: 0,
                 kind,
+                offset: 0,
             }));
         }
         if out.len() >= MANY {
@@ -564,12 +584,13 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
             size,
             insn: 0,
             kind,
+            offset: 0,
         });
     };
     match special {
         // The first are many.
         Special::Strings { .. } | Special::Unknown => {}
-        Special::Lanes(lanes) => lane_accesses(lanes, record, add),
+        Special::Lanes(lanes) => lane_accesses(lanes, record, out),
         Special::Bit {
             kinds,
             address,
@@ -601,49 +622,55 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
     }
 }
 
-/// Accesses of elements: one for each that is active, but only one for neighbors that are in memory without a gap.
-fn lane_accesses(lanes: &Lanes, record: &[u8], mut add: impl FnMut(Kind, u64, u32)) {
-    let is_active = |lane: u32| match lanes.mask {
-        LaneMask::Signs(at) => element(record, at, lane, lanes.size) < 0,
+/// Accesses of elements: one for each that is active, but only one for neighbors.
+fn lane_accesses(lanes: &Lanes, record: &[u8], out: &mut Vec<Access>) {
+    let is_active = |lane: &u32| match lanes.mask {
+        LaneMask::Signs(at) => element(record, at, *lane, lanes.size) < 0,
         LaneMask::Bits(at) => word(record, at) >> lane & 1 == 1,
     };
-    if lanes.packed {
-        let active = (0..lanes.count).filter(|&lane| is_active(lane)).count() as u32;
-        if active > 0 {
-            add(lanes.kind, lanes.address.of(record), active * lanes.size);
-        }
-        return;
-    }
-    let mut run: Option<(u64, u32)> = None;
-    for lane in 0..lanes.count {
-        let is_active = is_active(lane);
-        let Some((at, size)) = lanes.indices else {
-            match (&mut run, is_active) {
-                (Some((_, size)), true) => *size += lanes.size,
-                (None, true) => {
-                    let offset = u64::from(lane * lanes.size);
-                    run = Some((lanes.address.of(record).wrapping_add(offset), lanes.size));
-                }
-                (run, false) => {
-                    if let Some((address, size)) = run.take() {
-                        add(lanes.kind, address, size);
-                    }
-                }
+    let start = lanes.address.of(record);
+    for (lane, before) in (0..lanes.count).filter(is_active).zip(0..) {
+        let address = match lanes.indices {
+            Some((at, size)) => {
+                let index = element(record, at, lane, size);
+                lanes.address.indexed(record, index)
             }
-            continue;
+            None => {
+                let place: u32 = if lanes.packed { before } else { lane };
+                start.wrapping_add(u64::from(place * lanes.size))
+            }
         };
-        if !is_active {
-            continue;
-        }
-        let address = lanes.address;
-        let index = element(record, at, lane, size);
-        let scaled = index.wrapping_mul(address.scale.into());
-        let base = address.base.map_or(0, |base| word(record, base));
-        let sum = address.displacement.wrapping_add(base);
-        let at = address.whole(record, sum.wrapping_add_signed(scaled));
-        add(lanes.kind, at, lanes.size);
+        lanes.form().add(lane, address, out);
     }
-    if let Some((address, size)) = run {
-        add(lanes.kind, address, size);
+}
+
+/// What the accesses of lanes have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Form {
+    pub(crate) kind: Kind,
+    /// Bytes of a lane.
+    pub(crate) size: u32,
+    /// Those of neighbors are one access.
+    pub(crate) joined: bool,
+}
+
+impl Form {
+    /// Adds the access of a lane to those of the lanes before it.
+    pub(crate) fn add(self, lane: u32, address: u64, out: &mut Vec<Access>) {
+        let offset = lane.wrapping_mul(self.size);
+        if self.joined
+            && let Some(last) = out.last_mut()
+            && u32::from(last.offset) + last.size == offset
+        {
+            last.size += self.size;
+            return;
+        }
+        out.push(Access {
+            address,
+            size: self.size,
+            insn: 0,
+            kind: self.kind,
+            offset: offset as u8,
+        });
     }
 }

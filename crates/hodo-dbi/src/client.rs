@@ -684,6 +684,7 @@ impl<C: Client> Decode<C> {
                 size: operand.size,
                 insn: operand.insn,
                 kind: operand.kind,
+                offset: 0,
             };
             self.client.accessed(thread, block, &access);
         }
