@@ -85,6 +85,11 @@ pub(crate) const FIRST_VALUE: Slot = 17;
 /// The number of slots.
 pub(crate) const SLOTS: usize = 256;
 
+/// A record of what a pass has inserted. A number comes after it, and a value of eight bytes.
+pub(crate) const RECORDED: u32 = 0xFFFB_0000;
+/// Bytes of such a record.
+pub(crate) const RECORDED_SIZE: usize = 16;
+
 /// A value of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recorded {
@@ -264,6 +269,8 @@ pub(crate) enum Special {
         selected: (u16, u16),
         area: Area,
     },
+    /// Elements of which a mask selects some. Each has a record of its own, after that of the block.
+    Expanded(Form),
 }
 
 /// Elements of which a mask selects some.
@@ -408,6 +415,7 @@ impl Block {
                 matches!(size, 1..=8)
             }
             Some(Special::State { area, .. }) => area.components.len() <= 64,
+            Some(Special::Expanded(form)) => matches!(form.size, 1..=8),
             _ => true,
         };
         lanes
@@ -475,6 +483,22 @@ impl Block {
     #[must_use]
     pub fn is_special(&self) -> bool {
         self.special.is_some()
+    }
+
+    /// Whether each lane of its only instruction was made an access of its own, and recorded as such.
+    #[must_use]
+    pub fn is_expanded(&self) -> bool {
+        matches!(self.special, Some(Special::Expanded(_)))
+    }
+
+    /// Has it be recorded lane by lane. Returns whether it can be: a mask selects what its only instruction accesses.
+    pub(crate) fn expand(&mut self) -> bool {
+        let Some(Special::Lanes(lanes)) = &self.special else {
+            return false;
+        };
+        self.special = Some(Special::Expanded(lanes.form()));
+        self.values.clear();
+        true
     }
 
     /// Whether a vector register of it may be longer than 32 bytes.
@@ -591,6 +615,11 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
         // The first are many.
         Special::Strings { .. } | Special::Unknown => {}
         Special::Lanes(lanes) => lane_accesses(lanes, record, out),
+        Special::Expanded(form) => {
+            for (lane, address) in lane_records(record.get(4..).unwrap_or_default()) {
+                form.add(lane, address, out);
+            }
+        }
         Special::Bit {
             kinds,
             address,
@@ -642,6 +671,22 @@ fn lane_accesses(lanes: &Lanes, record: &[u8], out: &mut Vec<Access>) {
         };
         lanes.form().add(lane, address, out);
     }
+}
+
+/// Lanes that have a record of their own at the beginning of these: numbers and addresses.
+fn lane_records(records: &[u8]) -> impl Iterator<Item = (u32, u64)> {
+    let (records, _) = records.as_chunks::<RECORDED_SIZE>();
+    let number = |record: &[u8; RECORDED_SIZE], at| word(record, at) as u32;
+    let lanes = records
+        .iter()
+        .take_while(move |&record| number(record, 0) == RECORDED);
+    lanes.map(move |record| (number(record, 4), word(record, 8)))
+}
+
+/// Bytes of such records at the beginning of these.
+#[cold]
+pub(crate) fn lanes_size(records: &[u8]) -> usize {
+    lane_records(records).count() * RECORDED_SIZE
 }
 
 /// What the accesses of lanes have in common.

@@ -112,6 +112,8 @@ pub(crate) struct Plan {
     special: Option<Special>,
     /// The block has notes.
     pub(crate) has_notes: bool,
+    /// Records of lanes come after that of the block.
+    pub(crate) is_expanded: bool,
 }
 
 impl Plan {
@@ -177,6 +179,7 @@ impl Plan {
             leaving,
             special: block.special.clone(),
             has_notes: !block.notes.is_empty(),
+            is_expanded: block.is_expanded(),
         }
     }
 
