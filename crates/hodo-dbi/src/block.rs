@@ -85,6 +85,11 @@ pub(crate) const FIRST_VALUE: Slot = 17;
 /// The number of slots.
 pub(crate) const SLOTS: usize = 256;
 
+/// A record of what a pass has inserted. A number comes after it, and a value of eight bytes.
+pub(crate) const RECORDED: u32 = 0xFFFB_0000;
+/// Bytes of such a record.
+pub(crate) const RECORDED_SIZE: usize = 16;
+
 /// A value of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Recorded {
@@ -264,6 +269,8 @@ pub(crate) enum Special {
         selected: (u16, u16),
         area: Area,
     },
+    /// Elements of which a mask selects some. Each has a record of its own, after that of the block.
+    Expanded(Form),
 }
 
 /// Elements of which a mask selects some.
@@ -279,6 +286,17 @@ pub(crate) struct Lanes {
     pub(crate) mask: LaneMask,
     /// In memory, there are only the active elements.
     pub(crate) packed: bool,
+}
+
+impl Lanes {
+    /// What their accesses have in common.
+    pub(crate) fn form(&self) -> Form {
+        Form {
+            kind: self.kind,
+            size: self.size,
+            joined: self.indices.is_none(),
+        }
+    }
 }
 
 /// Which elements are accessed.
@@ -348,6 +366,14 @@ impl Address {
         self.whole(record, sum)
     }
 
+    /// With this index, which records have elsewhere.
+    fn indexed(&self, record: &[u8], index: i64) -> u64 {
+        let base = self.base.map_or(0, |base| word(record, base));
+        let scaled = index.wrapping_mul(self.scale.into());
+        let sum = self.displacement.wrapping_add(base);
+        self.whole(record, sum.wrapping_add_signed(scaled))
+    }
+
     #[inline(always)]
     fn whole(&self, record: &[u8], sum: u64) -> u64 {
         let sum = if self.narrow {
@@ -389,6 +415,7 @@ impl Block {
                 matches!(size, 1..=8)
             }
             Some(Special::State { area, .. }) => area.components.len() <= 64,
+            Some(Special::Expanded(form)) => matches!(form.size, 1..=8),
             _ => true,
         };
         lanes
@@ -456,6 +483,22 @@ impl Block {
     #[must_use]
     pub fn is_special(&self) -> bool {
         self.special.is_some()
+    }
+
+    /// Whether each lane of its only instruction was made an access of its own, and recorded as such.
+    #[must_use]
+    pub fn is_expanded(&self) -> bool {
+        matches!(self.special, Some(Special::Expanded(_)))
+    }
+
+    /// Has it be recorded lane by lane. Returns whether it can be: a mask selects what its only instruction accesses.
+    pub(crate) fn expand(&mut self) -> bool {
+        let Some(Special::Lanes(lanes)) = &self.special else {
+            return false;
+        };
+        self.special = Some(Special::Expanded(lanes.form()));
+        self.values.clear();
+        true
     }
 
     /// Whether a vector register of it may be longer than 32 bytes.
@@ -548,6 +591,7 @@ pub(crate) fn string_accesses(
                 size,
                 insn: 0,
                 kind,
+                offset: 0,
             }));
         }
         if out.len() >= MANY {
@@ -564,12 +608,18 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
             size,
             insn: 0,
             kind,
+            offset: 0,
         });
     };
     match special {
         // The first are many.
         Special::Strings { .. } | Special::Unknown => {}
-        Special::Lanes(lanes) => lane_accesses(lanes, record, add),
+        Special::Lanes(lanes) => lane_accesses(lanes, record, out),
+        Special::Expanded(form) => {
+            for (lane, address) in lane_records(record.get(4..).unwrap_or_default()) {
+                form.add(lane, address, out);
+            }
+        }
         Special::Bit {
             kinds,
             address,
@@ -601,49 +651,71 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
     }
 }
 
-/// Accesses of elements: one for each that is active, but only one for neighbors that are in memory without a gap.
-fn lane_accesses(lanes: &Lanes, record: &[u8], mut add: impl FnMut(Kind, u64, u32)) {
-    let is_active = |lane: u32| match lanes.mask {
-        LaneMask::Signs(at) => element(record, at, lane, lanes.size) < 0,
+/// Accesses of elements: one for each that is active, but only one for neighbors.
+fn lane_accesses(lanes: &Lanes, record: &[u8], out: &mut Vec<Access>) {
+    let is_active = |lane: &u32| match lanes.mask {
+        LaneMask::Signs(at) => element(record, at, *lane, lanes.size) < 0,
         LaneMask::Bits(at) => word(record, at) >> lane & 1 == 1,
     };
-    if lanes.packed {
-        let active = (0..lanes.count).filter(|&lane| is_active(lane)).count() as u32;
-        if active > 0 {
-            add(lanes.kind, lanes.address.of(record), active * lanes.size);
-        }
-        return;
-    }
-    let mut run: Option<(u64, u32)> = None;
-    for lane in 0..lanes.count {
-        let is_active = is_active(lane);
-        let Some((at, size)) = lanes.indices else {
-            match (&mut run, is_active) {
-                (Some((_, size)), true) => *size += lanes.size,
-                (None, true) => {
-                    let offset = u64::from(lane * lanes.size);
-                    run = Some((lanes.address.of(record).wrapping_add(offset), lanes.size));
-                }
-                (run, false) => {
-                    if let Some((address, size)) = run.take() {
-                        add(lanes.kind, address, size);
-                    }
-                }
+    let start = lanes.address.of(record);
+    for (lane, before) in (0..lanes.count).filter(is_active).zip(0..) {
+        let address = match lanes.indices {
+            Some((at, size)) => {
+                let index = element(record, at, lane, size);
+                lanes.address.indexed(record, index)
             }
-            continue;
+            None => {
+                let place: u32 = if lanes.packed { before } else { lane };
+                start.wrapping_add(u64::from(place * lanes.size))
+            }
         };
-        if !is_active {
-            continue;
-        }
-        let address = lanes.address;
-        let index = element(record, at, lane, size);
-        let scaled = index.wrapping_mul(address.scale.into());
-        let base = address.base.map_or(0, |base| word(record, base));
-        let sum = address.displacement.wrapping_add(base);
-        let at = address.whole(record, sum.wrapping_add_signed(scaled));
-        add(lanes.kind, at, lanes.size);
+        lanes.form().add(lane, address, out);
     }
-    if let Some((address, size)) = run {
-        add(lanes.kind, address, size);
+}
+
+/// Lanes that have a record of their own at the beginning of these: numbers and addresses.
+fn lane_records(records: &[u8]) -> impl Iterator<Item = (u32, u64)> {
+    let (records, _) = records.as_chunks::<RECORDED_SIZE>();
+    let number = |record: &[u8; RECORDED_SIZE], at| word(record, at) as u32;
+    let lanes = records
+        .iter()
+        .take_while(move |&record| number(record, 0) == RECORDED);
+    lanes.map(move |record| (number(record, 4), word(record, 8)))
+}
+
+/// Bytes of such records at the beginning of these.
+#[cold]
+pub(crate) fn lanes_size(records: &[u8]) -> usize {
+    lane_records(records).count() * RECORDED_SIZE
+}
+
+/// What the accesses of lanes have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Form {
+    pub(crate) kind: Kind,
+    /// Bytes of a lane.
+    pub(crate) size: u32,
+    /// Those of neighbors are one access.
+    pub(crate) joined: bool,
+}
+
+impl Form {
+    /// Adds the access of a lane to those of the lanes before it.
+    pub(crate) fn add(self, lane: u32, address: u64, out: &mut Vec<Access>) {
+        let offset = lane.wrapping_mul(self.size);
+        if self.joined
+            && let Some(last) = out.last_mut()
+            && u32::from(last.offset) + last.size == offset
+        {
+            last.size += self.size;
+            return;
+        }
+        out.push(Access {
+            address,
+            size: self.size,
+            insn: 0,
+            kind: self.kind,
+            offset: offset as u8,
+        });
     }
 }

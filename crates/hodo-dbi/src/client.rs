@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use anyhow::{Result, anyhow, bail};
 
 use crate::access::Access;
-use crate::block::{Block, Note, Noted, SLOTS};
+pub(crate) use crate::block::RECORDED;
+use crate::block::{Block, Note, Noted, RECORDED_SIZE, SLOTS, lanes_size};
 use crate::calls::Calls;
 use crate::events::{Event, Events};
 use crate::plan::Plan;
@@ -232,8 +233,6 @@ pub(crate) const USED: u32 = 0xFFFD_0000;
 /// A record of a fetch from another line is this plus the number of the instruction in its block. The number of the block
 /// comes after it.
 pub(crate) const FETCHED: u32 = 0xFFFC_0000;
-/// A record of what a pass has inserted. A number comes after it, and a value of eight bytes.
-pub(crate) const RECORDED: u32 = 0xFFFB_0000;
 /// A record of all general registers at the beginning of the next block: nothing else that was recorded before is needed
 /// to read on.
 pub(crate) const REGISTERS: u32 = 0xFFFA_0000;
@@ -246,7 +245,7 @@ pub(crate) fn size_of_mark(number: u32) -> usize {
         SIGNAL.. => 4,
         USED.. => 16,
         FETCHED.. => 8,
-        RECORDED.. => 16,
+        RECORDED.. => RECORDED_SIZE,
         _ => 4 + 8 * GENERAL,
     }
 }
@@ -627,6 +626,9 @@ impl<C: Client> Decode<C> {
                 return Err(anyhow!("a record of block {id} is cut"));
             };
             bytes = rest;
+            if plan.is_expanded {
+                bytes = &rest[lanes_size(rest)..];
+            }
             if bytes.is_empty() {
                 decoded.last.extend(record);
                 break;
@@ -684,6 +686,7 @@ impl<C: Client> Decode<C> {
                 size: operand.size,
                 insn: operand.insn,
                 kind: operand.kind,
+                offset: 0,
             };
             self.client.accessed(thread, block, &access);
         }

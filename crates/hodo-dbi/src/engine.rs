@@ -18,7 +18,7 @@ use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
 use crate::profile::Profile;
 use crate::ran::End;
-use crate::recorder::{Beginning, Cut, Recorder, Recording};
+use crate::recorder::{Beginning, Cut, Recorder, Recording, Rest};
 use crate::state::{R11, RCX, record_of, restore_from, run_to_instruction};
 use crate::trap::{self, Actions};
 
@@ -677,10 +677,11 @@ impl Engine {
         {
             // In the middle of a block, its record is not complete.
             let kept = match (process.stage(at), process.block_at(at)) {
+                (Stage::Body, Some(block)) if block.is_expanded() => Rest::Last,
                 (Stage::Body, Some(block)) if recorder.borrow().insertion().records => {
-                    block.record_size() as u64
+                    Rest::Bytes(block.record_size() as u64)
                 }
-                _ => 0,
+                _ => Rest::NOTHING,
             };
             let recorder = recorder.borrow();
             let memory = process.memory();

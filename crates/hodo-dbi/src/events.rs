@@ -39,6 +39,7 @@ pub struct Events {
     pub(crate) system_calls: bool,
     order: bool,
     pub(crate) lossy: bool,
+    pub(crate) expanded: bool,
 }
 
 impl fmt::Debug for Events {
@@ -49,6 +50,7 @@ impl fmt::Debug for Events {
             .field("system_calls", &self.system_calls)
             .field("order", &self.order)
             .field("lossy", &self.lossy)
+            .field("expanded", &self.expanded)
             .finish()
     }
 }
@@ -105,6 +107,15 @@ impl Events {
     #[must_use]
     pub fn lossy(mut self) -> Self {
         self.lossy = true;
+        self
+    }
+
+    /// Before the program executes gathers, scatters, and masked loads and stores, they are expanded as
+    /// [`crate::Replacing::expand_scatter_gather`] does, and threads record each access by itself, instead of the registers
+    /// from which all addresses come. The accesses are the same ones.
+    #[must_use]
+    pub fn expanded(mut self) -> Self {
+        self.expanded = true;
         self
     }
 

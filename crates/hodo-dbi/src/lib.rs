@@ -18,6 +18,7 @@
 //! * `plan`: how accesses are computed from records.
 //! * `passes`: passes look at code before it is executed, and change it; `fragment`: what they see; `inserted`: what they
 //!   insert; `wide`: vectors and masks in that.
+//! * `expanding`: a pass with which lanes are recorded one by one.
 //! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
 //! * `events`: what clients hear besides accesses; `notes`: of it, what is known at stops; `calls`: the functions in which a thread is, of those that they name.
 //! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
@@ -47,6 +48,8 @@ mod engine;
     allow(dead_code, reason = "only an engine makes blocks and messages")
 )]
 mod events;
+#[cfg(target_arch = "x86_64")]
+mod expanding;
 #[cfg(target_arch = "x86_64")]
 mod fixups;
 #[cfg_attr(

@@ -8,7 +8,7 @@ use hodo_ptrace::Stopped;
 use crate::client::Message;
 use crate::engine::Engine;
 use crate::process::Process;
-use crate::recorder::{Beginning, Recorder, Recording};
+use crate::recorder::{Beginning, Recorder, Recording, Rest};
 
 impl Engine {
     /// The records of a thread are about to be taken. What other threads of its process have done before comes first, if
@@ -54,7 +54,7 @@ impl Engine {
         let Some((recorder, recording, at)) = self.recorded(maker.tid()) else {
             return Ok(Beginning::Thread);
         };
-        recorder.drain(recording, process.borrow().memory(), at, 0)?;
+        recorder.drain(recording, process.borrow().memory(), at, Rest::NOTHING)?;
         Ok(Beginning::Process(recording.thread))
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         let Ok(file) = std::fs::read_link(descriptor) else {
             return Ok(());
         };
-        recorder.drain(recording, process.borrow().memory(), at, 0)?;
+        recorder.drain(recording, process.borrow().memory(), at, Rest::NOTHING)?;
         recorder.tell(Message::Mapped {
             thread: recording.thread,
             file,

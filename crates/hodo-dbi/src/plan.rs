@@ -54,6 +54,7 @@ impl Sum {
             size: 0,
             insn: 0,
             kind: Kind::Load,
+            offset: 0,
         },
         base: ZERO,
         index: ZERO,
@@ -111,6 +112,8 @@ pub(crate) struct Plan {
     special: Option<Special>,
     /// The block has notes.
     pub(crate) has_notes: bool,
+    /// Records of lanes come after that of the block.
+    pub(crate) is_expanded: bool,
 }
 
 impl Plan {
@@ -139,6 +142,7 @@ impl Plan {
                 size: operand.size,
                 insn: operand.insn,
                 kind: operand.kind,
+                offset: 0,
             },
             base: operand.base,
             index: operand.index,
@@ -175,6 +179,7 @@ impl Plan {
             leaving,
             special: block.special.clone(),
             has_notes: !block.notes.is_empty(),
+            is_expanded: block.is_expanded(),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::client::{
     CUT, EXECUTED, GENERAL, MOST_BLOCKS, Message, Observe, REGISTERS, SIGNAL, Sink, size_of_mark,
 };
 use crate::events::{Events, Watch};
+use crate::expanding::Expanding;
 use crate::native::block;
 use crate::native::translate::Insertion;
 use crate::numbered::Numbered;
@@ -89,6 +90,20 @@ struct Loss {
     cut: Option<u32>,
 }
 
+/// What stays of the records that a thread has written, because it is not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// This number of bytes at the end.
+    Bytes(u64),
+    /// The last record of a block, and those of its lanes.
+    Last,
+}
+
+impl Rest {
+    /// Nothing.
+    pub(crate) const NOTHING: Self = Self::Bytes(0);
+}
+
 /// How a thread began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Beginning {
@@ -114,6 +129,8 @@ pub(crate) struct Recorder {
     sizes: Vec<[u32; 2]>,
     threads: u32,
     passes: Option<Rc<RefCell<Passes>>>,
+    /// The passes only expand instructions that access lanes.
+    expands: bool,
     /// Numbers of lines from which instructions are fetched.
     lines: FxHashMap<u64, u32>,
     /// Instructions that were executed, as far as that was taken from threads.
@@ -126,16 +143,19 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn new(sink: Sink, observe: Observe, events: Events) -> Self {
+        let passes: Option<Passes> =
+            (events.expanded).then(|| Passes::new(vec![Box::new(Expanding)]));
         Self {
             sink,
             observe,
             measures: events.lossy,
+            expands: passes.is_some(),
+            passes: passes.map(|passes| Rc::new(RefCell::new(passes))),
             watch: Rc::new(Watch::new(events)),
             blocks: 0,
             records: Vec::new(),
             sizes: Vec::new(),
             threads: 0,
-            passes: None,
             lines: FxHashMap::default(),
             executed: Cell::new(0),
             images: Vec::new(),
@@ -156,6 +176,7 @@ impl Recorder {
     pub(crate) fn with_passes(sink: Sink, passes: Passes, events: Events) -> Self {
         Self {
             passes: Some(Rc::new(RefCell::new(passes))),
+            expands: false,
             ..Self::new(sink, Observe::Counts, events)
         }
     }
@@ -165,9 +186,14 @@ impl Recorder {
         self.passes.clone()
     }
 
+    /// Whether passes see all code: nothing else is observed then.
+    pub(crate) fn inserts(&self) -> bool {
+        self.passes.is_some() && !self.expands
+    }
+
     pub(crate) fn insertion(&self) -> Insertion {
         Insertion {
-            counts: self.counts() && self.passes.is_none(),
+            counts: self.counts() && !self.inserts(),
             records: self.observe == Observe::Accesses,
             recent: self.recent(),
         }
@@ -215,7 +241,7 @@ impl Recorder {
 
     pub(crate) fn layout(&self) -> Layout {
         let counters = match self.counts() {
-            true if self.passes.is_some() => u64::from(Words::MOST) * 8,
+            true if self.inserts() => u64::from(Words::MOST) * 8,
             true => MOST_COUNTERS as u64 * 8,
             false => 0,
         };
@@ -376,7 +402,7 @@ impl Recorder {
         (process, tid): (i32, i32),
         beginning: Beginning,
     ) -> Result<Recording> {
-        if self.passes.is_some() {
+        if self.inserts() {
             let zeros = vec![0; counted.len() * 8];
             memory.write(TargetAddr(block + u64::from(block::COUNTERS)), &zeros)?;
         }
@@ -431,7 +457,7 @@ impl Recorder {
         Ok(words.iter().map(|&word| u64::from_le_bytes(word)).collect())
     }
 
-    /// Takes the records of a thread. `kept`: bytes of the last one, which is not complete and stays.
+    /// Takes the records of a thread, except those that are to be kept.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -440,7 +466,7 @@ impl Recorder {
         recording: &mut Recording,
         memory: &Memory,
         block: u64,
-        kept: u64,
+        kept: Rest,
     ) -> Result<()> {
         self.take_all(recording, memory, block, kept)?;
         recording.stands_alone = false;
@@ -458,7 +484,7 @@ impl Recorder {
         block: u64,
         registers: &[u64; GENERAL],
     ) -> Result<()> {
-        self.take_all(recording, memory, block, 0)?;
+        self.take_all(recording, memory, block, Rest::NOTHING)?;
         let words = registers.iter().flat_map(|word| word.to_le_bytes());
         let mark: Vec<u8> = REGISTERS.to_le_bytes().into_iter().chain(words).collect();
         let start = self.start(recording, block);
@@ -473,13 +499,12 @@ impl Recorder {
         recording: &mut Recording,
         memory: &Memory,
         block: u64,
-        kept: u64,
+        kept: Rest,
     ) -> Result<()> {
         let start = self.start(recording, block);
         let used = memory.read_u64(position(block))?.saturating_sub(start);
-        let complete = used.saturating_sub(kept);
         self.forget_lines(memory, block)?;
-        if complete == 0 {
+        if used == 0 || matches!(kept, Rest::Bytes(kept) if kept >= used) {
             return Ok(());
         }
         let taken = std::mem::take(&mut recording.taken);
@@ -487,6 +512,14 @@ impl Recorder {
         let there = used.min(recording.room);
         let mut bytes = self.read(memory, (start + taken, start + there))?;
         bytes.resize((used - taken) as usize, 0);
+        let kept = match kept {
+            Rest::Bytes(kept) => kept,
+            Rest::Last => {
+                let last = self.records_of_blocks(&bytes).last();
+                bytes.len() as u64 - last.map_or(0, |(at, _)| at as u64)
+            }
+        };
+        let complete = used.saturating_sub(kept);
         let rest = bytes.split_off(complete.saturating_sub(taken) as usize);
         self.tell_records(recording, bytes);
         recording.room = (2 * recording.room).min(BUFFER);
@@ -647,7 +680,7 @@ impl Recorder {
         /// It takes some time to read the counters.
         const INTERVAL: Duration = Duration::from_millis(500);
         let shown = recording.shown.get_or_insert_with(Instant::now);
-        if !self.counts() || self.passes.is_some() || shown.elapsed() < INTERVAL {
+        if !self.counts() || self.inserts() || shown.elapsed() < INTERVAL {
             return Ok(());
         }
         let [instructions, accesses] = self.working(recording, (memory, counted), block)?;
@@ -670,12 +703,12 @@ impl Recorder {
         (memory, counted): (&Memory, &[u32]),
         block: u64,
     ) -> Result<()> {
-        self.drain(recording, memory, block, 0)?;
+        self.drain(recording, memory, block, Rest::NOTHING)?;
         self.tell_loss(recording);
         let mut now = self.counters(memory, counted, block)?;
         let mut before = std::mem::take(&mut recording.before);
         before.resize(now.len(), 0);
-        if self.passes.is_some() {
+        if self.inserts() {
             let words = counted.iter().zip(now.iter().zip(before));
             let words = words.map(|(&word, (now, before))| (word, now.wrapping_sub(before)));
             self.tell(Message::Words {
@@ -727,7 +760,7 @@ impl Recorder {
         let end = block + self.layout().accessible();
         let mut at = memory.read_u64(position(block))?;
         if at + record.len() as u64 > end {
-            self.drain(recording, memory, block, 0)?;
+            self.drain(recording, memory, block, Rest::NOTHING)?;
             at = memory.read_u64(position(block))?;
         }
         memory.write(TargetAddr(at), record)?;

@@ -172,7 +172,7 @@ impl Engine {
         }
         let counting = || Rc::new(RefCell::new(Recorder::counting()));
         let mut recorder = self.recorder.get_or_insert_with(counting).borrow_mut();
-        if recorder.passes().is_some() {
+        if recorder.inserts() {
             bail!("passes count no instructions: they cannot be left after a number of them");
         }
         recorder.measure();

@@ -1,5 +1,7 @@
 //! Follows what a program reads from its standard input: how many bytes that depend on it the program writes, and which
 //! functions decide something because of it. Addresses that depend on it do not count, nor does what branches decide.
+//! Gathers, scatters, and masked loads and stores are followed lane by lane; what their masks and indices are does not
+//! count, either.
 //!
 //!     cargo run --release -p hodo-mem --example taint -- PROGRAM ARGUMENTS… < FILE
 
@@ -13,8 +15,11 @@ use hodo_mem::places::{InFile, places};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     Mnemonic::{
-        Mov, Movaps, Movd, Movdqa, Movdqu, Movq, Movsb, Movsd, Movsq, Movsw, Movups, Movzx, Pop,
-        Push, Vmovaps, Vmovdqa, Vmovdqu, Vmovups,
+        Maskmovdqu, Mov, Movaps, Movd, Movdqa, Movdqu, Movq, Movsb, Movsd, Movsq, Movsw, Movups,
+        Movzx, Pop, Push, Vcompresspd, Vcompressps, Vexpandpd, Vexpandps, Vmaskmovdqu, Vmaskmovpd,
+        Vmaskmovps, Vmovapd, Vmovaps, Vmovdqa, Vmovdqa32, Vmovdqa64, Vmovdqu, Vmovdqu8, Vmovdqu16,
+        Vmovdqu32, Vmovdqu64, Vmovupd, Vmovups, Vpcompressb, Vpcompressd, Vpcompressq, Vpcompressw,
+        Vpexpandb, Vpexpandd, Vpexpandq, Vpexpandw, Vpmaskmovd, Vpmaskmovq,
     },
     OpAccess, OpKind, Register,
 };
@@ -35,6 +40,90 @@ struct Step {
     /// It copies memory to memory, one element after the other.
     is_copy: bool,
     is_branch: bool,
+    /// It loads or stores lanes that a mask selects.
+    lanes: Option<Lanes>,
+}
+
+/// A vector register of which lanes are loaded or stored that a mask selects.
+struct Lanes {
+    register: Register,
+    /// Its bytes that stay what they are in lanes that are not loaded, a bit for each.
+    kept: u64,
+    /// The mask, if it becomes zero.
+    mask: Option<Register>,
+}
+
+/// This number of bits.
+fn ones(count: usize) -> u64 {
+    u64::MAX
+        .checked_shl(count as u32)
+        .map_or(u64::MAX, |rest| !rest)
+}
+
+impl Lanes {
+    fn of(insn: &Instruction) -> Option<Self> {
+        let mut kinds = (0..insn.op_count()).map(|operand| insn.op_kind(operand));
+        let stores = insn.op0_kind() == OpKind::Memory;
+        let data = match insn.mnemonic() {
+            Maskmovdqu | Vmaskmovdqu => insn.op1_register(),
+            _ if !kinds.any(|kind| kind == OpKind::Memory) => return None,
+            _ if stores => insn.op_register(insn.op_count() - 1),
+            _ => insn.op0_register(),
+        };
+        let mut kept = ones(data.size());
+        let mut mask = None;
+        match insn.mnemonic() {
+            _ if insn.is_vsib() => {
+                let index = if insn.is_vsib64() { 8 } else { 4 };
+                let size = insn.memory_size().element_type().size();
+                let count = (insn.memory_index().size() / index).min(data.size() / size);
+                kept = ones(count * size);
+                mask = match insn.op_mask() {
+                    Register::None => Some(insn.op2_register()),
+                    mask => Some(mask),
+                };
+            }
+            Maskmovdqu | Vmaskmovdqu => {}
+            Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq => kept = 0,
+            Vmovdqu8 | Vmovdqu16 | Vmovdqu32 | Vmovdqu64 | Vmovdqa32 | Vmovdqa64 | Vmovups
+            | Vmovupd | Vmovaps | Vmovapd | Vpcompressb | Vpcompressw | Vpcompressd
+            | Vpcompressq | Vcompressps | Vcompresspd | Vpexpandb | Vpexpandw | Vpexpandd
+            | Vpexpandq | Vexpandps | Vexpandpd
+                if insn.op_mask() != Register::None =>
+            {
+                if insn.zeroing_masking() {
+                    kept = 0;
+                }
+            }
+            _ => return None,
+        }
+        Some(Self {
+            register: data.full_register(),
+            kept: if stores { u64::MAX } else { kept },
+            mask: mask.map(Register::full_register),
+        })
+    }
+
+    /// They are loaded or stored: one after the other, if places overlap.
+    fn follow(&self, thread: &mut Thread, memory: &mut HashSet<(i32, u64)>, accesses: &[&Access]) {
+        let process = thread.process;
+        let before = thread.registers.get(&self.register).copied();
+        let mut value = before.unwrap_or(0) & self.kept;
+        for access in accesses {
+            let own = ones(access.size as usize) << access.offset;
+            match access.kind {
+                Kind::Load => {
+                    let loaded = mask(memory, process, access) << access.offset;
+                    value = value & !own | loaded;
+                }
+                Kind::Store => store(memory, process, access, value >> access.offset),
+            }
+        }
+        thread.registers.insert(self.register, value);
+        if let Some(mask) = self.mask {
+            thread.registers.insert(mask, 0);
+        }
+    }
 }
 
 impl Step {
@@ -86,14 +175,23 @@ impl Step {
                     | Movzx
                     | Pop
                     | Push
+                    | Vmovapd
                     | Vmovaps
                     | Vmovdqa
+                    | Vmovdqa32
+                    | Vmovdqa64
                     | Vmovdqu
+                    | Vmovdqu8
+                    | Vmovdqu16
+                    | Vmovdqu32
+                    | Vmovdqu64
+                    | Vmovupd
                     | Vmovups
-            ),
+            ) && insn.op_mask() == Register::None,
             is_copy: matches!(insn.mnemonic(), Movsb | Movsw | Movsd | Movsq)
                 && explicit.is_empty(),
             is_branch: insn.flow_control() == FlowControl::ConditionalBranch,
+            lanes: Lanes::of(insn),
         }
     }
 }
@@ -140,6 +238,16 @@ fn mask(memory: &HashSet<(i32, u64)>, process: i32, access: &Access) -> u64 {
     let bytes = (0..).zip(bytes(access));
     let bytes = bytes.filter(|&(_, byte)| memory.contains(&(process, byte)));
     bytes.fold(0, |all, (number, _)| all | 1 << u32::min(number, 63))
+}
+
+/// Memory gets bytes, of which the value says which ones depend on the input.
+fn store(memory: &mut HashSet<(i32, u64)>, process: i32, access: &Access, value: u64) {
+    for (number, byte) in (0..).zip(bytes(access)) {
+        match value >> u32::min(number, 63) & 1 == 1 {
+            true => memory.insert((process, byte)),
+            false => memory.remove(&(process, byte)),
+        };
+    }
 }
 
 impl Client for Taint {
@@ -204,10 +312,15 @@ impl Client for Taint {
         let process = thread.process;
         let mut accesses = accesses.iter().peekable();
         // A repeated instruction is heard of in parts.
-        for (number, step) in steps.iter().enumerate().take(upto.max(1)) {
+        let upto = upto.max(usize::from(block.is_repeated()));
+        for (number, step) in steps.iter().enumerate().take(upto) {
             let own: Vec<&Access> =
                 std::iter::from_fn(|| accesses.next_if(|access| access.insn as usize == number))
                     .collect();
+            if let Some(lanes) = &step.lanes {
+                lanes.follow(thread, &mut self.memory, &own);
+                continue;
+            }
             let loads = own.iter().filter(|access| access.kind == Kind::Load);
             let loaded = loads.map(|access| mask(&self.memory, process, access));
             let registers = step.reads.iter();
@@ -232,12 +345,7 @@ impl Client for Taint {
                     Kind::Load => last = mask(&self.memory, process, access),
                     Kind::Store => {
                         let value = if step.is_copy { last } else { value };
-                        for (number, byte) in (0..).zip(bytes(access)) {
-                            match value >> u32::min(number, 63) & 1 == 1 {
-                                true => self.memory.insert((process, byte)),
-                                false => self.memory.remove(&(process, byte)),
-                            };
-                        }
+                        store(&mut self.memory, process, access, value);
                     }
                 }
             }

@@ -955,6 +955,7 @@ mod tests {
                 address: 0x10_0000 + next(100) * next(100) / 16 * 16,
                 size: 1 << next(5),
                 insn: 0,
+                offset: 0,
                 kind: if next(2) == 0 {
                     Kind::Load
                 } else {

@@ -566,6 +566,7 @@ impl Reading {
                     size: size.into(),
                     insn: 0,
                     kind,
+                    offset: 0,
                 });
                 return Ok(());
             }

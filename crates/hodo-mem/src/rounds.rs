@@ -119,6 +119,7 @@ mod tests {
             size: 8,
             insn: 0,
             kind: Kind::Load,
+            offset: 0,
         };
         assert!(!rounds.begin(7));
         for number in 0..100 {

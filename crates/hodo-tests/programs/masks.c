@@ -67,7 +67,14 @@ __attribute__((target("avx512f,avx512bw"), noipa)) static void avx512(void) {
     SHOW(masked512, 1, table + 77, 4);
     SHOW(masked512, 1, table + 79, 4);
     __asm__ volatile("compress512: vpcompressd %0, (%1)%{%2%}" ::"v"(to), "r"(table + 100), "Yk"(mask) : "memory");
-    SHOW(compress512, 1, table + 100, 4 * __builtin_popcount(some));
+    int at = 0;
+    for (int i = 0; i < 16; i++) {
+        int run = i;
+        while (run < 16 && some >> run & 1) run++;
+        if (run > i) SHOW(compress512, 1, table + 100 + at, 4 * (run - i));
+        at += run - i;
+        i = run;
+    }
     __asm__ volatile("full512: vmovdqu64 (%1), %0" : "=v"(to) : "r"(table + 101) : "memory");
     SHOW(full512, 0, table + 101, 64);
 }

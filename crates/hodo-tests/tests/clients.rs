@@ -7,7 +7,7 @@ use std::process::Command;
 
 use hodo_dbi::{Observe, Target};
 use hodo_mem::stat::Counter;
-use hodo_tests::{Kind, build};
+use hodo_tests::{Kind, build, needs};
 
 #[path = "../../hodo-mem/examples/call_graph.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
@@ -88,6 +88,51 @@ fn input_is_followed_to_where_it_goes() {
     assert_eq!(found.written[&2], (4, 4));
     assert_eq!(found.decisions.get("decides"), Some(&8));
     assert_eq!(found.decisions.get("counts"), None);
+}
+
+/// Of vectors, lanes that depend on the input, and no others.
+#[test]
+fn lanes_are_followed_one_by_one() {
+    /// The first descriptor to which the program writes.
+    const FIRST: u64 = 10;
+    /// By instruction: the bytes that depend on the input, and the others.
+    const SHORT: [(u64, u64); 6] = [(20, 44), (4, 28), (12, 20), (12, 20), (12, 20), (8, 8)];
+    const LONG: [(u64, u64); 7] = [
+        (32, 32),
+        (28, 36),
+        (36, 28),
+        (24, 40),
+        (20, 44),
+        (12, 52),
+        (44, 20),
+    ];
+    needs!(has_vectors().0, "this processor has no gathers");
+    let program = build("tainted_lanes.c", Kind::Pie, &["-O1"]);
+    let input = place("tainted_lanes_input.txt");
+    fs::write(&input, [b'a'; 64]).expect("the file can be written");
+    let script = r#"exec "$1" < "$2""#;
+    let words = ["sh", "-c", script, "sh"].map(Into::into).into_iter();
+    let command: Vec<_> = words.chain([program.into(), input.into()]).collect();
+    let found = taint::follow(&command).expect("it can be observed");
+    assert_eq!(found.read, 64);
+    let long: &[_] = if has_vectors().1 { &LONG } else { &[] };
+    let expected = SHORT.iter().chain(long).zip((FIRST..).step_by(2));
+    for (&(dependent, others), descriptor) in expected {
+        let [first, second] = [descriptor, descriptor + 1].map(|to| found.written.get(&to));
+        let case = (descriptor - FIRST) / 2;
+        assert_eq!(
+            first,
+            Some(&(dependent, dependent)),
+            "of instruction {case}"
+        );
+        assert_eq!(second, Some(&(0, others)), "of instruction {case}");
+    }
+}
+
+/// Whether the processor has gathers, and vectors with masks of their own.
+fn has_vectors() -> (bool, bool) {
+    use std::arch::is_x86_feature_detected as has;
+    (has!("avx2"), has!("avx512bw"))
 }
 
 #[test]

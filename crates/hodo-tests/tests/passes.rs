@@ -6,12 +6,13 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hodo_dbi::{
-    Access, Block, Bytes, Client, Code, Compare, Compute, End, Inserting, Observe, Pass, Scratch,
-    TooMany, Word, Words,
+    Access, Block, Bytes, Client, Code, Compare, Compute, End, Events, Inserting, Observe, Pass,
+    Scratch, TooMany, Word, Words,
 };
 use hodo_tests::target::Target;
 use hodo_tests::{Ended, Kind, Outcome, Run, build, example, has_tool, needs};
@@ -285,9 +286,9 @@ fn a_process_that_runs() {
     target.ends("wrong: 0\n");
 }
 
-/// hodo comes and goes while lanes are accessed.
-#[test]
-fn lanes_of_a_process_that_runs() {
+/// hodo comes and goes while lanes are accessed. `observe` returns whether the process was still there, and looks at what
+/// was observed.
+fn come_and_go(observe: impl Fn(&hodo_dbi::Target<'_>, u64) -> bool) {
     let program = build("gathers.c", Kind::Pie, &["-O1"]);
     let command = format!("{} 1000 faults", program.display());
     let shell = |script: &str| {
@@ -314,13 +315,10 @@ fn lanes_of_a_process_that_runs() {
             length: Some(hodo_dbi::Amount::Time(Duration::from_millis(5 * times))),
             follows: true,
         };
-        // It may have ended.
-        let Ok((_, sums)) = scramble::scramble(&process, times) else {
-            continue;
-        };
-        assert_eq!(sums.wrong, 0);
-        times += 1;
-        std::thread::sleep(Duration::from_millis(50));
+        if observe(&process, times) {
+            times += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
     there.wait().expect("its status");
     let output = output.join().expect("no panic").expect("its output");
@@ -330,6 +328,45 @@ fn lanes_of_a_process_that_runs() {
         String::from_utf8_lossy(&alone.stdout),
         "after {times} times"
     );
+}
+
+#[test]
+fn lanes_of_a_process_that_runs() {
+    come_and_go(|process, seed| match scramble::scramble(process, seed) {
+        Ok((_, sums)) => {
+            assert_eq!(sums.wrong, 0);
+            true
+        }
+        Err(_) => false,
+    });
+}
+
+/// Counts instructions that were expanded.
+struct Lanes(u64);
+
+impl Client for Lanes {
+    fn events(&self) -> Events {
+        Events::default().expanded()
+    }
+
+    fn executed(&mut self, _: u32, block: &Arc<Block>, _: usize, _: &[Access]) {
+        self.0 += u64::from(block.is_expanded());
+    }
+}
+
+#[test]
+fn recorded_lanes_of_a_process_that_runs() {
+    let lanes = AtomicU64::new(0);
+    come_and_go(
+        |process, _| match hodo_dbi::observe(process, Observe::Accesses, Lanes(0)) {
+            Ok((_, client)) => {
+                lanes.fetch_add(client.0, Ordering::Relaxed);
+                true
+            }
+            Err(_) => false,
+        },
+    );
+    assert!(lanes.into_inner() > 100);
 }
 
 fn program() -> PathBuf {

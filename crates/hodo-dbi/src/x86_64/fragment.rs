@@ -9,7 +9,7 @@ use crate::fragment::Instruction;
 /// The maximum number of items of a fragment: a translation must not need more room than others.
 const MOST_ITEMS: usize = 4000;
 /// Bytes of a translation after which it ends soon.
-const ENOUGH: u32 = 256 << 10;
+pub(super) const ENOUGH: u32 = 256 << 10;
 
 impl Translator<'_, '_> {
     /// Translates fragments up to an instruction that does not continue.

@@ -15,12 +15,16 @@ use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 use super::analyze::{Analyzed, Facts, analyze, facts};
 use super::block;
 use super::decoded::Decoded;
+use super::fragment::ENOUGH;
+use super::instruction::seen;
+use super::lower::lower;
 use super::recent::Compared;
 use super::translate::{Cold, INVALID, Insertion, Saved, Stage, Translator, Version};
 use super::{RCX_NUMBER, SCRATCH};
 use crate::block::{Block, Flow, Noted, Special, Value};
 use crate::client::CUT;
 use crate::fixups::Depends;
+use crate::fragment::Item;
 
 /// Most blocks have at most this many instructions.
 const USUAL: usize = 16;
@@ -173,21 +177,11 @@ impl Translator<'_, '_> {
                 return self.unobserved(code);
             }
         }
-        let (id, counter) = (self.request.numbers)();
-        let known: Vec<(u64, &[u8], Rc<Facts>)> = code
-            .iter()
-            .map(|decoded| (decoded.pc, decoded.own(), Rc::clone(&decoded.facts)))
-            .collect();
-        self.block_versions.insert(id, (code[0].pc, registers));
-        let observed = match (insertion.records, self.request.profile) {
-            (true, Some(_)) => Analyzed::Hot(registers),
-            (true, None) => Analyzed::Accesses,
-            (false, _) => Analyzed::Counts,
-        };
-        let mut analyzed = analyze(id, &known, notes, observed);
+        let mut analyzed = self.analyzed(code, registers, notes, insertion);
         analyzed.observed = is_observed;
         analyzed.file = file;
-        analyzed.counter = counter;
+        let id = analyzed.id;
+        let expanded = self.expand(&code[0], &mut analyzed);
         let analyzed = Arc::new(analyzed);
         self.out
             .blocks
@@ -198,6 +192,9 @@ impl Translator<'_, '_> {
             .recent
             .map(|recent| self.compared(code, &analyzed, recent));
         self.head(&analyzed, (insertion, compared.as_mut()), &code[0]);
+        if let Some(items) = expanded {
+            return Some((self.expanded(&items)?, 0));
+        }
         let mut continues = None;
         for (number, decoded) in code.iter().enumerate().take(len) {
             let pc = decoded.pc;
@@ -244,6 +241,53 @@ impl Translator<'_, '_> {
         let next = self.version(continues?, known);
         self.leaving = None;
         Some(next)
+    }
+
+    /// The block at the start of this code.
+    fn analyzed(
+        &mut self,
+        code: &[Decoded],
+        registers: u16,
+        notes: Vec<(u16, Noted)>,
+        insertion: Insertion,
+    ) -> Block {
+        let (id, counter) = (self.request.numbers)();
+        let known: Vec<(u64, &[u8], Rc<Facts>)> = code
+            .iter()
+            .map(|decoded| (decoded.pc, decoded.own(), Rc::clone(&decoded.facts)))
+            .collect();
+        self.block_versions.insert(id, (code[0].pc, registers));
+        let observed = match (insertion.records, self.request.profile) {
+            (true, Some(_)) => Analyzed::Hot(registers),
+            (true, None) => Analyzed::Accesses,
+            (false, _) => Analyzed::Counts,
+        };
+        let mut block = analyze(id, &known, notes, observed);
+        block.counter = counter;
+        block
+    }
+
+    /// If a block is of an instruction of which each lane is to be an access of its own: what passes make of it.
+    fn expand(&self, first: &Decoded, block: &mut Block) -> Option<Vec<Item>> {
+        let passes = self.request.passes?;
+        if !block.is_special() {
+            return None;
+        }
+        let items = passes.borrow_mut().run(vec![seen(first)]);
+        let is_lane = |item: &Item| match item {
+            Item::Instruction(instruction) => instruction.lane().is_some(),
+            Item::Inserted(_) => false,
+        };
+        (items.iter().any(is_lane) && block.expand()).then_some(items)
+    }
+
+    /// Translates what passes have made of the only instruction of a block. Returns where the program continues.
+    fn expanded(&mut self, items: &[Item]) -> Option<u64> {
+        let next = lower(self, self.request.passes?, items);
+        if self.code.offset() > ENOUGH {
+            self.left = 0;
+        }
+        next
     }
 
     /// What clients hear of these instructions besides accesses.

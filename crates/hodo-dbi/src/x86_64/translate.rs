@@ -102,6 +102,13 @@ pub(crate) struct Insertion {
     pub(crate) recent: Option<Recent>,
 }
 
+impl Insertion {
+    /// Whether something is inserted for a client. If so, passes see only what accesses lanes; else, all code.
+    fn observes(&self) -> bool {
+        self.counts || self.records || self.recent.is_some()
+    }
+}
+
 /// Where the cache ends, because what follows is not translated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exit {
@@ -312,9 +319,9 @@ impl Translator<'_, '_> {
     fn all(&mut self) {
         while let Some(version) = self.queue.pop_front() {
             if !self.is_elsewhere(version) {
-                match self.request.insertion {
-                    _ if self.request.passes.is_some() => self.fragments(version),
+                match self.request.insertion.filter(Insertion::observes) {
                     Some(insertion) => self.blocks(version, insertion),
+                    None if self.request.passes.is_some() => self.fragments(version),
                     None => self.piece(version.0),
                 }
                 self.calls();

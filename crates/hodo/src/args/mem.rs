@@ -144,6 +144,12 @@ pub struct WatchArgs {
     /// Do not make the program wait if hodo is slower: say how many instructions are missing
     #[arg(long)]
     pub lossy: bool,
+    /// Expand gathers, scatters, and masked loads and stores, and record each access by itself: the same ones, but slower
+    ///
+    /// Before the program executes such an instruction, it is replaced by loads or stores of its lanes. Without this, threads
+    /// record the registers from which all addresses come.
+    #[arg(long)]
+    pub expand: bool,
     /// The program's function NAME allocates or frees memory like a function of the C library: my_alloc=malloc
     ///
     /// Can be repeated. The usual allocators are known.
@@ -169,7 +175,7 @@ pub struct FunctionArgs {
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// Read this recording instead of running a program
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "no_follow", "lossy", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "pid", "no_follow", "lossy", "expand", "allocators"], required_unless_present_any = ["command", "pid"], value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
     /// Which functions.
     #[command(flatten)]

@@ -53,6 +53,8 @@ fn short(number: u64) -> String {
 struct Watched {
     /// The program does not wait.
     lossy: bool,
+    /// Lanes are recorded one by one.
+    expand: bool,
     allocators: Vec<Allocator>,
 }
 
@@ -60,13 +62,20 @@ impl Watched {
     fn new(args: &WatchArgs) -> Self {
         Self {
             lossy: args.lossy,
+            expand: args.expand,
             allocators: args.allocators.clone(),
         }
     }
 
     fn of_events(&self, events: Events) -> Events {
-        let events = heap::also(events, self.allocators.clone());
-        if self.lossy { events.lossy() } else { events }
+        let mut events = heap::also(events, self.allocators.clone());
+        if self.lossy {
+            events = events.lossy();
+        }
+        if self.expand {
+            events = events.expanded();
+        }
+        events
     }
 }
 
@@ -315,6 +324,7 @@ mod tests {
         let counts = Arc::default();
         let watch = WatchArgs {
             lossy: false,
+            expand: false,
             allocators: Vec::new(),
         };
         let mut client = Counted::new(Nothing, Observe::Counts, &watch, &counts);
