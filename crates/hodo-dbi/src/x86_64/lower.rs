@@ -269,7 +269,13 @@ impl Lowering<'_, '_, '_> {
     /// Whether the program overwrites the flags before anything can read them.
     fn flags_are_dead(&self) -> bool {
         let mut rest = FLAGS;
-        for instruction in self.items[self.place..].iter().filter_map(instruction_of) {
+        for item in &self.items[self.place..] {
+            let instruction = match item {
+                Item::Instruction(instruction) => instruction,
+                // They may fault.
+                Item::Inserted(Step::Load(..) | Step::Store(..)) => return false,
+                Item::Inserted(_) => continue,
+            };
             let (read, overwritten) = instruction.facts.flags();
             if read & rest != 0 || !instruction.facts.cannot_fault() {
                 return false;
