@@ -373,9 +373,15 @@ impl Facts {
         is_of_bits && self.insn.op1_kind() == OpKind::Register
     }
 
-    /// Whether it cannot fault, as is known of many instructions that access no memory.
+    /// Whether it cannot fault, as is known of many instructions that access no memory and only general registers: a move
+    /// to a segment register may.
     pub(super) fn cannot_fault(&self) -> bool {
+        let mut operands = 0..self.insn.op_count();
         self.memory.is_empty()
+            && operands.all(|operand| {
+                self.insn.op_kind(operand) != OpKind::Register
+                    || general(self.insn.op_register(operand)).is_some()
+            })
             && matches!(
                 self.insn.mnemonic(),
                 Mnemonic::Mov
