@@ -1,6 +1,8 @@
 //! x86-64.
 
 pub(crate) mod analyze;
+#[cfg(test)]
+mod checker;
 mod decoded;
 mod fragment;
 mod insert;
