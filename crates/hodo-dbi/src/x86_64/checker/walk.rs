@@ -126,6 +126,9 @@ struct Walk<'e> {
     at: u64,
     /// Where the program continues after the fragment, or its last instruction if that does not simply continue.
     last: u64,
+    /// Lanes of a gather or scatter that are complete, and whether one is loaded but not in its place.
+    lanes: u8,
+    is_loaded: bool,
     /// How often the map was compared.
     count: usize,
 }
@@ -160,6 +163,8 @@ pub(super) fn walk(emitted: &Emitted, fragment: usize) -> Result<usize, (u64, St
         ahead: BTreeMap::new(),
         at: span.start,
         last,
+        lanes: 0,
+        is_loaded: false,
         count: 0,
     };
     match walk.all(span) {
@@ -335,8 +340,38 @@ impl Walk<'_> {
                 return Err(format!("it needs register {number}, which is not there"));
             }
         }
+        match insn.op0_kind() {
+            OpKind::Memory => self.lanes += 1,
+            _ => self.is_loaded = true,
+        }
         let used = used(&mut self.factory, insn);
         self.changes(&used)
+    }
+
+    /// The map says how many lanes of a gather or scatter are complete while this is not seen in its registers.
+    fn compare_lanes(&self, point: &Point) -> Result<(), String> {
+        let mut heads = self.steps.heads();
+        let (Some(head), None) = (heads.next(), heads.next()) else {
+            return Ok(());
+        };
+        let map = point.inside.map_or(0, |saved| saved.map);
+        let map = self.emitted.maps.get(map as usize).into_iter().flatten();
+        let said = map.filter_map(|(moved, _)| match moved {
+            Moved::Lanes(_, complete) => Some(*complete),
+            _ => None,
+        });
+        let said: Vec<u8> = said.collect();
+        let has_progress = head.part.is_some_and(|(lanes, _)| lanes.has_progress());
+        let is_after = point.original != head.pc;
+        let fits = match said[..] {
+            [] => self.lanes == 0 || is_after || !has_progress,
+            [complete] => complete == self.lanes && !is_after,
+            _ => false,
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(format!("{} lanes are complete, not {said:?}", self.lanes)),
+        }
     }
 
     /// Compares what the map says of this instruction with what is there. These flags are needed, also if the program does not
@@ -345,6 +380,7 @@ impl Walk<'_> {
         let point = self.point()?;
         self.count += 1;
         self.pc(&point)?;
+        self.compare_lanes(&point)?;
         let saved = point.inside.unwrap_or_default();
         let places = self.places(saved)?;
         let needed = match self.steps.rest().next() {
@@ -693,6 +729,10 @@ impl Walk<'_> {
             Place::Block(at) => match word(at) {
                 Some(word) => self.written(word, value.number()),
                 None => {
+                    let lanes = i64::from(thread::LANES);
+                    if (lanes..lanes + 64).contains(&at) && std::mem::take(&mut self.is_loaded) {
+                        self.lanes += 1;
+                    }
                     let state = self.state()?;
                     state.forget(at, bytes.into());
                     if bytes == 8 {
