@@ -11,9 +11,10 @@ use crate::inserted::{Code, Lanes, Names, Scratch, Step, TooMany, Word};
 use crate::native::instruction::instruction;
 use crate::native::lanes::{lanes, row};
 
-/// Scratch registers that a phase may have at the same time, besides those of the phases before.
+/// Scratch registers that a phase may have at the same time, besides those of the phases before. Lanes have three, and two
+/// registers of the program stay for their addresses: that is all of the fifteen.
 const MOST_INSERTING: usize = 8;
-const MOST_REVISING: usize = 3;
+const MOST_REVISING: usize = 2;
 
 /// Looks at code before it is executed, and changes it. The functions are called in hodo when code is translated; the same
 /// code may be translated more than once. They do nothing by default.

@@ -768,7 +768,7 @@ impl Lowering<'_, '_, '_> {
                 self.register(*scratch);
             }
         }
-        // What is reserved and released there needs its register only in between.
+        // What is released there does not need its register any more, what is reserved there needs it only from there on.
         let (mut own, mut spare) = (HashSet::new(), Vec::new());
         for (step, _) in steps {
             match step {
@@ -776,9 +776,10 @@ impl Lowering<'_, '_, '_> {
                     self.held.entry(scratch).or_default();
                     own.insert(scratch);
                 }
-                Step::Release(scratch) if own.contains(&scratch) => {
+                Step::Release(scratch) => {
                     let held = self.held.get(&scratch);
-                    spare.extend(held.and_then(|held| held.register));
+                    let register = held.and_then(|held| held.register);
+                    spare.extend(register.filter(|number| self.pinned >> number & 1 == 1));
                 }
                 _ => {}
             }

@@ -8,7 +8,7 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 use super::super::block::SPILLS;
 use super::{BASE, Emitted};
 use crate::fragment::{Fragment, Item};
-use crate::inserted::{Bytes, Code, Compare, Compute, Scratch, TooMany, Word};
+use crate::inserted::{Bytes, Code, Compare, Compute, Scratch, Step, TooMany, Word};
 use crate::passes::{Inserting, Moved, Pass, Replacing, Revising, Words};
 
 /// Inserts what texts say in front of instructions, by number. `+a` reserves a register and sets it, `-a` releases it, `a`
@@ -541,4 +541,87 @@ fn emulated_instructions_are_seen_once() {
         [is(GATHER, 0, true), lane(), lane(), lane(), lane()]
     );
     assert_eq!(seen_of(&emitted.fragments[2])[0], is(NOP, 0, false));
+}
+
+/// Uses as many registers as a pass may have, in code that may be skipped.
+struct Greedy;
+
+impl Greedy {
+    fn all(code: &mut Code<'_>) -> Vec<Scratch> {
+        let mut all = Vec::new();
+        while let Ok(scratch) = code.reserve() {
+            code.set(scratch, 1);
+            all.push(scratch);
+        }
+        all
+    }
+
+    fn use_all(code: &mut Code<'_>, all: &[Scratch]) {
+        for scratch in all {
+            code.compute(Compute::Xor, *scratch, all[0]);
+            code.store(Bytes::Eight, *scratch, 8, *scratch);
+        }
+    }
+}
+
+impl Pass for Greedy {
+    fn replace(&mut self, code: &mut Replacing<'_>) {
+        code.expand_masked_move(0);
+    }
+
+    fn insert(&mut self, at: &mut Inserting<'_>) {
+        let has_operand = at.instruction().operands().first();
+        let has_operand = has_operand.is_some_and(|operand| operand.has_address);
+        let mut code = at.before();
+        let before = Self::all(&mut code);
+        let written = code.when(Compare::Equal, before[0], 1, |code| {
+            if has_operand {
+                code.address(before[1], 0);
+            }
+            Self::use_all(code, &before);
+            for scratch in &before {
+                code.release(*scratch);
+            }
+            let all = Self::all(code);
+            assert_eq!(all.len(), before.len());
+            Self::use_all(code, &all);
+            for scratch in all {
+                code.release(scratch);
+            }
+            Ok(())
+        });
+        written.expect("enough registers");
+    }
+
+    fn revise(&mut self, code: &mut Revising<'_>) {
+        let mut place = 0;
+        while place < code.fragment().items().len() {
+            let is_store = matches!(
+                code.fragment().items()[place],
+                Item::Inserted(Step::Store(..))
+            );
+            if is_store {
+                let before = code.fragment().items().len();
+                let written = code.insert(place, |code| {
+                    let all = Self::all(code);
+                    Self::use_all(code, &all);
+                    Ok(())
+                });
+                written.expect("enough registers");
+                place += code.fragment().items().len() - before;
+            }
+            place += 1;
+        }
+    }
+}
+
+/// There are enough registers in code that may be skipped, where none can move.
+#[test]
+fn passes_use_all_registers_that_they_may() {
+    // vmaskmovps [rbx + rcx * 4 + 8], xmm2, xmm0
+    let store = &[0xC4, 0xE2, 0x69, 0x2E, 0x44, 0x8B, 8];
+    // movsq, push [rbx + rcx * 8]
+    for code in [&store[..], &[0x48, 0xA5], &[0xFF, 0x34, 0xCB]] {
+        seen(&[code], vec![Box::new(Greedy)]);
+    }
 }
