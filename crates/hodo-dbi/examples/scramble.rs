@@ -8,8 +8,8 @@ use std::ffi::OsString;
 
 use anyhow::{Context, Result};
 use hodo_dbi::{
-    Bytes, Client, Code, Compare, Compute, End, Inserting, Pass, Ran, Replacing, Revising, Scratch,
-    ScratchMask, ScratchVector, Target, TooMany, Word, Words,
+    Bytes, Client, Code, Compare, Compute, End, Inserting, Instruction, Kind, Pass, Ran, Replacing,
+    Revising, Scratch, ScratchMask, ScratchVector, Target, TooMany, Word, Words,
 };
 
 /// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003).
@@ -246,12 +246,33 @@ impl Scramble {
             let address = at.before().reserve()?;
             let operand = self.random.below(operands as u64) as usize;
             at.address(address, operand);
+            let is_loaded = is_loaded(at.instruction(), operand);
             let mut code = at.before();
             code.write(self.words[2], address);
+            if is_loaded {
+                // If this faults, the program gets the signal as from its own instruction.
+                code.compute(Compute::Xor, address, 1);
+                code.compute(Compute::Xor, address, 1);
+                code.load(address, Bytes::One, address, 0);
+            }
             code.release(address);
         }
         Ok(())
     }
+}
+
+/// Whether an instruction loads an operand in any case: not only if a count or a mask says so.
+fn is_loaded(instruction: &Instruction, operand: usize) -> bool {
+    const REPEATED: [u8; 2] = [0xF2, 0xF3];
+    const MASKED: u8 = 0x62;
+    let operand = instruction.operands()[operand];
+    let bytes = instruction.bytes();
+    let is_lane = instruction.lane().is_some();
+    let may_not = bytes.iter().take(4).any(|byte| REPEATED.contains(byte)) || bytes[0] == MASKED;
+    operand.has_address
+        && operand.kinds.first() == Some(&Kind::Load)
+        && (1..=8).contains(&operand.size)
+        && (is_lane || !may_not)
 }
 
 /// Puts other instructions in the place of those that simply continue, and expands gathers and scatters.

@@ -75,15 +75,23 @@ impl Instruction {
         !self.is_original || self.part.is_some()
     }
 
+    /// Whether it is a gather, or one of its lanes: it loads each lane of a vector register from an address of its own.
+    #[must_use]
+    pub fn is_gather(&self) -> bool {
+        self.facts.is_gather()
+    }
+
+    /// Whether it is a scatter, or one of its lanes.
+    #[must_use]
+    pub fn is_scatter(&self) -> bool {
+        self.facts.is_scatter()
+    }
+
     /// Whether it stands for a masked load or store whose elements are accesses of their own, or is one of these.
     #[must_use]
     pub fn is_masked_move(&self) -> bool {
-        match self.part {
-            Some(Part::Head(lanes) | Part::Lane(lanes, _)) => {
-                !matches!(lanes.places, Places::Vector(..))
-            }
-            _ => false,
-        }
+        let lanes = self.part.and_then(Part::lanes);
+        lanes.is_some_and(|lanes| !matches!(lanes.places, Places::Vector(..)))
     }
 
     /// Whether it stands for a repeated string instruction whose rounds come after it.

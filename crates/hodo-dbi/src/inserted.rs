@@ -170,16 +170,18 @@ pub struct Lanes {
 pub(crate) const INDEX: usize = 0;
 /// the address in the thread's block;
 pub(crate) const BLOCK: usize = 1;
-/// what is stored;
+/// what is stored, if there are indices;
 pub(crate) const STORED: usize = 2;
-/// and where the next active lane is.
+/// and where the next active lane is, if only these are in memory.
 pub(crate) const NEXT: usize = 3;
 
 impl Lanes {
     /// The scratch registers that it uses.
     pub(crate) fn used(self) -> impl Iterator<Item = Scratch> {
-        let is_used = [(INDEX, true), (BLOCK, true), (STORED, self.stores)];
         let packed = matches!(self.places, Places::Packed(_));
+        // There are no indices then.
+        let stored = self.stores && !packed;
+        let is_used = [(INDEX, true), (BLOCK, true), (STORED, stored)];
         let all = is_used.into_iter().chain([(NEXT, packed)]);
         all.filter(|(_, is_used)| *is_used)
             .map(move |(of, _)| self.scratch[of])
@@ -206,6 +208,16 @@ pub(crate) enum Part {
     Repeated,
     /// One of them.
     Round(Repeated),
+}
+
+impl Part {
+    /// The lanes, if it is about some.
+    pub(crate) fn lanes(self) -> Option<Lanes> {
+        match self {
+            Self::Head(lanes) | Self::Lane(lanes, _) => Some(lanes),
+            Self::Repeated | Self::Round(_) => None,
+        }
+    }
 }
 
 /// A step of inserted code.

@@ -11,9 +11,10 @@ use crate::inserted::{Code, Lanes, Names, Repeated, Scratch, Step, TooMany, Wide
 use crate::native::instruction::{instruction, one_round};
 use crate::native::lanes::{lanes, row};
 
-/// Scratch registers that a phase may have at the same time, besides those of the phases before.
+/// Scratch registers that a phase may have at the same time, besides those of the phases before. Lanes have three, and two
+/// registers of the program stay for their addresses: that is all of the fifteen.
 const MOST_INSERTING: usize = 8;
-const MOST_REVISING: usize = 3;
+const MOST_REVISING: usize = 2;
 /// The same for vectors and masks.
 const MOST_WIDE_INSERTING: [usize; 2] = [4, 2];
 const MOST_WIDE_REVISING: [usize; 2] = [2, 1];

@@ -115,6 +115,25 @@ fn gathers_and_scatters_lane_by_lane() {
     }
 }
 
+/// Gathers and scatters whose addresses have no base register.
+#[test]
+fn gathers_without_a_base() {
+    let program = build("low_gathers.c", Kind::Fixed, &["-O1"]);
+    let alone = Run::new("low-gathers-alone", &program).alone();
+    let mut expanded = Run::new("low-gathers", example("hodo-dbi", "expand"))
+        .args([&program])
+        .alone();
+    let all = take_last_line(&mut expanded);
+    take_last_line(&mut expanded);
+    assert_eq!(alone, expanded, "alone and expanded differ");
+    let count = String::from_utf8_lossy(&alone.stdout).lines().count();
+    assert!(
+        all.starts_with(&format!("{count} gathers and scatters, ")),
+        "{all}"
+    );
+    scrambled("low-gathers", 1, program, &[]);
+}
+
 /// The same of masked loads and stores, which change nothing if they fault.
 #[test]
 fn masked_loads_and_stores_element_by_element() {

@@ -364,6 +364,17 @@ impl Facts {
             && (self.insn.has_rep_prefix() || self.insn.has_repne_prefix())
     }
 
+    /// Whether it is a gather. Those that only prefetch are none.
+    pub(crate) fn is_gather(&self) -> bool {
+        self.insn.is_vsib() && self.insn.op0_kind() == OpKind::Register
+    }
+
+    /// Whether it is a scatter.
+    pub(crate) fn is_scatter(&self) -> bool {
+        let stores = self.insn.op0_kind() == OpKind::Memory && self.insn.op_count() == 2;
+        self.insn.is_vsib() && stores
+    }
+
     /// Whether it may access other bytes than its operand in memory says: a bit that a register numbers.
     pub(super) fn is_of_bit_string(&self) -> bool {
         let is_of_bits = matches!(
@@ -373,9 +384,15 @@ impl Facts {
         is_of_bits && self.insn.op1_kind() == OpKind::Register
     }
 
-    /// Whether it cannot fault, as is known of many instructions that access no memory.
+    /// Whether it cannot fault, as is known of many instructions that access no memory and only general registers: a move
+    /// to a segment register may.
     pub(super) fn cannot_fault(&self) -> bool {
+        let mut operands = 0..self.insn.op_count();
         self.memory.is_empty()
+            && operands.all(|operand| {
+                self.insn.op_kind(operand) != OpKind::Register
+                    || general(self.insn.op_register(operand)).is_some()
+            })
             && matches!(
                 self.insn.mnemonic(),
                 Mnemonic::Mov

@@ -296,8 +296,11 @@ impl Lowering<'_, '_, '_> {
             is_own: true,
             ..Saved::default()
         };
-        let [first, middle, last] =
-            [INDEX, BLOCK, STORED].map(|of| self.register(lanes.scratch[of]));
+        let last = match lanes.places {
+            Places::Packed(_) => NEXT,
+            _ => STORED,
+        };
+        let [first, middle, last] = [INDEX, BLOCK, last].map(|of| self.register(lanes.scratch[of]));
         let fine = self.translator.code.label();
         let code = &mut self.translator.code;
         code.lea(first, row_address(lanes, 0));
@@ -386,7 +389,10 @@ impl Lowering<'_, '_, '_> {
         let size = lanes.lane_size();
         let place = mem(middle, part(block::LANES, lanes.size, lane));
         if lanes.stores {
-            let stored = self.register(lanes.scratch[STORED]);
+            let stored = match lanes.places {
+                Places::Packed(_) => index,
+                _ => self.register(lanes.scratch[STORED]),
+            };
             self.load_lane(stored, size, place);
             self.point(own);
             self.translator.code.mov_mr(address, stored.part(size));

@@ -306,7 +306,13 @@ impl Lowering<'_, '_, '_> {
     /// Whether the program overwrites the flags before anything can read them.
     fn flags_are_dead(&self) -> bool {
         let mut rest = FLAGS;
-        for instruction in self.items[self.place..].iter().filter_map(instruction_of) {
+        for item in &self.items[self.place..] {
+            let instruction = match item {
+                Item::Instruction(instruction) => instruction,
+                // They may fault.
+                Item::Inserted(Step::Load(..) | Step::Store(..)) => return false,
+                Item::Inserted(_) => continue,
+            };
             let (read, overwritten) = instruction.facts.flags();
             if read & rest != 0 || !instruction.facts.cannot_fault() {
                 return false;
@@ -824,10 +830,7 @@ impl Lowering<'_, '_, '_> {
         let steps: Vec<(Step, usize)> = steps.collect();
         let lanes = items.iter().filter_map(instruction_of);
         let lanes = lanes.filter_map(|instruction| instruction.part);
-        let lanes = lanes.filter_map(|part| match part {
-            Part::Head(lanes) | Part::Lane(lanes, _) => Some(lanes),
-            _ => None,
-        });
+        let lanes = lanes.filter_map(Part::lanes);
         let lanes: Vec<Lanes> = lanes.collect();
         for &(step, place) in &steps {
             if let Step::Address(_, operand) = step
@@ -844,7 +847,9 @@ impl Lowering<'_, '_, '_> {
         }
         let only: Vec<Step> = steps.iter().map(|(step, _)| *step).collect();
         self.wide_prepare(&only);
-        // What is reserved and released there needs its register only in between.
+        // What is released there does not need its register any more, unless it is used again in the next round; what is
+        // reserved there needs it only from there on.
+        let is_round = only.iter().any(|step| matches!(step, Step::BeginRound(_)));
         let (mut own, mut spare) = (HashSet::new(), Vec::new());
         for (step, _) in steps {
             match step {
@@ -852,9 +857,10 @@ impl Lowering<'_, '_, '_> {
                     self.held.entry(scratch).or_default();
                     own.insert(scratch);
                 }
-                Step::Release(scratch) if own.contains(&scratch) => {
+                Step::Release(scratch) if own.contains(&scratch) || !is_round => {
                     let held = self.held.get(&scratch);
-                    spare.extend(held.and_then(|held| held.register));
+                    let register = held.and_then(|held| held.register);
+                    spare.extend(register.filter(|number| self.pinned >> number & 1 == 1));
                 }
                 _ => {}
             }

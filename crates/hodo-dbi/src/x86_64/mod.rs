@@ -2,6 +2,8 @@
 
 pub(crate) mod analyze;
 pub(crate) mod banks;
+#[cfg(test)]
+mod checker;
 mod decoded;
 mod exchange;
 mod fragment;
