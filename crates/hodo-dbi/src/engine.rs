@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
-use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone};
+use hodo_ptrace::{
+    Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone, set_fault_address,
+};
 
 use crate::kept::Kept;
 use crate::native::translate::{Saved, Stage};
@@ -571,8 +573,12 @@ impl Engine {
                 return self.go(thread, signal);
             }
         }
+        let before = regs.pc();
         if self.show(thread, process, &mut regs, is_fault)? {
             thread.set_regs(&regs)?;
+            if is_fault {
+                show_instruction(thread, before, regs.pc())?;
+            }
         }
         if !is_caught {
             return self.go(thread, signal);
@@ -826,6 +832,16 @@ impl Engine {
         *regs = thread.regs()?;
         Ok(())
     }
+}
+
+/// If a fault is about the instruction itself, shows the address that this has in the program instead of that in the cache.
+fn show_instruction(thread: Stopped, at: u64, original: u64) -> Result<()> {
+    let mut info = thread.siginfo()?;
+    if fault_address(&info) == at {
+        set_fault_address(&mut info, original);
+        thread.set_siginfo(&info)?;
+    }
+    Ok(())
 }
 
 /// The flags of the call by which a thread makes another one.
