@@ -266,6 +266,13 @@ pub(crate) enum Special {
     },
 }
 
+impl Special {
+    /// Whether some of its accesses may be complete when the instruction is not: the record has these then.
+    pub(crate) fn has_progress(&self) -> bool {
+        matches!(self, Self::Lanes(lanes) if lanes.indices.is_some())
+    }
+}
+
 /// Elements of which a mask selects some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lanes {
@@ -297,6 +304,29 @@ pub(crate) struct Area {
     pub(crate) least: u32,
     /// By component: offset (0: after the ones before it) and size.
     pub(crate) components: Vec<(u32, u32)>,
+}
+
+impl Lanes {
+    /// Takes what is still active out of the mask of a record, which `now` has in the same form: what is left is complete.
+    pub(crate) fn keep_complete(&self, record: &mut [u8], now: &[u8]) {
+        match self.mask {
+            LaneMask::Signs(at) => {
+                for lane in 1..=self.count as usize {
+                    let sign = lane * self.size as usize - 1;
+                    let byte = record.get_mut(usize::from(at) + sign);
+                    if let (Some(byte), Some(now)) = (byte, now.get(sign)) {
+                        *byte &= !now;
+                    }
+                }
+            }
+            LaneMask::Bits(at) => {
+                let bytes = record.get_mut(usize::from(at)..).unwrap_or_default();
+                for (byte, now) in bytes.iter_mut().zip(now) {
+                    *byte &= !now;
+                }
+            }
+        }
+    }
 }
 
 impl Area {
@@ -368,6 +398,23 @@ impl Block {
         let values = self.values.iter();
         let values: u32 = values.map(|recorded| recorded.value.size()).sum();
         4 + values as usize
+    }
+
+    /// The lanes of a gather or scatter, and which register is their mask: the processor clears it lane by lane.
+    pub(crate) fn progress(&self) -> Option<(Lanes, Value)> {
+        let Some(special @ Special::Lanes(lanes)) = &self.special else {
+            return None;
+        };
+        let (LaneMask::Signs(mask) | LaneMask::Bits(mask)) = lanes.mask;
+        let mut at = 4;
+        let value = self.values.iter().find_map(|recorded| {
+            let here = at;
+            at += recorded.value.size();
+            (here == u32::from(mask)).then_some(recorded.value)
+        });
+        value
+            .filter(|_| special.has_progress())
+            .map(|value| (*lanes, value))
     }
 
     /// Bytes of each value of a record of it, after its number: 4, 8 or 64.

@@ -8,13 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
 use hodo_ptrace::{
     Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone, set_fault_address,
 };
 
+use crate::block::Value;
 use crate::kept::Kept;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
@@ -759,6 +760,15 @@ impl Engine {
         let Some(upto) = upto else {
             return Ok(());
         };
+        if let (Stage::Body, 0, Some((lanes, mask))) = (stage, upto, block.progress()) {
+            let vectors = thread.vectors()?;
+            let mask = match mask {
+                Value::Vector(number) => vectors.first_half(number),
+                Value::Mask(number) => vectors.mask(number)?.to_le_bytes().to_vec(),
+                _ => bail!("a mask is in another register"),
+            };
+            recorder.keep_complete(process.memory(), at, (&block, lanes), &mask)?;
+        }
         let cut = Cut {
             block: &block,
             upto: upto as u32,

@@ -299,7 +299,7 @@ fn specially(
     } = special
     {
         string_accesses((first, second), size, record, out, flush);
-    } else if upto > 0 {
+    } else if upto > 0 || special.has_progress() {
         special_accesses(special, record, out);
     }
 }

@@ -80,6 +80,15 @@ impl Vectors {
         }
     }
 
+    /// The first 32 bytes of one of the first sixteen vector registers.
+    #[must_use]
+    pub fn first_half(&self, number: u8) -> Vec<u8> {
+        let at = 16 * usize::from(number);
+        let parts = [LOW + at, place(AVX) + at];
+        let parts = parts.map(|at| self.0.get(at..at + 16).unwrap_or(&[0; 16]));
+        parts.concat()
+    }
+
     /// The first sixteen bits of a mask register.
     ///
     /// # Errors
