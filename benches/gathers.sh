@@ -6,7 +6,7 @@
 #
 #   benches/gathers.sh [COUNT] [ROUNDS]     COUNT gathers (10000000); the best of ROUNDS (3) counts
 #
-# A recording of 10 million gathers needs up to 1.5 GB in the directory for temporary files, for a short time.
+# A recording of 10 million gathers needs 250 MB in the directory for temporary files, for a short time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 count=${1:-10000000}
