@@ -353,16 +353,23 @@ fn word(record: &[u8], at: u16) -> u64 {
     })
 }
 
-/// An element of a vector, with its sign.
+/// An element of a vector, with its sign. What is not there is zero.
+#[inline(always)]
 fn element(record: &[u8], at: u16, number: u32, size: u32) -> i64 {
     let at = usize::from(at) + (number * size) as usize;
-    let mut bytes = [0; 8];
-    let size = size as usize;
-    if let Some(element) = record.get(at..at + size) {
-        bytes[..size].copy_from_slice(element);
-    }
-    let unused = 64 - 8 * size as u32;
-    i64::from_le_bytes(bytes) << unused >> unused
+    let bytes = record.get(at..).unwrap_or_default();
+    // Each size has its own code: with one for all, most time of gathers is spent here.
+    let value = match size {
+        1 => bytes.first().map(|&byte| byte.cast_signed().into()),
+        2 => bytes
+            .first_chunk()
+            .map(|&two| i16::from_le_bytes(two).into()),
+        4 => bytes
+            .first_chunk()
+            .map(|&four| i32::from_le_bytes(four).into()),
+        _ => bytes.first_chunk().map(|&eight| i64::from_le_bytes(eight)),
+    };
+    value.unwrap_or(0)
 }
 
 impl Address {
