@@ -2,6 +2,8 @@
 //! accesses of their lanes, or their rounds.
 //!
 //!     cargo run --release -p hodo-dbi --example expand -- PROGRAM ARGUMENTS…
+//!
+//! With `--uncounted` in front of the program, it only expands.
 
 use std::ffi::OsString;
 
@@ -9,9 +11,8 @@ use anyhow::{Context, Result};
 use hodo_dbi::{Client, Compute, End, Inserting, Pass, Replacing, Target, TooMany, Word, Words};
 
 /// Words of threads: gathers and scatters, their accesses, and the sum of the addresses of these; masked loads and stores,
-/// and their accesses; repeated instructions, and their rounds.
-#[derive(Default)]
-struct Expand(Vec<Word>);
+/// and their accesses; repeated instructions, and their rounds. Without counting, there are none.
+struct Expand(Vec<Word>, bool);
 
 impl Expand {
     /// In front of the access of a lane of a gather or scatter.
@@ -32,7 +33,9 @@ impl Expand {
 
 impl Pass for Expand {
     fn begin(&mut self, words: &mut Words<'_>) {
-        self.0 = (0..7).map(|_| words.word()).collect();
+        if self.1 {
+            self.0 = (0..7).map(|_| words.word()).collect();
+        }
     }
 
     fn replace(&mut self, code: &mut Replacing<'_>) {
@@ -45,6 +48,9 @@ impl Pass for Expand {
     }
 
     fn insert(&mut self, at: &mut Inserting<'_>) {
+        if self.0.is_empty() {
+            return;
+        }
         let instruction = at.instruction();
         let is_row = instruction.is_masked_move();
         if instruction.lane().is_some() {
@@ -81,11 +87,15 @@ impl Client for Sums {
 }
 
 fn main() -> Result<()> {
-    let command: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut command: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let counts = command.first().is_none_or(|word| word != "--uncounted");
+    if !counts {
+        command.remove(0);
+    }
     let program = hodo_dbi::find_program(command.first().context("no program is given")?)?;
     let target = Target::program(&program, &command);
-    let (ran, sums) =
-        hodo_dbi::instrument(&target, vec![Box::<Expand>::default()], Sums::default())?;
+    let pass = Box::new(Expand(Vec::new(), counts));
+    let (ran, sums) = hodo_dbi::instrument(&target, vec![pass], Sums::default())?;
     let [all, accesses, addresses, masked, elements, repeated, rounds] = sums.0;
     eprintln!("{repeated} repeated instructions, {rounds} rounds");
     eprintln!("{masked} masked loads and stores, {elements} accesses");

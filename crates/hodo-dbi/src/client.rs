@@ -47,7 +47,7 @@ pub trait Client: Send {
     }
 
     /// A thread has executed the first `upto` instructions of a block. The accesses are in the order of the program. A
-    /// repeated instruction may have accesses before it is executed to its end: `upto` is 0 then.
+    /// repeated instruction, a gather or a scatter may have accesses before it is executed to its end: `upto` is 0 then.
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         let _ = (thread, block, upto, accesses);
     }

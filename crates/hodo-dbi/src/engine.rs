@@ -8,11 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
-use hodo_ptrace::{Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone};
+use hodo_ptrace::{
+    Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone, set_fault_address,
+};
 
+use crate::block::Value;
 use crate::kept::Kept;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
@@ -571,8 +574,12 @@ impl Engine {
                 return self.go(thread, signal);
             }
         }
+        let before = regs.pc();
         if self.show(thread, process, &mut regs, is_fault)? {
             thread.set_regs(&regs)?;
+            if is_fault {
+                show_instruction(thread, before, regs.pc())?;
+            }
         }
         if !is_caught {
             return self.go(thread, signal);
@@ -755,6 +762,15 @@ impl Engine {
         let Some(upto) = upto else {
             return Ok(());
         };
+        if let (Stage::Body, 0, Some((lanes, mask))) = (stage, upto, block.progress()) {
+            let vectors = thread.vectors()?;
+            let mask = match mask {
+                Value::Vector(number) => vectors.first_half(number),
+                Value::Mask(number) => vectors.mask(number)?.to_le_bytes().to_vec(),
+                _ => bail!("a mask is in another register"),
+            };
+            recorder.keep_complete(process.memory(), at, (&block, lanes), &mask)?;
+        }
         let cut = Cut {
             block: &block,
             upto: upto as u32,
@@ -834,6 +850,16 @@ impl Engine {
         *regs = thread.regs()?;
         Ok(())
     }
+}
+
+/// If a fault is about the instruction itself, shows the address that this has in the program instead of that in the cache.
+fn show_instruction(thread: Stopped, at: u64, original: u64) -> Result<()> {
+    let mut info = thread.siginfo()?;
+    if fault_address(&info) == at {
+        set_fault_address(&mut info, original);
+        thread.set_siginfo(&info)?;
+    }
+    Ok(())
 }
 
 /// The flags of the call by which a thread makes another one.

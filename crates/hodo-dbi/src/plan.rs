@@ -304,8 +304,13 @@ fn specially(
     } = special
     {
         string_accesses((first, second), size, record, out, flush);
-    } else if upto > 0 {
+    } else if upto > 0 || special.has_progress() {
+        let before = out.len();
         special_accesses(special, record, out);
+        // A lane is recorded before its access: the last one has faulted.
+        if upto == 0 && matches!(special, Special::Expanded(_)) && out.len() > before {
+            out.pop();
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use hodo_ptrace::{Memory, TargetAddr};
 
-use crate::block::Block;
+use crate::block::{Block, Lanes};
 use crate::client::{
     CUT, EXECUTED, GENERAL, MOST_BLOCKS, Message, Observe, REGISTERS, SIGNAL, Sink, size_of_mark,
 };
@@ -783,6 +783,26 @@ impl Recorder {
         }
         let record = SIGNAL + signal.cast_unsigned();
         self.append(recording, memory, block, &record.to_le_bytes())
+    }
+
+    /// A thread has executed only some lanes of a gather or scatter: its last record is to have these. `mask`: the register
+    /// that has those that are left.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn keep_complete(
+        &self,
+        memory: &Memory,
+        at: u64,
+        (block, lanes): (&Block, Lanes),
+        mask: &[u8],
+    ) -> Result<()> {
+        let size = block.record_size();
+        let record = TargetAddr(memory.read_u64(position(at))? - size as u64);
+        let mut bytes = vec![0; size];
+        memory.read(record, &mut bytes)?;
+        lanes.keep_complete(&mut bytes, mask);
+        memory.write(record, &bytes)
     }
 
     /// Of the block that a thread has begun, it has executed only the first `upto` instructions.

@@ -33,7 +33,9 @@ pub mod waits;
 pub use arch::Regs;
 pub use calls::{Call, Syscalls, is_ending, syscall_place};
 pub use memory::Memory;
-pub use request::{SUSPEND_SECCOMP, fault_address, interrupt, is_gone, seize, send, sender};
+pub use request::{
+    SUSPEND_SECCOMP, fault_address, interrupt, is_gone, seize, send, sender, set_fault_address,
+};
 pub use run::let_go;
 pub use status::{
     call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, numbers_of, pending,

@@ -54,6 +54,13 @@ pub fn fault_address(info: &libc::siginfo_t) -> u64 {
     (unsafe { info.si_addr() }) as u64
 }
 
+/// Changes the address that a fault is about.
+pub fn set_fault_address(info: &mut libc::siginfo_t, address: u64) {
+    let words = std::ptr::from_mut(info).cast::<u64>();
+    // SAFETY: the address comes after three numbers of 32 bits and a gap, within the structure, which is aligned for it.
+    unsafe { words.add(2).write(address) };
+}
+
 /// Who has sent a signal that came from a process or the kernel, by its information.
 #[must_use]
 pub fn sender(info: &libc::siginfo_t) -> i32 {

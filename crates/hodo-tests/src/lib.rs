@@ -7,6 +7,7 @@
 //! are slow.
 
 mod build;
+pub mod interpreter;
 pub mod perfetto;
 pub mod probing;
 mod run;

@@ -367,7 +367,7 @@ impl Client for Losing {
         // The program makes far more in the meantime than is kept, also on a slow machine.
         if self.lossy && self.done.len() > 200_000 && !self.has_slept {
             self.has_slept = true;
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(Duration::from_secs(8));
         }
         let mut accesses = accesses.iter().peekable();
         for number in 0..upto.max(1) {

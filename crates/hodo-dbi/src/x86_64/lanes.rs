@@ -492,7 +492,7 @@ pub(crate) fn restore(
             if before != bits {
                 data.resize(64, 0);
             }
-            vectors.set_mask(mask, bits.into())?;
+            vectors.set_mask_start(mask, bits)?;
         }
     }
     if !lanes.stores {

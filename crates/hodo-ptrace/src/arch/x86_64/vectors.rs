@@ -80,6 +80,15 @@ impl Vectors {
         }
     }
 
+    /// The first 32 bytes of one of the first sixteen vector registers.
+    #[must_use]
+    pub fn first_half(&self, number: u8) -> Vec<u8> {
+        let at = 16 * usize::from(number);
+        let parts = [LOW + at, place(AVX) + at];
+        let parts = parts.map(|at| self.0.get(at..at + 16).unwrap_or(&[0; 16]));
+        parts.concat()
+    }
+
     /// The first sixteen bits of a mask register.
     ///
     /// # Errors
@@ -89,6 +98,14 @@ impl Vectors {
         let bits = self.0.get(at..).and_then(|bytes| bytes.first_chunk());
         let bits = bits.filter(|_| at >= LOW);
         Ok(u16::from_le_bytes(*bits.context(NONE)?))
+    }
+
+    /// Sets the first sixteen bits of a mask register. The others stay what they are.
+    ///
+    /// # Errors
+    /// If the processor has no such register.
+    pub fn set_mask_start(&mut self, number: u8, bits: u16) -> Result<()> {
+        self.put(MASKS, 8 * usize::from(number), &bits.to_le_bytes())
     }
 
     /// Sets a mask register.
