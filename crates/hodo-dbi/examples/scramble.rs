@@ -214,7 +214,6 @@ impl Pass for Scramble {
             && let Some(mut code) = at.after()
         {
             let _ = self.work(&mut code);
-            code.show_program();
         }
     }
 }
@@ -233,12 +232,12 @@ impl Scramble {
             }
         }
         self.check_wide(&mut code)?;
-        match self.random.below(9) {
-            0..=2 if may_keep => self.keep(&mut code)?,
-            3 if may_keep && hodo_dbi::vector_bytes() > 0 => self.keep_wide(&mut code)?,
-            4 if hodo_dbi::vector_bytes() > 0 => self.work_wide(&mut code)?,
-            5 => self.work(&mut code)?,
-            6 => code.show_program(),
+        match self.random.below(20) {
+            0..=7 if may_keep => self.keep(&mut code)?,
+            8 if may_keep && hodo_dbi::vector_bytes() > 0 => self.keep_wide(&mut code)?,
+            9 if hodo_dbi::vector_bytes() > 0 => self.work_wide(&mut code)?,
+            10..=13 => self.work(&mut code)?,
+            14 => code.show_program(),
             _ => {}
         }
         let operands = at.instruction().operands().len();

@@ -358,6 +358,7 @@ impl Inserts {
                 code.write(word, one);
                 code.release(one);
             }
+            4 if self.random.is_one_in(4) => code.show_program(),
             4 => code.set(one, self.number()),
             5 => code.copy(one, other),
             6 | 7 => code.register(one, self.random.below(16) as u8),

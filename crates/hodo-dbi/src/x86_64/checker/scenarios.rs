@@ -12,7 +12,8 @@ use crate::inserted::{Bytes, Code, Compare, Compute, Scratch, Step, TooMany, Wor
 use crate::passes::{Inserting, Moved, Pass, Replacing, Revising, Words};
 
 /// Inserts what texts say in front of instructions, by number. `+a` reserves a register and sets it, `-a` releases it, `a`
-/// writes it to a word, `!a` computes with it, which changes flags, `?a` skips a sum if it is 5, `=a` stores it to memory.
+/// writes it to a word, `!a` computes with it, which changes flags, `?a` skips a sum if it is 5, `=a` stores it to memory,
+/// `*a` shows the program's registers.
 struct Script {
     texts: &'static [(usize, &'static str)],
     /// In the fourth phase instead of the third.
@@ -57,6 +58,7 @@ impl Script {
                 b'+' => {}
                 b'-' => code.release(scratch),
                 b'!' => code.compute(Compute::Xor, scratch, 0x55),
+                b'*' => code.show_program(),
                 b'=' => code.store(Bytes::Eight, scratch, 8, scratch),
                 b'?' => code.when(Compare::Different, scratch, 5, |code| {
                     code.compute(Compute::Subtract, scratch, 1);
@@ -386,6 +388,49 @@ fn drreg_21_flags_nested_and_overlapping() {
     assert!(flags(3).is_none() || flags(3) == flags(2));
     assert!(flags(4).is_some() && flags(5).is_some());
     assert_eq!(flags(6), None);
+}
+
+/// A place where all registers have the program's values (`drreg_statelessly_restore_app_value`). The walk finds them there.
+#[test]
+fn drreg_12_the_program_is_shown() {
+    let shown = |insn: &iced_x86::Instruction| insn.mnemonic() == Mnemonic::Nop && insn.len() == 2;
+    let code = [LOAD, READ_R15, LOAD, ADD_CARRY];
+    for texts in [
+        &[(0, "+a !a *a"), (2, "a *a -a")][..],
+        &[(0, "+a +b !a"), (1, "*a ?b *b a b"), (3, "*a a b -a -b")],
+    ] {
+        let seen = seen(&code, vec![script(texts)]);
+        let places = texts.iter().map(|(_, text)| text.matches('*').count());
+        assert_eq!(seen.count(shown), places.sum::<usize>());
+        let span = seen.0.span(0);
+        let points = seen.0.translation.points.iter();
+        let points = points.filter(|point| span.contains(&point.at));
+        let mut is_shown = points.filter(|point| {
+            let own = Decoder::new(64, seen.0.bytes(point.at), DecoderOptions::NONE).decode();
+            shown(&own)
+        });
+        assert!(is_shown.all(|point| point.inside.is_none_or(|saved| saved.map == 0)));
+    }
+}
+
+struct Conservative;
+
+impl Pass for Conservative {
+    fn is_conservative(&self) -> bool {
+        true
+    }
+}
+
+/// Flags that nobody needs are saved only if a pass asks for that.
+#[test]
+fn flags_that_nobody_needs() {
+    let code = [COMPARE, SET];
+    let texts = &[(0, "+a !a a -a")];
+    let saves = |seen: &Seen| seen.count(|insn| insn.mnemonic() == Mnemonic::Lahf);
+    let usual = seen(&code, vec![script(texts)]);
+    assert_eq!(saves(&usual), 0);
+    let conservative = seen(&code, vec![script(texts), Box::new(Conservative)]);
+    assert_eq!(saves(&conservative), 1);
 }
 
 /// Also 37: the third phase has a register over an instruction, at which the fourth phase has another.
