@@ -10,6 +10,18 @@ pub(crate) mod analyze {
         pub(crate) reads: u16,
         pub(crate) changed: u16,
     }
+
+    impl Facts {
+        /// Whether it loads from several addresses that a vector gives.
+        pub(crate) fn is_gather(&self) -> bool {
+            false
+        }
+
+        /// Whether it stores to them.
+        pub(crate) fn is_scatter(&self) -> bool {
+            false
+        }
+    }
 }
 
 pub(crate) mod lanes {
