@@ -26,18 +26,22 @@ impl Engine {
         else {
             return false;
         };
-        let (next, is_own) = match place {
-            Some(Place::At(point)) => (point.original, true),
+        let (next, is_own, in_fragment) = match place {
+            Some(Place::At(point)) => (point.original, true, false),
             Some(Place::Inside(next, saved)) if saved.is_known || saved.in_fragment => {
-                (next, saved.is_own)
+                (next, saved.is_own, saved.in_fragment)
             }
             _ => return false,
+        };
+        // What is repeated has been executed once if it comes again; in a fragment, each round is several instructions.
+        let is_again = match in_fragment {
+            true => at <= known.stepped_at,
+            false => at == known.stepped_at,
         };
         // At the beginning of a block, it has come from elsewhere, maybe from the block's only instruction.
         let is_start = matches!(place, Some(Place::At(_))) && process.stage(at) == Stage::Head;
         let is_inside = match known.stepped {
-            // What is repeated has been executed once if it comes again.
-            Some(before) => before == next && !is_start && at > known.stepped_at,
+            Some(before) => before == next && !is_start && !is_again,
             // The flag was set by the instruction before, and counts after the next one.
             None => !is_own,
         };

@@ -78,6 +78,7 @@ programs! {
     lanes_at_faults "gathers.c" Pie "20" "faults";
     elements_at_faults "masked_moves.c" Pie "8" "faults";
     rounds_at_faults "repeated.c" Pie "200" "faults";
+    rounds_that_are_stepped "stepped_rounds.c" Pie;
 }
 
 /// The last line that a program writes to its standard error output, which is taken off.

@@ -288,19 +288,15 @@ impl Lowering<'_, '_, '_> {
         self.point(Saved::default());
     }
 
-    /// A masked store that faults stores nothing. It may fault in the second one of two pages, so that is tried first, at the
-    /// last byte of the last active lane.
+    /// A masked store that faults stores nothing. If it is in two pages, it may fault in the second one: then all that it
+    /// stores to is touched first, in order, so a fault is where the processor has it.
     fn probe(&mut self, lanes: Lanes) {
         const PAGE: u32 = 4096;
-        let own = Saved {
-            is_own: true,
-            ..Saved::default()
-        };
         let last = match lanes.places {
             Places::Packed(_) => NEXT,
             _ => STORED,
         };
-        let [first, middle, last] = [INDEX, BLOCK, last].map(|of| self.register(lanes.scratch[of]));
+        let [first, last] = [INDEX, last].map(|of| self.register(lanes.scratch[of]));
         let fine = self.translator.code.label();
         let code = &mut self.translator.code;
         code.lea(first, row_address(lanes, 0));
@@ -308,47 +304,65 @@ impl Lowering<'_, '_, '_> {
         code.and_ri(last.part(DWORD), PAGE - 1);
         code.cmp_ri(last.part(DWORD), PAGE - u32::from(lanes.data_len));
         code.jcc(Cond::BE, fine);
-        if let Active::Mask(_) = lanes.active {
-            let bits = mem(middle, from_middle(block::ACTIVE));
-            match lanes.count {
-                64 => code.mov_rm(last, bits),
-                32 => code.mov_rm(last.part(DWORD), bits),
-                16 => code.movzx_rm(last.part(DWORD), Size::Word, bits),
-                8 => code.movzx_rm(last.part(DWORD), BYTE, bits),
-                count => {
-                    code.movzx_rm(last.part(DWORD), BYTE, bits);
-                    code.and_ri(last.part(DWORD), (1 << count) - 1);
-                }
-            }
-            // How many lanes there are up to the last one, or of active ones.
-            let mut end = i32::from(lanes.size) - 1;
-            if let Places::Packed(_) = lanes.places {
-                code.popcnt_rr(last, last);
-                code.test_rr(last, last);
-                end = -1;
-            } else {
-                code.bsr_rr(last, last);
-            }
-            code.jcc(Cond::E, fine);
+        if let Places::Packed(_) = lanes.places {
+            self.count_active(lanes, last);
+            self.translator.code.test_rr(last, last);
+            self.translator.code.jcc(Cond::E, fine);
+            self.touch(mem(first, 0));
             let power = lanes.size.trailing_zeros() as u8;
-            self.point(own);
-            let at = mem(first, end).plus_scaled(last, power);
-            self.translator.code.lock().or_mi(BYTE, at, 0);
+            let end = mem(first, -1).plus_scaled(last, power);
+            self.touch_page(last, end);
         } else {
-            for lane in (0..lanes.count).rev() {
+            for lane in 0..lanes.count {
                 let next = self.translator.code.label();
                 self.test_lane(lanes, lane);
                 self.translator.code.jcc(Cond::E, next);
-                self.point(own);
-                let at = mem(first, i32::from(lanes.size * (lane + 1)) - 1);
-                self.translator.code.lock().or_mi(BYTE, at, 0);
-                self.point(Saved::default());
-                self.translator.code.jmp(fine);
+                let at = i32::from(lanes.size * lane);
+                self.touch(mem(first, at));
+                if lanes.size > 1 {
+                    self.touch_page(last, mem(first, at + i32::from(lanes.size) - 1));
+                }
                 self.translator.code.bind(next);
             }
         }
         self.translator.code.bind(fine);
         self.point(Saved::default());
+    }
+
+    /// Stores to a byte what it has.
+    fn touch(&mut self, at: Mem) {
+        self.point(Saved {
+            is_own: true,
+            ..Saved::default()
+        });
+        self.translator.code.lock().or_mi(BYTE, at, 0);
+        self.point(Saved::default());
+    }
+
+    /// The same with the first byte of the page of an address.
+    fn touch_page(&mut self, to: Reg, at: Mem) {
+        const PAGES: u32 = !0xFFF;
+        self.translator.code.lea(to, at);
+        self.translator.code.and_ri(to, PAGES);
+        self.touch(mem(to, 0));
+    }
+
+    /// Sets a register to the number of active lanes.
+    fn count_active(&mut self, lanes: Lanes, to: Reg) {
+        let middle = self.register(lanes.scratch[BLOCK]);
+        let bits = mem(middle, from_middle(block::ACTIVE));
+        let code = &mut self.translator.code;
+        match lanes.count {
+            64 => code.mov_rm(to, bits),
+            32 => code.mov_rm(to.part(DWORD), bits),
+            16 => code.movzx_rm(to.part(DWORD), Size::Word, bits),
+            8 => code.movzx_rm(to.part(DWORD), BYTE, bits),
+            count => {
+                code.movzx_rm(to.part(DWORD), BYTE, bits);
+                code.and_ri(to.part(DWORD), (1 << count) - 1);
+            }
+        }
+        code.popcnt_rr(to, to);
     }
 
     /// Compares whether a lane is active.

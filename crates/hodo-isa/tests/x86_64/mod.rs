@@ -290,7 +290,7 @@ fn skip(code: &mut Code<'_>, choose: &mut dyn Choose, label: asm::Label) -> u64 
 pub fn all() -> Vec<Case> {
     let mut all: Vec<Case> = Vec::new();
     all.extend(cases!(rr BYTE_OR_MORE: add_rr or_rr and_rr sub_rr xor_rr cmp_rr mov_rr test_rr));
-    all.extend(cases!(rr WIDE: imul_rr bsr_rr));
+    all.extend(cases!(rr WIDE: imul_rr bsr_rr popcnt_rr));
     all.extend(cases!(rm BYTE_OR_MORE: add_rm or_rm sub_rm xor_rm cmp_rm mov_rm));
     all.extend(cases!(mr BYTE_OR_MORE: add_mr cmp_mr mov_mr));
     all.extend(cases!(mr WIDE: xadd_mr cmpxchg_mr));
