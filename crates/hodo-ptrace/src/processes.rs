@@ -115,7 +115,9 @@ pub fn have_one_memory(pid: i32, other: i32) -> bool {
     /// Of `kcmp`.
     const KCMP_VM: i32 = 1;
     // SAFETY: kcmp compares, and changes nothing.
-    unsafe { libc::syscall(libc::SYS_kcmp, pid, other, KCMP_VM, 0, 0) == 0 }
+    let is_same = unsafe { libc::syscall(libc::SYS_kcmp, pid, other, KCMP_VM, 0, 0) == 0 };
+    // A process that has ended has no memory, as threads of the kernel have none.
+    is_same && ptrace::status(pid, "VmSize:").is_some()
 }
 
 /// # Errors
@@ -161,4 +163,29 @@ pub fn may_trace(pid: i32) -> Result<()> {
             named(pid)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn processes_that_have_ended_share_nothing() {
+        let mut ended = [(); 2].map(|()| Command::new("true").spawn().expect("it is there"));
+        let pids = [0, 1].map(|which: usize| ended[which].id().cast_signed());
+        // They are not waited for, so they are still listed.
+        for pid in pids {
+            while ptrace::status(pid, "VmSize:").is_some() {
+                std::thread::yield_now();
+            }
+        }
+        assert!(!have_one_memory(pids[0], pids[1]));
+        let own = std::process::id().cast_signed();
+        assert!(have_one_memory(own, own));
+        for child in &mut ended {
+            assert!(child.wait().expect("its end").success());
+        }
+    }
 }
