@@ -204,7 +204,7 @@ impl Walk<'_> {
         }
         match self.ahead.is_empty() {
             true => Ok(()),
-            false => Err("inserted code jumps behind the fragment".to_owned()),
+            false => Err("inserted code jumps beyond the fragment".to_owned()),
         }
     }
 
