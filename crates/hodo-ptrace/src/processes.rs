@@ -4,6 +4,7 @@ use anyhow::Context;
 use std::time::{Duration, Instant};
 
 use crate as ptrace;
+use crate::status::tasks;
 use anyhow::{Error, Result, anyhow, bail};
 
 /// How long a process may take to end that is about to.
@@ -18,12 +19,26 @@ pub fn or_ended(pid: i32, name: &str, error: Error) -> Error {
         if has_memory(pid) && !is_ending || begun.elapsed() > LAST_BREATH {
             return error;
         }
+        if is_ending {
+            let_end(pid);
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
     anyhow!(
         "process {name} ended while hodo attached to it, before anything was recorded: start its program under hodo, which \
          sees it from its first instruction on"
     )
+}
+
+/// Threads that are traced may stop once more before they end: lets them.
+fn let_end(pid: i32) {
+    for tid in tasks(pid).unwrap_or_default() {
+        let report = ptrace::Report::of(tid, false).ok().flatten();
+        let report = report.filter(|report| report.event() == libc::PTRACE_EVENT_EXIT);
+        if let Some(thread) = report.and_then(ptrace::Report::stopped) {
+            let _ = thread.detach();
+        }
+    }
 }
 
 /// Whether something went wrong because the kernel said one of these.
