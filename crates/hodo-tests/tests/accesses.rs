@@ -389,7 +389,7 @@ impl Client for Losing {
 fn losses_are_counted() {
     let program = build("hot.c", Link::Static, &[]);
     let (setarch, command) = command(&program);
-    let command = [&command[..], &["150".into()]].concat();
+    let command = [&command[..], &["400".into()]].concat();
     let [all, some] = [false, true].map(|lossy| {
         let client = Losing {
             lossy,
