@@ -163,8 +163,13 @@ pub(crate) enum Value {
     ThreadBase,
     /// What was a register before the instruction: 8 bytes.
     Before(u8),
-    /// A vector register: 64 bytes, of which short ones use the first 32.
+    /// A vector register: 64 bytes.
     Vector(u8),
+    /// The first 32 bytes of one of the first sixteen vector registers.
+    ShortVector(u8),
+    /// The highest bits of the elements of such a register, the first one's lowest: 8 bytes. The second number: the bytes
+    /// of an element, 1, 4 or 8.
+    Signs(u8, u8),
     /// A mask register: 8 bytes.
     Mask(u8),
 }
@@ -183,6 +188,7 @@ impl Value {
     pub(crate) fn size(self) -> u32 {
         match self {
             Self::Vector(_) => 64,
+            Self::ShortVector(_) => 32,
             Self::Half(_) | Self::Signed(_) => 4,
             _ => 8,
         }
@@ -294,7 +300,8 @@ pub(crate) struct Lanes {
     pub(crate) address: Address,
     /// Where the vector of indices is, and bytes of one. `None`: the elements are neighbors.
     pub(crate) indices: Option<(u16, u32)>,
-    pub(crate) mask: LaneMask,
+    /// Where the number is whose bits select the elements, the first one's lowest.
+    pub(crate) mask: u16,
     /// In memory, there are only the active elements.
     pub(crate) packed: bool,
 }
@@ -310,15 +317,6 @@ impl Lanes {
     }
 }
 
-/// Which elements are accessed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum LaneMask {
-    /// The highest bit of each element of the vector that is here.
-    Signs(u16),
-    /// The bits of the number that is here.
-    Bits(u16),
-}
-
 /// How a processor's state is laid out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Area {
@@ -329,25 +327,21 @@ pub(crate) struct Area {
 }
 
 impl Lanes {
-    /// Takes what is still active out of the mask of a record, which `now` has in the same form: what is left is complete.
-    pub(crate) fn keep_complete(&self, record: &mut [u8], now: &[u8]) {
-        match self.mask {
-            LaneMask::Signs(at) => {
-                for lane in 1..=self.count as usize {
-                    let sign = lane * self.size as usize - 1;
-                    let byte = record.get_mut(usize::from(at) + sign);
-                    if let (Some(byte), Some(now)) = (byte, now.get(sign)) {
-                        *byte &= !now;
-                    }
-                }
-            }
-            LaneMask::Bits(at) => {
-                let bytes = record.get_mut(usize::from(at)..).unwrap_or_default();
-                for (byte, now) in bytes.iter_mut().zip(now) {
-                    *byte &= !now;
-                }
-            }
+    /// Takes what is still active out of the mask of a record: what is left is complete.
+    pub(crate) fn keep_complete(&self, record: &mut [u8], active: u64) {
+        let bytes = record.get_mut(usize::from(self.mask)..).unwrap_or_default();
+        for (byte, active) in bytes.iter_mut().zip(active.to_le_bytes()) {
+            *byte &= !active;
         }
+    }
+
+    /// The lanes that are active by a record, bit by number.
+    fn active(&self, record: &[u8]) -> u64 {
+        let all = match self.count {
+            0 => 0,
+            count => u64::MAX >> 64u32.saturating_sub(count),
+        };
+        word(record, self.mask) & all
     }
 }
 
@@ -375,17 +369,11 @@ fn word(record: &[u8], at: u16) -> u64 {
     })
 }
 
-/// An element of a vector, with its sign. What is not there is zero.
+/// A number of a vector of signed numbers of so few bytes, 4 or else 8. What is not there is zero.
 #[inline(always)]
-fn element(record: &[u8], at: u16, number: u32, size: u32) -> i64 {
-    let at = usize::from(at) + (number * size) as usize;
-    let bytes = record.get(at..).unwrap_or_default();
-    // Each size has its own code: with one for all, most time of gathers is spent here.
+fn element(vector: &[u8], number: u32, size: u32) -> i64 {
+    let bytes = vector.get((number * size) as usize..).unwrap_or_default();
     let value = match size {
-        1 => bytes.first().map(|&byte| byte.cast_signed().into()),
-        2 => bytes
-            .first_chunk()
-            .map(|&two| i16::from_le_bytes(two).into()),
         4 => bytes
             .first_chunk()
             .map(|&four| i32::from_le_bytes(four).into()),
@@ -397,22 +385,17 @@ fn element(record: &[u8], at: u16, number: u32, size: u32) -> i64 {
 impl Address {
     #[inline(always)]
     fn of(&self, record: &[u8]) -> u64 {
-        let mut sum = self.displacement;
-        if let Some(base) = self.base {
-            sum = sum.wrapping_add(word(record, base));
-        }
+        let mut sum = self.start(record);
         if let Some(index) = self.index {
             sum = sum.wrapping_add(word(record, index).wrapping_mul(self.scale.into()));
         }
         self.whole(record, sum)
     }
 
-    /// With this index, which records have elsewhere.
-    fn indexed(&self, record: &[u8], index: i64) -> u64 {
+    /// The sum without the index and the segment.
+    fn start(&self, record: &[u8]) -> u64 {
         let base = self.base.map_or(0, |base| word(record, base));
-        let scaled = index.wrapping_mul(self.scale.into());
-        let sum = self.displacement.wrapping_add(base);
-        self.whole(record, sum.wrapping_add_signed(scaled))
+        self.displacement.wrapping_add(base)
     }
 
     #[inline(always)]
@@ -442,12 +425,11 @@ impl Block {
         let Some(special @ Special::Lanes(lanes)) = &self.special else {
             return None;
         };
-        let (LaneMask::Signs(mask) | LaneMask::Bits(mask)) = lanes.mask;
         let mut at = 4;
         let value = self.values.iter().find_map(|recorded| {
             let here = at;
             at += recorded.value.size();
-            (here == u32::from(mask)).then_some(recorded.value)
+            (here == u32::from(lanes.mask)).then_some(recorded.value)
         });
         value
             .filter(|_| special.has_progress())
@@ -467,7 +449,7 @@ impl Block {
         let lanes = match &self.special {
             Some(Special::Lanes(lanes)) => {
                 let index = lanes.indices.map_or(8, |(_, size)| size);
-                lanes.count <= 64 && matches!(lanes.size, 1..=8) && matches!(index, 1..=8)
+                lanes.count <= 64 && matches!(lanes.size, 1..=8) && matches!(index, 4 | 8)
             }
             Some(Special::Strings { size, .. } | Special::Bit { size, .. }) => {
                 matches!(size, 1..=8)
@@ -557,15 +539,6 @@ impl Block {
         self.special = Some(Special::Expanded(lanes.form()));
         self.values.clear();
         true
-    }
-
-    /// Whether a vector register of it may be longer than 32 bytes.
-    pub(crate) fn has_long_vectors(&self) -> bool {
-        let lanes = match &self.special {
-            Some(Special::Lanes(lanes)) => lanes,
-            _ => return false,
-        };
-        matches!(lanes.mask, LaneMask::Bits(_))
     }
 
     /// The accesses of the first `upto` instructions whose number and sizes do not depend on records: kinds and sizes in
@@ -711,23 +684,62 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
 
 /// Accesses of elements: one for each that is active, but only one for neighbors.
 fn lane_accesses(lanes: &Lanes, record: &[u8], out: &mut Vec<Access>) {
-    let is_active = |lane: &u32| match lanes.mask {
-        LaneMask::Signs(at) => element(record, at, *lane, lanes.size) < 0,
-        LaneMask::Bits(at) => word(record, at) >> lane & 1 == 1,
+    let mut active = lanes.active(record);
+    let vector = |at| record.get(usize::from(at)..).unwrap_or_default();
+    match lanes.indices {
+        // Each size has its own code: with one for both, most time of gathers is spent here.
+        Some((at, 4)) => indexed_accesses::<4>(lanes, active, vector(at), record, out),
+        Some((at, _)) => indexed_accesses::<8>(lanes, active, vector(at), record, out),
+        None => {
+            let start = lanes.address.of(record);
+            let mut before = 0;
+            while active != 0 {
+                let lane = active.trailing_zeros();
+                let count = (active >> lane).trailing_ones();
+                let place = if lanes.packed { before } else { lane };
+                out.push(Access {
+                    address: start.wrapping_add(u64::from(place * lanes.size)),
+                    size: count * lanes.size,
+                    insn: 0,
+                    kind: lanes.kind,
+                    offset: (lane * lanes.size) as u8,
+                });
+                before += count;
+                active &= u64::MAX.checked_shl(lane + count).unwrap_or(0);
+            }
+        }
+    }
+}
+
+/// Those of the active lanes of a gather or scatter, whose indices have so few bytes.
+#[inline(always)]
+fn indexed_accesses<const SIZE: u32>(
+    lanes: &Lanes,
+    mut active: u64,
+    indices: &[u8],
+    record: &[u8],
+    out: &mut Vec<Access>,
+) {
+    let address = &lanes.address;
+    let start = address.start(record);
+    let access = |lane| {
+        let scaled = element(indices, lane, SIZE).wrapping_mul(address.scale.into());
+        Access {
+            address: address.whole(record, start.wrapping_add_signed(scaled)),
+            size: lanes.size,
+            insn: 0,
+            kind: lanes.kind,
+            offset: (lane * lanes.size) as u8,
+        }
     };
-    let start = lanes.address.of(record);
-    for (lane, before) in (0..lanes.count).filter(is_active).zip(0..) {
-        let address = match lanes.indices {
-            Some((at, size)) => {
-                let index = element(record, at, lane, size);
-                lanes.address.indexed(record, index)
-            }
-            None => {
-                let place: u32 = if lanes.packed { before } else { lane };
-                start.wrapping_add(u64::from(place * lanes.size))
-            }
-        };
-        lanes.form().add(lane, address, out);
+    // Usually, all are active.
+    if active.trailing_ones() == lanes.count {
+        out.extend((0..lanes.count).map(access));
+        return;
+    }
+    while active != 0 {
+        out.push(access(active.trailing_zeros()));
+        active &= active - 1;
     }
 }
 

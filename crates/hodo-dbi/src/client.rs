@@ -24,7 +24,8 @@ use crate::recent::Recent;
 /// What is to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observe {
-    /// How often each block was executed. The accesses of special blocks are recorded, too.
+    /// How often each block was executed. The accesses of special blocks are recorded, too; if a mask selects them, without
+    /// their addresses.
     Counts,
     /// Each execution of a block, with its accesses.
     Accesses,

@@ -764,12 +764,12 @@ impl Engine {
         };
         if let (Stage::Body, 0, Some((lanes, mask))) = (stage, upto, block.progress()) {
             let vectors = thread.vectors()?;
-            let mask = match mask {
-                Value::Vector(number) => vectors.first_half(number),
-                Value::Mask(number) => vectors.mask(number)?.to_le_bytes().to_vec(),
+            let active = match mask {
+                Value::Signs(number, size) => vectors.signs(number, size),
+                Value::Mask(number) => vectors.mask(number)?,
                 _ => bail!("a mask is in another register"),
             };
-            recorder.keep_complete(process.memory(), at, (&block, lanes), &mask)?;
+            recorder.keep_complete(process.memory(), at, (&block, lanes), active.into())?;
         }
         let cut = Cut {
             block: &block,

@@ -785,8 +785,8 @@ impl Recorder {
         self.append(recording, memory, block, &record.to_le_bytes())
     }
 
-    /// A thread has executed only some lanes of a gather or scatter: its last record is to have these. `mask`: the register
-    /// that has those that are left.
+    /// A thread has executed only some lanes of a gather or scatter: its last record is to have these. `active`: those that
+    /// are left, bit by number.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -795,13 +795,13 @@ impl Recorder {
         memory: &Memory,
         at: u64,
         (block, lanes): (&Block, Lanes),
-        mask: &[u8],
+        active: u64,
     ) -> Result<()> {
         let size = block.record_size();
         let record = TargetAddr(memory.read_u64(position(at))? - size as u64);
         let mut bytes = vec![0; size];
         memory.read(record, &mut bytes)?;
-        lanes.keep_complete(&mut bytes, mask);
+        lanes.keep_complete(&mut bytes, active);
         memory.write(record, &bytes)
     }
 

@@ -15,7 +15,7 @@ use crate::heap;
 use crate::packing::{self, Packer, Unpacker};
 
 /// The version of the format.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// What a file begins with.
 const MAGIC: &[u8; 8] = b"HODOMEM\n";
 /// How much time zstd takes.

@@ -1,6 +1,5 @@
 //! Which accesses an instruction makes, and from which registers their addresses come.
 
-use std::arch::x86_64::__cpuid_count;
 use std::rc::Rc;
 
 use iced_x86::{
@@ -8,10 +7,11 @@ use iced_x86::{
     OpAccess, OpKind, Register, RflagsBits, UsedMemory,
 };
 
+use super::special::{area, is_masked, is_packed};
 use crate::access::Kind;
 use crate::block::{
-    Address, Area, Block, FIRST_VALUE, Flow, Insn, LaneMask, Lanes, Leave, Note, Noted, Operand,
-    Recorded, Slot, Special, Value, ZERO,
+    Address, Block, FIRST_VALUE, Flow, Insn, Lanes, Leave, Note, Noted, Operand, Recorded, Slot,
+    Special, Value, ZERO,
 };
 
 /// The maximum number of values of a record.
@@ -69,7 +69,9 @@ pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8])
     let memory = info.used_memory().iter();
     let memory = memory.filter(|used| !kinds(used.access()).is_empty());
     let memory: Vec<UsedMemory> = memory.copied().collect();
-    let is_special = Analysis::new(0).special(&insn, &memory).is_some();
+    let is_special = Analysis::new(Analyzed::Accesses)
+        .special(&insn, &memory)
+        .is_some();
     Facts {
         memory,
         used,
@@ -211,6 +213,7 @@ enum Known {
 
 /// Makes a block.
 struct Analysis {
+    analyzed: Analyzed,
     registers: [Known; 16],
     /// What is known of their upper halves.
     extended: [Option<Extension>; 16],
@@ -230,6 +233,8 @@ struct Analysis {
 pub(crate) enum Analyzed {
     /// Executions are counted.
     Counts,
+    /// The same, and threads record what they access outside of the lines used last.
+    Lines,
     /// Threads record what its accesses depend on.
     Accesses,
     /// The same, and blocks that it leads to may use that. The values of these registers are known from earlier records,
@@ -244,11 +249,8 @@ pub(crate) fn analyze(
     notes: Vec<(u16, Noted)>,
     analyzed: Analyzed,
 ) -> Block {
-    let records = analyzed != Analyzed::Counts;
-    let mut analysis = Analysis::new(match analyzed {
-        Analyzed::Hot(known) => known,
-        _ => 0,
-    });
+    let records = !matches!(analyzed, Analyzed::Counts | Analyzed::Lines);
+    let mut analysis = Analysis::new(analyzed);
     let mut block = Block {
         id,
         insns: Vec::with_capacity(code.len()),
@@ -439,8 +441,13 @@ pub(super) fn kinds(access: OpAccess) -> &'static [Kind] {
 }
 
 impl Analysis {
-    fn new(before: u16) -> Self {
+    fn new(analyzed: Analyzed) -> Self {
+        let before = match analyzed {
+            Analyzed::Hot(known) => known,
+            _ => 0,
+        };
         Self {
+            analyzed,
             registers: std::array::from_fn(|number| Known::Plus(number as Slot, 0)),
             extended: [None; 16],
             before,
@@ -818,7 +825,7 @@ impl Analysis {
         let mut size = whole.size() as u32;
         let mask = insn.op_mask();
         let mask = if mask != Register::None {
-            LaneMask::Bits(self.value(Value::Mask(mask.number() as u8)))
+            Value::Mask(mask.number() as u8)
         } else {
             let register = match insn.mnemonic() {
                 // The second operand is the mask.
@@ -836,13 +843,21 @@ impl Analysis {
                 Mnemonic::Vmaskmovpd | Mnemonic::Vpmaskmovq => 8,
                 _ => size,
             };
-            LaneMask::Signs(self.value(Value::Vector(register.number() as u8)))
+            Value::Signs(register.number() as u8, size as u8)
         };
+        let mask = self.value(mask);
         let mut count = data.size() as u32 / size.max(1);
         let indices = (used.vsib_size() != 0).then(|| {
             let index = used.index();
             count = count.min(index.size() as u32 / used.vsib_size());
-            let at = self.value(Value::Vector(index.number() as u8));
+            let number = index.number() as u8;
+            let is_short = number < 16 && index.size() <= 32;
+            let at = match self.analyzed {
+                // Only the number of accesses matters.
+                Analyzed::Counts => 0,
+                _ if is_short => self.value(Value::ShortVector(number)),
+                _ => self.value(Value::Vector(number)),
+            };
             (at, used.vsib_size())
         });
         if indices.is_none() && insn.op_mask() != Register::None {
@@ -852,25 +867,15 @@ impl Analysis {
             kind: *kinds(used.access()).first()?,
             size,
             count,
-            address: self.address(used)?,
+            address: match self.analyzed {
+                Analyzed::Counts => Address::default(),
+                _ => self.address(used)?,
+            },
             indices,
             mask,
             packed: is_packed(insn),
         }))
     }
-}
-
-fn is_masked(insn: &iced_x86::Instruction) -> bool {
-    insn.op_mask() != Register::None
-        || matches!(
-            insn.mnemonic(),
-            Mnemonic::Maskmovdqu
-                | Mnemonic::Vmaskmovdqu
-                | Mnemonic::Vmaskmovps
-                | Mnemonic::Vmaskmovpd
-                | Mnemonic::Vpmaskmovd
-                | Mnemonic::Vpmaskmovq
-        )
 }
 
 /// The name of the operation of an instruction, with these bytes.
@@ -901,43 +906,6 @@ fn flow(insn: &iced_x86::Instruction) -> Flow {
         FlowControl::IndirectCall => Flow::IndirectCall,
         FlowControl::Return => Flow::Return,
         _ => Flow::Next,
-    }
-}
-
-/// Whether only the active elements are in memory.
-pub(super) fn is_packed(insn: &iced_x86::Instruction) -> bool {
-    matches!(
-        insn.mnemonic(),
-        Mnemonic::Vcompresspd
-            | Mnemonic::Vcompressps
-            | Mnemonic::Vpcompressb
-            | Mnemonic::Vpcompressd
-            | Mnemonic::Vpcompressq
-            | Mnemonic::Vpcompressw
-            | Mnemonic::Vexpandpd
-            | Mnemonic::Vexpandps
-            | Mnemonic::Vpexpandb
-            | Mnemonic::Vpexpandd
-            | Mnemonic::Vpexpandq
-            | Mnemonic::Vpexpandw
-    )
-}
-
-/// The layout of the area of `xsave`. Intel's manual, volume 1, section 13.4.
-fn area(compact: bool) -> Area {
-    const LEAF: u32 = 13;
-    let there = __cpuid_count(LEAF, 0).eax;
-    let component = |number: u32| {
-        if number < 2 || there >> number & 1 == 0 {
-            // The first two are in the part that is always there.
-            return (1, 0);
-        }
-        let found = __cpuid_count(LEAF, number);
-        (if compact { 0 } else { found.ebx }, found.eax)
-    };
-    Area {
-        least: 576,
-        components: (0..19).map(component).collect(),
     }
 }
 

@@ -260,6 +260,7 @@ impl Translator<'_, '_> {
         let observed = match (insertion.records, self.request.profile) {
             (true, Some(_)) => Analyzed::Hot(registers),
             (true, None) => Analyzed::Accesses,
+            (false, _) if insertion.recent.is_some() => Analyzed::Lines,
             (false, _) => Analyzed::Counts,
         };
         let mut block = analyze(id, &known, notes, observed);
@@ -455,7 +456,7 @@ impl Translator<'_, '_> {
             let (position, second) = (Reg::whole(position), Reg::whole(second));
             self.code.mov_rm(position, gs(block::POSITION));
             let to = here.cast_signed() - size;
-            self.value(block, recorded.value, position, second, to);
+            self.value(recorded.value, position, second, to);
             self.give_back(pc, saved);
         }
     }
@@ -511,9 +512,10 @@ impl Translator<'_, '_> {
         let values: Vec<Value> = at_head.map(|recorded| recorded.value).collect();
         let is_free = |number: &u8| !values.iter().any(|value| value.uses(*number));
         let mut free = SCRATCH.into_iter().filter(is_free);
-        let needs_two = values
-            .iter()
-            .any(|value| matches!(value, Value::ThreadBase | Value::Before(_) | Value::Sum(..)));
+        let needs_two = values.iter().any(|value| {
+            use Value::{Before, Signs, Sum, ThreadBase};
+            matches!(value, ThreadBase | Before(_) | Sum(..) | Signs(..))
+        });
         let Some(position) = free.next() else {
             unreachable!("a record has fewer registers at its head");
         };
@@ -532,7 +534,7 @@ impl Translator<'_, '_> {
         let mut at = 4;
         for recorded in &block.values {
             if recorded.insn == 0 {
-                self.value(block, recorded.value, position, second, at);
+                self.value(recorded.value, position, second, at);
             }
             at += recorded.value.size().cast_signed();
         }
@@ -543,7 +545,7 @@ impl Translator<'_, '_> {
     }
 
     /// Writes a value of a record.
-    fn value(&mut self, block: &Block, value: Value, position: Reg, second: Reg, at: i32) {
+    fn value(&mut self, value: Value, position: Reg, second: Reg, at: i32) {
         let to = mem(position, at);
         match value {
             Value::Register(number) => self.code.mov_mr(to, Reg::whole(number)),
@@ -566,8 +568,12 @@ impl Translator<'_, '_> {
                 self.code.mov_rm(second, gs(slot));
                 self.code.mov_mr(to, second);
             }
-            Value::Vector(number) if !block.has_long_vectors() => {
+            Value::ShortVector(number) => {
                 self.code.store_ymm(position, at.cast_unsigned(), number);
+            }
+            Value::Signs(number, size) => {
+                self.code.signs(second, number, size);
+                self.code.mov_mr(to, second);
             }
             Value::Vector(number) => self.code.store_zmm(position, at.cast_unsigned(), number),
             Value::Mask(number) => self.code.store_mask(position, at.cast_unsigned(), number),

@@ -12,9 +12,10 @@ use hodo_isa::x86_64::asm::{BYTE, Cond, DWORD, Mem, QWORD, Reg, Size, mem, scale
 use hodo_ptrace::{Stopped, TargetAddr};
 use iced_x86::{Mnemonic, OpKind, Register};
 
-use super::analyze::{general, is_packed};
+use super::analyze::general;
 use super::block;
 use super::lower::Lowering;
+use super::special::is_packed;
 use super::translate::Saved;
 use crate::fragment::Instruction;
 use crate::inserted::{Active, BLOCK, INDEX, Lanes, NEXT, Places, STORED, Scratch};

@@ -14,6 +14,7 @@ mod lower;
 pub(crate) mod rebuilt;
 mod recent;
 mod rounds;
+mod special;
 pub(crate) mod system_call;
 pub(crate) mod translate;
 pub(crate) mod vectors;

@@ -36,6 +36,18 @@ impl Code<'_> {
         self.plain(&offset.to_le_bytes());
     }
 
+    /// The highest bits of the elements of a vector register, one of the first sixteen, to a general register:
+    /// `pmovmskb r32, xmm`, `vmovmskps r32, ymm`, or `vmovmskpd r32, ymm`. `size`: the bytes of an element, 1, 4 or 8.
+    pub fn signs(&mut self, to: Reg, vector: u8, size: u8) {
+        let registers = 0xC0 | (to.number & 7) << 3 | vector & 7;
+        if size == 1 {
+            let rex = 0x40 | to.number >> 3 << 2 | vector >> 3;
+            return self.plain(&[0x66, rex, 0x0F, 0xD7, registers]);
+        }
+        let first = inverted(to.number, 3) << 7 | 0x40 | inverted(vector, 3) << 5 | 1;
+        self.plain(&[0xC4, first, 0x7C | u8::from(size == 8), 0x50, registers]);
+    }
+
     /// `vmovups [base + offset], vector`: the first `len` bytes, 16, 32 or 64, of which the offset is a multiple.
     pub fn save_vector(&mut self, base: Reg, offset: i8, vector: u8, len: u8) {
         self.vector(0x11, (base, offset), vector, len);

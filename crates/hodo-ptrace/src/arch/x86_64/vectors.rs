@@ -80,13 +80,20 @@ impl Vectors {
         }
     }
 
-    /// The first 32 bytes of one of the first sixteen vector registers.
+    /// The highest bits of the elements of the first half of one of the first sixteen vector registers, the first one's
+    /// lowest. `size`: the bytes of an element, at least 2.
     #[must_use]
-    pub fn first_half(&self, number: u8) -> Vec<u8> {
+    pub fn signs(&self, number: u8, size: u8) -> u16 {
         let at = 16 * usize::from(number);
         let parts = [LOW + at, place(AVX) + at];
         let parts = parts.map(|at| self.0.get(at..at + 16).unwrap_or(&[0; 16]));
-        parts.concat()
+        let parts = parts.concat();
+        let elements = parts.chunks_exact(size.into());
+        let signs =
+            elements.map(|element| u16::from(element.last().is_some_and(|&last| last >> 7 == 1)));
+        signs
+            .zip(0..16)
+            .fold(0, |all, (sign, lane)| all | sign << lane)
     }
 
     /// The first sixteen bits of a mask register.
