@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of gathers, scatters, masked moves and vector registers on an emulated processor with AVX-512: Debian's
-# bochs, which boots Debian's kernel with these tests in memory. Needs no root, and works on any x86-64 processor. The
-# exit status is 0 if all tests have passed, and none was skipped.
+# Runs tests of expanded gathers, scatters and masked moves on an emulated processor with AVX-512: Debian's bochs, which
+# boots Debian's kernel with these tests in memory. Takes two minutes. Needs no root, and works on any x86-64 processor.
+# The exit status is 0 if all tests have passed, and none was skipped.
 #
 #   scripts/avx512.sh                 all of them
 #   scripts/avx512.sh FILE [NAME…]    tests of one file in crates/hodo-tests/tests; without names, all of them
@@ -22,14 +22,11 @@ limit="${HODO_AVX512_TIMEOUT:-3600}"
 suite=trixie
 machines=amd64
 
-# The tests: the file in crates/hodo-tests/tests, and the names of its tests. Those that depend on how long something
-# takes are left out.
+# The tests: the file in crates/hodo-tests/tests, and the names of its tests. These execute the code that takes the place
+# of every form. Those are left out that compare faults of whole instructions with what processors show: after a fault of
+# a gather of AVX2, bochs has extended the mask to whole lanes, and masked moves fault at another address.
 tests=(
-    "lane_interpreter"
-    "passes lanes_at_faults elements_at_faults values_of_all_classes gathers_without_a_base gathers_and_scatters_lane_by_lane masked_loads_and_stores_element_by_element"
-    "memory_expanded gathers_and_scatters masked_loads_and_stores all_kinds_of_masks"
-    "clients lanes_are_followed_one_by_one"
-    "accesses elements_that_a_mask_selects"
+    "lane_interpreter expanded_gathers_and_scatters_do_what_the_interpreter_does expanded_masked_moves_do_what_the_interpreter_does"
 )
 # The examples of hodo-dbi that they start, and this machine's programs that they use.
 examples=(expand scramble)
@@ -160,7 +157,7 @@ target='$target'
 export HODO_BIN='$hodo'
 END
     cat <<'END'
-export PATH=/usr/bin:/usr/sbin HOME=/root LANG=C.UTF-8 HODO_TEST_TIMEOUT=3000 RUST_BACKTRACE=0
+export PATH=/usr/bin:/usr/sbin HOME=/root LANG=C.UTF-8 HODO_TEST_TIMEOUT=3000 HODO_TEST_EMULATED= RUST_BACKTRACE=0
 # Programs of this machine go before those of busybox.
 for name in $(/bin/busybox --list); do
     [ -e "/usr/bin/$name" ] || /bin/busybox ln -s busybox "/usr/bin/$name"
