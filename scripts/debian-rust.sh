@@ -33,7 +33,7 @@ if [ ! -x "$cache/rustc" ]; then
     rm -rf "$root" "$cache"/std-*
     prepare_apt || fail "$why"
     unpack "$root" rustc-web || fail "$why"
-    linker="$(find "$root"/usr/lib* -name 'ld-linux-*.so.*' | head -n1)"
+    linker="$(linker_in "$root")"
     libraries="$(dirname "$(find "$root/usr/lib" -name 'librustc_driver*.so' | head -n1)")"
     cat >"$cache/rustc.new" <<END
 #!/bin/sh

@@ -65,3 +65,8 @@ unpack() {
     done
     rm -rf "$cache/apt/cache/archives"
 }
+
+# Prints the dynamic linker among unpacked packages. It runs their programs whatever this machine's C library is.
+linker_in() {
+    find "$1"/usr/lib* -name 'ld-linux-*.so.*' | head -n1
+}

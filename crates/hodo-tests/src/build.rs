@@ -154,6 +154,14 @@ pub(crate) fn only_builds() -> bool {
 /// Rust's name of the other target that programs are built for.
 const RISCV64: &str = "riscv64gc-unknown-linux-gnu";
 
+/// Says which program a test needs, for scripts that copy it to another machine.
+fn tell(program: PathBuf) -> PathBuf {
+    if only_builds() {
+        println!("built: {}", program.display());
+    }
+    program
+}
+
 /// Builds an example of a package of this workspace. If there is no cargo, it must have been built before.
 ///
 /// # Panics
@@ -184,7 +192,7 @@ pub fn example(package: &str, name: &str) -> PathBuf {
     }
     let status = command.status().expect("cargo can be run");
     assert!(status.success(), "the example {name} cannot be built");
-    program
+    tell(program)
 }
 
 /// Compiles a program of one or more source files as `kind`, with the language's usual compiler at -O2.
@@ -195,7 +203,7 @@ pub fn build(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {
             build_one(source, kind, flags);
         }
     }
-    build_one(source, kind, flags)
+    tell(build_one(source, kind, flags))
 }
 
 fn build_one(source: &str, kind: Kind, flags: &[&str]) -> PathBuf {

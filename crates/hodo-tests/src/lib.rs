@@ -4,7 +4,8 @@
 //! The programs are in `programs/`, the tests in `tests/`. Environment: `HODO_BIN` is the `hodo` to test (by default,
 //! one is built). `HODO_TEST_TIMEOUT` is the number of seconds after which a run counts as hanging. With
 //! `HODO_TEST_BUILDS` the programs are only compiled (all tests then fail), for tests that run later where compilers
-//! are slow.
+//! are slow or missing. A line `built: PATH` then names each program that a test needs. `HODO_TEST_EMULATED`
+//! leaves out cases in which an emulator shows something else than a processor.
 
 mod build;
 pub mod interpreter;

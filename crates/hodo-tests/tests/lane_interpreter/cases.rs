@@ -89,6 +89,12 @@ impl Case {
     }
 }
 
+/// Whether the processor is emulated, by `HODO_TEST_EMULATED`. An emulator shows faults of whole instructions in other
+/// ways than processors do. So none is left that is not expanded.
+fn is_emulated() -> bool {
+    std::env::var_os("HODO_TEST_EMULATED").is_some()
+}
+
 /// Which lanes a case is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
@@ -183,7 +189,7 @@ impl Cases {
             base,
             power: random.below(4) as u8,
             displacement: Displacement::None,
-            is_narrow: random.one_in(12),
+            is_narrow: random.one_in(12) && !is_emulated(),
             zeroes: form.is_evex && !is_gather && !form.stores && random.one_in(2),
         };
         operands.displacement = match (base, random.below(3)) {
