@@ -65,6 +65,8 @@ mod state;
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/stubs.rs")]
 mod stubs;
 mod thread;
+#[cfg(test)]
+mod unit;
 
 pub use call::Call;
 pub use environment::Environment;

@@ -1,6 +1,6 @@
 //! The programs in `tests/programs`.
 
-use crate::build::{Form, check};
+use crate::build::{Form, check, compile, run};
 
 /// The ways in which compilers call `mcount` and its like.
 const ENTRIES: &[(&str, &[&str])] = if cfg!(target_arch = "riscv64") {
@@ -100,5 +100,26 @@ fn unwinding_works_at_every_instruction() {
             flags,
             Form::Shared,
         );
+    }
+}
+
+#[test]
+fn wrong_frame_pointers_are_reported_or_end_the_program() {
+    for (flag, works) in [("-DABORTS=0", true), ("-DABORTS=1", false)] {
+        let program =
+            compile(flag, "gcc", &["frames.c"], &[flag], Form::Shared).expect("gcc is there");
+        let output = run(&program, &[]);
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), works, "{report}");
+        let lines: Vec<&str> = report
+            .lines()
+            .filter(|line| line.starts_with("hodo-ftrace: 0x"))
+            .collect();
+        assert_eq!(lines.len(), 1, "{report}");
+        assert!(
+            lines[0].contains("returned with the frame pointer 0x"),
+            "{report}"
+        );
+        let _ = std::fs::remove_file(program);
     }
 }
