@@ -123,3 +123,10 @@ fn wrong_frame_pointers_are_reported_or_end_the_program() {
         let _ = std::fs::remove_file(program);
     }
 }
+
+// Under qemu's user mode emulator, threads may have stacks above that of `main`.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_that_a_stack_above_hides_return_to_the_right_place() {
+    check("above", "gcc", &["above.c"], ENTRIES[0].1, Form::Shared);
+}
