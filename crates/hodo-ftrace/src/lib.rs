@@ -17,7 +17,7 @@
 //!
 //! Hooks are ordinary functions. All general registers are preserved around them. Floating-point and vector registers
 //! are too, if the hook's `flags` contain [`VECTORS`]: the whole state that the kernel has enabled, except for AMX tiles
-//! (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V). Saving this takes about as long as 20 to 100 calls.
+//! (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V). Saving and restoring it took 155 ns with AVX-512.
 //! Without this flag, the hook promises not to use such registers. A C compiler does so with `-mgeneral-regs-only`
 //! (x86-64).
 //!
