@@ -150,7 +150,7 @@ run() {
             "${emulated_test[@]}" --release -p hodo-keys --lib --test branches --test tracepoints -- "$@"
         group "$arch, its instructions" "${test[@]}" -p hodo-isa -p hodo-codegen --lib --test riscv64_run --test riscv64_detour -- "$@"
         group "$arch, system calls" "${test[@]}" -p hodo-agent --test riscv64_syscalls -- "$@"
-        group "$arch, mcount" "${test[@]}" -p hodo-mcount -- "$@"
+        group "$arch, function tracing" "${test[@]}" -p hodo-ftrace -p hodo-ftrace-c -- "$@"
         group "$arch, plans" "${test[@]}" -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
         group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
         # Larger programs have no free memory within reach of a jump.

@@ -10,13 +10,14 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 const LONGEST: usize = 1000;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
-const UNSAFE: [&str; 14] = [
+const UNSAFE: [&str; 15] = [
     "hodo",
     "hodo-agent",
     "hodo-codegen/tests",
+    "hodo-ftrace",
+    "hodo-ftrace-c",
     "hodo-isa/tests",
     "hodo-keys",
-    "hodo-mcount",
     "hodo-module",
     "hodo-patch/tests",
     "hodo-probe",
@@ -164,10 +165,11 @@ fn unsafe_code_is_where_it_is_needed() {
 
 /// Our crates, each listed below those that use it, with those of our crates that it may use: imports only run
 /// downward.
-const CRATES: [(&str, &[&str]); 25] = [
+const CRATES: [(&str, &[&str]); 26] = [
     ("hodo-abi", &[]),
     ("hodo-isa", &["hodo-abi"]),
-    ("hodo-mcount", &[]),
+    ("hodo-ftrace", &[]),
+    ("hodo-ftrace-c", &["hodo-ftrace"]),
     ("hodo-symbols", &["hodo-abi"]),
     ("hodo-sys", &[]),
     ("hodo-trace", &["hodo-abi"]),
@@ -334,14 +336,15 @@ fn imports_run_downward_only() {
 
 /// Names of instruction sets; code may use them only in files and folders called `arch`, `machine`, or after an
 /// instruction set.
-const INSTRUCTION_SETS: [&str; 14] = [
+const INSTRUCTION_SETS: [&str; 15] = [
     "hodo-abi/",
     "hodo-agent/src/lib.rs",
     "hodo-codegen/src/lib.rs",
     "hodo-dbi/src/lib.rs",
+    "hodo-ftrace/src/lib.rs",
+    "hodo-ftrace-c/src/lib.rs",
     "hodo-isa/src/code/",
     "hodo-isa/src/lib.rs",
-    "hodo-mcount/",
     "hodo-probe/src/lib.rs",
     "hodo-probe-syntax/src/",
     "hodo-symbols/src/",

@@ -1,0 +1,87 @@
+//! [`hodo_ftrace`] for Linux programs. `include/hodo-ftrace.h` describes the functions.
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
+mod arch;
+mod linux;
+mod map;
+
+use std::ffi::c_int;
+
+use hodo_ftrace::{Counts, CygOps, EntryOps, FrameTest, GraphOps};
+
+hodo_ftrace::set_environment!(linux::Linux);
+
+/// Sets the hook for entries.
+///
+/// # Safety
+/// `ops` is null, or stays as it is as long as the process exists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_ftrace_set_entry(ops: *const EntryOps) {
+    // SAFETY: as the caller promises.
+    hodo_ftrace::set_entry(unsafe { ops.as_ref() });
+}
+
+/// Sets the hooks for entries and returns.
+///
+/// # Safety
+/// `ops` is null, or stays as it is as long as the process exists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_ftrace_set_graph(ops: *const GraphOps) {
+    // SAFETY: as the caller promises.
+    hodo_ftrace::set_graph(unsafe { ops.as_ref() });
+}
+
+/// Sets the hooks for `-finstrument-functions`.
+///
+/// # Safety
+/// `ops` is null, or stays as it is as long as the process exists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_ftrace_set_cyg(ops: *const CygOps) {
+    // SAFETY: as the caller promises.
+    hodo_ftrace::set_cyg(unsafe { ops.as_ref() });
+}
+
+/// Sets what happens when frame pointers differ. Returns -1 if there is no such test.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_ftrace_set_frame_test(test: c_int) -> c_int {
+    let tests = [FrameTest::Off, FrameTest::Report, FrameTest::Abort];
+    let test = usize::try_from(test).ok().and_then(|test| tests.get(test));
+    let Some(test) = test else { return -1 };
+    hodo_ftrace::set_frame_test(*test);
+    0
+}
+
+/// What was not seen in the calling thread.
+///
+/// # Safety
+/// `counts` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_ftrace_counts(counts: *mut Counts) {
+    // SAFETY: as the caller promises.
+    unsafe { counts.write(linux::thread().counts()) };
+}
+
+/// The return address that belongs to a stack slot.
+///
+/// # Safety
+/// The slot contains the return address of a function that runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_ftrace_original_return(slot: *const usize) -> usize {
+    // SAFETY: as the caller promises.
+    unsafe { hodo_ftrace::original_return(slot) }
+}
+
+/// Has the return of a function traced.
+///
+/// # Safety
+/// See [`hodo_ftrace::prepare_ftrace_return`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_ftrace_prepare_return(
+    parent: *mut usize,
+    selfpc: usize,
+    frame_pointer: usize,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { hodo_ftrace::prepare_ftrace_return(parent, selfpc, frame_pointer) };
+}

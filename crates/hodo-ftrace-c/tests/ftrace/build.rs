@@ -1,0 +1,164 @@
+//! Builds the library and programs, and runs these.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use crate::skipped::skip;
+
+const RISCV64: bool = cfg!(target_arch = "riscv64");
+
+/// The directory with this file's crate.
+pub fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The directory with `libhodo_ftrace.so` and `libhodo_ftrace.a`. Cargo does not build them for tests, because no Rust
+/// program can link them.
+pub fn libraries(profile: &'static str) -> PathBuf {
+    static BUILT: [OnceLock<PathBuf>; 2] = [const { OnceLock::new() }; 2];
+    let built = &BUILT[usize::from(profile == "release")];
+    let path = built.get_or_init(|| {
+        let exe = std::env::current_exe().expect("this test has a file");
+        // target/debug/deps/test-1234, or target/TRIPLE/debug/deps/test-1234
+        let kind = exe.ancestors().nth(2).expect("target/debug");
+        let target = kind.ancestors().nth(if RISCV64 { 2 } else { 1 });
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--quiet", "--package", "hodo-ftrace-c", "--lib"]);
+        command
+            .arg("--target-dir")
+            .arg(target.expect("the target directory"));
+        command.current_dir(home());
+        if RISCV64 {
+            command
+                .args(["--target", "riscv64gc-unknown-linux-gnu"])
+                .env(
+                    "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER",
+                    "riscv64-linux-gnu-gcc",
+                );
+        }
+        if profile == "release" {
+            command.arg("--release");
+        }
+        let status = command.status().expect("cargo can be run");
+        assert!(status.success(), "the library cannot be built");
+        kind.with_file_name(profile)
+    });
+    path.clone()
+}
+
+/// The compiler `gcc`, `g++`, `clang` or `clang++`, for this machine. None, with a note, if it is missing.
+fn compiler(name: &str) -> Option<Command> {
+    let mut command = match name {
+        _ if !RISCV64 => Command::new(name),
+        "gcc" | "g++" => Command::new(format!("riscv64-linux-gnu-{name}")),
+        _ => Command::new(name),
+    };
+    if Command::new(command.get_program())
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        let program = command.get_program().to_string_lossy().into_owned();
+        skip(&format!("{program} is not installed"));
+        return None;
+    }
+    if RISCV64 && name.starts_with("clang") {
+        command.arg("--target=riscv64-linux-gnu");
+    }
+    Some(command)
+}
+
+/// Which form of the library a program is linked with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Shared,
+    Static,
+    /// None: it is preloaded.
+    None,
+}
+
+/// Compiles files from `tests/programs`, or with other paths. Returns none if there is no such compiler.
+pub fn compile(
+    name: &str,
+    with: &str,
+    files: &[&str],
+    flags: &[&str],
+    form: Form,
+) -> Option<PathBuf> {
+    let mut command = compiler(with)?;
+    let libraries = libraries("debug");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ftrace");
+    std::fs::create_dir_all(&directory).expect("it can be made");
+    let program = directory.join(format!("{name}-{with}-{}", std::process::id()));
+    command
+        .args(["-O2", "-fno-omit-frame-pointer", "-g", "-w", "-pthread"])
+        .arg("-I")
+        .arg(home().join("include"))
+        .arg("-o")
+        .arg(&program)
+        .current_dir(home().join("tests/programs"))
+        .args(files)
+        .args(flags);
+    match form {
+        Form::Shared => drop(
+            command
+                .arg(libraries.join("libhodo_ftrace.so"))
+                .arg(format!("-Wl,-z,now,-rpath,{}", libraries.display())),
+        ),
+        Form::Static => drop(command.arg(libraries.join("libhodo_ftrace.a")).args([
+            "-lgcc_s",
+            "-lutil",
+            "-lrt",
+            "-lpthread",
+            "-lm",
+            "-ldl",
+        ])),
+        Form::None => {}
+    }
+    let output = command.output().expect("the compiler runs");
+    assert!(
+        output.status.success(),
+        "{command:?}:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Some(program)
+}
+
+/// Runs a program, under qemu if it is not for the processor of this machine.
+pub fn run(program: &Path, environment: &[(&str, String)]) -> Output {
+    // Other programs are for the processor of this machine, and would not run with a library for another.
+    let mut command = if RISCV64 {
+        let mut command = Command::new("qemu-riscv64");
+        for (name, value) in environment {
+            command.arg("-E").arg(format!("{name}={value}"));
+        }
+        command.args(["-L", "/usr/riscv64-linux-gnu"]).arg(program);
+        command
+    } else {
+        let mut command = Command::new(program);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        command
+    };
+    // Programs with -pg write gmon.out.
+    command
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .expect("the program runs")
+}
+
+/// Compiles a program, runs it, and expects that it prints `ok`.
+pub fn check(name: &str, with: &str, files: &[&str], flags: &[&str], form: Form) {
+    let Some(program) = compile(name, with, files, flags, form) else {
+        return;
+    };
+    let output = run(&program, &[]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text == "ok\n" && output.status.success(),
+        "{with} {files:?} {flags:?} {form:?}: {}\n{text}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let _ = std::fs::remove_file(program);
+}

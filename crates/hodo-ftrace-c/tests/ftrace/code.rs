@@ -1,0 +1,63 @@
+//! The code of the library.
+
+use std::process::Command;
+
+use crate::build::libraries;
+use crate::skipped::skip;
+
+/// What runs before vector registers are saved: the modules of `hodo-ftrace`, and what finds the thread's data.
+const BEFORE: [&str; 6] = [
+    "hodo_ftrace5entry",
+    "hodo_ftrace5graph",
+    "hodo_ftrace6shadow",
+    "hodo_ftrace6thread",
+    "hodo_ftrace11environment",
+    "__hodo_ftrace_thread",
+];
+
+#[test]
+fn code_that_runs_before_vector_registers_are_saved_uses_none() {
+    let objdump = if cfg!(target_arch = "riscv64") {
+        "riscv64-linux-gnu-objdump"
+    } else {
+        "objdump"
+    };
+    for profile in ["debug", "release"] {
+        let library = libraries(profile).join("libhodo_ftrace.so");
+        let Ok(output) = Command::new(objdump)
+            .args(["-d", "--no-show-raw-insn"])
+            .arg(&library)
+            .output()
+        else {
+            return skip(&format!("{objdump} is not installed"));
+        };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut function = "";
+        let mut instructions = 0;
+        for line in text.lines() {
+            if let Some(name) = line
+                .strip_suffix(">:")
+                .and_then(|line| line.split('<').nth(1))
+            {
+                function = name;
+                continue;
+            }
+            if !BEFORE.iter().any(|part| function.contains(part)) {
+                continue;
+            }
+            let Some((_, instruction)) = line.split_once('\t') else {
+                continue;
+            };
+            instructions += 1;
+            let vectors = ["%xmm", "%ymm", "%zmm", "%st", "memcpy", "memset"];
+            let wrong = vectors.iter().any(|part| instruction.contains(part))
+                // RISC-V: floating-point registers in operands.
+                || instruction.contains(",fa") || instruction.contains("\tfa") || instruction.contains("\tft");
+            assert!(!wrong, "{profile}, {function}: {instruction}");
+        }
+        assert!(
+            instructions > 100,
+            "{profile}: only {instructions} instructions were found"
+        );
+    }
+}

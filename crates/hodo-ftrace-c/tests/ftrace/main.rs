@@ -1,0 +1,8 @@
+//! C and C++ programs that are linked with the library, with each way in which compilers call it.
+
+mod build;
+mod code;
+mod document;
+mod programs;
+#[path = "../../../hodo-tests/src/skipped.rs"]
+mod skipped;

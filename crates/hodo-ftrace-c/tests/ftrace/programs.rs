@@ -1,0 +1,132 @@
+//! The programs in `tests/programs`.
+
+use crate::build::{Form, check, compile, run};
+
+/// The ways in which compilers call `mcount` and its like.
+const ENTRIES: &[(&str, &[&str])] = if cfg!(target_arch = "riscv64") {
+    // There is no `-mfentry`.
+    &[("pg", &["-pg"]), ("pg-no-plt", &["-pg", "-fno-plt"])]
+} else {
+    &[
+        ("pg", &["-pg"]),
+        ("pg-no-plt", &["-pg", "-fno-plt"]),
+        ("pg-fixed", &["-pg", "-fno-pie", "-no-pie"]),
+        ("fentry", &["-pg", "-mfentry"]),
+        ("fentry-fixed", &["-pg", "-mfentry", "-fno-pie", "-no-pie"]),
+    ]
+};
+
+/// Checks a program with each way, both compilers, and both kinds of hooks.
+fn each(name: &str, file: &str, compilers: [&str; 2]) {
+    for with in compilers {
+        for (way, flags) in ENTRIES {
+            check(&format!("{name}-{way}"), with, &[file], flags, Form::Shared);
+            // What a hook may not use, clang must not make of two additions.
+            let plain = [
+                *flags,
+                &["-DPLAIN", "-fno-slp-vectorize"][..usize::from(with.starts_with("clang")) + 1],
+            ]
+            .concat();
+            check(
+                &format!("{name}-{way}-plain"),
+                with,
+                &[file],
+                &plain,
+                Form::Shared,
+            );
+        }
+        check(
+            &format!("{name}-static"),
+            with,
+            &[file],
+            ENTRIES[0].1,
+            Form::Static,
+        );
+    }
+}
+
+#[test]
+fn entry_hooks_get_function_and_caller() {
+    each("hooks", "hooks.c", ["gcc", "clang"]);
+}
+
+#[test]
+fn cyg_hooks_get_function_and_call_site() {
+    for with in ["gcc", "clang"] {
+        for form in [Form::Shared, Form::Static] {
+            let flags = ["-finstrument-functions", "-DCYG"];
+            check(&format!("cyg-{form:?}"), with, &["hooks.c"], &flags, form);
+        }
+    }
+}
+
+#[test]
+fn returns_are_traced() {
+    each("graph", "graph.c", ["gcc", "clang"]);
+}
+
+#[test]
+fn exceptions_backtraces_and_cancelled_threads_pass_through_traced_functions() {
+    each("exceptions", "exceptions.cc", ["g++", "clang++"]);
+}
+
+#[test]
+fn all_registers_are_live_across_the_stubs() {
+    let assembly = if cfg!(target_arch = "riscv64") {
+        "registers_riscv64.S"
+    } else {
+        "registers_x86_64.S"
+    };
+    for form in [Form::Shared, Form::Static] {
+        check(
+            &format!("registers-{form:?}"),
+            "gcc",
+            &["registers.c", assembly],
+            &[],
+            form,
+        );
+    }
+}
+
+// qemu's user mode emulator does not step.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn unwinding_works_at_every_instruction() {
+    for (way, flags) in ENTRIES {
+        check(
+            &format!("steps-{way}"),
+            "gcc",
+            &["steps.c"],
+            flags,
+            Form::Shared,
+        );
+    }
+}
+
+#[test]
+fn wrong_frame_pointers_are_reported_or_end_the_program() {
+    for (flag, works) in [("-DABORTS=0", true), ("-DABORTS=1", false)] {
+        let program =
+            compile(flag, "gcc", &["frames.c"], &[flag], Form::Shared).expect("gcc is there");
+        let output = run(&program, &[]);
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), works, "{report}");
+        let lines: Vec<&str> = report
+            .lines()
+            .filter(|line| line.starts_with("hodo-ftrace: 0x"))
+            .collect();
+        assert_eq!(lines.len(), 1, "{report}");
+        assert!(
+            lines[0].contains("returned with the frame pointer 0x"),
+            "{report}"
+        );
+        let _ = std::fs::remove_file(program);
+    }
+}
+
+// Under qemu's user mode emulator, threads may have stacks above that of `main`.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn calls_that_a_stack_above_hides_return_to_the_right_place() {
+    check("above", "gcc", &["above.c"], ENTRIES[0].1, Form::Shared);
+}

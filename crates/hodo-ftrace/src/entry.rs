@@ -1,0 +1,42 @@
+//! What the stubs of `mcount` and `__fentry__` call when somebody listens.
+
+use core::sync::atomic::Ordering;
+
+use crate::shadow::original_return;
+use crate::state::{VECTORS, state};
+use crate::{arch, environment, graph};
+
+/// Calls the hooks for an entry. `slot` is where the return address of the function is, `frame_pointer` that of its
+/// caller, and `back` the return address of the stub.
+///
+/// # Safety
+/// This is so, and the stub has saved all general registers.
+pub(crate) unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, back: usize) {
+    let Some(thread) = environment::thread() else {
+        return;
+    };
+    if !thread.start_hook(slot as usize) {
+        return;
+    }
+    // SAFETY: `back` is the return address of a call.
+    let selfpc = back.wrapping_sub(unsafe { arch::call_size(back) });
+    // SAFETY: the function has not returned.
+    unsafe { call_entry_hook(original_return(slot), selfpc) };
+    // SAFETY: as the caller promises; whoever set the hooks keeps them.
+    unsafe { graph::push(thread, slot, selfpc, frame_pointer) };
+    thread.end_hook();
+}
+
+/// Calls the hook for entries, if there is one.
+pub(crate) fn call_entry_hook(frompc: usize, selfpc: usize) {
+    // SAFETY: `set_entry` has it from a reference that is valid for ever.
+    let Some(ops) = (unsafe { state().entry.load(Ordering::Acquire).as_ref() }) else {
+        return;
+    };
+    if ops.flags & VECTORS == 0 {
+        (ops.func)(frompc, selfpc);
+    } else {
+        // SAFETY: the function takes these two words.
+        unsafe { arch::call_with_vectors(ops.func as usize, frompc, selfpc) };
+    }
+}

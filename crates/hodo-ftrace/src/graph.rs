@@ -1,0 +1,225 @@
+//! Tracing returns: hijacked return addresses, and the list of calls that they belong to.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+use crate::environment::{__hodo_ftrace_mismatch, __hodo_ftrace_prepare, Mismatch};
+use crate::shadow::{original_return, return_to_handler, shadow};
+use crate::state::{FrameTest, GraphOps, VECTORS, state};
+use crate::thread::{Open, Thread};
+use crate::{arch, environment};
+
+/// Has the return of a function traced, if the hooks of [`set_graph`](crate::set_graph) want it: calls the hook for
+/// entries, and replaces the return address at `parent`. `selfpc` is what the hooks are given as the function.
+/// `frame_pointer` is compared with the frame pointer at the return ([`crate::FrameTest`]).
+///
+/// `mcount` and `__fentry__` do this by themselves. This function is for other entries, such as those that a kernel
+/// patches. It uses no vector registers; hooks do only as their flags say.
+///
+/// # Safety
+/// `parent` is the address of the stack slot with the return address of a function that runs and returns through it.
+/// The caller has saved the registers that it needs.
+pub unsafe fn prepare_ftrace_return(parent: *mut usize, selfpc: usize, frame_pointer: usize) {
+    let Some(thread) = environment::thread() else {
+        return;
+    };
+    if thread.start_hook(parent as usize) {
+        // SAFETY: as the caller promises.
+        unsafe { push(thread, parent, selfpc, frame_pointer) };
+        thread.end_hook();
+    }
+}
+
+/// Calls the hook for an entry, and then replaces the return address.
+///
+/// # Safety
+/// As for [`prepare_ftrace_return`]; the thread is the calling one.
+pub(crate) unsafe fn push(
+    thread: &'static Thread,
+    parent: *mut usize,
+    selfpc: usize,
+    frame_pointer: usize,
+) {
+    let graph = state().graph.load(Ordering::Acquire);
+    // SAFETY: `set_graph` has it from a reference that is valid for ever.
+    let Some(ops) = (unsafe { graph.as_ref() }) else {
+        return;
+    };
+    let slot = parent as usize;
+    // SAFETY: the caller promises that this is the slot of a running function.
+    let (there, original) = unsafe { (parent.read_volatile(), original_return(parent)) };
+    // A traced function has jumped to this one, and both will return through the same slot.
+    let is_tail_call = there != original;
+    thread.drop_below(slot + usize::from(!is_tail_call));
+    if !thread.has_shadow(slot) || thread.is_full(0) {
+        // SAFETY: this function takes these two words. It may need a C library, which uses vector registers.
+        let prepared = unsafe {
+            arch::call_with_vectors(
+                __hodo_ftrace_prepare as *const () as usize,
+                core::ptr::from_ref(thread) as usize,
+                slot,
+            )
+        };
+        if prepared & 1 == 0 {
+            thread.count_untraced();
+            return;
+        }
+    }
+    let depth = thread.depth.load(Ordering::Relaxed);
+    if thread.is_full(depth) {
+        thread.count_too_deep();
+        return;
+    }
+    // SAFETY: it is not full.
+    let open = unsafe { thread.call(depth) };
+    open.slot.store(slot, Ordering::Relaxed);
+    open.frame_pointer.store(frame_pointer, Ordering::Relaxed);
+    open.ops.store(graph, Ordering::Relaxed);
+    // SAFETY: this place in the list is free.
+    unsafe { open.set_call(selfpc, original, depth) };
+    // Calls in signal handlers come after it.
+    thread.depth.store(depth + 1, Ordering::Relaxed);
+    if !wants(ops, open) {
+        thread.depth.store(depth, Ordering::Relaxed);
+        return;
+    }
+    if !is_tail_call {
+        // The unwinder finds the right address at each moment: in the slot, and then in its shadow.
+        // SAFETY: the shadow of this slot was mapped above, or before.
+        unsafe { shadow(slot) }.store(original, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the caller promises that the function returns through it.
+        unsafe { parent.write_volatile(return_to_handler()) };
+    }
+}
+
+/// Asks the hook for entries whether the return is to be traced.
+fn wants(ops: &GraphOps, open: &Open) -> bool {
+    let Some(entry) = ops.entry else { return true };
+    if ops.flags & VECTORS == 0 {
+        // SAFETY: nothing else uses this call while the hook runs.
+        return entry(unsafe { &mut *open.call() }) != 0;
+    }
+    // SAFETY: the function takes one word. It returns 32 bits.
+    (unsafe { arch::call_with_vectors(entry as usize, open.call() as usize, 0) }) as u32 != 0
+}
+
+/// Handles the return of a traced function, for `return_to_handler`: `stack` is the stack pointer, `frame_pointer` the
+/// frame pointer after the return. Returns where the function was called. (The kernel: `ftrace_return_to_handler`.)
+///
+/// # Safety
+/// A function has just returned to `return_to_handler`, which has saved all general registers.
+pub(crate) unsafe extern "C" fn leave(stack: usize, frame_pointer: usize) -> usize {
+    let thread = environment::thread();
+    let mut first = 0;
+    let mut slot = None;
+    if let Some(thread) = thread {
+        first = thread.depth.load(Ordering::Relaxed);
+        // Frames of all calls below the stack pointer are gone. The outermost of them is the one that returns.
+        while first > 0 {
+            // SAFETY: there are at least `first` of them.
+            let other = unsafe { thread.call(first - 1) }
+                .slot
+                .load(Ordering::Relaxed);
+            if other >= stack {
+                break;
+            }
+            slot = Some(other);
+            first -= 1;
+        }
+    }
+    let slot = slot.filter(|slot| stack.wrapping_sub(*slot) <= arch::FARTHEST_SLOT);
+    // SAFETY: the function had a slot with this address, or its open call was lost.
+    let back = unsafe { shadow(slot.unwrap_or_else(|| lost_slot(stack))) }.load(Ordering::Relaxed);
+    if let Some(thread) = thread {
+        // A slot below those of all calls that are still open, so that these are not taken for calls of the hook.
+        let free = thread.start_hook(stack);
+        while thread.depth.load(Ordering::Relaxed) > first {
+            let depth = thread.depth.load(Ordering::Relaxed) - 1;
+            // SAFETY: there are more than `depth` of them.
+            let open = unsafe { thread.call(depth) };
+            if Some(open.slot.load(Ordering::Relaxed)) == slot {
+                if free {
+                    returned(thread, open, frame_pointer);
+                }
+            } else {
+                thread.count_dropped();
+            }
+            thread.depth.store(depth, Ordering::Relaxed);
+        }
+        if slot.is_none() {
+            thread.count_lost();
+        }
+        if free {
+            thread.end_hook();
+        }
+    }
+    back
+}
+
+/// The slot of a function that has just returned but is in no list: the one whose content is still there.
+fn lost_slot(stack: usize) -> usize {
+    const WORD: usize = size_of::<usize>();
+    let is_it = |slot: usize| {
+        // SAFETY: the stack is readable there: a frame was there a moment ago.
+        let there = unsafe { (slot as *const usize).read_volatile() };
+        there == return_to_handler()
+    };
+    let mut distance = WORD;
+    while distance <= arch::FARTHEST_SLOT {
+        if is_it(stack - distance) {
+            return stack - distance;
+        }
+        distance += WORD;
+    }
+    stack - WORD
+}
+
+/// Compares frame pointers, and calls the hook for returns.
+fn returned(thread: &Thread, open: &Open, frame_pointer: usize) {
+    let test = state().frame_test.load(Ordering::Relaxed);
+    let expected = open.frame_pointer.load(Ordering::Relaxed);
+    if test != FrameTest::Off as usize && expected != frame_pointer {
+        thread.count_mismatched();
+        mismatch(open, expected, frame_pointer, test);
+    }
+    let graph = state().graph.load(Ordering::Acquire);
+    if graph != open.ops.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: `set_graph` has it from a reference that is valid for ever.
+    let Some(ops) = (unsafe { graph.as_ref() }) else {
+        return;
+    };
+    let Some(exit) = ops.exit else { return };
+    if ops.flags & VECTORS == 0 {
+        // SAFETY: nothing else uses this call while the hook runs.
+        exit(unsafe { &mut *open.call() });
+    } else {
+        // SAFETY: the function takes one word.
+        unsafe { arch::call_with_vectors(exit as usize, open.call() as usize, 0) };
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn mismatch(open: &Open, expected: usize, found: usize, test: usize) {
+    let mut mismatch = MaybeUninit::<Mismatch>::uninit();
+    let at = mismatch.as_mut_ptr();
+    // One word at a time: see `thread.rs`.
+    // SAFETY: all words of it are set.
+    unsafe {
+        (&raw mut (*at).call).write_volatile(open.call());
+        (&raw mut (*at).expected).write_volatile(expected);
+        (&raw mut (*at).found).write_volatile(found);
+    }
+    let abort = usize::from(test == FrameTest::Abort as usize);
+    // SAFETY: this function takes these two words.
+    unsafe {
+        arch::call_with_vectors(
+            __hodo_ftrace_mismatch as *const () as usize,
+            at as usize,
+            abort,
+        )
+    };
+}

@@ -1,0 +1,79 @@
+//! The layers of the kernel's function tracer (Linux, `Documentation/trace/ftrace-design.rst`) for code that traces
+//! itself: programs that were built with `-pg`, `-mfentry` or `-finstrument-functions`, and kernels.
+//!
+//! * **Entries.** Compilers call `mcount`, `_mcount`, `__mcount` or `__fentry__` in each function. While nobody listens,
+//!   these compare and return. Otherwise they keep all general registers, and call the hook of [`set_entry`].
+//! * **Returns.** With the hooks of [`set_graph`], an entry also replaces the return address of the function by that of
+//!   *`return_to_handler`*, as [`prepare_ftrace_return`] does. The function then returns to our code, which calls the
+//!   second hook, and goes on where the function was called.
+//! * **`-finstrument-functions`.** `__cyg_profile_func_enter` and `__cyg_profile_func_exit` call the hooks of
+//!   [`set_cyg`].
+//!
+//! This crate uses no C library, no standard library and no memory of its own but a few words. What it needs from the
+//! place where it runs is the trait [`Environment`], which the program or kernel implements once, and names with
+//! [`set_environment`]. `hodo-ftrace-c` does that for Linux programs.
+//!
+//! # Registers
+//!
+//! Hooks are ordinary functions. All general registers are preserved around them. Floating-point and vector registers
+//! are too, if the hook's `flags` contain [`VECTORS`]: the whole state that the kernel has enabled, except for AMX tiles
+//! (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V). Saving and restoring it took 155 ns with AVX-512.
+//! Without this flag, the hook promises not to use such registers. A C compiler does so with `-mgeneral-regs-only`
+//! (x86-64).
+//!
+//! On RISC-V, `_mcount` is called like any other function: `t0` and `t1` need not survive. RISC-V's `v` registers are
+//! not preserved when a function returns: hooks for returns must not use them in programs in which functions return
+//! vectors in registers.
+//!
+//! # The shadow
+//!
+//! The return address of a traced function is kept at its stack address minus [`SHADOW_DISTANCE`], the *shadow*. Frame
+//! tables say so to unwinders. Thus `_Unwind_Backtrace` and C++ exceptions pass through traced functions, and a function
+//! returns to the right place even if the list of open calls has lost it.
+//!
+//! The list of open calls ([`Thread`]) has a fixed length. Calls that are too deep are counted, and their returns are
+//! not seen. Calls that `longjmp` or an exception left are dropped when a later entry or return shows that their frames
+//! are gone: a frame further down the stack than the current one is.
+//!
+//! # Limits
+//!
+//! * A hook must return. It must not throw, `longjmp` or end its thread.
+//! * While a hook runs, its thread calls no other hook on the same stack; what it calls is counted as missed.
+//! * A signal handler on another stack at higher addresses makes the calls below it look gone: their returns are not
+//!   seen, but they do return.
+//! * `mcount` finds the return address by the frame pointer. If a function realigns its stack (x86-64), this is a copy,
+//!   and its return is not seen; `-mfentry` has no such limit. On RISC-V, returns need `-fno-omit-frame-pointer`,
+//!   and so does `frompc` in code of clang 14, which does not pass it.
+//! * RISC-V functions with variable arguments do return, but unwinders do not get through them while their returns are
+//!   traced.
+//! * Hardware shadow stacks (x86-64 CET) must be off when returns are traced.
+//! * The kernel unwinders and gdb check that frames are in order; gdb stops at a traced return.
+#![no_std]
+#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
+mod arch;
+mod call;
+mod cyg;
+mod entry;
+pub mod environment;
+mod graph;
+mod shadow;
+mod state;
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/stubs.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64/stubs.rs")]
+mod stubs;
+mod thread;
+#[cfg(test)]
+mod unit;
+
+pub use call::Call;
+pub use environment::Environment;
+pub use graph::prepare_ftrace_return;
+pub use shadow::{SHADOW_DISTANCE, original_return};
+pub use state::{
+    CygHook, CygOps, EntryHook, EntryOps, FrameTest, GraphEntry, GraphExit, GraphOps, VECTORS,
+    set_cyg, set_entry, set_frame_test, set_graph,
+};
+pub use thread::{Counts, Open, Thread};

@@ -1,0 +1,75 @@
+//! RISC-V.
+
+mod vectors;
+
+pub(crate) use vectors::{call_with_vectors, find_vectors};
+
+/// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`. An address space may have 39
+/// bits, 38 of them for programs.
+pub(crate) const SHADOW_DISTANCE: usize = 0x18_0000_0840;
+// As the frame tables have it.
+const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0x18, 0, 0, 0]) == SHADOW_DISTANCE);
+
+/// How far below the stack pointer after a return its slot may be: at the end of the frame, or below the eight registers
+/// that a function with variable arguments stores there.
+pub(crate) const FARTHEST_SLOT: usize = 8 + 64;
+
+/// The size of the call that returns to `pc`: `auipc` and `jalr`; `jal` or `jalr`; `c.jalr`.
+///
+/// # Safety
+/// `pc` must be the return address of a call.
+pub(crate) unsafe fn call_size(pc: usize) -> usize {
+    const AUIPC: u32 = 0x17;
+    const JAL_RA: u32 = 0xEF;
+    const JALR_RA: u32 = 0xE7;
+    let half = |at: usize| {
+        // SAFETY: instructions are aligned to 2 bytes, and what is read lies before `pc`, in the calling function.
+        u32::from(unsafe { *((pc - at) as *const u16) })
+    };
+    let before = half(2);
+    // `c.jalr` has no immediate; the upper half of a `jal` or `jalr` may look like one.
+    let word = half(4) | before << 16;
+    match word & 0xFFF {
+        JAL_RA => 4,
+        JALR_RA => {
+            let register = word >> 15 & 31;
+            let first = half(8);
+            match first & 0x7F == AUIPC && first >> 7 & 31 == register {
+                true => 8,
+                false => 4,
+            }
+        }
+        _ => 2,
+    }
+}
+
+/// Returns whether an instruction shortly before `pc` sets the frame pointer `s0` to the stack pointer plus `size`, as
+/// prologues of functions with a frame pointer do: `addi s0, sp, size`, or its short form `c.addi4spn`.
+///
+/// # Safety
+/// `pc` must be the return address of a call.
+pub(crate) unsafe fn sets_frame_pointer(pc: usize, size: usize) -> bool {
+    /// How far the prologue may be. It may save all registers.
+    const FARTHEST: usize = 160;
+    const ADDI_S0_SP: usize = 0x10413;
+    let half = |at: usize| {
+        // SAFETY: it lies before the call, in the function or in what is before it. No text begins with a function.
+        usize::from(unsafe { *((pc - at) as *const u16) })
+    };
+    // Immediate operands of the short form (RISC-V ISA manual, "Integer Register-Immediate Operations" of "C").
+    let short = |half: usize| {
+        (half >> 11 & 3) << 4 | (half >> 7 & 15) << 6 | (half >> 6 & 1) << 2 | (half >> 5 & 1) << 3
+    };
+    let mut at = 4;
+    while at <= FARTHEST {
+        let (low, high) = (half(at), half(at - 2));
+        let word = low | high << 16;
+        if (low & 0xE01F == 0 && short(low) == size)
+            || (word & 0xF_FFFF == ADDI_S0_SP && word >> 20 == size)
+        {
+            return true;
+        }
+        at += 2;
+    }
+    false
+}

@@ -1,0 +1,144 @@
+//! Who listens. The stubs read the first word of this, and nothing else, while nobody does.
+
+use core::arch::global_asm;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use crate::arch;
+use crate::call::Call;
+
+/// In `flags`: the hooks may use floating-point and vector registers.
+pub const VECTORS: usize = 1;
+
+/// What is called at entries: the address to which the function will return, and that of the call of `mcount` or
+/// `__fentry__` in the function.
+pub type EntryHook = extern "C" fn(frompc: usize, selfpc: usize);
+/// What is called at entries when returns are traced. Returns 0 if the return of this call is of no interest.
+pub type GraphEntry = extern "C" fn(call: &mut Call) -> i32;
+/// What is called at returns, with the call as the hook for its entry left it.
+pub type GraphExit = extern "C" fn(call: &mut Call);
+/// What `-finstrument-functions` calls: the function, and the address to which it returns.
+pub type CygHook = extern "C" fn(function: usize, call_site: usize);
+
+/// The hook for entries. The kernel's name is `ftrace_ops`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct EntryOps {
+    /// The hook.
+    pub func: EntryHook,
+    /// 0 or [`VECTORS`].
+    pub flags: usize,
+}
+
+/// The hooks for entries and returns. The kernel's name is `fgraph_ops`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GraphOps {
+    /// The hook for entries; without it, all calls are traced.
+    pub entry: Option<GraphEntry>,
+    /// The hook for returns.
+    pub exit: Option<GraphExit>,
+    /// 0 or [`VECTORS`].
+    pub flags: usize,
+}
+
+/// The hooks for `-finstrument-functions`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CygOps {
+    /// Called by `__cyg_profile_func_enter`.
+    pub enter: Option<CygHook>,
+    /// Called by `__cyg_profile_func_exit`.
+    pub exit: Option<CygHook>,
+}
+
+/// What is done if a function returns with another frame pointer than its caller had, as the kernel's
+/// `CONFIG_HAVE_FUNCTION_GRAPH_FP_TEST` checks.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameTest {
+    /// Nothing is compared.
+    Off = 0,
+    /// It is counted and reported ([`crate::Environment::frame_mismatch`]).
+    Report = 1,
+    /// It is reported, and the program ends.
+    Abort = 2,
+}
+
+/// All that the stubs share.
+#[repr(C)]
+pub(crate) struct State {
+    /// Not 0 if there is a hook for entries or for returns. The first field: stubs compare it.
+    listening: AtomicUsize,
+    pub(crate) entry: AtomicPtr<EntryOps>,
+    pub(crate) graph: AtomicPtr<GraphOps>,
+    pub(crate) cyg: AtomicPtr<CygOps>,
+    pub(crate) frame_test: AtomicUsize,
+    changing: AtomicBool,
+}
+
+// It is defined here because the linker must know that it is hidden: then the stubs reach it with one instruction that
+// has its distance, also in a static library that becomes part of a shared one.
+global_asm!(
+    ".pushsection .bss.hodo_ftrace_state, \"aw\", @nobits",
+    ".balign 64",
+    ".globl hodo_ftrace_state",
+    ".hidden hodo_ftrace_state",
+    ".type hodo_ftrace_state, @object",
+    ".size hodo_ftrace_state, {size}",
+    "hodo_ftrace_state:",
+    ".zero {size}",
+    ".popsection",
+    size = const size_of::<State>(),
+);
+
+unsafe extern "C" {
+    safe static hodo_ftrace_state: State;
+}
+
+/// The one state.
+pub(crate) fn state() -> &'static State {
+    &hodo_ftrace_state
+}
+
+impl State {
+    /// Makes a change, and then sets whether anybody listens.
+    fn change(&self, change: impl FnOnce(&Self)) {
+        while self.changing.swap(true, Ordering::Acquire) {
+            core::hint::spin_loop();
+        }
+        // Also for code that is called with hooks that use no vectors: it may need memory, for the first time.
+        arch::find_vectors();
+        change(self);
+        let entry = !self.entry.load(Ordering::Relaxed).is_null();
+        let graph = !self.graph.load(Ordering::Relaxed).is_null();
+        let listening = usize::from(entry || graph);
+        self.listening.store(listening, Ordering::Release);
+        self.changing.store(false, Ordering::Release);
+    }
+}
+
+fn pointer<T>(ops: Option<&'static T>) -> *mut T {
+    ops.map_or(null_mut(), |ops| core::ptr::from_ref(ops).cast_mut())
+}
+
+/// Sets what `mcount` and `__fentry__` call. Threads that are in the old hook finish it.
+pub fn set_entry(ops: Option<&'static EntryOps>) {
+    state().change(|state| state.entry.store(pointer(ops), Ordering::Release));
+}
+
+/// Sets what is called at entries and returns. A call whose entry one pair of hooks has seen is never shown to another
+/// pair: if the hooks are changed in the meantime, its return is not seen.
+pub fn set_graph(ops: Option<&'static GraphOps>) {
+    state().change(|state| state.graph.store(pointer(ops), Ordering::Release));
+}
+
+/// Sets what `__cyg_profile_func_enter` and `__cyg_profile_func_exit` call.
+pub fn set_cyg(ops: Option<&'static CygOps>) {
+    state().cyg.store(pointer(ops), Ordering::Release);
+}
+
+/// Sets what happens when frame pointers differ. At first, nothing is compared.
+pub fn set_frame_test(test: FrameTest) {
+    state().frame_test.store(test as usize, Ordering::Relaxed);
+}

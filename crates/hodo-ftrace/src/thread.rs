@@ -1,0 +1,199 @@
+//! What is kept for each thread: which hook runs, and which calls are open.
+//!
+//! All of it is changed by its own thread only, but signal handlers interrupt that at any instruction. Words are atomic
+//! for this reason, and for another: compilers do not combine atomic accesses into accesses by vector registers, whose
+//! values still belong to the program here. (`hodo-ftrace-c/tests/code.rs` checks the code.)
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::call::Call;
+use crate::state::GraphOps;
+
+/// An open call: where its return address was on the stack, and what belongs to it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Open {
+    pub(crate) slot: AtomicUsize,
+    pub(crate) frame_pointer: AtomicUsize,
+    pub(crate) ops: AtomicPtr<GraphOps>,
+    unused: AtomicUsize,
+    call: UnsafeCell<Call>,
+}
+
+impl Open {
+    /// The call.
+    pub(crate) fn call(&self) -> *mut Call {
+        self.call.get()
+    }
+
+    /// Sets the call, one word at a time: see the module's text.
+    ///
+    /// # Safety
+    /// No hook uses it.
+    pub(crate) unsafe fn set_call(&self, func: usize, parent: usize, depth: usize) {
+        let call = self.call.get();
+        // SAFETY: it belongs to this thread, and as the caller promises.
+        unsafe {
+            (&raw mut (*call).func).write_volatile(func);
+            (&raw mut (*call).parent).write_volatile(parent);
+            (&raw mut (*call).depth).write_volatile(depth);
+            (&raw mut (*call).data).write_volatile(0);
+        }
+    }
+}
+
+/// What was not seen in a thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Entries while a hook ran.
+    pub missed: usize,
+    /// Calls that were too deep for the list of open calls; their returns are not seen. (The kernel: `overrun`.)
+    pub too_deep: usize,
+    /// Calls whose returns are not seen because there is no memory for them, or no shadow for their stack, or their
+    /// return address was not found.
+    pub untraced: usize,
+    /// Open calls that were left by other ways than a return.
+    pub dropped: usize,
+    /// Returns of calls that were no longer in the list.
+    pub lost: usize,
+    /// Returns with the wrong frame pointer.
+    pub mismatched: usize,
+}
+
+/// What the layers keep for one thread. All zeros is a thread with nothing in it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Thread {
+    /// While a hook runs: the stack slot of the call that it was called for. Otherwise 0.
+    busy: AtomicUsize,
+    pub(crate) depth: AtomicUsize,
+    limit: AtomicUsize,
+    calls: AtomicPtr<Open>,
+    shadow_from: AtomicUsize,
+    shadow_to: AtomicUsize,
+    missed: AtomicUsize,
+    too_deep: AtomicUsize,
+    untraced: AtomicUsize,
+    dropped: AtomicUsize,
+    lost: AtomicUsize,
+    mismatched: AtomicUsize,
+}
+
+/// Adds one to a number of the calling thread. A signal handler that does the same in between is lost, at worst.
+fn count(number: &AtomicUsize) {
+    number.store(number.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+impl Thread {
+    /// Gives the thread memory for open calls, or takes it back (null and 0).
+    ///
+    /// # Safety
+    /// There must be `limit` of them, all zeros or left over from another thread. They must stay valid until they are
+    /// taken back by the thread itself.
+    pub unsafe fn set_open_calls(&self, calls: *mut Open, limit: usize) {
+        self.limit.store(0, Ordering::Relaxed);
+        self.depth.store(0, Ordering::Relaxed);
+        self.calls.store(calls, Ordering::Relaxed);
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Returns whether it has memory for open calls.
+    pub fn has_open_calls(&self) -> bool {
+        self.limit.load(Ordering::Relaxed) != 0
+    }
+
+    /// Says that the shadow of the stack slots from `from` to before `to` is mapped.
+    ///
+    /// # Safety
+    /// It is, and stays so as long as the process exists.
+    pub unsafe fn set_shadow(&self, from: usize, to: usize) {
+        self.shadow_from.store(0, Ordering::Relaxed);
+        self.shadow_to.store(to, Ordering::Relaxed);
+        self.shadow_from.store(from, Ordering::Relaxed);
+    }
+
+    /// What was not seen.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            missed: self.missed.load(Ordering::Relaxed),
+            too_deep: self.too_deep.load(Ordering::Relaxed),
+            untraced: self.untraced.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+            mismatched: self.mismatched.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn count_too_deep(&self) {
+        count(&self.too_deep);
+    }
+
+    pub(crate) fn count_untraced(&self) {
+        count(&self.untraced);
+    }
+
+    pub(crate) fn count_lost(&self) {
+        count(&self.lost);
+    }
+
+    pub(crate) fn count_dropped(&self) {
+        count(&self.dropped);
+    }
+
+    pub(crate) fn count_mismatched(&self) {
+        count(&self.mismatched);
+    }
+
+    /// Notes that hooks run for the call with this stack slot. Returns false, and counts it, if one runs already.
+    ///
+    /// A hook that was left by `longjmp`, against the rules, cannot keep the thread busy for ever: calls whose slots are
+    /// not below its slot are not inside it.
+    pub(crate) fn start_hook(&self, slot: usize) -> bool {
+        if slot < self.busy.load(Ordering::Relaxed) {
+            count(&self.missed);
+            return false;
+        }
+        self.busy.store(slot, Ordering::Relaxed);
+        true
+    }
+
+    /// Notes that no hook runs.
+    pub(crate) fn end_hook(&self) {
+        self.busy.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_full(&self, depth: usize) -> bool {
+        depth >= self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the shadow of this slot is known to be mapped.
+    pub(crate) fn has_shadow(&self, slot: usize) -> bool {
+        let from = self.shadow_from.load(Ordering::Relaxed);
+        from != 0 && slot >= from && slot < self.shadow_to.load(Ordering::Relaxed)
+    }
+
+    /// An open call.
+    ///
+    /// # Safety
+    /// There is one with this number.
+    pub(crate) unsafe fn call(&self, number: usize) -> &Open {
+        // SAFETY: as the caller promises; `set_open_calls` requires the memory to be valid.
+        unsafe { &*self.calls.load(Ordering::Relaxed).add(number) }
+    }
+
+    /// Drops the open calls at the end of the list whose slots are below this address: their frames are gone.
+    pub(crate) fn drop_below(&self, address: usize) {
+        loop {
+            let depth = self.depth.load(Ordering::Relaxed);
+            // SAFETY: there are `depth` of them.
+            if depth == 0 || unsafe { self.call(depth - 1) }.slot.load(Ordering::Relaxed) >= address
+            {
+                return;
+            }
+            self.depth.store(depth - 1, Ordering::Relaxed);
+            self.count_dropped();
+        }
+    }
+}

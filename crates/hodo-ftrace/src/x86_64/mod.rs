@@ -1,0 +1,31 @@
+//! x86-64.
+
+mod vectors;
+
+pub(crate) use vectors::{call_with_vectors, find_vectors};
+
+/// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`.
+pub(crate) const SHADOW_DISTANCE: usize = 0x1800_0000_0840;
+// As the frame tables have it.
+const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0, 0x18, 0, 0]) == SHADOW_DISTANCE);
+
+/// How far below the stack pointer after a return its slot may be: `ret` has just read it.
+pub(crate) const FARTHEST_SLOT: usize = 8;
+
+/// The size of the call that returns to `pc`: `call rel32`; `call *slot(%rip)`, as gcc emits for code that may be
+/// anywhere; or the latter as linkers shorten it, with a prefix that means nothing.
+///
+/// # Safety
+/// `pc` must be the return address of one of these.
+pub(crate) unsafe fn call_size(pc: usize) -> usize {
+    let code = |before: usize| {
+        // SAFETY: the shorter call has five bytes, and one byte before it is readable: a function is never at the
+        // beginning of a file.
+        unsafe { *((pc - before) as *const u8) }
+    };
+    match (code(6), code(5)) {
+        (0x67, 0xE8) => 6,
+        (_, 0xE8) => 5,
+        _ => 6,
+    }
+}

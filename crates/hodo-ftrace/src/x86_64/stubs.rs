@@ -1,0 +1,184 @@
+//! The functions that compilers call at entries on x86-64, and the one to which traced functions return.
+//!
+//! Arguments of the function are in registers at its entry. Its caller may even hold values in registers that calls
+//! usually change, because it has seen that this function does not change them (gcc's `-fipa-ra`), and gcc does not
+//! count the call of `mcount`. So all registers are kept. Flags are dead at entries and returns (System V ABI, AMD64
+//! supplement, section 3.2.1).
+
+use core::arch::naked_asm;
+
+use crate::entry::enter;
+use crate::graph::leave;
+
+/// Defines a function that compilers call: it compares, and returns or jumps to what keeps registers.
+macro_rules! stub {
+    ($(#[$text:meta])* $name:ident, $listened:ident) => {
+        $(#[$text])*
+        ///
+        /// # Safety
+        /// Only code that a compiler has made may call it.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                "endbr64",
+                "cmp qword ptr [rip + hodo_ftrace_state], 0",
+                "jne {listened}",
+                "ret",
+                ".cfi_endproc",
+                listened = sym $listened,
+            );
+        }
+    };
+}
+
+stub!(
+    /// Called by `-pg` after the prologue: the frame pointer points to that of the caller, next to the return address.
+    mcount,
+    listened_mcount
+);
+stub!(
+    /// The same under another name.
+    _mcount,
+    listened_mcount
+);
+stub!(
+    /// The same under another name.
+    __mcount,
+    listened_mcount
+);
+stub!(
+    /// Called by `-mfentry` as the first instruction of a function: the return address is next on the stack.
+    __fentry__,
+    listened_fentry
+);
+
+/// Defines what follows when somebody listens: its name, and how it finds the slot of the return address (`rdi`) and the
+/// caller's frame pointer (`rsi`) when `rbp` points to the frame pointer at the call.
+macro_rules! listened {
+    ($name:ident, $($find:literal),+) => {
+        /// Keeps all general registers around [`enter`].
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                ".cfi_startproc",
+                "push rbp",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset rbp, -16",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                "push rax",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "push r8",
+                "push r9",
+                "push r10",
+                "push r11",
+                $($find,)+
+                "mov rdx, [rbp + 8]",
+                // The stack is not aligned at these calls.
+                "and rsp, -16",
+                "call {enter}",
+                "mov rax, [rbp - 8]",
+                "mov rcx, [rbp - 16]",
+                "mov rdx, [rbp - 24]",
+                "mov rsi, [rbp - 32]",
+                "mov rdi, [rbp - 40]",
+                "mov r8, [rbp - 48]",
+                "mov r9, [rbp - 56]",
+                "mov r10, [rbp - 64]",
+                "mov r11, [rbp - 72]",
+                "leave",
+                ".cfi_def_cfa rsp, 8",
+                ".cfi_restore rbp",
+                "ret",
+                ".cfi_endproc",
+                enter = sym enter,
+            );
+        }
+    };
+}
+
+listened!(
+    listened_mcount,
+    "mov rax, [rbp]",
+    "lea rdi, [rax + 8]",
+    "mov rsi, [rax]"
+);
+listened!(listened_fentry, "lea rdi, [rbp + 16]", "mov rsi, [rbp]");
+
+/// Only its second instruction is named elsewhere, so the compiler must know that it is needed.
+#[used]
+static RETURNED: unsafe extern "C" fn() = returned;
+
+/// Traced functions return to the second instruction, whose name `shadow.rs` knows. The first is there because unwinders
+/// look up what is before a return address.
+///
+/// Frame tables: the frame ends at the slot (`CFA`) of the function that has returned, not after it. Otherwise the frame
+/// of the caller would have the same end, and unwinders could not tell them apart when they look for the handler of an
+/// exception. Therefore the stack pointer is `CFA` + 8 (the expression `plus_uconst 8`), and the return address in the
+/// slot's shadow (`const8u SHADOW_DISTANCE; minus`).
+///
+/// It does not end with `ret`: processors predict returns by the calls that they have seen. The function's own return was
+/// predicted to go where this jump goes. Signal handlers leave the 128 bytes below the stack alone, so the slot is still
+/// there. A kernel's interrupts do not, so a kernel has to use `ret`.
+#[unsafe(naked)]
+unsafe extern "C" fn returned() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_def_cfa rsp, -8",
+        ".cfi_escape 0x16, 7, 2, 0x23, 8",
+        ".cfi_escape 0x10, 16, 10, 0x0e, 0x40, 0x08, 0, 0, 0, 0x18, 0, 0, 0x1c",
+        "nop",
+        ".globl hodo_ftrace_return_to_handler",
+        ".hidden hodo_ftrace_return_to_handler",
+        "hodo_ftrace_return_to_handler:",
+        "sub rsp, 8",
+        ".cfi_def_cfa_offset 0",
+        "push rbp",
+        ".cfi_def_cfa_offset 8",
+        ".cfi_offset rbp, -8",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "lea rdi, [rbp + 16]",
+        "mov rsi, [rbp]",
+        "and rsp, -16",
+        "call {leave}",
+        "mov [rbp + 8], rax",
+        "mov rax, [rbp - 8]",
+        "mov rcx, [rbp - 16]",
+        "mov rdx, [rbp - 24]",
+        "mov rsi, [rbp - 32]",
+        "mov rdi, [rbp - 40]",
+        "mov r8, [rbp - 48]",
+        "mov r9, [rbp - 56]",
+        "mov r10, [rbp - 64]",
+        "mov r11, [rbp - 72]",
+        "leave",
+        ".cfi_def_cfa rsp, 0",
+        ".cfi_restore rbp",
+        #[cfg(not(target_os = "none"))]
+        "add rsp, 8",
+        #[cfg(not(target_os = "none"))]
+        ".cfi_def_cfa_offset -8",
+        // The prefix allows a target without `endbr64`.
+        #[cfg(not(target_os = "none"))]
+        "notrack jmp qword ptr [rsp - 8]",
+        #[cfg(target_os = "none")]
+        "ret",
+        ".cfi_endproc",
+        leave = sym leave,
+    );
+}
