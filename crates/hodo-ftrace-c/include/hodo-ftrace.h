@@ -18,8 +18,8 @@ extern "C" {
 #endif
 
 /* In flags: the hooks may use floating-point and vector registers, and everything that does (most of a C library).
- * Without it, build hooks with -mgeneral-regs-only on x86-64; saving vector registers took 155 ns with AVX-512. On RISC-V they must
- * not use floating-point registers. */
+ * Without it, build hooks with -mgeneral-regs-only on x86-64. On RISC-V they must not use floating-point registers.
+ * Saving vector registers took 155 ns with AVX-512. */
 #define HODO_FTRACE_VECTORS 1ul
 
 /* The hook for entries. frompc: where the function will return to. selfpc: the call of mcount or __fentry__ in it. */
