@@ -42,7 +42,7 @@ fail() {
 
 # Downloads the emulator and what it boots. After a failure, `why` has the reason.
 ready() {
-    local root="$cache/root" image
+    local root="$cache/debian" image
     command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || { why="this is no Debian"; return 1; }
     [ "$(uname -m)" = x86_64 ] || { why="this machine is not x86-64"; return 1; }
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || install_packages debian-archive-keyring ||
@@ -66,9 +66,9 @@ ready() {
 
 # Becomes one of the downloaded programs, with the C library that it was built for.
 unpacked() {
-    local libraries="$cache/root/usr/lib/x86_64-linux-gnu" program="$1"
+    local libraries="$cache/debian/usr/lib/x86_64-linux-gnu" program="$1"
     shift
-    exec "$(linker_in "$cache/root")" --library-path "$libraries:$libraries/pulseaudio" "$cache/root/usr/bin/$program" "$@"
+    exec "$(linker_in "$cache/debian")" --library-path "$libraries:$libraries/pulseaudio" "$cache/debian/usr/bin/$program" "$@"
 }
 
 # Copies files into the machine, where they have the same paths. Links are followed.
@@ -114,7 +114,7 @@ make_stage() {
     for dir in bin lib lib64 sbin; do
         ln -s "usr/$dir" "$stage/$dir"
     done
-    cp "$cache/root/usr/bin/busybox" "$stage/usr/bin/busybox"
+    cp "$cache/debian/usr/bin/busybox" "$stage/usr/bin/busybox"
     for line in "${tests[@]}"; do
         arguments+=(--test "${line%% *}")
     done
@@ -192,13 +192,13 @@ END
 
 # Makes a CD from which the machine boots.
 make_disc() {
-    local disc="$cache/disc" root="$cache/root/usr/lib"
+    local disc="$cache/disc" root="$cache/debian/usr/lib"
     rm -rf "$disc"
     mkdir -p "$disc/isolinux"
     cp "$cache/vmlinuz" "$disc/vmlinuz"
     cp "$root/ISOLINUX/isolinux.bin" "$root/syslinux/modules/bios/ldlinux.c32" "$disc/isolinux"
     # Unpacking it would take the machine longer than reading it.
-    (cd "$stage" && find . | "$cache/root/usr/bin/busybox" cpio -o -H newc --quiet) >"$disc/initrd"
+    (cd "$stage" && find . | "$cache/debian/usr/bin/busybox" cpio -o -H newc --quiet) >"$disc/initrd"
     cat >"$disc/isolinux/isolinux.cfg" <<END
 DEFAULT linux
 LABEL linux
@@ -213,7 +213,7 @@ END
 
 # Time in the machine depends only on the number of instructions.
 write_configuration() {
-    local share="$cache/root/usr/share" memory="${HODO_AVX512_MEMORY:-2048}"
+    local share="$cache/debian/usr/share" memory="${HODO_AVX512_MEMORY:-2048}"
     cat <<END
 config_interface: textconfig
 display_library: term
@@ -241,7 +241,7 @@ boot() {
     : >"$cache/console"
     write_configuration >"$cache/bochsrc"
     # It must not change the terminal of this script.
-    LTDL_LIBRARY_PATH="$cache/root/usr/lib/x86_64-linux-gnu/bochs/plugins" TERM=linux \
+    LTDL_LIBRARY_PATH="$cache/debian/usr/lib/x86_64-linux-gnu/bochs/plugins" TERM=linux \
         unpacked bochs-bin -q -f "$cache/bochsrc" </dev/null >"$cache/screen" 2>&1 &
     emulator=$!
     trap 'kill -KILL $emulator 2>/dev/null || true' EXIT
