@@ -56,6 +56,7 @@
 mod arch;
 mod call;
 mod cyg;
+pub mod dynamic;
 mod entry;
 pub mod environment;
 mod graph;
@@ -76,4 +77,7 @@ pub use state::{
     CygHook, CygOps, EntryHook, EntryOps, FrameTest, GraphEntry, GraphExit, GraphOps, VECTORS,
     set_cyg, set_entry, set_frame_test, set_graph,
 };
+#[cfg(target_arch = "x86_64")]
+pub use stubs::__fentry__;
+pub use stubs::{__mcount, _mcount, mcount};
 pub use thread::{Counts, Open, Thread};

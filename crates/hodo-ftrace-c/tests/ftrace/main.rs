@@ -3,6 +3,7 @@
 mod build;
 mod code;
 mod document;
+mod dynamic;
 mod programs;
 #[path = "../../../hodo-tests/src/skipped.rs"]
 mod skipped;
