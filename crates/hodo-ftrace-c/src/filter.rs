@@ -35,7 +35,10 @@ impl Which {
     fn matches(&self, function: &Function<'_>) -> bool {
         let module = self.module.as_ref();
         module.is_none_or(|module| module.matches(function.module))
-            && (self.name.matches(function.name) || self.name.matches(function.demangled))
+            && (self.name.matches(function.name)
+                || function
+                    .demangled
+                    .is_some_and(|name| self.name.matches(name)))
     }
 }
 
@@ -43,7 +46,8 @@ impl Which {
 pub struct Function<'a> {
     pub address: usize,
     pub name: &'a str,
-    pub demangled: &'a str,
+    /// If it is another one.
+    pub demangled: Option<&'a str>,
     /// The name of its file, without directories.
     pub module: &'a str,
 }
@@ -106,7 +110,7 @@ mod tests {
         filter.wants(&Function {
             address: 0x1000,
             name,
-            demangled: name,
+            demangled: None,
             module: "libx.so",
         })
     }

@@ -17,8 +17,17 @@ const EIO: Errno = 5;
 /// Linux, while something is changed. Whoever makes it holds the lock of `hodo_sys`.
 pub struct Host {
     memory: Memory,
-    /// What is to be written next: an address, and bytes.
-    waiting: RefCell<(usize, Vec<u8>)>,
+    waiting: RefCell<Waiting>,
+}
+
+/// What is to be written next.
+#[derive(Default)]
+struct Waiting {
+    /// The address of a page, and what it shall contain.
+    page: usize,
+    content: Vec<u8>,
+    /// The part that is to be written.
+    part: Range<usize>,
 }
 
 impl Host {
@@ -39,22 +48,42 @@ impl Host {
         self.memory.read(at as u64, size)
     }
 
-    fn flush(&self) -> Result<(), Errno> {
-        let (at, bytes) = self.waiting.take();
-        if bytes.is_empty() {
+    fn flush(&self, waiting: &mut Waiting) -> Result<(), Errno> {
+        let part = std::mem::take(&mut waiting.part);
+        if part.is_empty() {
             return Ok(());
         }
+        let at = waiting.page + part.start;
         // SAFETY: these are the bytes that `write` was given, and those that are between them.
-        unsafe { self.memory.write(at as u64, &bytes) }
+        unsafe { self.memory.write(at as u64, &waiting.content[part]) }
     }
 
-    /// Bytes that are there, up to an address.
-    fn extend(&self, bytes: &mut Vec<u8>, from: usize, to: usize) -> Result<(), Errno> {
-        let more = self.read(from, to - from);
-        if more.len() != to - from {
+    /// Notes bytes, all in one page.
+    fn note(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+        let waiting = &mut *self.waiting.borrow_mut();
+        let page = at & !(PAGE - 1);
+        if page != waiting.page || waiting.content.is_empty() {
+            self.flush(waiting)?;
+            waiting.content = self.read(page, PAGE);
+            waiting.page = page;
+        }
+        let from = at - page;
+        let to = from + bytes.len();
+        let unit = from & !(UNIT - 1)..to.next_multiple_of(UNIT);
+        if unit.end > waiting.content.len() {
             return Err(EIO);
         }
-        bytes.extend(more);
+        let is_near =
+            unit.start <= waiting.part.end + NEAR && unit.end + NEAR >= waiting.part.start;
+        if !is_near {
+            self.flush(waiting)?;
+        }
+        waiting.content[from..to].copy_from_slice(bytes);
+        waiting.part = if waiting.part.is_empty() {
+            unit
+        } else {
+            waiting.part.start.min(unit.start)..waiting.part.end.max(unit.end)
+        };
         Ok(())
     }
 }
@@ -63,31 +92,18 @@ impl Host {
 // two writes are rewritten as they are, and only whoever holds the lock changes code.
 unsafe impl Text for Host {
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
-        let from = at & !(UNIT - 1);
-        let to = (at + bytes.len()).next_multiple_of(UNIT);
-        let fits = {
-            let waiting = self.waiting.borrow();
-            let end = waiting.0 + waiting.1.len();
-            let is_first = waiting.1.is_empty();
-            let is_near = from.saturating_sub(end) <= NEAR && from / PAGE == waiting.0 / PAGE;
-            !is_first && at >= waiting.0 && is_near
-        };
-        if !fits {
-            self.flush()?;
-            self.waiting.borrow_mut().0 = from;
+        let end_of_page = (at & !(PAGE - 1)) + PAGE;
+        let (first, second) = bytes.split_at(bytes.len().min(end_of_page - at));
+        self.note(at, first)?;
+        if second.is_empty() {
+            Ok(())
+        } else {
+            self.note(end_of_page, second)
         }
-        let mut waiting = self.waiting.borrow_mut();
-        let (start, waiting) = &mut *waiting;
-        let end = *start + waiting.len();
-        if to > end {
-            self.extend(waiting, end, to)?;
-        }
-        waiting[at - *start..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
     }
 
     fn sync(&self) -> Result<(), Errno> {
-        let flushed = self.flush();
+        let flushed = self.flush(&mut self.waiting.borrow_mut());
         sys::sync_core();
         flushed
     }

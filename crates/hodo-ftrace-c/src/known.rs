@@ -26,8 +26,8 @@ pub enum Who {
 struct Known {
     loaded: Loaded,
     module: &'static Module,
-    /// The name and the demangled name of the function of each site.
-    names: Vec<(String, String)>,
+    /// The name of the function of each site, and the demangled name, if it is another one.
+    names: Vec<(String, Option<String>)>,
     /// How many places cannot become sites.
     refused: usize,
 }
@@ -115,7 +115,7 @@ impl All {
             }
             table[count].set(at, prepared.form, place.entry);
             let name = found.names[place.function].clone();
-            let demangled = demangle(&name, Style::Simple);
+            let demangled = Some(demangle(&name, Style::Simple)).filter(|other| *other != name);
             names.push((name, demangled));
             count += 1;
         }
@@ -261,7 +261,7 @@ fn functions(known: &Known) -> impl Iterator<Item = (&'static Site, Function<'_>
             let function = Function {
                 address: site.address(),
                 name,
-                demangled,
+                demangled: demangled.as_deref(),
                 module,
             };
             (site, function)
