@@ -84,7 +84,7 @@ pub fn last_error() -> *const c_char {
 }
 
 /// Before a fork: no change is half done, so the child can make others.
-extern "C" fn before_fork() {
+pub extern "C" fn before_fork() {
     if let Ok(guard) = lock::take() {
         std::mem::forget(guard);
         FORKING.set(true);
@@ -92,21 +92,8 @@ extern "C" fn before_fork() {
 }
 
 /// After a fork, in parent and child.
-extern "C" fn after_fork() {
+pub extern "C" fn after_fork() {
     if FORKING.replace(false) {
         lock::OWNER.store(0, Ordering::Release);
     }
 }
-
-/// Switches all call sites off that are there when the library starts.
-extern "C" fn start() {
-    // SAFETY: the functions are such as are expected, and stay.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
-    // If this does not work, functions that compilers call work without.
-    let _ = change(None, |_| Ok(()));
-}
-
-/// It comes before other constructors of the same file.
-#[used]
-#[unsafe(link_section = ".init_array.00101")]
-static START: extern "C" fn() = start;

@@ -29,7 +29,7 @@ const PROLOGUE: usize = 200;
 pub struct Place {
     pub address: usize,
     pub entry: Entry,
-    /// The function, as an index in [`Found::names`].
+    /// The function, as an index in [`Found::functions`].
     pub function: usize,
 }
 
@@ -38,8 +38,8 @@ pub struct Place {
 pub struct Found {
     /// By address.
     pub places: Vec<Place>,
-    /// The functions.
-    pub names: Vec<String>,
+    /// The functions, by address.
+    pub functions: Vec<Function>,
 }
 
 type Elf<'a> = ElfFile64<'a, Endianness>;
@@ -89,11 +89,7 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
             function,
         })
         .collect();
-    let names = functions
-        .into_iter()
-        .map(|function| function.name)
-        .collect();
-    Some(Found { places, names })
+    Some(Found { places, functions })
 }
 
 /// The addresses in a table that the compiler has made, as the dynamic linker has relocated it.

@@ -26,11 +26,33 @@ pub enum Who {
 struct Known {
     loaded: Loaded,
     module: &'static Module,
-    /// The name of the function of each site, and the demangled name, if it is another one.
-    names: Vec<(String, Option<String>)>,
+    /// The function of each site.
+    names: Vec<Named>,
     /// How many places cannot become sites.
     refused: usize,
 }
+
+/// The function of a site.
+struct Named {
+    name: String,
+    /// If it is another one.
+    demangled: Option<String>,
+    /// Its link-time address, and its size in bytes; 0 if unknown.
+    address: u64,
+    size: u64,
+}
+
+/// A function, for those who number them.
+pub struct Numbered<'a> {
+    pub name: &'a str,
+    /// Its link-time address.
+    pub address: u64,
+    /// Its size in bytes; 0 if unknown.
+    pub size: u64,
+}
+
+/// Numbers the functions of a file. Returns the number of the first; none if they have none.
+type Number = fn(&Path, &[Numbered<'_>]) -> Option<u32>;
 
 /// A site, for lists.
 pub struct Listed<'a> {
@@ -50,6 +72,8 @@ pub struct All {
     filters: HashMap<Who, Filter>,
     /// The bits in use.
     bits: HashMap<Who, u64>,
+    /// Who numbers functions.
+    number: Option<Number>,
 }
 
 impl All {
@@ -114,9 +138,14 @@ impl All {
                 continue;
             }
             table[count].set(at, prepared.form, place.entry);
-            let name = found.names[place.function].clone();
-            let demangled = Some(demangle(&name, Style::Simple)).filter(|other| *other != name);
-            names.push((name, demangled));
+            let function = &found.functions[place.function];
+            let demangled = demangle(&function.name, Style::Simple);
+            names.push(Named {
+                name: function.name.clone(),
+                demangled: Some(demangled).filter(|other| *other != function.name),
+                address: function.addr,
+                size: function.size,
+            });
             count += 1;
         }
         // A site that could not be written is found out when it is switched on.
@@ -130,11 +159,22 @@ impl All {
             refused: found.places.len() - count,
             names,
         };
+        if let Some(number) = self.number {
+            give_numbers(&known, number);
+        }
         for (who, bit) in &self.bits {
             let filter = self.filters.get(who);
             select(&known, *bit, filter);
         }
         self.known.push(known);
+    }
+
+    /// Has the functions of all files numbered that are or will be known.
+    pub fn number_with(&mut self, number: Number) {
+        self.number = Some(number);
+        for known in &self.known {
+            give_numbers(known, number);
+        }
     }
 
     /// Room for a module with that many sites.
@@ -244,6 +284,24 @@ impl All {
     }
 }
 
+/// Numbers the sites of a module.
+fn give_numbers(known: &Known, number: Number) {
+    let functions: Vec<Numbered<'_>> = known
+        .names
+        .iter()
+        .map(|named| Numbered {
+            name: &named.name,
+            address: named.address,
+            size: named.size,
+        })
+        .collect();
+    if let Some(first) = number(&known.loaded.path, &functions) {
+        for (site, id) in known.module.sites().iter().zip(first..) {
+            site.set_id(id);
+        }
+    }
+}
+
 /// The sites of a module, with their functions.
 fn functions(known: &Known) -> impl Iterator<Item = (&'static Site, Function<'_>)> {
     let module = known
@@ -257,11 +315,11 @@ fn functions(known: &Known) -> impl Iterator<Item = (&'static Site, Function<'_>
         .sites()
         .iter()
         .zip(&known.names)
-        .map(move |(site, (name, demangled))| {
+        .map(move |(site, named)| {
             let function = Function {
                 address: site.address(),
-                name,
-                demangled: demangled.as_deref(),
+                name: &named.name,
+                demangled: named.demangled.as_deref(),
                 module,
             };
             (site, function)

@@ -12,7 +12,10 @@ mod known;
 mod linux;
 mod loaded;
 mod map;
+mod record;
+mod start;
 mod tracers;
+mod writer;
 
 use std::ffi::c_int;
 

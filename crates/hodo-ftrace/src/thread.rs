@@ -17,7 +17,6 @@ pub struct Open {
     pub(crate) slot: AtomicUsize,
     pub(crate) frame_pointer: AtomicUsize,
     pub(crate) ops: AtomicPtr<GraphOps>,
-    unused: AtomicUsize,
     call: UnsafeCell<Call>,
 }
 
@@ -31,7 +30,7 @@ impl Open {
     ///
     /// # Safety
     /// No hook uses it.
-    pub(crate) unsafe fn set_call(&self, func: usize, parent: usize, depth: usize) {
+    pub(crate) unsafe fn set_call(&self, func: usize, parent: usize, depth: usize, slot: usize) {
         let call = self.call.get();
         // SAFETY: it belongs to this thread, and as the caller promises.
         unsafe {
@@ -39,6 +38,7 @@ impl Open {
             (&raw mut (*call).parent).write_volatile(parent);
             (&raw mut (*call).depth).write_volatile(depth);
             (&raw mut (*call).data).write_volatile(0);
+            (&raw mut (*call).slot).write_volatile(slot);
         }
     }
 }

@@ -171,6 +171,7 @@ const CRATES: [(&str, &[&str]); 26] = [
     ("hodo-ftrace", &[]),
     ("hodo-symbols", &["hodo-abi"]),
     ("hodo-sys", &[]),
+    ("hodo-trace", &["hodo-abi"]),
     (
         "hodo-ftrace-c",
         &[
@@ -179,9 +180,9 @@ const CRATES: [(&str, &[&str]); 26] = [
             "hodo-isa",
             "hodo-symbols",
             "hodo-sys",
+            "hodo-trace",
         ],
     ),
-    ("hodo-trace", &["hodo-abi"]),
     ("hodo-agent", &["hodo-trace"]),
     ("hodo-codegen", &["hodo-abi", "hodo-isa"]),
     ("hodo-keys", &["hodo-sys"]),

@@ -75,3 +75,18 @@ pub(crate) const FRAMES: Frames = Frames {
 
 /// The kernel stores aligned words at once, and everything else byte by byte.
 pub(crate) const UNIT: usize = 4;
+
+/// The time counter's name in traces.
+pub(crate) const COUNTER: &str = "time";
+
+/// The time counter.
+#[inline]
+pub(crate) fn counter() -> u64 {
+    let value;
+    // SAFETY: it only reads a counter.
+    unsafe { asm!("rdtime {}", out(reg) value, options(nomem, nostack)) };
+    value
+}
+
+/// The distance from the stack slot of a return address to the stack pointer at the entry, as traces have it.
+pub(crate) const STACK_POINTER: usize = 8;

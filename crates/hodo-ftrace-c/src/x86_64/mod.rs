@@ -71,3 +71,16 @@ pub(crate) const FRAMES: Frames = Frames {
 
 /// The kernel may write bytes in any order.
 pub(crate) const UNIT: usize = 1;
+
+/// The time counter's name in traces.
+pub(crate) const COUNTER: &str = "tsc";
+
+/// The time counter.
+#[inline]
+pub(crate) fn counter() -> u64 {
+    // SAFETY: it only reads a counter.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The distance from the stack slot of a return address to the stack pointer at the entry, as traces have it.
+pub(crate) const STACK_POINTER: usize = 0;

@@ -5,5 +5,6 @@ mod code;
 mod document;
 mod dynamic;
 mod programs;
+mod record;
 #[path = "../../../hodo-tests/src/skipped.rs"]
 mod skipped;

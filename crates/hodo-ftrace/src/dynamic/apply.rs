@@ -27,7 +27,7 @@ fn target(module: &Module, site: &Site, mask: u64) -> Option<usize> {
 }
 
 /// Makes the code of all sites call what they [want](Site::wanted), and only that. All are changed together, in
-/// [`arch::STEPS`] steps with a barrier after each. A thread calls the old or the new tracers at each site.
+/// one to three steps with a barrier after each. A thread calls the old or the new tracers at each site.
 ///
 /// If one site fails, the others are changed nevertheless. Returns how many were changed, and the first failure. A site
 /// that has failed is tried again by the next call. It must not be called by two threads at once.

@@ -1,6 +1,6 @@
 //! A place where a function calls its tracers, or does not.
 
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::Form;
 
@@ -23,6 +23,7 @@ pub struct Site {
     written: AtomicU64,
     form: AtomicU8,
     entry: AtomicU8,
+    id: AtomicU32,
 }
 
 impl Site {
@@ -38,6 +39,17 @@ impl Site {
         self.written.store(0, Ordering::Relaxed);
         self.form.store(form as u8, Ordering::Relaxed);
         self.entry.store(entry as u8, Ordering::Relaxed);
+        self.id.store(0, Ordering::Relaxed);
+    }
+
+    /// The number that [`set_id`](Self::set_id) gave it; 0 at first.
+    pub fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// Gives it a number, for tracers.
+    pub fn set_id(&self, id: u32) {
+        self.id.store(id, Ordering::Relaxed);
     }
 
     /// The tracers that want to see the function.
