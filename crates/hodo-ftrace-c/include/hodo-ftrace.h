@@ -37,7 +37,6 @@ struct hodo_ftrace_call {
     unsigned long parent; /* where the function returns to */
     unsigned long depth;  /* how many traced calls were open at its entry */
     unsigned long data;   /* for the hooks: 0 at the entry; the hook for the return finds what was stored there */
-    unsigned long slot;   /* the stack slot of the return address; on RISC-V, where the function stores it if it does */
 };
 
 /* The hooks for entries and returns. Either may be null. If entry returns 0, exit is not called for this call.

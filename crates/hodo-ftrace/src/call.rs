@@ -12,6 +12,4 @@ pub struct Call {
     pub depth: usize,
     /// For the hooks: 0 at first; what the hook for the entry stores here, the hook for the return finds.
     pub data: usize,
-    /// The stack slot of its return address; on RISC-V, where the function stores it if it does.
-    pub slot: usize,
 }

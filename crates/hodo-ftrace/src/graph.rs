@@ -78,7 +78,7 @@ pub(crate) unsafe fn push(
     open.frame_pointer.store(frame_pointer, Ordering::Relaxed);
     open.ops.store(graph, Ordering::Relaxed);
     // SAFETY: this place in the list is free.
-    unsafe { open.set_call(selfpc, original, depth, slot) };
+    unsafe { open.set_call(selfpc, original, depth) };
     // Calls in signal handlers come after it.
     thread.depth.store(depth + 1, Ordering::Relaxed);
     if !wants(ops, open) {

@@ -91,4 +91,4 @@ pub fn with_vectors(
 #[cfg(target_arch = "x86_64")]
 pub use stubs::__fentry__;
 pub use stubs::{__mcount, _mcount, mcount};
-pub use thread::{Counts, Open, Thread};
+pub use thread::{Counts, Open, Thread, stack_slot};

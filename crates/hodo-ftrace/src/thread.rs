@@ -17,6 +17,7 @@ pub struct Open {
     pub(crate) slot: AtomicUsize,
     pub(crate) frame_pointer: AtomicUsize,
     pub(crate) ops: AtomicPtr<GraphOps>,
+    unused: AtomicUsize,
     call: UnsafeCell<Call>,
 }
 
@@ -30,7 +31,7 @@ impl Open {
     ///
     /// # Safety
     /// No hook uses it.
-    pub(crate) unsafe fn set_call(&self, func: usize, parent: usize, depth: usize, slot: usize) {
+    pub(crate) unsafe fn set_call(&self, func: usize, parent: usize, depth: usize) {
         let call = self.call.get();
         // SAFETY: it belongs to this thread, and as the caller promises.
         unsafe {
@@ -38,9 +39,19 @@ impl Open {
             (&raw mut (*call).parent).write_volatile(parent);
             (&raw mut (*call).depth).write_volatile(depth);
             (&raw mut (*call).data).write_volatile(0);
-            (&raw mut (*call).slot).write_volatile(slot);
         }
     }
+}
+
+/// The stack slot of the return address of a call; on RISC-V and AArch64, where the function stores it if it does.
+///
+/// # Safety
+/// The call is one that a hook has just been given.
+pub unsafe fn stack_slot(call: &Call) -> usize {
+    let distance = core::mem::offset_of!(Open, call);
+    // SAFETY: hooks are given the calls that are in such structures.
+    let open = unsafe { &*core::ptr::from_ref(call).byte_sub(distance).cast::<Open>() };
+    open.slot.load(Ordering::Relaxed)
 }
 
 /// What was not seen in a thread.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use hodo_ftrace::dynamic::site_at;
-use hodo_ftrace::{Call, with_vectors};
+use hodo_ftrace::{Call, stack_slot, with_vectors};
 use hodo_trace::format::record::{ENTRY, EXIT, ID_BITS, SPECIAL};
 
 use super::events::LOST;
@@ -165,6 +165,12 @@ pub fn thread_ends() {
     recording.texts.task_end(task);
 }
 
+/// The stack pointer at the entry.
+fn stack(call: &Call) -> usize {
+    // SAFETY: a hook was given it.
+    (unsafe { stack_slot(call) }) + STACK_POINTER
+}
+
 /// The hook for entries.
 pub extern "C" fn enter(call: &mut Call) -> i32 {
     let Some(id) = site_at(call.func)
@@ -174,10 +180,10 @@ pub extern "C" fn enter(call: &mut Call) -> i32 {
         return 0;
     };
     call.data = id as usize;
-    i32::from(append(ENTRY, id, call.slot + STACK_POINTER))
+    i32::from(append(ENTRY, id, stack(call)))
 }
 
 /// The hook for returns.
 pub extern "C" fn leave(call: &mut Call) {
-    append(EXIT, call.data as u32, call.slot + STACK_POINTER);
+    append(EXIT, call.data as u32, stack(call));
 }
