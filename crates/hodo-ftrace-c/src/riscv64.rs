@@ -17,3 +17,17 @@ pub(crate) fn thread() -> usize {
     }
     address
 }
+
+/// Its distance from the thread pointer, which is the same in all threads.
+pub(crate) fn thread_offset() -> isize {
+    let offset;
+    // SAFETY: it reads a word that does not change.
+    unsafe {
+        asm!(
+            "la.tls.ie {0}, hodo_ftrace_thread",
+            out(reg) offset,
+            options(pure, readonly, nostack),
+        );
+    }
+    offset
+}

@@ -21,18 +21,20 @@ pub(crate) unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, ba
     // SAFETY: `back` is the return address of a call.
     let selfpc = back.wrapping_sub(unsafe { arch::call_size(back) });
     // SAFETY: the function has not returned.
-    unsafe { call_entry_hook(original_return(slot), selfpc) };
+    call_entry_hook(|| unsafe { original_return(slot) }, selfpc);
     // SAFETY: as the caller promises; whoever set the hooks keeps them.
     unsafe { graph::push(thread, slot, selfpc, frame_pointer) };
     thread.end_hook();
 }
 
 /// Calls the hook for entries, if there is one.
-pub(crate) fn call_entry_hook(frompc: usize, selfpc: usize) {
+#[inline(always)]
+pub(crate) fn call_entry_hook(frompc: impl FnOnce() -> usize, selfpc: usize) {
     // SAFETY: `set_entry` has it from a reference that is valid for ever.
     let Some(ops) = (unsafe { state().entry.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
+    let frompc = frompc();
     if ops.flags & VECTORS == 0 {
         (ops.func)(frompc, selfpc);
     } else {

@@ -4,8 +4,8 @@ use core::arch::global_asm;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::arch;
 use crate::call::Call;
+use crate::{arch, environment};
 
 /// In `flags`: the hooks may use floating-point and vector registers.
 pub const VECTORS: usize = 1;
@@ -109,6 +109,7 @@ impl State {
         }
         // Also for code that is called with hooks that use no vectors: it may need memory, for the first time.
         arch::find_vectors();
+        environment::find_thread_offset();
         change(self);
         let entry = !self.entry.load(Ordering::Relaxed).is_null();
         let graph = !self.graph.load(Ordering::Relaxed).is_null();

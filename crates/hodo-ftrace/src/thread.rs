@@ -72,7 +72,7 @@ pub struct Thread {
     limit: AtomicUsize,
     calls: AtomicPtr<Open>,
     shadow_from: AtomicUsize,
-    shadow_to: AtomicUsize,
+    shadow_size: AtomicUsize,
     missed: AtomicUsize,
     too_deep: AtomicUsize,
     untraced: AtomicUsize,
@@ -109,9 +109,9 @@ impl Thread {
     /// # Safety
     /// It is, and stays so as long as the process exists.
     pub unsafe fn set_shadow(&self, from: usize, to: usize) {
-        self.shadow_from.store(0, Ordering::Relaxed);
-        self.shadow_to.store(to, Ordering::Relaxed);
+        self.shadow_size.store(0, Ordering::Relaxed);
         self.shadow_from.store(from, Ordering::Relaxed);
+        self.shadow_size.store(to - from, Ordering::Relaxed);
     }
 
     /// What was not seen.
@@ -151,12 +151,17 @@ impl Thread {
     /// A hook that was left by `longjmp`, against the rules, cannot keep the thread busy for ever: calls whose slots are
     /// not below its slot are not inside it.
     pub(crate) fn start_hook(&self, slot: usize) -> bool {
-        if slot < self.busy.load(Ordering::Relaxed) {
+        if self.is_in_hook(slot) {
             count(&self.missed);
             return false;
         }
         self.busy.store(slot, Ordering::Relaxed);
         true
+    }
+
+    /// Returns whether a hook runs, and a call with this stack slot is inside it.
+    pub(crate) fn is_in_hook(&self, slot: usize) -> bool {
+        slot < self.busy.load(Ordering::Relaxed)
     }
 
     /// Notes that no hook runs.
@@ -171,7 +176,7 @@ impl Thread {
     /// Returns whether the shadow of this slot is known to be mapped.
     pub(crate) fn has_shadow(&self, slot: usize) -> bool {
         let from = self.shadow_from.load(Ordering::Relaxed);
-        from != 0 && slot >= from && slot < self.shadow_to.load(Ordering::Relaxed)
+        slot.wrapping_sub(from) < self.shadow_size.load(Ordering::Relaxed)
     }
 
     /// An open call.

@@ -1,5 +1,7 @@
 //! RISC-V.
 
+use core::arch::asm;
+
 mod vectors;
 
 pub(crate) use vectors::{call_with_vectors, find_vectors};
@@ -41,6 +43,15 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
         }
         _ => 2,
     }
+}
+
+/// The thread pointer.
+#[inline]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: it reads a register. It does not change in a thread.
+    unsafe { asm!("mv {}, tp", out(reg) pointer, options(pure, nomem, nostack)) };
+    pointer
 }
 
 /// Returns whether an instruction shortly before `pc` sets the frame pointer `s0` to the stack pointer plus `size`, as

@@ -119,7 +119,10 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     };
     if thread.start_hook(stack) {
         // SAFETY: `back` is the return address of a call.
-        call_entry_hook(frompc, back.wrapping_sub(unsafe { arch::call_size(back) }));
+        call_entry_hook(
+            || frompc,
+            back.wrapping_sub(unsafe { arch::call_size(back) }),
+        );
         if !state().graph.load(Ordering::Relaxed).is_null() {
             thread.count_untraced();
         }

@@ -1,5 +1,7 @@
 //! x86-64.
 
+use core::arch::asm;
+
 mod vectors;
 
 pub(crate) use vectors::{call_with_vectors, find_vectors};
@@ -28,4 +30,15 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
         (_, 0xE8) => 5,
         _ => 6,
     }
+}
+
+/// The thread pointer: the first word of a thread's segment. (ELF Handling For Thread-Local Storage, section 3.4.6.)
+#[inline]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: an environment that has a thread offset has a thread pointer. It does not change in a thread.
+    unsafe {
+        asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+    }
+    pointer
 }
