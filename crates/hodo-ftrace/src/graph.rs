@@ -46,9 +46,8 @@ pub(crate) unsafe fn push(
     let Some(ops) = (unsafe { graph.as_ref() }) else {
         return;
     };
-    let slot = parent as usize;
     // SAFETY: the caller promises that this is the slot of a running function.
-    let there = unsafe { parent.read_volatile() };
+    let (there, slot) = unsafe { (parent.read_volatile(), arch::key(parent)) };
     // A traced function has jumped to this one, and both will return through the same slot.
     let is_tail_call = there == return_to_handler();
     let original = match is_tail_call {
@@ -76,6 +75,7 @@ pub(crate) unsafe fn push(
     // SAFETY: it is not full.
     let open = unsafe { thread.call(depth) };
     open.slot.store(slot, Ordering::Relaxed);
+    open.parent.store(parent as usize, Ordering::Relaxed);
     open.frame_pointer.store(frame_pointer, Ordering::Relaxed);
     open.ops.store(graph, Ordering::Relaxed);
     // SAFETY: this place in the list is free.

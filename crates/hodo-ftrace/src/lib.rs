@@ -49,10 +49,15 @@
 //! * Hardware shadow stacks (x86-64 CET) must be off when returns are traced.
 //! * The kernel unwinders and gdb check that frames are in order; gdb stops at a traced return.
 #![no_std]
-#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
+#![cfg(any(
+    target_arch = "x86_64",
+    target_arch = "riscv64",
+    target_arch = "aarch64"
+))]
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/mod.rs")]
 mod arch;
 mod call;
 mod cyg;
@@ -63,6 +68,7 @@ mod shadow;
 mod state;
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/stubs.rs")]
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/stubs.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/stubs.rs")]
 mod stubs;
 mod thread;
 #[cfg(test)]

@@ -40,5 +40,5 @@ pub unsafe fn original_return(slot: *const usize) -> usize {
         return there;
     }
     // SAFETY: whoever put this address there has written the shadow before.
-    unsafe { shadow(slot as usize) }.load(Ordering::Relaxed)
+    unsafe { shadow(arch::key(slot)) }.load(Ordering::Relaxed)
 }

@@ -10,14 +10,15 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::call::Call;
 use crate::state::GraphOps;
 
-/// An open call: where its return address was on the stack, and what belongs to it.
+/// An open call: the address on the stack under which it is known (`arch::key`), and what belongs to it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Open {
     pub(crate) slot: AtomicUsize,
     pub(crate) frame_pointer: AtomicUsize,
     pub(crate) ops: AtomicPtr<GraphOps>,
-    unused: AtomicUsize,
+    /// Where the return address is, which may be another address than the one under which the call is known.
+    pub(crate) parent: AtomicUsize,
     call: UnsafeCell<Call>,
 }
 

@@ -3,7 +3,7 @@
 use crate::build::{Form, check, compile, run};
 
 /// The ways in which compilers call `mcount` and its like.
-const ENTRIES: &[(&str, &[&str])] = if cfg!(target_arch = "riscv64") {
+const ENTRIES: &[(&str, &[&str])] = if cfg!(not(target_arch = "x86_64")) {
     // There is no `-mfentry`.
     &[("pg", &["-pg"]), ("pg-no-plt", &["-pg", "-fno-plt"])]
 } else {
@@ -74,6 +74,8 @@ fn exceptions_backtraces_and_cancelled_threads_pass_through_traced_functions() {
 fn all_registers_are_live_across_the_stubs() {
     let assembly = if cfg!(target_arch = "riscv64") {
         "registers_riscv64.S"
+    } else if cfg!(target_arch = "aarch64") {
+        "registers_aarch64.S"
     } else {
         "registers_x86_64.S"
     };

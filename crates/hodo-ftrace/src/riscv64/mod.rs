@@ -16,6 +16,15 @@ const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0x18, 0, 0, 0]) ==
 /// that a function with variable arguments stores there.
 pub(crate) const FARTHEST_SLOT: usize = 8 + 64;
 
+/// The address under which a call is known: that of its slot.
+///
+/// # Safety
+/// `slot` contains a return address.
+#[inline]
+pub(crate) unsafe fn key(slot: *const usize) -> usize {
+    slot as usize
+}
+
 /// The size of the call that returns to `pc`: `auipc` and `jalr`; `jal` or `jalr`; `c.jalr`.
 ///
 /// # Safety

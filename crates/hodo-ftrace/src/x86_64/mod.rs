@@ -14,6 +14,15 @@ const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0, 0x18, 0, 0]) ==
 /// How far below the stack pointer after a return its slot may be: `ret` has just read it.
 pub(crate) const FARTHEST_SLOT: usize = 8;
 
+/// The address under which a call is known: that of its slot.
+///
+/// # Safety
+/// `slot` contains a return address.
+#[inline]
+pub(crate) unsafe fn key(slot: *const usize) -> usize {
+    slot as usize
+}
+
 /// The size of the call that returns to `pc`: `call rel32`; `call *slot(%rip)`, as gcc emits for code that may be
 /// anywhere; or the latter as linkers shorten it, with a prefix that means nothing.
 ///
