@@ -1,9 +1,10 @@
 //! What the layers need from the place where they run.
 
-use core::sync::atomic::{AtomicIsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::arch;
 use crate::call::Call;
+use crate::state::state;
 use crate::thread::Thread;
 
 /// What a program or a kernel provides. [`set_environment!`](crate::set_environment) names the type that implements it.
@@ -74,7 +75,6 @@ macro_rules! set_environment {
 
 unsafe extern "C" {
     safe fn __hodo_ftrace_thread() -> *const Thread;
-    safe fn __hodo_ftrace_thread_offset() -> isize;
     pub(crate) safe fn __hodo_ftrace_prepare(thread: &'static Thread, slot: usize) -> usize;
     pub(crate) safe fn __hodo_ftrace_mismatch(mismatch: &Mismatch, abort: usize) -> usize;
 }
@@ -103,18 +103,10 @@ pub fn as_pointer(thread: Option<&'static Thread>) -> *const Thread {
     thread.map_or(core::ptr::null(), core::ptr::from_ref)
 }
 
-/// [`Environment::thread_offset`], or 0.
-static THREAD_OFFSET: AtomicIsize = AtomicIsize::new(0);
-
-/// Asks for [`Environment::thread_offset`].
-pub(crate) fn find_thread_offset() {
-    THREAD_OFFSET.store(__hodo_ftrace_thread_offset(), Ordering::Relaxed);
-}
-
 /// The data of the calling thread.
 #[inline]
 pub(crate) fn thread() -> Option<&'static Thread> {
-    let thread = match THREAD_OFFSET.load(Ordering::Relaxed) {
+    let thread = match state().thread_offset.load(Ordering::Relaxed) {
         0 => __hodo_ftrace_thread(),
         offset => arch::thread_pointer().wrapping_add_signed(offset) as *const Thread,
     };

@@ -19,7 +19,7 @@ pub struct Open {
     pub(crate) ops: AtomicPtr<GraphOps>,
     /// Where the return address is, which may be another address than the one under which the call is known.
     pub(crate) parent: AtomicUsize,
-    call: UnsafeCell<Call>,
+    pub(crate) call: UnsafeCell<Call>,
 }
 
 impl Open {
@@ -68,12 +68,12 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Thread {
     /// While a hook runs: the stack slot of the call that it was called for. Otherwise 0.
-    busy: AtomicUsize,
+    pub(crate) busy: AtomicUsize,
     pub(crate) depth: AtomicUsize,
-    limit: AtomicUsize,
-    calls: AtomicPtr<Open>,
-    shadow_from: AtomicUsize,
-    shadow_size: AtomicUsize,
+    pub(crate) limit: AtomicUsize,
+    pub(crate) calls: AtomicPtr<Open>,
+    pub(crate) shadow_from: AtomicUsize,
+    pub(crate) shadow_size: AtomicUsize,
     missed: AtomicUsize,
     too_deep: AtomicUsize,
     untraced: AtomicUsize,

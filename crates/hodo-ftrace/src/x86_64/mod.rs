@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 
+pub(crate) mod quick;
 mod vectors;
 
 pub(crate) use vectors::{call_with_vectors, find_vectors};
