@@ -8,7 +8,7 @@
 #endif
 
 #define QUIET __attribute__((no_instrument_function))
-enum { CALLS = 2000000, ROUNDS = 15 };
+enum { CALLS = 10000, ROUNDS = 3000 };
 
 __attribute__((noinline, noclone)) long work(long a) {
     __asm__ volatile("" : "+r"(a));

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs tests for RISC-V and AArch64 in qemu's user mode emulator: those of static keys (hodo-keys), of the crate below
-# them (hodo-sys), and of instructions (hodo-isa). For RISC-V, it also runs those of all other crates that work there.
+# them (hodo-sys), of instructions (hodo-isa), and of function tracing (hodo-ftrace). For RISC-V, it also runs those of all other crates that work there.
 # Then scripts/riscv64-linux.sh runs, in qemu's system emulator, those that need a real kernel for RISC-V. Installs what
 # is missing, if it may. Whatever cannot be installed is reported with the reason, and does not count as a failure. If
 # rustup cannot add a target, or HODO_RUST=debian is set, Debian's Rust is used (scripts/debian-rust.sh).
@@ -97,10 +97,8 @@ prepare() {
         return 1
     fi
     # Some programs of the tests are written in C++, and some are compiled by clang. Without clang they are left out.
-    if [ "$arch" = riscv64 ]; then
-        command -v "$gnu-g++" >/dev/null || install_packages "g++-$gnu" || not_run riscv64 "programs in C++: the package g++-$gnu cannot be installed"
-        command -v clang >/dev/null || install_packages clang || true
-    fi
+    command -v "$gnu-g++" >/dev/null || install_packages "g++-$gnu" || not_run "$arch" "programs in C++: the package g++-$gnu cannot be installed"
+    command -v clang >/dev/null || install_packages clang || true
     unset RUSTC
     if [ "${HODO_RUST:-}" = debian ] ||
         { [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] && ! timeout 120 rustup target add "$triple" >/dev/null 2>&1; }; then
@@ -144,13 +142,13 @@ run() {
     rm -f "$target/$triple/tmp/skipped.txt"
     group "$arch, static keys" \
         "${emulated_test[@]}" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- "$@"
+    group "$arch, function tracing" "${test[@]}" -p hodo-ftrace -p hodo-ftrace-c -- "$@"
     if [ "$arch" = riscv64 ]; then
         group "$arch, static keys and spans" "${emulated_test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
         group "$arch, static keys in optimized code" \
             "${emulated_test[@]}" --release -p hodo-keys --lib --test branches --test tracepoints -- "$@"
         group "$arch, its instructions" "${test[@]}" -p hodo-isa -p hodo-codegen --lib --test riscv64_run --test riscv64_detour -- "$@"
         group "$arch, system calls" "${test[@]}" -p hodo-agent --test riscv64_syscalls -- "$@"
-        group "$arch, function tracing" "${test[@]}" -p hodo-ftrace -p hodo-ftrace-c -- "$@"
         group "$arch, plans" "${test[@]}" -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
         group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
         # Larger programs have no free memory within reach of a jump.
@@ -175,13 +173,14 @@ run() {
     tell_skipped "$arch" "$triple"
 }
 
-# All crates must compile for RISC-V without warnings. For AArch64, there are only static keys and instructions.
+# All crates must compile for RISC-V without warnings. For AArch64, there are only static keys, instructions and function
+# tracing.
 lint() {
     case "$1" in
     riscv64) cargo clippy --quiet --workspace --all-targets --features hodo-sys/alloc --target "$2" -- -D warnings ;;
     *)
         cargo clippy --quiet --target "$2" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- -D warnings
-        cargo clippy --quiet --target "$2" -p hodo-isa --all-targets -- -D warnings
+        cargo clippy --quiet --target "$2" -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c --all-targets -- -D warnings
         ;;
     esac
 }

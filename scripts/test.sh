@@ -5,7 +5,7 @@
 #   scripts/test.sh                              everything
 #   scripts/test.sh WORD…                        only tests of this machine whose names contain one of these words
 #   scripts/test.sh --target riscv64 [WORD…]     only the tests for RISC-V, in qemu; with words, as above
-#   scripts/test.sh --target aarch64 [WORD…]     the same for AArch64 (static keys)
+#   scripts/test.sh --target aarch64 [WORD…]     the same for AArch64 (static keys, function tracing)
 #   scripts/test.sh --target x86-64              everything except these
 set -euo pipefail
 cd "$(dirname "$0")/.."

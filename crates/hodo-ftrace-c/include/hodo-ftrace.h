@@ -18,7 +18,8 @@ extern "C" {
 #endif
 
 /* In flags: the hooks may use floating-point and vector registers, and everything that does (most of a C library).
- * Without it, build hooks with -mgeneral-regs-only on x86-64. On RISC-V they must not use floating-point registers.
+ * Without it, build hooks with -mgeneral-regs-only on x86-64 and AArch64. On RISC-V they must not use floating-point
+ * registers. The registers of RISC-V's and Arm's vector extensions (V, SVE) are never kept.
  * Saving vector registers took 155 ns with AVX-512. */
 #define HODO_FTRACE_VECTORS 1ul
 
@@ -182,7 +183,7 @@ void hodo_ftrace_counts(struct hodo_ftrace_counts *counts);
 unsigned long hodo_ftrace_original_return(const unsigned long *slot);
 
 /* Has the return of a running function traced: parent is the stack slot through which it returns, selfpc is passed to
- * the hooks as func, and frame_pointer is for the frame test. mcount and __fentry__ do this themselves. */
+ * the hooks as func, and frame_pointer is for the frame test. On AArch64, the slot must be in a frame record. mcount and __fentry__ do this themselves. */
 void hodo_ftrace_prepare_return(unsigned long *parent, unsigned long selfpc, unsigned long frame_pointer);
 
 #ifdef __cplusplus

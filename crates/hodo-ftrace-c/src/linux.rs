@@ -130,6 +130,10 @@ unsafe impl Environment for Linux {
         Some(thread())
     }
 
+    fn thread_offset() -> Option<isize> {
+        Some(arch::thread_offset())
+    }
+
     fn prepare(thread: &'static Thread, slot: usize) -> bool {
         keeping_errno(|| {
             let own = own();

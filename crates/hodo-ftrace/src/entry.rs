@@ -26,17 +26,28 @@ pub(crate) unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, ba
     dynamic::call_tracers(thread, selfpc, frompc, mask, core::ptr::null_mut());
     if mask & dynamic::GRAPH != 0 {
         // SAFETY: as the caller promises; whoever set the hooks keeps them.
-        unsafe { graph::push(thread, slot, slot as usize, selfpc, frame_pointer) };
+        unsafe {
+            graph::push(
+                thread,
+                slot,
+                arch::key(slot),
+                slot as usize,
+                selfpc,
+                frame_pointer,
+            )
+        };
     }
     thread.end_hook();
 }
 
 /// Calls the hook for entries, if there is one.
-pub(crate) fn call_entry_hook(frompc: usize, selfpc: usize) {
+#[inline(always)]
+pub(crate) fn call_entry_hook(frompc: impl FnOnce() -> usize, selfpc: usize) {
     // SAFETY: `set_entry` has it from a reference that is valid for ever.
     let Some(ops) = (unsafe { state().entry.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
+    let frompc = frompc();
     if ops.flags & VECTORS == 0 {
         (ops.func)(frompc, selfpc);
     } else {

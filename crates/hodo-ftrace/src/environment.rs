@@ -1,6 +1,10 @@
 //! What the layers need from the place where they run.
 
+use core::sync::atomic::Ordering;
+
+use crate::arch;
 use crate::call::Call;
+use crate::state::state;
 use crate::thread::Thread;
 
 /// What a program or a kernel provides. [`set_environment!`](crate::set_environment) names the type that implements it.
@@ -8,12 +12,20 @@ use crate::thread::Thread;
 /// # Safety
 /// * [`thread`](Self::thread) returns the same data each time it is called in one thread, and never in another.
 /// * [`thread`](Self::thread) uses no floating-point and no vector registers: it runs before they are saved.
+/// * [`thread_offset`](Self::thread_offset) is none, or leads to the same data in all threads that can be traced; and all
+///   threads can.
 /// * If [`prepare`](Self::prepare) returns true, [`Thread::set_open_calls`] and [`Thread::set_shadow`] have been called
 ///   as they require.
 /// * None of them calls an instrumented function.
 pub unsafe trait Environment {
     /// The data of the calling thread; none if it cannot be traced.
     fn thread() -> Option<&'static Thread>;
+
+    /// How far the data of each thread are from its thread pointer (x86-64: the word at `fs:0`; RISC-V: `tp`), if that is the
+    /// same for all threads and never changes. They are then found without a call. It is asked when hooks are set.
+    fn thread_offset() -> Option<isize> {
+        None
+    }
 
     /// Gives a thread memory for its open calls, if it has none, and maps the shadow of a stack slot. Returns false if
     /// that is not possible: the return of this call is not traced then. All registers are saved.
@@ -35,6 +47,11 @@ macro_rules! set_environment {
             #[unsafe(no_mangle)]
             extern "C" fn __hodo_ftrace_thread() -> *const Thread {
                 as_pointer(<$environment as Environment>::thread())
+            }
+
+            #[unsafe(no_mangle)]
+            extern "C" fn __hodo_ftrace_thread_offset() -> isize {
+                <$environment as Environment>::thread_offset().unwrap_or(0)
             }
 
             #[unsafe(no_mangle)]
@@ -81,12 +98,18 @@ impl Mismatch {
 }
 
 #[doc(hidden)]
+#[inline]
 pub fn as_pointer(thread: Option<&'static Thread>) -> *const Thread {
     thread.map_or(core::ptr::null(), core::ptr::from_ref)
 }
 
 /// The data of the calling thread.
+#[inline]
 pub(crate) fn thread() -> Option<&'static Thread> {
+    let thread = match state().thread_offset.load(Ordering::Relaxed) {
+        0 => __hodo_ftrace_thread(),
+        offset => arch::thread_pointer().wrapping_add_signed(offset) as *const Thread,
+    };
     // SAFETY: it is null, or comes from a reference that is valid forever.
-    unsafe { __hodo_ftrace_thread().as_ref() }
+    unsafe { thread.as_ref() }
 }

@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use crate::environment::{__hodo_ftrace_mismatch, __hodo_ftrace_prepare, Mismatch};
-use crate::shadow::{original, return_to_handler, shadow};
+use crate::shadow::{return_to_handler, shadow};
 use crate::state::{FrameTest, GraphOps, VECTORS, state};
 use crate::thread::{Open, Thread};
 use crate::{arch, environment};
@@ -25,20 +25,32 @@ pub unsafe fn prepare_ftrace_return(parent: *mut usize, selfpc: usize, frame_poi
     };
     if thread.start_hook(parent as usize) {
         // SAFETY: as the caller promises.
-        unsafe { push(thread, parent, parent as usize, selfpc, frame_pointer) };
+        unsafe {
+            push(
+                thread,
+                parent,
+                arch::key(parent),
+                parent as usize,
+                selfpc,
+                frame_pointer,
+            )
+        };
         thread.end_hook();
     }
 }
 
-/// Calls the hook for an entry, and then replaces the return address. `slot` is its stack slot, also if it is not there
-/// yet: at the entry it may still be in a register, which a stub has saved at `parent`.
+/// Calls the hook for an entry, and then replaces the return address. `slot` is the address under which the call is known
+/// (`arch::key`). `place` is that of the return address on the stack, also if it is not there yet: at the entry it may
+/// still be in a register, which a stub has saved at `parent`.
 ///
 /// # Safety
 /// As for [`prepare_ftrace_return`]; the thread is the calling one.
+#[inline(always)]
 pub(crate) unsafe fn push(
     thread: &'static Thread,
     parent: *mut usize,
     slot: usize,
+    place: usize,
     selfpc: usize,
     frame_pointer: usize,
 ) {
@@ -49,11 +61,55 @@ pub(crate) unsafe fn push(
     };
     // SAFETY: the caller promises that this is the return address of a running function.
     let there = unsafe { parent.read_volatile() };
-    let original = original(there, slot);
     // A traced function has jumped to this one, and both will return through the same slot.
-    let is_tail_call = there != original;
+    let is_tail_call = there == return_to_handler();
+    let original = match is_tail_call {
+        // SAFETY: whoever put this address there has written the shadow before.
+        true => unsafe { shadow(slot) }.load(Ordering::Relaxed),
+        false => there,
+    };
     thread.drop_below(slot + usize::from(!is_tail_call));
-    if !thread.has_shadow(slot) || thread.is_full(0) {
+    let mut depth = thread.depth.load(Ordering::Relaxed);
+    if thread.is_full(depth) || !thread.has_shadow(slot) {
+        if !makes_room(thread, slot) {
+            return;
+        }
+        depth = thread.depth.load(Ordering::Relaxed);
+    }
+    if !is_tail_call {
+        // Before the hook, because the function's own return has to wait for this. The unwinder finds the right address at
+        // each moment: in the slot, and then in its shadow.
+        // SAFETY: the shadow of this slot was mapped above, or before.
+        unsafe { shadow(slot) }.store(original, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: the caller promises that the function returns through it.
+        unsafe { parent.write_volatile(return_to_handler()) };
+    }
+    // SAFETY: it is not full.
+    let open = unsafe { thread.call(depth) };
+    open.slot.store(slot, Ordering::Relaxed);
+    open.parent.store(place, Ordering::Relaxed);
+    open.frame_pointer.store(frame_pointer, Ordering::Relaxed);
+    open.ops.store(graph, Ordering::Relaxed);
+    // SAFETY: this place in the list is free.
+    unsafe { open.set_call(selfpc, original, depth) };
+    // Calls in signal handlers come after it.
+    thread.depth.store(depth + 1, Ordering::Relaxed);
+    if !wants(ops, open) {
+        if !is_tail_call {
+            // SAFETY: as above. The function returns to where it was called.
+            unsafe { parent.write_volatile(original) };
+        }
+        thread.depth.store(depth, Ordering::Relaxed);
+    }
+}
+
+/// Gets memory for a thread's calls, and for the shadow of this slot. Returns false, and counts it, if another call cannot
+/// be traced.
+#[cold]
+#[inline(never)]
+fn makes_room(thread: &'static Thread, slot: usize) -> bool {
+    if !thread.has_open_calls() || !thread.has_shadow(slot) {
         // SAFETY: this function takes these two words. It may need a C library, which uses vector registers.
         let prepared = unsafe {
             arch::call_with_vectors(
@@ -64,35 +120,14 @@ pub(crate) unsafe fn push(
         };
         if prepared & 1 == 0 {
             thread.count_untraced();
-            return;
+            return false;
         }
     }
-    let depth = thread.depth.load(Ordering::Relaxed);
-    if thread.is_full(depth) {
+    if thread.is_full(thread.depth.load(Ordering::Relaxed)) {
         thread.count_too_deep();
-        return;
+        return false;
     }
-    // SAFETY: it is not full.
-    let open = unsafe { thread.call(depth) };
-    open.slot.store(slot, Ordering::Relaxed);
-    open.frame_pointer.store(frame_pointer, Ordering::Relaxed);
-    open.ops.store(graph, Ordering::Relaxed);
-    // SAFETY: this place in the list is free.
-    unsafe { open.set_call(selfpc, original, depth) };
-    // Calls in signal handlers come after it.
-    thread.depth.store(depth + 1, Ordering::Relaxed);
-    if !wants(ops, open) {
-        thread.depth.store(depth, Ordering::Relaxed);
-        return;
-    }
-    if !is_tail_call {
-        // The unwinder finds the right address at each moment: in the slot, and then in its shadow.
-        // SAFETY: the shadow of this slot was mapped above, or before.
-        unsafe { shadow(slot) }.store(original, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        // SAFETY: the caller promises that the function returns through it.
-        unsafe { parent.write_volatile(return_to_handler()) };
-    }
+    true
 }
 
 /// Asks the hook for entries whether the return is to be traced.
@@ -113,6 +148,44 @@ fn wants(ops: &GraphOps, open: &Open) -> bool {
 /// A function has just returned to `return_to_handler`, which has saved all general registers.
 pub(crate) unsafe extern "C" fn leave(stack: usize, frame_pointer: usize) -> usize {
     let thread = environment::thread();
+    if let Some(thread) = thread
+        && let Some((depth, open)) = only_last(thread, stack)
+        && state().frame_test.load(Ordering::Relaxed) == FrameTest::Off as usize
+        && !thread.is_in_hook(stack)
+    {
+        thread.start_hook(stack);
+        // SAFETY: the slot of an open call has a shadow.
+        let back = unsafe { shadow(open.slot.load(Ordering::Relaxed)) }.load(Ordering::Relaxed);
+        call_exit_hook(open);
+        thread.depth.store(depth - 1, Ordering::Relaxed);
+        thread.end_hook();
+        return back;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { leave_any(thread, stack, frame_pointer) }
+}
+
+/// The usual case: the last open call is the only one that this return ends. Returns it, and the number of open calls.
+#[inline]
+fn only_last(thread: &Thread, stack: usize) -> Option<(usize, &Open)> {
+    // SAFETY: there are more than `number` of them.
+    let open = |number| unsafe { thread.call(number) };
+    let slot = |number| open(number).slot.load(Ordering::Relaxed);
+    let depth = thread.depth.load(Ordering::Relaxed);
+    // A slot at or above the stack pointer makes this a very large number.
+    let is_last =
+        depth > 0 && stack.wrapping_sub(slot(depth - 1)).wrapping_sub(1) < arch::FARTHEST_SLOT;
+    let is_only = is_last && (depth == 1 || slot(depth - 2) >= stack);
+    is_only.then(|| (depth, open(depth - 1)))
+}
+
+/// [`leave`] in all cases.
+///
+/// # Safety
+/// As for [`leave`].
+#[cold]
+#[inline(never)]
+unsafe fn leave_any(thread: Option<&'static Thread>, stack: usize, frame_pointer: usize) -> usize {
     let mut first = 0;
     let mut slot = None;
     if let Some(thread) = thread {
@@ -185,6 +258,12 @@ fn returned(thread: &Thread, open: &Open, frame_pointer: usize) {
         thread.count_mismatched();
         mismatch(open, expected, frame_pointer, test);
     }
+    call_exit_hook(open);
+}
+
+/// Calls the hook for returns, if it is still that of the entry.
+#[inline]
+fn call_exit_hook(open: &Open) {
     let graph = state().graph.load(Ordering::Acquire);
     if graph != open.ops.load(Ordering::Relaxed) {
         return;

@@ -17,17 +17,20 @@
 //!
 //! Hooks are ordinary functions. All general registers are preserved around them. Floating-point and vector registers
 //! are too, if the hook's `flags` contain [`VECTORS`]: the whole state that the kernel has enabled, except for AMX tiles
-//! (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V). Saving and restoring it took 155 ns with AVX-512.
+//! (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V), or `q0`–`q31`, `fpcr` and `fpsr` (AArch64). Saving and
+//! restoring it took 155 ns with AVX-512.
 //! Without this flag, the hook promises not to use such registers. A C compiler does so with `-mgeneral-regs-only`
 //! (x86-64).
 //!
-//! On RISC-V, `_mcount` is called like any other function: `t0` and `t1` need not survive. RISC-V's `v` registers are
+//! On RISC-V and AArch64, `_mcount` is called like any other function: `t0` and `t1`, or `x16` and `x17`, need not survive.
+//! SVE's registers are not preserved. RISC-V's `v` registers are
 //! not preserved when a function returns: hooks for returns must not use them in programs in which functions return
 //! vectors in registers.
 //!
 //! # The shadow
 //!
-//! The return address of a traced function is kept at its stack address minus [`SHADOW_DISTANCE`], the *shadow*. Frame
+//! The return address of a traced function is kept at its stack address minus [`SHADOW_DISTANCE`], the *shadow*. (On
+//! AArch64, the address of the caller's frame record takes the place of this address.) Frame
 //! tables say so to unwinders. Thus `_Unwind_Backtrace` and C++ exceptions pass through traced functions, and a function
 //! returns to the right place even if the list of open calls has lost it.
 //!
@@ -46,13 +49,20 @@
 //!   and so does `frompc` in code of clang 14, which does not pass it.
 //! * RISC-V functions with variable arguments do return, but unwinders do not get through them while their returns are
 //!   traced.
+//! * On AArch64, returns need a frame record, and a return address that is not signed (`-mbranch-protection`). In
+//!   [`prepare_ftrace_return`], `parent` must be in such a record: the caller's frame pointer is below it.
 //! * Hardware shadow stacks (x86-64 CET) must be off when returns are traced.
 //! * The kernel unwinders and gdb check that frames are in order; gdb stops at a traced return.
 #![no_std]
-#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
+#![cfg(any(
+    target_arch = "x86_64",
+    target_arch = "riscv64",
+    target_arch = "aarch64"
+))]
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/mod.rs")]
 mod arch;
 mod call;
 mod cyg;
@@ -64,6 +74,7 @@ mod shadow;
 mod state;
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/stubs.rs")]
 #[cfg_attr(target_arch = "riscv64", path = "riscv64/stubs.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64/stubs.rs")]
 mod stubs;
 mod thread;
 #[cfg(test)]

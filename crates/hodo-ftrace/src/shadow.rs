@@ -35,7 +35,12 @@ pub(crate) unsafe fn shadow(slot: usize) -> &'static AtomicUsize {
 /// `slot` contains the return address of a function that has not returned.
 pub unsafe fn original_return(slot: *const usize) -> usize {
     // SAFETY: as the caller promises.
-    original(unsafe { slot.read_volatile() }, slot as usize)
+    let there = unsafe { slot.read_volatile() };
+    if there != return_to_handler() {
+        return there;
+    }
+    // SAFETY: as above.
+    original(there, unsafe { arch::key(slot) })
 }
 
 /// The same for a return address that is not yet in its slot, or is.

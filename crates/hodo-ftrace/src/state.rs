@@ -2,7 +2,7 @@
 
 use core::arch::global_asm;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::arch;
 use crate::call::Call;
@@ -70,6 +70,13 @@ pub enum FrameTest {
 pub(crate) struct State {
     /// Not 0 if there is a hook for entries or for returns. The first field: stubs compare it.
     listening: AtomicUsize,
+    /// The hooks for entries and returns, if they are all that is to be called, need no vector registers, and a thread's
+    /// data are at `thread_offset`. Stubs handle this case without the rest of the crate. Otherwise null.
+    pub(crate) quick: AtomicPtr<GraphOps>,
+    /// The same where stubs know that nothing else is to be called.
+    pub(crate) quick_graph: AtomicPtr<GraphOps>,
+    /// [`crate::Environment::thread_offset`], or 0.
+    pub(crate) thread_offset: AtomicIsize,
     pub(crate) entry: AtomicPtr<EntryOps>,
     pub(crate) graph: AtomicPtr<GraphOps>,
     pub(crate) cyg: AtomicPtr<CygOps>,
@@ -96,6 +103,8 @@ global_asm!(
 
 unsafe extern "C" {
     safe static hodo_ftrace_state: State;
+    /// [`crate::Environment::thread_offset`].
+    safe fn __hodo_ftrace_thread_offset() -> isize;
 }
 
 /// The one state.
@@ -111,12 +120,34 @@ impl State {
         }
         // Also for code that is called with hooks that use no vectors: it may need memory, for the first time.
         arch::find_vectors();
+        let offset = __hodo_ftrace_thread_offset();
+        self.thread_offset.store(offset, Ordering::Relaxed);
         change(self);
         let entry = !self.entry.load(Ordering::Relaxed).is_null();
         let graph = !self.graph.load(Ordering::Relaxed).is_null();
-        let listening = usize::from(entry || graph || self.tracers.load(Ordering::Relaxed));
+        let others = entry || self.tracers.load(Ordering::Relaxed);
+        let quick = match offset != 0 && self.is_quick() {
+            true => self.graph.load(Ordering::Relaxed),
+            false => null_mut(),
+        };
+        self.quick_graph.store(quick, Ordering::Release);
+        let quick = if others { null_mut() } else { quick };
+        self.quick.store(quick, Ordering::Release);
+        let listening = usize::from(others || graph);
         self.listening.store(listening, Ordering::Release);
         self.changing.store(false, Ordering::Release);
+    }
+}
+
+impl State {
+    /// Returns whether the hooks for entries and returns allow `quick`.
+    fn is_quick(&self) -> bool {
+        // SAFETY: `set_graph` has it from a reference that is valid for ever.
+        let ops = unsafe { self.graph.load(Ordering::Relaxed).as_ref() };
+        let is_simple =
+            |ops: &GraphOps| ops.entry.is_some() && ops.exit.is_some() && ops.flags & VECTORS == 0;
+        ops.is_some_and(is_simple)
+            && self.frame_test.load(Ordering::Relaxed) == FrameTest::Off as usize
     }
 }
 
@@ -147,5 +178,5 @@ pub fn set_cyg(ops: Option<&'static CygOps>) {
 
 /// Sets what happens when frame pointers differ. At first, nothing is compared.
 pub fn set_frame_test(test: FrameTest) {
-    state().frame_test.store(test as usize, Ordering::Relaxed);
+    state().change(|state| state.frame_test.store(test as usize, Ordering::Relaxed));
 }

@@ -10,15 +10,16 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::call::Call;
 use crate::state::GraphOps;
 
-/// An open call: where its return address was on the stack, and what belongs to it.
+/// An open call: the address on the stack under which it is known (`arch::key`), and what belongs to it.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Open {
     pub(crate) slot: AtomicUsize,
     pub(crate) frame_pointer: AtomicUsize,
     pub(crate) ops: AtomicPtr<GraphOps>,
-    unused: AtomicUsize,
-    call: UnsafeCell<Call>,
+    /// Where the return address is, which may be another address than the one under which the call is known.
+    pub(crate) parent: AtomicUsize,
+    pub(crate) call: UnsafeCell<Call>,
 }
 
 impl Open {
@@ -43,7 +44,8 @@ impl Open {
     }
 }
 
-/// The stack slot of the return address of a call; on RISC-V and AArch64, where the function stores it if it does.
+/// The stack slot of the return address of a call; where that is in a register at first, it is where functions usually
+/// store it.
 ///
 /// # Safety
 /// The call is one that a hook has just been given.
@@ -51,7 +53,7 @@ pub unsafe fn stack_slot(call: &Call) -> usize {
     let distance = core::mem::offset_of!(Open, call);
     // SAFETY: hooks are given the calls that are in such structures.
     let open = unsafe { &*core::ptr::from_ref(call).byte_sub(distance).cast::<Open>() };
-    open.slot.load(Ordering::Relaxed)
+    open.parent.load(Ordering::Relaxed)
 }
 
 /// What was not seen in a thread.
@@ -78,12 +80,12 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Thread {
     /// While a hook runs: the stack slot of the call that it was called for. Otherwise 0.
-    busy: AtomicUsize,
+    pub(crate) busy: AtomicUsize,
     pub(crate) depth: AtomicUsize,
-    limit: AtomicUsize,
-    calls: AtomicPtr<Open>,
-    shadow_from: AtomicUsize,
-    shadow_to: AtomicUsize,
+    pub(crate) limit: AtomicUsize,
+    pub(crate) calls: AtomicPtr<Open>,
+    pub(crate) shadow_from: AtomicUsize,
+    pub(crate) shadow_size: AtomicUsize,
     missed: AtomicUsize,
     too_deep: AtomicUsize,
     untraced: AtomicUsize,
@@ -122,9 +124,9 @@ impl Thread {
     /// # Safety
     /// It is, and stays so as long as the process exists.
     pub unsafe fn set_shadow(&self, from: usize, to: usize) {
-        self.shadow_from.store(0, Ordering::Relaxed);
-        self.shadow_to.store(to, Ordering::Relaxed);
+        self.shadow_size.store(0, Ordering::Relaxed);
         self.shadow_from.store(from, Ordering::Relaxed);
+        self.shadow_size.store(to - from, Ordering::Relaxed);
     }
 
     /// What was not seen.
@@ -172,12 +174,17 @@ impl Thread {
     /// A hook that was left by `longjmp`, against the rules, cannot keep the thread busy for ever: calls whose slots are
     /// not below its slot are not inside it.
     pub(crate) fn start_hook(&self, slot: usize) -> bool {
-        if slot < self.busy.load(Ordering::Relaxed) {
+        if self.is_in_hook(slot) {
             count(&self.missed);
             return false;
         }
         self.busy.store(slot, Ordering::Relaxed);
         true
+    }
+
+    /// Returns whether a hook runs, and a call with this stack slot is inside it.
+    pub(crate) fn is_in_hook(&self, slot: usize) -> bool {
+        slot < self.busy.load(Ordering::Relaxed)
     }
 
     /// Notes that no hook runs.
@@ -192,7 +199,7 @@ impl Thread {
     /// Returns whether the shadow of this slot is known to be mapped.
     pub(crate) fn has_shadow(&self, slot: usize) -> bool {
         let from = self.shadow_from.load(Ordering::Relaxed);
-        from != 0 && slot >= from && slot < self.shadow_to.load(Ordering::Relaxed)
+        slot.wrapping_sub(from) < self.shadow_size.load(Ordering::Relaxed)
     }
 
     /// An open call.

@@ -114,6 +114,24 @@ extern "C" fn traced(value: usize, frame_pointer: usize) -> usize {
     );
 }
 
+/// The same. The call is known under the address of the caller's frame record.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+extern "C" fn traced(value: usize, frame_pointer: usize) -> usize {
+    naked_asm!(
+        "stp x29, x30, [sp, #-32]!",
+        "str x0, [sp, #16]",
+        "mov x2, x1",
+        "mov x1, #0x1234",
+        "add x0, sp, #8",
+        "bl {prepare}",
+        "ldr x0, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "ret",
+        prepare = sym prepare,
+    );
+}
+
 extern "C" fn prepare(parent: *mut usize, selfpc: usize, frame_pointer: usize) {
     // SAFETY: `traced` returns through this slot.
     unsafe { prepare_ftrace_return(parent, selfpc, frame_pointer) };

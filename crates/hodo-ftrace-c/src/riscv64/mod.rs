@@ -24,6 +24,20 @@ pub(crate) fn thread() -> usize {
     address
 }
 
+/// Its distance from the thread pointer, which is the same in all threads.
+pub(crate) fn thread_offset() -> isize {
+    let offset;
+    // SAFETY: it reads a word that does not change.
+    unsafe {
+        asm!(
+            "la.tls.ie {0}, hodo_ftrace_thread",
+            out(reg) offset,
+            options(pure, readonly, nostack),
+        );
+    }
+    offset
+}
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Riscv64;
 /// How many bytes before a function its room for calls may begin.

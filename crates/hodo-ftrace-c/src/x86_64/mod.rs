@@ -25,6 +25,20 @@ pub(crate) fn thread() -> usize {
     address
 }
 
+/// Its distance from the thread pointer, which is the same in all threads.
+pub(crate) fn thread_offset() -> isize {
+    let offset;
+    // SAFETY: it reads a word that does not change.
+    unsafe {
+        asm!(
+            "mov {0}, [rip + hodo_ftrace_thread@GOTTPOFF]",
+            out(reg) offset,
+            options(pure, readonly, nostack),
+        );
+    }
+    offset
+}
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &X86_64;
 /// How many bytes before a function its room for calls may begin.

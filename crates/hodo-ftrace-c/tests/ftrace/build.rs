@@ -6,7 +6,15 @@ use std::sync::OnceLock;
 
 use crate::skipped::skip;
 
-const RISCV64: bool = cfg!(target_arch = "riscv64");
+/// The machine that is emulated by qemu's user mode emulator, and Rust's name for it; none for the processor of this
+/// machine.
+const EMULATED: Option<(&str, &str)> = if cfg!(target_arch = "riscv64") {
+    Some(("riscv64", "riscv64gc-unknown-linux-gnu"))
+} else if cfg!(target_arch = "aarch64") {
+    Some(("aarch64", "aarch64-unknown-linux-gnu"))
+} else {
+    None
+};
 
 /// The directory with this file's crate.
 pub fn home() -> &'static Path {
@@ -22,20 +30,21 @@ pub fn libraries(profile: &'static str) -> PathBuf {
         let exe = std::env::current_exe().expect("this test has a file");
         // target/debug/deps/test-1234, or target/TRIPLE/debug/deps/test-1234
         let kind = exe.ancestors().nth(2).expect("target/debug");
-        let target = kind.ancestors().nth(if RISCV64 { 2 } else { 1 });
+        let target = kind.ancestors().nth(if EMULATED.is_some() { 2 } else { 1 });
         let mut command = Command::new(env!("CARGO"));
         command.args(["build", "--quiet", "--package", "hodo-ftrace-c", "--lib"]);
         command
             .arg("--target-dir")
             .arg(target.expect("the target directory"));
         command.current_dir(home());
-        if RISCV64 {
+        if let Some((machine, triple)) = EMULATED {
+            let linker = format!(
+                "CARGO_TARGET_{}_LINKER",
+                triple.to_uppercase().replace('-', "_")
+            );
             command
-                .args(["--target", "riscv64gc-unknown-linux-gnu"])
-                .env(
-                    "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER",
-                    "riscv64-linux-gnu-gcc",
-                );
+                .args(["--target", triple])
+                .env(linker, format!("{machine}-linux-gnu-gcc"));
         }
         if profile == "release" {
             command.arg("--release");
@@ -49,9 +58,8 @@ pub fn libraries(profile: &'static str) -> PathBuf {
 
 /// The compiler `gcc`, `g++`, `clang` or `clang++`, for this machine. None, with a note, if it is missing.
 fn compiler(name: &str) -> Option<Command> {
-    let mut command = match name {
-        _ if !RISCV64 => Command::new(name),
-        "gcc" | "g++" => Command::new(format!("riscv64-linux-gnu-{name}")),
+    let mut command = match (name, EMULATED) {
+        ("gcc" | "g++", Some((machine, _))) => Command::new(format!("{machine}-linux-gnu-{name}")),
         _ => Command::new(name),
     };
     if Command::new(command.get_program())
@@ -63,8 +71,10 @@ fn compiler(name: &str) -> Option<Command> {
         skip(&format!("{program} is not installed"));
         return None;
     }
-    if RISCV64 && name.starts_with("clang") {
-        command.arg("--target=riscv64-linux-gnu");
+    if let Some((machine, _)) = EMULATED
+        && name.starts_with("clang")
+    {
+        command.arg(format!("--target={machine}-linux-gnu"));
     }
     Some(command)
 }
@@ -133,14 +143,16 @@ pub fn run(program: &Path, environment: &[(&str, String)]) -> Output {
 /// The same with arguments.
 pub fn run_with(program: &Path, environment: &[(&str, String)], arguments: &[&str]) -> Output {
     // Other programs are for the processor of this machine, and would not run with a library for another.
-    let mut command = if RISCV64 {
-        let mut command = Command::new("qemu-riscv64");
+    let mut command = if let Some((machine, _)) = EMULATED {
+        let mut command = Command::new(format!("qemu-{machine}"));
         for (name, value) in environment {
             command.arg("-E").arg(format!("{name}={value}"));
         }
         // The library then makes the emulator notice changes of code.
         command.args(["-E", "HODO_EMULATED=1"]);
-        command.args(["-L", "/usr/riscv64-linux-gnu"]).arg(program);
+        command
+            .args(["-L", &format!("/usr/{machine}-linux-gnu")])
+            .arg(program);
         command
     } else {
         let mut command = Command::new(program);

@@ -23,10 +23,26 @@ const BEFORE: [&str; 13] = [
     "hodo_ftrace6record6thread3put",
 ];
 
+/// Returns whether an operand of an AArch64 instruction is a floating-point or vector register.
+fn names_a_vector(instruction: &str) -> bool {
+    let operands = instruction.split_once('\t').map_or("", |(_, rest)| rest);
+    let operands = operands.split("//").next().unwrap_or("");
+    operands
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .any(|word| {
+            let number = word.strip_prefix(['v', 'q', 'd', 's', 'h', 'b']);
+            number.is_some_and(|number| {
+                !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())
+            })
+        })
+}
+
 #[test]
 fn code_that_runs_before_vector_registers_are_saved_uses_none() {
     let objdump = if cfg!(target_arch = "riscv64") {
         "riscv64-linux-gnu-objdump"
+    } else if cfg!(target_arch = "aarch64") {
+        "aarch64-linux-gnu-objdump"
     } else {
         "objdump"
     };
@@ -60,7 +76,9 @@ fn code_that_runs_before_vector_registers_are_saved_uses_none() {
             let vectors = ["%xmm", "%ymm", "%zmm", "%st", "memcpy", "memset"];
             let wrong = vectors.iter().any(|part| instruction.contains(part))
                 // RISC-V: floating-point registers in operands.
-                || instruction.contains(",fa") || instruction.contains("\tfa") || instruction.contains("\tft");
+                || instruction.contains(",fa") || instruction.contains("\tfa") || instruction.contains("\tft")
+                // AArch64: whole names of such registers, as in `{v0.16b}`.
+                || (cfg!(target_arch = "aarch64") && names_a_vector(instruction));
             assert!(!wrong, "{profile}, {function}: {instruction}");
         }
         assert!(

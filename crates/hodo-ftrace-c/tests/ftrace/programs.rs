@@ -3,7 +3,7 @@
 use crate::build::{Form, check, compile, run};
 
 /// The ways in which compilers call `mcount` and its like.
-const ENTRIES: &[(&str, &[&str])] = if cfg!(target_arch = "riscv64") {
+const ENTRIES: &[(&str, &[&str])] = if cfg!(not(target_arch = "x86_64")) {
     // There is no `-mfentry`.
     &[("pg", &["-pg"]), ("pg-no-plt", &["-pg", "-fno-plt"])]
 } else {
@@ -74,6 +74,8 @@ fn exceptions_backtraces_and_cancelled_threads_pass_through_traced_functions() {
 fn all_registers_are_live_across_the_stubs() {
     let assembly = if cfg!(target_arch = "riscv64") {
         "registers_riscv64.S"
+    } else if cfg!(target_arch = "aarch64") {
+        "registers_aarch64.S"
     } else {
         "registers_x86_64.S"
     };
@@ -88,8 +90,8 @@ fn all_registers_are_live_across_the_stubs() {
     }
 }
 
-// qemu's user mode emulator does not step.
-#[cfg(target_arch = "x86_64")]
+// qemu's user mode emulator does not step. On AArch64, the program does it with breakpoints.
+#[cfg(not(target_arch = "riscv64"))]
 #[test]
 fn unwinding_works_at_every_instruction() {
     for (way, flags) in ENTRIES {
@@ -101,6 +103,19 @@ fn unwinding_works_at_every_instruction() {
             Form::Shared,
         );
     }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn functions_with_signed_return_addresses_return_and_are_counted() {
+    let flags = ["-pg", "-mbranch-protection=standard"];
+    for with in ["gcc", "clang"] {
+        check("signed", with, &["signed.c"], &flags, Form::Shared);
+        check("signed-hooks", with, &["hooks.c"], &flags, Form::Shared);
+    }
+    // One function has its return traced between others that sign.
+    let parts = ["signed.c", "-DMIXED"];
+    check("signed-mixed", "gcc", &parts, &flags, Form::Shared);
 }
 
 #[test]

@@ -14,7 +14,7 @@
 #define HOOK QUIET
 #ifdef PLAIN
 enum { FLAGS = 0 };
-#if defined(__x86_64__) && !defined(__clang__)
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(__clang__)
 #undef HOOK
 #define HOOK QUIET __attribute__((target("general-regs-only")))
 #endif

@@ -8,6 +8,11 @@ __asm__(".globl call_wrong\n"
         " ld ra, 8(sp)\n addi sp, sp, 16\n ret\n"
         "call_wrong: addi sp, sp, -16\n sd ra, 8(sp)\n sd s0, 0(sp)\n call wrong\n"
         " ld s0, 0(sp)\n ld ra, 8(sp)\n addi sp, sp, 16\n ret\n");
+#elif defined(__aarch64__)
+__asm__(".globl call_wrong\n"
+        "wrong: stp x29, x30, [sp, #-16]!\n mov x29, sp\n mov x0, x30\n bl _mcount\n"
+        " ldr x30, [sp, #8]\n add sp, sp, #16\n ret\n"
+        "call_wrong: stp x29, x30, [sp, #-16]!\n mov x29, sp\n bl wrong\n ldp x29, x30, [sp], #16\n ret\n");
 #else
 __asm__(".globl call_wrong\n"
         "wrong: push %rbp\n mov %rsp, %rbp\n call mcount@PLT\n add $8, %rsp\n ret\n"

@@ -13,6 +13,11 @@ struct part { const char *name; int at, size, at_level; };
 // The frame pointer differs, because `_mcount` needs it; the stub may change t0 and t1.
 static const struct part parts[] = {{"general", 0, 24 * 8, 0}, {"floating-point", 256, 32 * 8, 0}, {"fcsr", 512, 8, 0}};
 enum { FUNCTIONS = 1 };
+#elif defined(__aarch64__)
+struct part { const char *name; int at, size, at_level; };
+// The stub may change x16 and x17.
+static const struct part parts[] = {{"general", 0, 27 * 8, 0}, {"vector", 256, 32 * 16, 0}, {"fpcr", 768, 8, 0}, {"fpsr", 776, 8, 0}};
+enum { FUNCTIONS = 1 };
 #else
 struct part { const char *name; int at, size, at_level; };
 static const struct part parts[] = {
@@ -34,6 +39,10 @@ QUIET static void fill(unsigned char *registers) {
 #ifdef __riscv
     // Rounding up, and all flags clear.
     memcpy(registers + 512, &(long){3 << 5}, 8);
+#elif defined(__aarch64__)
+    // Rounding up, and a flag.
+    memcpy(registers + 768, &(long){1 << 22}, 8);
+    memcpy(registers + 776, &(long){1 << 27}, 8);
 #else
     // Numbers that are loaded and stored unchanged.
     long double number = 1.0l / (byte() + 3), other = -1.0l / (byte() + 3);
@@ -73,7 +82,7 @@ static const struct hodo_ftrace_graph_ops *graph(unsigned long flags) {
 
 QUIET int main(void) {
     int highest = 0;
-#ifndef __riscv
+#ifdef __x86_64__
     if (__builtin_cpu_supports("avx")) highest = 1;
     if (__builtin_cpu_supports("avx512bw")) highest = 2;
 #endif

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unwind.h>
 
@@ -40,17 +41,27 @@ QUIET static _Unwind_Reason_Code frame(struct _Unwind_Context *context, void *ar
     return ++found->frames > 100 ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
-QUIET static void trapped(int signal, siginfo_t *info, void *context) {
-    (void)signal, (void)info;
-    ucontext_t *state = context;
-    size_t pc = state->uc_mcontext.gregs[REG_RIP];
+// Whether this is an instruction of the program or the library, with what is known of it. The C library is not ours to
+// check.
+QUIET static int is_ours(size_t pc, Dl_info *where) {
+    return dladdr((void *)pc, where) && (strstr(where->dli_fname, "libhodo_ftrace") || strcmp(where->dli_fname, program) == 0);
+}
+
+// Linkers do not write frame tables for the table of calls between files (PLT) on AArch64.
+QUIET static int is_linkage(size_t pc) {
+#ifdef __aarch64__
+    const unsigned *entry = (unsigned *)(pc & -16ul);
+    return (entry[1] & 0xFFC003FF) == 0xF9400211 && entry[3] == 0xD61F0220;
+#else
+    return pc == 0;
+#endif
+}
+
+QUIET static void check_here(size_t pc) {
     Dl_info where;
-    if (!stepping || !dladdr((void *)pc, &where)) return;
-    int library = strstr(where.dli_fname, "libhodo_ftrace") != 0;
-    // The C library is not ours to check.
-    if (!library && strcmp(where.dli_fname, program) != 0) return;
+    if (!stepping || !is_ours(pc, &where) || is_linkage(pc)) return;
     steps++;
-    in_library += library;
+    in_library += strcmp(where.dli_fname, program) != 0;
     struct found found = {0, 0, 0};
     _Unwind_Backtrace(frame, &found);
     if (found.main != 1 || (inside && found.outer != 1)) {
@@ -58,6 +69,74 @@ QUIET static void trapped(int signal, siginfo_t *info, void *context) {
                pc - (size_t)where.dli_fbase, where.dli_sname, found.main, found.outer, found.frames);
         exit(1);
     }
+}
+
+#ifdef __aarch64__
+// There is no trap flag. Instead, the next instruction is replaced by a breakpoint, or both if this one is a branch.
+static unsigned *planted[2], replaced[2];
+enum { STEP = 0xD4200000, LAST = 0xD4200020 };
+
+QUIET static void write_code(unsigned *at, unsigned code) {
+    size_t page = (size_t)at & -4096ul;
+    CHECK(mprotect((void *)page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+    *(volatile unsigned *)at = code;
+    __builtin___clear_cache((char *)at, (char *)(at + 1));
+}
+
+// What the instruction may continue with: `next[1]` is 0, or the target of a conditional branch.
+QUIET static void successors(const ucontext_t *state, size_t pc, size_t next[2]) {
+    unsigned code = *(unsigned *)pc;
+    next[0] = pc + 4;
+    next[1] = 0;
+    if ((code & 0x7C000000) == 0x14000000) {
+        next[0] = pc + ((int)(code << 6) >> 4);
+    } else if ((code & 0xFF9FFC1F) == 0xD61F0000) {
+        next[0] = state->uc_mcontext.regs[code >> 5 & 31];
+    } else if ((code & 0xFF000010) == 0x54000000 || (code & 0x7E000000) == 0x34000000) {
+        next[1] = pc + ((int)(code << 8) >> 13 << 2);
+    } else if ((code & 0x7E000000) == 0x36000000) {
+        next[1] = pc + ((int)(code << 13) >> 18 << 2);
+    }
+    // What others do is done when they return.
+    Dl_info where;
+    int calls = code >> 26 == 0x25 || (code & 0xFFFFFC1F) == 0xD63F0000;
+    if (!is_ours(next[0], &where)) next[0] = calls ? pc + 4 : state->uc_mcontext.regs[30];
+}
+
+QUIET static void trapped(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)info;
+    ucontext_t *state = context;
+    for (int i = 0; i < 2; i++)
+        if (planted[i]) write_code(planted[i], replaced[i]);
+    size_t pc = state->uc_mcontext.pc;
+    int is_planted = pc == (size_t)planted[0] || pc == (size_t)planted[1];
+    planted[0] = planted[1] = 0;
+    check_here(pc);
+    if (!is_planted) pc = state->uc_mcontext.pc += 4;
+    size_t next[2] = {pc, 0};
+    if (is_planted) successors(state, pc, next);
+    for (int i = 0; i < 2; i++) {
+        if (!next[i]) continue;
+        planted[i] = (unsigned *)next[i];
+        replaced[i] = *planted[i];
+        // The last instruction traps by itself.
+        if (replaced[i] == LAST) planted[i] = 0;
+        else write_code(planted[i], STEP);
+    }
+}
+
+APART QUIET static int stepped(int n) {
+    stepping = 1;
+    __asm__ volatile("brk #0" ::: "memory");
+    n = outer(n);
+    __asm__ volatile("brk #1" ::: "memory");
+    stepping = 0;
+    return n;
+}
+#else
+QUIET static void trapped(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)info;
+    check_here(((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]);
 }
 
 QUIET static int stepped(int n) {
@@ -68,6 +147,7 @@ QUIET static int stepped(int n) {
     stepping = 0;
     return n;
 }
+#endif
 
 QUIET int main(void) {
     static const struct hodo_ftrace_entry_ops entry[] = {{entered, 0}, {entered, HODO_FTRACE_VECTORS}};

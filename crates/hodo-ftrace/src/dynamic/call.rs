@@ -11,15 +11,16 @@ use crate::state::VECTORS;
 use crate::thread::Thread;
 use crate::{environment, graph};
 
-/// Calls the tracers of a mask at an entry. `parent` is where the return address of the function is, and `slot` its
-/// stack slot; they are the same, unless the address is in a register at the entry. `frame_pointer` is that of the
-/// caller, `ip` the address of the site.
+/// Calls the tracers of a mask at an entry. `parent` is where the return address of the function is, `slot` the address
+/// under which the call is known, and `place` its stack slot. They are the same on x86-64; elsewhere the address is in a
+/// register at the entry. `frame_pointer` is that of the caller, `ip` the address of the site.
 ///
 /// # Safety
 /// This is so, the function runs, and the stub has saved all general registers.
 pub(crate) unsafe fn entered(
     parent: *mut usize,
     slot: usize,
+    place: usize,
     frame_pointer: usize,
     ip: usize,
     mask: u64,
@@ -28,7 +29,7 @@ pub(crate) unsafe fn entered(
     let Some(thread) = environment::thread() else {
         return;
     };
-    if !thread.start_hook(slot) {
+    if !thread.start_hook(place) {
         return;
     }
     // SAFETY: the function has not returned.
@@ -36,7 +37,7 @@ pub(crate) unsafe fn entered(
     call_tracers(thread, ip, parent_ip, mask, registers);
     if mask & GRAPH != 0 {
         // SAFETY: as the caller promises; whoever set the hooks keeps them.
-        unsafe { graph::push(thread, parent, slot, ip, frame_pointer) };
+        unsafe { graph::push(thread, parent, slot, place, ip, frame_pointer) };
     }
     thread.end_hook();
 }
@@ -73,7 +74,7 @@ pub(crate) fn call_tracers(
         }
     }
     if mask & ENTRY != 0 {
-        call_entry_hook(parent_ip, ip);
+        call_entry_hook(|| parent_ip, ip);
     }
 }
 

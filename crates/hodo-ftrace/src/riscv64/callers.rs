@@ -37,7 +37,7 @@ unsafe extern "C" fn enter(registers: *mut Registers) {
     // Where the function will store the address, if it does.
     let slot = stack - size_of::<usize>();
     // SAFETY: the stub passes what this requires.
-    unsafe { entered(parent, slot, frame_pointer, ip, mask, registers) };
+    unsafe { entered(parent, slot, slot, frame_pointer, ip, mask, registers) };
 }
 
 /// Keeps and gives all general registers around [`enter`].

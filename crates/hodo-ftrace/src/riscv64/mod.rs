@@ -1,5 +1,7 @@
 //! RISC-V.
 
+use core::arch::asm;
+
 mod callers;
 mod sites;
 mod vectors;
@@ -20,6 +22,15 @@ const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0x18, 0, 0, 0]) ==
 /// How far below the stack pointer after a return its slot may be: at the end of the frame, or below the eight registers
 /// that a function with variable arguments stores there.
 pub(crate) const FARTHEST_SLOT: usize = 8 + 64;
+
+/// The address under which a call is known: that of its slot.
+///
+/// # Safety
+/// `slot` contains a return address.
+#[inline]
+pub(crate) unsafe fn key(slot: *const usize) -> usize {
+    slot as usize
+}
 
 /// The size of the call that returns to `pc`: `auipc` and `jalr`; `jal` or `jalr`; `c.jalr`.
 ///
@@ -48,6 +59,15 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
         }
         _ => 2,
     }
+}
+
+/// The thread pointer.
+#[inline]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: it reads a register. It does not change in a thread.
+    unsafe { asm!("mv {}, tp", out(reg) pointer, options(pure, nomem, nostack)) };
+    pointer
 }
 
 /// Returns whether an instruction shortly before `pc` sets the frame pointer `s0` to the stack pointer plus `size`, as

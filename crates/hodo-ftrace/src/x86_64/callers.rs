@@ -5,6 +5,7 @@
 
 use core::arch::naked_asm;
 
+use super::quick::{self, quick_enter};
 use crate::dynamic::entered;
 
 /// The registers of a function at its site.
@@ -44,7 +45,17 @@ const CALL: usize = 5;
 unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, back: usize, mask: u64) {
     let none = core::ptr::null_mut();
     // SAFETY: the stubs pass what it requires.
-    unsafe { entered(slot, slot as usize, frame_pointer, back - CALL, mask, none) };
+    unsafe {
+        entered(
+            slot,
+            slot as usize,
+            slot as usize,
+            frame_pointer,
+            back - CALL,
+            mask,
+            none,
+        )
+    };
 }
 
 /// The same with registers.
@@ -57,7 +68,17 @@ unsafe extern "C" fn enter_registers(
     // SAFETY: the stub passes a reference to what it has on the stack.
     let ip = unsafe { (*registers).ip } - CALL;
     // SAFETY: the stubs pass what `entered` requires.
-    unsafe { entered(slot, slot as usize, frame_pointer, ip, mask, registers) };
+    unsafe {
+        entered(
+            slot,
+            slot as usize,
+            slot as usize,
+            frame_pointer,
+            ip,
+            mask,
+            registers,
+        )
+    };
 }
 
 /// Defines the stub for one kind of entry: its name, and how it finds the slot of the return address (`rdi`) and the
@@ -84,13 +105,21 @@ macro_rules! caller {
                 "push r9",
                 "push r10",
                 "push r11",
+                "push rax",
                 $($find,)+
                 "mov rdx, [rbp + 16]",
-                "mov rcx, rax",
                 // The stack is not aligned at these calls.
                 "and rsp, -16",
+                // Is the graph tracer the only one?
+                "add rax, rax",
+                "jnz 8f",
+                "mov r9, [rip + hodo_ftrace_state + {quick}]",
+                "lea r8, [rdx - {site}]",
+                quick_enter!(),
+                // The registers of the arguments that were changed.
+                "8: mov rcx, [rbp - 72]",
                 "call {enter}",
-                "mov rax, [rbp + 8]",
+                "9: mov rax, [rbp + 8]",
                 "mov rcx, [rbp - 8]",
                 "mov rdx, [rbp - 16]",
                 "mov rsi, [rbp - 24]",
@@ -108,6 +137,26 @@ macro_rules! caller {
                 "ret",
                 ".cfi_endproc",
                 enter = sym enter,
+                site = const CALL,
+                quick = const quick::QUICK_GRAPH,
+                thread_offset = const quick::THREAD_OFFSET,
+                busy = const quick::BUSY,
+                depth = const quick::DEPTH,
+                limit = const quick::LIMIT,
+                calls = const quick::CALLS,
+                shadow_from = const quick::SHADOW_FROM,
+                shadow_size = const quick::SHADOW_SIZE,
+                slot = const quick::SLOT,
+                parent = const quick::PARENT,
+                frame_pointer = const quick::FRAME_POINTER,
+                ops = const quick::OPS,
+                func = const quick::FUNC,
+                returns_to = const quick::RETURNS_TO,
+                at_depth = const quick::AT_DEPTH,
+                data = const quick::DATA,
+                call = const quick::CALL,
+                entry = const quick::ENTRY,
+                minus_distance = const quick::MINUS_DISTANCE,
             );
         }
     };

@@ -1,6 +1,9 @@
 //! x86-64.
 
+use core::arch::asm;
+
 mod callers;
+pub(crate) mod quick;
 mod sites;
 mod vectors;
 
@@ -19,6 +22,15 @@ const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0, 0x18, 0, 0]) ==
 /// How far below the stack pointer after a return its slot may be: `ret` has just read it.
 pub(crate) const FARTHEST_SLOT: usize = 8;
 
+/// The address under which a call is known: that of its slot.
+///
+/// # Safety
+/// `slot` contains a return address.
+#[inline]
+pub(crate) unsafe fn key(slot: *const usize) -> usize {
+    slot as usize
+}
+
 /// The size of the call that returns to `pc`: `call rel32`; `call *slot(%rip)`, as gcc emits for code that may be
 /// anywhere; or the latter as linkers shorten it, with a prefix that means nothing.
 ///
@@ -35,4 +47,15 @@ pub(crate) unsafe fn call_size(pc: usize) -> usize {
         (_, 0xE8) => 5,
         _ => 6,
     }
+}
+
+/// The thread pointer: the first word of a thread's segment. (ELF Handling For Thread-Local Storage, section 3.4.6.)
+#[inline]
+pub(crate) fn thread_pointer() -> usize {
+    let pointer;
+    // SAFETY: an environment that has a thread offset has a thread pointer. It does not change in a thread.
+    unsafe {
+        asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+    }
+    pointer
 }

@@ -7,6 +7,7 @@
 
 use core::arch::naked_asm;
 
+use crate::arch::quick::{self, quick_enter, quick_leave, quick_site};
 use crate::entry::enter;
 use crate::graph::leave;
 
@@ -81,8 +82,10 @@ macro_rules! listened {
                 "mov rdx, [rbp + 8]",
                 // The stack is not aligned at these calls.
                 "and rsp, -16",
-                "call {enter}",
-                "mov rax, [rbp - 8]",
+                quick_site!(),
+                quick_enter!(),
+                "8: call {enter}",
+                "9: mov rax, [rbp - 8]",
                 "mov rcx, [rbp - 16]",
                 "mov rdx, [rbp - 24]",
                 "mov rsi, [rbp - 32]",
@@ -97,6 +100,25 @@ macro_rules! listened {
                 "ret",
                 ".cfi_endproc",
                 enter = sym enter,
+                quick = const quick::QUICK,
+                thread_offset = const quick::THREAD_OFFSET,
+                busy = const quick::BUSY,
+                depth = const quick::DEPTH,
+                limit = const quick::LIMIT,
+                calls = const quick::CALLS,
+                shadow_from = const quick::SHADOW_FROM,
+                shadow_size = const quick::SHADOW_SIZE,
+                slot = const quick::SLOT,
+                parent = const quick::PARENT,
+                frame_pointer = const quick::FRAME_POINTER,
+                ops = const quick::OPS,
+                func = const quick::FUNC,
+                returns_to = const quick::RETURNS_TO,
+                at_depth = const quick::AT_DEPTH,
+                data = const quick::DATA,
+                call = const quick::CALL,
+                entry = const quick::ENTRY,
+                minus_distance = const quick::MINUS_DISTANCE,
             );
         }
     };
@@ -155,8 +177,9 @@ unsafe extern "C" fn returned() {
         "lea rdi, [rbp + 16]",
         "mov rsi, [rbp]",
         "and rsp, -16",
-        "call {leave}",
-        "mov [rbp + 8], rax",
+        quick_leave!(),
+        "8: call {leave}",
+        "9: mov [rbp + 8], rax",
         "mov rax, [rbp - 8]",
         "mov rcx, [rbp - 16]",
         "mov rdx, [rbp - 24]",
@@ -180,5 +203,15 @@ unsafe extern "C" fn returned() {
         "ret",
         ".cfi_endproc",
         leave = sym leave,
+        quick = const quick::QUICK_GRAPH,
+        thread_offset = const quick::THREAD_OFFSET,
+        busy = const quick::BUSY,
+        depth = const quick::DEPTH,
+        calls = const quick::CALLS,
+        slot = const quick::SLOT,
+        ops = const quick::OPS,
+        call = const quick::CALL,
+        exit = const quick::EXIT,
+        minus_distance = const quick::MINUS_DISTANCE,
     );
 }
