@@ -90,6 +90,12 @@ struct hodo_ftrace_registers {
     unsigned long ip;    /* where execution goes on: after the call */
     unsigned long x[32]; /* x[0] and x[2], the stack pointer: changes have no effect */
 };
+#elif defined(__aarch64__)
+struct hodo_ftrace_registers {
+    unsigned long ip;    /* where execution goes on: after the call */
+    unsigned long x[31]; /* x[30] is the return address of the function; x[9], x[16], x[17]: changes have no effect */
+    unsigned long sp;    /* changes have no effect */
+};
 #endif
 struct hodo_ftrace_registers;
 

@@ -137,7 +137,7 @@ impl All {
             if !bytes.is_empty() && write().is_err() {
                 continue;
             }
-            table[count].set(at, prepared.form, place.entry);
+            table[count].set(at, &prepared, place.entry);
             let function = &found.functions[place.function];
             let demangled = demangle(&function.name, Style::Simple);
             names.push(Named {

@@ -2,6 +2,12 @@
 
 use std::arch::asm;
 
+use hodo_ftrace::dynamic::Entry;
+use hodo_isa::InstructionSet;
+use hodo_isa::aarch64::Aarch64;
+
+use crate::frames::Frames;
+
 /// The address of `hodo_ftrace_thread`, which `linux.rs` defines.
 #[inline]
 pub(crate) fn thread() -> usize {
@@ -29,3 +35,68 @@ pub(crate) fn thread_offset() -> isize {
     }
     offset
 }
+
+/// How instructions are read.
+pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Aarch64;
+/// How many bytes before a function its room for calls may begin.
+pub(crate) const ROOM: u64 = 256;
+
+/// The length of the instruction at the entry that allows calls to land there: `bti`, or `paciasp`.
+pub(crate) fn landing(code: &[u8]) -> usize {
+    const BTI: [[u8; 4]; 5] = [
+        [0x5F, 0x24, 0x03, 0xD5],
+        [0x9F, 0x24, 0x03, 0xD5],
+        [0xDF, 0x24, 0x03, 0xD5],
+        [0x3F, 0x23, 0x03, 0xD5],
+        [0x7F, 0x23, 0x03, 0xD5],
+    ];
+    let is_it = BTI.iter().any(|landing| landing == code);
+    if is_it { 4 } else { 0 }
+}
+
+/// What compilers call.
+pub(crate) fn stubs() -> [(usize, Entry); 3] {
+    [
+        (hodo_ftrace::mcount as *const () as usize, Entry::Framed),
+        (hodo_ftrace::_mcount as *const () as usize, Entry::Framed),
+        (hodo_ftrace::__mcount as *const () as usize, Entry::Framed),
+    ]
+}
+
+/// Where the entry of a linkage table can begin that has this jump: three instructions before it (or four, after `bti`).
+pub(crate) fn entry_starts(jump: u64) -> [u64; 3] {
+    [jump, jump - 12, jump - 16]
+}
+
+/// Where the call begins of which this is the last instruction.
+pub(crate) fn call_start(_: &[u8], last: usize) -> usize {
+    last
+}
+
+/// The unwind table's rows for a trampoline.
+pub(crate) const FRAMES: Frames = Frames {
+    code_alignment: 1,
+    // `x17`: see `first` in `callers.rs`.
+    return_column: 17,
+    // The stack pointer is the frame's end; `x17` is in `x30`, and `x30` in `x9` (`DW_CFA_register`).
+    initial: &[0x0C, 31, 0, 0x09, 17, 30, 0x09, 30, 9],
+    rows: &[],
+};
+
+/// The kernel stores aligned words at once, and everything else byte by byte.
+pub(crate) const UNIT: usize = 4;
+
+/// The time counter's name in traces.
+pub(crate) const COUNTER: &str = "time";
+
+/// The time counter.
+#[inline]
+pub(crate) fn counter() -> u64 {
+    let value;
+    // SAFETY: it only reads a counter.
+    unsafe { asm!("mrs {}, cntvct_el0", out(reg) value, options(nomem, nostack)) };
+    value
+}
+
+/// The distance from the stack slot of a return address to the stack pointer at the entry, as traces have it.
+pub(crate) const STACK_POINTER: usize = 8;

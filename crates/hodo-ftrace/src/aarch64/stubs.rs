@@ -12,10 +12,10 @@
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 
-use crate::entry::{call_entry_hook, enter};
+use crate::entry::enter;
 use crate::graph;
 use crate::state::state;
-use crate::{arch, environment};
+use crate::{arch, dynamic, environment};
 
 /// Defines a function that compilers call.
 macro_rules! stub {
@@ -118,8 +118,9 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
         return;
     };
     if thread.start_hook(stack) {
-        call_entry_hook(|| caller, back - 4);
-        if !state().graph.load(Ordering::Relaxed).is_null() {
+        let mask = dynamic::mask_of_static(back - 4);
+        dynamic::call_tracers(thread, back - 4, caller, mask, core::ptr::null_mut());
+        if mask & dynamic::GRAPH != 0 && !state().graph.load(Ordering::Relaxed).is_null() {
             thread.count_untraced();
         }
         thread.end_hook();

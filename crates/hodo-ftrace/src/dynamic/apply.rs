@@ -45,7 +45,7 @@ pub fn apply(host: &(impl Text + Pages)) -> (usize, Option<Failure>) {
                 failure = failure.or(Some(Failure::Room(site.address())));
             }
             // SAFETY: it is the address of a site.
-            if !unsafe { arch::is_site(site.form(), site.address()) } {
+            if !unsafe { arch::is_site(site.form(), site.address(), site.kept()) } {
                 failure = failure.or(Some(Failure::Changed(site.address())));
             }
         }
@@ -72,7 +72,7 @@ pub fn apply(host: &(impl Text + Pages)) -> (usize, Option<Failure>) {
             let wanted = site.wanted();
             let to = target(module, site, wanted);
             // SAFETY: it is the address of a site.
-            if unsafe { arch::is_done(site.form(), site.address(), wanted != 0, to) } {
+            if unsafe { arch::is_done(site.form(), site.address(), site.kept(), wanted != 0, to) } {
                 site.set_written(wanted);
                 count += 1;
             } else {
@@ -97,11 +97,11 @@ fn write_step(
         return Ok(false);
     }
     // SAFETY: it is the address of a site.
-    if !unsafe { arch::is_site(site.form(), address) } {
+    if !unsafe { arch::is_site(site.form(), address, site.kept()) } {
         return Ok(false);
     }
     // SAFETY: as above.
-    let change = unsafe { arch::step(site.form(), address, wanted != 0, to, step) };
+    let change = unsafe { arch::step(site.form(), address, site.kept(), wanted != 0, to, step) };
     let Some((distance, bytes)) = change else {
         return Ok(false);
     };

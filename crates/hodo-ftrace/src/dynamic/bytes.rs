@@ -34,6 +34,8 @@ pub struct Prepared {
     pub offset: usize,
     /// The form of the site.
     pub form: crate::arch::Form,
+    /// The instruction that is to be there again, where it must be kept (AArch64); otherwise 0.
+    pub kept: u32,
     /// What is to be written, so that the site calls nobody. Nothing if [`super::fix`] does it.
     pub bytes: Bytes,
 }

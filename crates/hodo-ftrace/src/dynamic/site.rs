@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::bytes::Prepared;
 use crate::arch::Form;
 
 /// How the state of the function is found at the call.
@@ -24,6 +25,7 @@ pub struct Site {
     form: AtomicU8,
     entry: AtomicU8,
     id: AtomicU32,
+    kept: AtomicU32,
 }
 
 impl Site {
@@ -32,14 +34,20 @@ impl Site {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// Makes it a site. What is there must be what `form` is while nobody listens, and the site must not be in use.
-    pub fn set(&self, address: usize, form: Form, entry: Entry) {
+    /// Makes it a site. What is there must be what was prepared, or will be (`fix`), and the site must not be in use.
+    pub fn set(&self, address: usize, prepared: &Prepared, entry: Entry) {
         self.address.store(address, Ordering::Relaxed);
         self.wanted.store(0, Ordering::Relaxed);
         self.written.store(0, Ordering::Relaxed);
-        self.form.store(form as u8, Ordering::Relaxed);
+        self.form.store(prepared.form as u8, Ordering::Relaxed);
+        self.kept.store(prepared.kept, Ordering::Relaxed);
         self.entry.store(entry as u8, Ordering::Relaxed);
         self.id.store(0, Ordering::Relaxed);
+    }
+
+    /// The instruction that is to be there again.
+    pub(crate) fn kept(&self) -> u32 {
+        self.kept.load(Ordering::Relaxed)
     }
 
     /// The number that [`set_id`](Self::set_id) gave it; 0 at first.

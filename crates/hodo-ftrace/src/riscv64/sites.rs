@@ -70,7 +70,7 @@ unsafe fn read(address: usize) -> u8 {
 ///
 /// # Safety
 /// The address is that of a site.
-pub(crate) unsafe fn is_site(form: Form, address: usize) -> bool {
+pub(crate) unsafe fn is_site(form: Form, address: usize, _: u32) -> bool {
     let (at, on, off) = form.switch();
     // SAFETY: it is in the site.
     let byte = unsafe { read(address + at) };
@@ -84,6 +84,7 @@ pub(crate) unsafe fn is_site(form: Form, address: usize) -> bool {
 pub(crate) unsafe fn step(
     form: Form,
     address: usize,
+    _: u32,
     on: bool,
     _: Option<usize>,
     _: usize,
@@ -99,7 +100,13 @@ pub(crate) unsafe fn step(
 ///
 /// # Safety
 /// The address is that of a site.
-pub(crate) unsafe fn is_done(form: Form, address: usize, on: bool, _: Option<usize>) -> bool {
+pub(crate) unsafe fn is_done(
+    form: Form,
+    address: usize,
+    _: u32,
+    on: bool,
+    _: Option<usize>,
+) -> bool {
     let (at, call, off) = form.switch();
     // SAFETY: it is in the site.
     (unsafe { read(address + at) }) == if on { call } else { off }
@@ -147,6 +154,7 @@ pub fn prepare(code: &[u8], alone: bool) -> Option<Prepared> {
             distance: 0,
             offset,
             form,
+            kept: 0,
             bytes: Bytes::new(&[off]),
         }
     };
@@ -163,6 +171,7 @@ pub fn prepare(code: &[u8], alone: bool) -> Option<Prepared> {
         distance: 0,
         offset: 0,
         form: Form::Room,
+        kept: 0,
         bytes: Bytes::new(&[]),
     })
 }

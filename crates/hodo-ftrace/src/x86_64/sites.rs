@@ -56,7 +56,7 @@ unsafe fn read<const SIZE: usize>(address: usize) -> [u8; SIZE] {
 ///
 /// # Safety
 /// The address is that of a site.
-pub(crate) unsafe fn is_site(form: Form, address: usize) -> bool {
+pub(crate) unsafe fn is_site(form: Form, address: usize, _: u32) -> bool {
     // SAFETY: a site has two bytes.
     let code: [u8; 2] = unsafe { read(address) };
     match form {
@@ -77,6 +77,7 @@ fn distance(address: usize, to: usize) -> [u8; 4] {
 pub(crate) unsafe fn step(
     form: Form,
     address: usize,
+    _: u32,
     on: bool,
     to: Option<usize>,
     step: usize,
@@ -104,7 +105,13 @@ pub(crate) unsafe fn step(
 ///
 /// # Safety
 /// The address is that of a site.
-pub(crate) unsafe fn is_done(form: Form, address: usize, on: bool, to: Option<usize>) -> bool {
+pub(crate) unsafe fn is_done(
+    form: Form,
+    address: usize,
+    _: u32,
+    on: bool,
+    to: Option<usize>,
+) -> bool {
     // SAFETY: both forms have five bytes.
     let code: [u8; 5] = unsafe { read(address) };
     match (form, on) {
@@ -157,6 +164,7 @@ pub fn prepare(code: &[u8], alone: bool) -> Option<Prepared> {
             distance,
             offset: 0,
             form,
+            kept: 0,
             bytes: Bytes::new(bytes),
         })
     };
