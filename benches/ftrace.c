@@ -1,5 +1,6 @@
 // The cost of a call of a small function, in nanoseconds of CPU time: the least of ROUNDS rounds. With HOOKS, each kind of
 // hook of hodo-ftrace in turn; otherwise only a call as it is. Each line: a name and a number.
+// With the arguments MODE and CALLS, only makes these calls in this mode, for ftrace-instructions.sh.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -7,10 +8,20 @@
 #include <hodo-ftrace.h>
 #endif
 
+#ifdef XRAY
+// Its header, xray/xray_interface.h, is for C++.
+int __xray_patch(void);
+enum { SUCCESS = 1 };
+#define QUIET __attribute__((no_instrument_function, xray_never_instrument))
+#else
 #define QUIET __attribute__((no_instrument_function))
+#endif
 enum { CALLS = 10000, ROUNDS = 3000 };
 
-__attribute__((noinline, noclone)) long work(long a) {
+#ifndef __clang__
+__attribute__((noclone))
+#endif
+__attribute__((noinline)) long work(long a) {
     __asm__ volatile("" : "+r"(a));
     return a + 1;
 }
@@ -43,7 +54,22 @@ static const struct hodo_ftrace_entry_ops entry[] = {{entered, 0}, {entered, HOD
 static const struct hodo_ftrace_graph_ops graph[] = {{graph_entered, graph_left, 0}, {graph_entered, graph_left, HODO_FTRACE_VECTORS}};
 #endif
 
-QUIET int main(void) {
+QUIET static int only(int mode, int calls) {
+#ifdef HOOKS
+    if (mode == 1) hodo_ftrace_set_entry(&entry[0]);
+    if (mode == 2) hodo_ftrace_set_graph(&graph[0]);
+    // The first call prepares memory.
+    work(0);
+#else
+    (void)mode;
+#endif
+    long sum = 0;
+    for (int i = 0; i < calls; i++) sum = work(sum);
+    return sum != calls;
+}
+
+QUIET int main(int count, char **arguments) {
+    if (count == 3) return only(atoi(arguments[1]), atoi(arguments[2]));
 #ifdef HOOKS
     measure("nobody listens");
     hodo_ftrace_set_entry(&entry[0]);
@@ -57,6 +83,10 @@ QUIET int main(void) {
     measure("entry and return hooks, vectors kept");
     hodo_ftrace_set_graph(0);
     if (hits < 6ul * CALLS * ROUNDS) return 1;
+#elif defined(XRAY)
+    measure("unpatched");
+    if (__xray_patch() != SUCCESS) return 1;
+    measure("patched, no handler");
 #else
     measure("call");
 #endif

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The cost of hodo-ftrace's hooks for a call, beside the plain call, glibc's own mcount, and uftrace's if it is installed.
+# The cost of hodo-ftrace's hooks for a call, beside the plain call, glibc's own mcount, and uftrace's and clang's XRay if
+# they are installed.
 # One run on this machine. Prints nanoseconds of CPU time and what is above the plain call; asserts nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -39,8 +40,17 @@ rows "-pg, glibc's mcount, gmon.out: " "$directory/glibc"
 rows "-pg, recorded with HODO_FTRACE_RECORD: " env HODO_FTRACE_RECORD="$directory/ours.data" \
     LD_PRELOAD="$target/release/libhodo_ftrace.so" "$directory/glibc"
 if command -v uftrace >/dev/null; then
+    # A library whose mcount does nothing; uftrace's own, which finds that it is switched off; and all of it.
     rows "-pg, uftrace record --nop: " uftrace record --nop --no-libcall -d "$directory/data" "$directory/glibc"
+    rows "-pg, uftrace record --disable: " uftrace record --disable --no-libcall -d "$directory/data" "$directory/glibc"
     rows "-pg, uftrace record: " uftrace record --no-libcall -b 512m -d "$directory/data" "$directory/glibc"
 else
     echo "uftrace is not installed"
+fi
+# Two sleds in each function: as they are; and patched, each with a jump to code that finds no handler.
+if command -v clang >/dev/null && [ -e "$(clang -print-file-name="libclang_rt.xray-$(uname -m).a")" ]; then
+    clang "${flags[@]}" -fxray-instrument -fxray-instruction-threshold=1 -DXRAY -o "$directory/xray"
+    rows "clang's XRay: " "$directory/xray"
+else
+    echo "clang's XRay is not installed (libclang-rt-dev)"
 fi

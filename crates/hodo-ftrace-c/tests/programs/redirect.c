@@ -31,6 +31,8 @@ HOOK static void argument(unsigned long ip, unsigned long parent, const struct h
                           struct hodo_ftrace_registers *registers) {
 #if defined(__x86_64__)
     registers->rdi += 100;
+#elif defined(__aarch64__)
+    registers->x[0] += 100;
 #else
     registers->x[10] += 100;
 #endif

@@ -97,6 +97,15 @@ QUIET static void successors(const ucontext_t *state, size_t pc, size_t next[2])
     } else if ((code & 0x7E000000) == 0x36000000) {
         next[1] = pc + ((int)(code << 13) >> 18 << 2);
     }
+    // A trap between an exclusive load and its store would make the loop around them endless. Such a loop ends after the
+    // branch that follows the store, or where a comparison before it leads.
+    if ((*(unsigned *)next[0] & 0x3FC00000) == 0x08400000 && !next[1]) {
+        unsigned *at = (unsigned *)next[0];
+        for (; (*at & 0x3FC00000) != 0x08000000; at++)
+            if ((*at & 0xFF000010) == 0x54000000) next[1] = (size_t)at + ((int)(*at << 8) >> 13 << 2);
+        next[0] = (size_t)(at + 2);
+        if (next[1] == next[0]) next[1] = 0;
+    }
     // What others do is done when they return.
     Dl_info where;
     int calls = code >> 26 == 0x25 || (code & 0xFFFFFC1F) == 0xD63F0000;

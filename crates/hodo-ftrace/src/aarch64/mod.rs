@@ -1,6 +1,7 @@
 //! AArch64.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 mod callers;
 mod sites;
@@ -11,7 +12,7 @@ pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
 pub(crate) use sites::{
     LONGEST, REACH, STEPS, fix, is_done, is_site, kind, step, trampoline, trampoline_key,
 };
-pub(crate) use vectors::{call_with_vectors, find_vectors};
+pub(crate) use vectors::call_with_vectors;
 
 /// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`. An address space may have 39
 /// bits.
@@ -59,35 +60,71 @@ pub(crate) fn without_signature(mut address: usize) -> usize {
     address
 }
 
-/// Returns whether an instruction shortly before `pc` sets the frame pointer to the stack pointer plus `size`, as
-/// prologues of functions with a frame pointer do; and whether the function signs its return address.
+/// Whether the processor signs addresses. Otherwise the instructions for that do nothing.
+static SIGNS: AtomicBool = AtomicBool::new(false);
+
+/// Finds out what the processor offers.
+pub(crate) fn find_vectors() {
+    // A signature may happen to be 0, but hardly all of these.
+    let signs = (0..8).any(|number| {
+        let address = (number + 1) << 12;
+        let mut signed: usize = address;
+        // SAFETY: it changes one register. (`pacia1716` is this hint.)
+        unsafe {
+            asm!("hint 8", inout("x17") signed, in("x16") number, options(nomem, nostack, preserves_flags));
+        }
+        signed != address
+    });
+    SIGNS.store(signs, Ordering::Relaxed);
+}
+
+/// What the prologue of a function does.
+pub(crate) struct Prologue {
+    /// It sets the frame pointer to the stack pointer plus the size in question.
+    pub(crate) sets_frame_pointer: bool,
+    /// It signs the return address.
+    pub(crate) signs: bool,
+}
+
+/// Looks at the instructions before `pc`, up to the one that stores the frame record, and, for the signing, before it.
 ///
 /// # Safety
 /// `pc` must be the return address of a call.
-pub(crate) unsafe fn prologue(pc: usize, size: usize) -> (bool, bool) {
-    /// How far the prologue may be. It may save all registers.
+pub(crate) unsafe fn prologue(pc: usize, size: usize) -> Prologue {
+    /// How far the record may be stored before the call, in bytes. A prologue may save all registers.
     const FARTHEST: usize = 160;
-    /// How far the signing may be before the frame record is stored.
+    /// How far the signing may be before that.
     const BEFORE_RECORD: usize = 48;
     const ADD_X29_SP: u32 = 0x9100_03FD;
     /// `stp x29, x30, [sp, #…]`, also with `!`.
     const STORES_RECORD: u32 = 0xA900_7BFD;
     const PACIASP: u32 = 0xD503_233F;
     const PACIBSP: u32 = 0xD503_237F;
-    let (mut sets, mut signs) = (false, false);
-    let (mut at, mut last) = (8, FARTHEST);
-    while at <= last {
+    const RET: u32 = 0xD65F_03C0;
+    const NOP: u32 = 0xD503_201F;
+    let word = |at: usize| {
         // SAFETY: it lies before the call, in the function or in what is before it. No text begins with a function.
-        let word = unsafe { *((pc - at) as *const u32) };
-        let immediate = (word >> 10 & 0xFFF) as usize;
-        sets |= word & 0xFFC0_03FF == ADD_X29_SP && immediate == size;
-        signs |= word == PACIASP || word == PACIBSP;
-        if word & 0xFF40_7FFF == STORES_RECORD && last == FARTHEST {
-            last = at + BEFORE_RECORD;
-        }
+        unsafe { *((pc - at) as *const u32) }
+    };
+    let mut result = Prologue {
+        sets_frame_pointer: false,
+        signs: false,
+    };
+    let mut at = 8;
+    while at <= FARTHEST && word(at) & 0xFF40_7FFF != STORES_RECORD {
+        let immediate = (word(at) >> 10 & 0xFFF) as usize;
+        result.sets_frame_pointer |= word(at) & 0xFFC0_03FF == ADD_X29_SP && immediate == size;
         at += 4;
     }
-    (sets, signs)
+    if SIGNS.load(Ordering::Relaxed) {
+        let last = at + BEFORE_RECORD;
+        // Before the function, there are the end of another one, or instructions that do nothing.
+        while at < last && !result.signs && !matches!(word(at), RET | NOP) {
+            result.signs = matches!(word(at), PACIASP | PACIBSP);
+            at += 4;
+        }
+    }
+    result
 }
 
 /// The thread pointer.

@@ -101,12 +101,12 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     let mut caller = frompc;
     if frame < LARGEST && frame_pointer.is_multiple_of(8) {
         // SAFETY: the slot is on the stack, above its end; and `back` is the return address of a call.
-        let (there, (sets, signs)) = unsafe { (slot.read_volatile(), arch::prologue(back, frame)) };
+        let (there, prologue) = unsafe { (slot.read_volatile(), arch::prologue(back, frame)) };
         let plain = arch::without_signature(there);
         // Either the address of the caller, which gcc passes, is in the slot; or the function has just set the frame
         // pointer.
-        if sets || plain == frompc {
-            if plain == there && !signs {
+        if prologue.sets_frame_pointer || plain == frompc {
+            if plain == there && !prologue.signs {
                 // SAFETY: it is that slot. Below it is the frame pointer of the caller. The stub has saved the registers.
                 unsafe { enter(slot, (frame_pointer as *const usize).read_volatile(), back) };
                 return;

@@ -2,9 +2,6 @@
 
 use core::arch::naked_asm;
 
-/// There is nothing to find out.
-pub(crate) fn find_vectors() {}
-
 /// Calls a function with two words, and returns what it returns. `q0` to `q31`, `fpcr` and `fpsr` are afterwards as
 /// before. (Functions preserve only the lower halves of `q8` to `q15`.)
 ///
