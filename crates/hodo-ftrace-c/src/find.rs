@@ -181,10 +181,13 @@ fn stubs(
             let Some(entry) = slots.get(&slot) else {
                 continue;
             };
-            // Entries begin with the jump, or with a few instructions before it.
-            for address in arch::entry_starts(jump) {
-                stubs.insert(address, *entry);
-            }
+            stubs.insert(jump, *entry);
+            // Calls may have to land at an instruction that says so.
+            let before = (jump - start) as usize;
+            let landing = before
+                .checked_sub(4)
+                .map_or(0, |at| arch::landing(&code[at..before]));
+            stubs.insert(jump - landing as u64, *entry);
         }
     }
     stubs

@@ -63,11 +63,6 @@ pub(crate) fn stubs() -> [(usize, Entry); 3] {
     ]
 }
 
-/// Where the entry of a linkage table can begin that has this jump: three instructions before it (or four, after `bti`).
-pub(crate) fn entry_starts(jump: u64) -> [u64; 3] {
-    [jump, jump - 12, jump - 16]
-}
-
 /// Where the call begins of which this is the last instruction.
 pub(crate) fn call_start(_: &[u8], last: usize) -> usize {
     last

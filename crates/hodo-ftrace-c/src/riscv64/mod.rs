@@ -57,12 +57,6 @@ pub(crate) fn stubs() -> [(usize, Entry); 3] {
     ]
 }
 
-/// Where the entry of a linkage table can begin that has this jump: two instructions before it (psABI, "Program Linkage
-/// Table").
-pub(crate) fn entry_starts(jump: u64) -> [u64; 2] {
-    [jump, jump - 8]
-}
-
 /// Where the call begins of which this is the last instruction: at the `auipc` before a `jalr`.
 pub(crate) fn call_start(code: &[u8], last: usize) -> usize {
     const OPCODE: u8 = 0x7F;

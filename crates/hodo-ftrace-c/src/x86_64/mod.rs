@@ -63,11 +63,6 @@ pub(crate) fn stubs() -> [(usize, Entry); 4] {
     ]
 }
 
-/// Where the entry of a linkage table can begin that has this jump: there, after `endbr64`, or at a multiple of 16.
-pub(crate) fn entry_starts(jump: u64) -> [u64; 3] {
-    [jump, jump - 4, jump & !15]
-}
-
 /// Where the call begins of which this is the last instruction.
 pub(crate) fn call_start(_: &[u8], last: usize) -> usize {
     last

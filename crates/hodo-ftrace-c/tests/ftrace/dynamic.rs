@@ -24,6 +24,28 @@ const BUILDS: &[(&str, &str, &[&str], bool)] = if cfg!(target_arch = "riscv64") 
         ),
         ("room", "clang", &["-fpatchable-function-entry=4"], false),
     ]
+} else if cfg!(target_arch = "aarch64") {
+    &[
+        ("pg", "gcc", &["-pg"], true),
+        ("pg", "clang", &["-pg"], true),
+        (
+            "room",
+            "gcc",
+            &["-fpatchable-function-entry=2", "-fno-ipa-ra"],
+            false,
+        ),
+        (
+            "room-before",
+            "gcc",
+            &[
+                "-fpatchable-function-entry=4,2",
+                "-fno-ipa-ra",
+                "-mbranch-protection=bti",
+            ],
+            false,
+        ),
+        ("room", "clang", &["-fpatchable-function-entry=2"], false),
+    ]
 } else {
     &[
         ("pg", "gcc", &["-pg"], true),
@@ -88,7 +110,7 @@ fn each(name: &str, forms: &[Form]) {
             if *framed {
                 all.push("-DFRAMED");
             }
-            if *framed && cfg!(target_arch = "riscv64") {
+            if *framed && !cfg!(target_arch = "x86_64") {
                 all.push("-DNO_REGISTERS");
             }
             let file = format!("{name}.c");
