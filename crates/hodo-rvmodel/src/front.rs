@@ -1,8 +1,8 @@
 //! A front end: what fetches instructions and guesses which comes next. It counts; it does not know time.
 //!
-//! It has a branch target buffer with two-bit counters for conditional branches, a stack of return addresses, and a
-//! table of the values that `lrw2spc` loaded. All of them go by the real pc. Buffer and table have no limit: what they
-//! mispredict, any of their size would, and addresses do not collide by chance.
+//! It has a branch target buffer, with two-bit counters for conditional branches that also go by the last eight of them,
+//! a stack of return addresses, and a table of the values that `lrw2spc` loaded. All of them go by the real pc. Buffer
+//! and table have no limit: what they mispredict, any of their size would, and addresses do not collide by chance.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,9 @@ struct Entry {
 /// The front end.
 #[derive(Debug, Clone, Default)]
 pub struct FrontEnd {
-    targets: BTreeMap<u64, Entry>,
+    targets: BTreeMap<(u64, u8), Entry>,
+    /// Whether the last branches were taken, one bit each.
+    history: u8,
     returns: Vec<u64>,
     shadows: BTreeMap<u64, u64>,
     block: Option<u64>,
@@ -111,7 +113,11 @@ impl FrontEnd {
             return self.flush();
         }
         let after = pc.wrapping_add(len);
-        let entry = self.targets.get(&pc).copied();
+        let key = match flow {
+            Flow::Branch => (pc, self.history),
+            _ => (pc, 0),
+        };
+        let entry = self.targets.get(&key).copied();
         let returned = match flow {
             Flow::Return | Flow::ReturnAndCall(_) => self.returns.pop(),
             _ => None,
@@ -134,15 +140,24 @@ impl FrontEnd {
             }
             self.returns.push(link);
         }
-        self.learn(pc, entry, flow, (after, next));
+        self.learn(key, entry, flow, (after, next));
     }
 
-    fn learn(&mut self, pc: u64, entry: Option<Entry>, flow: Flow, (after, next): (u64, u64)) {
+    fn learn(
+        &mut self,
+        key: (u64, u8),
+        entry: Option<Entry>,
+        flow: Flow,
+        (after, next): (u64, u64),
+    ) {
         let taken = match flow {
             Flow::Next | Flow::Resume => return,
             Flow::Branch => next != after,
             _ => true,
         };
+        if flow == Flow::Branch {
+            self.history = self.history << 1 | u8::from(taken);
+        }
         let counter = match (entry, taken) {
             (Some(entry), true) => (entry.counter + 1).min(3),
             (Some(entry), false) => entry.counter.saturating_sub(1),
@@ -160,7 +175,7 @@ impl FrontEnd {
             counter,
             returns,
         };
-        self.targets.insert(pc, entry);
+        self.targets.insert(key, entry);
     }
 
     /// An `lrw2spc` has loaded this value. Returns whether that was expected.
@@ -215,13 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn branches_have_two_bits() {
+    fn branches_are_learned_with_what_came_before() {
         let mut front = FrontEnd::default();
         let taken = (0x10, Flow::Branch, 0x40);
         let not = (0x10, Flow::Branch, 0x14);
-        assert_eq!(missed(&mut front, &[not, not, not]), 0);
-        assert_eq!(missed(&mut front, &[taken, taken, taken]), 1);
-        assert_eq!(missed(&mut front, &[not, taken, taken]), 1);
+        assert_eq!(missed(&mut front, &[not; 20]), 0);
+        assert_eq!(missed(&mut front, &[taken; 20]), 9);
+        // They alternate.
+        missed(&mut front, &[taken, not].repeat(10));
+        assert_eq!(missed(&mut front, &[taken, not].repeat(10)), 0);
     }
 
     #[test]

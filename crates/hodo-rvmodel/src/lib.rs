@@ -11,10 +11,12 @@
 #![forbid(unsafe_code)]
 
 pub mod alu;
+pub mod coverage;
 pub mod encode;
 pub mod entries;
 pub mod front;
 pub mod hart;
 pub mod memory;
 pub mod params;
+pub mod probes;
 pub mod tables;

@@ -44,6 +44,12 @@ impl Memory {
         }
     }
 
+    /// What is where nobody has written.
+    #[must_use]
+    pub fn unmapped(&self) -> Unmapped {
+        self.unmapped
+    }
+
     /// Maps pages of zeros that contain the range.
     pub fn map(&mut self, start: u64, len: u64) {
         let first = start / PAGE;
@@ -55,11 +61,13 @@ impl Memory {
         }
     }
 
-    /// Maps the range if nothing is there, and copies bytes into it.
+    /// Copies bytes to a place, which is mapped if nothing is there.
     pub fn put(&mut self, at: u64, bytes: &[u8]) {
-        self.map(at, bytes.len() as u64);
+        if self.unmapped == Unmapped::Faults {
+            self.map(at, bytes.len() as u64);
+        }
         for (at, &byte) in (at..).zip(bytes) {
-            let page = self.pages.get_mut(&(at / PAGE)).expect("it was mapped");
+            let page = self.page(at).expect("it was mapped");
             page[(at % PAGE) as usize] = byte;
         }
     }

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
+use crate::coverage::Coverage;
 use crate::entries::{self, Solution};
 use crate::params::POINTS;
+use crate::probes::{Mechanism, Refused};
 
 /// A table: the name by which the page marks it, and its text.
 pub struct Table {
@@ -110,4 +112,117 @@ fn entries() -> Result<Table> {
 /// If something does not run on the model as it must.
 pub fn fixed() -> Result<Vec<Table>> {
     Ok(vec![points(), entries()?])
+}
+
+/// A share in percent.
+fn share(part: usize, all: usize) -> String {
+    format!("{:.2} %", 100.0 * part as f64 / all.max(1) as f64)
+}
+
+/// A mean with one decimal.
+fn mean(sum: i64, count: u64) -> String {
+    format!("{:.1}", sum as f64 / count.max(1) as f64)
+}
+
+/// The tables of what can be done with the executed instructions of some files.
+#[must_use]
+pub fn coverage(files: &[(String, Coverage)]) -> Vec<Table> {
+    let names = files.iter().map(|(name, _)| name.as_str());
+    let first: Vec<&str> = ["way to probe an instruction"]
+        .into_iter()
+        .chain(names.clone())
+        .collect();
+    let mut shares = head(&first);
+    let mut line = |what: &str, of: &dyn Fn(&Coverage) -> String| {
+        let cells: Vec<String> = files.iter().map(|(_, found)| of(found)).collect();
+        let cells: Vec<&str> = [what]
+            .into_iter()
+            .chain(cells.iter().map(String::as_str))
+            .collect();
+        row(&mut shares, &cells);
+    };
+    line("executed instructions", &|found| found.executed.to_string());
+    for (index, mechanism) in Mechanism::ALL.into_iter().enumerate() {
+        line(mechanism.name(), &|found| {
+            share(found.covered[index], found.executed)
+        });
+        if index == 0 {
+            line("– of these, simulated", &|found| {
+                share(found.simulated, found.executed)
+            });
+        }
+    }
+    let mut reasons: Vec<Table> = vec![Table {
+        name: "shares",
+        text: shares,
+    }];
+    reasons.push(reasons_of(files));
+    reasons.extend(files.iter().map(|(name, found)| hits(name, found)));
+    reasons
+}
+
+/// Why instructions are not probed, and what those need that are.
+fn reasons_of(files: &[(String, Coverage)]) -> Table {
+    let mut text = head(&["file", "way", "why not, or what it needs", "instructions"]);
+    for (name, found) in files {
+        let mut add = |way: &str, why: &str, count: usize| {
+            row(&mut text, &[name, way, why, &count.to_string()]);
+        };
+        for (reason, &count) in &found.reasons {
+            add("planner", reason, count);
+        }
+        for (need, &count) in &found.needs {
+            add("today's detour", &format!("needs {need}"), count);
+        }
+        for (mechanism, refused) in Mechanism::ALL.iter().zip(&found.refused) {
+            for (why, &count) in refused.iter().filter(|(why, _)| **why != Refused::Planner) {
+                add(mechanism.name(), &why.to_string(), count);
+            }
+        }
+    }
+    Table {
+        name: "reasons",
+        text,
+    }
+}
+
+/// What hits cost in a file.
+fn hits(name: &str, found: &Coverage) -> Table {
+    let mut text = format!(
+        "{name}: {} instructions that all ways can probe; {} probes run and compared, {} of which changed something.\n\
+         Not run: {} in regions with an instruction that the model lacks, {} that no tried registers reach.\n\n",
+        found.costs.iter().map(|cost| cost.sites).max().unwrap_or(0),
+        found.compared,
+        found.wrong.len(),
+        found.foreign,
+        found.unreached,
+    );
+    text.push_str(&head(&[
+        "way",
+        "bytes at the site",
+        "bytes elsewhere",
+        "instructions",
+        "fetches",
+        "mispredicted, cold",
+        "warm",
+        "traps",
+    ]));
+    for (mechanism, cost) in Mechanism::ALL.iter().zip(&found.costs) {
+        let [instructions, _, fetches, mispredictions, traps] =
+            cost.warm.map(|sum| mean(sum, cost.hits));
+        row(
+            &mut text,
+            &[
+                mechanism.name(),
+                &mean(cost.patched as i64, cost.sites),
+                &mean(cost.elsewhere as i64, cost.sites),
+                &instructions,
+                &fetches,
+                &mean(cost.cold.1, cost.cold.0),
+                &mispredictions,
+                &traps,
+            ],
+        );
+    }
+    Table { name: "hits", text }
 }
