@@ -13,7 +13,7 @@ use object::{Object as _, ObjectSegment as _, SegmentFlags};
 use crate::front::Counts;
 use crate::probes::region::{Execution, Region, execution};
 use crate::probes::run::{self, Useless};
-use crate::probes::{Mechanism, Refused, Setup};
+use crate::probes::{Mechanism, Refused, Setup, Way};
 
 /// What is known of the executed instructions of a file.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,8 @@ pub struct Coverage {
     pub reasons: BTreeMap<String, usize>,
     /// For each mechanism, how many it can probe.
     pub covered: [usize; MECHANISMS],
+    /// How many can be probed in shadow mode without `c.jall`, by one of the jumps or another, and with it.
+    pub shadow: [usize; 2],
     /// Why it cannot probe others.
     pub refused: [BTreeMap<Refused, usize>; MECHANISMS],
     /// How many a kernel simulates.
@@ -38,7 +40,8 @@ pub struct Coverage {
     pub costs: [Cost; MECHANISMS],
     /// Hits that were run and compared, of any mechanism.
     pub compared: usize,
-    /// Instructions that were not run: for the model does not have an instruction of their region.
+    /// Instructions that were not run: the model does not have an instruction of their region, or the region sets the
+    /// thread pointer.
     pub foreign: usize,
     /// Or no registers were found on which their region reaches them and ends.
     pub unreached: usize,
@@ -233,6 +236,16 @@ impl Coverage {
                 Err(why) => *self.refused[index].entry(*why).or_default() += 1,
             }
         }
+        let possible = |way: Way| {
+            let all = Mechanism::ALL.into_iter().zip(&setups);
+            all.into_iter()
+                .any(|(mechanism, setup)| mechanism == Mechanism::Shadow(way) && setup.is_ok())
+        };
+        let without = [Way::Pair, Way::Kept, Way::Planned]
+            .into_iter()
+            .any(possible);
+        self.shadow[0] += usize::from(without);
+        self.shadow[1] += usize::from(without || possible(Way::Jall));
         let insn = region.index(at).map(|index| &region.insns[index]);
         let how = insn.map(execution);
         self.simulated += usize::from(how == Some(Ok(Execution::Simulated)));

@@ -1,6 +1,6 @@
 //! A front end: what fetches instructions and guesses which comes next. It counts; it does not know time.
 //!
-//! It has a branch target buffer, with two-bit counters for conditional branches that also go by the last eight of them,
+//! It has a branch target buffer, with two-bit counters for conditional branches that also go by the last four of them,
 //! a stack of return addresses, and a table of the values that `lrw2spc` loaded. All of them go by the real pc. Buffer
 //! and table have no limit: what they mispredict, any of their size would, and addresses do not collide by chance.
 
@@ -156,7 +156,7 @@ impl FrontEnd {
             _ => true,
         };
         if flow == Flow::Branch {
-            self.history = self.history << 1 | u8::from(taken);
+            self.history = (self.history << 1 | u8::from(taken)) & 0xF;
         }
         let counter = match (entry, taken) {
             (Some(entry), true) => (entry.counter + 1).min(3),
@@ -235,7 +235,7 @@ mod tests {
         let taken = (0x10, Flow::Branch, 0x40);
         let not = (0x10, Flow::Branch, 0x14);
         assert_eq!(missed(&mut front, &[not; 20]), 0);
-        assert_eq!(missed(&mut front, &[taken; 20]), 9);
+        assert_eq!(missed(&mut front, &[taken; 20]), 5);
         // They alternate.
         missed(&mut front, &[taken, not].repeat(10));
         assert_eq!(missed(&mut front, &[taken, not].repeat(10)), 0);

@@ -4,7 +4,8 @@
 //! [`params`] has everything that the slides leave open, each with a default and its reason. [`hart`] executes,
 //! [`memory`] is what it works on, [`front`] counts fetches and wrong guesses. [`encode`] has the encodings.
 //!
-//! On the model run the ways to make a function's entry patchable ([`entries`]).
+//! On the model run the ways to make a function's entry patchable ([`entries`]) and to probe an instruction ([`probes`]):
+//! of [`samples`], or of all code that a run executes ([`coverage`]).
 //! [`tables`] prints what they cost; `docs/riscv-proposals.md` holds these tables.
 //!
 //! The hart's base is compared with an emulator on random programs (`tests/base.rs`).
@@ -19,4 +20,5 @@ pub mod hart;
 pub mod memory;
 pub mod params;
 pub mod probes;
+pub mod samples;
 pub mod tables;

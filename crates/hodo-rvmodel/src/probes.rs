@@ -1,6 +1,7 @@
-//! Ways to probe an instruction, as code for the model: a kernel's breakpoint with a single step, the same boosted,
-//! Hodoscope's detour, and a detour in shadow mode. What a hit does is the same everywhere: it counts.
+//! Ways to probe an instruction, as code for the model: a kernel's breakpoint with a single step, the same boosted, a
+//! detour of plain copies, Hodoscope's detour, and detours in shadow mode. What a hit does is the same everywhere: it counts.
 
+pub mod copied;
 pub mod hit;
 pub mod kernel;
 pub mod region;
@@ -38,6 +39,8 @@ pub enum Mechanism {
     SingleStep,
     /// A breakpoint; the handler continues at a copy of the instruction, after which a jump leads back.
     Boosted,
+    /// The instructions under the jump are copied as they are, and a second jump leads back.
+    Copied,
     /// The planner's region is moved.
     Detour,
     /// The instructions under the jump are copied, and run in shadow mode.
@@ -46,9 +49,10 @@ pub enum Mechanism {
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SingleStep,
         Self::Boosted,
+        Self::Copied,
         Self::Detour,
         Self::Shadow(Way::Pair),
         Self::Shadow(Way::Kept),
@@ -62,6 +66,7 @@ impl Mechanism {
         match self {
             Self::SingleStep => "single step or simulation",
             Self::Boosted => "boosted",
+            Self::Copied => "detour of plain copies",
             Self::Detour => "today's detour",
             Self::Shadow(Way::Pair) => "Shadow PC, `auipc; jr`",
             Self::Shadow(Way::Kept) => "Shadow PC, register on the stack",

@@ -6,8 +6,9 @@ use anyhow::Result;
 
 use crate::coverage::Coverage;
 use crate::entries::{self, Solution};
-use crate::params::POINTS;
+use crate::params::{Interrupts, POINTS, Proposals, Saved};
 use crate::probes::{Mechanism, Refused};
+use crate::samples;
 
 /// A table: the name by which the page marks it, and its text.
 pub struct Table {
@@ -106,12 +107,118 @@ fn entries() -> Result<Table> {
     })
 }
 
+/// What a hit costs, for instructions of several kinds, when temporaries are free.
+fn kinds() -> Result<Table> {
+    let samples = samples::kinds();
+    let names = samples.iter().map(|sample| sample.name);
+    let first: Vec<&str> = ["way to probe an instruction"]
+        .into_iter()
+        .chain(names)
+        .collect();
+    let mut text = head(&first);
+    for mechanism in Mechanism::ALL {
+        let mut cells = vec![mechanism.name().to_owned()];
+        for sample in &samples {
+            cells.push(match sample.hit(mechanism)? {
+                Ok(cost) => cost.warm[0].to_string(),
+                Err(_) => "–".to_owned(),
+            });
+        }
+        let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+        row(&mut text, &cells);
+    }
+    Ok(Table {
+        name: "kinds",
+        text,
+    })
+}
+
+/// All that is counted, with and without free registers.
+fn registers() -> Result<Table> {
+    let mut text = head(&[
+        "way to probe `addiw`",
+        "free registers",
+        "bytes at the site",
+        "bytes elsewhere",
+        "instructions",
+        "fetches",
+        "mispredicted, cold",
+        "warm",
+        "traps",
+    ]);
+    for sample in samples::registers() {
+        for mechanism in Mechanism::ALL {
+            let Ok(cost) = sample.hit(mechanism)? else {
+                row(
+                    &mut text,
+                    &[
+                        mechanism.name(),
+                        sample.name,
+                        "–",
+                        "–",
+                        "–",
+                        "–",
+                        "–",
+                        "–",
+                        "–",
+                    ],
+                );
+                continue;
+            };
+            let [instructions, _, fetches, mispredictions, traps] =
+                cost.warm.map(|sum| sum.to_string());
+            row(
+                &mut text,
+                &[
+                    mechanism.name(),
+                    sample.name,
+                    &cost.patched.to_string(),
+                    &cost.elsewhere.to_string(),
+                    &instructions,
+                    &fetches,
+                    &cost.cold.1.to_string(),
+                    &mispredictions,
+                    &traps,
+                ],
+            );
+        }
+    }
+    Ok(Table {
+        name: "registers",
+        text,
+    })
+}
+
+/// Where interrupted detours go on.
+fn traps() -> Result<Table> {
+    let default = Proposals::default();
+    let kept = |saved| Proposals { saved, ..default };
+    let held = Proposals {
+        interrupts: Interrupts::Held,
+        ..default
+    };
+    let mut text = head(&["what a trap keeps", "interrupts", "went on correctly"]);
+    for (what, proposals) in [
+        ("real pc and shadow pc", kept(Saved::Both)),
+        ("the shadow pc", kept(Saved::Shadow)),
+        ("the real pc", kept(Saved::Real)),
+        ("both, and interrupts wait for the end of the mode", held),
+    ] {
+        let (taken, right) = samples::interrupts(proposals)?;
+        row(&mut text, &[what, &taken.to_string(), &right.to_string()]);
+    }
+    Ok(Table {
+        name: "traps",
+        text,
+    })
+}
+
 /// The tables that need no other file.
 ///
 /// # Errors
 /// If something does not run on the model as it must.
 pub fn fixed() -> Result<Vec<Table>> {
-    Ok(vec![points(), entries()?])
+    Ok(vec![points(), entries()?, kinds()?, registers()?, traps()?])
 }
 
 /// A share in percent.
@@ -152,17 +259,23 @@ pub fn coverage(files: &[(String, Coverage)]) -> Vec<Table> {
             });
         }
     }
-    let mut reasons: Vec<Table> = vec![Table {
+    for (index, what) in [
+        (0, "Shadow PC, any way without `c.jall`"),
+        (1, "Shadow PC, any way"),
+    ] {
+        line(what, &|found| share(found.shadow[index], found.executed));
+    }
+    let shares = Table {
         name: "shares",
         text: shares,
-    }];
-    reasons.push(reasons_of(files));
-    reasons.extend(files.iter().map(|(name, found)| hits(name, found)));
-    reasons
+    };
+    let mut tables = vec![shares, reasons(files)];
+    tables.extend(files.iter().map(|(name, found)| hits(name, found)));
+    tables
 }
 
 /// Why instructions are not probed, and what those need that are.
-fn reasons_of(files: &[(String, Coverage)]) -> Table {
+fn reasons(files: &[(String, Coverage)]) -> Table {
     let mut text = head(&["file", "way", "why not, or what it needs", "instructions"]);
     for (name, found) in files {
         let mut add = |way: &str, why: &str, count: usize| {
@@ -190,7 +303,8 @@ fn reasons_of(files: &[(String, Coverage)]) -> Table {
 fn hits(name: &str, found: &Coverage) -> Table {
     let mut text = format!(
         "{name}: {} instructions that all ways can probe; {} probes run and compared, {} of which changed something.\n\
-         Not run: {} in regions with an instruction that the model lacks, {} that no tried registers reach.\n\n",
+         Not run: {} in regions that set the thread pointer or have an instruction that the model lacks, {} that no tried \
+         registers reach.\n\n",
         found.costs.iter().map(|cost| cost.sites).max().unwrap_or(0),
         found.compared,
         found.wrong.len(),

@@ -10,7 +10,6 @@ use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::operand::{funct3, imm_b, imm_i, imm_j, imm_u};
 use hodo_isa::riscv64::encode::{JALR, i};
 use hodo_isa::riscv64::regs::{RA, SP, T0, T1, ZERO};
-use hodo_isa::riscv64::relocate::choose;
 
 use super::region::{Execution, Region, execution};
 use super::{BLOCK, COUNTER, DETOUR, Refused, Setup};
@@ -217,13 +216,7 @@ pub fn build(region: &Region<'_>, at: u64, boosted: bool) -> Result<Setup, Refus
             setup.elsewhere = used(&code);
         }
         (Execution::Copied, true) => {
-            // What is dead after it; at the end of a region, the register of the planner's jump back.
-            let back = match (next < region.end(), region.site.spare.back) {
-                (true, _) => choose(region.free(next)).map(Via::Free),
-                (false, Via::Free(register)) => Some(Via::Free(register)),
-                (false, _) => None,
-            };
-            let via = back.ok_or(Refused::NoWayBack)?;
+            let via = region.back(next).ok_or(Refused::NoWayBack)?;
             let from = DETOUR + code.len() as u64;
             code.extend(patch::jump(from, next, via).ok_or(Refused::Encoding)?);
             setup.elsewhere = code.len();

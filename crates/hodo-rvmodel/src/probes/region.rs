@@ -1,7 +1,9 @@
 //! A region of code with a probe on one of its instructions.
 
+use hodo_isa::Via;
 use hodo_isa::riscv64::Kind;
 use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::relocate::choose;
 use hodo_plan::model::ProbeSite;
 
 use super::Refused;
@@ -111,5 +113,36 @@ impl<'a> Region<'a> {
     pub fn is_entered_between(&self, from: u64, to: u64) -> bool {
         let mut targets = self.insns.iter().filter_map(Self::target);
         targets.any(|target| from < target && target < to)
+    }
+
+    /// From where a jump of this many bytes overwrites the instruction at an address and has room, the last such place
+    /// first. Nothing leads to the jump's other bytes.
+    pub fn starts(&self, at: u64, length: u64) -> impl Iterator<Item = u64> {
+        let before = self.insns.iter().rev().map(|insn| insn.addr);
+        let before = before.skip_while(move |&start| start > at);
+        let before = before.take_while(move |&start| start + length > at);
+        before.filter(move |&start| {
+            let end = start + length;
+            end <= self.end() && !self.is_entered_between(start, end.max(at + 1))
+        })
+    }
+
+    /// Where the last instruction ends that a jump of this many bytes overwrites at least in part.
+    #[must_use]
+    pub fn overwritten(&self, start: u64, length: u64) -> u64 {
+        let ends = self.insns.iter().map(|insn| insn.end());
+        ends.into_iter()
+            .find(|&end| end >= start + length)
+            .unwrap_or(self.end())
+    }
+
+    /// What a jump back to an address needs, if there is a free register; at the region's end, the planner says which.
+    #[must_use]
+    pub fn back(&self, to: u64) -> Option<Via> {
+        match (to < self.end(), self.site.spare.back) {
+            (true, _) => choose(self.free(to)).map(Via::Free),
+            (false, Via::Free(register)) => Some(Via::Free(register)),
+            (false, _) => None,
+        }
     }
 }

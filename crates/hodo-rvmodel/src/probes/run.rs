@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::regs::{SP, TP};
 
 use super::kernel::{self, FRAME, HANDLER};
 use super::region::Region;
-use super::{BLOCK, COUNTER, Mechanism, Refused, Setup, shadow, today};
+use super::{BLOCK, COUNTER, Mechanism, Refused, Setup, copied, shadow, today};
+use crate::encode::MRET;
 use crate::front::Counts;
 use crate::hart::{Hart, Step};
 use crate::memory::{Memory, Unmapped, mix};
@@ -20,7 +22,7 @@ const PROBED: u64 = 500 * LIMIT;
 /// Bytes of the stack that a probe may use.
 const STACK_USED: u64 = 0x100;
 /// Passes until everything is predicted that can be.
-const WARM: usize = 4;
+const WARM: usize = 8;
 
 /// The result of passes through a region.
 #[derive(Debug, Clone)]
@@ -40,7 +42,8 @@ pub struct Passes {
 /// Why a run says nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Useless {
-    /// It has an instruction that the model does not have.
+    /// It has an instruction that the model does not have, or it sets the thread pointer, by which a hit finds its
+    /// counter.
     Foreign,
     /// It does not end, or does not reach the probe, on the registers that were tried.
     Path,
@@ -54,12 +57,13 @@ pub fn build(region: &Region<'_>, at: u64, mechanism: Mechanism) -> Result<Setup
     match mechanism {
         Mechanism::SingleStep => kernel::build(region, at, false),
         Mechanism::Boosted => kernel::build(region, at, true),
+        Mechanism::Copied => copied::build(region, at),
         Mechanism::Detour => today::build(region, at),
         Mechanism::Shadow(way) => shadow::build(region, at, way),
     }
 }
 
-fn prepare(region: &Region<'_>, setup: Option<&Setup>, seed: u64) -> Hart {
+fn prepare(region: &Region<'_>, setup: Option<&Setup>, seed: u64, proposals: Proposals) -> Hart {
     let mut memory = Memory::new(Unmapped::Random(seed));
     memory.put(region.start(), region.code);
     memory.put(THREAD - 8, &BLOCK.to_le_bytes());
@@ -71,7 +75,7 @@ fn prepare(region: &Region<'_>, setup: Option<&Setup>, seed: u64) -> Hart {
     for (at, bytes) in setup.map_or(&[][..], |setup| &setup.writes) {
         memory.put(*at, bytes);
     }
-    let mut hart = Hart::new(memory, Proposals::default());
+    let mut hart = Hart::new(memory, proposals);
     if setup.is_some_and(|setup| setup.handler) {
         hart.csrs.mtvec = HANDLER;
         hart.csrs.mscratch = FRAME;
@@ -102,7 +106,7 @@ pub fn passes(
     setup: Option<&Setup>,
     seed: u64,
 ) -> Result<Passes, Useless> {
-    let mut hart = prepare(region, setup, seed);
+    let mut hart = prepare(region, setup, seed, Proposals::default());
     let counter = BLOCK.wrapping_add_signed(COUNTER.into());
     let inside = |pc: u64| {
         let ours = |setup: &Setup| setup.contains(pc) || setup.handler && pc & !0xFFFF == HANDLER;
@@ -148,6 +152,50 @@ pub fn passes(
     found.filter(|passes| passes.hits > 0).ok_or(Useless::Path)
 }
 
+/// Goes through a region with a probe once, and takes an interrupt before the instruction with this number, whose handler
+/// returns at once. `None` if the region ends before.
+///
+/// # Errors
+/// If it does not end, or an instruction fails: the interrupt has broken it.
+pub fn interrupted(
+    region: &Region<'_>,
+    setup: &Setup,
+    seed: u64,
+    (proposals, number): (Proposals, u64),
+) -> Result<Option<Passes>, Useless> {
+    let mut hart = prepare(region, Some(setup), seed, proposals);
+    hart.memory.put(HANDLER, &MRET.to_le_bytes());
+    hart.csrs.mtvec = HANDLER;
+    hart.csrs.mstatus = 1 << 3;
+    registers(&mut hart, seed);
+    hart.pc = region.start();
+    let mut pending = true;
+    while region.site.displaced.contains(&hart.pc) || setup.contains(hart.pc) || hart.pc == HANDLER
+    {
+        let counts = hart.front.counts;
+        if counts.instructions > LIMIT {
+            return Err(Useless::Path);
+        }
+        if pending && counts.instructions >= number {
+            pending = !hart.interrupt();
+        }
+        if let Step::Trapped(_) = hart.step() {
+            return Err(Useless::Foreign);
+        }
+    }
+    if pending {
+        return Ok(None);
+    }
+    let counter = BLOCK.wrapping_add_signed(COUNTER.into());
+    Ok(Some(Passes {
+        hits: hart.memory.load(counter, 8).unwrap_or_default(),
+        cold: hart.front.counts,
+        warm: hart.front.counts,
+        end: hart,
+        below: Vec::new(),
+    }))
+}
+
 /// What differs after a probe from what is left without it: empty if it changed nothing. Registers whose values nobody
 /// needs do not count, nor does memory that the probe may use.
 #[must_use]
@@ -174,7 +222,8 @@ pub fn changes(plain: &Passes, probed: &Passes, setup: &Setup) -> Vec<String> {
             ));
         }
     }
-    let mut except = vec![BLOCK..BLOCK + 0x1000, FRAME..FRAME + 0x30_0000];
+    let handler = HANDLER..HANDLER + 0x1000;
+    let mut except = vec![handler, BLOCK..BLOCK + 0x1000, FRAME..FRAME + 0x30_0000];
     except.extend(
         setup
             .writes
@@ -200,6 +249,10 @@ pub fn changes(plain: &Passes, probed: &Passes, setup: &Setup) -> Vec<String> {
 /// # Errors
 /// If there are none among those that are tried.
 pub fn reaching(region: &Region<'_>, at: u64) -> Result<(u64, Passes), Useless> {
+    let sets_thread = |insn: &Insn| insn.writes().x >> TP & 1 == 1;
+    if region.insns.iter().any(sets_thread) {
+        return Err(Useless::Foreign);
+    }
     let mut why = Useless::Path;
     for seed in 1..12 {
         match passes(region, at, None, seed) {

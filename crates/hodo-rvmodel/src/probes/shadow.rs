@@ -2,6 +2,8 @@
 
 use hodo_codegen::riscv64::patch;
 use hodo_isa::Via;
+use hodo_isa::riscv64::Kind;
+use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::regs::KEPT;
 use hodo_isa::riscv64::relocate::choose;
 use hodo_plan::model::Tactic;
@@ -46,18 +48,10 @@ fn place(region: &Region<'_>, at: u64, way: Way) -> Result<(u64, Via), Refused> 
             _ => Ok((start, region.site.via)),
         };
     }
-    let index = region.index(at).ok_or(Refused::NoRoom)?;
     let mut why = Refused::NoRoom;
-    for insn in region.insns[..=index].iter().rev() {
-        let end = insn.addr + length;
-        if end <= at {
-            break;
-        }
-        if end > region.end() || region.is_entered_between(insn.addr, end.max(at + 1)) {
-            continue;
-        }
-        match via(way, region, insn.addr) {
-            Some(via) => return Ok((insn.addr, via)),
+    for start in region.starts(at, length) {
+        match via(way, region, start) {
+            Some(via) => return Ok((start, via)),
             None => why = Refused::NoRegister,
         }
     }
@@ -75,26 +69,47 @@ fn jump(way: Way, start: u64, via: Via) -> Result<Vec<u8>, Refused> {
     Ok(jump)
 }
 
-/// The code: the instructions from `start` to `end`, with a hit before the one at `at`.
+/// Whether an instruction uses its own address.
+fn uses_address(insn: &Insn) -> bool {
+    match insn.kind {
+        Kind::Auipc | Kind::Branch | Kind::Jal => true,
+        Kind::Jalr => insn.rd() != 0,
+        _ => false,
+    }
+}
+
+/// The code: the instructions from `start` to `end`, with a hit before the one at `at`. The mode begins only where an
+/// instruction needs it, as the jump back does.
 fn code(
     region: &Region<'_>,
     (start, at, end): (u64, u64, u64),
     via: Via,
 ) -> Result<Vec<u8>, Refused> {
+    let among = |from: u64, to: u64| {
+        let inside = move |insn: &&Insn| from <= insn.addr && insn.addr < to;
+        region.insns.iter().filter(inside)
+    };
     let mut code = patch::take_back(via);
     let mut shadows = Vec::new();
     let mut follow = |code: &mut Vec<u8>, spc: u64| {
         shadows.push((code.len(), spc));
         code.extend([0; 4]);
     };
-    if start < at {
+    if among(start, at).any(uses_address) {
         follow(&mut code, start);
-        code.extend(region.bytes(start, at));
     }
+    code.extend(region.bytes(start, at));
     code.extend(hit(region.free(at))?);
-    follow(&mut code, at);
+    let goes_on = !among(at, end)
+        .next_back()
+        .is_some_and(|last| matches!(last.kind, Kind::Jal | Kind::Jalr));
+    if goes_on || among(at, end).any(uses_address) {
+        follow(&mut code, at);
+    }
     code.extend(region.bytes(at, end));
-    code.extend(C_J_SELF.to_le_bytes());
+    if goes_on {
+        code.extend(C_J_SELF.to_le_bytes());
+    }
     for (offset, spc) in shadows {
         code.resize(code.len().next_multiple_of(8), 0);
         let distance = (code.len() - offset) as i64;
@@ -111,11 +126,7 @@ fn code(
 /// If it cannot be.
 pub fn build(region: &Region<'_>, at: u64, way: Way) -> Result<Setup, Refused> {
     let (start, via) = place(region, at, way)?;
-    // The copied instructions: those that the jump overwrites, at least in part.
-    let overwritten =
-        |addr: u64| addr >= start && (addr < start + length(way, region) || addr <= at);
-    let copied = region.insns.iter().filter(|insn| overwritten(insn.addr));
-    let end = copied.map(|insn| insn.end()).max().ok_or(Refused::NoRoom)?;
+    let end = region.overwritten(start, length(way, region).max(at + 1 - start));
     let code = code(region, (start, at, end), via)?;
     let mut setup = Setup {
         elsewhere: code.len(),
