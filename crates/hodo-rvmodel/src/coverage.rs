@@ -41,7 +41,7 @@ pub struct Coverage {
     /// Hits that were run and compared, of any mechanism.
     pub compared: usize,
     /// Instructions that were not run: the model does not have an instruction of their region, or the region sets the
-    /// thread pointer.
+    /// thread pointer or calls the kernel.
     pub foreign: usize,
     /// Or no registers were found on which their region reaches them and ends.
     pub unreached: usize,

@@ -1,6 +1,7 @@
 //! Prints the tables of `docs/riscv-proposals.md`.
 #![forbid(unsafe_code)]
 
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -16,10 +17,7 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["tables"] => {
-            print(&tables::fixed()?);
-            Ok(())
-        }
+        ["tables"] => print(&tables::fixed()?),
         ["coverage", log, files @ ..] if !files.is_empty() => coverage(log, files),
         ["-h" | "--help"] => {
             println!("{USAGE}");
@@ -29,10 +27,16 @@ fn main() -> Result<()> {
     }
 }
 
-fn print(tables: &[Table]) {
+fn print(tables: &[Table]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
     for table in tables {
-        println!("<!-- table: {} -->\n{}", table.name, table.text);
+        match writeln!(out, "<!-- table: {} -->\n{}", table.name, table.text) {
+            // Nobody reads any more.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+            written => written.context("standard output cannot be written")?,
+        }
     }
+    Ok(())
 }
 
 /// Prints what can be done with the executed instructions of files.
@@ -49,7 +53,7 @@ fn coverage(log: &str, files: &[&str]) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         all.push((name.into_owned(), coverage::cover(path, &text, base)?));
     }
-    print(&tables::coverage(&all));
+    print(&tables::coverage(&all))?;
     let wrong = all
         .iter()
         .flat_map(|(name, found)| found.wrong.iter().map(move |line| (name, line)));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Bytes of a page.
-pub const PAGE: u64 = 4096;
+/// Bytes of a page. They are smaller than a processor's, so that random ones are made quickly.
+pub const PAGE: u64 = 256;
 
 /// What is at an address that nobody has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -228,7 +228,9 @@ fn share(part: usize, all: usize) -> String {
 
 /// A mean with one decimal.
 fn mean(sum: i64, count: u64) -> String {
-    format!("{:.1}", sum as f64 / count.max(1) as f64)
+    let mean = sum as f64 / count.max(1) as f64;
+    // Adding zero takes the sign from a negative zero.
+    format!("{:.1}", (mean * 10.0).round() / 10.0 + 0.0)
 }
 
 /// The tables of what can be done with the executed instructions of some files.
@@ -303,8 +305,8 @@ fn reasons(files: &[(String, Coverage)]) -> Table {
 fn hits(name: &str, found: &Coverage) -> Table {
     let mut text = format!(
         "{name}: {} instructions that all ways can probe; {} probes run and compared, {} of which changed something.\n\
-         Not run: {} in regions that set the thread pointer or have an instruction that the model lacks, {} that no tried \
-         registers reach.\n\n",
+         Not run: {} in regions that set the thread pointer, call the kernel, or have an instruction that the model lacks; \
+         {} that no tried registers reach.\n\n",
         found.costs.iter().map(|cost| cost.sites).max().unwrap_or(0),
         found.compared,
         found.wrong.len(),

@@ -3,6 +3,7 @@
 #[path = "../../hodo-tests/src/skipped.rs"]
 mod skipped;
 
+use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -12,7 +13,8 @@ use hodo_isa::riscv64::asm::Code;
 use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::decode::{Insn, Kind};
 use hodo_isa::riscv64::encode::{AMO, AUIPC, JALR, LOAD, LUI, OP, OP_32, OP_IMM, OP_IMM_32, STORE};
-use hodo_isa::riscv64::encode::{b, c_j, i, j, r, s, u};
+use hodo_isa::riscv64::encode::{b, c_j, c_jr, i, j, r, s, u};
+use hodo_isa::riscv64::text;
 use hodo_rvmodel::encode::{EBREAK, ECALL};
 use hodo_rvmodel::hart::{Cause, Hart, Step};
 use hodo_rvmodel::memory::{Memory, Unmapped, mix};
@@ -203,16 +205,33 @@ fn reserve(code: &mut Code<'_>, random: &mut Random) {
 fn forward(code: &mut Code<'_>, random: &mut Random) {
     let (a, other) = (random.source(), random.source());
     let over = 4;
-    match random.below(5) {
+    match random.below(7) {
         0 => code.half(c_j(2 + over)),
+        5 => {
+            // c.addi16sp, down and up again
+            code.half(0x713D);
+            code.half(0x6105);
+        }
+        6 => {
+            let rd = random.target();
+            if rd == 0 {
+                return;
+            }
+            code.word(u(AUIPC, rd, 0));
+            code.addi(rd, rd, 10 + over);
+            // c.jr, c.jalr
+            code.half(c_jr(rd) | (random.below(2) as u16) << 12);
+        }
         1 => code.word(j(random.target(), 4 + over)),
         2 => {
             let rd = random.target();
             if rd == 0 {
                 return;
             }
+            // The lowest bit is ignored.
+            let odd = random.below(2) as i64;
             code.word(u(AUIPC, rd, 0));
-            code.word(i(JALR, 0, random.target(), rd, 8 + over));
+            code.word(i(JALR, 0, random.target(), rd, 8 + over + odd));
         }
         3 => {
             // c.beqz and c.bnez over the next
@@ -318,14 +337,34 @@ fn elf(code: &[u8], data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// What the model writes.
-fn modelled(code: &[u8], data: &[u8]) -> Vec<u8> {
+/// The instructions of RV64IMAC that random programs must have executed.
+const NAMES: &str = "add addi addiw addw and andi auipc beq bge bgeu blt bltu bne div divu divuw divw jal jalr lb lbu ld \
+    lh lhu lui lw lwu mul mulh mulhsu mulhu mulw or ori rem remu remuw remw sb sd sh sll slli slliw sllw slt slti sltiu \
+    sltu sra srai sraiw sraw srl srli srliw srlw sub subw sw xor xori lr.d lr.w sc.d sc.w c.add c.addi c.addi16sp \
+    c.addi4spn c.addiw c.addw c.and c.andi c.beqz c.bnez c.j c.jalr c.jr c.ld c.ldsp c.li c.lui c.lw c.lwsp c.mv c.nop c.or c.sd \
+    c.sdsp c.slli c.srai c.srli c.sub c.subw c.sw c.swsp c.xor";
+const ATOMIC: [&str; 9] = [
+    "add", "and", "max", "maxu", "min", "minu", "or", "swap", "xor",
+];
+
+/// What the model writes, and the names of what it executes.
+fn modelled(code: &[u8], data: &[u8], names: &mut BTreeSet<String>) -> Vec<u8> {
     let mut memory = Memory::new(Unmapped::Faults);
     memory.put(CODE, code);
     memory.put(DATA, data);
     let mut hart = Hart::new(memory, Proposals::default());
     hart.pc = CODE;
     loop {
+        let mut bytes = [0; 4];
+        hart.memory.read(hart.pc, &mut bytes).expect("code");
+        let text = text(&bytes, hart.pc);
+        let name = text.split(' ').next().unwrap_or_default();
+        names.insert(
+            name.trim_end_matches(".aqrl")
+                .trim_end_matches(".aq")
+                .trim_end_matches(".rl")
+                .to_owned(),
+        );
         match hart.step() {
             Step::Executed => {}
             Step::Trapped(trap) if trap.cause == Cause::Call => break,
@@ -345,13 +384,14 @@ fn random_programs_do_what_they_do_in_the_emulator() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
+    let mut names = BTreeSet::new();
     for seed in 0..8 {
         let mut random = Random(seed << 32);
         let (code, data) = (program(&mut random), data(&mut random));
         let path = directory.path().join(format!("program{seed}"));
         std::fs::write(&path, elf(&code, &data)).expect("a file");
         let output = output(&path);
-        let model = modelled(&code, &data);
+        let model = modelled(&code, &data, &mut names);
         assert_eq!(output.len(), data.len(), "seed {seed}");
         assert_ne!(model, data);
         for (at, (theirs, ours)) in output.chunks(8).zip(model.chunks(8)).enumerate() {
@@ -365,6 +405,12 @@ fn random_programs_do_what_they_do_in_the_emulator() {
             );
         }
     }
+    let atomic = ATOMIC
+        .iter()
+        .flat_map(|name| ["w", "d"].map(|size| format!("amo{name}.{size}")));
+    let wanted = NAMES.split_whitespace().map(str::to_owned).chain(atomic);
+    let missing: Vec<String> = wanted.filter(|name| !names.contains(name)).collect();
+    assert_eq!(missing, [""; 0], "executed: {names:?}");
 }
 
 fn output(path: &Path) -> Vec<u8> {

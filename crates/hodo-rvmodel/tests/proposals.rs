@@ -187,6 +187,20 @@ fn interrupts_resume_if_both_addresses_are_kept() {
 }
 
 #[test]
+fn handlers_are_not_interrupted() {
+    for enabled in [0, 1 << 3] {
+        let mut hart = detour(default(), &ECALL.to_le_bytes());
+        with_handler(&mut hart);
+        hart.csrs.mstatus = enabled;
+        steps(&mut hart, 1);
+        assert!(matches!(hart.step(), Step::Trapped(_)));
+        assert!(!hart.interrupt());
+        steps(&mut hart, 1);
+        assert_eq!(hart.csrs.mstatus & 1 << 3, enabled);
+    }
+}
+
+#[test]
 fn held_interrupts_are_not_taken_in_the_mode() {
     let held = Proposals {
         interrupts: Interrupts::Held,

@@ -91,8 +91,6 @@ pub fn build(region: &Region<'_>, at: u64) -> Result<Setup, Refused> {
         .map_err(|_| Refused::Encoding)?;
     setup.elsewhere = bytes.len();
     setup.writes.push((DETOUR, bytes));
-    // The original bytes that the patch leaves may be in use: those of a call in place.
-    setup.writes.push((region.start(), region.code.to_vec()));
     for &(_, pad, to) in &pads {
         write(&mut setup, pad, patch::pad(pad, to))?;
     }
