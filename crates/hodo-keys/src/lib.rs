@@ -42,6 +42,8 @@ extern crate std;
 
 mod annotated;
 mod arch;
+#[cfg(all(feature = "c", target_os = "linux"))]
+pub mod c;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod control;
 mod deferred;

@@ -165,7 +165,7 @@ fn unsafe_code_is_where_it_is_needed() {
 
 /// Our crates, each listed below those that use it, with those of our crates that it may use: imports only run
 /// downward.
-const CRATES: [(&str, &[&str]); 26] = [
+const CRATES: [(&str, &[&str]); 27] = [
     ("hodo-abi", &[]),
     ("hodo-isa", &["hodo-abi"]),
     ("hodo-ftrace", &[]),
@@ -176,6 +176,7 @@ const CRATES: [(&str, &[&str]); 26] = [
     ("hodo-agent", &["hodo-trace"]),
     ("hodo-codegen", &["hodo-abi", "hodo-isa"]),
     ("hodo-keys", &["hodo-sys"]),
+    ("hodo-keys-c", &["hodo-keys"]),
     ("hodo-keys-tracing", &["hodo-keys"]),
     ("hodo-plan", &["hodo-abi", "hodo-isa", "hodo-symbols"]),
     (
