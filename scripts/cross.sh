@@ -97,10 +97,8 @@ prepare() {
         return 1
     fi
     # Some programs of the tests are written in C++, and some are compiled by clang. Without clang they are left out.
-    if [ "$arch" = riscv64 ]; then
-        command -v "$gnu-g++" >/dev/null || install_packages "g++-$gnu" || not_run riscv64 "programs in C++: the package g++-$gnu cannot be installed"
-        command -v clang >/dev/null || install_packages clang || true
-    fi
+    command -v "$gnu-g++" >/dev/null || install_packages "g++-$gnu" || not_run "$arch" "programs in C++: the package g++-$gnu cannot be installed"
+    command -v clang >/dev/null || install_packages clang || true
     unset RUSTC
     if [ "${HODO_RUST:-}" = debian ] ||
         { [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ] && ! timeout 120 rustup target add "$triple" >/dev/null 2>&1; }; then

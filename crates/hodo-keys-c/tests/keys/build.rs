@@ -148,6 +148,8 @@ pub const CXX: [&str; 2] = ["g++", "clang++"];
 pub enum Form {
     Shared,
     Static,
+    /// It is not linked yet.
+    None,
 }
 
 /// What is compiled, and how.
@@ -211,6 +213,7 @@ impl Compiled<'_> {
                 command.arg(libraries.join("libhodo_keys.a"));
                 command.args(["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"]);
             }
+            Form::None => {}
         }
         checked(&mut command);
         Some(program)

@@ -3,6 +3,7 @@
 
 mod build;
 mod document;
+mod mixed;
 mod programs;
 #[path = "../../../hodo-tests/src/skipped.rs"]
 mod skipped;

@@ -131,3 +131,67 @@ fn libraries_come_and_go() {
         }
     }
 }
+
+#[test]
+fn branches_are_in_inline_functions_and_templates() {
+    for isa in ALL.into_iter().filter(|isa| isa.is_there()) {
+        for with in CXX {
+            for flags in ["-O0 -fPIC", "-O2 -fPIC", "-O2 -fno-pie -no-pie"] {
+                let way = flags.replace(' ', "");
+                let program = Compiled {
+                    isa,
+                    with,
+                    files: &["inline.cc", "inline_other.cc"],
+                    flags,
+                    form: Form::Shared,
+                };
+                program.check(&format!("inline{way}"), &[]);
+            }
+        }
+    }
+}
+
+/// `hodo` reads the table of a file, and checks each entry.
+#[test]
+fn tools_find_the_keys_in_the_file() {
+    for isa in ALL.into_iter().filter(|isa| isa.is_there()) {
+        for with in C {
+            for flags in ["-O0", "-O2", "-O2 -fno-pie -no-pie"] {
+                let way = flags.replace(' ', "");
+                let program = Compiled {
+                    isa,
+                    with,
+                    files: &["branches.c"],
+                    flags,
+                    form: Form::Shared,
+                };
+                let Some(program) = program.build(&format!("listed{way}")) else {
+                    continue;
+                };
+                let bytes = std::fs::read(program).expect("it is there");
+                let found = hodo_symbols::keys(&bytes).expect("the table is right");
+                let mut names: Vec<_> = found
+                    .keys
+                    .iter()
+                    .map(|key| (key.name.as_str(), key.index, key.initial))
+                    .collect();
+                names.sort_unstable();
+                let expected = [
+                    ("LEVELS", Some(0), false),
+                    ("LEVELS", Some(1), false),
+                    ("LEVELS", Some(2), false),
+                    ("OFF", None, false),
+                    ("ON", None, true),
+                    ("deferred::WATCHED", None, false),
+                    ("deferred::owner.inside", Some(0), true),
+                ];
+                assert_eq!(names, expected, "{isa:?} {with} {flags}");
+                let size = if isa == Isa::X86 { 5 } else { 4 };
+                assert!(found.branches.len() >= 11);
+                for branch in &found.branches {
+                    assert_eq!(branch.size, size, "{isa:?} {with} {flags}: {branch:?}");
+                }
+            }
+        }
+    }
+}
