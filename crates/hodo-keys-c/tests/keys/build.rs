@@ -211,7 +211,13 @@ impl Compiled<'_> {
             }
             Form::Static => {
                 command.arg(libraries.join("libhodo_keys.a"));
-                command.args(["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"]);
+                // The unwinder.
+                command.arg(if self.flags.contains("-static") {
+                    "-lgcc_eh"
+                } else {
+                    "-lgcc_s"
+                });
+                command.args(["-lutil", "-lrt", "-lpthread", "-lm", "-ldl"]);
             }
             Form::None => {}
         }

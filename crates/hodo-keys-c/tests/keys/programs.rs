@@ -33,7 +33,11 @@ fn branches(isa: Isa) {
         }
     }
     for with in C {
-        for (way, flags) in [("static", "-O2"), ("lto", "-O2 -flto -ffat-lto-objects")] {
+        for (way, flags) in [
+            ("static", "-O2"),
+            ("alone", "-O2 -static"),
+            ("lto", "-O2 -flto -ffat-lto-objects"),
+        ] {
             // clang's needs a plugin of the linker.
             if way == "lto" && with == "clang" {
                 continue;
@@ -182,6 +186,7 @@ fn tools_find_the_keys_in_the_file() {
                     ("LEVELS", Some(2), false),
                     ("OFF", None, false),
                     ("ON", None, true),
+                    ("deferred::OUTSIDE", None, false),
                     ("deferred::WATCHED", None, false),
                     ("deferred::owner.inside", Some(0), true),
                 ];

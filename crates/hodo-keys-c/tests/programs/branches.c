@@ -10,6 +10,8 @@ hodo_key_false LEVELS[] = {HODO_KEY_ELEMENT_FALSE(LEVELS, 0), HODO_KEY_ELEMENT_F
 static HODO_DEFINE_KEY_FALSE(WATCHED);
 static HODO_DEFINE_KEY_DEFERRED(WATCHERS, WATCHED, 3600000000000u);
 
+static HODO_DEFINE_KEY_FALSE(OUTSIDE);
+
 struct owner {
     int other;
     hodo_key_true inside;
@@ -112,6 +114,33 @@ static void deferred(void) {
     }
 }
 
+QUIET static int outside(void) { return hodo_branch_unlikely(OUTSIDE); }
+
+static void exposed(void) {
+    CHECK(!outside() && setenv("HODO_KEYS", "deferred::OUTSIDE=on", 1) == 0);
+    hodo_keys_apply_environment();
+    CHECK(outside());
+    CHECK(hodo_keys_expose() == 0);
+}
+
+static int refuse(void *data) {
+    (void)data;
+    return EACCES;
+}
+static int unreachable_write(void *data, void *at, const void *bytes, size_t length) {
+    return (void)data, (void)at, (void)bytes, (void)length, EIO;
+}
+static void unreachable_sync(void *data) { (void)data; }
+
+static void refused(void) {
+    struct hodo_keys_text text = {refuse, unreachable_write, 0, unreachable_sync, 0, 0};
+    CHECK(hodo_keys_set_text(&text) == 0);
+    CHECK(hodo_key_enable(&OFF.key) == HODO_KEYS_TEXT && !hodo_key_is_enabled(&OFF.key) && off() == 0);
+    CHECK(strstr(hodo_keys_message(), "error 13"));
+    /* Nothing must be written for this one. */
+    CHECK(hodo_key_disable(&OFF.key) == 0);
+}
+
 static void found(const hodo_key *key, size_t branches, void *data) {
     size_t *sums = (size_t *)data;
     char name[64];
@@ -129,8 +158,10 @@ int main(void) {
     switches();
     errors();
     deferred();
+    exposed();
     CHECK(hodo_keys_for_each(found, sums) == 0);
     CHECK(sums[0] >= 4 && sums[1] >= 2 && sums[2] >= 3 && sums[3] == 7 && sums[4] >= 1);
+    refused();
     puts("ok");
     return 0;
 }
