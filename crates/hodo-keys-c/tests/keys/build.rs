@@ -197,12 +197,14 @@ impl Compiled<'_> {
             .arg("-o")
             .arg(&program)
             .current_dir(home().join("tests/programs"))
+            .arg(if self.with.contains("++") {
+                "-std=c++11"
+            } else {
+                "-std=gnu99"
+            })
             .args(self.flags.split_whitespace());
-        if self.with.contains("++") {
-            command.args(["-std=c++11", "-x", "c++"]);
-        } else if !self.files.iter().any(|file| file.ends_with(".o")) {
-            command.args(["-std=gnu99", "-x", "c"]);
-        }
+        let cxx = self.with.contains("++");
+        command.args(["-x", if cxx { "c++" } else { "c" }]);
         command.args(self.files).args(["-x", "none"]);
         match self.form {
             Form::Shared => {

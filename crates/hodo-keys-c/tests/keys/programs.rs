@@ -140,7 +140,12 @@ fn libraries_come_and_go() {
 fn branches_are_in_inline_functions_and_templates() {
     for isa in ALL.into_iter().filter(|isa| isa.is_there()) {
         for with in CXX {
-            for flags in ["-O0 -fPIC", "-O2 -fPIC", "-O2 -fno-pie -no-pie"] {
+            for flags in [
+                "-O0 -fPIC",
+                "-O2 -fPIC",
+                "-O2 -fno-pie -no-pie",
+                "-O2 -std=c++20",
+            ] {
                 let way = flags.replace(' ', "");
                 let program = Compiled {
                     isa,
