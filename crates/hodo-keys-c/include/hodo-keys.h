@@ -5,8 +5,8 @@
  *     if (hodo_branch_unlikely(LOGGING))        a nop; a jump after hodo_key_enable(&LOGGING.key)
  *         fprintf(stderr, "request %d\n", request);
  *
- * docs/static-keys.md says when to use them. C and C++11, gcc 9 and later, clang 11 and later; x86-64, RISC-V 64,
- * AArch64; any optimization. One process may have keys of C and of Rust (crate hodo-keys).
+ * docs/static-keys.md says when to use them. C99 and C++11 and later, by gcc from 9 and clang from 11 (tested: 12
+ * and 14); x86-64, RISC-V 64, AArch64; any optimization. One process may have keys of C and of Rust (crate hodo-keys).
  *
  * The functions may be called by any thread, but not by signal handlers. Branches may be executed anywhere. */
 #ifndef HODO_KEYS_H
