@@ -1,7 +1,7 @@
 // A qemu plugin that prints how many instructions a program has executed: qemu-riscv64 -plugin libcount.so PROGRAM.
 //
 // The declarations are those that all versions of qemu's plugin interface have. Debian does not package its header, so
-// none is used. VERSION is the interface's version, which increases; benches/riscv64.sh tries several.
+// none is used. VERSION is the interface's version, which increases; the scripts that use this try several.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

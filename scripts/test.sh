@@ -65,6 +65,10 @@ need valgrind valgrind
 need gdb gdb
 # Some tests for RISC-V only read files from its packages.
 need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
+# The encodings in docs/porting.md are compared with what assemblers make.
+need aarch64-linux-gnu-as binutils-aarch64-linux-gnu
+need arm-linux-gnueabihf-as binutils-arm-linux-gnueabihf
+need powerpc64le-linux-gnu-as binutils-powerpc64le-linux-gnu
 # The compilers' packages only recommend what their output needs.
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 [ -e /usr/riscv64-linux-gnu/include/stdio.h ] || missing+=(libc6-dev-riscv64-cross)

@@ -5,7 +5,6 @@
 
 mod loops;
 mod measure;
-mod raw;
 mod switching;
 
 fn main() {
@@ -14,7 +13,6 @@ fn main() {
         .map_or(21, |text| text.parse().expect("a number of rounds"));
     static_keys::global_init();
     println!("medians of {rounds} interleaved rounds, ratios within one round");
-    raw::table(rounds);
     loops::tables(rounds);
     switching::table(rounds);
 }

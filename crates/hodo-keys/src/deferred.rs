@@ -45,7 +45,9 @@ mod timer;
 ///
 /// A child of `fork` inherits the users of its parent, but not the thread: a key whose delay was running stays enabled
 /// there until the next `dec` of any `Deferred`, or `flush`.
+// C programs define it as `struct hodo_key_deferred`.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Deferred {
     key: &'static Key,
     /// Nanoseconds.

@@ -10,6 +10,8 @@ const INITIAL: u32 = 1;
 const TRACEPOINT: u32 = 2;
 const ELEMENT: u32 = 4;
 const NOTE: u32 = 8;
+/// Defined by `hodo-keys.h`.
+const FROM_C: u32 = 16;
 
 /// A key, whatever its initial state: what [`StaticKey`] and the elements of [`StaticKeyArray`] are.
 ///
@@ -75,7 +77,10 @@ impl Key {
     pub fn name(&self) -> &'static str {
         // SAFETY: pointer and length are those of a constant string.
         let bytes = unsafe { core::slice::from_raw_parts(self.name, self.length) };
-        // SAFETY: as above.
+        if self.is_from_c() {
+            return core::str::from_utf8(bytes).unwrap_or("(a name that is not UTF-8)");
+        }
+        // SAFETY: Rust has no other strings.
         unsafe { core::str::from_utf8_unchecked(bytes) }
     }
 
@@ -83,6 +88,11 @@ impl Key {
     #[must_use]
     pub fn index(&self) -> Option<usize> {
         (self.flags & ELEMENT != 0).then_some(self.index)
+    }
+
+    /// Returns whether C code has defined it.
+    pub(crate) fn is_from_c(&self) -> bool {
+        self.flags & FROM_C != 0
     }
 
     /// Returns whether it was defined as enabled.

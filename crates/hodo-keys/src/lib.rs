@@ -35,6 +35,8 @@
 //! [`Key::enable`] and [`Key::disable`] switch a key; [`Key::inc`] and [`Key::dec`] count its users; [`switch`] changes
 //! many keys at once. Switching costs some microseconds, and a little more per branch; threads are not stopped, and the
 //! code is never writable. Signal handlers must not switch keys. The page `docs/static-keys.md` says when to use them.
+//!
+//! The feature `c` adds the functions of `hodo-keys.h` (crate `hodo-keys-c`), for programs with Rust and C code.
 #![no_std]
 
 #[cfg(any(feature = "std", test))]
@@ -42,6 +44,8 @@ extern crate std;
 
 mod annotated;
 mod arch;
+#[cfg(all(feature = "c", target_os = "linux"))]
+pub mod c;
 #[cfg(all(feature = "std", target_os = "linux"))]
 mod control;
 mod deferred;

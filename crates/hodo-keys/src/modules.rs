@@ -1,12 +1,16 @@
 //! The executables and libraries that have branches, and their tables.
 //!
+//! A file may have branches of Rust code and of C code. It then registers once for each language, perhaps with two
+//! copies of this library (Rust's linked into the file, C's a shared library). Each record stands for the branches on
+//! keys that were defined in its language, so no branch is changed by two copies, which would not share a lock.
+//!
 //! The table in a program's file is never modified: if one thread forked the process while another was sorting, the
 //! child would have a half-sorted table. On Linux the sorted table is a copy, which a child makes again. Where there is
 //! no fork, the table is sorted in place.
 
 use core::ops::Range;
 use core::slice;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use crate::arch::{self, Branch, Entry};
 use crate::error::Error;
@@ -26,6 +30,20 @@ pub struct Module {
     sorted: AtomicPtr<Entry>,
     /// The process that sorted it.
     process: AtomicU32,
+    /// In which language the keys are defined whose branches this record stands for: [`RUST`] or [`C`].
+    language: u32,
+    /// How many entries the sorted table has.
+    count: AtomicUsize,
+}
+
+/// Keys that the macros of this crate define.
+const RUST: u32 = 0;
+/// Keys that `hodo-keys.h` defines.
+const C: u32 = 1;
+
+/// The language in which a key is defined.
+fn language(key: &Key) -> u32 {
+    if key.is_from_c() { C } else { RUST }
 }
 
 impl Module {
@@ -36,7 +54,14 @@ impl Module {
             next: AtomicPtr::new(core::ptr::null_mut()),
             sorted: AtomicPtr::new(core::ptr::null_mut()),
             process: AtomicU32::new(0),
+            language: RUST,
+            count: AtomicUsize::new(0),
         }
+    }
+
+    /// Returns whether both stand for the same branches.
+    fn is(&self, other: &Self) -> bool {
+        self.bounds() == other.bounds() && self.language == other.language
     }
 
     /// The bounds of the table of entries. Empty if the linker has removed all of them.
@@ -78,21 +103,27 @@ impl Module {
         } else {
             old
         };
+        let mut count = 0;
         for index in 0..length {
-            // SAFETY: both have that many entries; they are the same, or do not overlap.
+            // SAFETY: both have that many entries; they are the same, or do not overlap. What is written was read.
             unsafe {
                 let mut entry = own.add(index).read();
                 entry.rebase(base + index * size_of::<Entry>(), base);
-                place.add(index).write(entry);
+                let key = entry.branch(base).key as *const Key;
+                if language(&*key) == self.language {
+                    place.add(count).write(entry);
+                    count += 1;
+                }
             }
         }
         // SAFETY: it has just been filled, and is used only under the lock.
-        let entries = unsafe { slice::from_raw_parts_mut(place, length) };
+        let entries = unsafe { slice::from_raw_parts_mut(place, count) };
         entries.sort_unstable_by_key(|entry| {
             // SAFETY: it has just been rebased, and the module is relocated.
             let branch = unsafe { entry.branch(base) };
             (branch.key, branch.code)
         });
+        self.count.store(count, Ordering::Relaxed);
         self.process.store(process, Ordering::Relaxed);
         self.sorted.store(place, Ordering::Release);
         Ok(())
@@ -106,7 +137,7 @@ impl Module {
         } else {
             let sorted = self.sorted.load(Ordering::Acquire);
             // SAFETY: once it is sorted, nobody writes to it.
-            unsafe { slice::from_raw_parts(sorted, self.length()) }
+            unsafe { slice::from_raw_parts(sorted, self.count.load(Ordering::Relaxed)) }
         };
         Table { base, entries }
     }
@@ -221,8 +252,7 @@ pub fn sort(guard: &Guard) -> Result<(), Error> {
 
 /// Adds a module, if it has branches and was not added before. Returns whether it did.
 pub fn add(guard: &Guard, new: &'static Module) -> bool {
-    let bounds = new.bounds();
-    if bounds.is_empty() || all(guard).any(|module| module.bounds() == bounds) {
+    if new.bounds().is_empty() || all(guard).any(|module| module.is(new)) {
         return false;
     }
     #[cfg(target_os = "linux")]
@@ -253,10 +283,9 @@ fn begins_in(code: Range<u64>) -> bool {
 
 /// Removes a module that is being unloaded from the list.
 pub fn remove(guard: &Guard, old: &Module) -> Option<&'static Module> {
-    let bounds = old.bounds();
     let mut link = &MODULES;
     for module in all(guard) {
-        if module.bounds() == bounds {
+        if module.is(old) {
             link.store(module.next.load(Ordering::Acquire), Ordering::Release);
             return Some(module);
         }

@@ -10,7 +10,7 @@ use iced_x86::{Decoder, DecoderOptions, OpKind};
 const LONGEST: usize = 1000;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
-const UNSAFE: [&str; 15] = [
+const UNSAFE: [&str; 16] = [
     "hodo",
     "hodo-agent",
     "hodo-codegen/tests",
@@ -18,6 +18,7 @@ const UNSAFE: [&str; 15] = [
     "hodo-ftrace-c",
     "hodo-isa/tests",
     "hodo-keys",
+    "hodo-keys-c/tests",
     "hodo-module",
     "hodo-patch/tests",
     "hodo-probe",
@@ -186,6 +187,7 @@ const CRATES: [(&str, &[&str]); 27] = [
     ("hodo-agent", &["hodo-trace"]),
     ("hodo-codegen", &["hodo-abi", "hodo-isa"]),
     ("hodo-keys", &["hodo-sys"]),
+    ("hodo-keys-c", &["hodo-keys"]),
     ("hodo-keys-tracing", &["hodo-keys"]),
     ("hodo-plan", &["hodo-abi", "hodo-isa", "hodo-symbols"]),
     (

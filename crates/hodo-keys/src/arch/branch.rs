@@ -51,7 +51,7 @@ macro_rules! __branch_with {
                 ".set .Lhodo_keys_module, .",
                 ".quad __start_hodo_keys - .",
                 ".quad __stop_hodo_keys - .",
-                ".quad 0, 0, 0",
+                ".quad 0, 0, 0, 0",
                 ".popsection",
                 ".pushsection .text.hodo_keys_module,\"axG\",@progbits,hodo_keys_module,comdat",
                 ".set .Lhodo_keys_load, .",

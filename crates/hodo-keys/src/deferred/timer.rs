@@ -14,6 +14,7 @@ use crate::thread;
 
 /// An element of the list of all [`Deferred`] that ever had to wait.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Listed {
     next: AtomicPtr<Deferred>,
     /// 0: not in the list; [`MEMBER`]; or the process that is adding it.
