@@ -43,7 +43,10 @@
 //! * After `fork`, the child has all probes and may change them. A child of `vfork` shares them with its parent.
 //! * A module must not be unmapped while it contains probes.
 
-#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
+#![cfg(any(
+    target_arch = "riscv64",
+    all(target_arch = "x86_64", target_os = "linux")
+))]
 #![no_std]
 
 #[macro_use]
@@ -54,23 +57,31 @@ extern crate std;
 mod analyze;
 mod arch;
 mod clobbers;
+#[cfg(target_os = "linux")]
 mod dispositions;
+pub mod environment;
 mod functions;
 mod index;
 mod islands;
 mod layout;
+#[cfg(target_os = "linux")]
+mod linux;
 mod lists;
 mod maps;
+mod memory;
 mod optimize;
 mod patch;
 mod refusal;
 mod registry;
 mod returns;
+#[cfg(target_os = "linux")]
 mod signals;
 mod site;
+#[cfg(target_os = "linux")]
 mod sys;
 mod threads;
 mod trap;
+pub mod traps;
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -304,7 +315,11 @@ impl Engine {
     /// Returns whether signals still reach the engine first.
     #[must_use]
     pub fn is_intact(self) -> bool {
-        signals::intact()
+        #[cfg(target_os = "linux")]
+        return signals::intact();
+        // Whoever sets the environment calls the engine.
+        #[cfg(not(target_os = "linux"))]
+        true
     }
 
     /// Hits of threads that had no entry in the engine's table of threads (16,384 at once). No probe counts them.

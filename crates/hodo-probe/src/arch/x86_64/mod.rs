@@ -2,6 +2,7 @@
 
 pub(crate) mod code;
 pub(crate) mod common;
+mod context;
 mod counts;
 pub(crate) mod detour;
 pub(crate) mod handlers;
@@ -11,10 +12,11 @@ pub(crate) mod returns;
 pub(crate) mod sys;
 pub(crate) mod trampolines;
 
+pub(crate) use context::Context;
 pub(crate) use counts::hits;
 pub(crate) use memory::faulted;
 pub use registers::Registers;
-pub(crate) use registers::{Context, simulate};
+pub(crate) use registers::simulate;
 
 use super::super::maps::{self, Mapping};
 use hodo_isa::x86_64::asm::{self, Code, RSP, address, mem};
