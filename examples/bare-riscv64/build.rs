@@ -32,6 +32,8 @@ fn main() {
         "-msmall-data-limit=0",
         "-fno-stack-protector",
         "-fno-optimize-sibling-calls",
+        // Functions have the order of the source.
+        "-fno-toplevel-reorder",
     ]);
     let status = command.arg(&source).arg("-o").arg(&object).status();
     match status {

@@ -1,6 +1,7 @@
 //! The functions of `traced.c`.
 
 use core::hint::black_box;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[repr(C)]
@@ -17,6 +18,7 @@ unsafe extern "C" {
     safe fn both(x: f64) -> Pair;
     safe fn work(rounds: i32) -> i64;
     fn timer_tick(ticks: *mut u64);
+    fn last();
 }
 
 /// All of them, with their names.
@@ -32,10 +34,21 @@ fn all() -> [(usize, &'static str); 7] {
     ]
 }
 
-/// The address of a function.
-pub fn address(name: &str) -> usize {
-    let found = all().into_iter().find(|(_, other)| *other == name);
-    found.expect("it is one of them").0
+/// Their ranges. They follow one another in the text.
+pub fn ranges() -> [(&'static str, Range<usize>); 7] {
+    let mut all = all();
+    all.sort();
+    let end = |at: usize| {
+        all.get(at + 1)
+            .map_or(last as *const () as usize, |next| next.0)
+    };
+    core::array::from_fn(|at| (all[at].1, all[at].0..end(at)))
+}
+
+/// The range of a function.
+pub fn range(name: &str) -> Range<usize> {
+    let found = ranges().into_iter().find(|(other, _)| *other == name);
+    found.expect("it is one of them").1
 }
 
 /// The name of the function in which an address is. Functions are small.
@@ -46,6 +59,10 @@ pub fn name(address: usize) -> &'static str {
 
 pub fn call_outer(x: i32) -> i32 {
     black_box(outer as extern "C" fn(i32) -> i32)(x)
+}
+
+pub fn call_fibonacci(n: i32) -> i32 {
+    black_box(fibonacci as extern "C" fn(i32) -> i32)(n)
 }
 
 pub fn call_both(x: f64) -> (f64, f64) {

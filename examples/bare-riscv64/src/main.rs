@@ -12,6 +12,7 @@ mod hart;
 mod heap;
 mod keys;
 mod paging;
+mod probes;
 mod protection;
 mod sbi;
 mod timer;
@@ -43,6 +44,7 @@ pub extern "C" fn main_first(number: usize) -> ! {
 
     tracing::demonstrate();
     keys::demonstrate();
+    probes::demonstrate();
 
     assert!(functions::RIGHT.load(Ordering::Relaxed));
     say!("all results were right in the second hart, too");

@@ -30,6 +30,10 @@ static USED: AtomicUsize = AtomicUsize::new(1);
 /// Where things are, according to the linker.
 pub struct Layout {
     pub text: Range<usize>,
+    /// The part of it in which breakpoints may be.
+    pub probed: Range<usize>,
+    /// Between it and the rest.
+    pub room: Range<usize>,
     pub rodata: Range<usize>,
     pub data: Range<usize>,
     pub stacks: Range<usize>,
@@ -40,6 +44,7 @@ pub fn layout() -> Layout {
     unsafe extern "C" {
         static __text_start: u8;
         static __text_end: u8;
+        static __probed_start: u8;
         static __rodata_start: u8;
         static __rodata_end: u8;
         static __data_start: u8;
@@ -52,6 +57,8 @@ pub fn layout() -> Layout {
     let range = |start: *const u8, end: *const u8| start.addr()..end.addr();
     Layout {
         text: range(&raw const __text_start, &raw const __text_end),
+        probed: range(&raw const __probed_start, &raw const __text_end),
+        room: range(&raw const __text_end, &raw const __rodata_start),
         rodata: range(&raw const __rodata_start, &raw const __rodata_end),
         data: range(&raw const __data_start, &raw const __data_end),
         stacks: range(&raw const __stacks_start, &raw const __stacks_end),
@@ -80,8 +87,7 @@ fn entry(address: usize, make: bool) -> Option<&'static AtomicU64> {
     Some(&table.0[address >> 12 & 511])
 }
 
-/// Maps a page. Other harts need not notice: nothing was there before, and no hart may keep what is not valid for long;
-/// a fault in between is taken up in `trap.rs`.
+/// Maps a page. Other harts may use it after the next [`synchronize`](hart::synchronize).
 pub fn map(address: usize, physical: usize, rights: u64) {
     assert!(
         rights & (W | X) != W | X,
@@ -121,6 +127,7 @@ pub fn prepare() {
         data,
         stacks,
         heap,
+        ..
     } = layout();
     map_same(text, R | X);
     map_same(rodata, R);

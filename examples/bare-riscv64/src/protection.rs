@@ -59,7 +59,7 @@ pub fn demonstrate() {
     let (all, executable, both) = paging::count();
     assert!(executable > 0 && executable < all);
     say!("pages that can be written and executed: {both}");
-    let code = functions::address("leaf");
+    let code = functions::range("leaf").start;
     assert_eq!(try_store(code), STORE_PAGE_FAULT);
     assert_eq!(hart::current().address.load(Ordering::Relaxed), code);
     let mut data = RETURN;

@@ -46,3 +46,8 @@ NOINLINE long work(int rounds)
         sum += outer(i);
     return sum;
 }
+
+/* The end of them: functions are in this order. It is not called. */
+void last(void)
+{
+}

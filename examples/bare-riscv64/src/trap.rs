@@ -3,12 +3,16 @@
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::Ordering;
 
+use hodo_probe::Registers;
+use hodo_probe::traps::{self, Breakpoint, Fault};
+
 use crate::{hart, sbi, timer};
 
-/// What is saved when a trap comes: `x1` to `x31` in the place of their numbers, and in that of `x0` the program counter.
+/// What is saved when a trap comes. Handlers of probes are given the registers: `x1` to `x31` in the place of their
+/// numbers, and in that of `x0` the program counter.
 #[repr(C)]
 pub struct Frame {
-    pub registers: [u64; 32],
+    pub registers: Registers,
     status: u64,
     /// Floating-point registers and `fcsr`. A kernel that never uses them need not save them.
     float: [u64; 33],
@@ -19,6 +23,9 @@ const _: () = assert!(size_of::<Frame>() == 528 && size_of::<Frame>().is_multipl
 /// Interrupts, in `scause`.
 const SOFTWARE: usize = 1 << 63 | 1;
 const TIMER: usize = 1 << 63 | 5;
+/// Exceptions, in `scause`.
+const ILLEGAL: usize = 2;
+const BREAKPOINT: usize = 3;
 
 macro_rules! for_all {
     ($operation:literal) => {
@@ -42,6 +49,7 @@ macro_rules! for_float {
 
 /// All traps come here, with interrupts off. Their frames are on the stack that was in use, so that they nest.
 #[unsafe(naked)]
+#[unsafe(link_section = ".text.trap")]
 unsafe extern "C" fn entry() {
     naked_asm!(
         ".option push",
@@ -109,15 +117,26 @@ unsafe extern "C" fn trap(frame: &mut Frame, cause: usize, address: usize) {
             hart.answer();
         }
         TIMER => timer::interrupt(),
-        _ => {
-            let resume = hart.resume.swap(0, Ordering::Relaxed);
-            if resume == 0 {
+        BREAKPOINT => match traps::breakpoint(&mut frame.registers) {
+            Breakpoint::Handled => {}
+            Breakpoint::Foreign | Breakpoint::Faulted { .. } => die(frame, cause, address),
+        },
+        _ => match traps::fault(&mut frame.registers, cause == ILLEGAL) {
+            Fault::Handled => {}
+            Fault::Moved(origin) => {
+                frame.registers.pc = origin.addr;
                 die(frame, cause, address);
             }
-            hart.cause.store(cause, Ordering::Relaxed);
-            hart.address.store(address, Ordering::Relaxed);
-            frame.registers[0] = resume as u64;
-        }
+            Fault::Foreign => {
+                let resume = hart.resume.swap(0, Ordering::Relaxed);
+                if resume == 0 {
+                    die(frame, cause, address);
+                }
+                hart.cause.store(cause, Ordering::Relaxed);
+                hart.address.store(address, Ordering::Relaxed);
+                frame.registers.pc = resume as u64;
+            }
+        },
     }
 }
 
@@ -127,11 +146,6 @@ fn die(frame: &Frame, cause: usize, address: usize) -> ! {
         "hart {} has trapped: cause {cause}, value {address:#x}",
         hart.index()
     );
-    for (number, value) in frame.registers.iter().enumerate() {
-        match number {
-            0 => crate::say!("  pc {value:#x}"),
-            _ => crate::say!("  x{number} {value:#x}"),
-        }
-    }
+    crate::say!("{:#x?}", frame.registers);
     sbi::power_off()
 }
