@@ -43,10 +43,7 @@
 //! * After `fork`, the child has all probes and may change them. A child of `vfork` shares them with its parent.
 //! * A module must not be unmapped while it contains probes.
 
-#![cfg(any(
-    target_arch = "riscv64",
-    all(target_arch = "x86_64", target_os = "linux")
-))]
+#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #![no_std]
 
 #[macro_use]
@@ -56,6 +53,7 @@ extern crate std;
 
 mod analyze;
 mod arch;
+mod cause;
 mod clobbers;
 #[cfg(target_os = "linux")]
 mod dispositions;

@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::arch::{self, Context};
+use super::cause::Cause;
 use super::dispositions::{Info, chain, is_default, keep, reset};
 use super::site::INSIDE;
 use super::sys::{self, Action};
@@ -72,10 +73,11 @@ extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     match context.with(|registers| trap::breakpoint(registers, breaks)) {
         Breakpoint::Handled => {}
         Breakpoint::Foreign => chain(signal, info, context),
-        Breakpoint::Faulted { signal, code, addr } => {
-            chain(signal, &mut Info::new(signal, code, addr), context);
-            if is_default(signal) {
-                let _ = sys::signal_thread(sys::thread(), signal);
+        Breakpoint::Faulted(cause) => {
+            let mut info = Info::new(cause.number, cause.code, cause.addr);
+            chain(cause.number, &mut info, context);
+            if is_default(cause.number) {
+                let _ = sys::signal_thread(sys::thread(), cause.number);
             }
         }
     }
@@ -86,12 +88,13 @@ extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
     let (info, context) = unsafe { (&mut *info, &mut *context) };
     // Other signals come from a process, not from what the thread did.
     let made_here = info.code > 0;
-    let result = context.with(|registers| {
-        if made_here && arch::faulted(signal, info.code, info.addr, registers) {
-            return Fault::Handled;
-        }
-        trap::faulted(registers, made_here, arch::OTHER_TRAP == Some(signal))
-    });
+    let illegal = arch::OTHER_TRAP == Some(signal);
+    let cause = Cause {
+        number: signal,
+        code: info.code,
+        addr: info.addr,
+    };
+    let result = context.with(|registers| trap::faulted(registers, made_here, illegal, &cause));
     match result {
         Fault::Handled => {}
         Fault::Moved(origin) => moved(signal, info, context, origin),

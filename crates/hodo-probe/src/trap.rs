@@ -4,6 +4,7 @@
 use core::sync::atomic::Ordering;
 
 use super::arch::{self, Registers};
+use super::cause::Cause;
 use super::islands;
 use super::layout::{Handler, Node, Thread};
 use super::site::{INSIDE, Site};
@@ -16,16 +17,9 @@ pub enum Breakpoint {
     Handled,
     /// It is none of the engine's.
     Foreign,
-    /// It was one of the engine's. The probed instruction was executed on the registers, and has faulted: this is as if
-    /// it had raised that signal. Only x86-64 has such instructions.
-    Faulted {
-        /// What Linux calls the signal, its code and the address.
-        signal: i32,
-        #[allow(missing_docs)]
-        code: i32,
-        #[allow(missing_docs)]
-        addr: u64,
-    },
+    /// It was one of the engine's. The probed instruction was executed on the registers, and has faulted in this way: the
+    /// fault should be handled as if it had happened at the instruction. Only x86-64 has such instructions.
+    Faulted(Cause),
 }
 
 /// What became of a fault.
@@ -65,8 +59,13 @@ pub(super) fn breakpoint(registers: &mut Registers, breaks: bool) -> Breakpoint 
 }
 
 /// Handles a fault. `here`: what the thread did itself has raised it. `illegal`: an instruction that is none has.
-pub(super) fn faulted(registers: &mut Registers, here: bool, illegal: bool) -> Fault {
-    if here && recovered(registers) {
+pub(super) fn faulted(
+    registers: &mut Registers,
+    here: bool,
+    illegal: bool,
+    cause: &Cause,
+) -> Fault {
+    if here && (arch::faulted(cause, registers) || recovered(registers)) {
         return Fault::Handled;
     }
     if illegal && let Some(copy) = INSIDE.get(registers.pc) {
@@ -276,12 +275,12 @@ fn fault() -> Breakpoint {
     let Some(thread) = threads::current() else {
         return Breakpoint::Handled;
     };
-    let [signal, code, addr] = [0, 1, 2].map(|at: usize| thread.fault[at].load(Ordering::Relaxed));
-    Breakpoint::Faulted {
-        signal: signal as i32,
+    let [number, code, addr] = [0, 1, 2].map(|at: usize| thread.fault[at].load(Ordering::Relaxed));
+    Breakpoint::Faulted(Cause {
+        number: number as i32,
         code: code as i32,
         addr,
-    }
+    })
 }
 
 /// After an instruction that was executed out of line.

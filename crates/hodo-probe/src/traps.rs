@@ -3,9 +3,10 @@
 //! Interrupts must be off while these functions run, as they are in a handler of exceptions; they call handlers of
 //! probes. Afterwards, the kernel continues with the registers as they are then.
 
+pub use super::cause::Cause;
 use super::layout::Registers;
 use super::trap;
-pub use super::trap::{Breakpoint, Fault};
+pub use super::trap::{Breakpoint, Fault, Origin};
 
 /// Handles an exception of a breakpoint instruction.
 pub fn breakpoint(registers: &mut Registers) -> Breakpoint {
@@ -13,6 +14,6 @@ pub fn breakpoint(registers: &mut Registers) -> Breakpoint {
 }
 
 /// Handles any other exception that the running instruction has raised. `illegal`: it is no instruction.
-pub fn fault(registers: &mut Registers, illegal: bool) -> Fault {
-    trap::faulted(registers, true, illegal)
+pub fn fault(registers: &mut Registers, illegal: bool, cause: &Cause) -> Fault {
+    trap::faulted(registers, true, illegal, cause)
 }

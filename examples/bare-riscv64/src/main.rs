@@ -29,7 +29,6 @@ pub extern "C" fn main_first(number: usize) -> ! {
     trap::prepare();
     paging::prepare();
     paging::turn_on();
-    construct();
     HARTS[0].number.store(number, Ordering::Relaxed);
     HARTS[1].number.store(1 - number, Ordering::Relaxed);
     tracing::prepare();
@@ -50,23 +49,6 @@ pub extern "C" fn main_first(number: usize) -> ! {
     say!("all results were right in the second hart, too");
     say!("done");
     sbi::power_off()
-}
-
-/// Calls constructors: those of `hodo-keys` name the branches that the kernel has.
-fn construct() {
-    unsafe extern "C" {
-        static __init_array_start: [unsafe extern "C" fn(); 0];
-        static __init_array_end: [unsafe extern "C" fn(); 0];
-    }
-    let mut at = (&raw const __init_array_start).cast::<unsafe extern "C" fn()>();
-    let end = (&raw const __init_array_end).cast::<unsafe extern "C" fn()>();
-    while at < end {
-        // SAFETY: the linker has put functions there.
-        unsafe {
-            (*at)();
-            at = at.add(1);
-        }
-    }
 }
 
 /// Starts the other hart, and waits until it works.

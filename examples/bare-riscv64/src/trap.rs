@@ -4,7 +4,7 @@ use core::arch::{asm, naked_asm};
 use core::sync::atomic::Ordering;
 
 use hodo_probe::Registers;
-use hodo_probe::traps::{self, Breakpoint, Fault};
+use hodo_probe::traps::{self, Breakpoint, Cause, Fault};
 
 use crate::{hart, sbi, timer};
 
@@ -109,6 +109,11 @@ pub fn turn_on_interrupts() {
 
 unsafe extern "C" fn trap(frame: &mut Frame, cause: usize, address: usize) {
     let hart = hart::current();
+    let passed = Cause {
+        number: cause as i32,
+        code: 0,
+        addr: address as u64,
+    };
     match cause {
         SOFTWARE => {
             // SAFETY: it says that this interrupt was taken. It does so before what is waited for is done: otherwise, a
@@ -119,9 +124,9 @@ unsafe extern "C" fn trap(frame: &mut Frame, cause: usize, address: usize) {
         TIMER => timer::interrupt(),
         BREAKPOINT => match traps::breakpoint(&mut frame.registers) {
             Breakpoint::Handled => {}
-            Breakpoint::Foreign | Breakpoint::Faulted { .. } => die(frame, cause, address),
+            Breakpoint::Foreign | Breakpoint::Faulted(_) => die(frame, cause, address),
         },
-        _ => match traps::fault(&mut frame.registers, cause == ILLEGAL) {
+        _ => match traps::fault(&mut frame.registers, cause == ILLEGAL, &passed) {
             Fault::Handled => {}
             Fault::Moved(origin) => {
                 frame.registers.pc = origin.addr;

@@ -42,8 +42,3 @@ impl Context {
         self.registers.sp = self.registers.sp.wrapping_add_signed(bytes);
     }
 }
-
-/// Returns whether a fault came from the engine's use of memory for the program: it uses none.
-pub(crate) fn faulted(_: i32, _: i32, _: u64, _: &mut Registers) -> bool {
-    false
-}

@@ -19,10 +19,10 @@ pub(crate) mod trampolines;
 
 pub(crate) use common::is_own;
 #[cfg(target_os = "linux")]
-pub(crate) use context::{Context, faulted};
+pub(crate) use context::Context;
 pub(crate) use counts::hits;
 pub use registers::Registers;
-pub(crate) use registers::simulate;
+pub(crate) use registers::{faulted, simulate};
 
 use super::super::maps::{self, Mapping};
 
