@@ -42,6 +42,11 @@
 //!   and sees what it would see without the engine.
 //! * After `fork`, the child has all probes and may change them. A child of `vfork` shares them with its parent.
 //! * A module must not be unmapped while it contains probes.
+//!
+//! # In a kernel
+//!
+//! All that the engine needs of Linux is asked through the traits of [`environment`]. A kernel implements them, and calls
+//! [`traps`] in its handlers of exceptions. The page `docs/kernels.md` says more, and `examples/bare-riscv64` is a kernel.
 
 #![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #![no_std]
