@@ -35,6 +35,9 @@ for way in "${ways[@]}"; do
 done
 gcc "${flags[@]}" -pg -o "$directory/glibc"
 rows "-pg, glibc's mcount, gmon.out: " "$directory/glibc"
+# All calls are recorded, in our format.
+rows "-pg, recorded with HODO_FTRACE_RECORD: " env HODO_FTRACE_RECORD="$directory/ours.data" \
+    LD_PRELOAD="$target/release/libhodo_ftrace.so" "$directory/glibc"
 if command -v uftrace >/dev/null; then
     rows "-pg, uftrace record --nop: " uftrace record --nop --no-libcall -d "$directory/data" "$directory/glibc"
     rows "-pg, uftrace record: " uftrace record --no-libcall -b 512m -d "$directory/data" "$directory/glibc"

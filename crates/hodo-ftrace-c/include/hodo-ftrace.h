@@ -28,7 +28,8 @@ struct hodo_ftrace_entry_ops {
     unsigned long flags;
 };
 
-void hodo_ftrace_set_entry(const struct hodo_ftrace_entry_ops *ops);
+/* Returns 0, or -1 if a call site could not be changed. */
+int hodo_ftrace_set_entry(const struct hodo_ftrace_entry_ops *ops);
 
 /* A call whose return is traced. */
 struct hodo_ftrace_call {
@@ -46,7 +47,8 @@ struct hodo_ftrace_graph_ops {
     unsigned long flags;
 };
 
-void hodo_ftrace_set_graph(const struct hodo_ftrace_graph_ops *ops);
+/* Returns 0, or -1 if a call site could not be changed. */
+int hodo_ftrace_set_graph(const struct hodo_ftrace_graph_ops *ops);
 
 /* The hooks for -finstrument-functions: the function, and where it was called. They may use all registers. */
 struct hodo_ftrace_cyg_ops {
@@ -55,6 +57,103 @@ struct hodo_ftrace_cyg_ops {
 };
 
 void hodo_ftrace_set_cyg(const struct hodo_ftrace_cyg_ops *ops);
+
+/* ---- Tracers with filters ----
+ *
+ * Call sites are switched off when the library starts: a function whose entry nobody wants to see calls nobody. Sites are
+ * the calls of mcount and __fentry__, what -mnop-mcount leaves in their place, and the room that
+ * -fpatchable-function-entry makes. Each tracer has a filter, and any number of tracers can see a function. A change
+ * writes all sites that it concerns together, while threads run; each thread calls the old or the new tracers.
+ *
+ * These functions return -1 if they fail, and hodo_ftrace_error() says why. They cannot be called in hooks and signal
+ * handlers. */
+
+/* In flags: func is given the registers. */
+#define HODO_FTRACE_SAVE_REGISTERS 2ul
+/* In flags: func is given the registers, and may change them and where execution goes on. Only one such tracer can see a
+ * function. */
+#define HODO_FTRACE_IP_MODIFY 4ul
+/* In flags: only threads that have called hodo_ftrace_set_thread are traced. */
+#define HODO_FTRACE_PER_THREAD 8ul
+
+/* The registers of a function at its entry. */
+#if defined(__x86_64__)
+struct hodo_ftrace_registers {
+    unsigned long r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
+    unsigned long ip;    /* where execution goes on: after the call */
+    unsigned long flags;
+    unsigned long rsp;   /* changes have no effect */
+};
+#elif defined(__riscv)
+struct hodo_ftrace_registers {
+    unsigned long ip;    /* where execution goes on: after the call */
+    unsigned long x[32]; /* x[0] and x[2], the stack pointer: changes have no effect */
+};
+#endif
+struct hodo_ftrace_registers;
+
+/* A tracer. */
+struct hodo_ftrace_ops {
+    /* ip: the call site; parent_ip: where the function will return to; registers: null, unless a flag asks for them. */
+    void (*func)(unsigned long ip, unsigned long parent_ip, const struct hodo_ftrace_ops *ops,
+                 struct hodo_ftrace_registers *registers);
+    unsigned long flags;
+    void *data; /* for func */
+};
+
+/* Registers a tracer, which sees all functions that its filter lets through; without a filter, all. */
+int hodo_ftrace_register(const struct hodo_ftrace_ops *ops);
+/* Unregisters a tracer, and forgets its filter. */
+int hodo_ftrace_unregister(const struct hodo_ftrace_ops *ops);
+
+/* Adds functions to a tracer's filter. A pattern is a name with * ? and [...], or PATTERN:mod:FILE-PATTERN; names are those
+ * of the symbols, and what C++ and Rust call them. With reset, what was there before is forgotten; a null pattern adds
+ * nothing. Can be called before the tracer is registered. Returns how many functions the tracer sees now. */
+long hodo_ftrace_set_filter(const struct hodo_ftrace_ops *ops, const char *pattern, int reset);
+/* The same for functions that are not wanted. */
+long hodo_ftrace_set_notrace(const struct hodo_ftrace_ops *ops, const char *pattern, int reset);
+/* Adds the function with this call site to the filter, or takes it away. */
+long hodo_ftrace_set_filter_ip(const struct hodo_ftrace_ops *ops, unsigned long ip, int remove, int reset);
+
+/* Filters of the hooks of hodo_ftrace_set_entry and hodo_ftrace_set_graph. */
+long hodo_ftrace_set_entry_filter(const char *pattern, int reset);
+long hodo_ftrace_set_entry_notrace(const char *pattern, int reset);
+long hodo_ftrace_set_graph_filter(const char *pattern, int reset);
+long hodo_ftrace_set_graph_notrace(const char *pattern, int reset);
+
+/* Switches a registered tracer with HODO_FTRACE_PER_THREAD on or off in the calling thread. Can be called in hooks. */
+int hodo_ftrace_set_thread(const struct hodo_ftrace_ops *ops, int on);
+
+/* Finds the sites of libraries that were loaded since the last call of a function that changes something. Each of these
+ * functions does the same. Until then, mcount and __fentry__ call the hooks of hodo_ftrace_set_entry and
+ * hodo_ftrace_set_graph in them, and -fpatchable-function-entry has no effect. */
+int hodo_ftrace_update(void);
+
+/* A library that is loaded with dlopen contains this in one file, to be traced from its first function on. */
+#define HODO_FTRACE_MODULE()                                                                          \
+    __attribute__((constructor(101), no_instrument_function)) static void hodo_ftrace_module_in(void) { \
+        hodo_ftrace_module_loaded((const void *)hodo_ftrace_module_in);                               \
+    }                                                                                                 \
+    __attribute__((destructor(101), no_instrument_function)) static void hodo_ftrace_module_out(void) { \
+        hodo_ftrace_module_unloaded((const void *)hodo_ftrace_module_in);                             \
+    }
+void hodo_ftrace_module_loaded(const void *inside);
+void hodo_ftrace_module_unloaded(const void *inside);
+
+/* A call site. */
+struct hodo_ftrace_site {
+    unsigned long ip;
+    const char *name;      /* of the function's symbol */
+    const char *path;      /* of its file */
+    unsigned long tracers; /* how many see it */
+};
+
+/* Calls each with all sites until it returns something else than 0. It cannot call functions that change something.
+ * Returns how many entries of functions cannot become sites. */
+long hodo_ftrace_each_site(int (*each)(const struct hodo_ftrace_site *site, void *data), void *data);
+
+/* Why the last of these functions has failed in the calling thread. Valid until the next one fails. */
+const char *hodo_ftrace_error(void);
 
 /* What happens if a traced function returns with a frame pointer that is not its caller's. */
 enum hodo_ftrace_frame_test {

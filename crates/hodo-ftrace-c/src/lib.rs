@@ -1,12 +1,26 @@
 //! [`hodo_ftrace`] for Linux programs. `include/hodo-ftrace.h` describes the functions.
 
-#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
-#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
+#[cfg_attr(target_arch = "x86_64", path = "x86_64/mod.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64/mod.rs")]
 mod arch;
+mod change;
+mod filter;
+mod find;
+mod frames;
+mod host;
+mod known;
 mod linux;
+mod loaded;
 mod map;
+mod record;
+mod start;
+mod tracers;
+mod writer;
 
 use std::ffi::c_int;
+
+use known::Who;
+use tracers::set_hook;
 
 use hodo_ftrace::{Counts, CygOps, EntryOps, FrameTest, GraphOps};
 
@@ -17,9 +31,10 @@ hodo_ftrace::set_environment!(linux::Linux);
 /// # Safety
 /// `ops` is null, or stays as it is as long as the process exists.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hodo_ftrace_set_entry(ops: *const EntryOps) {
+pub unsafe extern "C" fn hodo_ftrace_set_entry(ops: *const EntryOps) -> c_int {
     // SAFETY: as the caller promises.
     hodo_ftrace::set_entry(unsafe { ops.as_ref() });
+    set_hook(Who::Entry, !ops.is_null())
 }
 
 /// Sets the hooks for entries and returns.
@@ -27,9 +42,10 @@ pub unsafe extern "C" fn hodo_ftrace_set_entry(ops: *const EntryOps) {
 /// # Safety
 /// `ops` is null, or stays as it is as long as the process exists.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hodo_ftrace_set_graph(ops: *const GraphOps) {
+pub unsafe extern "C" fn hodo_ftrace_set_graph(ops: *const GraphOps) -> c_int {
     // SAFETY: as the caller promises.
     hodo_ftrace::set_graph(unsafe { ops.as_ref() });
+    set_hook(Who::Graph, !ops.is_null())
 }
 
 /// Sets the hooks for `-finstrument-functions`.

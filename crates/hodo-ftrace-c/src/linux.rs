@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hodo_ftrace::{Call, Environment, Open, Thread};
 
+use crate::writer::Writer;
 use crate::{arch, map};
 
 /// How many calls of a thread may be open.
@@ -21,6 +22,7 @@ struct Own {
     /// The thread ends: its memory has been given back.
     has_ended: AtomicBool,
     calls: UnsafeCell<*mut Open>,
+    writer: Writer,
 }
 
 // Rust's own thread-local variables are found by a call of `__tls_get_addr` in a shared library, which may allocate
@@ -49,8 +51,21 @@ pub(crate) fn thread() -> &'static Thread {
     &own().thread
 }
 
+/// What the calling thread needs to record calls.
+pub(crate) fn writer() -> &'static Writer {
+    &own().writer
+}
+
+/// What is called when a traced thread ends.
+static AT_THREAD_END: OnceLock<fn()> = OnceLock::new();
+
+/// Sets what is called when a traced thread ends.
+pub(crate) fn at_thread_end(action: fn()) {
+    let _ = AT_THREAD_END.set(action);
+}
+
 /// Keeps `errno`: an instrumented function must not see that it was traced.
-fn keeping_errno<T>(action: impl FnOnce() -> T) -> T {
+pub(crate) fn keeping_errno<T>(action: impl FnOnce() -> T) -> T {
     // SAFETY: it is the address of this thread's own.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
@@ -65,6 +80,9 @@ fn keeping_errno<T>(action: impl FnOnce() -> T) -> T {
 extern "C" fn thread_ends(_: *mut c_void) {
     let own = own();
     own.has_ended.store(true, Ordering::Relaxed);
+    if let Some(action) = AT_THREAD_END.get() {
+        action();
+    }
     // SAFETY: `prepare` does not set them again. A hook that runs keeps its call: then, nothing is given back.
     unsafe {
         own.thread.set_open_calls(std::ptr::null_mut(), 0);

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crate::shadow::original_return;
 use crate::state::{VECTORS, state};
-use crate::{arch, environment, graph};
+use crate::{arch, dynamic, environment, graph};
 
 /// Calls the hooks for an entry. `slot` is where the return address of the function is, `frame_pointer` that of its
 /// caller, and `back` the return address of the stub.
@@ -20,10 +20,14 @@ pub(crate) unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, ba
     }
     // SAFETY: `back` is the return address of a call.
     let selfpc = back.wrapping_sub(unsafe { arch::call_size(back) });
+    let mask = dynamic::mask_of_static(selfpc);
     // SAFETY: the function has not returned.
-    unsafe { call_entry_hook(original_return(slot), selfpc) };
-    // SAFETY: as the caller promises; whoever set the hooks keeps them.
-    unsafe { graph::push(thread, slot, selfpc, frame_pointer) };
+    let frompc = unsafe { original_return(slot) };
+    dynamic::call_tracers(thread, selfpc, frompc, mask, core::ptr::null_mut());
+    if mask & dynamic::GRAPH != 0 {
+        // SAFETY: as the caller promises; whoever set the hooks keeps them.
+        unsafe { graph::push(thread, slot, slot as usize, selfpc, frame_pointer) };
+    }
     thread.end_hook();
 }
 

@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use crate::environment::{__hodo_ftrace_mismatch, __hodo_ftrace_prepare, Mismatch};
-use crate::shadow::{original_return, return_to_handler, shadow};
+use crate::shadow::{original, return_to_handler, shadow};
 use crate::state::{FrameTest, GraphOps, VECTORS, state};
 use crate::thread::{Open, Thread};
 use crate::{arch, environment};
@@ -25,18 +25,20 @@ pub unsafe fn prepare_ftrace_return(parent: *mut usize, selfpc: usize, frame_poi
     };
     if thread.start_hook(parent as usize) {
         // SAFETY: as the caller promises.
-        unsafe { push(thread, parent, selfpc, frame_pointer) };
+        unsafe { push(thread, parent, parent as usize, selfpc, frame_pointer) };
         thread.end_hook();
     }
 }
 
-/// Calls the hook for an entry, and then replaces the return address.
+/// Calls the hook for an entry, and then replaces the return address. `slot` is its stack slot, also if it is not there
+/// yet: at the entry it may still be in a register, which a stub has saved at `parent`.
 ///
 /// # Safety
 /// As for [`prepare_ftrace_return`]; the thread is the calling one.
 pub(crate) unsafe fn push(
     thread: &'static Thread,
     parent: *mut usize,
+    slot: usize,
     selfpc: usize,
     frame_pointer: usize,
 ) {
@@ -45,9 +47,9 @@ pub(crate) unsafe fn push(
     let Some(ops) = (unsafe { graph.as_ref() }) else {
         return;
     };
-    let slot = parent as usize;
-    // SAFETY: the caller promises that this is the slot of a running function.
-    let (there, original) = unsafe { (parent.read_volatile(), original_return(parent)) };
+    // SAFETY: the caller promises that this is the return address of a running function.
+    let there = unsafe { parent.read_volatile() };
+    let original = original(there, slot);
     // A traced function has jumped to this one, and both will return through the same slot.
     let is_tail_call = there != original;
     thread.drop_below(slot + usize::from(!is_tail_call));

@@ -56,6 +56,7 @@
 mod arch;
 mod call;
 mod cyg;
+pub mod dynamic;
 mod entry;
 pub mod environment;
 mod graph;
@@ -76,4 +77,18 @@ pub use state::{
     CygHook, CygOps, EntryHook, EntryOps, FrameTest, GraphEntry, GraphExit, GraphOps, VECTORS,
     set_cyg, set_entry, set_frame_test, set_graph,
 };
-pub use thread::{Counts, Open, Thread};
+/// Calls a function with two words while floating-point and vector registers are kept, for hooks without [`VECTORS`] that
+/// seldom need a function which uses them. Returns what it returns.
+pub fn with_vectors(
+    function: extern "C" fn(usize, usize) -> usize,
+    first: usize,
+    second: usize,
+) -> usize {
+    // SAFETY: it takes these two words.
+    unsafe { arch::call_with_vectors(function as usize, first, second) }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use stubs::__fentry__;
+pub use stubs::{__mcount, _mcount, mcount};
+pub use thread::{Counts, Open, Thread, stack_slot};

@@ -35,10 +35,14 @@ pub(crate) unsafe fn shadow(slot: usize) -> &'static AtomicUsize {
 /// `slot` contains the return address of a function that has not returned.
 pub unsafe fn original_return(slot: *const usize) -> usize {
     // SAFETY: as the caller promises.
-    let there = unsafe { slot.read_volatile() };
+    original(unsafe { slot.read_volatile() }, slot as usize)
+}
+
+/// The same for a return address that is not yet in its slot, or is.
+pub(crate) fn original(there: usize, slot: usize) -> usize {
     if there != return_to_handler() {
         return there;
     }
     // SAFETY: whoever put this address there has written the shadow before.
-    unsafe { shadow(slot as usize) }.load(Ordering::Relaxed)
+    unsafe { shadow(slot) }.load(Ordering::Relaxed)
 }

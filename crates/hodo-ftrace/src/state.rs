@@ -74,6 +74,8 @@ pub(crate) struct State {
     pub(crate) graph: AtomicPtr<GraphOps>,
     pub(crate) cyg: AtomicPtr<CygOps>,
     pub(crate) frame_test: AtomicUsize,
+    /// Whether there are tracers of `dynamic`.
+    tracers: AtomicBool,
     changing: AtomicBool,
 }
 
@@ -112,7 +114,7 @@ impl State {
         change(self);
         let entry = !self.entry.load(Ordering::Relaxed).is_null();
         let graph = !self.graph.load(Ordering::Relaxed).is_null();
-        let listening = usize::from(entry || graph);
+        let listening = usize::from(entry || graph || self.tracers.load(Ordering::Relaxed));
         self.listening.store(listening, Ordering::Release);
         self.changing.store(false, Ordering::Release);
     }
@@ -131,6 +133,11 @@ pub fn set_entry(ops: Option<&'static EntryOps>) {
 /// pair: if the hooks are changed in the meantime, its return is not seen.
 pub fn set_graph(ops: Option<&'static GraphOps>) {
     state().change(|state| state.graph.store(pointer(ops), Ordering::Release));
+}
+
+/// Says whether there are tracers, which calls of `mcount` and `__fentry__` must look for.
+pub(crate) fn set_tracers(any: bool) {
+    state().change(|state| state.tracers.store(any, Ordering::Release));
 }
 
 /// Sets what `__cyg_profile_func_enter` and `__cyg_profile_func_exit` call.

@@ -5,7 +5,7 @@
 //! values still belong to the program here. (`hodo-ftrace-c/tests/code.rs` checks the code.)
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::call::Call;
 use crate::state::GraphOps;
@@ -41,6 +41,17 @@ impl Open {
             (&raw mut (*call).data).write_volatile(0);
         }
     }
+}
+
+/// The stack slot of the return address of a call; on RISC-V and AArch64, where the function stores it if it does.
+///
+/// # Safety
+/// The call is one that a hook has just been given.
+pub unsafe fn stack_slot(call: &Call) -> usize {
+    let distance = core::mem::offset_of!(Open, call);
+    // SAFETY: hooks are given the calls that are in such structures.
+    let open = unsafe { &*core::ptr::from_ref(call).byte_sub(distance).cast::<Open>() };
+    open.slot.load(Ordering::Relaxed)
 }
 
 /// What was not seen in a thread.
@@ -79,6 +90,8 @@ pub struct Thread {
     dropped: AtomicUsize,
     lost: AtomicUsize,
     mismatched: AtomicUsize,
+    /// The bits of the tracers that are switched on in this thread.
+    tracers: AtomicU64,
 }
 
 /// Adds one to a number of the calling thread. A signal handler that does the same in between is lost, at worst.
@@ -124,6 +137,14 @@ impl Thread {
             lost: self.lost.load(Ordering::Relaxed),
             mismatched: self.mismatched.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn tracers(&self) -> u64 {
+        self.tracers.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_tracers(&self, mask: u64) {
+        self.tracers.store(mask, Ordering::Relaxed);
     }
 
     pub(crate) fn count_too_deep(&self) {

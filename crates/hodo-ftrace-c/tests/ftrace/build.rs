@@ -127,12 +127,19 @@ pub fn compile(
 
 /// Runs a program, under qemu if it is not for the processor of this machine.
 pub fn run(program: &Path, environment: &[(&str, String)]) -> Output {
+    run_with(program, environment, &[])
+}
+
+/// The same with arguments.
+pub fn run_with(program: &Path, environment: &[(&str, String)], arguments: &[&str]) -> Output {
     // Other programs are for the processor of this machine, and would not run with a library for another.
     let mut command = if RISCV64 {
         let mut command = Command::new("qemu-riscv64");
         for (name, value) in environment {
             command.arg("-E").arg(format!("{name}={value}"));
         }
+        // The library then makes the emulator notice changes of code.
+        command.args(["-E", "HODO_EMULATED=1"]);
         command.args(["-L", "/usr/riscv64-linux-gnu"]).arg(program);
         command
     } else {
@@ -142,6 +149,7 @@ pub fn run(program: &Path, environment: &[(&str, String)]) -> Output {
     };
     // Programs with -pg write gmon.out.
     command
+        .args(arguments)
         .current_dir(env!("CARGO_TARGET_TMPDIR"))
         .output()
         .expect("the program runs")

@@ -5,14 +5,22 @@ use std::process::Command;
 use crate::build::libraries;
 use crate::skipped::skip;
 
-/// What runs before vector registers are saved: the modules of `hodo-ftrace`, and what finds the thread's data.
-const BEFORE: [&str; 6] = [
+/// What runs before vector registers are saved: modules of `hodo-ftrace`, what finds the thread's data, and the hooks that
+/// record calls.
+const BEFORE: [&str; 13] = [
     "hodo_ftrace5entry",
     "hodo_ftrace5graph",
     "hodo_ftrace6shadow",
     "hodo_ftrace6thread",
     "hodo_ftrace11environment",
     "__hodo_ftrace_thread",
+    "hodo_ftrace7dynamic4call",
+    "hodo_ftrace7dynamic7modules7site_at",
+    "hodo_ftrace7dynamic8tracers6tracer",
+    "hodo_ftrace6record6thread5enter",
+    "hodo_ftrace6record6thread5leave",
+    "hodo_ftrace6record6thread6append",
+    "hodo_ftrace6record6thread3put",
 ];
 
 #[test]

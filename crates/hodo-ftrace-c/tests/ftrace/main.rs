@@ -3,6 +3,8 @@
 mod build;
 mod code;
 mod document;
+mod dynamic;
 mod programs;
+mod record;
 #[path = "../../../hodo-tests/src/skipped.rs"]
 mod skipped;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define QUIET __attribute__((no_instrument_function))
+#define QUIET __attribute__((no_instrument_function, patchable_function_entry(0)))
 #define APART __attribute__((noinline, noclone))
 #ifdef __clang__
 #undef APART

@@ -7,10 +7,10 @@
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 
-use crate::entry::{call_entry_hook, enter};
+use crate::entry::enter;
 use crate::graph::leave;
 use crate::state::state;
-use crate::{arch, environment};
+use crate::{arch, dynamic, environment};
 
 /// Defines a function that compilers call.
 macro_rules! stub {
@@ -119,8 +119,10 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     };
     if thread.start_hook(stack) {
         // SAFETY: `back` is the return address of a call.
-        call_entry_hook(frompc, back.wrapping_sub(unsafe { arch::call_size(back) }));
-        if !state().graph.load(Ordering::Relaxed).is_null() {
+        let selfpc = back.wrapping_sub(unsafe { arch::call_size(back) });
+        let mask = dynamic::mask_of_static(selfpc);
+        dynamic::call_tracers(thread, selfpc, frompc, mask, core::ptr::null_mut());
+        if mask & dynamic::GRAPH != 0 && !state().graph.load(Ordering::Relaxed).is_null() {
             thread.count_untraced();
         }
         thread.end_hook();

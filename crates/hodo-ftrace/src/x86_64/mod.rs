@@ -1,7 +1,14 @@
 //! x86-64.
 
+mod callers;
+mod sites;
 mod vectors;
 
+pub use callers::Registers;
+pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
+pub(crate) use sites::{
+    LONGEST, REACH, STEPS, fix, is_done, is_site, kind, step, trampoline, trampoline_key,
+};
 pub(crate) use vectors::{call_with_vectors, find_vectors};
 
 /// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`.

@@ -1,0 +1,92 @@
+//! The data of the calling thread on RISC-V.
+
+use std::arch::asm;
+
+use hodo_ftrace::dynamic::{Entry, TRAMPOLINE_PUSH};
+use hodo_isa::InstructionSet;
+use hodo_isa::riscv64::Riscv64;
+
+use crate::frames::Frames;
+
+/// The address of `hodo_ftrace_thread`, which `linux.rs` defines. (RISC-V ELF psABI, "Initial Exec".)
+#[inline]
+pub(crate) fn thread() -> usize {
+    let address;
+    // SAFETY: it reads a word that does not change in a thread.
+    unsafe {
+        asm!(
+            "la.tls.ie {0}, hodo_ftrace_thread",
+            "add {0}, {0}, tp",
+            out(reg) address,
+            options(pure, readonly, nostack),
+        );
+    }
+    address
+}
+
+/// How instructions are read.
+pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Riscv64;
+/// How many bytes before a function its room for calls may begin.
+pub(crate) const ROOM: u64 = 256;
+
+/// The length of the instruction at the entry that allows calls to land there. There is none.
+pub(crate) fn landing(_: &[u8]) -> usize {
+    0
+}
+
+/// What compilers call.
+pub(crate) fn stubs() -> [(usize, Entry); 3] {
+    [
+        (hodo_ftrace::mcount as *const () as usize, Entry::Framed),
+        (hodo_ftrace::_mcount as *const () as usize, Entry::Framed),
+        (hodo_ftrace::__mcount as *const () as usize, Entry::Framed),
+    ]
+}
+
+/// Where the entry of a linkage table can begin that has this jump: two instructions before it (psABI, "Program Linkage
+/// Table").
+pub(crate) fn entry_starts(jump: u64) -> [u64; 2] {
+    [jump, jump - 8]
+}
+
+/// Where the call begins of which this is the last instruction: at the `auipc` before a `jalr`.
+pub(crate) fn call_start(code: &[u8], last: usize) -> usize {
+    const OPCODE: u8 = 0x7F;
+    const AUIPC: u8 = 0x17;
+    const JALR: u8 = 0x67;
+    let opcode = |at: Option<usize>| Some(code.get(at?)? & OPCODE);
+    let first = last.checked_sub(4);
+    if opcode(Some(last)) == Some(JALR) && opcode(first) == Some(AUIPC) {
+        return last - 4;
+    }
+    last
+}
+
+/// The unwind table's rows for a trampoline.
+pub(crate) const FRAMES: Frames = Frames {
+    code_alignment: 1,
+    // `t0`
+    return_column: 5,
+    // The stack pointer is the frame's end.
+    initial: &[0x0C, 2, 0],
+    // After the first instruction, the stack has two words.
+    rows: &[0x40 | TRAMPOLINE_PUSH as u8, 0x0E, 16],
+};
+
+/// The kernel stores aligned words at once, and everything else byte by byte.
+pub(crate) const UNIT: usize = 4;
+
+/// The time counter's name in traces.
+pub(crate) const COUNTER: &str = "time";
+
+/// The time counter.
+#[inline]
+pub(crate) fn counter() -> u64 {
+    let value;
+    // SAFETY: it only reads a counter.
+    unsafe { asm!("rdtime {}", out(reg) value, options(nomem, nostack)) };
+    value
+}
+
+/// The distance from the stack slot of a return address to the stack pointer at the entry, as traces have it.
+pub(crate) const STACK_POINTER: usize = 8;

@@ -1,0 +1,86 @@
+//! The data of the calling thread on x86-64.
+
+use std::arch::asm;
+
+use hodo_ftrace::dynamic::{Entry, TRAMPOLINE_PUSH};
+use hodo_isa::InstructionSet;
+use hodo_isa::x86_64::X86_64;
+
+use crate::frames::Frames;
+
+/// The address of `hodo_ftrace_thread`, which `linux.rs` defines. (ELF Handling For Thread-Local Storage, section
+/// 4.4.6: the initial-exec model.) No function is called, and no vector register is used.
+#[inline]
+pub(crate) fn thread() -> usize {
+    let address;
+    // SAFETY: it reads two words that do not change in a thread.
+    unsafe {
+        asm!(
+            "mov {0}, fs:0",
+            "add {0}, [rip + hodo_ftrace_thread@GOTTPOFF]",
+            out(reg) address,
+            options(pure, readonly, nostack),
+        );
+    }
+    address
+}
+
+/// How instructions are read.
+pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &X86_64;
+/// How many bytes before a function its room for calls may begin.
+pub(crate) const ROOM: u64 = 256;
+
+/// The length of the instruction at the entry that allows calls to land there, `endbr64`.
+pub(crate) fn landing(code: &[u8]) -> usize {
+    if code == [0xF3, 0x0F, 0x1E, 0xFA] {
+        4
+    } else {
+        0
+    }
+}
+
+/// What compilers call.
+pub(crate) fn stubs() -> [(usize, Entry); 4] {
+    [
+        (hodo_ftrace::mcount as *const () as usize, Entry::Framed),
+        (hodo_ftrace::_mcount as *const () as usize, Entry::Framed),
+        (hodo_ftrace::__mcount as *const () as usize, Entry::Framed),
+        (hodo_ftrace::__fentry__ as *const () as usize, Entry::First),
+    ]
+}
+
+/// Where the entry of a linkage table can begin that has this jump: there, after `endbr64`, or at a multiple of 16.
+pub(crate) fn entry_starts(jump: u64) -> [u64; 3] {
+    [jump, jump - 4, jump & !15]
+}
+
+/// Where the call begins of which this is the last instruction.
+pub(crate) fn call_start(_: &[u8], last: usize) -> usize {
+    last
+}
+
+/// The unwind table's rows for a trampoline.
+pub(crate) const FRAMES: Frames = Frames {
+    code_alignment: 1,
+    return_column: 16,
+    // The stack pointer is 8 below the frame's end, and the return address is there.
+    initial: &[0x0C, 7, 8, 0x80 | 16, 1],
+    // After the first instruction, the stack has `rax`.
+    rows: &[0x40 | TRAMPOLINE_PUSH as u8, 0x0E, 16, 0x80, 2],
+};
+
+/// The kernel may write bytes in any order.
+pub(crate) const UNIT: usize = 1;
+
+/// The time counter's name in traces.
+pub(crate) const COUNTER: &str = "tsc";
+
+/// The time counter.
+#[inline]
+pub(crate) fn counter() -> u64 {
+    // SAFETY: it only reads a counter.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The distance from the stack slot of a return address to the stack pointer at the entry, as traces have it.
+pub(crate) const STACK_POINTER: usize = 0;

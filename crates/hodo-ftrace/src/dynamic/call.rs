@@ -1,0 +1,122 @@
+//! What the code of a site calls.
+
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::modules;
+use super::tracers::{self, ENTRY, GRAPH, IP_MODIFY, MASKS, Ops, SAVE_REGISTERS};
+use crate::arch::{self, Registers};
+use crate::entry::call_entry_hook;
+use crate::shadow::original;
+use crate::state::VECTORS;
+use crate::thread::Thread;
+use crate::{environment, graph};
+
+/// Calls the tracers of a mask at an entry. `parent` is where the return address of the function is, and `slot` its
+/// stack slot; they are the same, unless the address is in a register at the entry. `frame_pointer` is that of the
+/// caller, `ip` the address of the site.
+///
+/// # Safety
+/// This is so, the function runs, and the stub has saved all general registers.
+pub(crate) unsafe fn entered(
+    parent: *mut usize,
+    slot: usize,
+    frame_pointer: usize,
+    ip: usize,
+    mask: u64,
+    registers: *mut Registers,
+) {
+    let Some(thread) = environment::thread() else {
+        return;
+    };
+    if !thread.start_hook(slot) {
+        return;
+    }
+    // SAFETY: the function has not returned.
+    let parent_ip = original(unsafe { parent.read_volatile() }, slot);
+    call_tracers(thread, ip, parent_ip, mask, registers);
+    if mask & GRAPH != 0 {
+        // SAFETY: as the caller promises; whoever set the hooks keeps them.
+        unsafe { graph::push(thread, parent, slot, ip, frame_pointer) };
+    }
+    thread.end_hook();
+}
+
+/// What an entry is shown to that calls `mcount` or `__fentry__` itself: the tracers of its site; or, if it is none that
+/// is known, the hooks of `set_entry` and `set_graph`.
+pub(crate) fn mask_of_static(ip: usize) -> u64 {
+    if !modules::any() {
+        return ENTRY | GRAPH;
+    }
+    modules::site_at(ip).map_or(ENTRY | GRAPH, super::Site::wanted)
+}
+
+/// Calls all tracers of a mask but the graph tracer.
+pub(crate) fn call_tracers(
+    thread: &'static Thread,
+    ip: usize,
+    parent_ip: usize,
+    mask: u64,
+    registers: *mut Registers,
+) {
+    let mut rest = mask & !(ENTRY | GRAPH) & (!tracers::by_thread() | thread.tracers());
+    while rest != 0 {
+        let number = rest.trailing_zeros() as usize % MASKS;
+        rest &= rest - 1;
+        // It may have been unregistered in the meantime.
+        let Some(ops) = tracers::tracer(number) else {
+            continue;
+        };
+        if ops.flags & VECTORS == 0 {
+            call(ops, ip, parent_ip, registers);
+        } else {
+            call_with_vectors(ops, ip, parent_ip, registers);
+        }
+    }
+    if mask & ENTRY != 0 {
+        call_entry_hook(parent_ip, ip);
+    }
+}
+
+fn call(ops: &'static Ops, ip: usize, parent_ip: usize, registers: *mut Registers) {
+    // SAFETY: it is null, or the stub's, and one function after the other is given it.
+    let registers = unsafe { registers.as_mut() };
+    let registers = registers.filter(|_| ops.flags & (SAVE_REGISTERS | IP_MODIFY) != 0);
+    (ops.func)(ip, parent_ip, ops, registers);
+}
+
+/// Words are atomic for the reason that `thread.rs` gives.
+struct Arguments {
+    ops: AtomicPtr<Ops>,
+    ip: AtomicUsize,
+    parent_ip: AtomicUsize,
+    registers: AtomicPtr<Registers>,
+}
+
+#[inline(never)]
+fn call_with_vectors(ops: &'static Ops, ip: usize, parent_ip: usize, registers: *mut Registers) {
+    let arguments = core::mem::MaybeUninit::<Arguments>::uninit();
+    let at = arguments.as_ptr();
+    // SAFETY: all words of it are set before it is used; the function takes its address, and a word.
+    unsafe {
+        (*at)
+            .ops
+            .store(core::ptr::from_ref(ops).cast_mut(), Ordering::Relaxed);
+        (*at).ip.store(ip, Ordering::Relaxed);
+        (*at).parent_ip.store(parent_ip, Ordering::Relaxed);
+        (*at).registers.store(registers, Ordering::Relaxed);
+        arch::call_with_vectors(unpack as *const () as usize, at as usize, 0);
+    }
+}
+
+extern "C" fn unpack(arguments: &Arguments) {
+    // SAFETY: `call_with_vectors` has it from such a reference.
+    let ops = unsafe { &*arguments.ops.load(Ordering::Relaxed) };
+    let registers = arguments.registers.load(Ordering::Relaxed);
+    let parent_ip = arguments.parent_ip.load(Ordering::Relaxed);
+    call(
+        ops,
+        arguments.ip.load(Ordering::Relaxed),
+        parent_ip,
+        registers,
+    );
+}

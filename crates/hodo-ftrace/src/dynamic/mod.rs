@@ -1,0 +1,30 @@
+//! Call sites that are patched: the kernel's `HAVE_DYNAMIC_FTRACE`.
+//!
+//! A *site* is a place at the entry of a function where a call can be. While nobody wants to see the function, what is
+//! there does nothing. Each site has a *mask*: the tracers that want to see it. [`register`] gives a tracer its bit;
+//! [`ENTRY`] and [`GRAPH`] are those of the hooks of [`crate::set_entry`] and [`crate::set_graph`]. [`select`] changes
+//! what is wanted, and [`apply`] writes all sites for which that has changed, with one barrier for each step.
+//!
+//! A program or a kernel adds the sites of each of its [`Module`]s, and provides [`Text`] and [`Pages`]. It makes sure
+//! that no two threads change anything of this at once: what runs in traced functions takes no lock.
+
+mod apply;
+mod bytes;
+mod call;
+mod host;
+mod modules;
+mod site;
+mod tracers;
+
+pub use apply::{Failure, apply};
+pub use bytes::{Bytes, Prepared};
+pub(crate) use call::{call_tracers, entered, mask_of_static};
+pub use host::{Errno, Page, Pages, Text};
+pub use modules::{Module, add, each_module, fix, remove, select, site_at};
+pub use site::{Entry, Site};
+pub use tracers::{
+    ENTRY, Func, GRAPH, IP_MODIFY, MASKS, Ops, PER_THREAD, SAVE_REGISTERS, number, register,
+    set_thread, thread_tracers, tracer, unregister,
+};
+
+pub use crate::arch::{Form, Registers, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};

@@ -1,0 +1,150 @@
+//! The tracers, and their bits in masks.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use crate::arch::Registers;
+use crate::environment;
+use crate::state::set_tracers;
+
+/// The bit of the hook of [`crate::set_entry`].
+pub const ENTRY: u64 = 1 << 62;
+/// The bit of the hooks of [`crate::set_graph`].
+pub const GRAPH: u64 = 1 << 63;
+/// How many tracers there may be.
+pub const MASKS: usize = 62;
+
+/// In `flags`: the function is given the registers. (The kernel: `FTRACE_OPS_FL_SAVE_REGS`.)
+pub const SAVE_REGISTERS: usize = 2;
+/// In `flags`: the function may change the registers, and where execution goes on. It is given them. Only one such
+/// tracer may want to see a function. (The kernel: `FTRACE_OPS_FL_IPMODIFY`.)
+pub const IP_MODIFY: usize = 4;
+/// In `flags`: only threads that have switched it on are traced ([`set_thread`]). (The kernel: `set_ftrace_pid`.)
+pub const PER_THREAD: usize = 8;
+
+/// What is called at entries: the address of the site, the address to which the function will return, the tracer, and
+/// the registers, if it asked for them. (The kernel: `ftrace_func_t`.)
+pub type Func =
+    extern "C" fn(ip: usize, parent_ip: usize, ops: &Ops, registers: Option<&mut Registers>);
+
+/// A tracer. The kernel's name is `ftrace_ops`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Ops {
+    /// The function.
+    pub func: Func,
+    /// [`crate::VECTORS`], [`SAVE_REGISTERS`], [`IP_MODIFY`] and [`PER_THREAD`].
+    pub flags: usize,
+    /// For the function. (The kernel: `private`.)
+    pub data: usize,
+}
+
+pub(crate) static TRACERS: [AtomicPtr<Ops>; MASKS] = [const { AtomicPtr::new(null_mut()) }; MASKS];
+/// The bits of all registered tracers.
+static REGISTERED: AtomicU64 = AtomicU64::new(0);
+/// The bits of those with a flag.
+static WITH_REGISTERS: AtomicU64 = AtomicU64::new(0);
+static IP_MODIFYING: AtomicU64 = AtomicU64::new(0);
+static BY_THREAD: AtomicU64 = AtomicU64::new(0);
+/// Who has or had each bit. A tracer that comes again gets the same one; others get one that nobody had, if there is any:
+/// a thread may still be on its way to the function that had it.
+static OWNERS: [AtomicPtr<Ops>; MASKS] = [const { AtomicPtr::new(null_mut()) }; MASKS];
+/// The bit that was given last.
+static LAST: AtomicUsize = AtomicUsize::new(MASKS - 1);
+
+fn set_bit(masks: &AtomicU64, number: usize, on: bool) {
+    let bit = 1 << number;
+    if on {
+        masks.fetch_or(bit, Ordering::Release);
+    } else {
+        masks.fetch_and(!bit, Ordering::Release);
+    }
+}
+
+/// Registers a tracer. It wants to see no function yet. Returns the number of its bit; none if there are [`MASKS`]
+/// others, or it is registered already.
+pub fn register(ops: &'static Ops) -> Option<usize> {
+    let pointer = core::ptr::from_ref(ops).cast_mut();
+    if TRACERS
+        .iter()
+        .any(|other| other.load(Ordering::Relaxed) == pointer)
+    {
+        return None;
+    }
+    let last = LAST.load(Ordering::Relaxed);
+    let owned_by = |owner| {
+        (1..=MASKS)
+            .map(|distance| (last + distance) % MASKS)
+            .find(|number| OWNERS[*number].load(Ordering::Relaxed) == owner)
+    };
+    let free = || {
+        (1..=MASKS)
+            .map(|distance| (last + distance) % MASKS)
+            .find(|number| TRACERS[*number].load(Ordering::Relaxed).is_null())
+    };
+    let own = owned_by(pointer).filter(|number| TRACERS[*number].load(Ordering::Relaxed).is_null());
+    let number = own.or_else(|| owned_by(null_mut())).or_else(free)?;
+    if own.is_none() {
+        LAST.store(number, Ordering::Relaxed);
+        OWNERS[number].store(pointer, Ordering::Relaxed);
+    }
+    let has = |flags| ops.flags & flags != 0;
+    set_bit(&WITH_REGISTERS, number, has(SAVE_REGISTERS | IP_MODIFY));
+    set_bit(&IP_MODIFYING, number, has(IP_MODIFY));
+    set_bit(&BY_THREAD, number, has(PER_THREAD));
+    TRACERS[number].store(pointer, Ordering::Release);
+    set_bit(&REGISTERED, number, true);
+    set_tracers(true);
+    Some(number)
+}
+
+/// Unregisters a tracer. Threads that are in its function finish it. What it wanted to see must be given up with
+/// [`super::select`].
+pub fn unregister(number: usize) {
+    set_bit(&REGISTERED, number, false);
+    TRACERS[number].store(null_mut(), Ordering::Release);
+    set_tracers(REGISTERED.load(Ordering::Relaxed) != 0);
+}
+
+/// The number of a tracer that is registered.
+pub fn number(ops: &Ops) -> Option<usize> {
+    let pointer = core::ptr::from_ref(ops).cast_mut();
+    TRACERS
+        .iter()
+        .position(|other| other.load(Ordering::Relaxed) == pointer)
+}
+
+/// The tracer with this number, if it is registered.
+pub fn tracer(number: usize) -> Option<&'static Ops> {
+    // SAFETY: `register` has it from a reference that is valid for ever.
+    unsafe { TRACERS.get(number)?.load(Ordering::Acquire).as_ref() }
+}
+
+/// The bits of tracers that change registers.
+pub(crate) fn ip_modifying() -> u64 {
+    IP_MODIFYING.load(Ordering::Relaxed)
+}
+
+/// Returns whether one of these tracers is given the registers.
+pub(crate) fn with_registers(mask: u64) -> bool {
+    mask & WITH_REGISTERS.load(Ordering::Relaxed) != 0
+}
+
+/// The bits of tracers that only see threads that have switched them on.
+pub(crate) fn by_thread() -> u64 {
+    BY_THREAD.load(Ordering::Relaxed)
+}
+
+/// Switches a tracer with the flag [`PER_THREAD`] on or off in the calling thread.
+pub fn set_thread(number: usize, on: bool) {
+    if let Some(thread) = environment::thread() {
+        let bit = 1 << (number % MASKS);
+        let mask = thread.tracers();
+        thread.set_tracers(if on { mask | bit } else { mask & !bit });
+    }
+}
+
+/// The bits of the tracers that are switched on in the calling thread.
+pub fn thread_tracers() -> u64 {
+    environment::thread().map_or(0, |thread| thread.tracers())
+}
