@@ -12,6 +12,7 @@ mod hart;
 mod heap;
 mod keys;
 mod paging;
+mod patching;
 mod probes;
 mod protection;
 mod sbi;
@@ -35,6 +36,7 @@ pub extern "C" fn main_first(number: usize) -> ! {
     HARTS[0].prepare_tracing();
     say!("a kernel with two harts, supervisor mode, Sv39");
     protection::demonstrate();
+    patching::prepare();
     trap::turn_on_interrupts();
     start_other();
     timer::start();
@@ -42,6 +44,7 @@ pub extern "C" fn main_first(number: usize) -> ! {
     say!("timer interrupts in the first hart");
 
     tracing::demonstrate();
+    patching::demonstrate();
     keys::demonstrate();
     probes::demonstrate();
 
