@@ -149,6 +149,9 @@ others() {
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet || return
     cargo test --workspace --doc --quiet || return
 
+    step "kernels, in qemu"
+    scripts/kernels.sh || return
+
     step "fuzzing, a fixed number of inputs"
     scripts/fuzz.sh --fixed
 }

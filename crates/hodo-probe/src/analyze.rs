@@ -14,10 +14,11 @@ use super::arch::{self, LONGEST};
 use super::islands;
 use super::layout::{Head, KEEP_NONE, Node};
 use super::maps::Mapping;
+use super::memory::Memory;
 use super::refusal::Refusal;
 use super::site::{SITES, Site};
 use super::{functions, maps};
-use hodo_sys::{Memory, branches};
+use hodo_sys::branches;
 
 /// Bytes that are kept per site.
 const KNOWN: usize = 24;

@@ -9,7 +9,7 @@ use hodo_isa::native::scan::Flow;
 use super::arch::handlers::{MOST_BYTES, look};
 use super::layout::{Handler, KEEP_ALL, KEEP_NONE};
 use super::maps::{self, Mapping};
-use hodo_sys::Memory;
+use super::memory::Memory;
 
 /// Instructions that are examined before a handler is assumed to change everything.
 const MOST: usize = 4000;

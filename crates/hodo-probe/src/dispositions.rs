@@ -55,7 +55,6 @@ static EARLIER: [Earlier; 32] = [const {
 }; 32];
 /// Remembers what the program has set for a signal.
 ///
-///
 /// # Safety
 /// The engine's handler for this signal must not be installed yet, and only the thread that holds the engine's lock may
 /// call this.

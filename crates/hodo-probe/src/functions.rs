@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::maps::Mapping;
-use hodo_sys::Memory;
+use super::memory::Memory;
 
 const PT_GNU_EH_FRAME: u32 = 0x6474_E550;
 const PT_LOAD: u32 = 1;

@@ -6,9 +6,11 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::arch::{self, COUNTERS, ISLAND as SIZE, common};
-use super::maps::{self, Mapping};
+use super::environment::{Errno, Use};
+use super::maps::Mapping;
+use super::memory::Memory;
 use super::site::SiteCode;
-use super::{sys, threads};
+use super::{environment, threads};
 
 /// Bytes of a counter: no two counters share a cache line.
 const COUNTER: usize = 64;
@@ -68,12 +70,7 @@ pub(super) struct Room {
 }
 
 /// Finds room for `size` bytes near an address, at most `reach` bytes away.
-pub(super) fn room(
-    memory: &hodo_sys::Memory,
-    near: u64,
-    size: u64,
-    reach: u64,
-) -> Result<Room, sys::Errno> {
+pub(super) fn room(memory: &Memory, near: u64, size: u64, reach: u64) -> Result<Room, Errno> {
     let fits = |island: &Island| {
         let far = island
             .range
@@ -95,22 +92,17 @@ pub(super) fn room(
     })
 }
 
-fn add(memory: &hodo_sys::Memory, near: u64, reach: u64) -> Result<&'static Island, sys::Errno> {
-    const ENOMEM: sys::Errno = 12;
+fn add(memory: &Memory, near: u64, reach: u64) -> Result<&'static Island, Errno> {
+    const ENOMEM: Errno = 12;
     let count = COUNT.load(Ordering::Relaxed);
     if count == MOST {
         return Err(ENOMEM);
     }
-    let maps = maps::read()?;
+    let maps = environment::current().mappings()?;
     let module = module(&maps, near);
     let place = arch::place(&maps, module, near, reach).ok_or(ENOMEM)?;
-    let start = sys::map(place, SIZE as usize, sys::PROT_READ | sys::PROT_EXEC, 0)?;
-    sys::map(
-        start + SIZE,
-        COUNTERS as usize,
-        sys::PROT_READ | sys::PROT_WRITE,
-        0,
-    )?;
+    let start = environment::current().map(place, SIZE as usize, Use::Code)?;
+    environment::current().map(start + SIZE, COUNTERS as usize, Use::Data)?;
     let code = common::code(threads::claim, threads::UNKNOWN.as_ptr()).ok_or(ENOMEM)?;
     // SAFETY: a fresh mapping.
     unsafe { memory.write(start, &code) }?;
@@ -157,10 +149,10 @@ impl Room {
     /// Puts a piece there. `code` is not longer than what was asked of `room`.
     pub(super) fn put(
         self,
-        memory: &hodo_sys::Memory,
+        memory: &Memory,
         code: &[u8],
         piece: SiteCode,
-    ) -> Result<&'static SiteCode, sys::Errno> {
+    ) -> Result<&'static SiteCode, Errno> {
         // SAFETY: the room is not used yet.
         unsafe { memory.write(self.at, code) }?;
         Ok(self.reserve(code.len(), piece))

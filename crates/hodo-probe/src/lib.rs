@@ -42,6 +42,11 @@
 //!   and sees what it would see without the engine.
 //! * After `fork`, the child has all probes and may change them. A child of `vfork` shares them with its parent.
 //! * A module must not be unmapped while it contains probes.
+//!
+//! # In a kernel
+//!
+//! All that the engine needs of Linux is asked through the traits of [`environment`]. A kernel implements them, and calls
+//! [`traps`] in its handlers of exceptions. The page `docs/kernels.md` says more, and `examples/bare-riscv64` is a kernel.
 
 #![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #![no_std]
@@ -53,24 +58,33 @@ extern crate std;
 
 mod analyze;
 mod arch;
+mod cause;
 mod clobbers;
+#[cfg(target_os = "linux")]
 mod dispositions;
+pub mod environment;
 mod functions;
 mod index;
 mod islands;
 mod layout;
+#[cfg(target_os = "linux")]
+mod linux;
 mod lists;
 mod maps;
+mod memory;
 mod optimize;
 mod patch;
 mod refusal;
 mod registry;
 mod returns;
+#[cfg(target_os = "linux")]
 mod signals;
 mod site;
+#[cfg(target_os = "linux")]
 mod sys;
 mod threads;
 mod trap;
+pub mod traps;
 
 use alloc::vec::Vec;
 use core::ffi::c_void;
@@ -304,7 +318,11 @@ impl Engine {
     /// Returns whether signals still reach the engine first.
     #[must_use]
     pub fn is_intact(self) -> bool {
-        signals::intact()
+        #[cfg(target_os = "linux")]
+        return signals::intact();
+        // Whoever sets the environment calls the engine.
+        #[cfg(not(target_os = "linux"))]
+        true
     }
 
     /// Hits of threads that had no entry in the engine's table of threads (16,384 at once). No probe counts them.

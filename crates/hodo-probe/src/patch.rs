@@ -9,9 +9,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::arch::BREAKPOINT;
+use super::environment::{self, Errno};
+use super::memory::Memory;
 use super::site::Site;
-use super::sys::{self, Errno};
-use hodo_sys::{Change, Memory};
+use hodo_sys::Change;
 
 /// Bytes of a breakpoint.
 const HEAD: usize = BREAKPOINT.len();
@@ -101,7 +102,7 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
         if !changes.is_empty() {
             // SAFETY: in this order, as described above, no thread executes half an instruction.
             unsafe { memory.change(changes) }?;
-            sys::sync_core();
+            environment::current().synchronize();
         }
     }
     for (site, want) in &work {

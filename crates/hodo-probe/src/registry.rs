@@ -9,17 +9,18 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use super::arch::trampolines::Trampolines;
 use super::arch::{self, LONGEST, SHORTEST};
+use super::environment::{self, Errno};
 use super::layout::{Handler, KEEP_NONE, Node};
 use super::lists::{free, narrow, relist, settle};
-use super::maps::{self, Mapping};
+use super::maps::Mapping;
+use super::memory::Memory;
 use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site, Variant};
 use super::{
-    Execution, Optimization, Probe, Request, analyze, clobbers, optimize, returns, signals, sys,
-    threads,
+    Execution, Optimization, Probe, Request, analyze, clobbers, optimize, returns, threads,
 };
-use hodo_sys::{Change, Memory};
+use hodo_sys::Change;
 
 /// The engine's working state.
 struct Inner {
@@ -31,8 +32,6 @@ struct Inner {
     /// The function that takes unwind tables, and the tables so far.
     registrar: Option<unsafe extern "C" fn(*const u8)>,
     frames: Vec<&'static [u8]>,
-    /// A word that is 1 in the process that wrote it, and 0 in a child that `fork` made.
-    marker: u64,
     /// When breakpoints become jumps.
     optimization: Optimization,
     /// All sites.
@@ -68,7 +67,7 @@ fn lock() -> Result<Guard, Refusal> {
     if threads::in_handler() {
         return Err(Refusal::InHandler);
     }
-    let process = sys::process();
+    let process = environment::current().process();
     loop {
         match REGISTRY
             .holder
@@ -83,12 +82,12 @@ fn lock() -> Result<Guard, Refusal> {
                     Ordering::Relaxed,
                 );
             }
-            Err(_) => sys::yield_now(),
+            Err(_) => environment::current().pause(),
         }
     }
 }
 
-fn kernel(what: &'static str) -> impl Fn(sys::Errno) -> Refusal {
+fn kernel(what: &'static str) -> impl Fn(Errno) -> Refusal {
     move |error| Refusal::Kernel(what, error)
 }
 
@@ -99,31 +98,27 @@ pub(super) fn start() -> Result<(), Refusal> {
     if STARTED.load(Ordering::Acquire) {
         return Ok(());
     }
+    #[cfg(target_os = "linux")]
+    super::linux::set();
     let _guard = lock()?;
     // SAFETY: the lock is held.
     let inner = unsafe { &mut *REGISTRY.inner.get() };
     if inner.is_none() {
-        sys::register_sync_core().map_err(kernel("membarrier is not possible"))?;
+        environment::current().start()?;
         threads::start().map_err(kernel("there is no memory for the table of threads"))?;
-        let memory = Memory::open().map_err(kernel("/proc/self/mem cannot be opened"))?;
-        let marker = sys::map(0, 4096, sys::PROT_READ | sys::PROT_WRITE, 0)
-            .map_err(kernel("there is no memory"))?;
-        sys::wipe_on_fork(marker, 4096).map_err(kernel("fork cannot be noticed"))?;
-        // SAFETY: it was mapped just now.
-        unsafe { (marker as *mut u64).write(1) };
         *inner = Some(Inner {
-            memory,
+            memory: Memory,
             spots: Trampolines::default(),
             maps: Vec::new(),
             known: clobbers::Known::default(),
             registrar: None,
             frames: Vec::new(),
-            marker,
             optimization: Optimization::Automatic,
             sites: BTreeMap::new(),
         });
     }
-    signals::install().map_err(kernel("signals cannot be handled"))?;
+    #[cfg(target_os = "linux")]
+    super::signals::install().map_err(kernel("signals cannot be handled"))?;
     STARTED.store(true, Ordering::Release);
     Ok(())
 }
@@ -133,17 +128,10 @@ fn inner(_: &mut Guard) -> Result<&mut Inner, Refusal> {
     // SAFETY: the lock is held.
     let inner = unsafe { (*REGISTRY.inner.get()).as_mut() };
     let inner = inner.ok_or(Refusal::Nothing)?;
-    let marker = inner.marker as *mut u64;
-    // SAFETY: it is our own page.
-    unsafe {
-        if marker.read_volatile() == 0 {
-            // The open file is the parent's memory.
-            inner.memory = Memory::open().map_err(kernel("/proc/self/mem cannot be opened"))?;
-            threads::forked();
-            marker.write_volatile(1);
-        }
+    if environment::current().is_copy()? {
+        threads::forked();
     }
-    if threads::in_use() > threads::THREADS / 2 {
+    if threads::are_many() {
         threads::sweep();
     }
     Ok(inner)
@@ -327,7 +315,7 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         Ok(inner) => inner,
         Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
     };
-    match maps::read() {
+    match environment::current().mappings() {
         Ok(maps) => inner.maps = maps,
         Err(error) => {
             let refusal = Refusal::Kernel("the mappings cannot be read", error);

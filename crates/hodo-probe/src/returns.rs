@@ -12,15 +12,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::arch;
-use super::sys::{self, Errno};
-
-/// Where return addresses have a shadow, and how far below them it is.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Window {
-    pub low: u64,
-    pub top: u64,
-    pub distance: u64,
-}
+use super::environment::{self, Errno, Window};
 
 /// The lowest place of a return address that has a shadow, or 0 before there is one; and the end of the highest.
 static LOW: AtomicU64 = AtomicU64::new(0);
@@ -32,17 +24,7 @@ pub(super) fn start() -> Result<(), Errno> {
     if LOW.load(Ordering::Acquire) != 0 {
         return Ok(());
     }
-    let here = sys::map(0, 4096, sys::PROT_READ, 0)?;
-    let window = arch::returns::window(here);
-    let place = (window.low - window.distance) & !0xFFF;
-    let size = window.top - window.low + 8192;
-    sys::map(
-        place,
-        size as usize,
-        sys::PROT_READ | sys::PROT_WRITE,
-        sys::MAP_NORESERVE,
-    )?;
-    sys::leave_out_of_dumps(place, size as usize);
+    let window = environment::current().shadow()?;
     TOP.store(window.top, Ordering::Release);
     DISTANCE.store(window.distance, Ordering::Release);
     LOW.store(window.low, Ordering::Release);

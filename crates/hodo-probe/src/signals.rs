@@ -4,13 +4,11 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::arch::{self, Context};
+use super::cause::Cause;
 use super::dispositions::{Info, chain, is_default, keep, reset};
-use super::islands;
-use super::layout::Thread;
 use super::site::INSIDE;
 use super::sys::{self, Action};
-use super::threads;
-use super::trap;
+use super::trap::{self, Breakpoint, Fault, Origin};
 
 /// The signals of faults.
 const FAULTS: [i32; 4] = [sys::SIGSEGV, sys::SIGBUS, sys::SIGILL, sys::SIGFPE];
@@ -71,24 +69,17 @@ pub(super) fn intact() -> bool {
 extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's pointers are valid while the handler runs.
     let (info, context) = unsafe { (&mut *info, &mut *context) };
-    let thread = threads::current();
-    // A breakpoint in what handles breakpoints (`memcpy`, perhaps), or in a probe's handler.
-    if thread.is_some_and(|thread| thread.trapping.load(Ordering::Relaxed) != 0)
-        && trap::pass(context)
-    {
-        return;
-    }
-    let mark = |value| {
-        if let Some(thread) = thread {
-            thread.trapping.store(value, Ordering::Relaxed);
-            thread.sequence.fetch_add(1, Ordering::SeqCst);
+    let breaks = info.code == arch::BREAKPOINT_CODE;
+    match context.with(|registers| trap::breakpoint(registers, breaks)) {
+        Breakpoint::Handled => {}
+        Breakpoint::Foreign => chain(signal, info, context),
+        Breakpoint::Faulted(cause) => {
+            let mut info = Info::new(cause.number, cause.code, cause.addr);
+            chain(cause.number, &mut info, context);
+            if is_default(cause.number) {
+                let _ = sys::signal_thread(sys::thread(), cause.number);
+            }
         }
-    };
-    mark(1);
-    let ours = info.code == arch::BREAKPOINT_CODE && trap::trapped(context);
-    mark(0);
-    if !ours {
-        chain(signal, info, context);
     }
 }
 
@@ -97,57 +88,23 @@ extern "C" fn on_fault(signal: i32, info: *mut Info, context: *mut Context) {
     let (info, context) = unsafe { (&mut *info, &mut *context) };
     // Other signals come from a process, not from what the thread did.
     let made_here = info.code > 0;
-    let ours = |context: &mut Context| {
-        arch::faulted(signal, info.code, info.addr, context) || recovered(context)
+    let illegal = arch::OTHER_TRAP == Some(signal);
+    let cause = Cause {
+        number: signal,
+        code: info.code,
+        addr: info.addr,
     };
-    if made_here && ours(context) {
-        return;
+    let result = context.with(|registers| trap::faulted(registers, made_here, illegal, &cause));
+    match result {
+        Fault::Handled => {}
+        Fault::Moved(origin) => moved(signal, info, context, origin),
+        Fault::Foreign => chain(signal, info, context),
     }
-    if arch::OTHER_TRAP == Some(signal)
-        && let Some(copy) = INSIDE.get(context.pc())
-    {
-        context.set_pc(copy);
-        return;
-    }
-    if made_here && let Some(to) = trap::guarded(context.pc()) {
-        context.set_pc(to);
-        return;
-    }
-    if made_here && islands::contains(context.pc()) {
-        moved(signal, info, context);
-    } else {
-        chain(signal, info, context);
-    }
-}
-
-/// Leaves a probe's handler that has faulted. Returns whether there was one.
-fn recovered(context: &mut Context) -> bool {
-    // SAFETY: the pointer is null or points into the table.
-    let thread: Option<&Thread> = unsafe { arch::common::thread_pointer().as_ref() };
-    let Some(thread) = thread.filter(|thread| thread.busy.load(Ordering::Relaxed) != 0) else {
-        return false;
-    };
-    let to = thread.recover_pc.load(Ordering::Relaxed);
-    if to == 0 {
-        return false;
-    }
-    // SAFETY: a probe whose handler is running is alive.
-    if let Some(node) = unsafe { thread.probe.load(Ordering::Relaxed).as_ref() } {
-        node.faults.fetch_add(1, Ordering::Relaxed);
-        node.faulted.store(1, Ordering::Relaxed);
-        node.enabled.store(0, Ordering::Release);
-    }
-    context.leave(to, thread.recover_sp.load(Ordering::Relaxed));
-    true
 }
 
 /// Handles a fault of a moved instruction: the program's handler sees it at the original instruction.
-fn moved(signal: i32, info: &mut Info, context: &mut Context) {
+fn moved(signal: i32, info: &mut Info, context: &mut Context, place: Origin) {
     let here = context.pc();
-    let Some(place) = trap::original(here) else {
-        chain(signal, info, context);
-        return;
-    };
     if is_default(signal) {
         // The program has no handler. The instruction faults again, and that ends the process.
         reset(signal);

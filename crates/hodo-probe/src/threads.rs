@@ -4,26 +4,23 @@
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::arch::common;
+use super::environment::{self, Errno, Use};
 use super::layout::Thread;
-use super::sys;
 
 /// How many threads can have an entry at once. Further threads miss all hits, which are counted together.
-pub(super) const THREADS: usize = 16384;
+static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 static TABLE: AtomicPtr<Thread> = AtomicPtr::new(core::ptr::null_mut());
 /// Hits of threads for which there was no entry.
 pub(super) static UNKNOWN: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the table.
-pub(super) fn start() -> Result<(), sys::Errno> {
+pub(super) fn start() -> Result<(), Errno> {
     if TABLE.load(Ordering::Acquire).is_null() {
-        let size = THREADS * size_of::<Thread>();
-        let table = sys::map(
-            0,
-            size,
-            sys::PROT_READ | sys::PROT_WRITE,
-            sys::MAP_NORESERVE,
-        )?;
+        let threads = environment::current().most();
+        let size = threads * size_of::<Thread>();
+        let table = environment::current().map(0, size, Use::Sparse)?;
+        THREADS.store(threads, Ordering::Relaxed);
         TABLE.store(table as *mut Thread, Ordering::Release);
     }
     Ok(())
@@ -57,8 +54,8 @@ pub(super) extern "C" fn claim() -> *const Thread {
     if !known.is_null() {
         return known;
     }
-    let tid = sys::thread();
-    for (index, thread) in table(THREADS).iter().enumerate() {
+    let tid = environment::current().current();
+    for (index, thread) in table(THREADS.load(Ordering::Relaxed)).iter().enumerate() {
         let free = thread.tid.load(Ordering::Relaxed) == 0
             && thread
                 .tid
@@ -88,7 +85,7 @@ pub(super) fn in_handler() -> bool {
 /// Waits until all handlers that are running now have ended: then nobody uses what was removed from the lists before.
 pub(super) fn wait() {
     // From here on, a thread that does not show as busy sees the lists as they are now.
-    sys::barrier();
+    environment::current().barrier();
     let mine = common::thread_pointer();
     for thread in used() {
         if thread.tid.load(Ordering::Acquire) == 0 || core::ptr::eq(thread, mine) {
@@ -103,11 +100,11 @@ pub(super) fn wait() {
             if tries > 100 {
                 // A thread that ended inside a handler never comes back.
                 let tid = thread.tid.load(Ordering::Relaxed);
-                if tries.is_multiple_of(1000) && sys::signal_thread(tid, 0).is_err() {
+                if tries.is_multiple_of(1000) && !environment::current().exists(tid) {
                     thread.busy.store(0, Ordering::Release);
                     thread.trapping.store(0, Ordering::Release);
                 }
-                sys::yield_now();
+                environment::current().pause();
             }
         }
     }
@@ -118,7 +115,7 @@ pub(super) fn sweep() {
     let mine = common::thread_pointer();
     for thread in used() {
         let tid = thread.tid.load(Ordering::Acquire);
-        if tid != 0 && !core::ptr::eq(thread, mine) && sys::signal_thread(tid, 0).is_err() {
+        if tid != 0 && !core::ptr::eq(thread, mine) && !environment::current().exists(tid) {
             clear(thread);
         }
     }
@@ -129,7 +126,9 @@ pub(super) fn forked() {
     let mine = common::thread_pointer();
     for thread in used() {
         if core::ptr::eq(thread, mine) {
-            thread.tid.store(sys::thread(), Ordering::Release);
+            thread
+                .tid
+                .store(environment::current().current(), Ordering::Release);
         } else if thread.tid.load(Ordering::Acquire) != 0 {
             clear(thread);
         }
@@ -143,10 +142,10 @@ fn clear(thread: &Thread) {
     thread.tid.store(0, Ordering::Release);
 }
 
-/// Entries in use.
-pub(super) fn in_use() -> usize {
-    used()
+/// Returns whether more than half of the entries are in use.
+pub(super) fn are_many() -> bool {
+    let in_use = used()
         .iter()
-        .filter(|thread| thread.tid.load(Ordering::Relaxed) != 0)
-        .count()
+        .filter(|thread| thread.tid.load(Ordering::Relaxed) != 0);
+    in_use.count() > THREADS.load(Ordering::Relaxed) / 2
 }

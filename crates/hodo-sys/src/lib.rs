@@ -35,5 +35,5 @@ pub mod sys;
 mod unprotected;
 
 #[cfg(feature = "alloc")]
-pub use memory::Change;
+pub use memory::{Change, change_by};
 pub use memory::{Memory, set_written, write_memory};

@@ -89,48 +89,64 @@ impl Memory {
         }
     }
 
+    /// Reads as many bytes as there is room for; fewer where the mapping ends. Returns how many.
+    pub fn read_into(&self, at: u64, into: &mut [u8]) -> usize {
+        sys::pread(self.0, into, at).unwrap_or(0)
+    }
+
     #[cfg(feature = "alloc")]
-    /// Makes changes, which must be sorted by address and not overlap. Bytes between changes that are close together
-    /// are rewritten unchanged, while [`lock`] is held; on RISC-V so is the rest of each aligned word.
+    /// Makes changes, as [`change_by`].
     ///
     /// # Safety
     /// As [`Memory::write`]; and nobody may change the bytes in between without the lock.
     pub unsafe fn change(&self, changes: &[Change]) -> Result<(), Errno> {
-        let _guard = lock::take().map_err(|lock::Busy| EDEADLK)?;
-        let mut rest = changes;
-        while let Some((first, _)) = rest.first() {
-            let mut end = *first;
-            let mut count = 0;
-            for (at, bytes) in rest {
-                // A write does not cross a page boundary, because the next page may belong to another mapping.
-                if count > 0 && (at.saturating_sub(end) > NEAR || at >> 12 != first >> 12) {
-                    break;
-                }
-                end = at + bytes.len() as u64;
-                count += 1;
-            }
-            let (now, later) = rest.split_at(count);
-            rest = later;
-            if let [(at, bytes)] = now
-                && (at | bytes.len() as u64).is_multiple_of(UNIT)
-            {
-                // SAFETY: as the caller promises.
-                unsafe { self.write(*at, bytes) }?;
-                continue;
-            }
-            let (first, end) = (first & !(UNIT - 1), end.next_multiple_of(UNIT));
-            let mut whole = self.read(first, (end - first) as usize);
-            if whole.len() as u64 != end - first {
-                return Err(EIO);
-            }
-            for (at, bytes) in now {
-                whole[(at - first) as usize..][..bytes.len()].copy_from_slice(bytes);
-            }
-            // SAFETY: as above.
-            unsafe { self.write(first, &whole) }?;
-        }
-        Ok(())
+        // SAFETY: as the caller promises.
+        let write = |at, bytes: &[u8]| unsafe { self.write(at, bytes) };
+        change_by(changes, |at, size| self.read(at, size), write)
     }
+}
+
+/// Makes changes, which must be sorted by address and not overlap, by reading and writing memory. Bytes between changes
+/// that are close together are rewritten unchanged, while [`lock`] is held; on RISC-V so is the rest of each aligned
+/// word. `read` returns fewer bytes where memory ends.
+#[cfg(feature = "alloc")]
+pub fn change_by(
+    changes: &[Change],
+    read: impl Fn(u64, usize) -> Vec<u8>,
+    write: impl Fn(u64, &[u8]) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let _guard = lock::take().map_err(|lock::Busy| EDEADLK)?;
+    let mut rest = changes;
+    while let Some((first, _)) = rest.first() {
+        let mut end = *first;
+        let mut count = 0;
+        for (at, bytes) in rest {
+            // A write does not cross a page boundary, because the next page may belong to another mapping.
+            if count > 0 && (at.saturating_sub(end) > NEAR || at >> 12 != first >> 12) {
+                break;
+            }
+            end = at + bytes.len() as u64;
+            count += 1;
+        }
+        let (now, later) = rest.split_at(count);
+        rest = later;
+        if let [(at, bytes)] = now
+            && (at | bytes.len() as u64).is_multiple_of(UNIT)
+        {
+            write(*at, bytes)?;
+            continue;
+        }
+        let (first, end) = (first & !(UNIT - 1), end.next_multiple_of(UNIT));
+        let mut whole = read(first, (end - first) as usize);
+        if whole.len() as u64 != end - first {
+            return Err(EIO);
+        }
+        for (at, bytes) in now {
+            whole[(at - first) as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        write(first, &whole)?;
+    }
+    Ok(())
 }
 
 impl Drop for Memory {

@@ -14,9 +14,9 @@ pub(crate) use hodo_isa::native::text;
 use super::{BREAKPOINT, FAR, NEAR};
 use crate::analyze;
 use crate::islands;
+use crate::memory::Memory;
 use crate::refusal::Refusal;
 use crate::site::{Site, SiteCode};
-use hodo_sys::Memory;
 
 /// The instruction that begins at an address of a function.
 pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {

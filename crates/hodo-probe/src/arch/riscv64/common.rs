@@ -16,8 +16,8 @@ use core::arch::{asm, global_asm};
 use core::mem::offset_of;
 
 use super::Registers;
-use super::sys::has_vectors;
 use crate::arch::calling::{calling_asm, hodo_engine_guarded};
+use crate::environment;
 use crate::layout::{KEEP_ALL, KEEP_SOME, Thread};
 
 /// Bytes of [`Registers`].
@@ -487,7 +487,7 @@ pub(crate) fn code(
     let values = [
         tls_offset(),
         claim as *const () as u64,
-        u64::from(has_vectors()),
+        u64::from(environment::current().has_vectors()),
         unknown as u64,
     ];
     for (place, value) in code[data..].chunks_exact_mut(8).zip(values) {

@@ -23,9 +23,10 @@ use super::common::FRAME;
 use super::trampolines::{self, Trampolines, near_jump};
 use super::{NEAR, counts, returns};
 use crate::islands;
+use crate::memory::Memory;
 use crate::returns::{unwind_tables, window as shadow};
 use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
-use hodo_sys::{Change, Memory, branches};
+use hodo_sys::{Change, branches};
 
 /// Bytes of the jump.
 const JUMP: u64 = 4;

@@ -6,26 +6,33 @@
 
 pub(crate) mod code;
 pub(crate) mod common;
+#[cfg(target_os = "linux")]
+mod context;
 mod counts;
 pub(crate) mod detour;
 pub(crate) mod handlers;
 mod registers;
 pub(crate) mod returns;
+#[cfg(target_os = "linux")]
 pub(crate) mod sys;
 pub(crate) mod trampolines;
 
 pub(crate) use common::is_own;
+#[cfg(target_os = "linux")]
+pub(crate) use context::Context;
 pub(crate) use counts::hits;
 pub use registers::Registers;
-pub(crate) use registers::{Context, faulted, simulate};
+pub(crate) use registers::{faulted, simulate};
 
 use super::super::maps::{self, Mapping};
 
 /// `c.ebreak`. The program counter stays at it.
 pub(crate) const BREAKPOINT: &[u8] = &hodo_isa::riscv64::asm::BREAKPOINT;
 /// The signal code of a breakpoint: TRAP_BRKPT.
+#[cfg(target_os = "linux")]
 pub(crate) const BREAKPOINT_CODE: i32 = 1;
 /// The signal, other than that of breakpoints, raised by a jump's bytes where an instruction begins.
+#[cfg(target_os = "linux")]
 pub(crate) const OTHER_TRAP: Option<i32> = Some(crate::sys::SIGILL);
 /// Bytes of the shortest and of the longest jump to a detour.
 pub(crate) const SHORTEST: usize = 4;

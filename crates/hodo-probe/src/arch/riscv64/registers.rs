@@ -3,6 +3,7 @@
 use hodo_isa::native::simulate::Simulation;
 
 use super::common;
+use crate::cause::Cause;
 use crate::islands;
 use crate::layout::Head;
 
@@ -80,85 +81,37 @@ impl Registers {
     }
 }
 
-/// The kernel's `ucontext_t`, up to the general registers.
-#[repr(C)]
-pub(crate) struct Context {
-    flags: u64,
-    link: u64,
-    stack: [u64; 3],
-    mask: u64,
-    /// Room for more signals, and padding to a multiple of 16.
-    unused: [u64; 16],
-    registers: Registers,
-}
-
-const _: () = assert!(core::mem::offset_of!(Context, registers) == 176);
-
-impl Context {
-    /// The registers, with the context's program counter.
-    pub(crate) fn registers(&self) -> Registers {
-        self.registers
-    }
-
-    /// Sets the registers.
-    pub(crate) fn set(&mut self, registers: &Registers) {
-        self.registers = *registers;
-    }
-
-    /// The address of the next instruction.
-    pub(crate) fn pc(&self) -> u64 {
-        self.registers.pc
-    }
-
-    /// Sets the address of the next instruction.
-    pub(crate) fn set_pc(&mut self, pc: u64) {
-        self.registers.pc = pc;
-    }
-
-    /// The address of the breakpoint that raised the signal.
+/// What the engine does with the registers of a thread that was stopped.
+impl Registers {
+    /// The address of the breakpoint that has stopped it.
     pub(crate) fn breakpoint(&self) -> u64 {
-        self.registers.pc
-    }
-
-    /// The signals that were blocked.
-    pub(crate) fn mask(&self) -> u64 {
-        self.mask
+        self.pc
     }
 
     /// Leaves a function, whatever it is in the middle of.
     pub(crate) fn leave(&mut self, pc: u64, sp: u64) {
-        (self.registers.pc, self.registers.sp) = (pc, sp);
+        (self.pc, self.sp) = (pc, sp);
     }
 
     /// Executes an instruction on the registers without calling functions outside the engine. Returns whether it did.
     pub(crate) fn simulate(&mut self, simulation: &Simulation) -> bool {
-        simulate(simulation, &mut self.registers).is_ok()
-    }
-
-    /// Pops this many bytes from the stack, or puts them back if negative.
-    pub(crate) fn pop(&mut self, bytes: i64) {
-        self.registers.sp = self.registers.sp.wrapping_add_signed(bytes);
+        simulate(simulation, self).is_ok()
     }
 
     /// Handles the breakpoint that the shared code reaches when a handler wants the program to continue elsewhere, or
     /// with another stack pointer: only a signal can set all registers. After the detour's call of the shared code,
     /// execution continues two instructions later, where those two have nothing left to do.
     pub(crate) fn switched(&mut self) -> bool {
-        let here = self.registers.pc;
+        let here = self.pc;
         if islands::start(here).is_none_or(|start| here != start + common::switch_offset()) {
             return false;
         }
         // SAFETY: the shared code holds the addresses of both there.
-        let (wanted, head) = unsafe {
-            (
-                *(self.registers.s0 as *const Registers),
-                &*(self.registers.s1 as *const Head),
-            )
-        };
-        let after = self.registers.s2 + 8;
-        self.registers = wanted;
+        let (wanted, head) = unsafe { (*(self.s0 as *const Self), &*(self.s1 as *const Head)) };
+        let after = self.s2 + 8;
+        *self = wanted;
         if wanted.pc == head.addr {
-            self.registers.pc = after;
+            self.pc = after;
         }
         true
     }
@@ -175,6 +128,6 @@ pub(crate) fn simulate(
 }
 
 /// Returns whether a fault came from the engine's use of memory for the program: it uses none.
-pub(crate) fn faulted(_: i32, _: i32, _: u64, _: &mut Context) -> bool {
+pub(crate) fn faulted(_: &Cause, _: &mut Registers) -> bool {
     false
 }

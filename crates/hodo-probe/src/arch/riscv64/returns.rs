@@ -7,33 +7,10 @@ use hodo_isa::riscv64::asm::{Code, If, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, T0, T1, ZERO};
 
 use super::common::FRAME;
-use crate::returns::Window;
-
-/// How far a stack is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a store to
-/// the other. The first value is for address spaces of 39 bits, of which programs have half.
-const DISTANCE: u64 = 0x20_0000_0840;
-const WIDE: u64 = 0x2000_0000_0840;
-/// The areas below and above the library mappings that may hold stacks, in small and in large address spaces.
-const BELOW: u64 = 1 << 35;
-const ABOVE: u64 = 1 << 33;
-const BELOW_WIDE: u64 = 1 << 40;
+use crate::environment::Window;
 
 /// The columns of `ra` and `sp` in unwind tables.
 pub(crate) const COLUMNS: [u8; 2] = [1, 2];
-
-/// Where the shadow goes in a process that maps memory at `here`.
-pub(crate) fn window(here: u64) -> Window {
-    let (distance, below, above) = if here < 1 << 39 {
-        (DISTANCE, BELOW, ABOVE)
-    } else {
-        (WIDE, BELOW_WIDE, BELOW_WIDE)
-    };
-    Window {
-        low: (here - below) & !0xFFFF,
-        top: (here + above) & !0xFFFF,
-        distance,
-    }
-}
 
 /// The first eight bytes at the point of return, by which it is recognized: `lui zero, …` twice, which do nothing.
 const MAGIC: u64 = 0x4F44_4037_484F_D037;

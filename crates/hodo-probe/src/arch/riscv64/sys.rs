@@ -1,5 +1,6 @@
 //! What the kernel does differently per instruction set: system call numbers and signals.
 
+use crate::environment::Window;
 use hodo_sys::sys::{Errno, call};
 
 /// Numbers of system calls.
@@ -95,4 +96,27 @@ pub(crate) fn has_vectors() -> bool {
     // SAFETY: plain numbers.
     let control = unsafe { call(PRCTL, [PR_RISCV_V_GET_CONTROL, 0, 0, 0, 0, 0]) };
     has && control.map_or(true, |control| control & 3 != OFF)
+}
+
+/// How far a stack is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a store to
+/// the other. The first value is for address spaces of 39 bits, of which programs have half.
+const DISTANCE: u64 = 0x20_0000_0840;
+const WIDE: u64 = 0x2000_0000_0840;
+/// The areas below and above the library mappings that may hold stacks, in small and in large address spaces.
+const BELOW: u64 = 1 << 35;
+const ABOVE: u64 = 1 << 33;
+const BELOW_WIDE: u64 = 1 << 40;
+
+/// Where the shadow goes in a process that maps memory at `here`.
+pub(crate) fn window(here: u64) -> Window {
+    let (distance, below, above) = if here < 1 << 39 {
+        (DISTANCE, BELOW, ABOVE)
+    } else {
+        (WIDE, BELOW_WIDE, BELOW_WIDE)
+    };
+    Window {
+        low: (here - below) & !0xFFFF,
+        top: (here + above) & !0xFFFF,
+        distance,
+    }
 }

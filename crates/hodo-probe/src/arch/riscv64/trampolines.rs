@@ -14,8 +14,8 @@ use hodo_isa::riscv64::asm::fits;
 use hodo_isa::riscv64::encode::j;
 use hodo_isa::riscv64::regs::ZERO;
 
+use crate::environment::{self, Use};
 use crate::maps::{self, Mapping};
-use crate::sys;
 
 const PAGE: u64 = 4096;
 /// Bytes of a jump.
@@ -133,7 +133,7 @@ impl Trampolines {
             return None;
         }
         if self.maps.is_empty() {
-            self.maps = maps::read().ok()?;
+            self.maps = environment::current().mappings().ok()?;
         }
         let first = site.checked_sub(1 << 20)? & !(PAGE - 1);
         let pages: Range<u64> = first..first + (1 << 21);
@@ -148,13 +148,16 @@ impl Trampolines {
                 continue;
             };
             tries += 1;
-            if sys::map(page, PAGE as usize, sys::PROT_READ | sys::PROT_EXEC, 0).is_ok() {
+            if environment::current()
+                .map(page, PAGE as usize, Use::Code)
+                .is_ok()
+            {
                 self.pages.add(room);
                 return Some(spot);
             }
             if tries > 64 {
                 // The mappings have changed.
-                self.maps = maps::read().ok()?;
+                self.maps = environment::current().mappings().ok()?;
                 return None;
             }
         }
@@ -233,6 +236,7 @@ mod tests {
     #[test]
     fn spots_have_traps_where_they_are_wanted() {
         let site = spots_have_traps_where_they_are_wanted as *const () as u64;
+        crate::linux::set();
         let mut spots = Trampolines::default();
         let mut seen: Vec<u64> = Vec::new();
         for round in 0..400 {

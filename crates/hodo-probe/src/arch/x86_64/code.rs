@@ -10,9 +10,9 @@ use hodo_isa::x86_64::entry::is_interrupt;
 
 use super::INT3;
 use crate::islands;
+use crate::memory::Memory;
 use crate::refusal::Refusal;
 use crate::site::{Site, SiteCode};
-use hodo_sys::Memory;
 
 /// The instruction that begins at an address of a function.
 pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {

@@ -15,9 +15,10 @@ use super::trampolines::Trampolines;
 use super::{call_handlers, counts, near, returns};
 use crate::analyze;
 use crate::islands;
+use crate::memory::Memory;
 use crate::returns::unwind_tables;
 use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
-use hodo_sys::{Change, Memory, branches};
+use hodo_sys::{Change, branches};
 
 const JUMP: u64 = 5;
 

@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering;
 
 use hodo_isa::native::simulate::{Fault, Memory};
 
-use super::{Context, common};
+use super::{Registers, common};
+use crate::cause::Cause;
 use crate::layout::Thread;
 
 // Copies rdx bytes from rsi to rdi. Returns 1 if that faulted.
@@ -43,19 +44,19 @@ unsafe extern "C" {
 }
 
 /// Returns whether a fault came from the copy above, and if so makes the copy return.
-pub(crate) fn faulted(signal: i32, code: i32, addr: u64, context: &mut Context) -> bool {
-    if !is_copy(context.pc()) {
+pub(crate) fn faulted(cause: &Cause, registers: &mut Registers) -> bool {
+    if !is_copy(registers.pc) {
         return false;
     }
     // SAFETY: the pointer is null or points into the table.
     let thread: Option<&Thread> = unsafe { common::thread_pointer().as_ref() };
     if let Some(thread) = thread {
-        let values = [signal as u64, code as u64, addr];
+        let values = [cause.number as u64, cause.code as u64, cause.addr];
         for (place, value) in thread.fault.iter().zip(values) {
             place.store(value, Ordering::Relaxed);
         }
     }
-    context.set_pc(hodo_engine_copy_faulted as *const () as u64);
+    registers.pc = hodo_engine_copy_faulted as *const () as u64;
     true
 }
 

@@ -2,19 +2,24 @@
 
 pub(crate) mod code;
 pub(crate) mod common;
+#[cfg(target_os = "linux")]
+mod context;
 mod counts;
 pub(crate) mod detour;
 pub(crate) mod handlers;
 mod memory;
 mod registers;
 pub(crate) mod returns;
+#[cfg(target_os = "linux")]
 pub(crate) mod sys;
 pub(crate) mod trampolines;
 
+#[cfg(target_os = "linux")]
+pub(crate) use context::Context;
 pub(crate) use counts::hits;
 pub(crate) use memory::faulted;
 pub use registers::Registers;
-pub(crate) use registers::{Context, simulate};
+pub(crate) use registers::simulate;
 
 use super::super::maps::{self, Mapping};
 use hodo_isa::x86_64::asm::{self, Code, RSP, address, mem};
@@ -26,6 +31,7 @@ const INT3: u8 = asm::BREAKPOINT[0];
 /// A breakpoint.
 pub(crate) const BREAKPOINT: &[u8] = &asm::BREAKPOINT;
 /// The signal code of a breakpoint: SI_KERNEL.
+#[cfg(target_os = "linux")]
 pub(crate) const BREAKPOINT_CODE: i32 = 0x80;
 /// Bytes of the shortest and of the longest jump to a detour.
 pub(crate) const SHORTEST: usize = 5;
@@ -35,6 +41,7 @@ pub(crate) const ISLAND: u64 = 1 << 18;
 /// Bytes of the counters after it.
 pub(crate) const COUNTERS: u64 = 1 << 18;
 /// The signal, other than that of breakpoints, raised by a jump's bytes where an instruction begins.
+#[cfg(target_os = "linux")]
 pub(crate) const OTHER_TRAP: Option<i32> = None;
 /// How far an island may be from what it serves; most of what that code refers to is then in reach, too.
 const REACH: u64 = 1 << 30;

@@ -3,29 +3,18 @@
 use alloc::vec::Vec;
 
 use super::{call_handlers, near};
-use crate::returns::Window;
 use hodo_isa::x86_64::asm::{Code, Cond, DWORD, QWORD, RAX, RCX, RSP, mem, mem32};
 
 /// How far a return address is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a
 /// store to the other.
-const DISTANCE: u64 = 0x2000_0000_0840;
-/// The area below the library mappings that may hold stacks.
-const BELOW: u64 = 1 << 40;
-const TOP: u64 = 0x7FFF_FFFF_F000;
+pub(super) const DISTANCE: u64 = 0x2000_0000_0840;
+/// The end of a program's addresses.
+pub(super) const TOP: u64 = 0x7FFF_FFFF_F000;
 /// The bytes after the first instruction at the point of return, by which it is recognized.
 const MAGIC: u32 = 0x4F44_4F48;
 
 /// The columns of the return address and `rsp` in unwind tables.
 pub(crate) const COLUMNS: [u8; 2] = [16, 7];
-
-/// Where the shadow goes in a process that maps memory at `here`.
-pub(crate) fn window(here: u64) -> Window {
-    Window {
-        low: (here - BELOW) & !0xFFFF,
-        top: TOP,
-        distance: DISTANCE,
-    }
-}
 
 /// What the code refers to.
 pub(super) struct Places {

@@ -2,6 +2,8 @@
 
 use core::arch::global_asm;
 
+use super::returns::{DISTANCE, TOP};
+use crate::environment::Window;
 use hodo_sys::sys::{Errno, call};
 
 /// Numbers of system calls.
@@ -76,4 +78,21 @@ pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Acti
         flags: old.flags,
         mask: old.mask,
     })
+}
+
+/// Returns whether there are vector registers that code must ask for. On x86-64, the shared code asks the processor.
+pub(crate) fn has_vectors() -> bool {
+    false
+}
+
+/// The area below the library mappings that may hold stacks.
+const BELOW: u64 = 1 << 40;
+
+/// Where the shadow goes in a process that maps memory at `here`.
+pub(crate) fn window(here: u64) -> Window {
+    Window {
+        low: (here - BELOW) & !0xFFFF,
+        top: TOP,
+        distance: DISTANCE,
+    }
 }

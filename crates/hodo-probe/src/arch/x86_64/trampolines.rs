@@ -7,8 +7,8 @@ use hodo_abi::Span;
 use hodo_codegen::arena::{Arena, Room};
 
 use super::INT3;
+use crate::environment::{self, Use};
 use crate::maps::{self, Mapping};
-use crate::sys;
 
 const PAGE: u64 = 4096;
 /// Bytes of a jump.
@@ -81,7 +81,7 @@ impl Trampolines {
             return None;
         }
         if self.maps.is_empty() {
-            self.maps = maps::read().ok()?;
+            self.maps = environment::current().mappings().ok()?;
         }
         let mut tries = 0;
         let byte = |at: u32| (wish.mask >> (8 * at) & 0xFF != 0).then_some(INT3);
@@ -101,13 +101,16 @@ impl Trampolines {
                         continue;
                     };
                     tries += 1;
-                    if sys::map(page, PAGE as usize, sys::PROT_READ | sys::PROT_EXEC, 0).is_ok() {
+                    if environment::current()
+                        .map(page, PAGE as usize, Use::Code)
+                        .is_ok()
+                    {
                         self.pages.add(room);
                         return Some(spot);
                     }
                     if tries > 64 {
                         // The mappings have changed.
-                        self.maps = maps::read().ok()?;
+                        self.maps = environment::current().mappings().ok()?;
                         return None;
                     }
                 }
@@ -138,6 +141,7 @@ mod tests {
     #[test]
     fn spots_have_breakpoints_where_they_are_wanted() {
         let site = spots_have_breakpoints_where_they_are_wanted as *const () as u64;
+        crate::linux::set();
         let mut spots = Trampolines::default();
         let mut seen: Vec<u64> = Vec::new();
         for round in 0..40 {

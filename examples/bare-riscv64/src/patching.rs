@@ -1,0 +1,236 @@
+//! `hodo-ftrace` with call sites that are patched: functions call nobody until somebody wants to see them.
+
+use core::hint::black_box;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use hodo_ftrace::dynamic::{
+    self, ENTRY, Entry, Errno, GRAPH, IP_MODIFY, Module, Ops, Page, Pages, Registers, Site, Text,
+};
+use hodo_ftrace::{Call, EntryOps, GraphOps, set_entry, set_graph};
+
+use crate::paging::{self, PAGE, R, X};
+use crate::{hart, heap, say, tracing};
+
+/// How many functions there are.
+const COUNT: usize = 3;
+
+unsafe extern "C" {
+    safe fn add(x: i32, y: i32) -> i32;
+    safe fn twice(x: i32) -> i32;
+    safe fn four_times(x: i32) -> i32;
+    static __start_patchable: [usize; COUNT];
+    static __stop_patchable: [usize; 0];
+}
+
+static MODULE: Module = Module::new();
+static SITES: [Site; COUNT] =
+    // SAFETY: all zeros is no site, as it documents.
+    unsafe { MaybeUninit::zeroed().assume_init() };
+
+struct Kernel;
+
+// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute `fence.i`.
+unsafe impl Text for Kernel {
+    unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+        const EFAULT: Errno = 14;
+        // SAFETY: the caller answers for what is written.
+        match unsafe { paging::write_code(at, bytes) } {
+            true => Ok(()),
+            false => Err(EFAULT),
+        }
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        hart::synchronize();
+        Ok(())
+    }
+}
+
+// SAFETY: the page is new, and stays.
+unsafe impl Pages for Kernel {
+    fn page(&self, from: usize, to: usize, reach: usize) -> Option<Page> {
+        // From the end: `hodo-probe` takes what is nearest to the text.
+        let mut free = paging::layout().room.step_by(PAGE).rev();
+        let address = free.find(|page| paging::find(*page).is_none())?;
+        let is_near =
+            address + PAGE - from.min(address) <= reach && to.max(address) - address <= reach;
+        if !is_near {
+            return None;
+        }
+        paging::map(address, heap::page(), R | X);
+        hart::synchronize();
+        Some(Page {
+            address,
+            length: PAGE,
+        })
+    }
+}
+
+/// Makes the functions' first bytes sites. No other hart runs yet.
+pub fn prepare() {
+    // SAFETY: the linker has put the table there.
+    let (table, end) = unsafe { (&__start_patchable, &raw const __stop_patchable) };
+    assert_eq!(
+        table.as_ptr_range().end,
+        end.cast(),
+        "there are other functions in the table"
+    );
+    let mut places = *table;
+    places.sort_unstable();
+    for (site, place) in SITES.iter().zip(places) {
+        // SAFETY: it is code.
+        let code = unsafe { core::slice::from_raw_parts(place as *const u8, 16) };
+        let prepared = dynamic::prepare(code, true).expect("there is room for a call");
+        let at = place + prepared.distance;
+        let bytes = prepared.bytes.as_slice();
+        // SAFETY: what is written does nothing.
+        let written =
+            bytes.is_empty() || unsafe { paging::write_code(at + prepared.offset, bytes) };
+        assert!(written, "code cannot be written");
+        site.set(at, prepared.form, Entry::First);
+    }
+    dynamic::add(&MODULE, &SITES);
+    assert!(dynamic::fix(&MODULE, &Kernel), "sites cannot be prepared");
+}
+
+/// Has a tracer see some of the functions.
+fn select(bit: u64, wants: impl FnMut(&Site) -> bool) {
+    assert!(dynamic::select(&MODULE, bit, wants).is_none());
+    let (_, failure) = dynamic::apply(&Kernel);
+    assert_eq!(failure, None);
+}
+
+/// Runs the functions; the result is known.
+pub fn run() -> bool {
+    black_box(four_times as extern "C" fn(i32) -> i32)(10) == 40
+}
+
+/// Calls of each function in each hart that the hook for entries has seen, and returns.
+static ENTRIES: [[AtomicUsize; COUNT]; hart::COUNT] =
+    [const { [const { AtomicUsize::new(0) }; COUNT] }; hart::COUNT];
+static RETURNS: [AtomicUsize; hart::COUNT] = [const { AtomicUsize::new(0) }; hart::COUNT];
+
+fn number(function: usize) -> Option<usize> {
+    SITES.iter().position(|site| site.address() == function)
+}
+
+extern "C" fn entered(_: usize, function: usize) {
+    // The hook is also called for functions that call `_mcount`.
+    if let Some(number) = number(function) {
+        ENTRIES[hart::current().index()][number].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn returned(call: &mut Call) {
+    if number(call.func).is_some() {
+        RETURNS[hart::current().index()].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+static HOOK: EntryOps = EntryOps {
+    func: entered,
+    flags: 0,
+};
+static HOOKS: GraphOps = GraphOps {
+    entry: None,
+    exit: Some(returned),
+    flags: 0,
+};
+
+/// How often each hart has run the other version of `add`.
+static REPLACED: [AtomicUsize; hart::COUNT] = [const { AtomicUsize::new(0) }; hart::COUNT];
+
+/// The other version. It has the same result.
+extern "C" fn other_add(x: i32, y: i32) -> i32 {
+    REPLACED[hart::current().index()].fetch_add(1, Ordering::Relaxed);
+    x.wrapping_add(y)
+}
+
+extern "C" fn redirect(_: usize, _: usize, _: &Ops, registers: Option<&mut Registers>) {
+    if let Some(registers) = registers {
+        registers.ip = other_add as *const () as usize;
+    }
+}
+
+static REDIRECT: Ops = Ops {
+    func: redirect,
+    flags: IP_MODIFY,
+    data: 0,
+};
+
+/// Replaces a function by another version, and takes it back.
+fn replace() {
+    let add = address(0);
+    let number = dynamic::register(&REDIRECT).expect("there are few tracers");
+    select(1 << number, |site| site.address() == add);
+    assert!(run());
+    let replaced = REPLACED[0].load(Ordering::Relaxed);
+    tracing::wait_for(&REPLACED[1]);
+    select(1 << number, |_| false);
+    dynamic::unregister(number);
+    assert!(run());
+    assert_eq!(REPLACED[0].load(Ordering::Relaxed), replaced);
+    say!("sites: add was replaced by another version in both harts: {replaced} calls in the first");
+}
+
+/// The address of a function's site.
+fn address(number: usize) -> usize {
+    SITES[number].address()
+}
+
+/// What the first hart has seen since it was asked last.
+fn seen() -> [usize; COUNT] {
+    ENTRIES[0]
+        .each_ref()
+        .map(|number| number.swap(0, Ordering::Relaxed))
+}
+
+/// Switches sites while both harts run the functions.
+pub fn demonstrate() {
+    const TIMES: usize = 50;
+    assert!(run());
+    set_entry(Some(&HOOK));
+    assert!(run());
+    assert_eq!(seen(), [0; COUNT]);
+    say!("sites: all are off, nothing is seen");
+    select(ENTRY, |_| true);
+    assert!(run());
+    let [adds, twices, fours] = seen();
+    say!("sites: add {adds}, twice {twices}, four_times {fours}; calls in the second hart, too");
+    ENTRIES[1].iter().for_each(tracing::wait_for);
+    let order = [
+        add as *const () as usize,
+        twice as *const () as usize,
+        four_times as *const () as usize,
+    ];
+    assert!(order.is_sorted());
+    select(ENTRY, |site| site.address() == address(1));
+    assert!(run());
+    say!("sites: only twice: {:?}", seen());
+    set_graph(Some(&HOOKS));
+    for _ in 0..TIMES {
+        select(GRAPH, |_| true);
+        assert!(run());
+        select(ENTRY, |_| true);
+        assert!(run());
+        select(GRAPH, |_| false);
+        assert!(run());
+        select(ENTRY, |_| false);
+        assert!(run());
+    }
+    say!(
+        "sites: {TIMES} times on and off for entries and returns: {:?} entries, {} returns",
+        seen(),
+        RETURNS[0].load(Ordering::Relaxed)
+    );
+    select(GRAPH, |_| true);
+    tracing::wait_for(&RETURNS[1]);
+    select(GRAPH, |_| false);
+    set_graph(None);
+    set_entry(None);
+    assert!(run());
+    assert_eq!(seen(), [0; COUNT]);
+    say!("sites: all are off again; returns were seen in the second hart, too");
+    replace();
+}

@@ -1,0 +1,400 @@
+//! `hodo-probe` in this kernel: probes on the traced functions and in the handler of timer interrupts, while both harts
+//! run them.
+
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use hodo_probe::environment::{
+    Environment, Errno, Mapping, Pages, Text, Threads, Use, Window, set_environment,
+};
+use hodo_probe::{Engine, Execution, Probe, Registers, Request};
+
+use crate::paging::{self, PAGE, R, W, X};
+use crate::{functions, hart, heap, say, timer, tracing};
+
+struct Kernel;
+
+const ENOMEM: Errno = 12;
+const EFAULT: Errno = 14;
+const EEXIST: Errno = 17;
+
+// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute `fence.i`.
+unsafe impl Text for Kernel {
+    fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        for (done, byte) in into.iter_mut().enumerate() {
+            let here = at as usize + done;
+            if paging::find(here & !(PAGE - 1)).is_none_or(|(_, rights)| rights & R == 0) {
+                return done;
+            }
+            // SAFETY: it can be read. Nobody else writes to code now.
+            *byte = unsafe { (here as *const u8).read_volatile() };
+        }
+        into.len()
+    }
+
+    unsafe fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+        // SAFETY: the caller answers for what is written.
+        match unsafe { paging::write_code(at as usize, bytes) } {
+            true => Ok(()),
+            false => Err(EFAULT),
+        }
+    }
+
+    fn synchronize(&self) {
+        hart::synchronize();
+    }
+}
+
+// SAFETY: memory comes from the heap, which never gets it back.
+unsafe impl Pages for Kernel {
+    fn mappings(&self) -> Result<Vec<Mapping>, Errno> {
+        let layout = paging::layout();
+        let piece = |range: core::ops::Range<usize>, rights: u64| Mapping {
+            range: range.start as u64..range.end as u64,
+            read: rights & R != 0,
+            write: rights & W != 0,
+            execute: rights & X != 0,
+            shared: false,
+            // No headers of an ELF file are there.
+            offset: 1,
+        };
+        // The firmware, and what handles traps: no breakpoint may be there.
+        let mut all = alloc::vec![
+            piece(0..layout.probed.start, 0),
+            piece(layout.probed, R | X)
+        ];
+        // What was mapped below.
+        for page in layout.room.step_by(PAGE) {
+            if let Some((_, rights)) = paging::find(page) {
+                all.push(piece(page..page + PAGE, rights));
+            }
+        }
+        all.push(piece(layout.rodata, R));
+        all.push(piece(layout.data.start..layout.heap.end, R | W));
+        all.push(piece(layout.heap.end..usize::MAX, 0));
+        Ok(all)
+    }
+
+    fn map(&self, at: u64, size: usize, for_what: Use) -> Result<u64, Errno> {
+        let rights = match for_what {
+            Use::Code => R | X,
+            Use::Data | Use::Sparse => R | W,
+        };
+        let pages = at as usize..at as usize + size;
+        if at == 0 {
+            // The heap is mapped as data.
+            let pages = heap::pages(size.div_ceil(PAGE)) as u64;
+            return (for_what != Use::Code).then_some(pages).ok_or(ENOMEM);
+        }
+        let room = paging::layout().room;
+        if pages.start < room.start
+            || pages.end > room.end
+            || pages
+                .clone()
+                .step_by(PAGE)
+                .any(|page| paging::find(page).is_some())
+        {
+            return Err(EEXIST);
+        }
+        pages
+            .step_by(PAGE)
+            .for_each(|page| paging::map(page, heap::page(), rights));
+        // The other hart may know that nothing was there.
+        hart::synchronize();
+        Ok(at)
+    }
+
+    fn shadow(&self) -> Result<Window, Errno> {
+        /// Not that of `hodo-ftrace`, which has a shadow, too.
+        const DISTANCE: usize = 0x20_0000_0840;
+        paging::map_shadow(DISTANCE);
+        let stacks = paging::layout().stacks;
+        Ok(Window {
+            low: stacks.start as u64,
+            top: stacks.end as u64,
+            distance: DISTANCE as u64,
+        })
+    }
+}
+
+// SAFETY: `tp` points to the hart's block, which begins with the thread-local variables. Each hart has one thread.
+unsafe impl Threads for Kernel {
+    fn current(&self) -> u32 {
+        hart::current().index() as u32 + 1
+    }
+
+    fn exists(&self, _: u32) -> bool {
+        true
+    }
+
+    fn most(&self) -> usize {
+        hart::COUNT
+    }
+
+    fn barrier(&self) {
+        hart::synchronize();
+    }
+}
+
+impl Environment for Kernel {}
+
+static KERNEL: &dyn Environment = &Kernel;
+
+/// Hits, for each hart; and sums of what handlers have seen in the first.
+struct Seen {
+    hits: [AtomicUsize; hart::COUNT],
+    sum: AtomicU64,
+}
+
+impl Seen {
+    const fn new() -> Self {
+        Self {
+            hits: [const { AtomicUsize::new(0) }; hart::COUNT],
+            sum: AtomicU64::new(0),
+        }
+    }
+
+    fn add(&self, value: u64) {
+        let hart = hart::current().index();
+        self.hits[hart].fetch_add(1, Ordering::Relaxed);
+        if hart == 0 {
+            self.sum.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+
+    fn first(&self) -> usize {
+        self.hits[0].load(Ordering::Relaxed)
+    }
+
+    fn reset(&self) {
+        let numbers = self.hits.iter();
+        numbers.for_each(|number| number.store(0, Ordering::Relaxed));
+        self.sum.store(0, Ordering::Relaxed);
+    }
+}
+
+static BEFORE: Seen = Seen::new();
+static AFTER: Seen = Seen::new();
+static RETURNED: Seen = Seen::new();
+
+extern "C" fn before(registers: &mut Registers, _: *mut c_void) {
+    BEFORE.add(registers.a0);
+}
+
+extern "C" fn after(registers: &mut Registers, _: *mut c_void) {
+    AFTER.add(registers.pc);
+}
+
+extern "C" fn returned(registers: &mut Registers, _: *mut c_void) {
+    RETURNED.add(registers.a0);
+}
+
+extern "C" fn answer(registers: &mut Registers, _: *mut c_void) {
+    // SAFETY: it is called at the function's first instruction.
+    unsafe { registers.return_now(77) };
+}
+
+extern "C" fn fault(_: &mut Registers, _: *mut c_void) {
+    let nowhere = core::hint::black_box(8_usize) as *const u64;
+    // SAFETY: nothing is there: it faults, and the engine handles that.
+    unsafe { nowhere.read_volatile() };
+}
+
+/// A probe at a function's first instruction.
+fn at(name: &str) -> Request {
+    let range = functions::range(name);
+    Request::at(range.start as u64).function(range.start as u64..range.end as u64)
+}
+
+/// Registers a probe.
+fn set(engine: Engine, request: &Request) -> Probe {
+    // SAFETY: the handlers above are sound at any instruction of the traced functions.
+    match unsafe { engine.register(request) } {
+        Ok(probe) => probe,
+        Err(refusal) => panic!("a probe was refused: {refusal}"),
+    }
+}
+
+/// Sets probes, and says what they have seen.
+pub fn demonstrate() {
+    set_environment(&KERNEL);
+    let engine = Engine::new().expect("nothing is missing");
+    executions(engine);
+    returns(engine);
+    interrupts(engine);
+    handlers(engine);
+    everywhere(engine);
+    let (_, _, both) = paging::count();
+    assert_eq!(both, 0);
+    say!("pages that can be written and executed: {both}");
+}
+
+/// The same probe in each way of executing the instruction.
+fn executions(engine: Engine) {
+    let ways = [
+        Execution::OutOfLine,
+        Execution::Boosted,
+        Execution::Optimized,
+    ];
+    for way in ways {
+        BEFORE.reset();
+        let probe = set(engine, &at("leaf").before(before).execution(way));
+        assert_eq!(probe.execution(), way);
+        assert!(functions::check_results());
+        let (hits, sum) = (BEFORE.first(), BEFORE.sum.load(Ordering::Relaxed));
+        tracing::wait_for(&BEFORE.hits[1]);
+        drop(probe);
+        assert!(functions::check_results());
+        assert_eq!(BEFORE.first(), hits);
+        say!("probe: leaf {way}: {hits} hits, sum of x {sum}; hits in the second hart, too");
+    }
+    AFTER.reset();
+    let request = at("leaf").before(before).after(after);
+    let probe = set(engine, &request);
+    assert!(functions::check_results());
+    say!(
+        "probe: after leaf's first instruction: {} hits",
+        AFTER.first()
+    );
+    tracing::wait_for(&AFTER.hits[1]);
+    drop(probe);
+    simulated(engine);
+}
+
+/// A probe on the first instruction of a function that can be simulated: each has a call.
+fn simulated(engine: Engine) {
+    BEFORE.reset();
+    let range = functions::range("outer");
+    let way = Execution::Simulated;
+    let probe = instructions(range.clone()).find_map(|addr| {
+        let request = Request::at(addr as u64)
+            .function(range.start as u64..range.end as u64)
+            .before(before)
+            .execution(way);
+        // SAFETY: as in `set`.
+        unsafe { engine.register(&request) }.ok()
+    });
+    let probe = probe.expect("a call can be simulated");
+    assert_eq!(probe.execution(), way);
+    assert!(functions::check_results());
+    say!(
+        "probe: in outer {way}: {} hits; hits in the second hart, too",
+        BEFORE.first()
+    );
+    tracing::wait_for(&BEFORE.hits[1]);
+}
+
+/// The addresses of a function's instructions. Those whose lowest bits are both set have four bytes.
+fn instructions(range: core::ops::Range<usize>) -> impl Iterator<Item = usize> {
+    let mut next = range.start;
+    core::iter::from_fn(move || {
+        let addr = next;
+        // SAFETY: it is code.
+        let first = unsafe { (addr as *const u16).read_volatile() };
+        next += if first & 3 == 3 { 4 } else { 2 };
+        (addr < range.end).then_some(addr)
+    })
+}
+
+/// Return probes, on a recursive function and on one that both harts run.
+fn returns(engine: Engine) {
+    RETURNED.reset();
+    let probe = set(engine, &at("fibonacci").returning(returned));
+    assert_eq!(functions::call_fibonacci(6), 8);
+    say!(
+        "probe: returns of fibonacci: {}, sum of results {}",
+        RETURNED.first(),
+        RETURNED.sum.load(Ordering::Relaxed)
+    );
+    drop(probe);
+    RETURNED.reset();
+    let probe = set(engine, &at("outer").returning(returned));
+    assert!(functions::check_results());
+    say!(
+        "probe: returns of outer: {}, sum of results {}; returns in the second hart, too",
+        RETURNED.first(),
+        RETURNED.sum.load(Ordering::Relaxed)
+    );
+    tracing::wait_for(&RETURNED.hits[1]);
+    assert_eq!(probe.missed(), 0);
+}
+
+/// Probes in the handler of timer interrupts, of each kind.
+fn interrupts(engine: Engine) {
+    for way in [
+        Execution::OutOfLine,
+        Execution::Boosted,
+        Execution::Optimized,
+    ] {
+        BEFORE.reset();
+        let probe = set(engine, &at("timer_tick").before(before).execution(way));
+        tracing::wait_for(&BEFORE.hits[0]);
+        tracing::wait_for(&BEFORE.hits[1]);
+        drop(probe);
+        say!("probe: timer interrupts {way}: hits in both harts");
+    }
+    RETURNED.reset();
+    let probe = set(engine, &at("timer_tick").returning(returned));
+    tracing::wait_for(&RETURNED.hits[0]);
+    tracing::wait_for(&RETURNED.hits[1]);
+    drop(probe);
+    say!("probe: returns of the timer's function in both harts");
+}
+
+/// Handlers that change what the program does, and that fault.
+fn handlers(engine: Engine) {
+    for way in [Execution::Boosted, Execution::Optimized] {
+        let probe = set(engine, &at("fibonacci").before(answer).execution(way));
+        let result = functions::call_fibonacci(6);
+        drop(probe);
+        say!("probe: a handler {way} makes fibonacci(6) return {result}");
+        let probe = set(engine, &at("fibonacci").before(fault).execution(way));
+        assert_eq!(functions::call_fibonacci(6), 8);
+        say!(
+            "probe: a handler {way} that faults: {} fault, the result is right",
+            probe.faults()
+        );
+    }
+}
+
+/// Probes on all instructions of all traced functions, again and again, while both harts run them.
+fn everywhere(engine: Engine) {
+    const ROUNDS: usize = 20;
+    let mut requests = Vec::new();
+    for (name, range) in functions::ranges() {
+        for addr in instructions(range.clone()) {
+            let request = Request::at(addr as u64)
+                .function(range.start as u64..range.end as u64)
+                .before(before);
+            requests.push((name, request));
+        }
+    }
+    let only: Vec<Request> = requests
+        .iter()
+        .map(|(_, request)| request.clone())
+        .collect();
+    for _ in 0..ROUNDS {
+        BEFORE.reset();
+        // SAFETY: as in `set`.
+        let results = unsafe { engine.register_all(&only) };
+        for ((name, request), result) in requests.iter().zip(&results) {
+            if let Err(refusal) = result {
+                panic!("an instruction of {name} is refused: {refusal}, {request:?}");
+            }
+        }
+        let probes: Vec<Probe> = results.into_iter().flatten().collect();
+        assert!(functions::check_results());
+        let ticks = timer::ticks();
+        while timer::ticks() == ticks {
+            core::hint::spin_loop();
+        }
+        tracing::wait_for(&BEFORE.hits[1]);
+        assert!(functions::RIGHT.load(Ordering::Relaxed));
+        engine.unregister_all(probes).expect("code can be written");
+        assert!(functions::check_results());
+    }
+    say!(
+        "probe: all instructions of the traced functions at once, {ROUNDS} times, while both harts run them"
+    );
+}
