@@ -3,10 +3,16 @@
 use crate::change::{after_fork, before_fork, change};
 use crate::record;
 
+/// After a fork, in the child.
+extern "C" fn in_child() {
+    after_fork();
+    record::forked();
+}
+
 /// Switches all call sites off that are there when the library starts.
 extern "C" fn start() {
     // SAFETY: the functions are such as are expected, and stay.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
     // If this does not work, functions that compilers call work without.
     let _ = change(None, |_| Ok(()));
     record::start();

@@ -20,6 +20,7 @@ use crate::known::{Numbered, Who};
 use crate::linux;
 use events::Events;
 use texts::Texts;
+pub use thread::forked;
 
 /// A recording.
 struct Recording {

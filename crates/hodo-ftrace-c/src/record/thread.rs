@@ -31,6 +31,13 @@ fn alive() -> Option<&'static AtomicU32> {
     unsafe { ALIVE.load(Ordering::Relaxed).as_ref() }
 }
 
+/// A child of `fork` begins. (Emulators do not wipe the page.)
+pub fn forked() {
+    if let Some(alive) = alive() {
+        alive.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The process begins to record.
 pub fn start() {
     if let Ok(page) = hodo_sys::sys::wiped_in_children(size_of::<AtomicU32>()) {

@@ -66,12 +66,14 @@ QUIET int main(void) {
 #ifdef __riscv
     enum { MOST = 64 };
     unsigned short call = *(unsigned short *)self[0];
-    CHECK((call & 0x7F) == 0x17 || (call & 0xFFF) == 0xEF || (call & 0xF07F) == 0x9002);
+    CHECK((call & 0x7F) == 0x17 || (call & 0xFFF) == 0xEF || (call & 0xF07F) == 0x9002 ||
+          // Switched off.
+          (call & 0xFFF) == 0xB7);
 #elif defined(__aarch64__)
     enum { MOST = 64 };
     unsigned call = *(unsigned *)self[0];
-    // `bl` or `blr`.
-    CHECK(call >> 26 == 0x25 || (call & 0xFFFFFC1F) == 0xD63F0000);
+    // `bl` or `blr`, or switched off.
+    CHECK(call >> 26 == 0x25 || call == 0xD503201F || (call & 0xFFFFFC1F) == 0xD63F0000);
 #else
     enum { MOST = 32 };
     unsigned char *call = (unsigned char *)self[0];
