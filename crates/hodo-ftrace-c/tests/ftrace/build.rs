@@ -146,7 +146,12 @@ pub fn run_with(program: &Path, environment: &[(&str, String)], arguments: &[&st
     let mut command = if let Some((machine, _)) = EMULATED {
         let mut command = Command::new(format!("qemu-{machine}"));
         for (name, value) in environment {
-            command.arg("-E").arg(format!("{name}={value}"));
+            // The emulator takes a comma for the end of the value.
+            if value.contains(',') {
+                command.env(name, value);
+            } else {
+                command.arg("-E").arg(format!("{name}={value}"));
+            }
         }
         // The library then makes the emulator notice changes of code.
         command.args(["-E", "HODO_EMULATED=1"]);
