@@ -77,7 +77,7 @@ enum Asked {
 /// Checks that a file's code is for this processor. Other files can be planned and mapped, too, but code emitted for
 /// this machine must not get into them.
 fn can_run(image: &Image) -> Result<(), PlanError> {
-    match hodo_symbols::isa_of(&image.bytes) {
+    match image.isa() {
         Some(isa) if isa != Isa::NATIVE => Err(PlanError::Foreign(isa)),
         _ => Ok(()),
     }
@@ -89,6 +89,8 @@ pub struct Planning<'i> {
     /// The file.
     pub image: &'i Image,
     survey: OnceCell<Survey<'i>>,
+    /// Whether nothing is emitted for the plans: the file may be for any processor whose code hodo knows.
+    only_shown: bool,
 }
 
 impl<'i> Planning<'i> {
@@ -98,6 +100,25 @@ impl<'i> Planning<'i> {
         Self {
             image,
             survey: OnceCell::new(),
+            only_shown: false,
+        }
+    }
+
+    /// Creates the planning of a file of any instruction set, for plans that are only shown.
+    #[must_use]
+    pub const fn only_shown(image: &'i Image) -> Self {
+        Self {
+            image,
+            survey: OnceCell::new(),
+            only_shown: true,
+        }
+    }
+
+    /// Checks that the code is for this processor, or will only be shown.
+    fn check(&self) -> Result<(), PlanError> {
+        match self.only_shown {
+            true => Ok(()),
+            false => can_run(self.image),
         }
     }
 
@@ -123,7 +144,7 @@ impl<'i> Planning<'i> {
     /// Those of [`hodo_plan::plan`]; and if the file is for another kind of processor.
     pub fn plan(&self, options: &PlanOptions) -> Result<Plan> {
         let context = || format!("planning {}", self.image.path.display());
-        can_run(self.image).with_context(context)?;
+        self.check().with_context(context)?;
         let asked = Asked::Functions {
             functions: options.functions,
             libcalls: options.libcalls,
@@ -139,7 +160,7 @@ impl<'i> Planning<'i> {
     /// Those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
     pub fn plan_probes(&self, wanted: Wanted<'_>, options: &PlanOptions) -> Result<ProbePlan> {
         let context = || format!("planning probes on {}", self.image.path.display());
-        can_run(self.image).with_context(context)?;
+        self.check().with_context(context)?;
         let make = || Ok::<_, PlanError>(self.survey(options)?.plan_probes(wanted, options));
         // A plan for every instruction is larger than the code, and reading it takes as long as making it.
         let Wanted::At(at) = wanted else {

@@ -47,6 +47,7 @@ use hodo_symbols::{Style, demangle};
 use hodo_trace::format::record;
 use serde_json::{Value, json};
 
+use arch::Machine;
 use conditions::Arguments;
 use counted::{Counted, Counts, Line, Run, counter};
 pub use dry_run::found;
@@ -146,15 +147,26 @@ fn has_rdpid() -> bool {
     })
 }
 
+/// The same, if the machine has an instruction for the number of the processor at all.
+fn rdpid(machine: &Machine) -> Option<bool> {
+    machine.tells_cpu.then(has_rdpid)
+}
+
 impl Probes {
     /// # Errors
     /// If a definition asks for something that cannot be done yet.
     pub fn new(texts: &[String], timed: bool) -> Result<Self> {
+        Self::for_machine(arch::NATIVE, texts, timed)
+    }
+
+    /// The same for files of an instruction set. If it is another than this processor's, the probes can only be
+    /// examined.
+    fn for_machine(machine: &Machine, texts: &[String], timed: bool) -> Result<Self> {
         let mut definitions = Vec::new();
         for text in texts {
-            let definition =
-                hodo_probe_syntax::parse(text).map_err(|error| anyhow::anyhow!("{error}"))?;
-            possible(&definition).with_context(|| format!("the probe {text:?}"))?;
+            let definition = hodo_probe_syntax::parse_for(machine.names, text)
+                .map_err(|error| anyhow::anyhow!("{error}"))?;
+            possible(&definition, machine).with_context(|| format!("the probe {text:?}"))?;
             definitions.push(definition);
         }
         let mut histograms = Histograms::default();
@@ -165,11 +177,12 @@ impl Probes {
                 (histograms.add(index, definition, None)).with_context(context)?;
                 continue;
             }
-            let fetched = values::fetches(definition, &|_| Some(0)).with_context(context)?;
+            let fetched =
+                values::fetches(definition, machine, &|_| Some(0)).with_context(context)?;
             let arguments = Arguments {
                 known: &fetched.known,
                 types: &fetched.types,
-                rdpid: has_rdpid(),
+                rdpid: rdpid(machine),
             };
             histograms
                 .add(index, definition, Some(&arguments))

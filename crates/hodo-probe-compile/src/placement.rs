@@ -23,7 +23,7 @@ use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::wanted::{Found, Places, ProbePoint};
-use super::{Probes, overlap, resolvers};
+use super::{Probes, arch, overlap, resolvers};
 use hodo_module::HOOKED;
 use hodo_module::cache::Planning;
 use hodo_module::{Chosen, Image};
@@ -108,11 +108,12 @@ impl Probes {
         note: Option<&Usdt>,
     ) -> Result<Definition> {
         let resolved = resolved(definition, image, addr, note)?;
-        let fetched = fetches(&resolved, &|_| Some(0))?;
+        let machine = arch::of_image(image);
+        let fetched = fetches(&resolved, machine, &|_| Some(0))?;
         let arguments = Arguments {
             known: &fetched.known,
             types: &fetched.types,
-            rdpid: crate::has_rdpid(),
+            rdpid: crate::rdpid(machine),
         };
         self.histograms.look(index, &resolved, &arguments)?;
         Ok(resolved)
@@ -311,9 +312,10 @@ impl Probes {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
         };
+        let machine = arch::of_image(image);
         let looked = places.points().map(|point| match &point.resolved {
-            Some(resolved) => looked_at(resolved),
-            None => looked_at(&self.definitions[point.definition]),
+            Some(resolved) => looked_at(resolved, machine),
+            None => looked_at(&self.definitions[point.definition], machine),
         });
         let options = PlanOptions {
             keep: looked.fold(0, |all, of| all | of),
@@ -326,7 +328,8 @@ impl Probes {
             let mut plan = planning.plan_probes(which, &options)?;
             let mut left_out = BTreeMap::new();
             let reason = "hodo itself changes this function";
-            overlap::keep_off(&hooks, reason, &mut plan.sites, &mut left_out);
+            let out = (&mut plan.sites, &mut left_out);
+            overlap::keep_off(arch::reader(image), &hooks, reason, out);
             clashing.replace(left_out);
             Ok(plan)
         };

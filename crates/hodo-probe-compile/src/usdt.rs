@@ -2,19 +2,25 @@
 
 use hodo_probe_syntax::{Register, Scalar, Source, Type};
 
-use crate::arch::{self, Operand};
+use crate::arch::{Machine, Operand};
 
 /// How far the data of a symbol is from the probed instruction, if the name means only one.
 pub(super) type Distance<'a> = dyn Fn(&str) -> Option<i64> + 'a;
 
 /// The arguments of a note, pieces such as `-4@OPERAND`: the bytes, with a sign if the number has one. None for those
 /// that cannot be fetched.
-pub(super) fn arguments(text: &str, distance: &Distance<'_>) -> Vec<Option<(Source, Type)>> {
+pub(super) fn arguments(
+    text: &str,
+    machine: &Machine,
+    distance: &Distance<'_>,
+) -> Vec<Option<(Source, Type)>> {
     let arguments = text.split_whitespace();
-    arguments.map(|text| argument(text, distance)).collect()
+    arguments
+        .map(|text| argument(text, machine, distance))
+        .collect()
 }
 
-fn argument(text: &str, distance: &Distance<'_>) -> Option<(Source, Type)> {
+fn argument(text: &str, machine: &Machine, distance: &Distance<'_>) -> Option<(Source, Type)> {
     let (size, operand) = text.split_once('@').unwrap_or(("8", text));
     let scalar = match size.strip_suffix('f') {
         // What is no integer is shown as its bits.
@@ -24,7 +30,7 @@ fn argument(text: &str, distance: &Distance<'_>) -> Option<(Source, Type)> {
             None => Scalar::U(bits(size)?),
         },
     };
-    Some((source(operand, distance)?, Type::Scalar(scalar)))
+    Some((source(operand, machine, distance)?, Type::Scalar(scalar)))
 }
 
 fn bits(bytes: &str) -> Option<u8> {
@@ -37,15 +43,15 @@ fn bits(bytes: &str) -> Option<u8> {
     }
 }
 
-fn source(operand: &str, distance: &Distance<'_>) -> Option<Source> {
-    let register = |name: &str| Register::named(name).map(Source::Register);
-    let (displacement, base) = match arch::operand(operand)? {
+fn source(operand: &str, machine: &Machine, distance: &Distance<'_>) -> Option<Source> {
+    let register = |name: &str| Register::named_in(machine.names, name).map(Source::Register);
+    let (displacement, base) = match (machine.operand)(operand)? {
         Operand::Register(name) => return register(name),
         Operand::Number(text) => return Some(Source::Immediate(number(text)?)),
         Operand::Memory(displacement, base) => (displacement, base),
     };
     // An offset, or `SYMBOL+OFFSET`.
-    let offset = if base == arch::PROGRAM_COUNTER {
+    let offset = if base == machine.program_counter {
         let sign = displacement.find(['+', '-']).unwrap_or(displacement.len());
         let (symbol, more) = displacement.split_at(sign);
         let more = match more.strip_prefix('+').unwrap_or(more) {
@@ -83,12 +89,13 @@ fn number(text: &str) -> Option<i64> {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
+    use crate::arch::NATIVE;
 
     #[test]
     fn operands_are_registers_memory_and_numbers() {
         let text = "-4@%edi 8@-16(%rbp) 4@$-5 -4@8(%rax,%rcx,4) 8@other(%rip) 8@8(%rip) 8f@(%rsp)";
         let known = |name: &str| (name == "total").then_some(-64);
-        let all: Vec<Option<String>> = arguments(text, &known)
+        let all: Vec<Option<String>> = arguments(text, NATIVE, &known)
             .into_iter()
             .map(|argument| Some(argument?.1.to_string()))
             .collect();
@@ -102,7 +109,7 @@ mod tests {
             Some("x64"),
         ];
         assert_eq!(all, types.map(|ty| ty.map(str::to_owned)));
-        let source = |text| source(text, &known);
+        let source = |text| source(text, NATIVE, &known);
         let rip = Register::named("rip").expect("a register");
         for (text, offset) in [
             ("total(%rip)", -64),

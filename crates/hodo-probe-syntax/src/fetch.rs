@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use super::lexer::{Cursor, Result, is_identifier};
 use super::model::{Container, FetchArg, Location, ProbeKind, Scalar, Source, Type};
 use super::{MAX_ARGUMENT, MAX_ELEMENTS, MAX_NESTING, MAX_STACK};
-use crate::registers::Register;
+use crate::registers::{Register, Set};
 
 const SPECIAL: [&str; 4] = ["$retval", "$stack", "$arg1", "$comm"];
 const SCALARS: [(&str, Scalar); 16] = [
@@ -136,7 +136,7 @@ fn register(cursor: &mut Cursor, start: usize) -> Result<Source> {
         return Err(cursor.expected("the name of a register after %"));
     }
     let lower = name.to_ascii_lowercase();
-    Register::named(&lower)
+    Register::named_in(cursor.registers, &lower)
         .map(Source::Register)
         .ok_or_else(|| {
             let error = cursor.wrong(start, format!("there is no register {name}"));
@@ -148,7 +148,7 @@ fn register(cursor: &mut Cursor, start: usize) -> Result<Source> {
             }
             let numbered = lower.trim_end_matches(|c: char| c.is_ascii_digit()) != lower;
             let others = ["ft", "fs", "fa", "f", "v"];
-            if cfg!(target_arch = "riscv64")
+            if cursor.registers == Set::Riscv64
                 && numbered
                 && others.contains(&lower.trim_end_matches(|c: char| c.is_ascii_digit()))
             {
@@ -157,7 +157,7 @@ fn register(cursor: &mut Cursor, start: usize) -> Result<Source> {
             if lower == "st" || lower == "st0" {
                 return error.hint("registers of the x87 cannot be fetched");
             }
-            error.suggest(&lower, Register::names())
+            error.suggest(&lower, Register::names_in(cursor.registers))
         })
 }
 

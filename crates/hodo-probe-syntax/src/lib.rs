@@ -65,7 +65,7 @@ pub use model::{
     Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
     Location, Offset, ProbeKind, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
 };
-pub use parse::parse;
+pub use parse::{parse, parse_for};
 pub use registers::Register;
 
 /// The maximum size of a definition in bytes.

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::fetch::{At, fetch_arg};
 use super::lexer::{Cursor, Result};
 use super::model::{Definition, FetchArg, ProbeKind, Source};
+use super::registers::Set;
 use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 
 /// Reads a definition.
@@ -16,7 +17,16 @@ use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 /// If the text does not follow the [grammar](super), or if it makes no sense for any program: a function's argument
 /// fetched in the middle of the function, a text compared with a number.
 pub fn parse(text: &str) -> Result<Definition> {
-    let mut cursor = Cursor::new(text);
+    parse_for(Set::NATIVE, text)
+}
+
+/// Reads a definition for code of an instruction set.
+///
+/// # Errors
+///
+/// Those of [`parse`].
+pub fn parse_for(registers: Set, text: &str) -> Result<Definition> {
+    let mut cursor = Cursor::new(text, registers);
     if text.len() > MAX_TEXT {
         let mut end = MAX_TEXT;
         while !text.is_char_boundary(end) {
