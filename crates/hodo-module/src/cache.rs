@@ -68,6 +68,7 @@ enum Asked {
     },
     Probes {
         keep: u32,
+        breakpoints: bool,
         at: Vec<u64>,
     },
     /// Stubs. This is a hash of everything else that they are made from.
@@ -154,7 +155,7 @@ impl<'i> Planning<'i> {
         kept(self.image, asked, make).with_context(context)
     }
 
-    /// Plans probes, or reads a cached plan. Only the options `threads` and `keep` are used.
+    /// Plans probes, or reads a cached plan. Only the options `threads`, `keep` and `breakpoints` are used.
     ///
     /// # Errors
     /// Those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
@@ -168,6 +169,7 @@ impl<'i> Planning<'i> {
         };
         let asked = Asked::Probes {
             keep: options.keep,
+            breakpoints: options.breakpoints,
             at: at.to_vec(),
         };
         kept(self.image, asked, make).with_context(context)

@@ -23,6 +23,9 @@ pub enum Operand<'a> {
     Memory(&'a str, &'a str),
 }
 
+/// Where a register's value comes from, and which bits of it count: the lowest, and how many.
+pub type Fetched = (Source, (u32, u32));
+
 /// A processor, as definitions see it.
 pub struct Machine {
     /// Its instruction set.
@@ -45,9 +48,8 @@ pub struct Machine {
     pub program_counter: &'static str,
     /// Reads an operand in the syntax of compilers. None: one that cannot be fetched.
     pub operand: fn(&str) -> Option<Operand<'_>>,
-    /// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another
-    /// processor's.
-    pub fetched: fn(Register) -> Option<(Source, (u32, u32))>,
+    /// How a register is fetched. None: it is another processor's.
+    pub fetched: fn(Register) -> Option<Fetched>,
 }
 
 impl std::fmt::Debug for Machine {

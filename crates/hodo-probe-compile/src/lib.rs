@@ -10,6 +10,7 @@
 
 mod actions;
 mod arch;
+mod armed;
 mod callers;
 mod conditions;
 mod counted;
@@ -33,6 +34,7 @@ mod values;
 mod variables;
 mod wanted;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -48,6 +50,8 @@ use hodo_trace::format::record;
 use serde_json::{Value, json};
 
 use arch::Machine;
+use armed::Armed;
+pub use armed::{ArmedPlace, List};
 use conditions::Arguments;
 use counted::{Counted, Counts, Line, Run, counter};
 pub use dry_run::found;
@@ -135,6 +139,9 @@ pub struct Probes {
     names: Range<usize>,
     /// Events that are found by patterns.
     events: Events,
+    /// Probes are breakpoints only.
+    breakpoints: bool,
+    armed: Armed,
 }
 
 /// Whether the machine has the instruction `rdpid`. It is asked when a probe first needs it: the kernel takes its time
@@ -201,6 +208,8 @@ impl Probes {
             syscalls: None,
             names: 0..0,
             events: Events::default(),
+            breakpoints: false,
+            armed: Armed::default(),
         })
     }
 
@@ -214,6 +223,11 @@ impl Probes {
     /// System calls are recorded, and nothing else.
     pub fn record_syscalls(&mut self, options: &SyscallOptions) {
         self.syscalls = Some(syscalls::Syscalls::new(options));
+    }
+
+    /// Probes are breakpoints only, even where there is room for a jump.
+    pub fn without_jumps(&mut self) {
+        self.breakpoints = true;
     }
 
     /// Functions are traced beside the probes, too.
@@ -467,7 +481,8 @@ impl Probes {
             semaphores: planned.semaphores.into_iter().collect(),
             ..Probed::default()
         };
-        let places = planned.places;
+        let mut places = planned.places;
+        let refused_places: HashSet<u64> = planned.refused.keys().copied().collect();
         let mut compiling = Compiling::default();
         for site in planned.sites {
             let probes = self.region(&site, &places, image, &mut compiling, &mut output)?;
@@ -481,6 +496,8 @@ impl Probes {
         });
         let refused = planned.no_returns.into_iter().chain(refused);
         self.refuse(refused, image, output.log)?;
+        places.take_out(|addr, _| refused_places.contains(&addr).then(String::new));
+        self.armed.add(&image.path, places);
         Ok(probed)
     }
 

@@ -319,6 +319,7 @@ impl Probes {
         });
         let options = PlanOptions {
             keep: looked.fold(0, |all, of| all | of),
+            breakpoints: self.breakpoints,
             ..PlanOptions::default()
         };
         let hooked = image.symbols(&HOOKED);

@@ -41,6 +41,16 @@ pub enum EventFormatArg {
     Perfetto,
 }
 
+/// How probes are made.
+#[derive(Debug, Args)]
+pub struct NoOptimize {
+    /// Make each probe a breakpoint, even where there is room for a jump
+    ///
+    /// Breakpoints are slow, but change one instruction only, as with `sysctl debug.kprobes-optimization=0` in the kernel.
+    #[arg(long)]
+    pub no_optimize: bool,
+}
+
 /// How and where to write events and counts.
 #[derive(Debug, Args)]
 pub struct Written {
@@ -79,6 +89,13 @@ pub struct Inspect {
     /// Shows each one's address, semaphore, provider, name and arguments. In a definition it is FILE:%PROVIDER:NAME.
     #[arg(long, group = "inspect")]
     pub usdt: bool,
+    /// List the probes that a running hodo has placed in a process: `-p PID --list-armed`
+    ///
+    /// Shows each one's address, kind (p, r on the return, u for USDT), place, file, flags, counted hits and name, as the
+    /// kernel's kprobes/list does. [OPTIMIZED]: a jump, not a breakpoint; [DISABLED]: switched off by an action. Hits are
+    /// known of probes with the action count.
+    #[arg(long, group = "inspect", requires = "pid", conflicts_with_all = ["probes", "events", "no_optimize", "span"])]
+    pub list_armed: bool,
     /// Write JSON
     #[arg(long, requires = "inspect")]
     pub json: bool,
