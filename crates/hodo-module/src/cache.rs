@@ -30,7 +30,7 @@ use crate::image::{Image, Version};
 /// The environment variable that names the directory, or is "off".
 pub const VARIABLE: &str = "HODO_CACHE";
 /// The first bytes of each file. The number changes with the format.
-const MAGIC: [u8; 8] = *b"hodopln1";
+const MAGIC: [u8; 8] = *b"hodopln2";
 /// The extension of the files.
 const SUFFIX: &str = ".plan";
 /// The largest total size in bytes. If it is exceeded, the oldest files are removed until three quarters of it are

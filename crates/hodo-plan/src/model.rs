@@ -399,6 +399,8 @@ pub struct ProbedInsn {
     /// Whether it is executed if and only if the one before it in the list is. Faults and signals between them are
     /// ignored.
     pub joined: bool,
+    /// Whether it may be executed without the instruction in front of it: something may branch to it.
+    pub entered: bool,
 }
 
 /// What is at an address that cannot have a probe.

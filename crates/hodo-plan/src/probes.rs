@@ -646,6 +646,7 @@ fn probed(code: &Code, span: Span, probes: impl Iterator<Item = usize>) -> Vec<P
             free: code.free(probe),
             flags_dead: code.flags_dead(probe),
             joined,
+            entered: code.is_entered(probe),
         });
     }
     all

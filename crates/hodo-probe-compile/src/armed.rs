@@ -85,6 +85,9 @@ impl Probes {
         if switch.is_some_and(|byte| !(list.is_on)(byte)) {
             flags.push("DISABLED");
         }
+        if definition.after {
+            flags.push("POST");
+        }
         if site.tactic != Tactic::Trap {
             flags.push("OPTIMIZED");
         }

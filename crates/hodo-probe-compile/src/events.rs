@@ -244,6 +244,7 @@ fn definition(event: &Event, path: &Path) -> Option<Definition> {
             provider: event.group.clone(),
             name: event.name.clone(),
         },
+        after: false,
         args: Vec::new(),
         condition: None,
         actions: Vec::new(),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod after;
 mod arch;
 mod armed;
 mod callers;

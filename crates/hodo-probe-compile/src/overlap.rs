@@ -227,6 +227,7 @@ mod tests {
                 free: 0,
                 flags_dead: true,
                 joined: false,
+                entered: true,
             }],
             via: Via::Nothing,
             spare: Spare::default(),

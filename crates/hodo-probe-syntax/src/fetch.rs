@@ -40,6 +40,8 @@ pub(super) fn scalar_name(scalar: Scalar) -> &'static str {
 pub(super) struct At<'a> {
     pub kind: ProbeKind,
     pub place: &'a Location,
+    /// After the instruction at the place.
+    pub after: bool,
 }
 
 /// Parses the argument that begins here; `index` is its number, counted from 0.
@@ -221,6 +223,11 @@ fn at_entry(cursor: &Cursor, start: usize, at: At) -> Result<()> {
     if at.kind == ProbeKind::Return {
         let message = "arguments are known at a function's entry, not when it returns";
         let hint = "fetch it by a probe at the entry";
+        return Err(cursor.wrong(start, message).hint(hint));
+    }
+    if at.after {
+        let message =
+            "arguments are known before the instruction at a function's entry, not after it";
         return Err(cursor.wrong(start, message).hint(hint));
     }
     if !at.place.may_begin_function() {

@@ -46,9 +46,8 @@ fn operand(text: &str) -> Option<Operand<'_>> {
         let inside = inside.strip_suffix(']')?;
         let (base, displacement) = inside.split_once(',').unwrap_or((inside, ""));
         let displacement = displacement.trim().trim_start_matches('#');
-        let is_number = displacement
-            .chars()
-            .all(|c| c == '-' || c.is_ascii_hexdigit() || c == 'x');
+        let is_number = displacement.is_empty()
+            || displacement.starts_with(|c: char| c == '-' || c.is_ascii_digit());
         return is_number.then_some(Operand::Memory(displacement, base));
     }
     match text.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {

@@ -26,6 +26,9 @@ With r instead of p, or %return after FUNCTION, the probe fires when the functio
            enable:PROBE, disable:PROBE, traceon, traceoff (no events and no function calls until traceon),
            return:VALUE (return at once, without running the function)
 
+post after PLACE: all of this happens after the instruction there, with the values that there are then, as in
+  libc.so.6:getpid+5 post pid=%rax
+
 Example: hodo probe -e 'p:open libc.so.6:open64 file=+0($arg1):string flags=$arg2:x32' -- cat /etc/hostname";
 
 /// The format of events.
@@ -92,7 +95,8 @@ pub struct Inspect {
     /// List the probes that a running hodo has placed in a process: `-p PID --list-armed`
     ///
     /// Shows each one's address, kind (p, r on the return, u for USDT), place, file, flags, counted hits and name, as the
-    /// kernel's kprobes/list does. [OPTIMIZED]: a jump, not a breakpoint; [DISABLED]: switched off by an action. Hits are
+    /// kernel's kprobes/list does. [OPTIMIZED]: a jump, not a breakpoint; [DISABLED]: switched off by an action;
+    /// [POST]: at the instruction after its place. Hits are
     /// known of probes with the action count.
     #[arg(long, group = "inspect", requires = "pid", conflicts_with_all = ["probes", "events", "no_optimize", "span"])]
     pub list_armed: bool,
