@@ -14,7 +14,13 @@ pub(super) fn arguments(
     machine: &Machine,
     distance: &Distance<'_>,
 ) -> Vec<Option<(Source, Type)>> {
-    let arguments = text.split_whitespace();
+    // AArch64's operands have spaces in brackets: `[sp, 12]`.
+    let mut inside = false;
+    let arguments = text.split(move |c: char| {
+        inside = c == '[' || inside && c != ']';
+        !inside && c.is_ascii_whitespace()
+    });
+    let arguments = arguments.filter(|text| !text.is_empty());
     arguments
         .map(|text| argument(text, machine, distance))
         .collect()
@@ -84,6 +90,35 @@ fn number(text: &str) -> Option<i64> {
     } else {
         number
     })
+}
+
+#[cfg(test)]
+mod other_machines {
+    use super::*;
+    use crate::arch;
+    use hodo_abi::Isa;
+
+    #[test]
+    fn operands_may_have_spaces_in_brackets() {
+        let machine = arch::of(Isa::Aarch64);
+        let all = arguments("-4@[sp, 12] 8@x1  4@w2 8@[x3, x4] -4@5", machine, &|_| None);
+        let register = |name| Register::named_in(machine.names, name).map(Source::Register);
+        let sources: Vec<Option<Source>> = (all.into_iter())
+            .map(|argument| argument.map(|(source, _)| source))
+            .collect();
+        let address = Box::new(register("sp").expect("a register"));
+        let expected = [
+            Some(Source::Memory {
+                offset: 12,
+                address,
+            }),
+            register("x1"),
+            register("x2"),
+            None,
+            Some(Source::Immediate(5)),
+        ];
+        assert_eq!(sources, expected);
+    }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
