@@ -8,7 +8,7 @@ mod trap_blocks;
 mod written;
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -17,7 +17,7 @@ use hodo_patch::{Announcement, Patches, Raise, TrapHandler, Used};
 
 use crate::arch;
 use crate::ledger::{Bytes, Entry, Ledger, Patched};
-use hodo_module::image::{Image, Seen, Version};
+use hodo_module::image::{Image, Placed, Seen, Version};
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 
@@ -354,6 +354,17 @@ impl Space {
     /// The file at an address whose code was changed, and the address in it.
     pub fn file_at(&self, at: u64) -> Option<(&Image, u64)> {
         self.written.file_at(at)
+    }
+
+    /// The files whose code was changed.
+    pub fn changed_files(&self) -> &[Placed] {
+        self.written.files()
+    }
+
+    /// The addresses at which something was written over code.
+    pub fn changed_places(&self) -> HashSet<u64> {
+        let originals = self.written.originals().iter();
+        originals.map(|&(at, _)| at).collect()
     }
 
     /// Whether this is where a hook's code continues after a call. `memory` is that of the process.

@@ -30,7 +30,7 @@ use crate::image::{Image, Version};
 /// The environment variable that names the directory, or is "off".
 pub const VARIABLE: &str = "HODO_CACHE";
 /// The first bytes of each file. The number changes with the format.
-const MAGIC: [u8; 8] = *b"hodopln1";
+const MAGIC: [u8; 8] = *b"hodopln2";
 /// The extension of the files.
 const SUFFIX: &str = ".plan";
 /// The largest total size in bytes. If it is exceeded, the oldest files are removed until three quarters of it are
@@ -68,6 +68,7 @@ enum Asked {
     },
     Probes {
         keep: u32,
+        breakpoints: bool,
         at: Vec<u64>,
     },
     /// Stubs. This is a hash of everything else that they are made from.
@@ -77,7 +78,7 @@ enum Asked {
 /// Checks that a file's code is for this processor. Other files can be planned and mapped, too, but code emitted for
 /// this machine must not get into them.
 fn can_run(image: &Image) -> Result<(), PlanError> {
-    match hodo_symbols::isa_of(&image.bytes) {
+    match image.isa() {
         Some(isa) if isa != Isa::NATIVE => Err(PlanError::Foreign(isa)),
         _ => Ok(()),
     }
@@ -89,6 +90,8 @@ pub struct Planning<'i> {
     /// The file.
     pub image: &'i Image,
     survey: OnceCell<Survey<'i>>,
+    /// Whether nothing is emitted for the plans: the file may be for any processor whose code hodo knows.
+    only_shown: bool,
 }
 
 impl<'i> Planning<'i> {
@@ -98,6 +101,25 @@ impl<'i> Planning<'i> {
         Self {
             image,
             survey: OnceCell::new(),
+            only_shown: false,
+        }
+    }
+
+    /// Creates the planning of a file of any instruction set, for plans that are only shown.
+    #[must_use]
+    pub const fn only_shown(image: &'i Image) -> Self {
+        Self {
+            image,
+            survey: OnceCell::new(),
+            only_shown: true,
+        }
+    }
+
+    /// Checks that the code is for this processor, or will only be shown.
+    fn check(&self) -> Result<(), PlanError> {
+        match self.only_shown {
+            true => Ok(()),
+            false => can_run(self.image),
         }
     }
 
@@ -123,7 +145,7 @@ impl<'i> Planning<'i> {
     /// Those of [`hodo_plan::plan`]; and if the file is for another kind of processor.
     pub fn plan(&self, options: &PlanOptions) -> Result<Plan> {
         let context = || format!("planning {}", self.image.path.display());
-        can_run(self.image).with_context(context)?;
+        self.check().with_context(context)?;
         let asked = Asked::Functions {
             functions: options.functions,
             libcalls: options.libcalls,
@@ -133,13 +155,13 @@ impl<'i> Planning<'i> {
         kept(self.image, asked, make).with_context(context)
     }
 
-    /// Plans probes, or reads a cached plan. Only the options `threads` and `keep` are used.
+    /// Plans probes, or reads a cached plan. Only the options `threads`, `keep` and `breakpoints` are used.
     ///
     /// # Errors
     /// Those of [`hodo_plan::plan_probes`]; and if the file is for another kind of processor.
     pub fn plan_probes(&self, wanted: Wanted<'_>, options: &PlanOptions) -> Result<ProbePlan> {
         let context = || format!("planning probes on {}", self.image.path.display());
-        can_run(self.image).with_context(context)?;
+        self.check().with_context(context)?;
         let make = || Ok::<_, PlanError>(self.survey(options)?.plan_probes(wanted, options));
         // A plan for every instruction is larger than the code, and reading it takes as long as making it.
         let Wanted::At(at) = wanted else {
@@ -147,6 +169,7 @@ impl<'i> Planning<'i> {
         };
         let asked = Asked::Probes {
             keep: options.keep,
+            breakpoints: options.breakpoints,
             at: at.to_vec(),
         };
         kept(self.image, asked, make).with_context(context)

@@ -116,6 +116,12 @@ impl Image {
         })
     }
 
+    /// Returns the instruction set of its code, if hodo knows it.
+    #[must_use]
+    pub fn isa(&self) -> Option<Isa> {
+        hodo_symbols::isa_of(&self.bytes)
+    }
+
     /// Returns what identifies its content, as far as plans depend on it.
     pub fn content(&self) -> &[u128] {
         self.content.get_or_init(|| hashes(&self.bytes))

@@ -45,16 +45,7 @@ pub(crate) fn unused(survey: &Survey<'_>, pad: &Range<u64>) -> Range<u64> {
 
 /// Chooses the tactics of regions, which are in the order of their addresses.
 pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut ProbePlan) {
-    let occupied = Bits::new(&survey.image.text);
-    survey.statics.fill(&occupied);
-    let mut ladder = Ladder {
-        survey,
-        isa: survey.image.isa,
-        free: free(survey, &regions),
-        occupied,
-        spots: 0,
-        plan,
-    };
+    let mut ladder = Ladder::new(survey, &regions, plan);
     let regions = regions.into_iter();
     let small: Vec<Region> = regions.filter_map(|region| ladder.jump(region)).collect();
     let small = small.into_iter();
@@ -64,6 +55,20 @@ pub(crate) fn choose(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut Probe
             true => ladder.pun(region),
             false => ladder.near(region),
         }
+    }
+}
+
+/// Gives each region breakpoints, although there may be room for a jump.
+pub(crate) fn breakpoints(survey: &Survey<'_>, regions: Vec<Region>, plan: &mut ProbePlan) {
+    let mut ladder = Ladder::new(survey, &regions, plan);
+    for mut region in regions {
+        if ladder.isa.has_puns() {
+            traps(survey, region, ladder.plan);
+            continue;
+        }
+        // Control may leave its copy through pads, which are jumps in unused bytes.
+        find_pads(ladder.isa, &mut region, &mut ladder.free);
+        ladder.trap(region);
     }
 }
 
@@ -101,7 +106,20 @@ struct Ladder<'l> {
     plan: &'l mut ProbePlan,
 }
 
-impl Ladder<'_> {
+impl<'l> Ladder<'l> {
+    fn new(survey: &'l Survey<'l>, regions: &[Region], plan: &'l mut ProbePlan) -> Self {
+        let occupied = Bits::new(&survey.image.text);
+        survey.statics.fill(&occupied);
+        Self {
+            survey,
+            isa: survey.image.isa,
+            free: free(survey, regions),
+            occupied,
+            spots: 0,
+            plan,
+        }
+    }
+
     fn occupy(&self, bytes: Range<u64>) {
         bytes.for_each(|addr| self.occupied.set(addr));
     }
@@ -149,16 +167,18 @@ impl Ladder<'_> {
     /// A short jump to code that is put within its reach, or a breakpoint.
     fn near(&mut self, region: Region) {
         let mut near = self.isa.near().iter();
-        let site = match near.next().filter(|near| near.len <= region.room) {
-            Some(near) => site(region, Tactic::Hop, near.len, Extra::Near),
-            // Instructions that are moved together need only one breakpoint.
-            None => {
-                let mut trap = site(region, Tactic::Trap, self.isa.trap_len(), Extra::None);
-                trap.via = Via::Nothing;
-                trap
-            }
+        let Some(near) = near.next().filter(|near| near.len <= region.room) else {
+            return self.trap(region);
         };
+        let site = site(region, Tactic::Hop, near.len, Extra::Near);
         self.plan.sites.push(site);
+    }
+
+    /// A breakpoint: instructions that are moved together need only one.
+    fn trap(&mut self, region: Region) {
+        let mut trap = site(region, Tactic::Trap, self.isa.trap_len(), Extra::None);
+        trap.via = Via::Nothing;
+        self.plan.sites.push(trap);
     }
 
     /// A pun, or breakpoints.

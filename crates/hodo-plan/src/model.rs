@@ -21,6 +21,8 @@ pub struct PlanOptions {
     /// Registers, as bits by their numbers, that our code must preserve although the program no longer needs their
     /// values, because somebody inspects them. Ignored for instruction sets that do not use free registers.
     pub keep: u32,
+    /// Whether probes get breakpoints only, even where there is room for a jump.
+    pub breakpoints: bool,
 }
 
 impl Default for PlanOptions {
@@ -30,6 +32,7 @@ impl Default for PlanOptions {
             libcalls: true,
             threads: 0,
             keep: 0,
+            breakpoints: false,
         }
     }
 }
@@ -396,6 +399,8 @@ pub struct ProbedInsn {
     /// Whether it is executed if and only if the one before it in the list is. Faults and signals between them are
     /// ignored.
     pub joined: bool,
+    /// Whether it may be executed without the instruction in front of it: something may branch to it.
+    pub entered: bool,
 }
 
 /// What is at an address that cannot have a probe.

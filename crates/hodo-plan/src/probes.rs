@@ -99,7 +99,7 @@ pub fn plan_probes(
     plan_probes_with(path, bytes, wanted, &options)
 }
 
-/// The same. Of the options, only `threads` and `keep` matter.
+/// The same. Of the options, only `threads`, `keep` and `breakpoints` matter.
 ///
 /// # Errors
 /// As those of [`plan_probes`].
@@ -123,7 +123,12 @@ impl Survey<'_> {
 fn plan_regions(
     survey: &Survey<'_>,
     wanted: Wanted<'_>,
-    &PlanOptions { threads, keep, .. }: &PlanOptions,
+    &PlanOptions {
+        threads,
+        keep,
+        breakpoints,
+        ..
+    }: &PlanOptions,
 ) -> ProbePlan {
     let host = hosts::detect(&survey.image, &survey.symbols, survey.path);
     let all = if survey.image.relocates_code() {
@@ -151,7 +156,10 @@ fn plan_regions(
     plan.refused = part.refused;
     let mut regions = part.regions;
     regions.sort_by_key(|region| region.start);
-    ladder::choose(survey, regions, &mut plan);
+    match breakpoints {
+        true => ladder::breakpoints(survey, regions, &mut plan),
+        false => ladder::choose(survey, regions, &mut plan),
+    }
     plan.sites.sort_by_key(|site| site.patch);
     plan.refused.sort_by_key(|refused| refused.addr);
     if let Some(reason) = all {
@@ -638,6 +646,7 @@ fn probed(code: &Code, span: Span, probes: impl Iterator<Item = usize>) -> Vec<P
             free: code.free(probe),
             flags_dead: code.flags_dead(probe),
             joined,
+            entered: code.is_entered(probe),
         });
     }
     all

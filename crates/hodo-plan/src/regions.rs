@@ -308,6 +308,11 @@ impl Code {
         self.sources[index].first != u32::MAX
     }
 
+    /// Returns whether an instruction may be executed without the one before it: something may branch to it.
+    pub fn is_entered(&self, index: usize) -> bool {
+        self.unclear || self.hard[index] || self.is_target(index)
+    }
+
     /// Returns where something branches into the middle of an instruction.
     pub fn middle(&self, index: usize) -> Option<u64> {
         let at = self.middles.binary_search_by_key(&index, |m| m.0).ok()?;

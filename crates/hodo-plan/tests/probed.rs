@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use hodo_plan::model::{Extra, ProbePlan, ProbeSite, Tactic, Wanted};
-use hodo_plan::{PlanOptions, plan, plan_probes};
+use hodo_plan::{PlanOptions, Survey, plan, plan_probes};
 
 struct Program {
     path: PathBuf,
@@ -54,6 +54,16 @@ impl Program {
 
     fn at(&self, addresses: &[u64]) -> ProbePlan {
         plan_probes(&self.path, &self.bytes, Wanted::At(addresses), 1).expect("a plan")
+    }
+
+    /// All probes as breakpoints.
+    fn breakpoints(&self) -> ProbePlan {
+        let options = PlanOptions {
+            breakpoints: true,
+            ..PlanOptions::default()
+        };
+        let survey = Survey::new(&self.path, &self.bytes, 1).expect("a survey");
+        survey.plan_probes(Wanted::Every, &options)
     }
 
     /// The site that displaces an offset of a function: its tactic, range and probes as offsets.
@@ -248,5 +258,25 @@ fn sequences_that_the_kernel_restarts_stay() {
             let apart = range.end <= compared.start || compared.end <= range.start;
             assert!(apart, "{site:x?}");
         }
+    }
+}
+
+#[test]
+fn breakpoints_are_at_all_places_that_jumps_are_made_for() {
+    let program = Program::build();
+    let probed = |plan: &ProbePlan| {
+        let sites = plan.sites.iter();
+        let probes = sites.flat_map(|site| site.probes.iter().map(|probe| probe.addr));
+        let mut all: Vec<u64> = probes.collect();
+        all.sort_unstable();
+        all
+    };
+    let (jumps, traps) = (program.every(), program.breakpoints());
+    assert!(jumps.sites.iter().any(|site| site.tactic == Tactic::Jump));
+    assert_eq!(probed(&jumps), probed(&traps));
+    for site in &traps.sites {
+        assert_eq!((site.tactic, site.patch_len), (Tactic::Trap, 1));
+        assert_eq!(site.probes.len(), 1);
+        assert_eq!(site.probes[0].addr, site.patch);
     }
 }

@@ -9,8 +9,8 @@ use hodo_isa::{InstructionSet, Via};
 use hodo_plan::model::{
     EntryOnlyReason, Extra, LibcallForm, Mode, Pad, Plan, PlannedFunction, SitePlan, Tactic, Wanted,
 };
-use hodo_plan::{PlanOptions, plan, plan_probes};
-use riscv::{compile, compile_with, symbol};
+use hodo_plan::{PlanOptions, Survey, plan, plan_probes};
+use riscv::{compile, compile_with, libraries, symbol};
 
 const T0: u32 = 1 << 5;
 const A0: u32 = 1 << 10;
@@ -469,4 +469,48 @@ fn large_functions_are_planned_quickly() {
     assert_eq!(plan.libcalls.len(), 20_000);
     // Any instruction of it may lead to any other.
     assert_eq!(site(&plan, "places").patch_len, 4);
+}
+
+#[test]
+fn probes_without_jumps_are_breakpoints_at_the_same_places() {
+    for path in libraries() {
+        let bytes = std::fs::read(&path).expect("a library");
+        let survey = Survey::new(&path, &bytes, 0).expect("a survey");
+        let probed = |breakpoints| {
+            let options = PlanOptions {
+                breakpoints,
+                ..PlanOptions::default()
+            };
+            let mut sites = survey.plan_probes(Wanted::Every, &options).sites;
+            sites.sort_by_key(|site| site.patch);
+            let probes = sites.iter().flat_map(|site| &site.probes);
+            let mut places: Vec<u64> = probes.map(|probe| probe.addr).collect();
+            places.sort_unstable();
+            (sites, places)
+        };
+        let (jumps, places) = probed(false);
+        let (traps, same) = probed(true);
+        assert!(jumps.iter().any(|site| site.tactic == Tactic::Jump));
+        assert_eq!(places, same, "{}", path.display());
+        for site in &traps {
+            assert_eq!((site.tactic, site.via), (Tactic::Trap, Via::Nothing));
+            assert_eq!(site.patch, site.displaced.start);
+        }
+        // No breakpoint, and no jump through which a copy is left, is in the bytes of another.
+        let own = |site: &hodo_plan::model::ProbeSite| {
+            let end = site.patch + u64::from(site.patch_len);
+            let pads = site.spare.pads.iter().filter_map(|pad| pad.at);
+            let pads: Vec<_> = pads.map(|at| at..at + Via::PAD).collect();
+            std::iter::once(site.patch..end).chain(pads)
+        };
+        let mut written: Vec<_> = traps.iter().flat_map(own).collect();
+        written.sort_by_key(|range| range.start);
+        for pair in written.windows(2) {
+            assert!(
+                pair[0].end <= pair[1].start,
+                "{pair:x?} in {}",
+                path.display()
+            );
+        }
+    }
 }

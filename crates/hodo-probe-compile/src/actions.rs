@@ -12,7 +12,7 @@ use super::counted::counter;
 use super::values::{Fetched, fetches, returned};
 use super::wanted::ProbePoint;
 use super::{Output, Probes, name_of};
-use crate::arch::STACK_POINTER;
+use crate::arch::NATIVE;
 use hodo_module::Image;
 
 /// What an event has of the place where it happens.
@@ -52,7 +52,8 @@ impl Probes {
         }
         let definition = point.resolved.as_deref();
         let near = |offset: u64| distance_to_data(image, offset, addr);
-        let mut fetched = fetches(definition.unwrap_or(&self.definitions[index]), &near)?;
+        let definition = definition.unwrap_or(&self.definitions[index]);
+        let mut fetched = fetches(definition, NATIVE, &near)?;
         let described = fetched.described.iter_mut().zip(&*point.shown);
         for (text, shown) in described {
             if let Some(shown) = *shown {
@@ -199,7 +200,7 @@ impl Probes {
         Arguments {
             known: &fetched.known,
             types: &fetched.types,
-            rdpid: crate::has_rdpid(),
+            rdpid: crate::rdpid(NATIVE),
         }
     }
 }
@@ -219,7 +220,11 @@ const KEPT_STACK: u32 = 8192;
 
 /// Bytes of the stack, and what they are called.
 fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
-    let values = vec![Fetch::Bytes(Source::Register(STACK_POINTER), 0, bytes)];
+    let values = vec![Fetch::Bytes(
+        Source::Register(NATIVE.stack_pointer),
+        0,
+        bytes,
+    )];
     let described = json!({
         "name": STACK, "type": format!("x8[{bytes}]"), "word": 0, "value": 0, "shift": 0, "bits": 64,
     });
@@ -253,7 +258,7 @@ fn stack(shadow: bool) -> (Vec<Fetch>, Vec<Value>) {
     described[0]["value"] = values.len().into();
     values.append(&mut bytes);
     if shadow {
-        let top = Box::new(Source::Register(STACK_POINTER));
+        let top = Box::new(Source::Register(NATIVE.stack_pointer));
         let at = Source::Plus(top, -SHADOW_DISTANCE.cast_signed());
         values.push(Fetch::Bytes(at, 0, KEPT_STACK));
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hodo_isa::code::Flow;
 use hodo_symbols::{Branch, Style, demangle};
 
+use super::arch::reader;
 use super::named::Named;
 use hodo_module::Image;
 
@@ -47,7 +48,7 @@ pub(super) fn callers(image: &Image, functions: &[Named]) -> Callers {
     let mut called: BTreeMap<u64, Vec<(&Named, u64)>> = BTreeMap::new();
     for (function, branches) in branches.into_values() {
         let code = image.at(function.addr..function.end).unwrap_or_default();
-        let instructions: Vec<_> = hodo_isa::NATIVE.sweep(code, function.addr).collect();
+        let instructions: Vec<_> = reader(image).sweep(code, function.addr).collect();
         for branch in branches {
             // What the branch leads to evaluates the arguments, and calls then. What is after it may be that of others.
             let begin = instructions.partition_point(|insn| insn.addr < branch.target);

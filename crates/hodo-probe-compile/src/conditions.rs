@@ -9,8 +9,6 @@ use hodo_codegen::native::detour::{Arithmetic, Atom, Bits, Comparison, Test, Tex
 use hodo_probe_syntax::{BinaryOp, Expr, Scalar, Type, UnaryOp};
 use hodo_trace::format::tcb;
 
-use crate::arch::TELLS_CPU;
-
 /// What an argument of a definition is in a detour.
 #[derive(Debug, Clone)]
 pub(super) enum Known {
@@ -64,7 +62,8 @@ fn is_unsigned(ty: Type) -> bool {
 pub(super) struct Arguments<'a> {
     pub(super) known: &'a [Known],
     pub(super) types: &'a [Type],
-    pub(super) rdpid: bool,
+    /// Whether the machine has the instruction `rdpid`. None: no instruction gives the number of the processor.
+    pub(super) rdpid: Option<bool>,
 }
 
 /// Why there is no `cpu`.
@@ -98,8 +97,10 @@ impl Arguments<'_> {
             }
             Expr::Pid => (Test::Thread(tcb::PID as u32), false),
             Expr::Tid => (Test::Thread(tcb::TID as u32), false),
-            Expr::Cpu if !TELLS_CPU => bail!(NO_CPU),
-            Expr::Cpu => (Test::Processor(self.rdpid), false),
+            Expr::Cpu => match self.rdpid {
+                Some(rdpid) => (Test::Processor(rdpid), false),
+                None => bail!(NO_CPU),
+            },
             Expr::Unary(op, operand) => {
                 let (operand, unsigned) = self.number(operand)?;
                 match (op, operand) {
@@ -193,14 +194,14 @@ mod tests {
 
     #[test]
     fn the_processor_is_told_where_it_can_be() {
-        let arguments = Arguments {
+        let arguments = |rdpid| Arguments {
             known: &[],
             types: &[],
-            rdpid: false,
+            rdpid,
         };
-        match arguments.test(&Expr::Cpu) {
-            Ok(test) => assert_eq!((TELLS_CPU, test), (true, Test::Processor(false))),
-            Err(error) => assert_eq!((TELLS_CPU, error.to_string()), (false, NO_CPU.to_owned())),
-        }
+        let test = arguments(Some(false)).test(&Expr::Cpu).expect("a number");
+        assert_eq!(test, Test::Processor(false));
+        let error = arguments(None).test(&Expr::Cpu).expect_err("none");
+        assert_eq!(error.to_string(), NO_CPU);
     }
 }

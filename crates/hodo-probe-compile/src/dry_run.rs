@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use hodo_abi::Isa;
+use hodo_isa::code::NAMES;
 use hodo_plan::model::{Extra, ProbeSite, Reason, Tactic};
 
 use super::placement::Planned;
 use super::wanted::ProbePoint;
-use super::{Probes, is_many};
+use super::{Probes, arch, is_many};
 use hodo_module::Image;
 use hodo_module::cache::Planning;
 use hodo_module::image::canonical;
@@ -19,7 +21,7 @@ use hodo_probe_syntax::Definition;
 use hodo_ptrace::launch;
 
 /// A definition, and the places that it names.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Examined {
     /// The definition as it was written.
     pub definition: String,
@@ -69,32 +71,73 @@ pub struct DryRun {
 }
 
 /// Looks for the places of definitions: in `file`, a program or library, and if it is a program in its libraries too;
-/// and in the files that definitions name by their paths. Nothing is run but the dynamic linker, to find libraries.
+/// and in the files that definitions name by their paths. Nothing is run but the dynamic linker, to find libraries. The
+/// files may be for any instruction set whose code can be planned; definitions name the registers of their file's.
 ///
 /// # Errors
 /// If a definition is none, or a file cannot be read.
 pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<DryRun> {
-    let probes = Probes::new(definitions, false)?;
     let mut files = Files {
         given: file.map(found).transpose()?,
         libraries: OnceCell::new(),
     };
     let mut images = Images::default();
-    for (index, definition) in probes.definitions.iter().enumerate() {
-        images.add(files.of(definition, &probes.texts[index])?)?;
+    let given = match &files.given {
+        Some(path) => images.get(canonical(path))?.isa,
+        None => Isa::NATIVE,
+    };
+    let mut isas = Vec::new();
+    for text in definitions {
+        let definition = parsed(text, given)?;
+        isas.push(images.get(files.of(&definition, text, given)?)?.isa);
     }
-    let mut examined: Vec<Examined> = (0..probes.definitions.len())
-        .map(|index| Examined {
-            definition: probes.texts[index].clone(),
-            many: is_many(&probes.definitions[index]),
-            places: Vec::new(),
-            failure: None,
+    let mut examined: Vec<Examined> = Vec::new();
+    examined.resize_with(definitions.len(), Examined::default);
+    let mut warnings = Vec::new();
+    for isa in Isa::ALL {
+        let indices: Vec<usize> = (0..isas.len()).filter(|&i| isas[i] == isa).collect();
+        let texts: Vec<String> = indices.iter().map(|&i| definitions[i].clone()).collect();
+        if texts.is_empty() {
+            continue;
+        }
+        let images = images.0.iter().filter(|one| one.isa == isa);
+        let (of_set, more) = examine_all(isa, &texts, images.map(|one| &one.image))?;
+        warnings.extend(more);
+        for (index, one) in indices.into_iter().zip(of_set) {
+            examined[index] = one;
+        }
+    }
+    Ok(DryRun { examined, warnings })
+}
+
+/// Reads a definition whose file is not known yet: for the instruction set `likely`, or another one.
+fn parsed(text: &str, likely: Isa) -> Result<Definition> {
+    let read = |isa| hodo_probe_syntax::parse_for(arch::of(isa).names, text);
+    read(likely).or_else(|error| {
+        let mut others = Isa::ALL.into_iter().filter_map(|isa| read(isa).ok());
+        others.next().ok_or_else(|| anyhow!("{error}"))
+    })
+}
+
+/// Examines definitions for files of one instruction set. Returns warnings, too.
+fn examine_all<'i>(
+    isa: Isa,
+    texts: &[String],
+    images: impl Iterator<Item = &'i Image>,
+) -> Result<(Vec<Examined>, Vec<String>)> {
+    let probes = Probes::for_machine(arch::of(isa), texts, false)?;
+    let mut examined: Vec<Examined> = (probes.definitions.iter())
+        .zip(texts)
+        .map(|(definition, text)| Examined {
+            definition: text.clone(),
+            many: is_many(definition),
+            ..Examined::default()
         })
         .collect();
     let mut warnings = Vec::new();
-    for image in &images.0 {
-        let planned = probes.planned(&Planning::new(image), None)?;
-        examine(image, &planned, &probes.texts, &mut examined);
+    for image in images {
+        let planned = probes.planned(&Planning::only_shown(image), None)?;
+        examine(image, &planned, texts, &mut examined);
         warnings.extend(planned.warnings);
         warnings.extend(planned.remarks);
     }
@@ -113,7 +156,7 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<DryRun> {
             one.failure = Some(refusal.unwrap_or_else(|| probes.why(index)));
         }
     }
-    Ok(DryRun { examined, warnings })
+    Ok((examined, warnings))
 }
 
 /// Adds the places of a file to the definitions that name them.
@@ -159,8 +202,8 @@ struct Files {
 }
 
 impl Files {
-    /// The file that a definition names, whose text is `text`.
-    fn of(&mut self, definition: &Definition, text: &str) -> Result<PathBuf> {
+    /// The file that a definition names, whose text is `text`. The file that was given is for `given_isa`.
+    fn of(&mut self, definition: &Definition, text: &str, given_isa: Isa) -> Result<PathBuf> {
         if definition.path.contains('/') {
             return Ok(canonical(Path::new(&definition.path)));
         }
@@ -178,8 +221,15 @@ impl Files {
         });
         let mut libraries = libraries.iter().map(|path| canonical(path));
         libraries.find(|path| is(path)).with_context(|| {
+            let hint = match given_isa == Isa::NATIVE {
+                true => String::new(),
+                false => format!(
+                    "; libraries for {} cannot be found here: name the library by its path",
+                    given_isa.name()
+                ),
+            };
             format!(
-                "the probe '{text}': {} is not {}, nor linked with such a library",
+                "the probe '{text}': {} is not {}, nor linked with such a library{hint}",
                 given.display(),
                 definition.path
             )
@@ -189,14 +239,33 @@ impl Files {
 
 /// Files, each once.
 #[derive(Default)]
-struct Images(Vec<Image>);
+struct Images(Vec<Known>);
+
+/// A file whose code can be planned.
+struct Known {
+    image: Image,
+    isa: Isa,
+}
 
 impl Images {
-    fn add(&mut self, path: PathBuf) -> Result<()> {
-        if !self.0.iter().any(|image| image.path == path) {
-            self.0.push(Image::open(&path.clone(), path)?);
-        }
-        Ok(())
+    /// The file with this path.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is for a processor that hodo does not know.
+    fn get(&mut self, path: PathBuf) -> Result<&Known> {
+        let known = self.0.iter().position(|known| known.image.path == path);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let image = Image::read(&path.clone(), path)?;
+                let Some(isa) = image.isa() else {
+                    bail!("{} is not a file for {NAMES}", image.path.display());
+                };
+                self.0.push(Known { image, isa });
+                self.0.len() - 1
+            }
+        };
+        Ok(&self.0[index])
     }
 }
 
@@ -224,12 +293,13 @@ fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
         let bytes = image.at(start..start + len).unwrap_or_default();
         (start, bytes.to_vec())
     };
+    let reader = arch::reader(image);
     let mut writes = vec![bytes(site.patch, u64::from(site.patch_len))];
     if let Extra::HopSlot(slot) = site.extra {
-        writes.push(bytes(slot, hodo_isa::NATIVE.jump(site.via).len));
+        writes.push(bytes(slot, reader.jump(site.via).len));
     }
     let code = image.at(site.displaced.clone()).unwrap_or_default();
-    let displaced = hodo_isa::NATIVE
+    let displaced = reader
         .sweep(code, site.displaced.start)
         .map(|insn| {
             let at = (insn.addr - site.displaced.start) as usize;
@@ -237,7 +307,7 @@ fn changed(image: &Image, site: &ProbeSite, flags_dead: bool) -> Changed {
             (
                 insn.addr,
                 insn_bytes.to_vec(),
-                hodo_isa::NATIVE.text(insn_bytes, insn.addr),
+                reader.text(insn_bytes, insn.addr),
             )
         })
         .collect();

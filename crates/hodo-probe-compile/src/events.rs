@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Isa;
 use hodo_probe_syntax::{Definition, FetchArg, Location, ProbeKind, Scalar, Source, Type};
 use hodo_symbols::{Key, Tracepoint, Usdt};
 use regex::Regex;
 
 use super::Probes;
+use super::arch::{self, Machine};
 use super::places::is_file;
 use hodo_module::Image;
 use hodo_module::glob::glob;
@@ -66,6 +68,8 @@ pub struct Event {
     pub name: String,
     /// Its probes, in the order of the file's notes. At least one.
     pub probes: Vec<Usdt>,
+    /// The processor of its file.
+    machine: &'static Machine,
 }
 
 impl Event {
@@ -82,7 +86,7 @@ impl Event {
                 .collect();
         }
         // Where data of a symbol are does not change the type.
-        let arguments = super::usdt::arguments(&first.arguments, &|_| Some(0));
+        let arguments = super::usdt::arguments(&first.arguments, self.machine, &|_| Some(0));
         let arguments = arguments.into_iter().enumerate();
         arguments
             .map(|(index, argument)| {
@@ -109,10 +113,12 @@ pub fn events(bytes: &[u8]) -> Vec<Event> {
         let key = (probe.provider.clone(), probe.name.clone());
         events.entry(key).or_default().push(probe);
     }
+    let machine = arch::of(hodo_symbols::isa_of(bytes).unwrap_or(Isa::NATIVE));
     let event = |((group, name), probes)| Event {
         group,
         name,
         probes,
+        machine,
     };
     events.into_iter().map(event).collect()
 }
@@ -238,6 +244,7 @@ fn definition(event: &Event, path: &Path) -> Option<Definition> {
             provider: event.group.clone(),
             name: event.name.clone(),
         },
+        after: false,
         args: Vec::new(),
         condition: None,
         actions: Vec::new(),

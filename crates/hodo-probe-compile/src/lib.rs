@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod after;
 mod arch;
+mod armed;
 mod callers;
 mod conditions;
 mod counted;
@@ -33,6 +35,7 @@ mod values;
 mod variables;
 mod wanted;
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -47,6 +50,9 @@ use hodo_symbols::{Style, demangle};
 use hodo_trace::format::record;
 use serde_json::{Value, json};
 
+use arch::Machine;
+use armed::Armed;
+pub use armed::{ArmedPlace, List};
 use conditions::Arguments;
 use counted::{Counted, Counts, Line, Run, counter};
 pub use dry_run::found;
@@ -134,6 +140,9 @@ pub struct Probes {
     names: Range<usize>,
     /// Events that are found by patterns.
     events: Events,
+    /// Probes are breakpoints only.
+    breakpoints: bool,
+    armed: Armed,
 }
 
 /// Whether the machine has the instruction `rdpid`. It is asked when a probe first needs it: the kernel takes its time
@@ -146,15 +155,26 @@ fn has_rdpid() -> bool {
     })
 }
 
+/// The same, if the machine has an instruction for the number of the processor at all.
+fn rdpid(machine: &Machine) -> Option<bool> {
+    machine.tells_cpu.then(has_rdpid)
+}
+
 impl Probes {
     /// # Errors
     /// If a definition asks for something that cannot be done yet.
     pub fn new(texts: &[String], timed: bool) -> Result<Self> {
+        Self::for_machine(arch::NATIVE, texts, timed)
+    }
+
+    /// The same for files of an instruction set. If it is another than this processor's, the probes can only be
+    /// examined.
+    fn for_machine(machine: &Machine, texts: &[String], timed: bool) -> Result<Self> {
         let mut definitions = Vec::new();
         for text in texts {
-            let definition =
-                hodo_probe_syntax::parse(text).map_err(|error| anyhow::anyhow!("{error}"))?;
-            possible(&definition).with_context(|| format!("the probe {text:?}"))?;
+            let definition = hodo_probe_syntax::parse_for(machine.names, text)
+                .map_err(|error| anyhow::anyhow!("{error}"))?;
+            possible(&definition, machine).with_context(|| format!("the probe {text:?}"))?;
             definitions.push(definition);
         }
         let mut histograms = Histograms::default();
@@ -165,11 +185,12 @@ impl Probes {
                 (histograms.add(index, definition, None)).with_context(context)?;
                 continue;
             }
-            let fetched = values::fetches(definition, &|_| Some(0)).with_context(context)?;
+            let fetched =
+                values::fetches(definition, machine, &|_| Some(0)).with_context(context)?;
             let arguments = Arguments {
                 known: &fetched.known,
                 types: &fetched.types,
-                rdpid: has_rdpid(),
+                rdpid: rdpid(machine),
             };
             histograms
                 .add(index, definition, Some(&arguments))
@@ -188,6 +209,8 @@ impl Probes {
             syscalls: None,
             names: 0..0,
             events: Events::default(),
+            breakpoints: false,
+            armed: Armed::default(),
         })
     }
 
@@ -201,6 +224,11 @@ impl Probes {
     /// System calls are recorded, and nothing else.
     pub fn record_syscalls(&mut self, options: &SyscallOptions) {
         self.syscalls = Some(syscalls::Syscalls::new(options));
+    }
+
+    /// Probes are breakpoints only, even where there is room for a jump.
+    pub fn without_jumps(&mut self) {
+        self.breakpoints = true;
     }
 
     /// Functions are traced beside the probes, too.
@@ -454,7 +482,8 @@ impl Probes {
             semaphores: planned.semaphores.into_iter().collect(),
             ..Probed::default()
         };
-        let places = planned.places;
+        let mut places = planned.places;
+        let refused_places: HashSet<u64> = planned.refused.keys().copied().collect();
         let mut compiling = Compiling::default();
         for site in planned.sites {
             let probes = self.region(&site, &places, image, &mut compiling, &mut output)?;
@@ -468,6 +497,8 @@ impl Probes {
         });
         let refused = planned.no_returns.into_iter().chain(refused);
         self.refuse(refused, image, output.log)?;
+        places.take_out(|addr, _| refused_places.contains(&addr).then(String::new));
+        self.armed.add(&image.path, places);
         Ok(probed)
     }
 

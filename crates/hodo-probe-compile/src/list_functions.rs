@@ -9,6 +9,7 @@ use hodo_plan::model::{Mode, Reason, Tactic, Wanted};
 use hodo_plan::{PlanOptions, Survey};
 use hodo_probe_syntax::Symbol;
 
+use super::arch::reader;
 use super::dry_run::found;
 use super::places::fitting;
 use hodo_module::Image;
@@ -50,7 +51,7 @@ pub fn list_usdt(file: &OsStr) -> Result<(PathBuf, Vec<hodo_symbols::Usdt>)> {
 /// If there is no such file, it is no program or library, or a pattern is malformed.
 pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)> {
     let path = canonical(&found(file)?);
-    let image = Image::open(&path, path.clone())?;
+    let image = Image::read(&path, path.clone())?;
     let symbols = hodo_symbols::symbols(&image.bytes)
         .with_context(|| format!("reading {}", path.display()))?;
     let mut fits = Vec::new();
@@ -105,7 +106,7 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
             Err(match code {
                 Some(code) => format!(
                     "it cannot be decoded: {}",
-                    hodo_isa::NATIVE.text(code, function.addr)
+                    reader(&image).text(code, function.addr)
                 )
                 .into(),
                 None => "it has no code in the file".into(),

@@ -8,7 +8,7 @@ use hodo_probe_syntax::{Action as Wanted, Definition, Expr, Source as From};
 use hodo_trace::format::tcb;
 
 use super::Probes;
-use crate::arch::ARGUMENTS;
+use crate::arch::NATIVE;
 
 /// `PR_SET_NAME` of `prctl`.
 const SET_NAME: u64 = 15;
@@ -45,7 +45,7 @@ impl Probes {
 
 /// What such a probe does: the thread's own new name is copied.
 pub(super) fn follow(symbol: &str) -> Action {
-    let argument = |number: usize| Source::Register(ARGUMENTS[number]);
+    let argument = |number: usize| Source::Register(NATIVE.arguments[number]);
     let (value, same) = match symbol {
         "prctl" => {
             let whole = |value| {

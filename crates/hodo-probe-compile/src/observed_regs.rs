@@ -7,7 +7,7 @@ use hodo_probe_syntax::{Action, Definition, Location, Source as Fetched};
 use super::Probes;
 use super::places::is_file;
 use super::variables::has_variables;
-use crate::arch::{ARGUMENTS, fetched};
+use crate::arch::{self, Machine};
 use hodo_module::Image;
 
 impl Probes {
@@ -22,7 +22,7 @@ impl Probes {
             all | match definition.place {
                 // It has arguments of its own.
                 Location::Usdt { .. } => ALL,
-                _ => looked_at(definition),
+                _ => looked_at(definition, arch::of_image(image)),
             }
         })
     }
@@ -31,14 +31,14 @@ impl Probes {
 const ALL: u32 = u32::MAX;
 
 /// Those of a definition, as bits by their numbers; all if it has variables whose places are not known yet.
-pub(super) fn looked_at(definition: &Definition) -> u32 {
+pub(super) fn looked_at(definition: &Definition, machine: &Machine) -> u32 {
     if has_variables(definition) {
         return ALL;
     }
-    let sources = definition.args.iter().map(|arg| of(&arg.source));
+    let sources = definition.args.iter().map(|arg| of(&arg.source, machine));
     let actions = definition.actions.iter().map(|action| match action {
         Action::StackTrace => {
-            let registers = hodo_abi::Isa::NATIVE.stack_trace_registers();
+            let registers = machine.isa.stack_trace_registers();
             bits(registers.iter().copied())
         }
         _ => 0,
@@ -51,17 +51,17 @@ fn bits(registers: impl IntoIterator<Item = u8>) -> u32 {
     registers.fold(0, |all, register| all | 1 << register)
 }
 
-fn of(source: &Fetched) -> u32 {
+fn of(source: &Fetched, machine: &Machine) -> u32 {
     match source {
-        Fetched::Register(register) => match fetched(*register) {
+        Fetched::Register(register) => match (machine.fetched)(*register) {
             Some((Source::Register(number), _)) => 1 << number,
             _ => 0,
         },
         Fetched::Argument(number) => {
-            let register = ARGUMENTS.get(usize::from(*number).wrapping_sub(1));
+            let register = machine.arguments.get(usize::from(*number).wrapping_sub(1));
             register.map_or(0, |register| 1 << register)
         }
-        Fetched::Memory { address, .. } => of(address),
+        Fetched::Memory { address, .. } => of(address, machine),
         _ => 0,
     }
 }
@@ -72,8 +72,9 @@ mod tests {
 
     #[test]
     fn what_definitions_look_at() {
-        let looked = |text: &str| looked_at(&hodo_probe_syntax::parse(text).expect("a definition"));
-        let argument = |number: usize| 1u32 << ARGUMENTS[number - 1];
+        let parsed = |text: &str| hodo_probe_syntax::parse(text).expect("a definition");
+        let looked = |text: &str| looked_at(&parsed(text), arch::NATIVE);
+        let argument = |number: usize| 1u32 << arch::NATIVE.arguments[number - 1];
         assert_eq!(looked("p prog:f count"), 0);
         assert_eq!(looked("p prog:f $comm \\5 $stack0"), 0);
         assert_eq!(

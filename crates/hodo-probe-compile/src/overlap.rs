@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use anyhow::Result;
-use hodo_isa::Via;
+use hodo_isa::{InstructionSet, NATIVE, Via};
 use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, SitePlan, Spare, Wanted, elsewhere};
 
 use hodo_module::Chosen;
@@ -20,6 +20,7 @@ const JUMP: u64 = 5;
 
 /// What is changed, or moved away, or must stay as it is.
 fn taken(
+    isa: &dyn InstructionSet,
     (patch, patch_len): (u64, u8),
     displaced: &Range<u64>,
     (extra, via): (&Extra, Via),
@@ -31,20 +32,32 @@ fn taken(
     };
     [patch..patch + written, displaced.clone()]
         .into_iter()
-        .chain(elsewhere(hodo_isa::NATIVE, extra, via, spare))
+        .chain(elsewhere(isa, extra, via, spare))
         .collect()
 }
 
 /// The same of a region.
-fn taken_by(site: &ProbeSite) -> Vec<Range<u64>> {
+fn taken_by(isa: &dyn InstructionSet, site: &ProbeSite) -> Vec<Range<u64>> {
     let patch = (site.patch, site.patch_len);
-    taken(patch, &site.displaced, (&site.extra, site.via), &site.spare)
+    taken(
+        isa,
+        patch,
+        &site.displaced,
+        (&site.extra, site.via),
+        &site.spare,
+    )
 }
 
 /// The same of a function's site.
-fn taken_for(site: &SitePlan) -> Vec<Range<u64>> {
+fn taken_for(isa: &dyn InstructionSet, site: &SitePlan) -> Vec<Range<u64>> {
     let patch = (site.patch, site.patch_len);
-    taken(patch, &site.displaced, (&site.extra, site.via), &site.spare)
+    taken(
+        isa,
+        patch,
+        &site.displaced,
+        (&site.extra, site.via),
+        &site.spare,
+    )
 }
 
 /// Ranges of addresses, merged.
@@ -52,7 +65,10 @@ struct Taken(Vec<Range<u64>>);
 
 impl Taken {
     fn new(sites: &[ProbeSite]) -> Self {
-        let mut all: Vec<_> = sites.iter().flat_map(taken_by).collect();
+        let mut all: Vec<_> = sites
+            .iter()
+            .flat_map(|site| taken_by(NATIVE, site))
+            .collect();
         all.sort_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in all {
@@ -83,7 +99,7 @@ fn overlapping<'c>(
         let Ok(site) = &functions.functions[chosen.index].outcome else {
             return false;
         };
-        let own = taken_for(site);
+        let own = taken_for(NATIVE, site);
         own.iter().any(|range| taken_by_probes.overlaps(range))
     };
     let overlapping = chosen.iter().filter(overlaps);
@@ -145,26 +161,26 @@ fn leave_out(
         let Ok(site) = &function.outcome else {
             continue;
         };
-        let own = taken_for(site);
+        let own = taken_for(NATIVE, site);
         let reason = format!("the traced function {} is changed there", function.name);
-        keep_off(&own, &reason, sites, left_out);
+        keep_off(NATIVE, &own, &reason, (sites, left_out));
     }
 }
 
 /// Leaves out the regions that overlap these ranges, and those that use bytes of such a region, for a reason.
 pub(super) fn keep_off(
+    isa: &dyn InstructionSet,
     ranges: &[Range<u64>],
     reason: &str,
-    sites: &mut Vec<ProbeSite>,
-    left_out: &mut BTreeMap<u64, String>,
+    (sites, left_out): (&mut Vec<ProbeSite>, &mut BTreeMap<u64, String>),
 ) {
     let clashes = |site: &mut ProbeSite| {
-        let taken = taken_by(site);
+        let taken = taken_by(isa, site);
         let meet = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
         taken.iter().any(|a| ranges.iter().any(|b| meet(a, b)))
     };
     let out = sites.extract_if(.., clashes).collect();
-    for site in with_users(out, sites) {
+    for site in with_users(isa, out, sites) {
         left_out.extend(
             site.probes
                 .into_iter()
@@ -174,12 +190,16 @@ pub(super) fn keep_off(
 }
 
 /// Takes the regions out of `sites` that use bytes of some that are out already, after which they come.
-pub(super) fn with_users(mut out: Vec<ProbeSite>, sites: &mut Vec<ProbeSite>) -> Vec<ProbeSite> {
+pub(super) fn with_users(
+    isa: &dyn InstructionSet,
+    mut out: Vec<ProbeSite>,
+    sites: &mut Vec<ProbeSite>,
+) -> Vec<ProbeSite> {
     let mut done = 0;
     while done < out.len() {
         let gone = out[done].displaced.clone();
         let uses = |site: &mut ProbeSite| {
-            let mut others = elsewhere(hodo_isa::NATIVE, &site.extra, site.via, &site.spare);
+            let mut others = elsewhere(isa, &site.extra, site.via, &site.spare);
             others.any(|range| gone.contains(&range.start) || gone.contains(&(range.end - 1)))
         };
         let more: Vec<_> = sites.extract_if(.., uses).collect();
@@ -207,6 +227,7 @@ mod tests {
                 free: 0,
                 flags_dead: true,
                 joined: false,
+                entered: true,
             }],
             via: Via::Nothing,
             spare: Spare::default(),
@@ -237,10 +258,10 @@ mod tests {
         sites[7].spare.pads = vec![pad(0x1B4, 0x178)];
         let mut left_out = BTreeMap::new();
         keep_off(
+            NATIVE,
             from_ref(&(0x110..0x11A)),
             "a reason",
-            &mut sites,
-            &mut left_out,
+            (&mut sites, &mut left_out),
         );
         let rest: Vec<u64> = sites.iter().map(|site| site.patch).collect();
         assert_eq!(rest, [0x150, 0x170, 0x1B0]);
@@ -303,16 +324,16 @@ mod tests {
         let mut sites = vec![site(0x100..0x110, Extra::None)];
         let mut left_out = BTreeMap::new();
         keep_off(
+            NATIVE,
             from_ref(&(0x110..0x120)),
             "a reason",
-            &mut sites,
-            &mut left_out,
+            (&mut sites, &mut left_out),
         );
         keep_off(
+            NATIVE,
             from_ref(&(0xF0..0x100)),
             "a reason",
-            &mut sites,
-            &mut left_out,
+            (&mut sites, &mut left_out),
         );
         assert_eq!((sites.len(), left_out.len()), (1, 0));
     }

@@ -1,7 +1,7 @@
 //! Where the probes of a file are, and how each of these places is changed.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ use super::returns::take_refused;
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::wanted::{Found, Places, ProbePoint};
-use super::{Probes, overlap, resolvers};
+use super::{Probes, after, arch, overlap, resolvers};
 use hodo_module::HOOKED;
 use hodo_module::cache::Planning;
 use hodo_module::{Chosen, Image};
@@ -38,7 +38,7 @@ pub(super) struct Planned {
     pub refused: BTreeMap<u64, String>,
     /// The traced functions that begin with one of the regions, by address.
     pub functions: HashMap<u64, Chosen>,
-    /// Return probes that cannot be, and why: they are not among the places.
+    /// Return probes, and probes after instructions, that cannot be, and why: they are not among the places.
     pub no_returns: Vec<(u64, ProbePoint, String)>,
     /// Definitions with the reasons why they name no place of this file.
     pub failed: Vec<(usize, String)>,
@@ -54,6 +54,8 @@ pub(super) struct Planned {
 #[derive(Default)]
 struct Located {
     places: Places,
+    /// Places after which there is nothing, and why.
+    no_after: Vec<(u64, ProbePoint, String)>,
     failed: Vec<(usize, String)>,
     semaphores: BTreeSet<u64>,
     remarks: Vec<String>,
@@ -108,11 +110,12 @@ impl Probes {
         note: Option<&Usdt>,
     ) -> Result<Definition> {
         let resolved = resolved(definition, image, addr, note)?;
-        let fetched = fetches(&resolved, &|_| Some(0))?;
+        let machine = arch::of_image(image);
+        let fetched = fetches(&resolved, machine, &|_| Some(0))?;
         let arguments = Arguments {
             known: &fetched.known,
             types: &fetched.types,
-            rdpid: crate::has_rdpid(),
+            rdpid: crate::rdpid(machine),
         };
         self.histograms.look(index, &resolved, &arguments)?;
         Ok(resolved)
@@ -128,12 +131,14 @@ impl Probes {
         plan: Option<(&Plan, &[Chosen])>,
     ) -> Result<Planned> {
         let mut located = self.located(planning.image)?;
-        let no_returns = refused_returns(&mut located.places, planning, plan)?;
+        let mut no_returns = refused_returns(&mut located.places, planning, plan)?;
         let Regions {
             sites,
             refused,
             functions,
         } = self.regions(&located.places, planning, plan)?;
+        no_returns.append(&mut located.no_after);
+        no_returns.extend(self.take_entered(&mut located.places, &sites));
         Ok(Planned {
             places: located.places,
             sites,
@@ -177,7 +182,10 @@ impl Probes {
                 located.remarks.extend(self.left_out(index, image));
             }
             for found in points {
-                self.add_points(index, found, &notes, image, &mut located);
+                match definition.after {
+                    true => self.add_points_after(index, &found, image, &mut located),
+                    false => self.add_points(index, found, &notes, image, &mut located),
+                }
             }
         }
         located.places.sort();
@@ -268,6 +276,34 @@ impl Probes {
         }
     }
 
+    /// Adds the places after the instructions that a definition with `post` names: the next ones. They count from further
+    /// on, so that their offsets are those of the instructions that are named.
+    fn add_points_after(&self, index: usize, found: &Found, image: &Image, located: &mut Located) {
+        for &addr in &found.addrs {
+            match after::next(image, addr) {
+                Ok(next) => {
+                    let found = Found {
+                        symbol: Rc::clone(&found.symbol),
+                        start: found.start.wrapping_add(next - addr),
+                        addrs: vec![next],
+                    };
+                    self.add_points(index, found, &BTreeMap::new(), image, located);
+                }
+                Err(reason) => {
+                    let point = ProbePoint {
+                        shown: [].into(),
+                        definition: index,
+                        symbol: Rc::clone(&found.symbol),
+                        start: found.start,
+                        returns: false,
+                        resolved: None,
+                    };
+                    located.no_after.push((addr, point, reason.to_owned()));
+                }
+            }
+        }
+    }
+
     /// Why an address in a function cannot have the probe of a definition that names it, whatever its instruction is.
     fn unfit(
         &self,
@@ -288,6 +324,26 @@ impl Probes {
         Some(format!(
             "{symbol} returns a value of the type {ty}: return:NUMBER sets only the register for integers and pointers"
         ))
+    }
+
+    /// Takes out the places after an instruction that may be reached without it.
+    fn take_entered(
+        &self,
+        places: &mut Places,
+        sites: &[ProbeSite],
+    ) -> Vec<(u64, ProbePoint, String)> {
+        if !self.definitions.iter().any(|definition| definition.after) {
+            return Vec::new();
+        }
+        let probes = sites.iter().flat_map(|site| &site.probes);
+        let entered: HashSet<u64> = probes
+            .filter(|probe| probe.entered)
+            .map(|probe| probe.addr)
+            .collect();
+        places.take_out(|addr, point| {
+            let after = self.definitions[point.definition].after;
+            (after && entered.contains(&addr)).then(|| after::ENTERED.to_owned())
+        })
     }
 
     /// Plans regions around places. `plan` is that of the file's functions, if it is known.
@@ -311,12 +367,14 @@ impl Probes {
             true => Wanted::Every,
             false => Wanted::At(&wanted),
         };
+        let machine = arch::of_image(image);
         let looked = places.points().map(|point| match &point.resolved {
-            Some(resolved) => looked_at(resolved),
-            None => looked_at(&self.definitions[point.definition]),
+            Some(resolved) => looked_at(resolved, machine),
+            None => looked_at(&self.definitions[point.definition], machine),
         });
         let options = PlanOptions {
             keep: looked.fold(0, |all, of| all | of),
+            breakpoints: self.breakpoints,
             ..PlanOptions::default()
         };
         let hooked = image.symbols(&HOOKED);
@@ -326,7 +384,8 @@ impl Probes {
             let mut plan = planning.plan_probes(which, &options)?;
             let mut left_out = BTreeMap::new();
             let reason = "hodo itself changes this function";
-            overlap::keep_off(&hooks, reason, &mut plan.sites, &mut left_out);
+            let out = (&mut plan.sites, &mut left_out);
+            overlap::keep_off(arch::reader(image), &hooks, reason, out);
             clashing.replace(left_out);
             Ok(plan)
         };

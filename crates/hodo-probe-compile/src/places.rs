@@ -6,10 +6,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hodo_isa::InstructionSet;
 use hodo_isa::code::Flow;
 use hodo_probe_syntax::{Definition, Location, Offset, Symbol};
 use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
+use super::arch::reader;
 use super::callers::{self, Callers};
 use super::named::Named;
 use super::resolvers;
@@ -48,8 +50,8 @@ fn in_path(name: &str) -> Option<PathBuf> {
 }
 
 /// The instructions of a function that may be executed: all but the padding that nothing leads to.
-fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
-    let targets: HashSet<u64> = hodo_isa::NATIVE
+fn instructions(isa: &dyn InstructionSet, code: &[u8], addr: u64) -> Vec<u64> {
+    let targets: HashSet<u64> = isa
         .sweep(code, addr)
         .filter_map(|insn| match insn.flow {
             Flow::Branch(to) | Flow::Jump(to) => Some(to),
@@ -58,7 +60,7 @@ fn instructions(code: &[u8], addr: u64) -> Vec<u64> {
         .collect();
     let mut found = Vec::new();
     let mut dead = false;
-    for insn in hodo_isa::NATIVE.sweep(code, addr) {
+    for insn in isa.sweep(code, addr) {
         if insn.flow == Flow::Invalid {
             continue;
         }
@@ -77,7 +79,7 @@ pub(super) fn in_linkage_tables(image: &Image) -> usize {
     let code = |table: &Range<u64>| image.at(table.clone()).unwrap_or_default();
     tables
         .iter()
-        .flat_map(|table| hodo_isa::NATIVE.sweep(code(table), table.start))
+        .flat_map(|table| reader(image).sweep(code(table), table.start))
         .filter(|insn| !insn.padding && insn.flow != Flow::Invalid)
         .count()
 }
@@ -115,7 +117,7 @@ pub(super) fn points(
                         points.push(Found {
                             symbol: function.name.as_str().into(),
                             start: function.addr,
-                            addrs: instructions(code, function.addr),
+                            addrs: instructions(reader(image), code, function.addr),
                         });
                     }
                 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use hodo_isa::code::{Flow, Insn, Reference};
 use hodo_probe_syntax::{Definition, Location, Offset, Symbol};
 
+use super::arch::reader;
 use super::named::Named;
 use hodo_module::Image;
 
@@ -75,7 +76,7 @@ fn collect(
     let code = image.at(range.clone()).unwrap_or_default();
     for Insn {
         flow, reference, ..
-    } in hodo_isa::NATIVE.sweep(code, range.start)
+    } in reader(image).sweep(code, range.start)
     {
         if let Reference::Forms(addr) | Reference::Constant(addr) = reference
             && begins(addr)

@@ -182,7 +182,7 @@ fn take_clashing(
     };
     let out: Vec<_> = sites.extract_if(.., clashes).collect();
     let clashing = out.len();
-    (with_users(out, sites), clashing)
+    (with_users(hodo_isa::NATIVE, out, sites), clashing)
 }
 
 /// A region each of whose probes records a system call.

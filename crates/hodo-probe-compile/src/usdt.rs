@@ -2,19 +2,31 @@
 
 use hodo_probe_syntax::{Register, Scalar, Source, Type};
 
-use crate::arch::{self, Operand};
+use crate::arch::{Machine, Operand};
 
 /// How far the data of a symbol is from the probed instruction, if the name means only one.
 pub(super) type Distance<'a> = dyn Fn(&str) -> Option<i64> + 'a;
 
 /// The arguments of a note, pieces such as `-4@OPERAND`: the bytes, with a sign if the number has one. None for those
 /// that cannot be fetched.
-pub(super) fn arguments(text: &str, distance: &Distance<'_>) -> Vec<Option<(Source, Type)>> {
-    let arguments = text.split_whitespace();
-    arguments.map(|text| argument(text, distance)).collect()
+pub(super) fn arguments(
+    text: &str,
+    machine: &Machine,
+    distance: &Distance<'_>,
+) -> Vec<Option<(Source, Type)>> {
+    // AArch64's operands have spaces in brackets: `[sp, 12]`.
+    let mut inside = false;
+    let arguments = text.split(move |c: char| {
+        inside = c == '[' || inside && c != ']';
+        !inside && c.is_ascii_whitespace()
+    });
+    let arguments = arguments.filter(|text| !text.is_empty());
+    arguments
+        .map(|text| argument(text, machine, distance))
+        .collect()
 }
 
-fn argument(text: &str, distance: &Distance<'_>) -> Option<(Source, Type)> {
+fn argument(text: &str, machine: &Machine, distance: &Distance<'_>) -> Option<(Source, Type)> {
     let (size, operand) = text.split_once('@').unwrap_or(("8", text));
     let scalar = match size.strip_suffix('f') {
         // What is no integer is shown as its bits.
@@ -24,7 +36,7 @@ fn argument(text: &str, distance: &Distance<'_>) -> Option<(Source, Type)> {
             None => Scalar::U(bits(size)?),
         },
     };
-    Some((source(operand, distance)?, Type::Scalar(scalar)))
+    Some((source(operand, machine, distance)?, Type::Scalar(scalar)))
 }
 
 fn bits(bytes: &str) -> Option<u8> {
@@ -37,15 +49,15 @@ fn bits(bytes: &str) -> Option<u8> {
     }
 }
 
-fn source(operand: &str, distance: &Distance<'_>) -> Option<Source> {
-    let register = |name: &str| Register::named(name).map(Source::Register);
-    let (displacement, base) = match arch::operand(operand)? {
+fn source(operand: &str, machine: &Machine, distance: &Distance<'_>) -> Option<Source> {
+    let register = |name: &str| Register::named_in(machine.names, name).map(Source::Register);
+    let (displacement, base) = match (machine.operand)(operand)? {
         Operand::Register(name) => return register(name),
         Operand::Number(text) => return Some(Source::Immediate(number(text)?)),
         Operand::Memory(displacement, base) => (displacement, base),
     };
     // An offset, or `SYMBOL+OFFSET`.
-    let offset = if base == arch::PROGRAM_COUNTER {
+    let offset = if base == machine.program_counter {
         let sign = displacement.find(['+', '-']).unwrap_or(displacement.len());
         let (symbol, more) = displacement.split_at(sign);
         let more = match more.strip_prefix('+').unwrap_or(more) {
@@ -80,15 +92,45 @@ fn number(text: &str) -> Option<i64> {
     })
 }
 
+#[cfg(test)]
+mod other_machines {
+    use super::*;
+    use crate::arch;
+    use hodo_abi::Isa;
+
+    #[test]
+    fn operands_may_have_spaces_in_brackets() {
+        let machine = arch::of(Isa::Aarch64);
+        let all = arguments("-4@[sp, 12] 8@x1  4@w2 8@[x3, x4] -4@5", machine, &|_| None);
+        let register = |name| Register::named_in(machine.names, name).map(Source::Register);
+        let sources: Vec<Option<Source>> = (all.into_iter())
+            .map(|argument| argument.map(|(source, _)| source))
+            .collect();
+        let address = Box::new(register("sp").expect("a register"));
+        let expected = [
+            Some(Source::Memory {
+                offset: 12,
+                address,
+            }),
+            register("x1"),
+            register("x2"),
+            None,
+            Some(Source::Immediate(5)),
+        ];
+        assert_eq!(sources, expected);
+    }
+}
+
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
+    use crate::arch::NATIVE;
 
     #[test]
     fn operands_are_registers_memory_and_numbers() {
         let text = "-4@%edi 8@-16(%rbp) 4@$-5 -4@8(%rax,%rcx,4) 8@other(%rip) 8@8(%rip) 8f@(%rsp)";
         let known = |name: &str| (name == "total").then_some(-64);
-        let all: Vec<Option<String>> = arguments(text, &known)
+        let all: Vec<Option<String>> = arguments(text, NATIVE, &known)
             .into_iter()
             .map(|argument| Some(argument?.1.to_string()))
             .collect();
@@ -102,7 +144,7 @@ mod tests {
             Some("x64"),
         ];
         assert_eq!(all, types.map(|ty| ty.map(str::to_owned)));
-        let source = |text| source(text, &known);
+        let source = |text| source(text, NATIVE, &known);
         let rip = Register::named("rip").expect("a register");
         for (text, offset) in [
             ("total(%rip)", -64),

@@ -7,10 +7,10 @@ use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use serde_json::{Value, json};
 
 use super::conditions::{Known, bits};
-use crate::arch::{ARGUMENTS, RETURN_VALUE, STACK_ARGUMENTS, STACK_POINTER, fetched};
+use crate::arch::Machine;
 
 /// Refuses what cannot be done yet.
-pub(super) fn possible(definition: &Definition) -> Result<()> {
+pub(super) fn possible(definition: &Definition, machine: &Machine) -> Result<()> {
     const MOST: u32 = (MOST_WORDS as u32 - 2) * 8;
     for action in &definition.actions {
         if matches!(action, hodo_probe_syntax::Action::Snapshot(bytes) if *bytes > MOST) {
@@ -36,7 +36,7 @@ pub(super) fn possible(definition: &Definition) -> Result<()> {
             source = address;
         }
         if let Source::Register(register) = source
-            && fetched(*register).is_none()
+            && (machine.fetched)(*register).is_none()
         {
             bail!("{register} is a register of another processor");
         }
@@ -64,7 +64,7 @@ impl Fetched {
     fn add(
         &mut self,
         arg: &FetchArg,
-        near: &dyn Fn(u64) -> Option<i64>,
+        (machine, near): (&Machine, &dyn Fn(u64) -> Option<i64>),
         word: &mut usize,
     ) -> Result<()> {
         let ty = arg.effective_type().unwrap_or(Type::Scalar(Scalar::X(64)));
@@ -72,6 +72,7 @@ impl Fetched {
         let mut text = json!({"name": arg.name, "type": ty.to_string()});
         let number = self.values.len();
         let from = Sources {
+            machine,
             near,
             name: &arg.name,
         };
@@ -144,12 +145,13 @@ impl Fetched {
 /// mapped is from the probed instruction.
 pub(super) fn fetches(
     definition: &Definition,
+    machine: &Machine,
     near: &dyn Fn(u64) -> Option<i64>,
 ) -> Result<Fetched> {
     let mut fetched = Fetched::default();
     let mut word = 0;
     for arg in &definition.args {
-        fetched.add(arg, near, &mut word)?;
+        fetched.add(arg, (machine, near), &mut word)?;
     }
     let values = &mut fetched.values;
     if definition.kind == ProbeKind::Return {
@@ -210,6 +212,7 @@ fn bytes_of(ty: Type) -> u8 {
 
 /// Makes sources for detours.
 struct Sources<'a> {
+    machine: &'a Machine,
     near: &'a dyn Fn(u64) -> Option<i64>,
     name: &'a str,
 }
@@ -217,28 +220,32 @@ struct Sources<'a> {
 impl Sources<'_> {
     /// A value. `part` becomes the bits that count, if it is a part of a register.
     fn value(&self, source: &Source, part: &mut (u32, u32)) -> Result<From> {
-        let stack =
-            |entry: usize| From::Memory(Box::new(From::Register(STACK_POINTER)), entry as i32 * 8);
+        let machine = self.machine;
+        let top = || Box::new(From::Register(machine.stack_pointer));
+        let stack = |entry: usize| From::Memory(top(), entry as i32 * 8);
         Ok(match source {
             Source::Register(register) => {
-                let Some((from, bits)) = fetched(*register) else {
+                let Some((from, bits)) = (machine.fetched)(*register) else {
                     bail!("{register} is a register of another processor");
                 };
                 *part = bits;
                 from
             }
-            Source::Argument(number) => match ARGUMENTS.get(usize::from(*number) - 1) {
+            Source::Argument(number) => match machine.arguments.get(usize::from(*number) - 1) {
                 Some(register) => From::Register(*register),
-                None => stack(STACK_ARGUMENTS + usize::from(*number) - 1 - ARGUMENTS.len()),
+                None => {
+                    let number = usize::from(*number) - 1 - machine.arguments.len();
+                    stack(machine.stack_arguments + number)
+                }
             },
-            Source::ReturnValue => From::Register(RETURN_VALUE),
+            Source::ReturnValue => From::Register(machine.return_value),
             Source::Stack(entry) => stack(usize::from(*entry)),
             Source::Immediate(number) => From::Number(number.cast_unsigned()),
             source if source.is_memory() => {
                 let (address, offset) = self.address(source)?;
                 From::Memory(Box::new(address), offset)
             }
-            _ => From::Register(STACK_POINTER),
+            _ => From::Register(machine.stack_pointer),
         })
     }
 

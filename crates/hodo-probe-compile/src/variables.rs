@@ -12,7 +12,7 @@ use super::events::fetched;
 use super::usdt::arguments;
 
 use super::values::possible;
-use crate::arch;
+use crate::arch::{self, Machine};
 use hodo_module::Image;
 
 /// All parameters of the function, and all variables that are visible.
@@ -48,11 +48,15 @@ pub(super) fn resolved(
         let at = image.only_symbol(name)?;
         Some(at.wrapping_sub(pc).cast_signed())
     };
+    let machine = arch::of_image(image);
     let mut resolver = Resolver {
         image,
+        machine,
         frames: image.frames(),
         pc,
-        arguments: note.map_or_else(Vec::new, |note| arguments(&note.arguments, &distance)),
+        arguments: note.map_or_else(Vec::new, |note| {
+            arguments(&note.arguments, machine, &distance)
+        }),
         names: Vec::new(),
     };
     let tracepoint = note.and_then(|note| note.tracepoint.as_ref());
@@ -101,12 +105,13 @@ pub(super) fn resolved(
         more.extend(args);
     }
     resolved.args.extend(more);
-    possible(&resolved)?;
+    possible(&resolved, machine)?;
     Ok(resolved)
 }
 
 struct Resolver<'a> {
     image: &'a Image,
+    machine: &'static Machine,
     frames: &'a Frames,
     pc: u64,
     /// Those of a USDT probe, by their numbers from 0.
@@ -213,20 +218,23 @@ impl Resolver<'_> {
 
     fn word_source(&self, name: &str, word: &Word) -> Result<Source> {
         let register = |name: &str| {
-            let register = Register::named(name).map(Source::Register);
+            let register = Register::named_in(self.machine.names, name).map(Source::Register);
             register.ok_or_else(|| anyhow!("there is no register {name}"))
         };
         Ok(match word {
-            Word::Register(number) => {
-                register(arch::REGISTERS.get(usize::from(*number)).unwrap_or(&""))?
-            }
+            Word::Register(number) => register(
+                self.machine
+                    .registers
+                    .get(usize::from(*number))
+                    .unwrap_or(&""),
+            )?,
             Word::Number(number) => Source::Immediate(number.cast_signed()),
             Word::Address(_) => bail!("{name} is an address that is not in memory"),
             Word::Memory(base, offset) => match &**base {
                 // The file's parts are always as far from each other as in the file.
                 Word::Address(at) => Source::Memory {
                     offset: at.wrapping_sub(self.pc).cast_signed().wrapping_add(*offset),
-                    address: Box::new(register(arch::PROGRAM_COUNTER)?),
+                    address: Box::new(register(self.machine.program_counter)?),
                 },
                 base => Source::Memory {
                     offset: *offset,

@@ -49,7 +49,7 @@ impl ProbePoint {
 }
 
 /// The places of a file.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Places {
     points: Vec<ProbePoint>,
     /// Link-time addresses, and indices in `points`.

@@ -181,6 +181,12 @@ fn returned(cursor: &mut Cursor, start: usize, at: At) -> Result<Action> {
         let hint = "put an entry probe with return on the function";
         return Err(cursor.wrong(start, message).hint(hint));
     }
+    if at.after {
+        let message = "an action can only leave a function that has not begun";
+        return Err(cursor
+            .wrong(start, message)
+            .hint("put the probe on the function, without post"));
+    }
     if !at.place.may_begin_function() {
         let message = "an action can only leave a function that has not begun";
         let hint = "put the probe on the function, without offset";

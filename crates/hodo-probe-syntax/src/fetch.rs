@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use super::lexer::{Cursor, Result, is_identifier};
 use super::model::{Container, FetchArg, Location, ProbeKind, Scalar, Source, Type};
 use super::{MAX_ARGUMENT, MAX_ELEMENTS, MAX_NESTING, MAX_STACK};
-use crate::registers::Register;
+use crate::registers::{Register, Set};
 
 const SPECIAL: [&str; 4] = ["$retval", "$stack", "$arg1", "$comm"];
 const SCALARS: [(&str, Scalar); 16] = [
@@ -40,6 +40,8 @@ pub(super) fn scalar_name(scalar: Scalar) -> &'static str {
 pub(super) struct At<'a> {
     pub kind: ProbeKind,
     pub place: &'a Location,
+    /// After the instruction at the place.
+    pub after: bool,
 }
 
 /// Parses the argument that begins here; `index` is its number, counted from 0.
@@ -136,7 +138,7 @@ fn register(cursor: &mut Cursor, start: usize) -> Result<Source> {
         return Err(cursor.expected("the name of a register after %"));
     }
     let lower = name.to_ascii_lowercase();
-    Register::named(&lower)
+    Register::named_in(cursor.registers, &lower)
         .map(Source::Register)
         .ok_or_else(|| {
             let error = cursor.wrong(start, format!("there is no register {name}"));
@@ -148,7 +150,7 @@ fn register(cursor: &mut Cursor, start: usize) -> Result<Source> {
             }
             let numbered = lower.trim_end_matches(|c: char| c.is_ascii_digit()) != lower;
             let others = ["ft", "fs", "fa", "f", "v"];
-            if cfg!(target_arch = "riscv64")
+            if cursor.registers == Set::Riscv64
                 && numbered
                 && others.contains(&lower.trim_end_matches(|c: char| c.is_ascii_digit()))
             {
@@ -157,7 +159,7 @@ fn register(cursor: &mut Cursor, start: usize) -> Result<Source> {
             if lower == "st" || lower == "st0" {
                 return error.hint("registers of the x87 cannot be fetched");
             }
-            error.suggest(&lower, Register::names())
+            error.suggest(&lower, Register::names_in(cursor.registers))
         })
 }
 
@@ -221,6 +223,11 @@ fn at_entry(cursor: &Cursor, start: usize, at: At) -> Result<()> {
     if at.kind == ProbeKind::Return {
         let message = "arguments are known at a function's entry, not when it returns";
         let hint = "fetch it by a probe at the entry";
+        return Err(cursor.wrong(start, message).hint(hint));
+    }
+    if at.after {
+        let message =
+            "arguments are known before the instruction at a function's entry, not after it";
         return Err(cursor.wrong(start, message).hint(hint));
     }
     if !at.place.may_begin_function() {

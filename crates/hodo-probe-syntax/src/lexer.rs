@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use super::error::ParseError;
+use super::registers::Set;
 
 pub(super) type Result<T> = core::result::Result<T, ParseError>;
 
@@ -23,11 +24,17 @@ pub(super) struct Cursor<'a> {
     pub text: &'a str,
     /// In bytes. Always at the beginning of a character or at the end of the text.
     pub at: usize,
+    /// The instruction set whose registers can be named.
+    pub registers: Set,
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(text: &'a str) -> Self {
-        Cursor { text, at: 0 }
+    pub fn new(text: &'a str, registers: Set) -> Self {
+        Cursor {
+            text,
+            at: 0,
+            registers,
+        }
     }
 
     pub fn rest(&self) -> &'a str {

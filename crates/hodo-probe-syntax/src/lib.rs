@@ -18,7 +18,7 @@
 //! This crate knows no programs. Whether a symbol, a line or a variable exists is checked by those who have the file.
 //!
 //! ```text
-//! DEF      := ("p"|"r") [":" [GROUP "/"] [NAME]] SPACE PATH ":" PLACE {FETCHARG} ["if" EXPR] {ACTION}
+//! DEF      := ("p"|"r") [":" [GROUP "/"] [NAME]] SPACE PATH ":" PLACE ["post"] {FETCHARG} ["if" EXPR] {ACTION}
 //!           | PATH ":" PLACE …                                  an entry probe, as with "p"
 //! PATH     := characters without space and ":"; these with "\" before them; or the whole in '…' or "…"
 //! PLACE    := SYMBOL ["+" BYTES | "+*"] ["%return"]             "+*": every instruction
@@ -40,7 +40,10 @@
 //!           | hist:keys=KEY,…[:vals=NAME,…][:sort=NAME[.descending],…][:size=N]
 //! ```
 //!
-//! A word that can be an action is one. To fetch a variable named `count`, write `count=count`.
+//! With `post`, everything happens after the instruction at the place has been executed, with the values that there are
+//! then. Otherwise, it happens before.
+//!
+//! A word that can be an action is one, and so is `post` after the place. To fetch a variable named `count`, write `count=count`.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -65,7 +68,7 @@ pub use model::{
     Action, BinaryOp, Bucket, Container, Definition, Expr, FetchArg, HistKey, HistSort, Histogram,
     Location, Offset, ProbeKind, ProbeName, Scalar, SortBy, Source, Symbol, Type, UnaryOp,
 };
-pub use parse::parse;
+pub use parse::{parse, parse_for};
 pub use registers::Register;
 
 /// The maximum size of a definition in bytes.

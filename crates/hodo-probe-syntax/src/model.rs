@@ -23,6 +23,8 @@ pub struct Definition {
     pub path: String,
     /// The place in that file.
     pub place: Location,
+    /// `post`: it is hit after the instruction at its place has been executed, not before.
+    pub after: bool,
     /// The values that are fetched at a hit. All have different names.
     pub args: Vec<FetchArg>,
     /// The actions run only if this is true (not 0).

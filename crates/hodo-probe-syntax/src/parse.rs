@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use super::fetch::{At, fetch_arg};
 use super::lexer::{Cursor, Result};
-use super::model::{Definition, FetchArg, ProbeKind, Source};
+use super::model::{Definition, FetchArg, Location, ProbeKind, Source};
+use super::registers::Set;
 use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 
 /// Reads a definition.
@@ -16,7 +17,16 @@ use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
 /// If the text does not follow the [grammar](super), or if it makes no sense for any program: a function's argument
 /// fetched in the middle of the function, a text compared with a number.
 pub fn parse(text: &str) -> Result<Definition> {
-    let mut cursor = Cursor::new(text);
+    parse_for(Set::NATIVE, text)
+}
+
+/// Reads a definition for code of an instruction set.
+///
+/// # Errors
+///
+/// Those of [`parse`].
+pub fn parse_for(registers: Set, text: &str) -> Result<Definition> {
+    let mut cursor = Cursor::new(text, registers);
     if text.len() > MAX_TEXT {
         let mut end = MAX_TEXT;
         while !text.is_char_boundary(end) {
@@ -31,9 +41,11 @@ pub fn parse(text: &str) -> Result<Definition> {
     let path = place::path(&mut cursor)?;
     let (place, kind) = place::place(&mut cursor, head.kind)?;
     cursor.spaces();
+    let after = post(&mut cursor, kind, &place)?;
     let at = At {
         kind,
         place: &place,
+        after,
     };
     let mut args = args(&mut cursor, at)?;
     let mut condition = None;
@@ -54,10 +66,31 @@ pub fn parse(text: &str) -> Result<Definition> {
         named,
         path,
         place,
+        after,
         args,
         condition,
         actions,
     })
+}
+
+/// Takes `post`, if it is there.
+fn post(cursor: &mut Cursor, kind: ProbeKind, place: &Location) -> Result<bool> {
+    let start = cursor.at;
+    let mut ahead = *cursor;
+    if ahead.word() != "post" || !ahead.is_gap() {
+        return Ok(false);
+    }
+    if kind == ProbeKind::Return {
+        let error = cursor.wrong(start, "there is no post when a function returns");
+        return Err(error.hint("the function has returned then, and $retval is what it returned"));
+    }
+    if matches!(place, Location::Usdt { .. }) {
+        let error = cursor.wrong(start, "there is no post of a USDT probe");
+        return Err(error.hint("it marks a place, and its instruction does nothing"));
+    }
+    *cursor = ahead;
+    cursor.spaces();
+    Ok(true)
 }
 
 /// What precedes the path.

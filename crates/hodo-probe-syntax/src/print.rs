@@ -25,6 +25,9 @@ impl Display for Definition {
         f.write_char(' ')?;
         path(f, &self.path)?;
         write!(f, ":{}", self.place)?;
+        if self.after {
+            f.write_str(" post")?;
+        }
         for arg in &self.args {
             write!(f, " {arg}")?;
         }

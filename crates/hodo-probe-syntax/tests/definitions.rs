@@ -481,3 +481,29 @@ fn registers_have_the_names_of_the_kernel_and_of_the_processor() {
     assert_eq!(Part::Low8.of(value), 0x88);
     assert_eq!(Part::High8.of(value), 0x77);
 }
+
+#[test]
+fn post_is_a_word_after_the_place() {
+    let definition = good("p:name x:f+4 post $comm if pid > 1 count");
+    assert!(definition.after);
+    assert_eq!(definition.args.len(), 1);
+    assert_eq!(definition.actions, [Action::Count]);
+    let text = definition.to_string();
+    assert!(text.starts_with("p:probe_x/name x:f+0x4 post "), "{text}");
+    assert_eq!(good(&text), definition);
+    assert!(good("x:f post").after);
+    assert!(!good("x:f").after);
+    // A variable with that name, and other names that begin so.
+    let definition = good("x:f post=post posted");
+    assert!(!definition.after);
+    assert_eq!(definition.args.len(), 2);
+    for text in [
+        "r x:f post",
+        "x:f%return post",
+        "x:%a:b post arg1",
+        "x:f post $arg1",
+        "x:f post return:1",
+    ] {
+        assert!(hodo_probe_syntax::parse(text).is_err(), "{text}");
+    }
+}

@@ -326,6 +326,9 @@ fn definition(random: &mut Random) -> Definition {
         }
     }
     let entry = place.may_begin_function();
+    let usdt = matches!(place, Location::Usdt { .. });
+    let after = kind == ProbeKind::Entry && !usdt && random.one_in(4);
+    let entry = entry && !after;
     let mut args: Vec<FetchArg> = Vec::new();
     for index in 0..random.below(6) {
         let arg = fetch_arg(random, kind, entry, index);
@@ -356,6 +359,7 @@ fn definition(random: &mut Random) -> Definition {
         named: true,
         path,
         place,
+        after: false,
         args: Vec::new(),
         condition: None,
         actions: Vec::new(),
@@ -371,6 +375,7 @@ fn definition(random: &mut Random) -> Definition {
         plain.name = random.identifier();
     }
     Definition {
+        after,
         args,
         condition,
         actions,

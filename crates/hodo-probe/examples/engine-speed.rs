@@ -1,5 +1,10 @@
 //! What the engine's probes cost: nanoseconds of CPU time per hit, microseconds per change of code.
-//! `benches/engine.sh` runs it.
+//! `benches/engine.sh` runs it. It ends with an error if a hit was not counted: then what it measured was not probed.
+//!
+//! qemu's user mode emulator does not notice by itself that code was changed. With `HODO_EMULATED` set, it is made to.
+
+#[path = "../tests/engine/emulator.rs"]
+mod emulator;
 
 use std::arch::global_asm;
 use std::ffi::c_void;
@@ -158,13 +163,31 @@ fn cpu() -> u64 {
     }
 }
 
+/// How often a number of calls is measured.
+const RUNS: u64 = 7;
+
+/// Ends the program with an error if there were not as many hits as calls: what was measured is not what was meant.
+fn check_hits(name: &str, hits: u64, expected: u64) {
+    if hits == expected {
+        return;
+    }
+    eprintln!("engine-speed: {name}: {expected} hits were expected, and {hits} were counted");
+    if hits == 0 && !emulator::is_here() {
+        eprintln!(
+            "engine-speed: the code that is executed has no probe. If this runs in qemu's user mode emulator, which does not \
+             notice that code was changed, set HODO_EMULATED=1"
+        );
+    }
+    std::process::exit(1);
+}
+
 /// Nanoseconds per call: the best of several runs.
 fn calls(count: u64) -> f64 {
     calls_of(speed_leaf, count)
 }
 
 fn calls_of(function: unsafe extern "C" fn(u64) -> u64, count: u64) -> f64 {
-    (0..7)
+    (0..RUNS)
         .map(|_| {
             let start = cpu();
             for n in 0..count {
@@ -176,13 +199,30 @@ fn calls_of(function: unsafe extern "C" fn(u64) -> u64, count: u64) -> f64 {
         .fold(f64::MAX, f64::min)
 }
 
-fn hits(engine: Engine, name: &str, request: &Request, count: u64) {
+/// The cost of a request's hits, each of which counts `each` times.
+fn hits(engine: Engine, name: &str, (request, each): (&Request, u64), count: u64) {
     let alone = calls(count);
+    HITS.store(0, Ordering::Relaxed);
     // SAFETY: the handlers above change nothing but a counter.
     let probe = unsafe { engine.register(request) }.expect("it can be probed");
     let way = probe.execution();
     let with = calls(count);
+    // What has no handler counts by itself.
+    let counted = HITS.load(Ordering::Relaxed) + probe.count();
+    check_hits(name, counted, RUNS * count * each);
     println!("{name:44} {:9.1} ns   {way:?}", with - alone);
+}
+
+/// Waits until enabled probes are hit, for at most a minute.
+fn wait_for_hits() {
+    HITS.store(0, Ordering::Relaxed);
+    let begin = Instant::now();
+    while HITS.load(Ordering::Relaxed) == 0 {
+        if begin.elapsed().as_secs() > 60 {
+            check_hits("1000 enabled sites", 0, 1);
+        }
+        std::thread::yield_now();
+    }
 }
 
 fn toggling(engine: Engine) {
@@ -218,6 +258,7 @@ fn toggling(engine: Engine) {
         }
         let all: Vec<&Probe> = probes.iter().collect();
         engine.set_enabled(&all, true).expect("enabled");
+        wait_for_hits();
         engine.set_enabled(&all, false).expect("disabled");
         let median = |mut times: Vec<f64>| {
             times.sort_by(f64::total_cmp);
@@ -249,13 +290,14 @@ fn toggling(engine: Engine) {
 }
 
 fn main() {
+    emulator::begin();
     let engine = Engine::new().expect("the engine starts");
     let leaf = speed_leaf as *const () as u64;
     println!("{:44} {:9.1} ns", "the call alone", calls(20_000_000));
     hits(
         engine,
         "handler, no vector state",
-        &Request::at(leaf).before(count),
+        (&Request::at(leaf).before(count), 1),
         5_000_000,
     );
     hits(
@@ -265,7 +307,7 @@ fn main() {
         } else {
             "handler that uses floating point"
         },
-        &Request::at(leaf).before(with_sse),
+        (&Request::at(leaf).before(with_sse), 1),
         5_000_000,
     );
     hits(
@@ -275,19 +317,18 @@ fn main() {
         } else {
             "handler that uses vectors"
         },
-        &Request::at(leaf).before(with_all),
+        (&Request::at(leaf).before(with_all), 1),
         2_000_000,
     );
     hits(
         engine,
         "count, flags or registers are kept",
-        &Request::at(leaf).count(),
+        (&Request::at(leaf).count(), 1),
         5_000_000,
     );
     counted_before_a_write(engine);
     returns_and_breakpoints(engine, leaf);
     toggling(engine);
-    black_box(HITS.load(Ordering::Relaxed));
 }
 
 /// A count that needs to save nothing: the next instructions overwrite what it changes.
@@ -299,11 +340,10 @@ fn counted_before_a_write(engine: Engine) {
     let probe =
         unsafe { engine.register(&Request::at(written).count()) }.expect("it can be probed");
     let way = probe.execution();
-    println!(
-        "{:44} {:9.1} ns   {way:?}",
-        "count, flags or registers are written next",
-        calls() - alone
-    );
+    let name = "count, flags or registers are written next";
+    let with = calls();
+    check_hits(name, probe.count(), RUNS * 5_000_000);
+    println!("{name:44} {:9.1} ns   {way:?}", with - alone);
 }
 
 /// Return handlers, and each way to continue after a breakpoint.
@@ -311,13 +351,13 @@ fn returns_and_breakpoints(engine: Engine, leaf: u64) {
     hits(
         engine,
         "return handler",
-        &Request::at(leaf).returning(count),
+        (&Request::at(leaf).returning(count), 1),
         5_000_000,
     );
     hits(
         engine,
         "entry and return handler",
-        &Request::at(leaf).before(count).returning(count),
+        (&Request::at(leaf).before(count).returning(count), 2),
         5_000_000,
     );
     let trap = |way| Request::at(leaf).before(count).execution(way);
@@ -326,20 +366,20 @@ fn returns_and_breakpoints(engine: Engine, leaf: u64) {
         hits(
             engine,
             "breakpoint, simulated",
-            &trap(Execution::Simulated),
+            (&trap(Execution::Simulated), 1),
             100_000,
         );
     }
     hits(
         engine,
         "breakpoint, boosted",
-        &trap(Execution::Boosted),
+        (&trap(Execution::Boosted), 1),
         100_000,
     );
     hits(
         engine,
         "breakpoint, out of line",
-        &trap(Execution::OutOfLine),
+        (&trap(Execution::OutOfLine), 1),
         100_000,
     );
 }

@@ -1,14 +1,16 @@
 //! Calls a function many times, with something in it, so that an emulator can count the instructions that this takes:
-//! `events KIND CALLS`, where KIND is one of `KINDS`. `benches/riscv64.sh` runs it.
+//! `events KIND CALLS`, where KIND is one of `KINDS`. `benches/riscv64.sh` and `benches/kprobes.sh` run it. It fails if a
+//! probe has not been hit as often as the function was called.
 
 use std::error::Error;
 use std::ffi::c_void;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hodo_keys::{define_static_key_false, static_branch_unlikely};
-use hodo_probe::{Engine, Registers, Request};
+use hodo_probe::{Engine, Execution, Registers, Request};
 
-const KINDS: &str = "plain, key, alone, count, handler, return";
+const KINDS: &str = "plain, key, alone, count, handler, return, boosted, out-of-line";
 
 define_static_key_false!(KEY);
 
@@ -32,8 +34,15 @@ extern "C" fn probed(n: u64) -> u64 {
     black_box(n) + 1
 }
 
+static HITS: AtomicU64 = AtomicU64::new(0);
+
 extern "C" fn handler(_: &mut Registers, data: *mut c_void) {
     black_box(data);
+}
+
+/// Counts without a lock: there is one thread.
+extern "C" fn counting(_: &mut Registers, _: *mut c_void) {
+    HITS.store(HITS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 fn calls(count: u64, function: impl Fn(u64) -> u64) {
@@ -47,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [_, kind, count] = arguments.as_slice() else {
         return Err(format!("events KIND CALLS; kinds: {KINDS}").into());
     };
-    let count = count.parse()?;
+    let count: u64 = count.parse()?;
     let at = Request::at(probed as *const () as u64);
     let request = match kind.as_str() {
         "plain" => {
@@ -62,6 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "count" => Some(at.count()),
         "handler" => Some(at.before(handler)),
         "return" => Some(at.returning(handler)),
+        "boosted" => Some(at.before(counting).execution(Execution::Boosted)),
+        "out-of-line" => Some(at.before(counting).execution(Execution::OutOfLine)),
         _ => return Err(format!("{kind}: the kinds are {KINDS}").into()),
     };
     let probe = match request {
@@ -71,6 +82,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     calls(count, |n| probed(n));
     if let Some(probe) = probe {
+        let counts = matches!(kind.as_str(), "count" | "boosted" | "out-of-line");
+        let hits = HITS.load(Ordering::Relaxed) + probe.count();
+        if counts && hits != count {
+            return Err(format!("{kind}: {count} calls, and {hits} hits").into());
+        }
         println!("{}", probe.execution());
     }
     Ok(())

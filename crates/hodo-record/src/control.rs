@@ -20,8 +20,10 @@ use serde_json::{Value, json};
 use crate::options::Match;
 use hodo_ptrace as ptrace;
 
-/// Maximum length of a request or an answer, in bytes.
+/// Maximum length of a request, in bytes.
 const LONGEST: u64 = 1 << 20;
+/// Maximum length of an answer, in bytes: a list of probes on each instruction of a large program.
+const LONGEST_ANSWER: u64 = 1 << 30;
 /// How long the other side may take to send its line.
 const SAYING: Duration = Duration::from_secs(2);
 /// How long a change may take.
@@ -101,13 +103,38 @@ impl Changes {
     }
 }
 
+/// What a client asks for.
+#[derive(Debug)]
+pub enum Request {
+    /// To change the recording.
+    Change(Box<Changes>),
+    /// For the probes that are in place in a process.
+    Armed(i32),
+}
+
+impl Request {
+    /// # Errors
+    /// If the line is not a request.
+    fn read(line: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(line).context("this is not a request")?;
+        let Some(armed) = value.get("armed") else {
+            return Ok(Self::Change(Box::new(Changes::read(line)?)));
+        };
+        let pid = armed.as_i64().and_then(|pid| i32::try_from(pid).ok());
+        pid.map(Self::Armed).context("this is no process")
+    }
+}
+
 /// The result of a request: a text for the user, or the reason why nothing has changed.
 type Answer = Result<String>;
+
+/// A request, and the channel for its answer.
+type Asked = (Request, SyncSender<Answer>);
 
 /// Where a recording receives requests.
 #[derive(Debug)]
 pub struct Control {
-    asked: Receiver<(Changes, SyncSender<Answer>)>,
+    asked: Receiver<Asked>,
     done: Arc<AtomicBool>,
 }
 
@@ -177,7 +204,7 @@ impl Control {
     }
 
     /// The next request, and the channel for its answer.
-    pub fn next(&self) -> Option<(Changes, SyncSender<Answer>)> {
+    pub fn next(&self) -> Option<Asked> {
         self.asked.try_recv().ok()
     }
 }
@@ -185,7 +212,7 @@ impl Control {
 fn listen(
     listener: &UnixListener,
     recorder: (i32, i32),
-    sender: &Sender<(Changes, SyncSender<Answer>)>,
+    sender: &Sender<Asked>,
     done: &AtomicBool,
 ) {
     while !done.load(Ordering::Acquire) {
@@ -234,9 +261,9 @@ pub fn peer(stream: &UnixStream) -> io::Result<libc::ucred> {
 }
 
 /// Reads a line that must arrive within a time limit.
-fn line(stream: &UnixStream, time: Duration) -> Result<String> {
+fn line(stream: &UnixStream, time: Duration, longest: u64) -> Result<String> {
     let end = Instant::now() + time;
-    let mut reader = BufReader::new(stream).take(LONGEST);
+    let mut reader = BufReader::new(stream).take(longest);
     let mut line = Vec::new();
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -261,7 +288,7 @@ fn line(stream: &UnixStream, time: Duration) -> Result<String> {
 fn serve(
     stream: &UnixStream,
     (process, thread): (i32, i32),
-    sender: &Sender<(Changes, SyncSender<Answer>)>,
+    sender: &Sender<Asked>,
     done: &AtomicBool,
 ) -> Answer {
     const ENDED: &str = "the recording has just ended";
@@ -270,7 +297,7 @@ fn serve(
         .and_then(|()| stream.set_write_timeout(Some(SAYING)))
         .and_then(|()| peer(stream))?;
     // Read the line in any case: unread data would break the connection.
-    let line = line(stream, SAYING)?;
+    let line = line(stream, SAYING, LONGEST)?;
     // SAFETY: geteuid only returns a number.
     let own = unsafe { libc::geteuid() };
     if asked.uid != own && asked.uid != 0 {
@@ -279,9 +306,9 @@ fn serve(
             processes::user_name(own)
         );
     }
-    let changes = Changes::read(&line)?;
+    let request = Request::read(&line)?;
     let (answer, answers) = sync_channel(1);
-    let sent = sender.send((changes, answer));
+    let sent = sender.send((request, answer));
     sent.map_err(|_| anyhow!(ENDED))?;
     let end = Instant::now() + CHANGING;
     loop {
@@ -322,6 +349,26 @@ pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
              --trace, --clear)"
         );
     }
+    ask(pid, tracer, &changes.request()).map(Some)
+}
+
+/// The probes that are in place in process `pid`, in the order of their addresses, as objects. `None`: no hodo records
+/// it.
+///
+/// # Errors
+/// If the recorder does not answer, or lists none of this process.
+pub fn armed(pid: i32) -> Result<Option<Vec<Value>>> {
+    let Some(tracer) = recorder(pid) else {
+        return Ok(None);
+    };
+    let answer = ask(pid, tracer, &json!({"armed": pid}))?;
+    let list = serde_json::from_str(&answer).context("the recorder is another version of hodo")?;
+    Ok(Some(list))
+}
+
+/// Sends a request to the recorder of a process, and returns its answer.
+fn ask(pid: i32, tracer: i32, request: &Value) -> Answer {
+    let named = processes::named(pid);
     let connected = address(tracer).and_then(|address| UnixStream::connect_addr(&address));
     let mut stream = connected.with_context(|| {
         format!(
@@ -332,13 +379,13 @@ pub fn change(pid: i32, changes: &Changes) -> Result<Option<String>> {
     if peer(&stream)?.pid != tracer {
         bail!("another process answers instead of the recorder, {tracer}");
     }
-    writeln!(stream, "{}", changes.request()).context("asking the recorder")?;
-    let answer = line(&stream, CHANGING + SAYING)
+    writeln!(stream, "{}", request).context("asking the recorder")?;
+    let answer = line(&stream, CHANGING + SAYING, LONGEST_ANSWER)
         .with_context(|| format!("waiting for the recorder, process {tracer}"))?;
     let answer: Value = serde_json::from_str(&answer)
         .with_context(|| format!("the recorder, process {tracer}, has ended in the meantime"))?;
     if let Some(text) = answer["done"].as_str() {
-        return Ok(Some(text.to_owned()));
+        return Ok(text.to_owned());
     }
     bail!("{}", answer["error"].as_str().unwrap_or("no answer"));
 }

@@ -290,6 +290,12 @@ impl Events {
         self.u32_at(offset).store(value, Ordering::SeqCst);
     }
 
+    /// Whether the switch at an offset is on.
+    pub fn switch(&self, offset: u64) -> bool {
+        let word = self.get_u64(offset & !7);
+        word.to_le_bytes()[(offset & 7) as usize] != 0
+    }
+
     fn get_u64(&self, offset: u64) -> u64 {
         self.u64_at(offset).load(Ordering::SeqCst)
     }

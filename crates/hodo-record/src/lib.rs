@@ -28,7 +28,7 @@ mod tracer;
 mod work;
 
 pub use attach::{attach, detach, left_behind, may_stop, own_memory};
-pub use control::{Changes, change};
+pub use control::{Changes, armed, change};
 pub use hodo_ptrace::inherited::messages_to;
 pub use hodo_ptrace::launch::execute;
 pub use hodo_ptrace::limits::has_small_stack;

@@ -70,6 +70,8 @@ pub struct RecordOptions {
     pub probes: Vec<String>,
     /// Patterns of events, `GROUP:NAME`: tracepoints and other USDT probes of all files.
     pub events: Vec<String>,
+    /// `--no-optimize`: probes are breakpoints, even where there is room for a jump.
+    pub no_optimize: bool,
     /// Traces functions in addition to probes.
     pub calls: bool,
     /// Records system calls, but neither functions nor probes.

@@ -308,10 +308,20 @@ impl Session {
     /// # Errors
     /// If it cannot be read.
     pub fn take_counts(&mut self, count: u64, tcbs: u64) -> Result<Vec<u64>> {
-        let Some((file, path)) = self.counters.take() else {
+        let counts = self.counts(count, tcbs)?;
+        self.counters = None;
+        Ok(counts)
+    }
+
+    /// Reads the counters: `count` of them, in the blocks of threads up to `tcbs`. There are none if nothing counts.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn counts(&self, count: u64, tcbs: u64) -> Result<Vec<u64>> {
+        let Some((file, path)) = &self.counters else {
             return Ok(Vec::new());
         };
-        let read = |at: u64, size: u64| words(&file, &path, at, size);
+        let read = |at: u64, size: u64| words(file, path, at, size);
         let mut counts = vec![0u64; count as usize];
         let own = count.min(counters::PER_THREAD);
         for row in 0..own.div_ceil(counters::IN_ROW) {

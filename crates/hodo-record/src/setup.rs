@@ -152,6 +152,9 @@ impl Setup {
 fn probes(options: &RecordOptions) -> Result<Probes> {
     let mut probes = Probes::new(&options.probes, !options.no_time)?;
     probes.follow_names();
+    if options.no_optimize {
+        probes.without_jumps();
+    }
     if options.calls {
         probes.beside_calls();
     }

@@ -4,6 +4,7 @@
 //! [`crate::arch`]), so the agent needs no thread-local storage and no hook in any libc. It stops threads only when the
 //! kernel does so in any case: at new threads and processes, execs, signals, and breakpoints.
 
+mod armed;
 mod attach;
 mod children;
 mod cleared;

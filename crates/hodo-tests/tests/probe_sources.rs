@@ -1,10 +1,10 @@
 //! What `hodo probe` says about programs: where probes would be, and what can be probed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use hodo_tests::probing::{path, probe_words, text};
-use hodo_tests::{Kind, build, hodo, perfetto};
+use hodo_tests::{Kind, build, build_with, has_tool, hodo, perfetto, skip};
 use serde_json::Value;
 
 fn json(output: &Output) -> Value {
@@ -133,6 +133,92 @@ fn a_dry_run_fails_if_a_definition_has_no_place() {
     // The places of the others are shown.
     let output = probe_words(&["--dry-run", "-e", &good, "-e", &middle]);
     assert!(text(&output.stdout).contains("work+0x0 at"));
+}
+
+/// A program for another processor than this one's, whose cross compiler there is, and the names of its tools and of the
+/// register of the first argument.
+fn foreign() -> Vec<(PathBuf, &'static str, &'static str)> {
+    let all = [
+        ("riscv64-linux-gnu", "a0", cfg!(target_arch = "riscv64")),
+        ("aarch64-linux-gnu", "x0", cfg!(target_arch = "aarch64")),
+        ("x86_64-linux-gnu", "rdi", cfg!(target_arch = "x86_64")),
+    ];
+    let mut programs = Vec::new();
+    for (tools, register, native) in all {
+        let compiler = format!("{tools}-gcc");
+        if native {
+            continue;
+        }
+        if !has_tool(&compiler) {
+            skip(&format!("there is no {compiler}"));
+            continue;
+        }
+        let program = build_with(&compiler, &["probed.c"], &["-O2", "-pthread", "-w"]);
+        programs.push((program, tools, register));
+    }
+    programs
+}
+
+#[test]
+fn a_dry_run_takes_files_for_other_processors() {
+    let own = build("probed.c", Kind::Pie, &[]);
+    for (program, tools, register) in foreign() {
+        let file = path(&program);
+        // Definitions name the registers of their file's processor, and each file has its own.
+        let here = format!("{file}:work %{register} $arg2");
+        let native = format!("{}:work $arg1", path(&own));
+        let output = probe_words(&["--dry-run", "--json", "-e", &here, "-e", &native]);
+        assert_eq!(output.status.code(), Some(0), "{tools}: {output:?}");
+        let all = json(&output);
+        assert_eq!(all[1]["places"][0]["addr"], address(&own, "work"));
+        let place = &all[0]["places"][0];
+        assert_eq!(place["addr"], address(&program, "work"), "{tools}");
+        let displaced = place["displaced"].as_array().expect("instructions");
+        assert!(!displaced.is_empty(), "{tools}: {place}");
+        // The instructions are those of binutils, whose listing has `address: bytes`.
+        let objdump = Command::new(format!("{tools}-objdump"))
+            .arg("-d")
+            .arg(&program)
+            .output()
+            .expect("objdump");
+        let listing = text(&objdump.stdout);
+        for insn in displaced {
+            let addr = insn["addr"].as_u64().expect("an address");
+            let bytes = insn["bytes"].as_str().expect("bytes");
+            let mut bytes: Vec<&str> = bytes.split(' ').collect();
+            bytes.reverse();
+            let line = format!("\n{addr:>8x}:\t{} ", bytes.concat());
+            let trimmed = line.split_whitespace().collect::<Vec<_>>().join("\t");
+            assert!(
+                listing
+                    .lines()
+                    .any(|one| one.trim_start().starts_with(&trimmed)),
+                "{tools}: {trimmed}"
+            );
+        }
+        // Without a path, the definition's file is the one that is given.
+        let name = program.file_name().expect("a name").to_str().expect("text");
+        let definition = format!("{name}:work %{register}");
+        let output = probe_words(&["--dry-run", "-e", &definition, file]);
+        assert!(text(&output.stdout).contains("work+0x0 at"), "{output:?}");
+        // Names of another processor's registers are refused, with those of the right one.
+        let wrong = format!("{file}:work %zax");
+        let output = probe_words(&["--dry-run", "-e", &wrong]);
+        assert_eq!(output.status.code(), Some(1), "{tools}: {output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("there is no register zax"), "{tools}: {said}");
+        let output = probe_words(&["--dry-run", "-e", "libm.so.6:sin", file]);
+        assert_eq!(output.status.code(), Some(1), "{tools}: {output:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains("name the library by its path"),
+            "{tools}: {said}"
+        );
+        let output = probe_words(&["--list", file, "work"]);
+        assert_eq!(output.status.code(), Some(0), "{tools}: {output:?}");
+        let said = text(&output.stdout);
+        assert!(said.contains(" work"), "{tools}: {said}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use control::{Control, SwitchArg};
 pub use events::{EventPatterns, ListEventsArgs};
-pub use inspect::EventFormatArg;
+pub use inspect::{EventFormatArg, NoOptimize};
 use inspect::{Inspect, Written};
 pub use keys::{KeysAction, KeysArgs};
 pub use mem::{
@@ -460,6 +460,8 @@ pub struct Recording {
     #[command(flatten)]
     pub events: EventPatterns,
     #[command(flatten)]
+    pub no_jumps: NoOptimize,
+    #[command(flatten)]
     pub control: Control,
     /// The clock for timestamps
     #[arg(long, value_name = "CLOCK", default_value = "mono")]
@@ -559,11 +561,13 @@ pub struct ProbeArgs {
         short = 'e',
         long = "probe",
         value_name = "DEFINITION",
-        required_unless_present_any = ["list", "usdt", "events"]
+        required_unless_present_any = ["list", "usdt", "events", "list_armed"]
     )]
     pub probes: Vec<String>,
     #[command(flatten)]
     pub events: EventPatterns,
+    #[command(flatten)]
+    pub no_jumps: NoOptimize,
     #[command(flatten)]
     pub written: Written,
     /// The clock for timestamps

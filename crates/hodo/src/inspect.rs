@@ -112,6 +112,51 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `hodo probe --list-armed`.
+pub fn armed(args: &ProbeArgs) -> Result<ExitCode> {
+    let Some(pid) = args.attach.pid else {
+        bail!("--list-armed needs a process: hodo probe -p PID --list-armed");
+    };
+    let Some(armed) = hodo_record::armed(pid)? else {
+        bail!("no hodo records process {pid}: it has no probes of hodo");
+    };
+    if armed.is_empty() {
+        bail!("hodo records process {pid}, but the process has no probes");
+    }
+    with_output(args.screen.no_pager, |out| {
+        if args.inspect.json {
+            serde_json::to_writer_pretty(&mut *out, &armed)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        armed.iter().try_for_each(|one| armed_line(one, out))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A line as in the kernel's `kprobes/list`, with the counted hits and the probe's name.
+fn armed_line(one: &Value, out: &mut dyn Write) -> Result<()> {
+    let text = |key: &str| one[key].as_str().unwrap_or_default();
+    let number = |key: &str| one[key].as_u64().unwrap_or_default();
+    write!(
+        out,
+        "{:016x}  {}  {}+{:#x}  {}",
+        number("addr"),
+        text("kind"),
+        text("symbol"),
+        number("offset"),
+        text("module")
+    )?;
+    for flag in one["flags"].as_array().into_iter().flatten() {
+        write!(out, " [{}]", flag.as_str().unwrap_or_default())?;
+    }
+    if let Some(hits) = one["hits"].as_u64() {
+        write!(out, "  hits={hits}")?;
+    }
+    writeln!(out, "  {}:{}", text("group"), text("name"))?;
+    Ok(())
+}
+
 /// `hodo probe --usdt`.
 pub fn usdt(args: &ProbeArgs) -> Result<ExitCode> {
     let [file] = &args.command[..] else {

@@ -152,6 +152,7 @@ fn dispatch(cli: Cli, order: &Order, named: bool) -> Result<ExitCode> {
         Command::Probe(args) if args.inspect.dry_run => inspect::dry_run(&args),
         Command::Probe(args) if args.inspect.usdt => inspect::usdt(&args),
         Command::Probe(args) if args.inspect.list => inspect::list(&args),
+        Command::Probe(args) if args.inspect.list_armed => inspect::armed(&args),
         Command::Probe(args) => Ok(run::probe(&args, named)),
         Command::Syscalls(args) => Ok(syscalls::syscalls(&args, named)),
         Command::Mem(args) => mem::mem(&args),

@@ -4,24 +4,28 @@ use hodo_codegen::detour::Source;
 use hodo_isa::riscv64::regs::{NAMES, SP};
 use hodo_probe_syntax::Register;
 
-use super::Operand;
+use hodo_abi::Isa;
+use hodo_probe_syntax::registers::Set;
 
-/// The general registers by the processor's numbers.
-pub const REGISTERS: [&str; 32] = NAMES;
-/// Whether programs can tell which processor they run on, without the kernel.
-pub const TELLS_CPU: bool = false;
-/// The stack pointer, by number.
-pub const STACK_POINTER: u8 = SP;
-/// Where functions return a value, by number.
-pub const RETURN_VALUE: u8 = 10;
-/// Registers of the first arguments.
-pub const ARGUMENTS: [u8; 8] = [10, 11, 12, 13, 14, 15, 16, 17];
-/// The word of the stack with the first argument that is not in a register, when a function is entered.
-pub const STACK_ARGUMENTS: usize = 0;
+use super::{Machine, Operand};
+
+pub static MACHINE: Machine = Machine {
+    isa: Isa::Riscv64,
+    names: Set::Riscv64,
+    registers: &NAMES,
+    tells_cpu: false,
+    stack_pointer: SP,
+    return_value: 10,
+    arguments: &[10, 11, 12, 13, 14, 15, 16, 17],
+    stack_arguments: 0,
+    program_counter: "pc",
+    operand,
+    fetched,
+};
 
 /// Where a register's value comes from, and which bits of it count: the lowest, and how many. None: it is another
 /// processor's.
-pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
+fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
     use hodo_probe_syntax::registers::riscv64::Register::{Pc, X};
     let source = match register {
         Register::Riscv64(Pc) => Source::Here,
@@ -31,11 +35,8 @@ pub fn fetched(register: Register) -> Option<(Source, (u32, u32))> {
     Some((source, (0, 64)))
 }
 
-/// The address of the instruction, as a register.
-pub const PROGRAM_COUNTER: &str = "pc";
-
 /// An operand in the syntax of compilers: `a5`, `-20(s0)`, `5`.
-pub fn operand(text: &str) -> Option<Operand<'_>> {
+fn operand(text: &str) -> Option<Operand<'_>> {
     if let Some((displacement, base)) = text.strip_suffix(')').and_then(|text| text.split_once('('))
     {
         return Some(Operand::Memory(displacement, base));

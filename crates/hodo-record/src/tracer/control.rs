@@ -12,7 +12,7 @@ use serde_json::json;
 use super::attach::moved;
 use super::stopping::{Halted, exists};
 use super::{SharedSpace, Tracer};
-use crate::control::{Changes, Control};
+use crate::control::{Changes, Control, Request};
 use crate::modules::Modules;
 use crate::options::{Match, RecordOptions};
 use crate::select::{PatternRef, Selection};
@@ -174,8 +174,11 @@ impl Tracer<'_> {
     /// # Errors
     /// If the log cannot be written.
     pub(super) fn answer(&mut self) -> Result<()> {
-        while let Some((changes, answer)) = self.control.as_ref().and_then(Control::next) {
-            let done = self.change(&changes);
+        while let Some((request, answer)) = self.control.as_ref().and_then(Control::next) {
+            let done = match request {
+                Request::Change(changes) => self.change(&changes),
+                Request::Armed(pid) => self.armed(pid),
+            };
             // A client that is gone gets no answer.
             let _ = answer.try_send(done);
         }

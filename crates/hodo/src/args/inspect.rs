@@ -26,6 +26,9 @@ With r instead of p, or %return after FUNCTION, the probe fires when the functio
            enable:PROBE, disable:PROBE, traceon, traceoff (no events and no function calls until traceon),
            return:VALUE (return at once, without running the function)
 
+post after PLACE: all of this happens after the instruction there, with the values that there are then, as in
+  libc.so.6:getpid+5 post pid=%rax
+
 Example: hodo probe -e 'p:open libc.so.6:open64 file=+0($arg1):string flags=$arg2:x32' -- cat /etc/hostname";
 
 /// The format of events.
@@ -39,6 +42,16 @@ pub enum EventFormatArg {
     Json,
     /// Perfetto's trace format, for ui.perfetto.dev; needs -o
     Perfetto,
+}
+
+/// How probes are made.
+#[derive(Debug, Args)]
+pub struct NoOptimize {
+    /// Make each probe a breakpoint, even where there is room for a jump
+    ///
+    /// Breakpoints are slow, but change one instruction only, as with `sysctl debug.kprobes-optimization=0` in the kernel.
+    #[arg(long)]
+    pub no_optimize: bool,
 }
 
 /// How and where to write events and counts.
@@ -79,6 +92,14 @@ pub struct Inspect {
     /// Shows each one's address, semaphore, provider, name and arguments. In a definition it is FILE:%PROVIDER:NAME.
     #[arg(long, group = "inspect")]
     pub usdt: bool,
+    /// List the probes that a running hodo has placed in a process: `-p PID --list-armed`
+    ///
+    /// Shows each one's address, kind (p, r on the return, u for USDT), place, file, flags, counted hits and name, as the
+    /// kernel's kprobes/list does. [OPTIMIZED]: a jump, not a breakpoint; [DISABLED]: switched off by an action;
+    /// [POST]: at the instruction after its place. Hits are
+    /// known of probes with the action count.
+    #[arg(long, group = "inspect", requires = "pid", conflicts_with_all = ["probes", "events", "no_optimize", "span"])]
+    pub list_armed: bool,
     /// Write JSON
     #[arg(long, requires = "inspect")]
     pub json: bool,
