@@ -42,6 +42,7 @@ impl Sample {
             free,
             flags_dead: false,
             joined: false,
+            entered: false,
         });
         let dead = (0..4).map(|index| (AT + 4 * index, free));
         let site = ProbeSite {
