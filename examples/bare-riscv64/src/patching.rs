@@ -88,7 +88,7 @@ pub fn prepare() {
         let written =
             bytes.is_empty() || unsafe { paging::write_code(at + prepared.offset, bytes) };
         assert!(written, "code cannot be written");
-        site.set(at, prepared.form, Entry::First);
+        site.set(at, &prepared, Entry::First);
     }
     dynamic::add(&MODULE, &SITES);
     assert!(dynamic::fix(&MODULE, &Kernel), "sites cannot be prepared");
