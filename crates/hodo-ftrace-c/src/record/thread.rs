@@ -3,7 +3,7 @@
 //! Hooks must not use vector registers, whose values belong to the program: words are atomic for the reason that
 //! `hodo-ftrace/src/thread.rs` gives. What happens seldom, [`prepare`], may use them.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use hodo_ftrace::dynamic::site_at;
 use hodo_ftrace::{Call, stack_slot, with_vectors};
@@ -47,6 +47,9 @@ pub fn start() {
     prepare(0, 0);
 }
 
+/// There is no room for more chunks. Nobody tries again: that would take much more time than a call.
+static FULL: AtomicBool = AtomicBool::new(false);
+
 /// The lower bits of a stack pointer, as records have them.
 fn bits(stack: usize) -> u64 {
     (stack as u64 >> 4 & 0x3FF) << 54
@@ -72,6 +75,13 @@ fn append(kind: u32, id: u32, stack: usize) -> bool {
         && is_alive
         && next + RECORDS <= writer.end.load(Ordering::Relaxed)
         && (now >> 32) as u32 == writer.epoch.load(Ordering::Relaxed);
+    if !is_ready && next == 0 && FULL.load(Ordering::Relaxed) {
+        writer
+            .lost
+            .store(writer.lost.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        writer.busy.store(false, Ordering::Relaxed);
+        return false;
+    }
     if !is_ready {
         // An exit needs no window.
         let near = if kind == EXIT { 0 } else { stack };
@@ -125,7 +135,12 @@ fn prepare_writer(writer: &Writer, stack: usize) -> Option<()> {
         let task = writer.task.load(Ordering::Relaxed);
         let seq = writer.seq.load(Ordering::Relaxed);
         let lost = writer.lost.load(Ordering::Relaxed);
-        let (next, end) = recording.events.chunk(task, seq, epoch, lost)?;
+        let Some((next, end)) = recording.events.chunk(task, seq, epoch, lost) else {
+            writer.next.store(0, Ordering::Relaxed);
+            writer.end.store(0, Ordering::Relaxed);
+            FULL.store(true, Ordering::Relaxed);
+            return None;
+        };
         writer.seq.store(seq + 1, Ordering::Relaxed);
         writer.next.store(next, Ordering::Relaxed);
         writer.end.store(end, Ordering::Relaxed);
