@@ -56,22 +56,36 @@ fn patterns(name: &str) -> Vec<String> {
 /// Makes the directory. If there is one, it is that of another program of the same recording, or of an older one.
 fn make(wanted: &Path) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
+    /// How many programs a process may execute.
+    const MOST: u32 = 1000;
     let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
-    match make(wanted) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let mut name = wanted.as_os_str().to_owned();
-            name.push(format!(".{}", std::process::id()));
-            let other = PathBuf::from(name);
-            make(&other)?;
-            eprintln!(
-                "hodo-ftrace: {} exists: recording to {}",
-                wanted.display(),
-                other.display()
-            );
-            Ok(other)
+    let other = |number: u32| {
+        let mut name = wanted.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        if number > 1 {
+            name.push(format!(".{number}"));
         }
-        made => made.map(|()| wanted.to_owned()),
+        PathBuf::from(name)
+    };
+    let exists = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AlreadyExists;
+    let Err(mut error) = make(wanted) else {
+        return Ok(wanted.to_owned());
+    };
+    for number in 1..MOST {
+        if !exists(&error) {
+            break;
+        }
+        let path = other(number);
+        match make(&path) {
+            Err(next) => error = next,
+            Ok(()) => {
+                let (wanted, path) = (wanted.display(), path.display());
+                eprintln!("hodo-ftrace: {wanted} exists: recording to {path}");
+                return Ok(other(number));
+            }
+        }
     }
+    Err(error)
 }
 
 /// Begins to record, if the environment says so.
@@ -80,6 +94,10 @@ pub fn start() {
     else {
         return;
     };
+    // Of programs that run others, only those are recorded that have something to record.
+    if !change(None, |all| Ok(all.sites().next().is_some())).unwrap_or(false) {
+        return;
+    }
     if let Err(error) = begin(Path::new(&wanted)) {
         eprintln!(
             "hodo-ftrace: nothing is recorded in {}: {error}",
