@@ -51,6 +51,8 @@ whole_programs=(
     "registers vector_registers_in_use_at_entries_on_new_stacks"
     "live_control an_attached_process_changes_too_and_gets_its_code_back"
     "syscalls errors_are_reported"
+    "probes_armed"
+    "probes_after"
 )
 
 # The groups that failed twice, and those that failed once.

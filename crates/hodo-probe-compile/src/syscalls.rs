@@ -75,7 +75,10 @@ impl Probes {
         let Some(events) = self.events_of_syscalls(places[0], output)? else {
             return Ok(Probed::default());
         };
-        let options = PlanOptions::default();
+        let options = PlanOptions {
+            breakpoints: self.breakpoints,
+            ..PlanOptions::default()
+        };
         let plan = planning.plan_probes(Wanted::At(&places), &options)?;
         let refused = plan.refused.into_iter();
         let refused = refused.filter(|refused| match refused.what {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -109,6 +110,8 @@ NOIPA void *samples_itself(void *) {
 }
 
 int main(int argc, char **argv) {
+    // Instructions from one exception to the next.
+    int stride = argc > 2 ? atoi(argv[2]) : 7;
     on_sample(0); // loads the unwinder
     samples = good = 0;
     if (!strcmp(argv[1], "step")) {
@@ -132,12 +135,12 @@ int main(int argc, char **argv) {
         action.sa_sigaction = on_throw;
         action.sa_flags = SA_NODEFER | SA_SIGINFO;
         sigaction(SIGTRAP, &action, nullptr);
-        for (int steps = 0; throws_after(steps); steps += 7)
+        for (int steps = 0; throws_after(steps); steps += stride)
             good++;
         fprintf(stderr, "hodo: %d\n", good);
         samples = good;
     }
     fprintf(stderr, "hodo: %d samples\n", samples);
-    printf("%d bad, %s\n", samples - good, samples > 15 ? "enough" : "too few");
+    printf("%d bad, %s\n", samples - good, samples * stride > 105 ? "enough" : "too few");
     return 0;
 }

@@ -184,21 +184,46 @@ fn no_call_is_lost() {
         for name in ["first", "second"] {
             run(&["strace", "-f", "-o", name], command, &place);
         }
-        run(&syscalls(&["-o", "ours"], path(hodo())), command, &place);
-        let [first, second, ours] =
-            ["first", "second", "ours"].map(|name| counted(&place.join(name)));
-        let all = first.keys().chain(second.keys()).chain(ours.keys());
-        for key in all {
-            let [first, second, ours] =
-                [&first, &second, &ours].map(|counts| counts.get(key).copied().unwrap_or(0));
-            let (least, most) = (first.min(second), first.max(second));
-            assert!(
-                (least..=most).contains(&ours),
-                "{command:?}: {key:?}: {ours} and not {least} to {most}"
-            );
+        let [first, second] = ["first", "second"].map(|name| counted(&place.join(name)));
+        for options in [&["-o", "ours"][..], &["--no-optimize", "-o", "ours"]] {
+            run(&syscalls(options, path(hodo())), command, &place);
+            let ours = counted(&place.join("ours"));
+            let all = first.keys().chain(second.keys()).chain(ours.keys());
+            for key in all {
+                let [first, second, ours] =
+                    [&first, &second, &ours].map(|counts| counts.get(key).copied().unwrap_or(0));
+                let (least, most) = (first.min(second), first.max(second));
+                assert!(
+                    (least..=most).contains(&ours),
+                    "{command:?}, {options:?}: {key:?}: {ours} and not {least} to {most}"
+                );
+            }
+            assert!(ours.len() > 10, "{command:?}");
         }
-        assert!(ours.len() > 10, "{command:?}");
     }
+}
+
+/// With `--no-optimize`, only the instruction that calls the kernel is replaced, by a breakpoint.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn calls_that_are_not_optimized_are_breakpoints() {
+    // The C library's function is `mov $110, %eax; syscall; ret`.
+    let code = "import ctypes as c; f = c.CDLL(None).getppid; f(); \
+                print(c.string_at(c.cast(f, c.c_void_p).value, 8).hex())";
+    let place = scratch("syscalls-breakpoints");
+    let printed = |words: &[&str]| {
+        let output = run(words, &["python3", "-c", code], &place);
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stdout).trim().to_owned()
+    };
+    let alone = printed(&[]);
+    assert_eq!(alone, "b86e0000000f05c3");
+    let jump = printed(&syscalls(&["-o", "ours"], path(hodo())));
+    assert!(jump.starts_with("b86e000000e9"), "{jump}");
+    let options = ["--no-optimize", "-e", "getppid", "-o", "ours"];
+    let breakpoint = printed(&syscalls(&options, path(hodo())));
+    assert_eq!(breakpoint, "b86e000000cc05c3");
+    assert_eq!(counted(&place.join("ours")).len(), 1);
 }
 
 #[test]

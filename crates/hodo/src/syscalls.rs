@@ -41,6 +41,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         command: args.command.clone(),
         data: args.place.data.clone(),
         no_follow: args.no_follow,
+        no_optimize: args.no_jumps.no_optimize,
         syscalls: Some(SyscallOptions {
             only: recorded(only.as_deref(), args.names),
             bare: args.summary,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use hodo_trace::syscalls::{BUFFER, LARGEST_BUFFER};
 
-use super::{Attach, Data, FormatArg, Screen};
+use super::{Attach, Data, FormatArg, NoOptimize, Screen};
 
 /// `syscalls`.
 #[derive(Debug, Args)]
@@ -17,6 +17,8 @@ pub struct SyscallsArgs {
     pub screen: Screen,
     #[command(flatten)]
     pub attach: Attach,
+    #[command(flatten)]
+    pub no_jumps: NoOptimize,
     /// Show only a table of the calls, their times and errors
     #[arg(short = 'c', long)]
     pub summary: bool,
