@@ -147,7 +147,7 @@ fn examine_all<'i>(
     for image in images {
         let planned = probes.planned(&Planning::only_shown(image), None)?;
         probes.examine(image, &planned, &mut examined);
-        warnings.extend(planned.unseen);
+        warnings.extend(planned.unseen.map(|unseen| unseen.text));
         warnings.extend(planned.warnings);
         warnings.extend(planned.remarks);
     }

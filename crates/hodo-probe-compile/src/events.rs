@@ -303,7 +303,7 @@ impl Probes {
             .map_err(|error| anyhow::anyhow!("{error}"))?;
         for (event, definition) in expanded(machine, &definition)? {
             let index = self.definitions.len();
-            self.kernel_calls.add(index, event);
+            self.kernel_calls.add(index, &definition, event);
             self.events.made.insert(index);
             self.texts
                 .push(format!("{}:{}", definition.group, definition.name));
@@ -360,7 +360,10 @@ impl Probes {
 
     /// The patterns that match no event of these files, as on the command line.
     pub fn useless_patterns(&self, files: impl Iterator<Item = Vec<u8>>) -> Vec<String> {
-        let mut open: Vec<&Pattern> = self.events.patterns.iter().collect();
+        // Those of system calls are in no file.
+        let patterns = self.events.patterns.iter().enumerate();
+        let open = patterns.filter(|(index, _)| !self.events.matched.contains(index));
+        let mut open: Vec<&Pattern> = open.map(|(_, pattern)| pattern).collect();
         // The files are not even read if nothing is looked for.
         let mut files = files;
         while !open.is_empty()

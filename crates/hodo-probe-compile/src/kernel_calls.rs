@@ -18,8 +18,9 @@ use hodo_probe_syntax::{
 use hodo_trace::syscalls::{self, Argument, GROUP, Syscall};
 
 use super::arch::Machine;
+use super::conditions;
 use super::near::near;
-use super::values::possible;
+use super::values::{fetches, possible};
 use super::wanted::ProbePoint;
 use super::{Output, Probes};
 
@@ -91,14 +92,19 @@ pub(super) fn is_of_calls(definition: &Definition) -> bool {
 pub(super) struct KernelCalls {
     /// By definition.
     events: BTreeMap<usize, CallEvent>,
+    /// The calls that definitions name otherwise than by patterns.
+    named: BTreeSet<u64>,
     /// Once there is an instruction.
     calls: Option<Rc<Vec<Call>>>,
 }
 
 impl KernelCalls {
-    /// A definition is that of an event.
-    pub fn add(&mut self, definition: usize, event: CallEvent) {
-        self.events.insert(definition, event);
+    /// The definition with this number is that of an event.
+    pub fn add(&mut self, number: usize, definition: &Definition, event: CallEvent) {
+        if !super::is_many(definition) {
+            self.named.insert(event.number);
+        }
+        self.events.insert(number, event);
     }
 
     /// Whether there are any.
@@ -119,6 +125,11 @@ impl KernelCalls {
     /// Whether something is done for a call.
     pub fn has_number(&self, number: u64) -> bool {
         self.events.values().any(|event| event.number == number)
+    }
+
+    /// Whether a definition names a call, not by a pattern.
+    pub fn names_number(&self, number: u64) -> bool {
+        self.named.contains(&number)
     }
 
     /// How many calls something is done for.
@@ -168,6 +179,13 @@ impl Probes {
                 shown: [].into(),
             };
             let actions = self.actions(&point, addr, image, output)?;
+            let is_named = self.kernel_calls.names_number(event.number);
+            if is_named && event.call.name == "rt_sigreturn" {
+                output.log.warn(
+                    "rt_sigreturn: the C library makes this call at a place that unwinders recognize, so that it stays as it is: \
+                     events of these calls are not seen",
+                );
+            }
             let number = u32::try_from(event.number)?;
             let call = calls.entry(number).or_insert_with(|| Call {
                 number,
@@ -404,6 +422,15 @@ fn of_event(machine: &Machine, definition: &Definition, event: CallEvent) -> Res
     }
     let name = || format!("{SYSCALLS}:{}", event.name());
     possible(&one, machine).with_context(name)?;
+    if let Some(condition) = &one.condition {
+        let fetched = fetches(&one, machine, &|_| Some(0)).with_context(name)?;
+        let known = conditions::Arguments {
+            known: &fetched.known,
+            types: &fetched.types,
+            rdpid: super::rdpid(machine),
+        };
+        known.test(condition).with_context(name)?;
+    }
     Ok(one)
 }
 

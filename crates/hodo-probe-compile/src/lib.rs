@@ -188,7 +188,7 @@ impl Probes {
             let context = || format!("the probe {text:?}");
             if is_of_calls(&definition) {
                 for (event, definition) in expanded(machine, &definition).with_context(context)? {
-                    kernel_calls.add(definitions.len(), event);
+                    kernel_calls.add(definitions.len(), &definition, event);
                     definitions.push(definition);
                     all_texts.push(text.clone());
                     origins.push(origin);
@@ -510,8 +510,13 @@ impl Probes {
             semaphores: planned.semaphores.into_iter().collect(),
             ..Probed::default()
         };
-        if let Some(text) = &planned.unseen {
-            output.log.warn(text);
+        if let Some(unseen) = &planned.unseen {
+            match unseen.is_remarkable {
+                true => output.log.warn(&unseen.text),
+                false => output
+                    .log
+                    .line(&json!({"remark": {"pid": 0, "text": unseen.text}}))?,
+            }
         }
         let numbers = match self.kernel_calls.numbers() > MANY {
             true => call_numbers::found(image, &planned.places)?,

@@ -50,8 +50,19 @@ pub(super) struct Planned {
     /// What a user must know who asked for them.
     pub warnings: Vec<String>,
     /// The same of system calls that cannot be seen.
-    pub unseen: Option<String>,
+    pub unseen: Option<Unseen>,
 }
+
+/// System calls that cannot be seen.
+pub(super) struct Unseen {
+    /// What to say of them.
+    pub text: String,
+    /// The user must know: it is more than the few functions that hodo always changes, or the call was named.
+    pub is_remarkable: bool,
+}
+
+/// Why functions that are hooked have no probes.
+const IS_OURS: &str = "hodo itself changes this function";
 
 /// What the definitions name in a file.
 #[derive(Default)]
@@ -81,11 +92,8 @@ struct Regions {
     no_calls: HashSet<u64>,
 }
 
-/// Bytes at the beginning of a hooked function that may be changed.
-pub(super) const HOOK_LENGTH: u64 = 32;
-
 fn hook(function: &Span) -> Range<u64> {
-    Span::at(function.start, HOOK_LENGTH).range()
+    Span::at(function.start, overlap::HOOK_LENGTH).range()
 }
 
 impl Probes {
@@ -422,9 +430,8 @@ impl Probes {
         let planned = |which: Wanted<'_>| {
             let mut plan = planning.plan_probes(which, &options)?;
             let mut left_out = BTreeMap::new();
-            let reason = "hodo itself changes this function";
             let out = (&mut plan.sites, &mut left_out);
-            overlap::keep_off(arch::reader(image), &hooks, reason, out);
+            overlap::keep_off(arch::reader(image), &hooks, IS_OURS, out);
             clashing.replace(left_out);
             Ok(plan)
         };
@@ -462,7 +469,7 @@ impl Probes {
         places: &Places,
         (refused, no_calls): (&BTreeMap<u64, String>, &HashSet<u64>),
         image: &Image,
-    ) -> Result<Option<String>> {
+    ) -> Result<Option<Unseen>> {
         let is_call = |(addr, point): &(u64, &ProbePoint)| {
             self.kernel_calls.has(point.definition) && !no_calls.contains(addr)
         };
@@ -481,13 +488,22 @@ impl Probes {
         let Some((addr, reason)) = unseen.first() else {
             return Ok(None);
         };
-        Ok(Some(format!(
+        let is_named = |addr: &u64| {
+            let number = numbers.get(addr);
+            number.is_some_and(|number| self.kernel_calls.names_number(*number))
+        };
+        let text = format!(
             "{}: {} of {} instructions that call the kernel cannot have a probe: events of system calls that are made there \
              are not seen (the first, at {addr:#x}: {reason})",
             image.path.display(),
             unseen.len(),
             calls.len()
-        )))
+        );
+        let is_remarkable = |(addr, reason): &(&u64, &String)| *reason != IS_OURS || is_named(addr);
+        Ok(Some(Unseen {
+            text,
+            is_remarkable: unseen.iter().any(is_remarkable),
+        }))
     }
 
     /// The refused places that are no system calls, or that no definition means otherwise.

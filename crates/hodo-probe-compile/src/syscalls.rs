@@ -13,8 +13,7 @@ use hodo_trace::format::record;
 use hodo_trace::syscalls::{GROUP, NAMES, table_with};
 use serde_json::json;
 
-use super::overlap::with_users;
-use super::placement::HOOK_LENGTH;
+use super::overlap::{HOOK_LENGTH, with_users};
 use super::{Output, Probes, site_plan};
 use hodo_module::HOOKED;
 use hodo_module::Image;
