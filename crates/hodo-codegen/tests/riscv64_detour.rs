@@ -21,7 +21,7 @@ use hodo_codegen::detour::{
     Action, Arithmetic, Atom, Bits, Call, Comparison, Counter, Deed, Fetch, HEAD, Histogram, Key,
     Part, Source, Test, Text, When,
 };
-use machine::{Machine, State};
+use machine::{HOME, Machine, State};
 
 /// Rounds of each test.
 const ROUNDS: usize = 200;
