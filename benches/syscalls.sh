@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares the system calls of dd alone, under hodo syscalls and under strace -f, side by side in one run on this
-# machine. Prints ratios; asserts nothing.
+# Compares the system calls of dd alone, under hodo syscalls, with events of system calls, and under strace -f, side by
+# side in one run on this machine. Prints ratios; asserts nothing.
 #
 #   benches/syscalls.sh [CALLS]   pairs of a read and a write (1,000,000; strace gets a tenth)
 set -euo pipefail
@@ -39,12 +39,28 @@ summary=$(least recorded -c)
 row "hodo syscalls -c" "$summary s" "$(cost "$summary") ns a call"
 filtered=$(least recorded -e openat)
 row "hodo syscalls -e openat" "$filtered s" "$(cost "$filtered") ns a call"
+# Events of system calls: no lines are written for calls that do not match.
+events() { under "$hodo" probe -d trace -o /dev/null "$@" --; }
+hist=$(least events -e 'syscalls:sys_exit_read hist:keys=fd:vals=ret')
+row "hodo probe, histogram at sys_exit_read" "$hist s" "$(cost "$hist") ns a call"
+condition=$(least events -e 'syscalls:sys_enter_write if count > 1')
+row "hodo probe, sys_enter_write with a condition" "$condition s" "$(cost "$condition") ns a call"
+all=$(least events -e 'syscalls:sys_enter_* count')
+row "hodo probe, all calls counted" "$all s" "$(cost "$all") ns a call"
+row "program under these, in times of the program alone" \
+    "$(calc 2 "$hist / $alone") $(calc 2 "$condition / $alone") $(calc 2 "$all / $alone") x" ""
 if command -v strace >/dev/null; then
     pairs=$((calls / 10))
     few=$(least copy "$pairs")
     traced=$(least under strace -f -o /dev/null)
     strace=$(calc 1 "($traced - $few) * 1e9 / 2 / $pairs")
     row "strace -f, $pairs pairs" "$traced s" "$strace ns a call"
+    # The least that strace does at each call: it writes none of these lines, but looks at the arguments.
+    summed=$(least under strace -f -c -o /dev/null)
+    counted=$(calc 1 "($summed - $few) * 1e9 / 2 / $pairs")
+    row "strace -f -c, $pairs pairs" "$summed s" "$counted ns a call"
+    row "overhead of strace -c over that of counting all events" \
+        "$(calc 1 "$counted / (($all - $alone) * 1e9 / 2 / $calls)") x" ""
     row "overhead of strace over that of hodo" \
         "$(calc 1 "$strace / (($full - $alone) * 1e9 / 2 / $calls)") x" "goal 20"
 else

@@ -144,8 +144,32 @@ pub enum Action {
     Record(Event),
     /// Records the system call that the instruction makes. The last action of its instruction.
     Syscall,
+    /// Does something around the system calls with certain numbers that the instruction makes, sorted by number. The
+    /// last action of its instruction.
+    Calls(Vec<Call>),
     /// Does several things, if a condition holds.
     Block(Box<Block>),
+}
+
+impl Action {
+    /// Whether it makes the system call of its instruction.
+    #[must_use]
+    pub const fn makes_call(&self) -> bool {
+        matches!(self, Self::Syscall | Self::Calls(_))
+    }
+}
+
+/// What is done around a system call. Code that is executed only for its number makes the call, so the number is known
+/// after it, whatever has happened meanwhile: signal handlers that call the kernel, too, a restart, a new thread or
+/// process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Its number. The kernel looks at the lower 32 bits of the register.
+    pub number: u32,
+    /// Before the call: counts, events and blocks.
+    pub enter: Vec<Action>,
+    /// After it, in each thread that comes back from it.
+    pub exit: Vec<Action>,
 }
 
 /// An event: a record, and a payload. The upper half of the payload's first word holds the processor; the lower half

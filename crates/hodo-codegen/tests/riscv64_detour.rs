@@ -18,10 +18,10 @@ use detours::{
     BASE, BLOCK, CHUNK, COUNTER, Run, TABLE, TABLE_SIZE, adds, block, count, event, hit, state,
 };
 use hodo_codegen::detour::{
-    Action, Arithmetic, Atom, Bits, Comparison, Counter, Deed, Fetch, HEAD, Histogram, Key, Part,
-    Source, Test, Text, When,
+    Action, Arithmetic, Atom, Bits, Call, Comparison, Counter, Deed, Fetch, HEAD, Histogram, Key,
+    Part, Source, Test, Text, When,
 };
-use machine::{Machine, State};
+use machine::{HOME, Machine, State};
 
 /// Rounds of each test.
 const ROUNDS: usize = 200;
@@ -49,6 +49,54 @@ fn hits_are_counted_and_nothing_else_changes() {
         let mut expected = before.clone();
         adds(&mut expected);
         model::add(&mut expected, at, 1);
+        run.check(&expected);
+    }
+}
+
+#[test]
+fn system_calls_are_told_apart_by_their_numbers() {
+    const ENOSYS: i64 = -38;
+    // `getuid`, `geteuid`, and one that there is not.
+    let numbers = [174, 175, 9999];
+    let shared = |at| Action::Count(Counter::Shared { base: 88, at });
+    let mut machine = Machine::new();
+    let mut random = Random(9);
+    for round in 0..ROUNDS {
+        let calls = numbers.iter().zip(0..).map(|(&number, index)| {
+            let actions = |at: i32| match random.below(3) {
+                0 => Vec::new(),
+                _ => vec![shared(at + 16 * index), shared(at + 16 * index)],
+            };
+            Call {
+                number,
+                enter: actions(0),
+                exit: actions(8),
+            }
+        });
+        let calls: Vec<Call> = calls.collect();
+        let action = Action::Calls(calls.clone());
+        let mut before = state(&mut random);
+        let chosen = round % 4;
+        let number = numbers.get(chosen).copied().unwrap_or(9998);
+        before.x[17] = number.into();
+        let run = Run::call(&mut machine, &[hit(0, &action, &mut random)], &before);
+        let mut expected = before.clone();
+        expected.x[0] = HOME + 4;
+        // SAFETY: it has no effect.
+        let user = unsafe { libc::getuid() };
+        expected.x[10] = match chosen {
+            0 | 1 => user.into(),
+            _ => ENOSYS.cast_unsigned(),
+        };
+        if let Some(call) = calls.get(chosen) {
+            for (actions, at) in [(&call.enter, 0), (&call.exit, 8)] {
+                model::add(
+                    &mut expected,
+                    BASE + 16 * chosen as u64 + at,
+                    actions.len() as u64,
+                );
+            }
+        }
         run.check(&expected);
     }
 }

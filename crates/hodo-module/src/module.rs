@@ -111,14 +111,7 @@ impl Probed {
 
     /// Returns an upper bound for the room that the detours take in an island, in bytes.
     pub fn room(&self) -> u64 {
-        let probe = |probe: &Probe| match &probe.action {
-            Action::Count(_) => 64,
-            Action::Record(event) => 320 + 128 * event.values.len() as u64,
-            Action::Syscall => 64,
-            Action::Block(block) => {
-                hodo_codegen::native::detour::size(block, &hodo_patch::layout())
-            }
-        };
+        let probe = |probe: &Probe| room_for(&probe.action);
         let site = |(site, probes): &(SitePlan, Vec<Probe>)| {
             // A displaced instruction grows by at most thirteen bytes.
             let moved = 64 + 8 * (site.displaced.end - site.displaced.start);
@@ -136,5 +129,22 @@ impl Probed {
             .as_ref()
             .map_or(0, |events| events.table.len() as u64 * 8 + 4096);
         self.sites.iter().map(|s| site(s) + returns(s)).sum::<u64>() + table
+    }
+}
+
+/// Returns an upper bound for the room that an action takes, in bytes.
+fn room_for(action: &Action) -> u64 {
+    match action {
+        Action::Count(_) => 64,
+        Action::Record(event) => 320 + 128 * event.values.len() as u64,
+        Action::Syscall => 64,
+        Action::Calls(calls) => {
+            let actions = calls
+                .iter()
+                .flat_map(|call| call.enter.iter().chain(&call.exit));
+            // The choice and the call itself, and what unwinders need to know of it.
+            128 + 128 * calls.len() as u64 + actions.map(room_for).sum::<u64>()
+        }
+        Action::Block(block) => hodo_codegen::native::detour::size(block, &hodo_patch::layout()),
     }
 }

@@ -44,6 +44,10 @@ pub struct Machine {
     pub arguments: &'static [u8],
     /// The word of the stack with the first argument that is not in a register, when a function is entered.
     pub stack_arguments: usize,
+    /// Registers of the arguments of system calls.
+    pub call_arguments: [&'static str; 6],
+    /// The register with the result of a system call. The kernel preserves those of the other arguments.
+    pub call_result: &'static str,
     /// The address of the instruction, as a register.
     pub program_counter: &'static str,
     /// Reads an operand in the syntax of compilers. None: one that cannot be fetched.

@@ -1,7 +1,7 @@
 //! What probes would do to files, without running anything.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use hodo_abi::Isa;
 use hodo_isa::code::NAMES;
 use hodo_plan::model::{Extra, ProbeSite, Reason, Tactic};
 
+use super::kernel_calls::is_of_calls;
 use super::placement::Planned;
 use super::wanted::ProbePoint;
 use super::{Probes, arch, is_many};
@@ -89,6 +90,13 @@ pub fn dry_run(definitions: &[String], file: Option<&OsStr>) -> Result<DryRun> {
     let mut isas = Vec::new();
     for text in definitions {
         let definition = parsed(text, given)?;
+        if is_of_calls(&definition) {
+            for path in files.all(text)? {
+                images.get(path)?;
+            }
+            isas.push(given);
+            continue;
+        }
         isas.push(images.get(files.of(&definition, text, given)?)?.isa);
     }
     let mut examined: Vec<Examined> = Vec::new();
@@ -126,18 +134,20 @@ fn examine_all<'i>(
     images: impl Iterator<Item = &'i Image>,
 ) -> Result<(Vec<Examined>, Vec<String>)> {
     let probes = Probes::for_machine(arch::of(isa), texts, false)?;
-    let mut examined: Vec<Examined> = (probes.definitions.iter())
-        .zip(texts)
-        .map(|(definition, text)| Examined {
+    let mut examined: Vec<Examined> = (texts.iter())
+        .map(|text| Examined {
             definition: text.clone(),
-            many: is_many(definition),
             ..Examined::default()
         })
         .collect();
+    for (definition, &origin) in probes.definitions.iter().zip(&probes.origins) {
+        examined[origin].many = is_many(definition) || is_of_calls(definition);
+    }
     let mut warnings = Vec::new();
     for image in images {
         let planned = probes.planned(&Planning::only_shown(image), None)?;
-        examine(image, &planned, texts, &mut examined);
+        probes.examine(image, &planned, &mut examined);
+        warnings.extend(planned.unseen.map(|unseen| unseen.text));
         warnings.extend(planned.warnings);
         warnings.extend(planned.remarks);
     }
@@ -153,43 +163,58 @@ fn examine_all<'i>(
                     super::at(&place.symbol, place.offset)
                 ))
             });
-            one.failure = Some(refusal.unwrap_or_else(|| probes.why(index)));
+            let first = probes.origins.iter().position(|&origin| origin == index);
+            let why = || first.map_or_else(String::new, |first| probes.why(first));
+            one.failure = Some(refusal.unwrap_or_else(why));
         }
     }
     Ok((examined, warnings))
 }
 
-/// Adds the places of a file to the definitions that name them.
-fn examine(image: &Image, planned: &Planned, texts: &[String], examined: &mut [Examined]) {
-    let mut add = |addr, point: &ProbePoint, outcome| {
-        examined[point.definition].places.push(ExaminedPlace {
-            path: image.path.clone(),
-            symbol: point.symbol.to_string(),
-            offset: point.offset(addr),
-            addr,
-            outcome,
-        });
-    };
-    for (addr, point, reason) in &planned.no_returns {
-        add(*addr, point, Err(reason.clone().into()));
-    }
-    let mut site_of = HashMap::new();
-    for site in &planned.sites {
-        let probed = site.probes.iter();
-        site_of.extend(probed.map(|probe| (probe.addr, (site, probe.flags_dead))));
-    }
-    for (addr, point) in planned.places.all() {
-        let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
-            (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
-            (None, Some(reason)) => Err(reason.clone().into()),
-            (None, None) => Err("this is not code of a function".into()),
+impl Probes {
+    /// Adds the places of a file to the definitions that name them.
+    fn examine(&self, image: &Image, planned: &Planned, examined: &mut [Examined]) {
+        let calls: BTreeSet<usize> = (self.origins.iter().enumerate())
+            .filter(|(definition, _)| self.kernel_calls.has(*definition))
+            .map(|(_, &origin)| origin)
+            .collect();
+        let mut add = |addr, point: &ProbePoint, outcome: Result<Changed, Reason>| {
+            let mut add = |origin: usize| {
+                examined[origin].places.push(ExaminedPlace {
+                    path: image.path.clone(),
+                    symbol: point.symbol.to_string(),
+                    offset: point.offset(addr),
+                    addr,
+                    outcome: outcome.clone(),
+                });
+            };
+            match self.kernel_calls.has(point.definition) {
+                true => calls.iter().for_each(|&origin| add(origin)),
+                false => add(self.origins[point.definition]),
+            }
         };
-        add(addr, point, outcome);
-    }
-    for (definition, reason) in &planned.failed {
-        let text = &texts[*definition];
-        let reason = format!("the probe '{text}' cannot be: {reason}");
-        examined[*definition].failure.get_or_insert(reason);
+        for (addr, point, reason) in &planned.no_returns {
+            add(*addr, point, Err(reason.clone().into()));
+        }
+        let mut site_of = HashMap::new();
+        for site in &planned.sites {
+            let probed = site.probes.iter();
+            site_of.extend(probed.map(|probe| (probe.addr, (site, probe.flags_dead))));
+        }
+        for (addr, point) in planned.places.all() {
+            let outcome = match (site_of.get(&addr), planned.refused.get(&addr)) {
+                (Some((site, dead)), _) => Ok(changed(image, site, *dead)),
+                (None, Some(reason)) => Err(reason.clone().into()),
+                (None, None) => Err("this is not code of a function".into()),
+            };
+            add(addr, point, outcome);
+        }
+        for (definition, reason) in &planned.failed {
+            let text = &self.texts[*definition];
+            let reason = format!("the probe '{text}' cannot be: {reason}");
+            let one = &mut examined[self.origins[*definition]];
+            one.failure.get_or_insert(reason);
+        }
     }
 }
 
@@ -202,6 +227,24 @@ struct Files {
 }
 
 impl Files {
+    /// The file that was given, and what it is linked with.
+    fn all(&self, text: &str) -> Result<Vec<PathBuf>> {
+        let Some(given) = &self.given else {
+            bail!("the probe '{text}' names no path: say in which FILE to look");
+        };
+        let main = canonical(given);
+        let libraries = self.libraries(&main);
+        let libraries = libraries.iter().map(|path| canonical(path));
+        Ok(std::iter::once(main.clone()).chain(libraries).collect())
+    }
+
+    fn libraries(&self, main: &Path) -> &[PathBuf] {
+        self.libraries.get_or_init(|| {
+            let bytes = std::fs::read(main).unwrap_or_default();
+            linked::libraries(&bytes, main)
+        })
+    }
+
     /// The file that a definition names, whose text is `text`. The file that was given is for `given_isa`.
     fn of(&mut self, definition: &Definition, text: &str, given_isa: Isa) -> Result<PathBuf> {
         if definition.path.contains('/') {
@@ -215,11 +258,7 @@ impl Files {
         if is(&main) {
             return Ok(main);
         }
-        let libraries = self.libraries.get_or_init(|| {
-            let bytes = std::fs::read(&main).unwrap_or_default();
-            linked::libraries(&bytes, &main)
-        });
-        let mut libraries = libraries.iter().map(|path| canonical(path));
+        let mut libraries = self.libraries(&main).iter().map(|path| canonical(path));
         libraries.find(|path| is(path)).with_context(|| {
             let hint = match given_isa == Isa::NATIVE {
                 true => String::new(),

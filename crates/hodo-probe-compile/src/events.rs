@@ -6,12 +6,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use hodo_abi::Isa;
-use hodo_probe_syntax::{Definition, FetchArg, Location, ProbeKind, Scalar, Source, Type};
+use hodo_probe_syntax::{
+    BinaryOp, Definition, Expr, FetchArg, Location, ProbeKind, SYSCALLS, Scalar, Source, Type,
+};
 use hodo_symbols::{Key, Tracepoint, Usdt};
 use regex::Regex;
 
 use super::Probes;
 use super::arch::{self, Machine};
+use super::kernel_calls::expanded;
 use super::places::is_file;
 use hodo_module::Image;
 use hodo_module::glob::glob;
@@ -258,6 +261,54 @@ impl Probes {
     /// If a pattern is none.
     pub fn find_events(&mut self, patterns: &[String]) -> Result<()> {
         self.events = Events::new(patterns)?;
+        for (index, text) in patterns.iter().enumerate() {
+            if text
+                .split_once(':')
+                .is_none_or(|(group, _)| group != SYSCALLS)
+            {
+                continue;
+            }
+            self.find_call_events(text).context("the option --event")?;
+            self.events.matched.insert(index);
+        }
+        Ok(())
+    }
+
+    /// Probes act in these threads only.
+    pub fn only_threads(&mut self, threads: &[i32]) {
+        let is_one = |thread: &i32| {
+            let number = Expr::Number(u64::from(thread.unsigned_abs()));
+            Expr::Binary(BinaryOp::Equal, Box::new(Expr::Tid), Box::new(number))
+        };
+        let or = |left, right| Expr::Binary(BinaryOp::Or, Box::new(left), Box::new(right));
+        let Some(chosen) = threads.iter().map(is_one).reduce(or) else {
+            return;
+        };
+        for index in 0..self.definitions.len() {
+            if self.follows_names(index) {
+                continue;
+            }
+            let condition = &mut self.definitions[index].condition;
+            *condition = Some(match condition.take() {
+                None => chosen.clone(),
+                Some(own) => Expr::Binary(BinaryOp::And, Box::new(chosen.clone()), Box::new(own)),
+            });
+        }
+    }
+
+    /// Makes definitions for the events of system calls that a pattern fits.
+    fn find_call_events(&mut self, text: &str) -> Result<()> {
+        let machine = arch::NATIVE;
+        let definition = hodo_probe_syntax::parse_for(machine.names, text)
+            .map_err(|error| anyhow::anyhow!("{error}"))?;
+        for (event, definition) in expanded(machine, &definition)? {
+            let index = self.definitions.len();
+            self.kernel_calls.add(index, &definition, event);
+            self.events.made.insert(index);
+            self.texts
+                .push(format!("{}:{}", definition.group, definition.name));
+            self.add(definition);
+        }
         Ok(())
     }
 
@@ -309,7 +360,10 @@ impl Probes {
 
     /// The patterns that match no event of these files, as on the command line.
     pub fn useless_patterns(&self, files: impl Iterator<Item = Vec<u8>>) -> Vec<String> {
-        let mut open: Vec<&Pattern> = self.events.patterns.iter().collect();
+        // Those of system calls are in no file.
+        let patterns = self.events.patterns.iter().enumerate();
+        let open = patterns.filter(|(index, _)| !self.events.matched.contains(index));
+        let mut open: Vec<&Pattern> = open.map(|(_, pattern)| pattern).collect();
         // The files are not even read if nothing is looked for.
         let mut files = files;
         while !open.is_empty()

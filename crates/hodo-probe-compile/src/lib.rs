@@ -12,16 +12,19 @@ mod actions;
 mod after;
 mod arch;
 mod armed;
+mod call_numbers;
 mod callers;
 mod conditions;
 mod counted;
 mod dry_run;
 mod events;
 mod histograms;
+mod kernel_calls;
 mod list_events;
 mod list_functions;
 mod named;
 mod names;
+mod near;
 mod observed_regs;
 mod overlap;
 mod placement;
@@ -35,7 +38,7 @@ mod values;
 mod variables;
 mod wanted;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -61,7 +64,9 @@ use events::Events;
 use histograms::Histograms;
 use hodo_module::cache::Planning;
 use hodo_module::{Chosen, Image, Probed};
-pub use list_events::{ListedEvent, list_events, list_events_of};
+pub use kernel_calls::{CallEvent, functions_of};
+use kernel_calls::{KernelCalls, expanded, is_of_calls};
+pub use list_events::{ListedEvent, list_call_events, list_events, list_events_of};
 pub use list_functions::{Listed, list, list_usdt};
 pub use places::is_file;
 use switches::Switches;
@@ -121,8 +126,10 @@ struct Compiling {
 #[derive(Debug, Default)]
 pub struct Probes {
     definitions: Vec<Definition>,
-    /// The definitions as they were written.
+    /// By definition: how it was written.
     texts: Vec<String>,
+    /// By definition: the number of the text that it was made of. One text may make several.
+    origins: Vec<usize>,
     /// By definition: how many instructions have its probe.
     placed: Vec<u64>,
     /// By definition: why an instruction does not.
@@ -136,6 +143,8 @@ pub struct Probes {
     calls: bool,
     /// System calls are recorded, and nothing else.
     syscalls: Option<syscalls::Syscalls>,
+    /// System calls that are events.
+    kernel_calls: KernelCalls,
     /// The definitions that follow names of threads.
     names: Range<usize>,
     /// Events that are found by patterns.
@@ -171,12 +180,27 @@ impl Probes {
     /// examined.
     fn for_machine(machine: &Machine, texts: &[String], timed: bool) -> Result<Self> {
         let mut definitions = Vec::new();
-        for text in texts {
+        let (mut all_texts, mut origins) = (Vec::new(), Vec::new());
+        let mut kernel_calls = KernelCalls::default();
+        for (origin, text) in texts.iter().enumerate() {
             let definition = hodo_probe_syntax::parse_for(machine.names, text)
                 .map_err(|error| anyhow::anyhow!("{error}"))?;
-            possible(&definition, machine).with_context(|| format!("the probe {text:?}"))?;
+            let context = || format!("the probe {text:?}");
+            if is_of_calls(&definition) {
+                for (event, definition) in expanded(machine, &definition).with_context(context)? {
+                    kernel_calls.add(definitions.len(), &definition, event);
+                    definitions.push(definition);
+                    all_texts.push(text.clone());
+                    origins.push(origin);
+                }
+                continue;
+            }
+            possible(&definition, machine).with_context(context)?;
             definitions.push(definition);
+            all_texts.push(text.clone());
+            origins.push(origin);
         }
+        let texts = all_texts;
         let mut histograms = Histograms::default();
         for (index, definition) in definitions.iter().enumerate() {
             let context = || format!("the probe {:?}", texts[index]);
@@ -201,12 +225,14 @@ impl Probes {
             histograms,
             placed: vec![0; definitions.len()],
             refused: vec![None; definitions.len()],
-            texts: texts.to_vec(),
+            texts,
+            origins,
             definitions,
             counts: Counts::default(),
             timed,
             calls: false,
             syscalls: None,
+            kernel_calls,
             names: 0..0,
             events: Events::default(),
             breakpoints: false,
@@ -440,7 +466,9 @@ impl Probes {
     /// Returns whether a probe belongs to the file of this path.
     pub fn name(&self, path: &Path) -> bool {
         let named = |definition| is_file(definition, path);
-        self.syscalls.is_some() || self.definitions.iter().any(named)
+        self.syscalls.is_some()
+            || !self.kernel_calls.is_empty()
+            || self.definitions.iter().any(named)
     }
 
     /// Returns whether a probe or an event belongs to this file.
@@ -482,12 +510,35 @@ impl Probes {
             semaphores: planned.semaphores.into_iter().collect(),
             ..Probed::default()
         };
+        if let Some(unseen) = &planned.unseen {
+            match unseen.is_remarkable {
+                true => output.log.warn(&unseen.text),
+                false => output
+                    .log
+                    .line(&json!({"remark": {"pid": 0, "text": unseen.text}}))?,
+            }
+        }
+        let numbers = match self.kernel_calls.numbers() > MANY {
+            true => call_numbers::found(image, &planned.places)?,
+            false => HashMap::new(),
+        };
         let mut places = planned.places;
         let refused_places: HashSet<u64> = planned.refused.keys().copied().collect();
         let mut compiling = Compiling::default();
-        for site in planned.sites {
-            let probes = self.region(&site, &places, image, &mut compiling, &mut output)?;
-            probed.sites.push((site_plan(&site), probes));
+        let mut sites = planned.sites;
+        let without_limits = match self.kernel_calls.is_empty() {
+            true => Vec::new(),
+            false => syscalls::take_clashing(image, &mut sites, true).0,
+        };
+        let always = sites.len();
+        for (index, site) in sites.iter().chain(&without_limits).enumerate() {
+            let mut probes = self.region(site, &places, image, &mut compiling, &mut output)?;
+            self.add_calls((site, &places), &numbers, image, (&mut probes, &mut output))?;
+            let list = match index < always {
+                true => &mut probed.sites,
+                false => &mut probed.without_limits,
+            };
+            list.push((site_plan(site), probes));
         }
         let refused = planned.refused.into_iter().flat_map(|(addr, reason)| {
             let points: Vec<ProbePoint> = places.at(addr, &mut compiling.near).cloned().collect();
@@ -517,6 +568,9 @@ impl Probes {
                 compiling.run.end();
             }
             for point in places.at(insn.addr, &mut compiling.near) {
+                if self.kernel_calls.has(point.definition) {
+                    continue;
+                }
                 if point.returns || !self.only_counts(point.definition) {
                     probes.extend(self.probes_at(insn, point, image, output)?);
                 } else if let Some(action) =
@@ -533,6 +587,38 @@ impl Probes {
             }
         }
         Ok(probes)
+    }
+
+    /// Adds what is done around system calls in a region: the last of what is done at an instruction.
+    fn add_calls(
+        &mut self,
+        (site, places): (&ProbeSite, &Places),
+        numbers: &HashMap<u64, u64>,
+        image: &Image,
+        (probes, output): (&mut Vec<Probe>, &mut Output<'_>),
+    ) -> Result<()> {
+        if self.kernel_calls.is_empty() {
+            return Ok(());
+        }
+        let mut near = 0;
+        for insn in &site.probes {
+            let mut points = places.at(insn.addr, &mut near);
+            if !points.any(|point| self.kernel_calls.has(point.definition)) {
+                continue;
+            }
+            let number = numbers.get(&insn.addr).copied();
+            let Some(action) = self.calls_at(number, (insn.addr, image), output)? else {
+                continue;
+            };
+            probes.push(Probe {
+                addr: insn.addr,
+                flags_dead: insn.flags_dead,
+                free: insn.free,
+                when: When::Hit,
+                action,
+            });
+        }
+        Ok(())
     }
 
     /// What one definition does at an instruction, or when the function that begins there returns.
@@ -624,6 +710,9 @@ impl Probes {
         Ok(())
     }
 }
+
+/// If something is done for more calls than this, it is found out which of them an instruction can make.
+const MANY: usize = 4;
 
 /// The maximum number of refused places of a pattern that are reported one by one.
 const SHOWN: usize = 3;

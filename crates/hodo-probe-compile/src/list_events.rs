@@ -12,8 +12,11 @@ use hodo_symbols::Key;
 
 use super::dry_run::found;
 use super::events::{Event, Pattern, events};
+use super::kernel_calls::{CallEvent, all};
+use hodo_abi::Isa;
 use hodo_module::Image;
 use hodo_module::image::canonical;
+use hodo_probe_syntax::SYSCALLS;
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
 
@@ -48,6 +51,19 @@ impl ListedEvent {
             enabled,
         }
     }
+}
+
+/// The events of system calls that fit one of the patterns, on an instruction set.
+///
+/// # Errors
+/// If a pattern is malformed.
+pub fn list_call_events(isa: Isa, texts: &[String]) -> Result<Vec<CallEvent>> {
+    let patterns = patterns(texts)?;
+    let fits = |event: &CallEvent| {
+        let name = event.name();
+        patterns.iter().any(|pattern| pattern.fits(SYSCALLS, &name))
+    };
+    Ok(all(isa).filter(fits).collect())
 }
 
 fn patterns(texts: &[String]) -> Result<Vec<Pattern>> {

@@ -12,6 +12,9 @@ use hodo_plan::model::{Extra, Plan, ProbePlan, ProbeSite, SitePlan, Spare, Wante
 
 use hodo_module::Chosen;
 
+/// Bytes at the beginning of a hooked function that may be changed.
+pub(super) const HOOK_LENGTH: u64 = 32;
+
 /// How often plans are made until no region overlaps a site.
 const ROUNDS: usize = 8;
 

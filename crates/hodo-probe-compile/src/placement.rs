@@ -8,7 +8,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_abi::Span;
 use hodo_plan::PlanOptions;
-use hodo_plan::model::{Plan, ProbeSite, Wanted};
+use hodo_plan::model::{Plan, ProbeSite, RefusedProbe, Wanted};
 use hodo_probe_syntax::{Definition, Location, Offset, ProbeKind, Symbol};
 
 use hodo_symbols::Usdt;
@@ -20,10 +20,11 @@ use super::named::{Named as Function, functions};
 use super::observed_regs::looked_at;
 use super::places::{in_linkage_tables, is_file, lines, points, usdt};
 use super::returns::take_refused;
+use super::syscalls::{is_call, places as system_calls};
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::wanted::{Found, Places, ProbePoint};
-use super::{Probes, after, arch, overlap, resolvers};
+use super::{Probes, after, arch, call_numbers, overlap, resolvers};
 use hodo_module::HOOKED;
 use hodo_module::cache::Planning;
 use hodo_module::{Chosen, Image};
@@ -48,7 +49,20 @@ pub(super) struct Planned {
     pub remarks: Vec<String>,
     /// What a user must know who asked for them.
     pub warnings: Vec<String>,
+    /// The same of system calls that cannot be seen.
+    pub unseen: Option<Unseen>,
 }
+
+/// System calls that cannot be seen.
+pub(super) struct Unseen {
+    /// What to say of them.
+    pub text: String,
+    /// The user must know: it is more than the few functions that hodo always changes, or the call was named.
+    pub is_remarkable: bool,
+}
+
+/// Why functions that are hooked have no probes.
+const IS_OURS: &str = "hodo itself changes this function";
 
 /// What the definitions name in a file.
 #[derive(Default)]
@@ -74,13 +88,12 @@ struct Regions {
     sites: Vec<ProbeSite>,
     refused: BTreeMap<u64, String>,
     functions: HashMap<u64, Chosen>,
+    /// Bytes that look like an instruction that calls the kernel, but are not one, or must stay.
+    no_calls: HashSet<u64>,
 }
 
-/// Bytes at the beginning of a hooked function that may be changed.
-pub(super) const HOOK_LENGTH: u64 = 32;
-
 fn hook(function: &Span) -> Range<u64> {
-    Span::at(function.start, HOOK_LENGTH).range()
+    Span::at(function.start, overlap::HOOK_LENGTH).range()
 }
 
 impl Probes {
@@ -136,7 +149,14 @@ impl Probes {
             sites,
             refused,
             functions,
+            no_calls,
         } = self.regions(&located.places, planning, plan)?;
+        let unseen = self.unseen_calls(&located.places, (&refused, &no_calls), planning.image)?;
+        located.places.take_out(|addr, point| {
+            let out = self.kernel_calls.has(point.definition)
+                && (no_calls.contains(&addr) || refused.contains_key(&addr));
+            out.then(String::new)
+        });
         no_returns.append(&mut located.no_after);
         no_returns.extend(self.take_entered(&mut located.places, &sites));
         Ok(Planned {
@@ -149,6 +169,7 @@ impl Probes {
             semaphores: located.semaphores,
             remarks: located.remarks,
             warnings: located.warnings,
+            unseen,
         })
     }
 
@@ -188,8 +209,29 @@ impl Probes {
                 }
             }
         }
+        self.add_points_of_calls(image, &functions, &mut located);
         located.places.sort();
         Ok(located)
+    }
+
+    /// Adds the instructions that call the kernel, if calls are events. What is done there is the same at all of them, so
+    /// each is there once.
+    fn add_points_of_calls(&self, image: &Image, functions: &[Function], located: &mut Located) {
+        let Some(definition) = self.kernel_calls.first() else {
+            return;
+        };
+        for addr in system_calls(image) {
+            let function = functions.iter().find(|function| function.holds(addr));
+            let point = located.places.add(ProbePoint {
+                shown: [].into(),
+                definition,
+                symbol: function.map_or("", |function| &function.name).into(),
+                start: function.map_or(addr, |function| function.addr),
+                returns: false,
+                resolved: None,
+            });
+            located.places.put(addr, point);
+        }
     }
 
     /// The places that one definition names, or why it names none.
@@ -370,6 +412,7 @@ impl Probes {
         let machine = arch::of_image(image);
         let looked = places.points().map(|point| match &point.resolved {
             Some(resolved) => looked_at(resolved, machine),
+            None if self.kernel_calls.has(point.definition) => u32::MAX,
             None => looked_at(&self.definitions[point.definition], machine),
         });
         let options = PlanOptions {
@@ -378,14 +421,17 @@ impl Probes {
             ..PlanOptions::default()
         };
         let hooked = image.symbols(&HOOKED);
-        let hooks: Vec<_> = hooked.iter().flatten().map(hook).collect();
+        let calls = !self.kernel_calls.is_empty();
+        // What deals with limits is hooked only if limits are raised; else the system calls there are seen.
+        let hooks = hooked.iter().zip(HOOKED);
+        let hooks = hooks.filter(|(_, name)| !(calls && name.ends_with("rlimit")));
+        let hooks: Vec<_> = hooks.filter_map(|(at, _)| at.as_ref()).map(hook).collect();
         let clashing = RefCell::new(BTreeMap::new());
         let planned = |which: Wanted<'_>| {
             let mut plan = planning.plan_probes(which, &options)?;
             let mut left_out = BTreeMap::new();
-            let reason = "hodo itself changes this function";
             let out = (&mut plan.sites, &mut left_out);
-            overlap::keep_off(arch::reader(image), &hooks, reason, out);
+            overlap::keep_off(arch::reader(image), &hooks, IS_OURS, out);
             clashing.replace(left_out);
             Ok(plan)
         };
@@ -395,7 +441,10 @@ impl Probes {
             }
             _ => (planned(which)?, HashMap::new(), BTreeMap::new()),
         };
-        let reasons = plan.refused.into_iter().map(|refusal| {
+        let no_calls = self.no_calls(&plan.refused, places, image);
+        let refused = plan.refused.into_iter();
+        let refused = refused.filter(|refusal| !no_calls.contains(&refusal.addr));
+        let reasons = refused.map(|refusal| {
             // Some reasons name the instruction themselves.
             let reason = match refusal.reason.contains(&refusal.insn) {
                 true => refusal.reason,
@@ -410,7 +459,68 @@ impl Probes {
             sites: plan.sites,
             refused,
             functions,
+            no_calls,
         })
+    }
+
+    /// What to say of instructions that call the kernel and can have no probe, if they may make calls that are events.
+    fn unseen_calls(
+        &self,
+        places: &Places,
+        (refused, no_calls): (&BTreeMap<u64, String>, &HashSet<u64>),
+        image: &Image,
+    ) -> Result<Option<Unseen>> {
+        let is_call = |(addr, point): &(u64, &ProbePoint)| {
+            self.kernel_calls.has(point.definition) && !no_calls.contains(addr)
+        };
+        let calls: Vec<u64> = places.all().filter(is_call).map(|(addr, _)| addr).collect();
+        let mut unseen: Vec<_> = (calls.iter())
+            .filter_map(|addr| refused.get_key_value(addr))
+            .collect();
+        if unseen.is_empty() {
+            return Ok(None);
+        }
+        let numbers = call_numbers::found(image, places)?;
+        unseen.retain(|(addr, _)| {
+            let number = numbers.get(addr);
+            number.is_none_or(|number| self.kernel_calls.has_number(*number))
+        });
+        let Some((addr, reason)) = unseen.first() else {
+            return Ok(None);
+        };
+        let is_named = |addr: &u64| {
+            let number = numbers.get(addr);
+            number.is_some_and(|number| self.kernel_calls.names_number(*number))
+        };
+        let text = format!(
+            "{}: {} of {} instructions that call the kernel cannot have a probe: events of system calls that are made there \
+             are not seen (the first, at {addr:#x}: {reason})",
+            image.path.display(),
+            unseen.len(),
+            calls.len()
+        );
+        let is_remarkable = |(addr, reason): &(&u64, &String)| *reason != IS_OURS || is_named(addr);
+        Ok(Some(Unseen {
+            text,
+            is_remarkable: unseen.iter().any(is_remarkable),
+        }))
+    }
+
+    /// The refused places that are no system calls, or that no definition means otherwise.
+    fn no_calls(&self, refused: &[RefusedProbe], places: &Places, image: &Image) -> HashSet<u64> {
+        if self.kernel_calls.is_empty() {
+            return HashSet::new();
+        }
+        let mut near = 0;
+        let mut is_call_only = |addr: u64| {
+            let mut points = places.at(addr, &mut near);
+            points.all(|point| self.kernel_calls.has(point.definition))
+        };
+        let refused = refused.iter();
+        refused
+            .filter(|refused| !is_call(refused, image) && is_call_only(refused.addr))
+            .map(|refused| refused.addr)
+            .collect()
     }
 
     /// How much of a file has no probe by a definition that names every instruction.

@@ -13,6 +13,7 @@ use hodo_symbols::{Sieve, Style, Usdt, demangle};
 
 use super::arch::reader;
 use super::callers::{self, Callers};
+use super::kernel_calls::is_of_calls;
 use super::named::Named;
 use super::resolvers;
 use super::wanted::Found;
@@ -22,6 +23,9 @@ use hodo_module::Image;
 /// without version, or of a program in PATH, which may be a link to a file with another name.
 pub fn is_file(definition: &Definition, path: &Path) -> bool {
     let wanted = &definition.path;
+    if is_of_calls(definition) {
+        return false;
+    }
     if wanted.contains('/') {
         let real = Path::new(wanted).canonicalize();
         return path == Path::new(wanted) || real.is_ok_and(|real| real == path);

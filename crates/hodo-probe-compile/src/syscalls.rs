@@ -13,8 +13,7 @@ use hodo_trace::format::record;
 use hodo_trace::syscalls::{GROUP, NAMES, table_with};
 use serde_json::json;
 
-use super::overlap::with_users;
-use super::placement::HOOK_LENGTH;
+use super::overlap::{HOOK_LENGTH, with_users};
 use super::{Output, Probes, site_plan};
 use hodo_module::HOOKED;
 use hodo_module::Image;
@@ -81,11 +80,7 @@ impl Probes {
         };
         let plan = planning.plan_probes(Wanted::At(&places), &options)?;
         let refused = plan.refused.into_iter();
-        let refused = refused.filter(|refused| match refused.what {
-            Refused::NoInstruction | Refused::LeftAlone => false,
-            Refused::Unknown => calls_kernel(image, refused.addr),
-            Refused::Instruction => true,
-        });
+        let refused = refused.filter(|refused| is_call(refused, image));
         let mut left: Vec<_> = refused.collect();
         let mut sites = plan.sites;
         // Those are never executed, for hodo replaces them; what uses their bytes is.
@@ -163,7 +158,7 @@ impl Probes {
 
 /// Takes out the regions that overlap with functions that hodo hooks: with those that deal with limits, or with the
 /// others. Returns them, followed by those that use their bytes, and how many overlap themselves.
-fn take_clashing(
+pub(super) fn take_clashing(
     image: &Image,
     sites: &mut Vec<ProbeSite>,
     limits: bool,
@@ -200,6 +195,15 @@ fn with_probes(site: &ProbeSite) -> (SitePlan, Vec<Probe>) {
     (site_plan(site), probes.collect())
 }
 
+/// Whether a refused place is a system call that could be seen.
+pub(super) fn is_call(refused: &RefusedProbe, image: &Image) -> bool {
+    match refused.what {
+        Refused::NoInstruction | Refused::LeftAlone => false,
+        Refused::Unknown => calls_kernel(image, refused.addr),
+        Refused::Instruction => true,
+    }
+}
+
 /// Do the bytes around those of an instruction that calls the kernel look as if it were one? The number is loaded
 /// before it, or the result is looked at after it.
 fn calls_kernel(image: &Image, at: u64) -> bool {
@@ -226,7 +230,7 @@ fn hook_end(image: &Image, addr: u64, size: u64) -> u64 {
 }
 
 /// Where the bytes of `syscall` stand in the code: link-time addresses.
-fn places(image: &Image) -> Vec<u64> {
+pub(super) fn places(image: &Image) -> Vec<u64> {
     let mut places = Vec::new();
     for segment in image.segments.iter().filter(|segment| segment.executable) {
         let Some(code) = image.at(segment.addr..segment.addr + segment.size) else {

@@ -110,6 +110,10 @@ fn compiled(program: &Path, definitions: &[&str]) -> Vec<String> {
                 Action::Record(event) => format!("event of {:?}", event.values),
                 Action::Block(block) => format!("block if {:?}", block.condition),
                 Action::Syscall => "system call".to_owned(),
+                Action::Calls(calls) => {
+                    let numbers: Vec<u32> = calls.iter().map(|call| call.number).collect();
+                    format!("system calls {numbers:?}")
+                }
             };
             lines.push(format!("  {:#x} {:?}: {action}", probe.addr, probe.when));
         }

@@ -278,7 +278,7 @@ fn key(cursor: &mut Cursor, args: &mut Vec<FetchArg>, keys: &mut Vec<HistKey>) -
     let at = cursor.at;
     let word = cursor.identifier("the name of an argument, pid, tid, cpu or comm")?;
     let (value, class) =
-        named_or_brought(word, args).ok_or_else(|| unknown(cursor, at, word, args))?;
+        named_or_brought(cursor, word, args).ok_or_else(|| unknown(cursor, at, word, args))?;
     if class == Class::Array {
         return Err(cursor.wrong(at, format!("{word} is an array and cannot be a key")));
     }
@@ -319,7 +319,7 @@ fn value(cursor: &mut Cursor, args: &mut Vec<FetchArg>, values: &mut Vec<usize>)
         // Hits are always counted.
         return Ok(());
     }
-    let index = match named_or_brought(word, args) {
+    let index = match named_or_brought(cursor, word, args) {
         Some((Expr::Arg(index), _)) => index,
         Some(_) => {
             return Err(cursor.wrong(at, format!("{word} cannot be summed up; it can be a key")));

@@ -79,14 +79,20 @@ pub(super) fn named(word: &str, args: &[FetchArg]) -> Option<(Expr, Class)> {
     Some((value.clone(), class))
 }
 
-/// The same, but if there is `$vars` or `$params`, any other word is a variable and becomes an argument itself.
-pub(super) fn named_or_brought(word: &str, args: &mut Vec<FetchArg>) -> Option<(Expr, Class)> {
+/// The same, but of a system call, or if there is `$vars` or `$params`, any other word is a variable and becomes an
+/// argument itself.
+pub(super) fn named_or_brought(
+    cursor: &Cursor,
+    word: &str,
+    args: &mut Vec<FetchArg>,
+) -> Option<(Expr, Class)> {
     if let Some(found) = named(word, args) {
         return Some(found);
     }
     let brings =
         |arg: &FetchArg| matches!(&arg.source, Source::Variable(name) if name.starts_with('$'));
-    if args.len() == MAX_ARGS || !is_identifier(word) || !args.iter().any(brings) {
+    let brought = cursor.brings || args.iter().any(brings);
+    if args.len() == MAX_ARGS || !is_identifier(word) || !brought {
         return None;
     }
     args.push(FetchArg {
@@ -292,7 +298,7 @@ impl Parser<'_, '_, '_> {
                     self.cursor.at = at;
                     return Err(self.cursor.expected("a value"));
                 }
-                named_or_brought(word, self.args)
+                named_or_brought(self.cursor, word, self.args)
                     .ok_or_else(|| unknown(self.cursor, at, word, self.args))
             }
         }

@@ -26,6 +26,8 @@ pub(super) struct Cursor<'a> {
     pub at: usize,
     /// The instruction set whose registers can be named.
     pub registers: Set,
+    /// Conditions and histograms may name what no argument fetches: it becomes an argument.
+    pub brings: bool,
 }
 
 impl<'a> Cursor<'a> {
@@ -34,6 +36,7 @@ impl<'a> Cursor<'a> {
             text,
             at: 0,
             registers,
+            brings: false,
         }
     }
 

@@ -20,6 +20,7 @@
 //! ```text
 //! DEF      := ("p"|"r") [":" [GROUP "/"] [NAME]] SPACE PATH ":" PLACE ["post"] {FETCHARG} ["if" EXPR] {ACTION}
 //!           | PATH ":" PLACE …                                  an entry probe, as with "p"
+//!           | "syscalls:" ("sys_enter_" | "sys_exit_") CALL …  a system call; its arguments are variables
 //! PATH     := characters without space and ":"; these with "\" before them; or the whole in '…' or "…"
 //! PLACE    := SYMBOL ["+" BYTES | "+*"] ["%return"]             "+*": every instruction
 //!           | NUMBER ["%return"]                                offset in the file
@@ -71,6 +72,8 @@ pub use model::{
 pub use parse::{parse, parse_for};
 pub use registers::Register;
 
+/// What stands in place of a file in the definitions of system calls.
+pub const SYSCALLS: &str = "syscalls";
 /// The maximum size of a definition in bytes.
 pub const MAX_TEXT: usize = 16384;
 /// The maximum number of fetch arguments of a probe. It is the kernel's limit.

@@ -8,7 +8,7 @@ use super::fetch::{At, fetch_arg};
 use super::lexer::{Cursor, Result};
 use super::model::{Definition, FetchArg, Location, ProbeKind, Source};
 use super::registers::Set;
-use super::{MAX_ARGS, MAX_TEXT, ParseError, action, expr, place};
+use super::{MAX_ARGS, MAX_TEXT, ParseError, SYSCALLS, action, expr, place};
 
 /// Reads a definition.
 ///
@@ -39,6 +39,7 @@ pub fn parse_for(registers: Set, text: &str) -> Result<Definition> {
     cursor.spaces();
     let head = head(&mut cursor)?;
     let path = place::path(&mut cursor)?;
+    cursor.brings = path == SYSCALLS;
     let (place, kind) = place::place(&mut cursor, head.kind)?;
     cursor.spaces();
     let after = post(&mut cursor, kind, &place)?;
@@ -48,6 +49,13 @@ pub fn parse_for(registers: Set, text: &str) -> Result<Definition> {
         after,
     };
     let mut args = args(&mut cursor, at)?;
+    if cursor.brings && args.is_empty() {
+        args.push(FetchArg {
+            name: "arg1".to_string(),
+            source: Source::Variable("$params".to_string()),
+            ty: None,
+        });
+    }
     let mut condition = None;
     if begins_condition(&cursor) {
         cursor.word();

@@ -70,6 +70,8 @@ pub struct RecordOptions {
     pub probes: Vec<String>,
     /// Patterns of events, `GROUP:NAME`: tracepoints and other USDT probes of all files.
     pub events: Vec<String>,
+    /// Probes act in these threads only; in all if there are none.
+    pub threads: Vec<i32>,
     /// `--no-optimize`: probes are breakpoints, even where there is room for a jump.
     pub no_optimize: bool,
     /// Traces functions in addition to probes.

@@ -162,6 +162,7 @@ fn probes(options: &RecordOptions) -> Result<Probes> {
         probes.record_syscalls(syscalls);
     }
     probes.find_events(&options.events)?;
+    probes.only_threads(&options.threads);
     Ok(probes)
 }
 

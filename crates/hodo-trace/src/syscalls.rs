@@ -8,6 +8,7 @@
 //! descriptors of 16 bits for before the call. The second has three for after the call, the number of arguments from
 //! bit 48 up, and a top bit that says whether the call is left out.
 
+mod arguments;
 pub mod fetch;
 mod riscv64;
 mod x86_64;
@@ -144,6 +145,41 @@ pub fn number(isa: Isa, name: &str) -> Option<u64> {
     let mut names = calls(isa).iter();
     let at = names.position(|call| call.0 == name && !name.is_empty())?;
     Some(at as u64)
+}
+
+/// An argument of a system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argument {
+    /// Its name in the kernel.
+    pub name: &'static str,
+    /// Its kind, as in [`Syscall::args`]; `hex` if nothing is known of it.
+    pub kind: &'static str,
+}
+
+/// Returns the arguments of a system call, with the names that the kernel has for them.
+#[must_use]
+pub fn arguments(isa: Isa, call: Syscall) -> Vec<Argument> {
+    let own: &[(&str, &str)] = match isa {
+        Isa::Riscv64 => &riscv64::ARGUMENTS,
+        Isa::X86_64 | Isa::Aarch64 => &[],
+    };
+    let all = &arguments::ARGUMENTS;
+    let common = || {
+        let at = all.binary_search_by_key(&call.name, |entry| entry.0).ok()?;
+        Some(&all[at])
+    };
+    let known = own
+        .iter()
+        .find(|entry| entry.0 == call.name)
+        .or_else(common);
+    let names = known.map_or("", |entry| entry.1).split_whitespace();
+    let mut kinds = call.args().into_iter().flatten();
+    names
+        .map(|name| Argument {
+            name,
+            kind: kinds.next().unwrap_or("hex"),
+        })
+        .collect()
 }
 
 /// Returns all numbers with their calls.
@@ -312,6 +348,39 @@ mod tests {
     use super::*;
 
     const RECORDED: [Isa; 2] = [Isa::X86_64, Isa::Riscv64];
+
+    #[test]
+    fn arguments_have_the_names_and_kinds_of_the_kernel() {
+        for isa in RECORDED {
+            for (_, call) in all(isa) {
+                let (named, kinds) = (arguments(isa, call), call.args().map(Iterator::count));
+                // `preadv` and `pwritev` have the upper half of a position, which means nothing to 64 bits. The argument of
+                // `rt_sigreturn` is on the stack.
+                match call.name {
+                    "preadv" | "pwritev" => assert_eq!(named.len(), 5),
+                    "rt_sigreturn" => assert!(named.is_empty()),
+                    name => assert!(kinds.is_none_or(|kinds| kinds == named.len()), "{name}"),
+                }
+                let mut names: Vec<_> = named.iter().map(|argument| argument.name).collect();
+                names.sort_unstable();
+                names.dedup();
+                assert_eq!(names.len(), named.len(), "{}", call.name);
+            }
+            let text = |name: &str| -> Vec<_> {
+                let call = number(isa, name).and_then(|number| by_number(isa, number));
+                let all = arguments(isa, call.expect(name)).into_iter();
+                all.map(|argument| (argument.name, argument.kind)).collect()
+            };
+            assert_eq!(
+                text("write"),
+                [("fd", "fd"), ("buf", "in.2"), ("count", "size")]
+            );
+            // <https://man7.org/linux/man-pages/man2/clone.2.html>, "C library/kernel differences"
+            let fourth = text("clone")[3].0;
+            assert_eq!(fourth == "tls", isa == Isa::Riscv64);
+        }
+        assert!(arguments::ARGUMENTS.is_sorted());
+    }
 
     #[test]
     fn numbers_are_those_of_the_kernel() {

@@ -102,6 +102,10 @@ impl<'c> Count<'c> {
             out.extend([": (<- ", symbol, ")"]);
             return;
         }
+        // A system call, which is made at many places.
+        if symbol.is_empty() {
+            return;
+        }
         out.extend([": (", symbol, "+0x"]);
         number::<16>(self.offset, 0, out);
         out.push(')');

@@ -197,7 +197,11 @@ impl Line<'_> {
             let us = self.ns / 1000;
             write!(out, "{:5}.{:06}: ", us / 1_000_000, us % 1_000_000)?;
         }
-        write!(out, "{}: ({})", self.probe.name, self.place())?;
+        write!(out, "{}:", self.probe.name)?;
+        // System calls are made at many places.
+        if !self.probe.symbol.is_empty() {
+            write!(out, " ({})", self.place())?;
+        }
         if let Some(chain) = self.chain() {
             writeln!(out, " <stack trace>")?;
             for frame in &chain.frames {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use hodo_probe_compile::ListedEvent;
+use hodo_probe_compile::{CallEvent, ListedEvent, functions_of};
 use serde_json::{Value, json};
 
 use crate::args::ListEventsArgs;
@@ -23,6 +23,14 @@ pub fn list(args: &ListEventsArgs) -> Result<ExitCode> {
             .to_str()
             .context("a pattern of events is not valid UTF-8")?;
         patterns.push(text.to_owned());
+    }
+    if let Some(file) = file.and_then(|file| file.to_str())
+        && file
+            .split_once(':')
+            .is_some_and(|(group, _)| group == "syscalls")
+    {
+        patterns.insert(0, file.to_owned());
+        return list_calls(args, &patterns);
     }
     let (whose, events) = match (args.pid, file) {
         (Some(pid), _) => hodo_probe_compile::list_events_of(pid, &patterns)?,
@@ -45,6 +53,55 @@ pub fn list(args: &ListEventsArgs) -> Result<ExitCode> {
         text(&events, args.pid.is_some(), out)
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The events of system calls that fit one of the patterns.
+fn list_calls(args: &ListEventsArgs, patterns: &[String]) -> Result<ExitCode> {
+    let isa = hodo_abi::Isa::NATIVE;
+    let events = hodo_probe_compile::list_call_events(isa, patterns)?;
+    if events.is_empty() {
+        bail!("no event of a system call matches: {}", patterns.join(", "));
+    }
+    with_output(args.screen.no_pager, |out| {
+        if args.json {
+            let all: Value = events
+                .iter()
+                .map(|event| call_as_json(event, isa))
+                .collect();
+            serde_json::to_writer_pretty(&mut *out, &all)?;
+            writeln!(out)?;
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "# KIND        GROUP:NAME  ARGUMENTS  (OTHER FUNCTIONS OF LIBC THAT MAKE THE CALL)"
+        )?;
+        for event in &events {
+            write!(out, "  {:<10}  syscalls:{}", "syscall", event.name())?;
+            for (index, (name, ty)) in event.arguments(isa).iter().enumerate() {
+                let space = if index == 0 { "  " } else { " " };
+                write!(out, "{space}{name}:{ty}")?;
+            }
+            let functions: Vec<_> = functions_of(event.call.name).collect();
+            if !functions.is_empty() {
+                write!(out, "  ({})", functions.join(", "))?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn call_as_json(event: &CallEvent, isa: hodo_abi::Isa) -> Value {
+    let arguments = event.arguments(isa).into_iter();
+    let arguments: Value = arguments
+        .map(|(name, ty)| json!({"name": name, "type": ty}))
+        .collect();
+    json!({
+        "group": "syscalls", "name": event.name(), "kind": "syscall", "number": event.number,
+        "arguments": arguments, "functions": functions_of(event.call.name).collect::<Vec<_>>(),
+    })
 }
 
 fn as_json(event: &ListedEvent) -> Value {

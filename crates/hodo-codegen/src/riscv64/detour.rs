@@ -365,6 +365,18 @@ fn emit_probe(
             frame.end(asm, &mut cold.rows);
         }
         Action::Syscall => return Ok(Some(syscall::emit(asm, runtime))),
+        Action::Calls(calls) => {
+            let emit = &mut |asm: &mut Asm, action: &Action| {
+                let probe = Probe {
+                    action,
+                    // Registers that are free before the call need not be free after it.
+                    free: 0,
+                    ..probe.clone()
+                };
+                emit_probe(asm, (layout, runtime), &probe, from, cold).map(|_| ())
+            };
+            return syscall::emit_calls(asm, calls, emit).map(Some);
+        }
         Action::Block(block) => {
             block::emit_block(asm, layout, block, (here, probe.free), cold)?;
         }

@@ -15,6 +15,7 @@ mod syscall;
 mod text;
 
 use alloc::string::ToString;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use super::masm::*;
@@ -26,7 +27,7 @@ use frame::Saved;
 pub use hodo_isa::x86_64::asm::SYSTEM_CALL;
 use hodo_isa::x86_64::relocate::relocate_apart;
 use returns::emit_returns;
-use syscall::{BEHIND, without_syscalls};
+use syscall::without_syscalls;
 
 /// Slow paths, emitted after the hot code.
 #[derive(Default)]
@@ -95,12 +96,12 @@ pub fn emit(
     for (index, piece) in moved.map.iter().enumerate() {
         detour.before.push(code.here());
         for probe in hits().filter(|probe| probe.offset == piece.old) {
-            if *probe.action == Action::Syscall {
-                detour.calls.push((piece.old, code.here() + BEHIND));
-                let at = code.here() + syscall::BEFORE;
+            for at in emit_probe(code, (layout, runtime), probe, from, &mut cold)? {
+                detour
+                    .calls
+                    .push((piece.old, at + SYSTEM_CALL.len() as u64));
                 detour.syscalls.push((at, from + probe.offset as u64));
             }
-            emit_probe(code, (layout, runtime), probe, from, &mut cold)?;
         }
         let gap = gaps.iter().find(|gap| gap.0 == piece.old);
         let start = piece.new + gap.map_or(0, |gap| gap.1);
@@ -225,23 +226,35 @@ impl<'a, 'c> Probing<'a, 'c> {
     }
 }
 
+/// Emits what a probe does. Returns where it makes the system call of its instruction.
 fn emit_probe(
     code: &mut Masm<'_>,
     (layout, runtime): (&Layout, &Runtime),
     probe: &Probe<'_>,
     from: u64,
     cold: &mut Cold,
-) -> Result<(), DetourError> {
+) -> Result<Vec<u64>, DetourError> {
     let here = from + probe.offset as u64;
     if let Action::Count(Counter::Thread(at)) = probe.action
         && probe.flags_dead
     {
         code.inc_m(QWORD, gs(at.cast_unsigned()));
-        return Ok(());
+        return Ok(Vec::new());
     }
-    if *probe.action == Action::Syscall {
-        syscall::emit(code, runtime, here);
-        return Ok(());
+    match probe.action {
+        Action::Syscall => return Ok(vec![syscall::emit(code, runtime, here)]),
+        Action::Calls(calls) => {
+            let emit = &mut |code: &mut Masm<'_>, action: &Action| {
+                let probe = Probe {
+                    flags_dead: false,
+                    action,
+                    ..probe.clone()
+                };
+                emit_probe(code, (layout, runtime), &probe, from, cold).map(|_| ())
+            };
+            return syscall::emit_calls(code, calls, (here, probe.flags_dead), emit);
+        }
+        _ => {}
     }
     let layout = (layout, runtime.stack);
     let mut probing = Probing::begin_probe(code, layout, probe.flags_dead, here, cold);
@@ -255,11 +268,14 @@ fn emit_probe(
             record(&mut probing, event, &|_| None)?;
             probing.code.bind(off);
         }
-        Action::Block(block) => return probing.block(block),
-        Action::Syscall => {}
+        Action::Block(block) => {
+            probing.block(block)?;
+            return Ok(Vec::new());
+        }
+        Action::Syscall | Action::Calls(_) => {}
     }
     probing.saved.end(probing.code);
-    Ok(())
+    Ok(Vec::new())
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ const LIMIT: u32 = 8;
 
 /// `addi a0, a0, 1`, `add a1, a1, a0`
 const TWO: [u8; 8] = [0x13, 0x05, 0x15, 0x00, 0xB3, 0x85, 0xA5, 0x00];
+/// `ecall`
+const ECALL: [u8; 4] = [0x73, 0, 0, 0];
 /// `ret`
 const RET: [u8; 4] = [0x67, 0x80, 0x00, 0x00];
 
@@ -206,6 +208,11 @@ impl Run {
     pub fn function(machine: &mut Machine, probes: &[Probe<'_>], state: &State) -> Self {
         let code = [&TWO[..], &RET].concat();
         Self::code(machine, &code, probes, state)
+    }
+
+    /// Runs a system call.
+    pub fn call(machine: &mut Machine, probes: &[Probe<'_>], state: &State) -> Self {
+        Self::code(machine, &ECALL, probes, state)
     }
 
     fn code(machine: &mut Machine, code: &[u8], probes: &[Probe<'_>], state: &State) -> Self {

@@ -28,6 +28,8 @@ pub const TP: u8 = 4;
 pub const T0: u8 = 5;
 /// The second temporary register.
 pub const T1: u8 = 6;
+/// The register with the number of a system call.
+pub const A7: u8 = 17;
 
 /// Whether the processor predicts calls and returns through this register: `ra` and `t0`.
 #[must_use]

@@ -23,6 +23,8 @@ pub static MACHINE: Machine = Machine {
     // Procedure Call Standard for the Arm 64-bit Architecture, 6.8.2.
     arguments: &[0, 1, 2, 3, 4, 5, 6, 7],
     stack_arguments: 0,
+    call_arguments: ["x0", "x1", "x2", "x3", "x4", "x5"],
+    call_result: "x0",
     program_counter: "pc",
     operand,
     fetched,

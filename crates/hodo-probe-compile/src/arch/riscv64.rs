@@ -18,6 +18,8 @@ pub static MACHINE: Machine = Machine {
     return_value: 10,
     arguments: &[10, 11, 12, 13, 14, 15, 16, 17],
     stack_arguments: 0,
+    call_arguments: ["a0", "a1", "a2", "a3", "a4", "a5"],
+    call_result: "a0",
     program_counter: "pc",
     operand,
     fetched,

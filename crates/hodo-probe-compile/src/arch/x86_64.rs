@@ -23,6 +23,9 @@ pub static MACHINE: Machine = Machine {
     arguments: &[7, 6, 2, 1, 8, 9],
     // They are above the return address.
     stack_arguments: 1,
+    // The same, A.2.1.
+    call_arguments: ["rdi", "rsi", "rdx", "r10", "r8", "r9"],
+    call_result: "rax",
     program_counter: "rip",
     operand,
     fetched,

@@ -10,13 +10,17 @@ use super::{Screen, process};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recording")]
 pub struct EventPatterns {
-    /// Record these events: tracepoints and other USDT probes, as GROUP:NAME, 'GROUP:*' or '*'
+    /// Record these events: tracepoints, other USDT probes and system calls, as GROUP:NAME, 'GROUP:*' or '*'
     ///
     /// Events of the program and all its libraries. * stands for any text, ? for any character, […] for one of these
     /// characters. Tracepoints that the program has switched off (static keys) are switched on during the recording.
-    /// `hodo list-events FILE` lists the events of a file. Can be repeated.
+    /// `hodo list-events FILE` lists the events of a file. System calls have the group syscalls, as in
+    /// syscalls:sys_enter_openat and 'syscalls:sys_exit_*'; * alone does not mean them. Can be repeated.
     #[arg(long = "event", value_name = "PATTERN")]
     pub events: Vec<String>,
+    /// Events and probes of these threads only, such as 1234,1235
+    #[arg(long = "only-tid", value_name = "TID", value_delimiter = ',', value_parser = process)]
+    pub threads: Vec<i32>,
 }
 
 /// `list-events`.
@@ -33,7 +37,7 @@ pub struct ListEventsArgs {
     pub json: bool,
     #[command(flatten)]
     pub screen: Screen,
-    /// The program or library (without -p), then patterns as for --event
+    /// The program or library (without -p), then patterns as for --event; 'syscalls:*' lists system calls
     #[arg(
         required_unless_present = "pid",
         value_name = "FILE",

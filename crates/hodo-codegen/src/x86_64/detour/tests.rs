@@ -255,3 +255,47 @@ fn blocks_are_as_large_as_they_say_at_most() {
     assert!(detour.faults.len() > 8, "{}", detour.faults.len());
     assert!(detour.faults.iter().all(outside), "{:x?}", detour.faults);
 }
+
+#[test]
+fn each_number_has_a_system_call_of_its_own() {
+    let count = Action::Count(Counter::Thread(-8));
+    let calls: Vec<Call> = (0..9)
+        .map(|index| Call {
+            number: 100 + 3 * index,
+            enter: vec![count.clone()],
+            exit: vec![event()],
+        })
+        .collect();
+    let action = Action::Calls(calls.clone());
+    // mov eax, 103; syscall; ret
+    let code = [0xB8, 103, 0, 0, 0, 0x0F, 0x05, 0xC3];
+    for flags_dead in [false, true] {
+        let probe = Probe {
+            offset: 5,
+            when: When::Hit,
+            flags_dead,
+            free: 0,
+            action: &action,
+        };
+        let (bytes, detour) = emitted(&code, &[probe]).expect("it is possible");
+        let decoder = Decoder::with_ip(64, &bytes, 0x20_0000, DecoderOptions::NONE);
+        let all: Vec<_> = decoder.into_iter().collect();
+        let made = all
+            .iter()
+            .filter(|insn| insn.mnemonic() == Mnemonic::Syscall);
+        let made: Vec<u64> = made.map(iced_x86::Instruction::ip).collect();
+        assert_eq!(made.len(), calls.len() + 1);
+        let known: Vec<u64> = detour.syscalls.iter().map(|call| call.0).collect();
+        assert_eq!(known, made);
+        assert!(detour.syscalls.iter().all(|call| call.1 == 0x40_1005));
+        let after: Vec<(usize, u64)> = made.iter().map(|at| (5, at + 2)).collect();
+        assert_eq!(detour.calls, after);
+        for call in &calls {
+            let compared = all.iter().filter(|insn| {
+                insn.mnemonic() == Mnemonic::Cmp
+                    && insn.try_immediate(1).ok() == Some(call.number.into())
+            });
+            assert!(compared.count() > 0, "{}", call.number);
+        }
+    }
+}

@@ -59,8 +59,8 @@ macro_rules! registers {
 }
 
 registers! {
-    Qword: RAX = 0 RCX = 1 RDX = 2 RBX = 3 RSP = 4 RSI = 6 RDI = 7 R8 = 8 R9 = 9 R10 = 10;
-    Dword: EAX = 0 ECX = 1 EDX = 2 EBX = 3 ESI = 6 EDI = 7 R8D = 8;
+    Qword: RAX = 0 RCX = 1 RDX = 2 RBX = 3 RSP = 4 RSI = 6 RDI = 7 R8 = 8 R9 = 9 R10 = 10 R11 = 11;
+    Dword: EAX = 0 ECX = 1 EDX = 2 EBX = 3 ESI = 6 EDI = 7 R8D = 8 R11D = 11;
     Word: AX = 0;
     Byte: AL = 0 CL = 1 DL = 2 R9B = 9;
 }
