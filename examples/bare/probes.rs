@@ -60,17 +60,16 @@ unsafe impl Pages for Kernel {
             // No headers of an ELF file are there.
             offset: 1,
         };
-        // The firmware, and what handles traps: no breakpoint may be there.
-        let mut all = alloc::vec![
-            piece(0..layout.probed.start, 0),
-            piece(layout.probed, R | X)
-        ];
+        let before = paging::room_before();
+        let mut all = alloc::vec![piece(0..before.start, 0)];
         // What was mapped below.
-        for page in layout.room.step_by(PAGE) {
-            if let Some((_, rights)) = paging::find(page) {
-                all.push(piece(page..page + PAGE, rights));
-            }
-        }
+        let mapped =
+            |range| paging::pages(range).map(|(page, rights)| piece(page..page + PAGE, rights));
+        all.extend(mapped(before.clone()));
+        // The firmware, and what handles traps: no breakpoint may be there.
+        all.push(piece(before.end..layout.probed.start, 0));
+        all.push(piece(layout.probed, R | X));
+        all.extend(mapped(layout.room));
         all.push(piece(layout.rodata, R));
         all.push(piece(layout.data.start..layout.heap.end, R | W));
         all.push(piece(layout.heap.end..usize::MAX, 0));
@@ -88,14 +87,11 @@ unsafe impl Pages for Kernel {
             let pages = heap::pages(size.div_ceil(PAGE)) as u64;
             return (for_what != Use::Code).then_some(pages).ok_or(ENOMEM);
         }
-        let room = paging::layout().room;
-        if pages.start < room.start
-            || pages.end > room.end
-            || pages
-                .clone()
-                .step_by(PAGE)
-                .any(|page| paging::find(page).is_some())
-        {
+        let rooms = [paging::room_before(), paging::layout().room];
+        let has_room = rooms
+            .iter()
+            .any(|room| room.start <= pages.start && pages.end <= room.end);
+        if !has_room || paging::pages(pages.clone()).next().is_some() {
             return Err(EEXIST);
         }
         pages

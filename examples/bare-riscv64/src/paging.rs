@@ -72,6 +72,17 @@ pub fn find(address: usize) -> Option<(usize, u64)> {
     (value & V != 0).then_some(((value >> 10 << 12) as usize, value & (R | W | X)))
 }
 
+/// Where code can be mapped in addition to the room after the text: nowhere.
+pub fn room_before() -> Range<usize> {
+    0..0
+}
+
+/// The pages that are mapped in a range.
+pub fn pages(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let rights = |page| find(page).map(|(_, rights)| (page, rights));
+    range.step_by(PAGE).filter_map(rights)
+}
+
 /// Makes this hart forget what it knows of a page.
 pub fn flush(address: usize) {
     // SAFETY: it only makes the hart read the tables again.
