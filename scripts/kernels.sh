@@ -32,17 +32,28 @@ need_target() {
         { why="rustup cannot add the target $1"; return 1; }
 }
 
-# Runs a kernel, and compares: its directory, the profile, and qemu with what comes before the kernel's file.
+# Checks and builds a kernel: its directory.
+build() {
+    cd "$root/examples/$1"
+    cargo fmt --check
+    cargo clippy --quiet --target-dir "$target_dir" -- -D warnings
+    cargo build --quiet --target-dir "$target_dir"
+    cargo build --quiet --release --target-dir "$target_dir"
+    cd "$root"
+}
+
+# Runs a kernel, and compares: its directory, the profile, the target, qemu's exit code if all went well, and qemu with
+# what comes before the kernel's file.
 compare() {
-    local name="$1" profile="$2" triple="$3" output expected
-    shift 3
+    local name="$1" profile="$2" triple="$3" well="$4" output expected
+    shift 4
     output="$target_dir/tmp/$name-$profile.txt"
     expected="$root/examples/$name/expected.txt"
     mkdir -p "$target_dir/tmp"
     local code=0
     timeout -k 5 "$life" "$@" "$target_dir/$triple/$profile/$name" </dev/null >"$output" 2>&1 || code=$?
     # The firmware prints before the kernel does.
-    if ! sed -n '/^a kernel/,$p' "$output" | tr -d '\r' | diff -u "$expected" - || [ "$code" != 0 ]; then
+    if ! sed -n '/^a kernel/,$p' "$output" | tr -d '\r' | diff -u "$expected" - || [ "$code" != "$well" ]; then
         echo "examples/$name ($profile) has printed something else than expected.txt, or not ended (exit code $code); all of it is in $output" >&2
         return 1
     fi
@@ -56,26 +67,38 @@ bare_riscv64() {
         skip "$name" "$why"
         return
     fi
-    cd "examples/$name"
-    cargo fmt --check
-    cargo clippy --quiet --target-dir "$target_dir" -- -D warnings
-    cargo build --quiet --target-dir "$target_dir"
-    cargo build --quiet --release --target-dir "$target_dir"
+    build "$name"
     for profile in debug release; do
         # In one thread, which switches between the harts at any basic block. With a thread for each hart, qemu 7.2 has
         # kept old code after writes and `fence.i` on both harts (3 runs of 50): it shares translations between harts,
         # and one of them may be in the middle of translating what another one overwrites.
-        compare "$name" "$profile" "$triple" qemu-system-riscv64 -machine virt -smp 2 -m 128M \
+        compare "$name" "$profile" "$triple" 0 qemu-system-riscv64 -machine virt -smp 2 -m 128M \
             -accel tcg,thread=single -nographic -no-reboot -bios default -kernel
     done
-    cd "$root"
+}
+
+bare_x86_64() {
+    local triple=x86_64-unknown-none name=bare-x86-64 profile package=gcc
+    [ "$(uname -m)" = x86_64 ] || package=gcc-x86-64-linux-gnu
+    if ! need_target "$triple" || ! need qemu-system-x86_64 qemu-system-x86 ||
+        ! need "${X86_64_CC:-x86_64-linux-gnu-gcc}" "$package"; then
+        skip "$name" "$why"
+        return
+    fi
+    build "$name"
+    for profile in debug release; do
+        compare "$name" "$profile" "$triple" 33 qemu-system-x86_64 -cpu max -smp 2 -m 128M \
+            -accel tcg,thread=single -display none -serial stdio -no-reboot \
+            -device isa-debug-exit,iobase=0xf4 -kernel
+    done
 }
 
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(bare-riscv64)
+[ ${#names[@]} -gt 0 ] || names=(bare-riscv64 bare-x86-64)
 for name in "${names[@]}"; do
     case "$name" in
     bare-riscv64) bare_riscv64 ;;
+    bare-x86-64) bare_x86_64 ;;
     *) echo "there is no kernel examples/$name" >&2; exit 2 ;;
     esac
 done

@@ -163,7 +163,8 @@ pub fn highest_gap(
 }
 
 /// The place for `size` bytes between mappings that is nearest to an address, of which no byte is `reach` or more away
-/// from it. `guard` bytes below and above it are free, too: a stack above grows down towards it.
+/// from it. `guard` bytes below and above it are free, too: a stack above grows down towards it. It is in the part of the
+/// addresses that Linux programs have.
 pub fn nearest_gap(
     mappings: impl IntoIterator<Item = Span>,
     near: u64,
@@ -174,13 +175,25 @@ pub fn nearest_gap(
     const LOWEST: u64 = 0x1_0000;
     /// The kernel may map a page of its own above the stack.
     const HIGHEST: u64 = 0x7FFF_FFFE_0000;
+    nearest_gap_within(mappings, LOWEST..HIGHEST, near, size, reach, guard)
+}
+
+/// The same within other addresses.
+pub fn nearest_gap_within(
+    mappings: impl IntoIterator<Item = Span>,
+    within: Range<u64>,
+    near: u64,
+    size: u64,
+    reach: u64,
+    guard: u64,
+) -> Option<u64> {
     let far = |place: u64| place.abs_diff(near).max((place + size).abs_diff(near));
     let place = |gap: Span| {
         let (low, high) = (gap.start + guard, gap.end.saturating_sub(guard));
         let (low, high) = (low.next_multiple_of(4096), high.checked_sub(size)? & !0xFFF);
         (low <= high).then(|| (near.saturating_sub(size) & !0xFFFF).clamp(low, high))
     };
-    let places = gaps(mappings, LOWEST..HIGHEST).filter_map(place);
+    let places = gaps(mappings, within).filter_map(place);
     places
         .filter(|&place| far(place) < reach)
         .min_by_key(|&place| far(place))
@@ -253,6 +266,16 @@ mod tests {
     #[test]
     fn the_nearest_gap_keeps_its_distance() {
         let maps = [span(0x40_0000, 0x48_0000), span(0x1000_0000, 0x2000_0000)];
+        // A kernel's addresses end at the end of all.
+        let kernel = 0xFFFF_FFFF_8000_0000..u64::MAX;
+        let text = kernel.start..kernel.start + 0x20_0000;
+        let start = text.end;
+        let maps_of_kernel = [text.into()];
+        assert_eq!(nearest_gap(maps_of_kernel, start, 0x1000, 1 << 30, 0), None);
+        assert_eq!(
+            nearest_gap_within(maps_of_kernel, kernel, start, 0x1000, 1 << 30, 0),
+            Some(start)
+        );
         let near = nearest_gap(maps, 0x44_0000, 0x1_0000, 1 << 30, 0x1_0000);
         assert_eq!(near, Some(0x3E_0000));
         assert_eq!(nearest_gap(maps, 0x44_0000, 0x1_0000, 1 << 16, 0), None);

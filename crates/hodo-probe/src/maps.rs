@@ -2,7 +2,10 @@
 
 use core::ops::Range;
 
+#[cfg(not(target_os = "none"))]
 use hodo_codegen::arena::nearest_gap;
+#[cfg(target_os = "none")]
+use hodo_codegen::arena::nearest_gap_within;
 
 /// A piece of memory that is mapped, or where nothing can be mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,5 +34,9 @@ pub(super) fn find(maps: &[Mapping], addr: u64) -> Option<&Mapping> {
 /// [`nearest_gap`].
 pub(super) fn free(maps: &[Mapping], near: u64, size: u64, reach: u64, guard: u64) -> Option<u64> {
     let spans = maps.iter().map(|map| map.range.clone().into());
+    // A kernel says where nothing can be mapped.
+    #[cfg(target_os = "none")]
+    return nearest_gap_within(spans, 1 << 16..u64::MAX, near, size, reach, guard);
+    #[cfg(not(target_os = "none"))]
     nearest_gap(spans, near, size, reach, guard)
 }

@@ -5,9 +5,12 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 use hodo_ftrace::{Open, Thread};
+use hodo_probe::Registers;
 
 use crate::sbi;
 
+/// What a processor is called.
+pub const NAME: &str = "hart";
 /// How many harts there are: qemu's `-smp 2`.
 pub const COUNT: usize = 2;
 /// Bytes of a hart's stack. `kernel.ld` has the same number.
@@ -57,6 +60,23 @@ pub fn current() -> &'static Hart {
         asm!("mv {}, tp", out(reg) hart, options(nomem, nostack, preserves_flags));
         &*hart
     }
+}
+
+/// The result of a C function that has just returned.
+pub fn result(registers: &Registers) -> u64 {
+    registers.a0
+}
+
+/// The length of the instruction at an address of code. Those whose lowest bits are both set have four bytes.
+pub fn instruction_length(at: usize) -> usize {
+    // SAFETY: it is code.
+    let first = unsafe { (at as *const u16).read_volatile() };
+    if first & 3 == 3 { 4 } else { 2 }
+}
+
+/// How far what `hodo-ftrace` keeps is from the thread pointer. It is not said here: it is found by a call.
+pub fn traced_offset() -> Option<isize> {
+    None
 }
 
 impl Hart {

@@ -6,17 +6,26 @@
 extern crate alloc;
 
 mod boot;
+#[path = "../../bare/console.rs"]
 mod console;
+#[path = "../../bare/functions.rs"]
 mod functions;
 mod hart;
+#[path = "../../bare/heap.rs"]
 mod heap;
+#[path = "../../bare/keys.rs"]
 mod keys;
+#[path = "../../bare/layout.rs"]
+mod layout;
 mod paging;
+#[path = "../../bare/patching.rs"]
 mod patching;
+#[path = "../../bare/probes.rs"]
 mod probes;
 mod protection;
 mod sbi;
 mod timer;
+#[path = "../../bare/tracing.rs"]
 mod tracing;
 mod trap;
 
@@ -24,6 +33,7 @@ use core::panic::PanicInfo;
 use core::sync::atomic::Ordering;
 
 use hart::HARTS;
+use sbi::put;
 
 /// What the first hart does. `number` is the firmware's number of it.
 pub extern "C" fn main_first(number: usize) -> ! {

@@ -8,6 +8,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::hart;
+use crate::layout::Layout;
+pub use crate::layout::layout;
 
 pub const PAGE: usize = 4096;
 /// Bits of an entry (RISC-V Privileged Architecture, "Sv39"). `A` and `D` are set, as the hardware need not do it.
@@ -26,45 +28,6 @@ struct Table([AtomicU64; 512]);
 const TABLES: usize = 96;
 static POOL: [Table; TABLES] = [const { Table([const { AtomicU64::new(0) }; 512]) }; TABLES];
 static USED: AtomicUsize = AtomicUsize::new(1);
-
-/// Where things are, according to the linker.
-pub struct Layout {
-    pub text: Range<usize>,
-    /// The part of it in which breakpoints may be.
-    pub probed: Range<usize>,
-    /// Between it and the rest.
-    pub room: Range<usize>,
-    pub rodata: Range<usize>,
-    pub data: Range<usize>,
-    pub stacks: Range<usize>,
-    pub heap: Range<usize>,
-}
-
-pub fn layout() -> Layout {
-    unsafe extern "C" {
-        static __text_start: u8;
-        static __text_end: u8;
-        static __probed_start: u8;
-        static __rodata_start: u8;
-        static __rodata_end: u8;
-        static __data_start: u8;
-        static __data_end: u8;
-        static __stacks_start: u8;
-        static __stacks_end: u8;
-        static __heap_start: u8;
-        static __heap_end: u8;
-    }
-    let range = |start: *const u8, end: *const u8| start.addr()..end.addr();
-    Layout {
-        text: range(&raw const __text_start, &raw const __text_end),
-        probed: range(&raw const __probed_start, &raw const __text_end),
-        room: range(&raw const __text_end, &raw const __rodata_start),
-        rodata: range(&raw const __rodata_start, &raw const __rodata_end),
-        data: range(&raw const __data_start, &raw const __data_end),
-        stacks: range(&raw const __stacks_start, &raw const __stacks_end),
-        heap: range(&raw const __heap_start, &raw const __heap_end),
-    }
-}
 
 /// The entry of an address. Makes tables on the way, if `make`.
 fn entry(address: usize, make: bool) -> Option<&'static AtomicU64> {
@@ -107,6 +70,17 @@ pub fn map(address: usize, physical: usize, rights: u64) {
 pub fn find(address: usize) -> Option<(usize, u64)> {
     let value = entry(address, false)?.load(Ordering::Acquire);
     (value & V != 0).then_some(((value >> 10 << 12) as usize, value & (R | W | X)))
+}
+
+/// Where code can be mapped in addition to the room after the text: nowhere.
+pub fn room_before() -> Range<usize> {
+    0..0
+}
+
+/// The pages that are mapped in a range.
+pub fn pages(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let rights = |page| find(page).map(|(_, rights)| (page, rights));
+    range.step_by(PAGE).filter_map(rights)
 }
 
 /// Makes this hart forget what it knows of a page.

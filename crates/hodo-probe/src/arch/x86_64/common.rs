@@ -249,12 +249,14 @@ hodo_engine_common:
 72: lock inc qword ptr [r14 + {COUNTS}]
     jmp 71b
     // The handler wants to continue elsewhere, or with another stack pointer. The registers are copied below the lower
-    // of the two stack pointers; the address goes below the new red zone, from where `ret` takes it.
+    // of the two stack pointers; the address goes below the new red zone, from where `ret` takes it. Nothing is written
+    // below the stack pointer: a signal handler or an interrupt would overwrite it.
 80: lea rax, [rbx + {STACK}]
     mov rdx, [rbx + {RSP}]
     cmp rax, rdx
     cmova rax, rdx
     lea rdi, [rax - 512]
+    mov rsp, rdi
     mov rsi, rbx
     mov ecx, {FRAME} / 8
     mov r8, rdi
@@ -263,7 +265,6 @@ hodo_engine_common:
     mov [rdx - 136], r9
     sub rdx, 136
     mov [r8 + {PC}], rdx
-    mov rsp, r8
     hodo_engine_take
     popfq
     pop rsp

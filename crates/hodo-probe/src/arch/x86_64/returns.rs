@@ -3,12 +3,15 @@
 use alloc::vec::Vec;
 
 use super::{call_handlers, near};
+use crate::environment::Window;
 use hodo_isa::x86_64::asm::{Code, Cond, DWORD, QWORD, RAX, RCX, RSP, mem, mem32};
 
-/// How far a return address is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a
-/// store to the other.
+/// How far a return address of a Linux program is from its shadow. It is no multiple of a page, or a load of one would
+/// seem to depend on a store to the other.
+#[cfg(target_os = "linux")]
 pub(super) const DISTANCE: u64 = 0x2000_0000_0840;
-/// The end of a program's addresses.
+/// The end of its addresses.
+#[cfg(target_os = "linux")]
 pub(super) const TOP: u64 = 0x7FFF_FFFF_F000;
 /// The bytes after the first instruction at the point of return, by which it is recognized.
 const MAGIC: u32 = 0x4F44_4F48;
@@ -35,7 +38,7 @@ pub(super) struct Emitted {
 
 /// The code between the entry's handlers and the body, which follows directly. It is placed at `at`.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
-    let low = crate::returns::window().low;
+    let Window { low, top, distance } = crate::returns::window();
     near(at, &[places.head, places.common])?;
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, at);
@@ -46,13 +49,13 @@ pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     code.lea(RAX, mem(RSP, 16));
     code.movabs_ri(RCX, low);
     code.sub_rr(RAX, RCX);
-    code.movabs_ri(RCX, TOP - low);
+    code.movabs_ri(RCX, top - low);
     code.cmp_rr(RAX, RCX);
     code.jcc(Cond::AE, without);
     code.mov_rm(RAX, mem(RSP, 16));
     code.cmp_mi(DWORD, mem(RAX, 8), MAGIC);
     code.jcc(Cond::E, without);
-    code.movabs_ri(RCX, DISTANCE.wrapping_neg());
+    code.movabs_ri(RCX, distance.wrapping_neg());
     code.mov_mr(shadow, RAX);
     code.pop_r(RCX);
     code.pop_r(RAX);
@@ -63,7 +66,7 @@ pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
     code.nop_m(mem32(RAX, MAGIC));
     code.push_r(RAX);
     code.push_r(RCX);
-    code.movabs_ri(RCX, DISTANCE.wrapping_neg());
+    code.movabs_ri(RCX, distance.wrapping_neg());
     code.mov_rm(RAX, shadow);
     code.mov_mr(mem(RSP, 16), RAX);
     code.pop_r(RCX);

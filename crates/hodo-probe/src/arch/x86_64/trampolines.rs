@@ -2,6 +2,7 @@
 //! bytes must be breakpoints. So the jump reaches only certain addresses, where a second jump leads on.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use hodo_abi::Span;
 use hodo_codegen::arena::{Arena, Room};
@@ -11,6 +12,11 @@ use crate::environment::{self, Use};
 use crate::maps::{self, Mapping};
 
 const PAGE: u64 = 4096;
+/// Where pages may be. A kernel says where nothing can be mapped.
+const PLACES: Range<u64> = match cfg!(target_os = "none") {
+    true => 1 << 16..u64::MAX,
+    false => 1 << 16..0x7FFF_0000_0000,
+};
 /// Bytes of a jump.
 const JUMP: u64 = 5;
 /// At most this many pages, since mappings are limited.
@@ -65,7 +71,7 @@ impl Trampolines {
     /// Finds a place for a jump that fits, and marks it as used. `None` if there is none.
     pub(crate) fn find(&mut self, site: u64, inside: &[u8]) -> Option<u64> {
         let wish = Wish::new(site, inside);
-        let reach = (wish.from.saturating_sub(1 << 31))..wish.from + (1 << 31);
+        let reach = (wish.from.saturating_sub(1 << 31))..wish.from.saturating_add(1 << 31);
         let near = self.pages.starting_in(reach).rev().take(256);
         let own = near.into_iter().find_map(|page| in_page(page, wish));
         let spot = match own {
@@ -92,8 +98,7 @@ impl Trampolines {
                     let distance = i32::from_le_bytes([byte(0).unwrap_or(0), third, second, *top]);
                     let spot = wish.from.wrapping_add_signed(i64::from(distance));
                     let page = spot & !(PAGE - 1);
-                    let free = page > 1 << 16
-                        && page < 0x7FFF_0000_0000
+                    let free = PLACES.contains(&page)
                         && maps::find(&self.maps, page).is_none()
                         && !self.pages.begins(page);
                     let room = Room::new(Span::at(page, PAGE), 0);

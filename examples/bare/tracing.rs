@@ -7,16 +7,21 @@ use hodo_ftrace::{
     set_graph,
 };
 
+use crate::hart::NAME;
 use crate::{functions, hart, paging, say, timer};
 
 struct Kernel;
 
-// SAFETY: each hart has its own data, which `tp` points to: two instructions find it. Nothing in Rust is instrumented.
+// SAFETY: each hart has its own data, which a register points to: two instructions find it. Nothing in Rust is instrumented.
 unsafe impl Environment for Kernel {
     #[inline]
     fn thread() -> Option<&'static Thread> {
         // SAFETY: this hart's own.
         Some(unsafe { &*hart::current().traced.get() })
+    }
+
+    fn thread_offset() -> Option<isize> {
+        hart::traced_offset()
     }
 
     fn prepare(_: &'static Thread, _: usize) -> bool {
@@ -114,11 +119,11 @@ pub fn demonstrate() {
     let before = ENTRIES[0].load(Ordering::Relaxed) - TICKS[0].load(Ordering::Relaxed);
     assert!(results());
     let seen = ENTRIES[0].load(Ordering::Relaxed) - TICKS[0].load(Ordering::Relaxed) - before;
-    say!("mcount: {seen} calls of traced functions in the first hart");
+    say!("mcount: {seen} calls of traced functions in the first {NAME}");
     wait_for(&ENTRIES[1]);
     wait_for(&TICKS[0]);
     wait_for(&TICKS[1]);
-    say!("mcount: calls in the second hart, and in the timer interrupts of both");
+    say!("mcount: calls in the second {NAME}, and in the timer interrupts of both");
     set_entry(None);
 
     set_graph(Some(&GRAPH));
@@ -129,7 +134,7 @@ pub fn demonstrate() {
     set_graph(None);
     say!("graph: outer(3) = {sum}, both(1.5) = (3, 4.5)");
     print_graph();
-    say!("graph: returns in the second hart, and in timer interrupts");
+    say!("graph: returns in the second {NAME}, and in timer interrupts");
     // Calls of these hooks still return through the tracer.
     timer::wait(2);
     let seen = ENTRIES[0].load(Ordering::Relaxed);

@@ -10,6 +10,7 @@ use hodo_probe::environment::{
 };
 use hodo_probe::{Engine, Execution, Probe, Registers, Request};
 
+use crate::hart::NAME;
 use crate::paging::{self, PAGE, R, W, X};
 use crate::{functions, hart, heap, say, timer, tracing};
 
@@ -19,7 +20,7 @@ const ENOMEM: Errno = 12;
 const EFAULT: Errno = 14;
 const EEXIST: Errno = 17;
 
-// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute `fence.i`.
+// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute it.
 unsafe impl Text for Kernel {
     fn read(&self, at: u64, into: &mut [u8]) -> usize {
         for (done, byte) in into.iter_mut().enumerate() {
@@ -59,17 +60,16 @@ unsafe impl Pages for Kernel {
             // No headers of an ELF file are there.
             offset: 1,
         };
-        // The firmware, and what handles traps: no breakpoint may be there.
-        let mut all = alloc::vec![
-            piece(0..layout.probed.start, 0),
-            piece(layout.probed, R | X)
-        ];
+        let before = paging::room_before();
+        let mut all = alloc::vec![piece(0..before.start, 0)];
         // What was mapped below.
-        for page in layout.room.step_by(PAGE) {
-            if let Some((_, rights)) = paging::find(page) {
-                all.push(piece(page..page + PAGE, rights));
-            }
-        }
+        let mapped =
+            |range| paging::pages(range).map(|(page, rights)| piece(page..page + PAGE, rights));
+        all.extend(mapped(before.clone()));
+        // The firmware, and what handles traps: no breakpoint may be there.
+        all.push(piece(before.end..layout.probed.start, 0));
+        all.push(piece(layout.probed, R | X));
+        all.extend(mapped(layout.room));
         all.push(piece(layout.rodata, R));
         all.push(piece(layout.data.start..layout.heap.end, R | W));
         all.push(piece(layout.heap.end..usize::MAX, 0));
@@ -87,14 +87,11 @@ unsafe impl Pages for Kernel {
             let pages = heap::pages(size.div_ceil(PAGE)) as u64;
             return (for_what != Use::Code).then_some(pages).ok_or(ENOMEM);
         }
-        let room = paging::layout().room;
-        if pages.start < room.start
-            || pages.end > room.end
-            || pages
-                .clone()
-                .step_by(PAGE)
-                .any(|page| paging::find(page).is_some())
-        {
+        let rooms = [paging::room_before(), paging::layout().room];
+        let has_room = rooms
+            .iter()
+            .any(|room| room.start <= pages.start && pages.end <= room.end);
+        if !has_room || paging::pages(pages.clone()).next().is_some() {
             return Err(EEXIST);
         }
         pages
@@ -118,7 +115,7 @@ unsafe impl Pages for Kernel {
     }
 }
 
-// SAFETY: `tp` points to the hart's block, which begins with the thread-local variables. Each hart has one thread.
+// SAFETY: the thread pointer of each hart points to its block of thread-local variables. Each hart has one thread.
 unsafe impl Threads for Kernel {
     fn current(&self) -> u32 {
         hart::current().index() as u32 + 1
@@ -178,8 +175,13 @@ static BEFORE: Seen = Seen::new();
 static AFTER: Seen = Seen::new();
 static RETURNED: Seen = Seen::new();
 
+/// The value of a C `int`, whatever the upper half of its register is.
+fn extended(word: u64) -> u64 {
+    i64::from(word as i32) as u64
+}
+
 extern "C" fn before(registers: &mut Registers, _: *mut c_void) {
-    BEFORE.add(registers.a0);
+    BEFORE.add(registers.argument(0).map_or(0, extended));
 }
 
 extern "C" fn after(registers: &mut Registers, _: *mut c_void) {
@@ -187,7 +189,7 @@ extern "C" fn after(registers: &mut Registers, _: *mut c_void) {
 }
 
 extern "C" fn returned(registers: &mut Registers, _: *mut c_void) {
-    RETURNED.add(registers.a0);
+    RETURNED.add(extended(hart::result(registers)));
 }
 
 extern "C" fn answer(registers: &mut Registers, _: *mut c_void) {
@@ -247,7 +249,7 @@ fn executions(engine: Engine) {
         drop(probe);
         assert!(functions::check_results());
         assert_eq!(BEFORE.first(), hits);
-        say!("probe: leaf {way}: {hits} hits, sum of x {sum}; hits in the second hart, too");
+        say!("probe: leaf {way}: {hits} hits, sum of x {sum}; hits in the second {NAME}, too");
     }
     AFTER.reset();
     let request = at("leaf").before(before).after(after);
@@ -279,21 +281,22 @@ fn simulated(engine: Engine) {
     assert_eq!(probe.execution(), way);
     assert!(functions::check_results());
     say!(
-        "probe: in outer {way}: {} hits; hits in the second hart, too",
+        "probe: in outer {way}: {} hits; hits in the second {NAME}, too",
         BEFORE.first()
     );
     tracing::wait_for(&BEFORE.hits[1]);
 }
 
-/// The addresses of a function's instructions. Those whose lowest bits are both set have four bytes.
+/// The addresses of a function's instructions.
 fn instructions(range: core::ops::Range<usize>) -> impl Iterator<Item = usize> {
     let mut next = range.start;
     core::iter::from_fn(move || {
         let addr = next;
-        // SAFETY: it is code.
-        let first = unsafe { (addr as *const u16).read_volatile() };
-        next += if first & 3 == 3 { 4 } else { 2 };
-        (addr < range.end).then_some(addr)
+        if addr >= range.end {
+            return None;
+        }
+        next += hart::instruction_length(addr);
+        Some(addr)
     })
 }
 
@@ -312,7 +315,7 @@ fn returns(engine: Engine) {
     let probe = set(engine, &at("outer").returning(returned));
     assert!(functions::check_results());
     say!(
-        "probe: returns of outer: {}, sum of results {}; returns in the second hart, too",
+        "probe: returns of outer: {}, sum of results {}; returns in the second {NAME}, too",
         RETURNED.first(),
         RETURNED.sum.load(Ordering::Relaxed)
     );
@@ -332,14 +335,14 @@ fn interrupts(engine: Engine) {
         tracing::wait_for(&BEFORE.hits[0]);
         tracing::wait_for(&BEFORE.hits[1]);
         drop(probe);
-        say!("probe: timer interrupts {way}: hits in both harts");
+        say!("probe: timer interrupts {way}: hits in both {NAME}s");
     }
     RETURNED.reset();
     let probe = set(engine, &at("timer_tick").returning(returned));
     tracing::wait_for(&RETURNED.hits[0]);
     tracing::wait_for(&RETURNED.hits[1]);
     drop(probe);
-    say!("probe: returns of the timer's function in both harts");
+    say!("probe: returns of the timer's function in both {NAME}s");
 }
 
 /// Handlers that change what the program does, and that fault.
@@ -395,6 +398,6 @@ fn everywhere(engine: Engine) {
         assert!(functions::check_results());
     }
     say!(
-        "probe: all instructions of the traced functions at once, {ROUNDS} times, while both harts run them"
+        "probe: all instructions of the traced functions at once, {ROUNDS} times, while both {NAME}s run them"
     );
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use hodo_keys::{Errno, Text, define_static_key_false, define_static_key_true, set_text};
 use hodo_keys::{static_branch_likely, static_branch_unlikely, switch};
 
+use crate::hart::NAME;
 use crate::{functions, hart, paging, say, tracing};
 
 define_static_key_false! {
@@ -19,7 +20,7 @@ define_static_key_true! {
 /// What this kernel does when code is changed.
 struct Kernel;
 
-// SAFETY: `write_code` writes to memory, and `synchronize` has all harts execute `fence.i`.
+// SAFETY: `write_code` writes to memory, and `synchronize` has all harts execute it.
 unsafe impl Text for Kernel {
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         /// As Linux calls it: a bad address.
@@ -74,7 +75,7 @@ pub fn demonstrate() {
     pass(5);
     assert_eq!(numbers(), [5, 5]);
     tracing::wait_for(&UNUSUAL[1]);
-    say!("keys: 5 times the one branch, and 5 times the other; the second hart takes them, too");
+    say!("keys: 5 times the one branch, and 5 times the other; the second {NAME} takes them, too");
     for _ in 0..SWITCHES {
         switch(&[COUNTING.enabling(), USUAL.enabling()]).expect("code can be written");
         switch(&[COUNTING.disabling(), USUAL.disabling()]).expect("code can be written");
@@ -90,5 +91,5 @@ pub fn demonstrate() {
     assert_eq!(both, 0);
     let fences = hart::HARTS[1].fences.load(Ordering::Relaxed);
     assert!(fences > 2 * SWITCHES);
-    say!("keys: {SWITCHES} times on and off while the second hart runs the branches");
+    say!("keys: {SWITCHES} times on and off while the second {NAME} runs the branches");
 }

@@ -2,14 +2,14 @@
 
 use core::fmt::{self, Write};
 
-use crate::sbi;
+use crate::put;
 
-/// The console. Only the first hart prints, except when something fails.
+/// The console, which `put` writes to. Only the first hart prints, except when something fails.
 pub struct Console;
 
 impl Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.bytes().for_each(sbi::put);
+        text.bytes().for_each(put);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use hodo_ftrace::dynamic::{
 };
 use hodo_ftrace::{Call, EntryOps, GraphOps, set_entry, set_graph};
 
+use crate::hart::NAME;
 use crate::paging::{self, PAGE, R, X};
 use crate::{hart, heap, say, tracing};
 
@@ -30,7 +31,7 @@ static SITES: [Site; COUNT] =
 
 struct Kernel;
 
-// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute `fence.i`.
+// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute it.
 unsafe impl Text for Kernel {
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         const EFAULT: Errno = 14;
@@ -171,7 +172,9 @@ fn replace() {
     dynamic::unregister(number);
     assert!(run());
     assert_eq!(REPLACED[0].load(Ordering::Relaxed), replaced);
-    say!("sites: add was replaced by another version in both harts: {replaced} calls in the first");
+    say!(
+        "sites: add was replaced by another version in both {NAME}s: {replaced} calls in the first"
+    );
 }
 
 /// The address of a function's site.
@@ -197,7 +200,7 @@ pub fn demonstrate() {
     select(ENTRY, |_| true);
     assert!(run());
     let [adds, twices, fours] = seen();
-    say!("sites: add {adds}, twice {twices}, four_times {fours}; calls in the second hart, too");
+    say!("sites: add {adds}, twice {twices}, four_times {fours}; calls in the second {NAME}, too");
     ENTRIES[1].iter().for_each(tracing::wait_for);
     let order = [
         add as *const () as usize,
@@ -231,6 +234,6 @@ pub fn demonstrate() {
     set_entry(None);
     assert!(run());
     assert_eq!(seen(), [0; COUNT]);
-    say!("sites: all are off again; returns were seen in the second hart, too");
+    say!("sites: all are off again; returns were seen in the second {NAME}, too");
     replace();
 }
