@@ -273,7 +273,7 @@ impl All {
                 format!("the entry of {} cannot be changed: {error}", name(at))
             }
             Failure::Room(at) => format!(
-                "there is no memory near enough to {} for its calls, or there are too many combinations of tracers",
+                "there is no memory near enough to {} for its calls",
                 name(at)
             ),
             Failure::Changed(at) => format!(

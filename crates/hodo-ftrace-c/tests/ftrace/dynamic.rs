@@ -141,6 +141,11 @@ fn tracers_change_registers_and_redirect_functions() {
 }
 
 #[test]
+fn there_may_be_more_combinations_of_tracers_than_trampolines() {
+    each("combinations", &[Form::Shared]);
+}
+
+#[test]
 fn libraries_come_and_go() {
     let program = compile("loading", "gcc", &["loading.c"], &["-ldl"], Form::Shared);
     let program = program.expect("gcc is there");

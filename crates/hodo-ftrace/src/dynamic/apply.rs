@@ -11,7 +11,7 @@ use crate::arch;
 pub enum Failure {
     /// Its code cannot be written.
     Write(usize, Errno),
-    /// There is no memory that it can call, or there are too many combinations of tracers.
+    /// There is no memory that it can call.
     Room(usize),
     /// What is there is neither a call nor what it is without one: somebody else has changed it. A site that nobody wants
     /// is reported once, if it may have called somebody; one that never did is left to whoever has changed it.
@@ -24,7 +24,9 @@ const UNKNOWN: u64 = !0;
 /// What a site's code is to call for a mask.
 fn target(module: &Module, site: &Site, mask: u64) -> Option<usize> {
     let kind = arch::kind(site.entry(), tracers::with_registers(mask));
-    module.trampoline(mask, kind)
+    let at = module.trampoline(mask, kind)?;
+    // SAFETY: it is the address of a site.
+    Some(unsafe { arch::reached(site.address(), at, module.copy()) })
 }
 
 /// Returns whether there is what can be at a site.

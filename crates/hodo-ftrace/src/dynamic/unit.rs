@@ -148,3 +148,42 @@ fn code_that_somebody_else_has_changed_is_reported_while_it_matters() {
     assert_eq!(apply(&code), (3, None));
     remove(module);
 }
+
+#[test]
+fn there_is_a_trampoline_for_more_combinations_than_there_is_room_for() {
+    const BITS: u32 = 10;
+    let _guard = ONE_AT_A_TIME.lock();
+    let code = Code::new(1 << BITS);
+    let module = code.module();
+    for bit in 0..BITS {
+        let mut number = 0;
+        let wants = |_: &Site| {
+            number += 1;
+            number >> bit & 1 == 1
+        };
+        assert!(select(module, 1 << bit, wants).is_none());
+        assert_eq!(apply(&code).1, None);
+    }
+    let wanted = |mask: u64| {
+        module
+            .sites()
+            .iter()
+            .filter(move |site| site.wanted() == mask)
+    };
+    assert!((1..1 << BITS).all(|mask| wanted(mask).count() == 1));
+    let mut places: Vec<usize> = (1..1 << BITS)
+        .map(|mask| module.trampoline(mask, 0).expect("there is one"))
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    // One is shared by the others.
+    let own = if cfg!(target_arch = "riscv64") {
+        63
+    } else {
+        252
+    };
+    assert_eq!(places.len(), own + 1);
+    assert!(select(module, !0, |_| false).is_none());
+    assert_eq!(apply(&code).1, None);
+    remove(module);
+}

@@ -103,7 +103,7 @@ macro_rules! caller {
                 "mov rdx, [rbp + 16]",
                 // The stack is not aligned at these calls.
                 "and rsp, -16",
-                // Is the graph tracer the only one?
+                // Is the graph tracer the only one? (Not for `LOOKED_UP`.)
                 "add rax, rax",
                 "jnz 8f",
                 "mov r9, [rip + hodo_ftrace_state + {quick}]",
