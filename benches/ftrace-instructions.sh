@@ -6,8 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
-riscv64) machine=riscv64 triple=riscv64gc-unknown-linux-gnu ;;
-aarch64) machine=aarch64 triple=aarch64-unknown-linux-gnu ;;
+riscv64) machine=riscv64 triple=riscv64gc-unknown-linux-gnu room=4 ;;
+aarch64) machine=aarch64 triple=aarch64-unknown-linux-gnu room=2 ;;
 *) echo "riscv64 or aarch64, not '${1:-}'" >&2; exit 2 ;;
 esac
 target="${CARGO_TARGET_DIR:-$PWD/target}"
@@ -19,7 +19,11 @@ trap 'rm -rf "$directory"' EXIT
 flags=(-O2 -fno-omit-frame-pointer -fno-tree-vectorize -fno-tree-slp-vectorize -Icrates/hodo-ftrace-c/include benches/ftrace.c)
 library="$target/$triple/release"
 "$machine-linux-gnu-gcc" "${flags[@]}" -o "$directory/plain"
-"$machine-linux-gnu-gcc" "${flags[@]}" -pg -DHOOKS "$library/libhodo_ftrace.so" "-Wl,-z,now,-rpath,$library" -o "$directory/ours"
+# A program has many functions.
+awk 'BEGIN { for (i = 0; i < 100; i++) printf "long many_%d(long a) { return a + %d; }\n", i, i }' > "$directory/many.c"
+hooks=(-DHOOKS "$directory/many.c" "$library/libhodo_ftrace.so" "-Wl,-z,now,-rpath,$library")
+"$machine-linux-gnu-gcc" "${flags[@]}" -pg "${hooks[@]}" -o "$directory/ours"
+"$machine-linux-gnu-gcc" "${flags[@]}" "-fpatchable-function-entry=$room" -fno-ipa-ra "${hooks[@]}" -o "$directory/room"
 
 # Each instruction is a block of its own, and each block that is executed is a line.
 executed() {
@@ -37,3 +41,6 @@ row "call" plain 0
 row "-pg: nobody listens" ours 0
 row "-pg: entry hook" ours 1
 row "-pg: entry and return hooks" ours 2
+row "room at the entry: nobody listens" room 0
+row "room at the entry: entry hook" room 1
+row "room at the entry: entry and return hooks" room 2

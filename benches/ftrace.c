@@ -14,7 +14,7 @@ int __xray_patch(void);
 enum { SUCCESS = 1 };
 #define QUIET __attribute__((no_instrument_function, xray_never_instrument))
 #else
-#define QUIET __attribute__((no_instrument_function))
+#define QUIET __attribute__((no_instrument_function, patchable_function_entry(0)))
 #endif
 enum { CALLS = 10000, ROUNDS = 3000 };
 

@@ -1,6 +1,6 @@
 //! Finds the places in a file at which its functions call `mcount` or `__fentry__`, or have room for a call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 
 use hodo_ftrace::dynamic::Entry;
@@ -11,6 +11,7 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationTarget};
 
 use crate::arch;
 use crate::host::Host;
+use crate::kept;
 use crate::loaded::Loaded;
 
 /// What compilers call.
@@ -31,6 +32,8 @@ pub struct Place {
     pub entry: Entry,
     /// The function, as an index in [`Found::functions`].
     pub function: usize,
+    /// A caller keeps something in the register that a site would change here.
+    pub is_taken: bool,
 }
 
 /// What was found in a file.
@@ -63,6 +66,10 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
     }
     let functions = hodo_symbols::functions(&bytes).ok()?;
     let mut places = BTreeMap::new();
+    let taken = match arch::CHANGED {
+        Some(register) if !rooms.is_empty() => taken(register, loaded, host, &functions),
+        _ => HashSet::new(),
+    };
     for address in rooms.into_iter().chain(calls.iter().copied()) {
         let at = (address - loaded.base) as u64;
         let Some(index) = owner(&functions, at) else {
@@ -70,26 +77,38 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
         };
         let function = &functions[index];
         let (address, entry) = room(loaded, host, function, at);
-        places.insert(address, (entry, index));
+        places.insert(address, (entry, index, taken.contains(&index)));
     }
     let stubs = stubs(&bytes, loaded, host, &slots, own);
     if !stubs.is_empty() || !slots.is_empty() {
         for (index, function) in functions.iter().enumerate() {
             let call = call(loaded, host, function, &stubs, &slots);
             if let Some((address, entry)) = call {
-                places.insert(address, (entry, index));
+                places.insert(address, (entry, index, false));
             }
         }
     }
     let places = places
         .into_iter()
-        .map(|(address, (entry, function))| Place {
+        .map(|(address, (entry, function, is_taken))| Place {
             address,
             entry,
             function,
+            is_taken,
         })
         .collect();
     Some(Found { places, functions })
+}
+
+/// The functions that are called while a register is in use.
+fn taken(register: u8, loaded: &Loaded, host: &Host, functions: &[Function]) -> HashSet<usize> {
+    kept::called_with(register, functions, loaded.base as u64, |function| {
+        let start = loaded.base + function.addr as usize;
+        match loaded.contains(start) {
+            true => host.read(start, function.size as usize),
+            false => Vec::new(),
+        }
+    })
 }
 
 /// The addresses in a table that the compiler has made, as the dynamic linker has relocated it.

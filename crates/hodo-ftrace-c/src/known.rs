@@ -125,7 +125,7 @@ impl All {
         let (module, table) = self.table(found.places.len());
         let mut names = Vec::new();
         let mut count = 0;
-        for place in &found.places {
+        for place in found.places.iter().filter(|place| !place.is_taken) {
             let code = host.read(place.address, LONGEST);
             let Some(prepared) = dynamic::prepare(&code, alone) else {
                 continue;
@@ -273,7 +273,7 @@ impl All {
                 format!("the entry of {} cannot be changed: {error}", name(at))
             }
             Failure::Room(at) => format!(
-                "there is no memory near enough to {} for its calls, or there are too many combinations of tracers",
+                "there is no memory near enough to {} for its calls",
                 name(at)
             ),
             Failure::Changed(at) => format!(

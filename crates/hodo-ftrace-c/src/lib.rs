@@ -9,6 +9,7 @@ mod filter;
 mod find;
 mod frames;
 mod host;
+mod kept;
 mod known;
 mod linux;
 mod loaded;

@@ -8,8 +8,10 @@
 //! descriptors of 16 bits for before the call. The second has three for after the call, the number of arguments from
 //! bit 48 up, and a top bit that says whether the call is left out.
 
+mod aarch64;
 mod arguments;
 pub mod fetch;
+mod generic;
 mod riscv64;
 mod x86_64;
 
@@ -107,28 +109,32 @@ impl Syscall {
     }
 }
 
-/// Names and arguments by number.
-static RISCV64: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+type Calls = Vec<(&'static str, &'static str)>;
+
+static RISCV64: LazyLock<Calls> = LazyLock::new(|| of(&riscv64::NAMES, &riscv64::OWN));
+static AARCH64: LazyLock<Calls> = LazyLock::new(|| of(&aarch64::NAMES, &[]));
+
+/// Names and arguments by number: the generic ones, and those of one instruction set.
+fn of(names: &[(u64, &str)], own: &[(&'static str, &'static str)]) -> Calls {
     let mut all = x86_64::ALL.to_vec();
     all[..COMMON as usize].fill(("", "..."));
-    for (first, names) in riscv64::NAMES {
-        for (number, name) in (first..).zip(names.split_whitespace()) {
+    for (first, names) in generic::NAMES.iter().chain(names) {
+        for (number, name) in (*first..).zip(names.split_whitespace()) {
             // Calls with the same name have the same arguments.
-            let mut known = riscv64::OWN.iter().chain(&x86_64::ALL);
+            let mut known = own.iter().chain(&x86_64::ALL);
             if let Some(call) = known.find(|call| call.0 == name) {
                 all[number as usize] = *call;
             }
         }
     }
     all
-});
+}
 
 fn calls(isa: Isa) -> &'static [(&'static str, &'static str)] {
     match isa {
         Isa::X86_64 => &x86_64::ALL,
         Isa::Riscv64 => &RISCV64,
-        // System calls are not recorded here.
-        Isa::Aarch64 => &[],
+        Isa::Aarch64 => &AARCH64,
     }
 }
 
@@ -161,7 +167,8 @@ pub struct Argument {
 pub fn arguments(isa: Isa, call: Syscall) -> Vec<Argument> {
     let own: &[(&str, &str)] = match isa {
         Isa::Riscv64 => &riscv64::ARGUMENTS,
-        Isa::X86_64 | Isa::Aarch64 => &[],
+        Isa::Aarch64 => &aarch64::ARGUMENTS,
+        Isa::X86_64 => &[],
     };
     let all = &arguments::ARGUMENTS;
     let common = || {
@@ -220,6 +227,15 @@ impl Sizes {
                 stat: 128,
             },
         }
+    }
+}
+
+/// Returns the flags of `open` or `pipe2` with the values that most instruction sets have.
+#[must_use]
+pub fn open_flags(isa: Isa, flags: u64) -> u64 {
+    match isa {
+        Isa::X86_64 | Isa::Riscv64 => flags,
+        Isa::Aarch64 => aarch64::open_flags(flags),
     }
 }
 
@@ -347,11 +363,9 @@ pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Ve
 mod tests {
     use super::*;
 
-    const RECORDED: [Isa; 2] = [Isa::X86_64, Isa::Riscv64];
-
     #[test]
     fn arguments_have_the_names_and_kinds_of_the_kernel() {
-        for isa in RECORDED {
+        for isa in Isa::ALL {
             for (_, call) in all(isa) {
                 let (named, kinds) = (arguments(isa, call), call.args().map(Iterator::count));
                 // `preadv` and `pwritev` have the upper half of a position, which means nothing to 64 bits. The argument of
@@ -377,7 +391,7 @@ mod tests {
             );
             // <https://man7.org/linux/man-pages/man2/clone.2.html>, "C library/kernel differences"
             let fourth = text("clone")[3].0;
-            assert_eq!(fourth == "tls", isa == Isa::Riscv64);
+            assert_eq!(fourth == "tls", isa != Isa::X86_64);
         }
         assert!(arguments::ARGUMENTS.is_sorted());
     }
@@ -401,12 +415,20 @@ mod tests {
             (Isa::Riscv64, 291, "statx"),
             (Isa::Riscv64, 294, "kexec_file_load"),
             (Isa::Riscv64, 435, "clone3"),
+            (Isa::Aarch64, 0, "io_setup"),
+            (Isa::Aarch64, 38, "renameat"),
+            (Isa::Aarch64, 56, "openat"),
+            (Isa::Aarch64, 64, "write"),
+            (Isa::Aarch64, 93, "exit"),
+            (Isa::Aarch64, 220, "clone"),
+            (Isa::Aarch64, 281, "execveat"),
+            (Isa::Aarch64, 435, "clone3"),
         ] {
             assert_eq!(super::number(isa, name), Some(number), "{name}");
             let found = by_number(isa, number).map(|call| call.name);
             assert_eq!(found, Some(name));
         }
-        for isa in RECORDED {
+        for isa in Isa::ALL {
             for number in [400, NUMBERS, 1 << 40] {
                 assert_eq!(by_number(isa, number), None);
             }
@@ -418,16 +440,33 @@ mod tests {
         for number in [38, 244, 257, 295, 423] {
             assert_eq!(by_number(Isa::Riscv64, number), None, "{number}");
         }
+        for number in [244, 258, 259, 295, 423] {
+            assert_eq!(by_number(Isa::Aarch64, number), None, "{number}");
+        }
         // Every word that is meant as a name is one.
-        let names = riscv64::NAMES.iter().flat_map(|list| list.1.split(' '));
-        for name in names.filter(|name| *name != "-") {
-            assert!(super::number(Isa::Riscv64, name).is_some(), "{name}");
+        for (isa, own) in [
+            (Isa::Riscv64, riscv64::NAMES),
+            (Isa::Aarch64, aarch64::NAMES),
+        ] {
+            let lists = generic::NAMES.iter().chain(&own);
+            let names = lists.flat_map(|list| list.1.split_whitespace());
+            for name in names.filter(|name| *name != "-") {
+                assert!(super::number(isa, name).is_some(), "{name}");
+            }
         }
     }
 
     #[test]
+    fn flags_of_open_get_the_same_values() {
+        // `O_WRONLY | O_CREAT | O_DIRECTORY | O_CLOEXEC`, and `O_NOFOLLOW | O_DIRECT | O_LARGEFILE`
+        assert_eq!(open_flags(Isa::Aarch64, 0x84041), 0x90041);
+        assert_eq!(open_flags(Isa::Aarch64, 0x38000), 0x2C000);
+        assert_eq!(open_flags(Isa::Riscv64, 0x38000), 0x38000);
+    }
+
+    #[test]
     fn descriptors_are_not_lost() {
-        for isa in RECORDED {
+        for isa in Isa::ALL {
             for (_, call) in all(isa) {
                 let Some(args) = call.args() else { continue };
                 let fetched: Vec<_> = args

@@ -55,6 +55,7 @@ fn numbers_are_those_of_the_headers() {
     for (machine, gcc, native) in [
         (Isa::X86_64, "gcc", native.starts_with("x86_64")),
         (Isa::Riscv64, "riscv64-linux-gnu-gcc", true),
+        (Isa::Aarch64, "aarch64-linux-gnu-gcc", true),
     ] {
         if !native {
             eprintln!("not done: gcc is for another machine");

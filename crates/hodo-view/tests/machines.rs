@@ -164,23 +164,57 @@ fn traces_without_an_instruction_set_are_of_x86_64() {
 }
 
 #[test]
-fn system_calls_of_an_unknown_machine_are_not_guessed() {
-    // hodo knows the second, but records nothing on it.
-    for arch in ["pdp-11", "aarch64"] {
-        let error = shown(arch, Some(arch), &[]).expect_err("an error");
+fn flags_of_open_have_the_values_of_the_machine() {
+    let at = u64::from(-100_i32 as u32);
+    let pipes: Vec<u8> = [5_u32, 6].iter().flat_map(|fd| fd.to_le_bytes()).collect();
+    for (machine, directory, direct) in [("riscv64", 0x10000, 0x4000), ("aarch64", 0x4000, 0x10000)]
+    {
+        let text = shown(
+            &format!("open-{machine}"),
+            Some(machine),
+            &[
+                (
+                    56,
+                    &[at, 0x1000, directory, 0],
+                    piece(1, 2, b"/etc"),
+                    3,
+                    vec![],
+                ),
+                (59, &[0x1000, direct], vec![], 0, piece(0, 0, &pipes)),
+            ],
+        );
+        let text = text.expect("system calls");
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
         assert_eq!(
-            error.to_string(),
-            format!("the system calls of {arch:?} are unknown")
+            lines,
+            [
+                "openat(AT_FDCWD, \"/etc\", O_RDONLY|O_DIRECTORY) = 3",
+                "pipe2([5, 6], O_DIRECT) = 0",
+            ],
+            "{machine}"
         );
-        let trace = hodo_trace::Trace::open(directory(arch)).expect("a trace");
-        let [damage] = &trace.damage[..] else {
-            panic!("{:?}", trace.damage);
-        };
-        let expected = format!(
-            "info.json: the instruction set {arch:?} is unknown here: stacks and system calls are not shown"
-        );
-        assert!(damage.ends_with(&expected), "{damage}");
     }
+}
+
+#[test]
+fn system_calls_of_an_unknown_machine_are_not_guessed() {
+    let arch = "pdp-11";
+    let error = shown(arch, Some(arch), &[]).expect_err("an error");
+    assert_eq!(
+        error.to_string(),
+        format!("the system calls of {arch:?} are unknown")
+    );
+    let trace = hodo_trace::Trace::open(directory(arch)).expect("a trace");
+    let [damage] = &trace.damage[..] else {
+        panic!("{:?}", trace.damage);
+    };
+    let expected = format!(
+        "info.json: the instruction set {arch:?} is unknown here: stacks and system calls are not shown"
+    );
+    assert!(damage.ends_with(&expected), "{damage}");
 }
 
 /// `report` writes the registers of a stack trace, the address of one of its own instructions, and the stack from the

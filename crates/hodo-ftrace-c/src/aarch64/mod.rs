@@ -38,6 +38,8 @@ pub(crate) fn thread_offset() -> isize {
 
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Aarch64;
+/// The register that a site at the entry changes, on or off: `x9`.
+pub(crate) const CHANGED: Option<u8> = Some(9);
 /// How many bytes before a function its room for calls may begin.
 pub(crate) const ROOM: u64 = 256;
 

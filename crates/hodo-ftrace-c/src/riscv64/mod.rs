@@ -40,6 +40,8 @@ pub(crate) fn thread_offset() -> isize {
 
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Riscv64;
+/// The register that a site at the entry changes, on or off: `t0`.
+pub(crate) const CHANGED: Option<u8> = Some(5);
 /// How many bytes before a function its room for calls may begin.
 pub(crate) const ROOM: u64 = 256;
 

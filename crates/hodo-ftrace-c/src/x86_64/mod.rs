@@ -41,6 +41,8 @@ pub(crate) fn thread_offset() -> isize {
 
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &X86_64;
+/// The register that a site at the entry changes. There is none: all are restored.
+pub(crate) const CHANGED: Option<u8> = None;
 /// How many bytes before a function its room for calls may begin.
 pub(crate) const ROOM: u64 = 256;
 

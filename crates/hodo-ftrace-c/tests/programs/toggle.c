@@ -86,6 +86,10 @@ QUIET int main(void) {
     pthread_t threads[2];
     for (int i = 0; i < 2; i++)
         pthread_create(&threads[i], 0, run, &rounds[i]);
+    // On a busy machine, they may come late.
+    for (int i = 0; i < 2; i++)
+        while (__atomic_load_n(&rounds[i], __ATOMIC_RELAXED) == 0)
+            usleep(1000);
     for (int i = 0; i < 3; i++) {
         CHECK(hodo_ftrace_set_filter(&all[i], "f1", 1) == 1);
         CHECK(hodo_ftrace_register(&all[i]) == 0);

@@ -1,11 +1,11 @@
 //! What trampolines lead to: `ftrace_caller` and `ftrace_regs_caller` of the kernel.
 //!
-//! `x30` is the address after the site, and `x9` the return address of the function, which has done nothing yet.
+//! A trampoline has loaded the mask of the site into `x17`. `x30` is the address after the site, and `x9` the return address of the function, which has done nothing yet.
 
 use core::arch::naked_asm;
 
 use crate::arch::without_signature;
-use crate::dynamic::{Site, entered, site_at};
+use crate::dynamic::entered;
 
 /// The registers of a function at its site.
 ///
@@ -28,7 +28,7 @@ const SITE: usize = 8;
 const FARTHEST_RECORD: usize = 1 << 20;
 
 /// Calls the tracers.
-unsafe extern "C" fn enter(registers: *mut Registers) {
+unsafe extern "C" fn enter(registers: *mut Registers, mask: u64) {
     const FP: usize = 29;
     const LR: usize = 30;
     // SAFETY: the stub passes what it has on the stack.
@@ -37,7 +37,6 @@ unsafe extern "C" fn enter(registers: *mut Registers) {
         let parent = (&raw mut (*x)[LR]).cast::<usize>();
         (parent, (*registers).sp, (*x)[FP], (*registers).ip - SITE)
     };
-    let mask = site_at(ip).map_or(0, Site::wanted);
     // Calls are known by the caller's frame record (`arch::key`), to which the frame pointer still leads.
     let distance = frame_pointer.wrapping_sub(stack);
     // SAFETY: as above.
@@ -89,6 +88,7 @@ pub(super) unsafe extern "C" fn first() {
         "stp x29, x30, [sp, #272]",
         "add x29, sp, #272",
         "mov x0, sp",
+        "mov x1, x17",
         "bl {enter}",
         "ldp x16, x0, [sp]",
         "ldp x1, x2, [sp, #16]",

@@ -8,10 +8,11 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
-pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
 pub(crate) use sites::{
-    LONGEST, REACH, STEPS, fix, is_done, is_site, kind, step, trampoline, trampoline_key,
+    COPIES, LONGEST, MANY_PAGES, REACH, STEPS, WINDOW, fix, is_done, is_site, kind, reached, step,
+    trampoline,
 };
+pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
 pub(crate) use vectors::call_with_vectors;
 
 /// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`. An address space may have 39

@@ -9,7 +9,7 @@ use crate::dynamic::{Bytes, Entry, Prepared};
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `mov x9, x30; bl`, or a nop instead of the latter. It calls a trampoline, always the same.
+    /// `mov x9, x30; bl`, or a nop instead of the latter. It calls a trampoline.
     Room = 0,
     /// `bl`, or a nop. It calls what the compiler made it call.
     Call = 1,
@@ -44,6 +44,10 @@ pub(crate) const STEPS: usize = 1;
 pub(crate) const LONGEST: usize = 8;
 /// How far `bl` reaches.
 pub(crate) const REACH: usize = 0x7FF_0000;
+/// Each trampoline is there once, in any of a module's pages.
+pub(crate) const COPIES: usize = 1;
+pub(crate) const MANY_PAGES: bool = true;
+pub(crate) const WINDOW: usize = usize::MAX;
 /// The size of a trampoline in bytes.
 pub const TRAMPOLINE: usize = 32;
 
@@ -123,8 +127,16 @@ pub(crate) unsafe fn is_done(
     (unsafe { read(address + form.switch()) }) == wanted
 }
 
-/// What a site needs before it is used, if its target can never change: its code, calling nobody.
-pub(crate) fn fix(form: Form, _: usize, _: usize) -> Option<Bytes> {
+/// Which copy of a trampoline a site can call. There is one.
+///
+/// # Safety
+/// The address is that of a site.
+pub(crate) unsafe fn reached(_: usize, to: usize, _: usize) -> usize {
+    to
+}
+
+/// What a site needs before it is used: its code, calling nobody.
+pub(crate) fn fix(form: Form, _: usize, _: usize, _: usize) -> Option<Bytes> {
     if form != Form::Room {
         return None;
     }
@@ -165,21 +177,17 @@ pub(crate) fn kind(_: Entry, _: bool) -> u8 {
     0
 }
 
-/// Trampolines with different keys are different. There is one key.
-pub(crate) fn trampoline_key(_: u64) -> u64 {
-    0
-}
-
-/// The code of a trampoline.
-pub(crate) fn trampoline(_: u64, _: u8) -> [u8; TRAMPOLINE] {
-    // bti c; ldr x16, 12; br x16; nop
-    const CODE: [u32; 4] = [0xD503_245F, 0x5800_0070, 0xD61F_0200, NOP];
+/// The code of a trampoline: it loads the mask into `x17`.
+pub(crate) fn trampoline(mask: u64, _: u8) -> [u8; TRAMPOLINE] {
+    // bti c; ldr x17, mask; ldr x16, stub; br x16; stub; mask
+    const CODE: [u32; 4] = [0xD503_245F, 0x5800_00B1, 0x5800_0050, 0xD61F_0200];
     let mut bytes = [0; TRAMPOLINE];
     for (place, word) in bytes.chunks_exact_mut(4).zip(CODE) {
         place.copy_from_slice(&word.to_le_bytes());
     }
     let stub = super::callers::first as *const () as u64;
     bytes[16..24].copy_from_slice(&stub.to_le_bytes());
+    bytes[24..].copy_from_slice(&mask.to_le_bytes());
     bytes
 }
 

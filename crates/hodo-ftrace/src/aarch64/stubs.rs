@@ -17,6 +17,36 @@ use crate::graph;
 use crate::state::state;
 use crate::{arch, dynamic, environment};
 
+/// Stores all general registers that calls may change, except those that linkers use for calls.
+macro_rules! save_registers {
+    () => {
+        "stp x0, x1, [sp, #16]
+        stp x2, x3, [sp, #32]
+        stp x4, x5, [sp, #48]
+        stp x6, x7, [sp, #64]
+        stp x8, x9, [sp, #80]
+        stp x10, x11, [sp, #96]
+        stp x12, x13, [sp, #112]
+        stp x14, x15, [sp, #128]
+        str x18, [sp, #144]"
+    };
+}
+
+/// Loads them again.
+macro_rules! load_registers {
+    () => {
+        "ldp x0, x1, [sp, #16]
+        ldp x2, x3, [sp, #32]
+        ldp x4, x5, [sp, #48]
+        ldp x6, x7, [sp, #64]
+        ldp x8, x9, [sp, #80]
+        ldp x10, x11, [sp, #96]
+        ldp x12, x13, [sp, #112]
+        ldp x14, x15, [sp, #128]
+        ldr x18, [sp, #144]"
+    };
+}
+
 /// Defines a function that compilers call.
 macro_rules! stub {
     ($(#[$text:meta])* $name:ident) => {
@@ -39,29 +69,13 @@ macro_rules! stub {
                 ".cfi_def_cfa_offset 160",
                 ".cfi_offset x29, -160",
                 ".cfi_offset x30, -152",
-                "stp x0, x1, [sp, #16]",
-                "stp x2, x3, [sp, #32]",
-                "stp x4, x5, [sp, #48]",
-                "stp x6, x7, [sp, #64]",
-                "stp x8, x9, [sp, #80]",
-                "stp x10, x11, [sp, #96]",
-                "stp x12, x13, [sp, #112]",
-                "stp x14, x15, [sp, #128]",
-                "str x18, [sp, #144]",
+                save_registers!(),
                 "mov x1, x29",
                 "mov x2, x30",
                 "add x3, sp, #160",
                 "mov x29, sp",
                 "bl {listened}",
-                "ldp x0, x1, [sp, #16]",
-                "ldp x2, x3, [sp, #32]",
-                "ldp x4, x5, [sp, #48]",
-                "ldp x6, x7, [sp, #64]",
-                "ldp x8, x9, [sp, #80]",
-                "ldp x10, x11, [sp, #96]",
-                "ldp x12, x13, [sp, #112]",
-                "ldp x14, x15, [sp, #128]",
-                "ldr x18, [sp, #144]",
+                load_registers!(),
                 "ldp x29, x30, [sp], #160",
                 ".cfi_restore x29",
                 ".cfi_restore x30",
@@ -177,28 +191,12 @@ unsafe extern "C" fn returned() {
         "hodo_ftrace_return_to_handler:",
         "sub sp, sp, #160",
         ".cfi_def_cfa_offset 152",
-        "stp x0, x1, [sp, #16]",
-        "stp x2, x3, [sp, #32]",
-        "stp x4, x5, [sp, #48]",
-        "stp x6, x7, [sp, #64]",
-        "stp x8, x9, [sp, #80]",
-        "stp x10, x11, [sp, #96]",
-        "stp x12, x13, [sp, #112]",
-        "stp x14, x15, [sp, #128]",
-        "str x18, [sp, #144]",
+        save_registers!(),
         "add x0, sp, #160",
         "mov x1, x29",
         "bl {leave}",
         "mov x30, x0",
-        "ldp x0, x1, [sp, #16]",
-        "ldp x2, x3, [sp, #32]",
-        "ldp x4, x5, [sp, #48]",
-        "ldp x6, x7, [sp, #64]",
-        "ldp x8, x9, [sp, #80]",
-        "ldp x10, x11, [sp, #96]",
-        "ldp x12, x13, [sp, #112]",
-        "ldp x14, x15, [sp, #128]",
-        "ldr x18, [sp, #144]",
+        load_registers!(),
         "add sp, sp, #160",
         ".cfi_def_cfa_offset -8",
         "ret",

@@ -11,9 +11,10 @@ use crate::arch;
 pub enum Failure {
     /// Its code cannot be written.
     Write(usize, Errno),
-    /// There is no memory that it can call, or there are too many combinations of tracers.
+    /// There is no memory that it can call.
     Room(usize),
-    /// What is there is neither a call nor what it is without one: somebody else has changed it.
+    /// What is there is neither a call nor what it is without one: somebody else has changed it. A site that nobody wants
+    /// is reported once, if it may have called somebody; one that never did is left to whoever has changed it.
     Changed(usize),
 }
 
@@ -23,7 +24,15 @@ const UNKNOWN: u64 = !0;
 /// What a site's code is to call for a mask.
 fn target(module: &Module, site: &Site, mask: u64) -> Option<usize> {
     let kind = arch::kind(site.entry(), tracers::with_registers(mask));
-    module.trampoline(mask, kind)
+    let at = module.trampoline(mask, kind)?;
+    // SAFETY: it is the address of a site.
+    Some(unsafe { arch::reached(site.address(), at, module.copy()) })
+}
+
+/// Returns whether there is what can be at a site.
+fn is_site(site: &Site) -> bool {
+    // SAFETY: it is the address of a site.
+    unsafe { arch::is_site(site.form(), site.address(), site.kept()) }
 }
 
 /// Makes the code of all sites call what they [want](Site::wanted), and only that. All are changed together, in
@@ -44,8 +53,7 @@ pub fn apply(host: &(impl Text + Pages)) -> (usize, Option<Failure>) {
             if !made {
                 failure = failure.or(Some(Failure::Room(site.address())));
             }
-            // SAFETY: it is the address of a site.
-            if !unsafe { arch::is_site(site.form(), site.address(), site.kept()) } {
+            if !is_site(site) && (wanted != 0 || site.written() != UNKNOWN) {
                 failure = failure.or(Some(Failure::Changed(site.address())));
             }
         }
@@ -75,9 +83,10 @@ pub fn apply(host: &(impl Text + Pages)) -> (usize, Option<Failure>) {
             if unsafe { arch::is_done(site.form(), site.address(), site.kept(), wanted != 0, to) } {
                 site.set_written(wanted);
                 count += 1;
-            } else {
+            } else if site.written() != 0 || is_site(site) {
                 site.set_written(UNKNOWN);
             }
+            // Otherwise it calls nobody: nothing was written over what somebody else has put there.
         }
     }
     (count, failure)
@@ -96,11 +105,10 @@ fn write_step(
     if wanted != 0 && site.form().calls_trampoline() && to.is_none() {
         return Ok(false);
     }
-    // SAFETY: it is the address of a site.
-    if !unsafe { arch::is_site(site.form(), address, site.kept()) } {
+    if !is_site(site) {
         return Ok(false);
     }
-    // SAFETY: as above.
+    // SAFETY: it is the address of a site.
     let change = unsafe { arch::step(site.form(), address, site.kept(), wanted != 0, to, step) };
     let Some((distance, bytes)) = change else {
         return Ok(false);

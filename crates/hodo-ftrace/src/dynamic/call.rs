@@ -13,7 +13,8 @@ use crate::{environment, graph};
 
 /// Calls the tracers of a mask at an entry. `parent` is where the return address of the function is, `slot` the address
 /// under which the call is known, and `place` its stack slot. They are the same on x86-64; elsewhere the address is in a
-/// register at the entry. `frame_pointer` is that of the caller, `ip` the address of the site.
+/// register at the entry. `frame_pointer` is that of the caller, `ip` the address of the site. The mask may be
+/// [`modules::LOOKED_UP`].
 ///
 /// # Safety
 /// This is so, the function runs, and the stub has saved all general registers.
@@ -32,6 +33,10 @@ pub(crate) unsafe fn entered(
     if !thread.start_hook(place) {
         return;
     }
+    let mask = match mask {
+        modules::LOOKED_UP => looked_up(ip, !registers.is_null()),
+        known => known,
+    };
     // SAFETY: the function has not returned.
     let parent_ip = original(unsafe { parent.read_volatile() }, slot);
     call_tracers(thread, ip, parent_ip, mask, registers);
@@ -49,6 +54,17 @@ pub(crate) fn mask_of_static(ip: usize) -> u64 {
         return ENTRY | GRAPH;
     }
     modules::site_at(ip).map_or(ENTRY | GRAPH, super::Site::wanted)
+}
+
+/// The mask of a site. A tracer for which it has just been changed may need registers that the stub has not saved: the
+/// next change of the site's code is for it.
+#[inline(never)]
+fn looked_up(ip: usize, has_registers: bool) -> u64 {
+    let mask = modules::site_at(ip).map_or(0, super::Site::wanted);
+    match has_registers {
+        true => mask,
+        false => tracers::without_registers(mask),
+    }
 }
 
 /// Calls all tracers of a mask but the graph tracer.

@@ -42,6 +42,6 @@ pub struct Page {
 /// The memory is executable, [`Text::write`] can write there, nobody else uses it, and it stays.
 pub unsafe trait Pages {
     /// Memory that all addresses from `from` to `to` can call: no byte of it is further than `reach` bytes from any of
-    /// them. At least 512 bytes.
+    /// them. At least 512 bytes. On RISC-V, a module uses one page, and no more than 4,096 bytes of it.
     fn page(&self, from: usize, to: usize, reach: usize) -> Option<Page>;
 }

@@ -15,6 +15,8 @@ mod host;
 mod modules;
 mod site;
 mod tracers;
+#[cfg(test)]
+mod unit;
 
 pub use apply::{Failure, apply};
 pub use bytes::{Bytes, Prepared};

@@ -12,8 +12,14 @@ use crate::arch;
 
 /// Pieces of code begin at multiples of this, and their kinds are smaller numbers.
 const KINDS: usize = 16;
-/// How many pieces of code for sites a module may have.
+/// How many trampolines a module may have.
 const TRAMPOLINES: usize = 256;
+/// How many of these are for [`LOOKED_UP`].
+const GENERAL: usize = 4;
+
+/// The mask of a trampoline that does not know it: it is that of the site that has called. There is one for each kind,
+/// for combinations of tracers for which there is no other.
+pub(crate) const LOOKED_UP: u64 = !0;
 
 /// A module with sites. All zeros is one that is not in use.
 #[repr(C)]
@@ -25,6 +31,9 @@ pub struct Module {
     /// The memory for code that is not yet used, and its end.
     free: AtomicUsize,
     end: AtomicUsize,
+    /// Where the memory for code begins that was given last, and how far it is from one copy of a trampoline to the next.
+    area: AtomicUsize,
+    copy: AtomicUsize,
     masks: [AtomicU64; TRAMPOLINES],
     trampolines: [AtomicUsize; TRAMPOLINES],
 }
@@ -46,6 +55,8 @@ impl Module {
             length: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
+            area: AtomicUsize::new(0),
+            copy: AtomicUsize::new(0),
             masks: [const { AtomicU64::new(0) }; TRAMPOLINES],
             trampolines: [const { AtomicUsize::new(0) }; TRAMPOLINES],
         }
@@ -71,32 +82,64 @@ impl Module {
 
     /// The code that a site calls for this mask, if there is any.
     pub(crate) fn trampoline(&self, mask: u64, kind: u8) -> Option<usize> {
-        let key = arch::trampoline_key(mask);
+        self.find(mask, kind).or_else(|| self.find(LOOKED_UP, kind))
+    }
+
+    /// How far the second copy of a trampoline is from the first one, where there is one.
+    pub(crate) fn copy(&self) -> usize {
+        self.copy.load(Ordering::Relaxed)
+    }
+
+    /// The trampoline for exactly this mask.
+    fn find(&self, mask: u64, kind: u8) -> Option<usize> {
         let mut places = self.masks.iter().zip(&self.trampolines);
         let found = places.find(|(other, at)| {
             let at = at.load(Ordering::Acquire);
-            other.load(Ordering::Relaxed) == key && at != 0 && at % KINDS == usize::from(kind)
+            other.load(Ordering::Relaxed) == mask && at != 0 && at % KINDS == usize::from(kind)
         });
         found.map(|(_, at)| at.load(Ordering::Relaxed) / KINDS * KINDS)
     }
 
-    /// Makes the code that sites call for this mask, if there is none. Returns false if there is no room for it.
+    /// Makes the code that sites call for this mask, if there is none. If there is no room for it, they call the code that
+    /// looks the mask up. Returns false if there is none of that either.
     pub(crate) fn make_trampoline(&self, host: &(impl Text + Pages), mask: u64, kind: u8) -> bool {
-        if self.trampoline(mask, kind).is_some() {
+        let is_made = self.make(host, LOOKED_UP, kind);
+        if is_made {
+            self.make(host, mask, kind);
+        }
+        is_made
+    }
+
+    /// Makes the trampoline for exactly this mask, if there is none. Trampolines stay: a thread may be in one of them for
+    /// any length of time.
+    fn make(&self, host: &(impl Text + Pages), mask: u64, kind: u8) -> bool {
+        if self.find(mask, kind).is_some() {
             return true;
         }
-        let mut places = self.masks.iter().zip(&self.trampolines);
+        let known = TRAMPOLINES - GENERAL;
+        let range = match mask {
+            LOOKED_UP => known..TRAMPOLINES,
+            _ => 0..known,
+        };
+        let mut places = self.masks[range.clone()]
+            .iter()
+            .zip(&self.trampolines[range]);
         let place = places.find(|(_, at)| at.load(Ordering::Relaxed) == 0);
-        let (Some((place, at)), Some(free)) = (place, self.room(host)) else {
+        let Some((place, at)) = place else {
             return false;
         };
-        let key = arch::trampoline_key(mask);
-        // SAFETY: nobody calls what is there.
-        if unsafe { host.write(free, &arch::trampoline(key, kind)) }.is_err() {
+        let Some(free) = self.room(host) else {
             return false;
+        };
+        let code = arch::trampoline(mask, kind);
+        for number in 0..arch::COPIES {
+            // SAFETY: nobody calls what is there.
+            if unsafe { host.write(free + number * self.copy(), &code) }.is_err() {
+                return false;
+            }
         }
         self.free.store(free + arch::TRAMPOLINE, Ordering::Relaxed);
-        place.store(key, Ordering::Relaxed);
+        place.store(mask, Ordering::Relaxed);
         at.store(free + usize::from(kind), Ordering::Release);
         true
     }
@@ -107,10 +150,16 @@ impl Module {
         if free != 0 && free + arch::TRAMPOLINE <= self.end.load(Ordering::Relaxed) {
             return Some(free);
         }
+        if free != 0 && !arch::MANY_PAGES {
+            return None;
+        }
         let (first, last) = (self.sites().first()?, self.sites().last()?);
         let page = host.page(first.address(), last.address() + arch::LONGEST, arch::REACH)?;
-        self.end
-            .store(page.address + page.length, Ordering::Relaxed);
+        let copy = page.length.min(arch::WINDOW) / arch::COPIES / KINDS * KINDS;
+        self.free.store(page.address, Ordering::Relaxed);
+        self.end.store(page.address + copy, Ordering::Relaxed);
+        self.area.store(page.address, Ordering::Relaxed);
+        self.copy.store(copy, Ordering::Relaxed);
         Some(page.address)
     }
 }
@@ -146,19 +195,19 @@ pub fn add(module: &'static Module, sites: &'static [Site]) {
     FIRST.store(core::ptr::from_ref(module).cast_mut(), Ordering::Release);
 }
 
-/// Writes what sites need whose target can never change. Must be called after [`add`], while no thread executes the
+/// Writes what sites need that can only be written while nobody executes them. Must be called after [`add`], while no thread executes the
 /// module's code, or will be in the middle of a site when this returns. Returns whether that worked for all; the others do
 /// nothing, and cannot be switched on.
 pub fn fix(module: &Module, host: &(impl Text + Pages)) -> bool {
     let mut works = true;
     for site in module.sites() {
-        if arch::fix(site.form(), site.address(), 0).is_none() {
+        if arch::fix(site.form(), site.address(), 0, 0).is_none() {
             continue;
         }
         let kind = arch::kind(site.entry(), false);
-        let made = module.make_trampoline(host, 0, kind);
-        let to = module.trampoline(0, kind).filter(|_| made);
-        let code = to.and_then(|to| arch::fix(site.form(), site.address(), to));
+        let made = module.make_trampoline(host, LOOKED_UP, kind);
+        let area = module.area.load(Ordering::Relaxed);
+        let code = arch::fix(site.form(), site.address(), area, module.copy()).filter(|_| made);
         // SAFETY: what is there does nothing, and neither does what is written.
         let write = |bytes: Bytes| unsafe { host.write(site.address(), bytes.as_slice()) };
         works &= code.is_some_and(|bytes| write(bytes).is_ok());
@@ -181,6 +230,8 @@ pub fn remove(module: &'static Module) {
             module.length.store(0, Ordering::Release);
             module.free.store(0, Ordering::Relaxed);
             module.end.store(0, Ordering::Relaxed);
+            module.area.store(0, Ordering::Relaxed);
+            module.copy.store(0, Ordering::Relaxed);
             for at in &module.trampolines {
                 at.store(0, Ordering::Release);
             }

@@ -130,6 +130,11 @@ pub(crate) fn with_registers(mask: u64) -> bool {
     mask & WITH_REGISTERS.load(Ordering::Relaxed) != 0
 }
 
+/// Those of these tracers that are not given the registers.
+pub(crate) fn without_registers(mask: u64) -> u64 {
+    mask & !WITH_REGISTERS.load(Ordering::Relaxed)
+}
+
 /// The bits of tracers that only see threads that have switched them on.
 pub(crate) fn by_thread() -> u64 {
     BY_THREAD.load(Ordering::Relaxed)

@@ -1,11 +1,12 @@
 //! What trampolines lead to: `ftrace_caller` and `ftrace_regs_caller` of the kernel.
 //!
-//! A trampoline has saved `t1` on the stack, and made room for two words there. `t0` is the address after the site, and
+//! A trampoline has saved `t1` and `t2` on the stack, and `t1` leads to the mask of the site. `t0` is the address after the site, and
 //! `ra` the return address of the function, which has done nothing yet.
 
 use core::arch::naked_asm;
 
-use crate::dynamic::{Site, entered, site_at};
+use super::sites::{MASK, T1};
+use crate::dynamic::entered;
 
 /// The registers of a function at its site.
 ///
@@ -23,7 +24,7 @@ pub struct Registers {
 const SITE: usize = 8;
 
 /// Calls the tracers.
-unsafe extern "C" fn enter(registers: *mut Registers) {
+unsafe extern "C" fn enter(registers: *mut Registers, mask: u64) {
     const RA: usize = 1;
     const SP: usize = 2;
     const S0: usize = 8;
@@ -33,7 +34,6 @@ unsafe extern "C" fn enter(registers: *mut Registers) {
         let parent = (&raw mut (*x)[RA]).cast::<usize>();
         (parent, (*x)[SP], (*x)[S0], (*registers).ip - SITE)
     };
-    let mask = site_at(ip).map_or(0, Site::wanted);
     // Where the function will store the address, if it does.
     let slot = stack - size_of::<usize>();
     // SAFETY: the stub passes what this requires.
@@ -48,19 +48,23 @@ pub(super) unsafe extern "C" fn first() {
         ".cfi_return_column 5",
         ".cfi_def_cfa_offset 16",
         ".cfi_offset x6, -16",
+        ".cfi_offset x7, -8",
         "addi sp, sp, -272",
         ".cfi_def_cfa_offset 288",
         "sd t0, 0(sp)",
         ".cfi_offset x5, -288",
-        ".irp n, 1,3,4,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+        ".irp n, 1,3,4,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
         "sd x\\n, 8 + 8 * \\n(sp)",
         ".endr",
         ".cfi_offset x1, -272",
         "addi t0, sp, 288",
         "sd t0, 24(sp)",
         "sd zero, 8(sp)",
+        "ld a1, {mask}(t1)",
         "ld t1, 272(sp)",
         "sd t1, 56(sp)",
+        "ld t2, 280(sp)",
+        "sd t2, 64(sp)",
         "sd zero, 48(sp)",
         "mv a0, sp",
         "call {enter}",
@@ -68,6 +72,7 @@ pub(super) unsafe extern "C" fn first() {
         "ld x\\n, 8 + 8 * \\n(sp)",
         ".endr",
         ".cfi_restore x1",
+        ".cfi_restore x7",
         "ld t1, 56(sp)",
         ".cfi_restore x6",
         "ld t0, 0(sp)",
@@ -77,5 +82,6 @@ pub(super) unsafe extern "C" fn first() {
         "jr t0",
         ".cfi_endproc",
         enter = sym enter,
+        mask = const MASK - T1,
     );
 }

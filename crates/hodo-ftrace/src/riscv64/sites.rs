@@ -2,8 +2,16 @@
 //!
 //! A call is switched off by changing one byte of it, the lowest of its last instruction, so that it becomes an
 //! instruction of the same length that only writes the link register: `jal ra` becomes `lui ra`, and `jalr` becomes
-//! `addi`, with the same operands. Nobody needs the link register there: the call would change it. Half of a changed
-//! instruction can never be executed, and its distance is kept.
+//! `addi`, with the same operands. Nobody needs the link register there: the call would change it. While a site is off,
+//! the immediate operand of the `addi` means nothing, and can be changed.
+//!
+//! An instruction may begin at any even address, so no store writes all of it at once. But the distance of a `jalr` is in
+//! its upper half, and what switches it in the lower one; and each half is written at once.
+//!
+//! The `auipc` before a `jalr` stays as it is, because a thread may be between the two. So the `jalr` reaches the 4,096
+//! bytes around what the `auipc` gives. These are different ones for each site, with ends anywhere. Therefore each
+//! trampoline is there twice, half of these bytes apart: the end of what a site reaches can be within the first copies, or
+//! within the second ones, but not both.
 
 use crate::dynamic::{Bytes, Entry, Prepared};
 
@@ -11,7 +19,7 @@ use crate::dynamic::{Bytes, Entry, Prepared};
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `auipc t0; jalr t0`, or `addi` instead of the latter. It calls a trampoline, always the same.
+    /// `auipc t0; jalr t0`, or `addi` instead of the latter. It calls a trampoline.
     Room = 0,
     /// `auipc; jalr ra`, or `addi` instead of the latter. It calls what the compiler made it call.
     Pair = 1,
@@ -48,12 +56,17 @@ const RA_LOW: u8 = 0x80;
 const T0_LOW: u8 = 0x80;
 const T0: u32 = 5;
 
-/// See [`crate::dynamic::apply`]: a site is changed at once.
-pub(crate) const STEPS: usize = 1;
+/// See [`crate::dynamic::apply`]: off; another target; on.
+pub(crate) const STEPS: usize = 3;
 /// The longest site.
 pub(crate) const LONGEST: usize = 8;
 /// How far `auipc` and `jalr` reach.
 pub(crate) const REACH: usize = 0x7FFF_0000;
+/// Each trampoline is there twice, in the only page of a module that all its sites reach.
+pub(crate) const COPIES: usize = 2;
+pub(crate) const MANY_PAGES: bool = false;
+/// How many bytes a `jalr` reaches.
+pub(crate) const WINDOW: usize = 0x1000;
 /// The size of a trampoline in bytes.
 pub const TRAMPOLINE: usize = 32;
 
@@ -66,6 +79,17 @@ unsafe fn read(address: usize) -> u8 {
     unsafe { (address as *const u8).read_volatile() }
 }
 
+/// The instruction at an address.
+///
+/// # Safety
+/// It can be read.
+unsafe fn word(address: usize) -> u32 {
+    // SAFETY: as the caller promises. Another thread may be writing: each byte is one that was or will be there.
+    u32::from_le_bytes(core::array::from_fn(|index| unsafe {
+        read(address + index)
+    }))
+}
+
 /// Returns whether there is what can be at a site.
 ///
 /// # Safety
@@ -73,11 +97,51 @@ unsafe fn read(address: usize) -> u8 {
 pub(crate) unsafe fn is_site(form: Form, address: usize, _: u32) -> bool {
     let (at, on, off) = form.switch();
     // SAFETY: it is in the site.
-    let byte = unsafe { read(address + at) };
-    byte == on || byte == off
+    let (first, byte) = unsafe { (word(address), read(address + at)) };
+    let is_whole = form != Form::Room || first & 0xFFF == AUIPC | T0 << 7;
+    is_whole && (byte == on || byte == off)
 }
 
-/// What is to be written in one step: at which distance from the site, and the bytes.
+/// The upper half of a site's `jalr` if it has a target: the distance from what the `auipc` gives, and a part of `t0`.
+///
+/// # Safety
+/// The address is that of a site.
+unsafe fn upper_half(form: Form, address: usize, to: Option<usize>) -> Option<u16> {
+    let to = to.filter(|_| form == Form::Room)?;
+    // SAFETY: as the caller promises.
+    let distance = to.wrapping_sub(unsafe { base(address) }) as u16;
+    Some(distance << 4 | (T0 >> 1) as u16)
+}
+
+/// What the `auipc` of a site gives.
+///
+/// # Safety
+/// The address is that of a site.
+unsafe fn base(address: usize) -> usize {
+    // SAFETY: as the caller promises.
+    let upper = (unsafe { word(address) } & !0xFFF).cast_signed();
+    address.wrapping_add_signed(upper as isize)
+}
+
+/// Returns whether a `jalr` reaches an address from another one.
+fn is_reached(base: usize, to: usize) -> bool {
+    to.wrapping_sub(base).wrapping_add(WINDOW / 2) < WINDOW
+}
+
+/// Which copy of a trampoline a site can call.
+///
+/// # Safety
+/// The address is that of a site.
+pub(crate) unsafe fn reached(address: usize, to: usize, copy: usize) -> usize {
+    // SAFETY: as the caller promises.
+    if is_reached(unsafe { base(address) }, to) {
+        to
+    } else {
+        to + copy
+    }
+}
+
+/// What is to be written in one step: at which distance from the site, and the bytes. `to` is what it shall call.
 ///
 /// # Safety
 /// The address is that of a site.
@@ -86,14 +150,22 @@ pub(crate) unsafe fn step(
     address: usize,
     _: u32,
     on: bool,
-    _: Option<usize>,
-    _: usize,
+    to: Option<usize>,
+    step: usize,
 ) -> Option<(usize, Bytes)> {
     let (at, call, off) = form.switch();
-    let wanted = if on { call } else { off };
+    let half = at + 2;
     // SAFETY: it is in the site.
-    let there = unsafe { read(address + at) };
-    (there != wanted).then(|| (at, Bytes::new(&[wanted])))
+    let (is_on, there) = unsafe { (read(address + at) == call, word(address + at)) };
+    // SAFETY: as the caller promises.
+    let moves = unsafe { upper_half(form, address, to) }.filter(|_| on);
+    let moves = moves.filter(|upper| there >> 16 != u32::from(*upper));
+    match step {
+        0 if is_on && (!on || moves.is_some()) => Some((at, Bytes::new(&[off]))),
+        1 => moves.map(|upper| (half, Bytes::new(&upper.to_le_bytes()))),
+        2 if on && !is_on && moves.is_none() => Some((at, Bytes::new(&[call]))),
+        _ => None,
+    }
 }
 
 /// Returns whether a change is complete.
@@ -105,22 +177,33 @@ pub(crate) unsafe fn is_done(
     address: usize,
     _: u32,
     on: bool,
-    _: Option<usize>,
+    to: Option<usize>,
 ) -> bool {
     let (at, call, off) = form.switch();
     // SAFETY: it is in the site.
-    (unsafe { read(address + at) }) == if on { call } else { off }
+    let there = unsafe { word(address + at) };
+    // SAFETY: as the caller promises.
+    let upper = unsafe { upper_half(form, address, to) }.filter(|_| on);
+    there as u8 == if on { call } else { off }
+        && upper.is_none_or(|upper| there >> 16 == u32::from(upper))
 }
 
-/// What a site needs before it is used, if its target can never change: its code, calling nobody.
-pub(crate) fn fix(form: Form, address: usize, to: usize) -> Option<Bytes> {
+/// What a site needs before it is used: its code, calling nobody. Trampolines will be between two addresses, the second
+/// copies of them from there on.
+pub(crate) fn fix(form: Form, address: usize, area: usize, copy: usize) -> Option<Bytes> {
     if form != Form::Room {
         return None;
     }
-    let distance = to.wrapping_sub(address) as u32;
-    let upper = distance.wrapping_add(0x800) & !0xFFF;
+    let upper = |to: usize| (to.wrapping_sub(address) as u32).wrapping_add(0x800) & !0xFFF;
+    let base = |upper: u32| address.wrapping_add_signed(upper.cast_signed() as isize);
+    let first = upper(area);
+    // Are all the first copies within reach?
+    let is_first = is_reached(base(first), area + copy.saturating_sub(1));
+    let to = if is_first { area } else { area + copy };
+    let upper = upper(to);
     let auipc = upper | T0 << 7 | AUIPC;
-    let addi = (distance & 0xFFF) << 20 | T0 << 15 | T0 << 7 | u32::from(ADDI);
+    let distance = to.wrapping_sub(base(upper)) as u32;
+    let addi = distance << 20 | T0 << 15 | T0 << 7 | u32::from(ADDI);
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&auipc.to_le_bytes());
     bytes[4..].copy_from_slice(&addi.to_le_bytes());
@@ -181,30 +264,31 @@ pub(crate) fn kind(_: Entry, _: bool) -> u8 {
     0
 }
 
-/// Trampolines with different keys are different. A site's target cannot change, so there is one key.
-pub(crate) fn trampoline_key(_: u64) -> u64 {
-    0
-}
+/// Where in a trampoline the mask is, and where `t1` leads that the stub gets.
+pub(super) const MASK: usize = 24;
+pub(super) const T1: usize = 6;
 
-/// The code of a trampoline.
-pub(crate) fn trampoline(_: u64, _: u8) -> [u8; TRAMPOLINE] {
-    // addi sp, sp, -16; sd t1, 0(sp); auipc t1, 0; ld t1, 16(t1); jr t1; nop
-    const CODE: [u32; 6] = [
-        0xFF01_0113,
-        0x0061_3023,
-        0x0000_0317,
-        0x0103_3303,
-        0x0003_0067,
-        0x0000_0013,
-    ];
-    let mut bytes = [0; TRAMPOLINE];
-    for (place, word) in bytes.chunks_exact_mut(4).zip(CODE) {
-        place.copy_from_slice(&word.to_le_bytes());
+/// The code of a trampoline: it makes `t1` lead to the mask. It is the same at any address.
+pub(crate) fn trampoline(mask: u64, _: u8) -> [u8; TRAMPOLINE] {
+    const {
+        assert!(
+            cfg!(target_feature = "c"),
+            "the code has short instructions"
+        );
     }
+    let mut bytes = [0; TRAMPOLINE];
+    // addi sp, sp, -16; sd t1, 0(sp); sd t2, 8(sp); auipc t1, 0; ld t2, 10(t1); jr t2
+    bytes[..2].copy_from_slice(&0x1141_u16.to_le_bytes());
+    bytes[2..4].copy_from_slice(&0xE01A_u16.to_le_bytes());
+    bytes[4..T1].copy_from_slice(&0xE41E_u16.to_le_bytes());
+    bytes[T1..10].copy_from_slice(&0x0000_0317_u32.to_le_bytes());
+    bytes[10..14].copy_from_slice(&0x00A3_3383_u32.to_le_bytes());
+    bytes[14..16].copy_from_slice(&0x8382_u16.to_le_bytes());
     let stub = super::callers::first as *const () as u64;
-    bytes[24..].copy_from_slice(&stub.to_le_bytes());
+    bytes[16..MASK].copy_from_slice(&stub.to_le_bytes());
+    bytes[MASK..].copy_from_slice(&mask.to_le_bytes());
     bytes
 }
 
 /// The length in bytes of the first instruction of a trampoline: after it, the stack has two words more.
-pub const TRAMPOLINE_PUSH: usize = 4;
+pub const TRAMPOLINE_PUSH: usize = 2;

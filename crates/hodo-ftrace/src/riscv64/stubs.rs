@@ -12,6 +12,48 @@ use crate::graph::leave;
 use crate::state::state;
 use crate::{arch, dynamic, environment};
 
+/// Stores all general registers but `ra` that calls may change.
+macro_rules! save_registers {
+    () => {
+        "sd a0, 0(sp)
+        sd a1, 8(sp)
+        sd a2, 16(sp)
+        sd a3, 24(sp)
+        sd a4, 32(sp)
+        sd a5, 40(sp)
+        sd a6, 48(sp)
+        sd a7, 56(sp)
+        sd t0, 64(sp)
+        sd t1, 72(sp)
+        sd t2, 80(sp)
+        sd t3, 88(sp)
+        sd t4, 96(sp)
+        sd t5, 104(sp)
+        sd t6, 112(sp)"
+    };
+}
+
+/// Loads them again.
+macro_rules! load_registers {
+    () => {
+        "ld a0, 0(sp)
+        ld a1, 8(sp)
+        ld a2, 16(sp)
+        ld a3, 24(sp)
+        ld a4, 32(sp)
+        ld a5, 40(sp)
+        ld a6, 48(sp)
+        ld a7, 56(sp)
+        ld t0, 64(sp)
+        ld t1, 72(sp)
+        ld t2, 80(sp)
+        ld t3, 88(sp)
+        ld t4, 96(sp)
+        ld t5, 104(sp)
+        ld t6, 112(sp)"
+    };
+}
+
 /// Defines a function that compilers call.
 macro_rules! stub {
     ($(#[$text:meta])* $name:ident) => {
@@ -32,40 +74,12 @@ macro_rules! stub {
                 ".cfi_def_cfa_offset 128",
                 "sd ra, 120(sp)",
                 ".cfi_offset ra, -8",
-                "sd a0, 0(sp)",
-                "sd a1, 8(sp)",
-                "sd a2, 16(sp)",
-                "sd a3, 24(sp)",
-                "sd a4, 32(sp)",
-                "sd a5, 40(sp)",
-                "sd a6, 48(sp)",
-                "sd a7, 56(sp)",
-                "sd t0, 64(sp)",
-                "sd t1, 72(sp)",
-                "sd t2, 80(sp)",
-                "sd t3, 88(sp)",
-                "sd t4, 96(sp)",
-                "sd t5, 104(sp)",
-                "sd t6, 112(sp)",
+                save_registers!(),
                 "mv a1, s0",
                 "mv a2, ra",
                 "addi a3, sp, 128",
                 "call {listened}",
-                "ld a0, 0(sp)",
-                "ld a1, 8(sp)",
-                "ld a2, 16(sp)",
-                "ld a3, 24(sp)",
-                "ld a4, 32(sp)",
-                "ld a5, 40(sp)",
-                "ld a6, 48(sp)",
-                "ld a7, 56(sp)",
-                "ld t0, 64(sp)",
-                "ld t1, 72(sp)",
-                "ld t2, 80(sp)",
-                "ld t3, 88(sp)",
-                "ld t4, 96(sp)",
-                "ld t5, 104(sp)",
-                "ld t6, 112(sp)",
+                load_registers!(),
                 "ld ra, 120(sp)",
                 ".cfi_restore ra",
                 "addi sp, sp, 128",
@@ -153,40 +167,12 @@ unsafe extern "C" fn returned() {
                 "hodo_ftrace_return_to_handler:",
                 "addi sp, sp, -128",
                 ".cfi_def_cfa_offset 120",
-                "sd a0, 0(sp)",
-                "sd a1, 8(sp)",
-                "sd a2, 16(sp)",
-                "sd a3, 24(sp)",
-                "sd a4, 32(sp)",
-                "sd a5, 40(sp)",
-                "sd a6, 48(sp)",
-                "sd a7, 56(sp)",
-                "sd t0, 64(sp)",
-                "sd t1, 72(sp)",
-                "sd t2, 80(sp)",
-                "sd t3, 88(sp)",
-                "sd t4, 96(sp)",
-                "sd t5, 104(sp)",
-                "sd t6, 112(sp)",
+                save_registers!(),
                 "addi a0, sp, 128",
                 "mv a1, s0",
                 "call {leave}",
                 "mv ra, a0",
-                "ld a0, 0(sp)",
-                "ld a1, 8(sp)",
-                "ld a2, 16(sp)",
-                "ld a3, 24(sp)",
-                "ld a4, 32(sp)",
-                "ld a5, 40(sp)",
-                "ld a6, 48(sp)",
-                "ld a7, 56(sp)",
-                "ld t0, 64(sp)",
-                "ld t1, 72(sp)",
-                "ld t2, 80(sp)",
-                "ld t3, 88(sp)",
-                "ld t4, 96(sp)",
-                "ld t5, 104(sp)",
-                "ld t6, 112(sp)",
+                load_registers!(),
                 "addi sp, sp, 128",
                 ".cfi_def_cfa_offset -8",
                 "ret",

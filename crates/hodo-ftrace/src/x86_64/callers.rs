@@ -5,7 +5,7 @@
 
 use core::arch::naked_asm;
 
-use super::quick::{self, quick_enter};
+use super::quick::{self, load_registers, push_registers, quick_enter, quick_enter_asm};
 use crate::dynamic::entered;
 
 /// The registers of a function at its site.
@@ -88,7 +88,8 @@ macro_rules! caller {
         /// Keeps all general registers around [`enter`].
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn $name() {
-            naked_asm!(
+            quick_enter_asm!(
+                quick::QUICK_GRAPH,
                 ".cfi_startproc",
                 ".cfi_def_cfa_offset 16",
                 ".cfi_offset rax, -16",
@@ -97,37 +98,22 @@ macro_rules! caller {
                 ".cfi_offset rbp, -24",
                 "mov rbp, rsp",
                 ".cfi_def_cfa_register rbp",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "push rdi",
-                "push r8",
-                "push r9",
-                "push r10",
-                "push r11",
-                "push rax",
+                push_registers!(),
                 $($find,)+
                 "mov rdx, [rbp + 16]",
                 // The stack is not aligned at these calls.
                 "and rsp, -16",
-                // Is the graph tracer the only one?
+                // Is the graph tracer the only one? (Not for `LOOKED_UP`.)
                 "add rax, rax",
                 "jnz 8f",
                 "mov r9, [rip + hodo_ftrace_state + {quick}]",
                 "lea r8, [rdx - {site}]",
                 quick_enter!(),
                 // The registers of the arguments that were changed.
-                "8: mov rcx, [rbp - 72]",
+                "8: mov rcx, [rbp - 8]",
                 "call {enter}",
                 "9: mov rax, [rbp + 8]",
-                "mov rcx, [rbp - 8]",
-                "mov rdx, [rbp - 16]",
-                "mov rsi, [rbp - 24]",
-                "mov rdi, [rbp - 32]",
-                "mov r8, [rbp - 40]",
-                "mov r9, [rbp - 48]",
-                "mov r10, [rbp - 56]",
-                "mov r11, [rbp - 64]",
+                load_registers!(),
                 "leave",
                 ".cfi_def_cfa rsp, 16",
                 ".cfi_restore rbp",
@@ -138,25 +124,6 @@ macro_rules! caller {
                 ".cfi_endproc",
                 enter = sym enter,
                 site = const CALL,
-                quick = const quick::QUICK_GRAPH,
-                thread_offset = const quick::THREAD_OFFSET,
-                busy = const quick::BUSY,
-                depth = const quick::DEPTH,
-                limit = const quick::LIMIT,
-                calls = const quick::CALLS,
-                shadow_from = const quick::SHADOW_FROM,
-                shadow_size = const quick::SHADOW_SIZE,
-                slot = const quick::SLOT,
-                parent = const quick::PARENT,
-                frame_pointer = const quick::FRAME_POINTER,
-                ops = const quick::OPS,
-                func = const quick::FUNC,
-                returns_to = const quick::RETURNS_TO,
-                at_depth = const quick::AT_DEPTH,
-                data = const quick::DATA,
-                call = const quick::CALL,
-                entry = const quick::ENTRY,
-                minus_distance = const quick::MINUS_DISTANCE,
             );
         }
     };

@@ -156,4 +156,64 @@ macro_rules! quick_leave {
     };
 }
 
-pub(crate) use {quick_enter, quick_leave, quick_site};
+/// [`naked_asm!`](core::arch::naked_asm) for a stub that has [`quick_enter`], with what that needs. `$quick` is the word of
+/// the state with the hooks.
+macro_rules! quick_enter_asm {
+    ($quick:expr, $($stub:tt)*) => {
+        naked_asm!(
+            $($stub)*
+            quick = const $quick,
+            thread_offset = const quick::THREAD_OFFSET,
+            busy = const quick::BUSY,
+            depth = const quick::DEPTH,
+            limit = const quick::LIMIT,
+            calls = const quick::CALLS,
+            shadow_from = const quick::SHADOW_FROM,
+            shadow_size = const quick::SHADOW_SIZE,
+            slot = const quick::SLOT,
+            parent = const quick::PARENT,
+            frame_pointer = const quick::FRAME_POINTER,
+            ops = const quick::OPS,
+            func = const quick::FUNC,
+            returns_to = const quick::RETURNS_TO,
+            at_depth = const quick::AT_DEPTH,
+            data = const quick::DATA,
+            call = const quick::CALL,
+            entry = const quick::ENTRY,
+            minus_distance = const quick::MINUS_DISTANCE,
+        )
+    };
+}
+
+/// Stores all general registers below the frame pointer that calls may change; `rax` is the first.
+macro_rules! push_registers {
+    () => {
+        "push rax
+        push rcx
+        push rdx
+        push rsi
+        push rdi
+        push r8
+        push r9
+        push r10
+        push r11"
+    };
+}
+
+/// Loads them again, except `rax`.
+macro_rules! load_registers {
+    () => {
+        "mov rcx, [rbp - 16]
+        mov rdx, [rbp - 24]
+        mov rsi, [rbp - 32]
+        mov rdi, [rbp - 40]
+        mov r8, [rbp - 48]
+        mov r9, [rbp - 56]
+        mov r10, [rbp - 64]
+        mov r11, [rbp - 72]"
+    };
+}
+
+pub(crate) use {
+    load_registers, push_registers, quick_enter, quick_enter_asm, quick_leave, quick_site,
+};

@@ -38,6 +38,10 @@ pub(crate) const STEPS: usize = 3;
 pub(crate) const LONGEST: usize = 6;
 /// How far a call reaches.
 pub(crate) const REACH: usize = 0x7FFF_0000;
+/// Each trampoline is there once, in any of a module's pages.
+pub(crate) const COPIES: usize = 1;
+pub(crate) const MANY_PAGES: bool = true;
+pub(crate) const WINDOW: usize = usize::MAX;
 /// The size of a trampoline in bytes.
 pub const TRAMPOLINE: usize = 32;
 
@@ -123,8 +127,16 @@ pub(crate) unsafe fn is_done(
     }
 }
 
-/// What a site needs before it is used, if its target can never change: nothing here.
-pub(crate) fn fix(_: Form, _: usize, _: usize) -> Option<Bytes> {
+/// Which copy of a trampoline a site can call. There is one.
+///
+/// # Safety
+/// The address is that of a site.
+pub(crate) unsafe fn reached(_: usize, to: usize, _: usize) -> usize {
+    to
+}
+
+/// What a site needs before it is used: nothing here.
+pub(crate) fn fix(_: Form, _: usize, _: usize, _: usize) -> Option<Bytes> {
     None
 }
 
@@ -190,21 +202,16 @@ pub(crate) fn kind(entry: Entry, with_registers: bool) -> u8 {
     entry as u8 | u8::from(with_registers) << 1
 }
 
-/// Trampolines with different keys are different.
-pub(crate) fn trampoline_key(mask: u64) -> u64 {
-    mask
-}
-
 /// The code of a trampoline. `frames.rs` knows its instructions.
-pub(crate) fn trampoline(key: u64, kind: u8) -> [u8; TRAMPOLINE] {
+pub(crate) fn trampoline(mask: u64, kind: u8) -> [u8; TRAMPOLINE] {
     use super::callers::{first, first_registers, framed, framed_registers};
     let stubs = [first, framed, first_registers, framed_registers];
     let stub = stubs[usize::from(kind) % stubs.len()] as usize;
     let mut code = [0xCC; TRAMPOLINE];
-    // push rax; mov rax, key; jmp [rip]
+    // push rax; mov rax, mask; jmp [rip]
     code[0] = 0x50;
     code[1..3].copy_from_slice(&[0x48, 0xB8]);
-    code[3..11].copy_from_slice(&key.to_le_bytes());
+    code[3..11].copy_from_slice(&mask.to_le_bytes());
     code[11..17].copy_from_slice(&[0xFF, 0x25, 0, 0, 0, 0]);
     code[17..25].copy_from_slice(&(stub as u64).to_le_bytes());
     code

@@ -7,7 +7,9 @@
 
 use core::arch::naked_asm;
 
-use crate::arch::quick::{self, quick_enter, quick_leave, quick_site};
+use crate::arch::quick::{
+    self, load_registers, push_registers, quick_enter, quick_enter_asm, quick_leave, quick_site,
+};
 use crate::entry::enter;
 use crate::graph::leave;
 
@@ -62,22 +64,15 @@ macro_rules! listened {
         /// Keeps all general registers around [`enter`].
         #[unsafe(naked)]
         unsafe extern "C" fn $name() {
-            naked_asm!(
+            quick_enter_asm!(
+                quick::QUICK,
                 ".cfi_startproc",
                 "push rbp",
                 ".cfi_def_cfa_offset 16",
                 ".cfi_offset rbp, -16",
                 "mov rbp, rsp",
                 ".cfi_def_cfa_register rbp",
-                "push rax",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "push rdi",
-                "push r8",
-                "push r9",
-                "push r10",
-                "push r11",
+                push_registers!(),
                 $($find,)+
                 "mov rdx, [rbp + 8]",
                 // The stack is not aligned at these calls.
@@ -86,39 +81,13 @@ macro_rules! listened {
                 quick_enter!(),
                 "8: call {enter}",
                 "9: mov rax, [rbp - 8]",
-                "mov rcx, [rbp - 16]",
-                "mov rdx, [rbp - 24]",
-                "mov rsi, [rbp - 32]",
-                "mov rdi, [rbp - 40]",
-                "mov r8, [rbp - 48]",
-                "mov r9, [rbp - 56]",
-                "mov r10, [rbp - 64]",
-                "mov r11, [rbp - 72]",
+                load_registers!(),
                 "leave",
                 ".cfi_def_cfa rsp, 8",
                 ".cfi_restore rbp",
                 "ret",
                 ".cfi_endproc",
                 enter = sym enter,
-                quick = const quick::QUICK,
-                thread_offset = const quick::THREAD_OFFSET,
-                busy = const quick::BUSY,
-                depth = const quick::DEPTH,
-                limit = const quick::LIMIT,
-                calls = const quick::CALLS,
-                shadow_from = const quick::SHADOW_FROM,
-                shadow_size = const quick::SHADOW_SIZE,
-                slot = const quick::SLOT,
-                parent = const quick::PARENT,
-                frame_pointer = const quick::FRAME_POINTER,
-                ops = const quick::OPS,
-                func = const quick::FUNC,
-                returns_to = const quick::RETURNS_TO,
-                at_depth = const quick::AT_DEPTH,
-                data = const quick::DATA,
-                call = const quick::CALL,
-                entry = const quick::ENTRY,
-                minus_distance = const quick::MINUS_DISTANCE,
             );
         }
     };
@@ -165,15 +134,7 @@ unsafe extern "C" fn returned() {
         ".cfi_offset rbp, -8",
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
-        "push rax",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
+        push_registers!(),
         "lea rdi, [rbp + 16]",
         "mov rsi, [rbp]",
         "and rsp, -16",
@@ -181,14 +142,7 @@ unsafe extern "C" fn returned() {
         "8: call {leave}",
         "9: mov [rbp + 8], rax",
         "mov rax, [rbp - 8]",
-        "mov rcx, [rbp - 16]",
-        "mov rdx, [rbp - 24]",
-        "mov rsi, [rbp - 32]",
-        "mov rdi, [rbp - 40]",
-        "mov r8, [rbp - 48]",
-        "mov r9, [rbp - 56]",
-        "mov r10, [rbp - 64]",
-        "mov r11, [rbp - 72]",
+        load_registers!(),
         "leave",
         ".cfi_def_cfa rsp, 0",
         ".cfi_restore rbp",

@@ -7,8 +7,8 @@ use hodo_trace::syscalls::{NUMBERS, Sizes, by_number};
 
 use super::names::{
     ARCH, CLOCK, CLONE, EPOLLFLAGS, EPOLLOP, EVENTFLAGS, FADVISE, FAMILY, FCNTL, FLOCK, GRND, HOW,
-    ITIMER, LEVEL, MADVISE, MREMAP, MSGFLAGS, MSYNC, Names, PIPE, PR, PRIORITY, RLIMIT, RWF, SHUT,
-    SLEEP, SOCKFLAGS, TIMERFLAGS, WAIT, WHENCE,
+    ITIMER, LEVEL, MADVISE, MREMAP, MSGFLAGS, MSYNC, Names, PR, PRIORITY, RLIMIT, RWF, SHUT, SLEEP,
+    SOCKFLAGS, TIMERFLAGS, WAIT, WHENCE,
 };
 use super::structs;
 use super::text::{number, quoted, signals};
@@ -79,6 +79,7 @@ pub(super) enum Before {
     Mode,
     OpenFlags,
     Path,
+    PipeFlags,
     Poll,
     PrctlArgument,
     Protection,
@@ -182,7 +183,7 @@ fn named(word: &str) -> Option<ArgKind> {
         "mremap" => ArgKind::Flags(MREMAP, "MREMAP_???"),
         "msgflags" => ArgKind::Flags(MSGFLAGS, "MSG_???"),
         "msync" => ArgKind::Flags(MSYNC, "MS_???"),
-        "pipeflags" => ArgKind::Flags(PIPE, "O_???"),
+
         "rwf" => ArgKind::Flags(RWF, "RWF_???"),
         "sockflags" => ArgKind::Flags(SOCKFLAGS, "SOCK_???"),
         "timerflags" => ArgKind::Flags(TIMERFLAGS, "TFD_???"),
@@ -261,6 +262,7 @@ fn special(word: &str) -> Option<ArgKind> {
         "oflags" => ArgKind::Before(Before::OpenFlags),
         "optin" => ArgKind::Before(Before::SocketOptionValue),
         "path" => ArgKind::Before(Before::Path),
+        "pipeflags" => ArgKind::Before(Before::PipeFlags),
         "poll" => ArgKind::Before(Before::Poll),
         "prarg" => ArgKind::Before(Before::PrctlArgument),
         "prot" => ArgKind::Before(Before::Protection),
@@ -288,6 +290,7 @@ type Words = Vec<Option<Vec<Word>>>;
 
 static X86_64: LazyLock<Words> = LazyLock::new(|| of(Isa::X86_64));
 static RISCV64: LazyLock<Words> = LazyLock::new(|| of(Isa::Riscv64));
+static AARCH64: LazyLock<Words> = LazyLock::new(|| of(Isa::Aarch64));
 
 fn of(machine: Isa) -> Words {
     let sizes = Sizes::of(machine);
@@ -301,7 +304,7 @@ pub(super) fn words(machine: Isa, number: u64) -> Option<&'static [Word]> {
     let words = match machine {
         Isa::X86_64 => &X86_64,
         Isa::Riscv64 => &RISCV64,
-        Isa::Aarch64 => return None,
+        Isa::Aarch64 => &AARCH64,
     };
     words.get(usize::try_from(number).ok()?)?.as_deref()
 }

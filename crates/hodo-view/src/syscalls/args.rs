@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use hodo_abi::Isa;
-use hodo_trace::syscalls::{Sizes, Syscall, by_number, piece};
+use hodo_trace::syscalls::{Sizes, Syscall, by_number, open_flags, piece};
 
 use super::arg_kinds::{After, ArgKind, Before, Word, words};
 use super::errors::sig;
 use super::names::{
-    ACCESS, AT, CLONE, FUTEX, INETPROTO, IOCTL, MAP, Names, OPEN, PROT, SOCKFLAGS, SOCKOPT,
+    ACCESS, AT, CLONE, FUTEX, INETPROTO, IOCTL, MAP, Names, OPEN, PIPE, PROT, SOCKFLAGS, SOCKOPT,
     SOCKTYPE, STATX, TCPOPT, WHO,
 };
 use super::read::{Enter, Exit, Piece, Pieces};
@@ -376,6 +376,7 @@ impl<'c> Call<'c> {
     fn named_parts(self, what: Before, value: u64) -> String {
         match what {
             Before::OpenFlags => self.open_flags(value),
+            Before::PipeFlags => flags(open_flags(self.enter.machine, value), PIPE, "O_???"),
             Before::Access if value == 0 => "F_OK".to_owned(),
             Before::Access => flags(value, ACCESS, "?_OK"),
             Before::Protection if value == 0 => "PROT_NONE".to_owned(),
@@ -517,6 +518,7 @@ impl<'c> Call<'c> {
 
     fn open_flags(self, value: u64) -> String {
         const MODES: [&str; 4] = ["O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"];
+        let value = open_flags(self.enter.machine, value);
         // O_SYNC includes the bit of O_DSYNC, and O_TMPFILE that of O_DIRECTORY.
         with_flags(MODES[(value & 3) as usize], value & !3, OPEN)
     }
