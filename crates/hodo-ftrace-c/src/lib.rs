@@ -13,6 +13,7 @@ mod known;
 mod linux;
 mod loaded;
 mod map;
+mod probing;
 mod record;
 mod start;
 mod tracers;

@@ -35,7 +35,8 @@ enum hodo_execution {
     HODO_OUT_OF_LINE = 1,  /* in a slot that ends in a breakpoint */
     HODO_SIMULATED = 2,    /* on the saved registers */
     HODO_BOOSTED = 3,      /* in a slot that ends in a jump back */
-    HODO_OPTIMIZED = 4     /* in a detour: no signal */
+    HODO_OPTIMIZED = 4,    /* in a detour: no signal */
+    HODO_CALL_SITE = 5     /* by libhodo_ftrace, whose call site it is: no signal, nothing is written */
 };
 
 /* What to probe. addr and a handler, or count, are enough; everything else may be zero. */

@@ -52,6 +52,7 @@ impl CRequest {
             Execution::Simulated,
             Execution::Boosted,
             Execution::Optimized,
+            Execution::CallSite,
         ];
         if let Some(way) = ways.into_iter().find(|way| *way as c_int == self.execution) {
             request = request.execution(way);

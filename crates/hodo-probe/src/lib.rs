@@ -58,11 +58,15 @@ extern crate std;
 
 mod analyze;
 mod arch;
+mod call_site;
+mod call_sites;
 mod cause;
 mod clobbers;
 #[cfg(target_os = "linux")]
 mod dispositions;
 pub mod environment;
+#[cfg(target_os = "linux")]
+mod ftrace;
 mod functions;
 mod index;
 mod islands;
@@ -111,6 +115,9 @@ pub enum Execution {
     Boosted = 3,
     /// In a detour that a jump at the site leads to, together with its neighbours: no signal.
     Optimized = 4,
+    /// By a call that is there already: it is a call site of a function tracer (`hodo-ftrace`), which calls the handlers.
+    /// No signal, and nothing is written. The kernel's list says `[FTRACE]`.
+    CallSite = 5,
 }
 
 /// When the breakpoints of probes become jumps, where a jump is possible.
@@ -130,6 +137,7 @@ impl fmt::Display for Execution {
             Self::Simulated => "by simulation",
             Self::Boosted => "out of line",
             Self::Optimized => "in a detour",
+            Self::CallSite => "by the function tracer whose call site it is",
         })
     }
 }

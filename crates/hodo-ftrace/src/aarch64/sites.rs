@@ -23,6 +23,14 @@ impl Form {
         self == Self::Room
     }
 
+    /// Its length in bytes.
+    pub(crate) fn length(self) -> usize {
+        match self {
+            Self::Room => 8,
+            Self::Call => 4,
+        }
+    }
+
     /// Where the instruction is that is changed.
     fn switch(self) -> usize {
         match self {

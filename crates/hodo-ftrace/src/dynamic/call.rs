@@ -3,7 +3,9 @@
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::modules;
-use super::tracers::{self, ENTRY, GRAPH, IP_MODIFY, MASKS, Ops, SAVE_REGISTERS};
+use super::tracers::{
+    self, ENTRY, EVERY_CALL, GRAPH, IP_MODIFY, LOOKED_UP, MASKS, Ops, SAVE_REGISTERS,
+};
 use crate::arch::{self, Registers};
 use crate::entry::call_entry_hook;
 use crate::shadow::original;
@@ -32,6 +34,10 @@ pub(crate) unsafe fn entered(
     if !thread.start_hook(place) {
         return;
     }
+    let mask = match mask {
+        LOOKED_UP => modules::site_at(ip).map_or(0, super::Site::wanted),
+        mask => mask,
+    };
     // SAFETY: the function has not returned.
     let parent_ip = original(unsafe { parent.read_volatile() }, slot);
     call_tracers(thread, ip, parent_ip, mask, registers);
@@ -81,7 +87,8 @@ pub(crate) fn call_tracers(
 fn call(ops: &'static Ops, ip: usize, parent_ip: usize, registers: *mut Registers) {
     // SAFETY: it is null, or the stub's, and one function after the other is given it.
     let registers = unsafe { registers.as_mut() };
-    let registers = registers.filter(|_| ops.flags & (SAVE_REGISTERS | IP_MODIFY) != 0);
+    let registers =
+        registers.filter(|_| ops.flags & (SAVE_REGISTERS | IP_MODIFY | EVERY_CALL) != 0);
     (ops.func)(ip, parent_ip, ops, registers);
 }
 

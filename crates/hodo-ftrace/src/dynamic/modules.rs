@@ -71,7 +71,7 @@ impl Module {
 
     /// The code that a site calls for this mask, if there is any.
     pub(crate) fn trampoline(&self, mask: u64, kind: u8) -> Option<usize> {
-        let key = arch::trampoline_key(mask);
+        let key = arch::trampoline_key(tracers::mask_of_code(mask));
         let mut places = self.masks.iter().zip(&self.trampolines);
         let found = places.find(|(other, at)| {
             let at = at.load(Ordering::Acquire);
@@ -90,7 +90,7 @@ impl Module {
         let (Some((place, at)), Some(free)) = (place, self.room(host)) else {
             return false;
         };
-        let key = arch::trampoline_key(mask);
+        let key = arch::trampoline_key(tracers::mask_of_code(mask));
         // SAFETY: nobody calls what is there.
         if unsafe { host.write(free, &arch::trampoline(key, kind)) }.is_err() {
             return false;

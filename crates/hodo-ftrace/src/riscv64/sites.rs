@@ -27,6 +27,14 @@ impl Form {
         self == Self::Room
     }
 
+    /// Its length in bytes.
+    pub(crate) fn length(self) -> usize {
+        match self {
+            Self::Room | Self::Pair => 8,
+            Self::Jal => 4,
+        }
+    }
+
     /// Where the byte is that is changed, its value for a call, and without.
     fn switch(self) -> (usize, u8, u8) {
         match self {

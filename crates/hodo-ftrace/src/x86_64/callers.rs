@@ -10,7 +10,7 @@ use crate::dynamic::entered;
 
 /// The registers of a function at its site.
 ///
-/// A tracer with [`crate::dynamic::IP_MODIFY`] may change all but `rsp`.
+/// A tracer with [`crate::dynamic::IP_MODIFY`] may change them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -34,7 +34,7 @@ pub struct Registers {
     pub ip: usize,
     /// Unspecified at first; those that are here are restored.
     pub flags: usize,
-    /// The stack pointer at the site. Changes have no effect.
+    /// The stack pointer at the site, before the call.
     pub rsp: usize,
 }
 
@@ -211,6 +211,11 @@ macro_rules! caller_registers {
                 $($find,)+
                 "mov rdx, rsp",
                 "call {enter}",
+                // Is there another stack pointer?
+                "mov rdx, [rsp + 136]",
+                "lea rax, [rbp + 24]",
+                "cmp rdx, rax",
+                "jne 7f",
                 // What a `ret` takes, and what `leave` and the last instructions restore.
                 "mov rax, [rsp + 120]",
                 "mov [rbp + 16], rax",
@@ -241,6 +246,43 @@ macro_rules! caller_registers {
                 ".cfi_def_cfa_offset 8",
                 ".cfi_restore rax",
                 "ret",
+                // The registers are copied below the lower of the two stack pointers; the address goes below the new red
+                // zone, from where `ret` takes it.
+                ".cfi_def_cfa rbp, 24",
+                ".cfi_offset rax, -16",
+                ".cfi_offset rbp, -24",
+                "7: mov r8, [rsp + 120]",
+                "mov rdi, rsp",
+                "mov rsi, rsp",
+                "cmp rdx, rdi",
+                "cmovb rdi, rdx",
+                "sub rdi, 512",
+                "mov rsp, rdi",
+                "mov ecx, 18",
+                "cld",
+                "rep movsq",
+                "sub rdx, 136",
+                "mov [rdx], r8",
+                "mov [rsp + 136], rdx",
+                "push qword ptr [rsp + 128]",
+                "popfq",
+                "mov r15, [rsp]",
+                "mov r14, [rsp + 8]",
+                "mov r13, [rsp + 16]",
+                "mov r12, [rsp + 24]",
+                "mov rbp, [rsp + 32]",
+                "mov rbx, [rsp + 40]",
+                "mov r11, [rsp + 48]",
+                "mov r10, [rsp + 56]",
+                "mov r9, [rsp + 64]",
+                "mov r8, [rsp + 72]",
+                "mov rax, [rsp + 80]",
+                "mov rcx, [rsp + 88]",
+                "mov rdx, [rsp + 96]",
+                "mov rsi, [rsp + 104]",
+                "mov rdi, [rsp + 112]",
+                "mov rsp, [rsp + 136]",
+                "ret 128",
                 ".cfi_endproc",
                 enter = sym enter_registers,
             );

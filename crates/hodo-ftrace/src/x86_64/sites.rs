@@ -25,6 +25,14 @@ impl Form {
     pub fn calls_trampoline(self) -> bool {
         self == Self::Call
     }
+
+    /// Its length in bytes.
+    pub(crate) fn length(self) -> usize {
+        match self {
+            Self::Call => 5,
+            Self::Slot => 6,
+        }
+    }
 }
 
 const CALL: u8 = 0xE8;
