@@ -6,6 +6,7 @@
 extern crate alloc;
 
 mod boot;
+mod call_sites;
 mod console;
 mod functions;
 mod hart;
@@ -47,6 +48,7 @@ pub extern "C" fn main_first(number: usize) -> ! {
     patching::demonstrate();
     keys::demonstrate();
     probes::demonstrate();
+    call_sites::demonstrate();
 
     assert!(functions::RIGHT.load(Ordering::Relaxed));
     say!("all results were right in the second hart, too");
