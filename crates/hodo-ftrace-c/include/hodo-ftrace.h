@@ -191,6 +191,11 @@ struct hodo_ftrace_probing {
     int (*reserved)(unsigned long start, unsigned long end, struct hodo_ftrace_reserved_code *site);
     int (*set_sites)(const struct hodo_ftrace_ops *ops, const unsigned long *ips, unsigned long count, int on);
     const char *(*error)(void);
+    /* For those who look at the process from outside. A module consists of the address of the next one (0 for the last),
+     * that of its sites, and how many these are. A site has site_size bytes, the first word of which is its address; its
+     * code is no longer than site_longest. */
+    const void *const *modules;
+    unsigned long site_size, site_longest;
 };
 extern const struct hodo_ftrace_probing hodo_ftrace_probing;
 

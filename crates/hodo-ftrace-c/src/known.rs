@@ -126,6 +126,9 @@ impl All {
         let mut names = Vec::new();
         let mut count = 0;
         for place in &found.places {
+            if place.is_changed {
+                continue;
+            }
             let code = host.read(place.address, LONGEST);
             let Some(prepared) = dynamic::prepare(&code, alone) else {
                 continue;

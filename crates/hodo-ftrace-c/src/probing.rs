@@ -2,9 +2,9 @@
 //! calls at these sites instead.
 
 use std::ffi::{c_char, c_int, c_ulong};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
-use hodo_ftrace::dynamic::{self, Ops};
+use hodo_ftrace::dynamic::{self, Module, Ops, Site};
 use hodo_sys::lock;
 
 use crate::change::{Error, answer, change};
@@ -148,6 +148,9 @@ pub struct Probing {
     reserved: unsafe extern "C" fn(c_ulong, c_ulong, *mut ReservedCode) -> c_int,
     set_sites: unsafe extern "C" fn(*const Ops, *const c_ulong, c_ulong, c_int) -> c_int,
     error: extern "C" fn() -> *const c_char,
+    modules: &'static AtomicPtr<Module>,
+    site_size: c_ulong,
+    site_longest: c_ulong,
 }
 
 /// It is found by its name.
@@ -159,4 +162,7 @@ pub static hodo_ftrace_probing: Probing = Probing {
     reserved: hodo_ftrace_reserved,
     set_sites: hodo_ftrace_set_sites,
     error: hodo_ftrace_error,
+    modules: dynamic::first(),
+    site_size: size_of::<Site>() as c_ulong,
+    site_longest: dynamic::LONGEST as c_ulong,
 };

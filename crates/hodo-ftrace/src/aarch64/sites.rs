@@ -48,8 +48,8 @@ const BL_MASK: u32 = 0xFC00_0000;
 
 /// See [`crate::dynamic::apply`]: a site is changed at once.
 pub(crate) const STEPS: usize = 1;
-/// The longest site.
-pub(crate) const LONGEST: usize = 8;
+/// No site has more bytes.
+pub const LONGEST: usize = 8;
 /// How far `bl` reaches.
 pub(crate) const REACH: usize = 0x7FF_0000;
 /// The size of a trampoline in bytes.

@@ -21,7 +21,7 @@ pub use apply::{Failure, apply};
 pub use bytes::{Bytes, Prepared};
 pub(crate) use call::{call_tracers, entered, mask_of_static};
 pub use host::{Errno, Page, Pages, Text};
-pub use modules::{Module, add, each_module, fix, remove, select, site_at};
+pub use modules::{Module, add, each_module, first, fix, remove, select, site_at};
 pub use reserved::{Reserved, reserved};
 pub use site::{Entry, Site};
 pub use tracers::{
@@ -29,4 +29,4 @@ pub use tracers::{
     register, set_thread, thread_tracers, tracer, unregister,
 };
 
-pub use crate::arch::{Form, Registers, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
+pub use crate::arch::{Form, LONGEST, Registers, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};

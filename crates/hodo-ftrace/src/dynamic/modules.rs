@@ -115,6 +115,12 @@ impl Module {
     }
 }
 
+/// Where the first module is. Whoever reads them from outside finds in each the address of the next one (0 for the last),
+/// that of its sites, and how many these are; each site begins with its address.
+pub const fn first() -> &'static AtomicPtr<Module> {
+    &FIRST
+}
+
 /// All modules.
 pub fn each_module() -> impl Iterator<Item = &'static Module> {
     // SAFETY: modules stay, also when they are not in use.

@@ -7,9 +7,9 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
-pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
+pub use sites::{Form, LONGEST, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
 pub(crate) use sites::{
-    LONGEST, REACH, STEPS, fix, is_done, is_site, kind, step, trampoline, trampoline_key,
+    REACH, STEPS, fix, is_done, is_site, kind, step, trampoline, trampoline_key,
 };
 pub(crate) use vectors::{call_with_vectors, find_vectors};
 

@@ -58,8 +58,8 @@ const T0: u32 = 5;
 
 /// See [`crate::dynamic::apply`]: a site is changed at once.
 pub(crate) const STEPS: usize = 1;
-/// The longest site.
-pub(crate) const LONGEST: usize = 8;
+/// No site has more bytes.
+pub const LONGEST: usize = 8;
 /// How far `auipc` and `jalr` reach.
 pub(crate) const REACH: usize = 0x7FFF_0000;
 /// The size of a trampoline in bytes.

@@ -42,8 +42,8 @@ const SLOT_TEST: [u8; 2] = [0x85, 0x15];
 
 /// See [`crate::dynamic::apply`]: off; another target; on.
 pub(crate) const STEPS: usize = 3;
-/// The longest site.
-pub(crate) const LONGEST: usize = 6;
+/// No site has more bytes.
+pub const LONGEST: usize = 6;
 /// How far a call reaches.
 pub(crate) const REACH: usize = 0x7FFF_0000;
 /// The size of a trampoline in bytes.
