@@ -82,6 +82,11 @@ uint64_t hodo_probe_missed_returns(const hodo_probe *probe);
 /* Faults of its handlers. */
 uint64_t hodo_probe_faults(const hodo_probe *probe);
 
+/* Calls each with a line for each registered probe, by address, as in the kernel's kprobes/list, without the symbol:
+ * the address; k, or r for a return; [DISABLED], [OPTIMIZED] or [FTRACE], the latter for HODO_CALL_SITE. A probe with
+ * handlers for both has two lines. Returns how many there are, or -1. */
+long hodo_probe_list(void (*each)(const char *line, void *data), void *data);
+
 /* In a handler at a function's first instruction: makes the function return this value without running. */
 void hodo_probe_return_now(hodo_registers *registers, uint64_t value);
 

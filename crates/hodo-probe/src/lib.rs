@@ -58,6 +58,7 @@ extern crate std;
 
 mod analyze;
 mod arch;
+mod armed;
 mod call_site;
 mod call_sites;
 mod cause;
@@ -97,6 +98,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
+pub use armed::Armed;
 pub use layout::{Handler, Registers};
 pub use refusal::Refusal;
 
@@ -321,6 +323,15 @@ impl Engine {
     /// If it is called from a handler, or code cannot be written.
     pub fn optimize(self) -> Result<usize, Refusal> {
         registry::optimize()
+    }
+
+    /// All registered probes, by address, as the kernel lists its kprobes. A probe with handlers for the entry and the return
+    /// is there twice.
+    ///
+    /// # Errors
+    /// If it is called from a handler.
+    pub fn armed(self) -> Result<Vec<Armed>, Refusal> {
+        registry::armed()
     }
 
     /// Returns whether signals still reach the engine first.

@@ -18,8 +18,8 @@ use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site, Variant};
 use super::{
-    Execution, Optimization, Probe, Request, analyze, call_sites, clobbers, optimize, returns,
-    threads,
+    Armed, Execution, Optimization, Probe, Request, analyze, call_sites, clobbers, optimize,
+    returns, threads,
 };
 use hodo_sys::Change;
 
@@ -567,6 +567,25 @@ pub(super) fn execution(site: &Site) -> Execution {
     } else {
         Execution::Boosted
     }
+}
+
+/// All probes, by address.
+pub(super) fn armed() -> Result<Vec<Armed>, Refusal> {
+    let mut guard = lock()?;
+    let inner = inner(&mut guard)?;
+    let mut all = Vec::new();
+    for site in inner.sites.values() {
+        let entries = site.nodes().filter(|node| !node.idle);
+        let entries = entries.map(|node| (node, false));
+        let returns = site.return_nodes().map(|node| (node, true));
+        all.extend(entries.chain(returns).map(|(node, returns)| Armed {
+            addr: site.addr(),
+            returns,
+            enabled: node.enabled.load(Ordering::Relaxed) != 0,
+            execution: execution(site),
+        }));
+    }
+    Ok(all)
 }
 
 /// Hits that a probe has counted.

@@ -4,6 +4,7 @@ mod build;
 mod code;
 mod document;
 mod dynamic;
+mod outside;
 mod probes;
 mod programs;
 mod record;

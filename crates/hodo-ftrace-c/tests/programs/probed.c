@@ -40,6 +40,17 @@ HOOK static int enter(struct hodo_ftrace_call *call) { return 1; }
 HOOK static void leave(struct hodo_ftrace_call *call) { exits++; }
 static const struct hodo_ftrace_graph_ops graph = {enter, leave, FLAGS};
 
+// The list of probes has this line.
+static char expected[100];
+static int is_listed;
+QUIET static void look(const char *line, void *data) { is_listed += strcmp(line, expected) == 0; }
+QUIET static int lists(unsigned long address, const char *rest) {
+    snprintf(expected, sizeof expected, "%016lx  %s", address, rest);
+    is_listed = 0;
+    CHECK(hodo_probe_list(look, 0) >= 0);
+    return is_listed;
+}
+
 // Probes at the site of a function that has done nothing yet.
 QUIET static void at_entry(struct hodo_ftrace_reserved_code site) {
     hodo_request request = at(twice, (unsigned long)twice);
@@ -48,6 +59,7 @@ QUIET static void at_entry(struct hodo_ftrace_reserved_code site) {
     request.returning = returning;
     hodo_probe *probe = put(request);
     CHECK(hodo_probe_execution(probe) == HODO_CALL_SITE);
+    CHECK(lists(site.start, "k  [FTRACE]") == 1 && lists(site.start, "r  [FTRACE]") == 1);
     for (int graphs = 0; graphs < 2; graphs++) {
         CHECK(hodo_ftrace_set_graph_filter("twice", 1) == 1 && hodo_ftrace_set_graph(graphs ? &graph : 0) == 0);
         hits = exits = 0;
@@ -55,17 +67,17 @@ QUIET static void at_entry(struct hodo_ftrace_reserved_code site) {
         CHECK(hits == 1 && seen_pc == site.start && exits == (unsigned)graphs);
     }
     CHECK(hodo_ftrace_set_graph(0) == 0);
-    CHECK(hodo_probe_missed_returns(probe) == 0 && hodo_probe_unregister(probe) == 0);
+    CHECK(hodo_probe_missed_returns(probe) == 0 && take(probe) == 0);
 
     request = at(twice, site.start);
     request.before = at_once;
     probe = put(request);
     CHECK(call_twice(4) == 99 && call_other(1) == 8);
-    CHECK(hodo_probe_unregister(probe) == 0);
+    CHECK(take(probe) == 0);
     request.before = elsewhere;
     probe = put(request);
     CHECK(call_twice(4) == 11);
-    CHECK(hodo_probe_unregister(probe) == 0 && call_twice(4) == 8);
+    CHECK(take(probe) == 0 && call_twice(4) == 8);
 }
 
 QUIET static void refusals(struct hodo_ftrace_reserved_code site) {
@@ -120,7 +132,8 @@ QUIET int main(void) {
         CHECK(hodo_probe_set_enabled(one, 1, 0) == 0);
         call_twice(4);
         CHECK(hits == 3 && traced == 3 && hodo_probe_count(counter) == 2);
-        CHECK(hodo_probe_unregister(probe) == 0 && hodo_probe_unregister(counter) == 0);
+        CHECK(lists(site.start, "k  [FTRACE]") == 1 && lists(site.start, "k  [DISABLED]  [FTRACE]") == 1);
+        CHECK(take(probe) == 0 && take(counter) == 0);
         call_twice(4);
         CHECK(hits == 3 && traced == 4 && hodo_ftrace_unregister(&tracer) == 0);
         call_twice(4);
@@ -141,7 +154,7 @@ QUIET int main(void) {
         CHECK(call_twice(4) == 8 && hits == 1 && traced == 1);
         CHECK(hodo_ftrace_unregister(&tracer) == 0);
         CHECK(call_twice(4) == 8 && hits == 2 && traced == 1);
-        CHECK(hodo_ftrace_register(&tracer) == 0 && hodo_probe_unregister(probe) == 0);
+        CHECK(hodo_ftrace_register(&tracer) == 0 && take(probe) == 0);
         CHECK(call_twice(4) == 8 && hits == 2);
         CHECK(hodo_ftrace_unregister(&tracer) == 0);
         CHECK(call_twice(4) == 8 && hits == 2);

@@ -6,6 +6,7 @@
 #include <hodo-probe.h>
 #include <link.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -41,12 +42,35 @@ QUIET static hodo_request at(const void *function, unsigned long address) {
     return (hodo_request){
         .addr = (void *)address, .function_start = function, .function_end = (char *)function + 64};
 }
+// qemu's user mode emulator does not notice that code was changed through /proc/self/mem, unless it becomes writable.
+QUIET static int change_rights(struct dl_phdr_info *info, size_t size, void *data) {
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X))
+            continue;
+        unsigned long start = (info->dlpi_addr + part->p_vaddr) & -4096ul;
+        unsigned long end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+        CHECK(mprotect((void *)start, end - start, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+        CHECK(mprotect((void *)start, end - start, PROT_READ | PROT_EXEC) == 0);
+    }
+    return 1; // The program comes first.
+}
+QUIET static void translate_again(void) {
+    if (getenv("HODO_EMULATED"))
+        dl_iterate_phdr(change_rights, 0);
+}
 QUIET static hodo_probe *put(hodo_request request) {
     hodo_probe *probe = hodo_probe_register(&request, error, sizeof error);
     if (!probe)
         printf("refused: %s\n", error);
     CHECK(probe);
+    translate_again();
     return probe;
+}
+QUIET static int take(hodo_probe *probe) {
+    int result = hodo_probe_unregister(probe);
+    translate_again();
+    return result;
 }
 
 // Compares the program's code with its file, but for the call sites.

@@ -104,7 +104,7 @@ QUIET int main(void) {
             printf("%lu hits, %lu missed\n", mine - hits, (unsigned long)hodo_probe_missed(probe));
         CHECK(mine == hits + 10 && hodo_probe_missed(probe) == 0);
         CHECK(returned == returns + (request.returning ? 10 : 0));
-        CHECK(hodo_probe_unregister(probe) == 0);
+        CHECK(take(probe) == 0);
         CHECK(round_of(1) == 24 && mine == hits + 10);
         rounds[2]++;
     }
@@ -116,7 +116,7 @@ QUIET int main(void) {
         printf("%lu hits of %lu\n", count, expected);
     CHECK(count == expected && hodo_probe_missed(always) == 0);
     CHECK(rounds[0] > 0 && rounds[1] > 0 && toggled >= TIMES);
-    CHECK(hodo_probe_unregister(always) == 0);
+    CHECK(take(always) == 0);
     unsigned long before_end[4] = {traced[0], traced[1], entries, mine};
     CHECK(round_of(1) == 24);
     unsigned long after_end[4] = {traced[0], traced[1], entries, mine};
