@@ -165,6 +165,61 @@ macro_rules! caller {
 caller!(first, "lea rdi, [rbp + 24]", "mov rsi, [rbp]");
 caller!(framed, "mov rdi, [rbp]", "mov rsi, [rdi]", "add rdi, 8");
 
+/// Loads all registers but `rax`, `rbp` and `rsp` from a [`Registers`] at `rsp`.
+macro_rules! registers_back {
+    () => {
+        concat!(
+            "mov r15, [rsp]\n",
+            "mov r14, [rsp + 8]\n",
+            "mov r13, [rsp + 16]\n",
+            "mov r12, [rsp + 24]\n",
+            "mov rbx, [rsp + 40]\n",
+            "mov r11, [rsp + 48]\n",
+            "mov r10, [rsp + 56]\n",
+            "mov r9, [rsp + 64]\n",
+            "mov r8, [rsp + 72]\n",
+            "mov rcx, [rsp + 88]\n",
+            "mov rdx, [rsp + 96]\n",
+            "mov rsi, [rsp + 104]\n",
+            "mov rdi, [rsp + 112]\n",
+        )
+    };
+}
+
+/// Continues at the address in a [`Registers`] at `rsp`, with the stack pointer in `rdx`, which is in there, too. `rbp` is the
+/// stub's.
+macro_rules! other_stack {
+    () => {
+        concat!(
+            // The registers are copied below the lower of the two stack pointers; the address goes below the new red
+            // zone, from where `ret` takes it.
+            ".cfi_def_cfa rbp, 24\n",
+            ".cfi_offset rax, -16\n",
+            ".cfi_offset rbp, -24\n",
+            "7: mov r8, [rsp + 120]\n",
+            "mov rdi, rsp\n",
+            "mov rsi, rsp\n",
+            "cmp rdx, rdi\n",
+            "cmovb rdi, rdx\n",
+            "sub rdi, 512\n",
+            "mov rsp, rdi\n",
+            "mov ecx, 18\n",
+            "cld\n",
+            "rep movsq\n",
+            "sub rdx, 136\n",
+            "mov [rdx], r8\n",
+            "mov [rsp + 136], rdx\n",
+            "push qword ptr [rsp + 128]\n",
+            "popfq\n",
+            registers_back!(),
+            "mov rbp, [rsp + 32]\n",
+            "mov rax, [rsp + 80]\n",
+            "mov rsp, [rsp + 136]\n",
+            "ret 128\n",
+        )
+    };
+}
+
 /// Defines the stub with registers.
 macro_rules! caller_registers {
     ($name:ident, $($find:literal),+) => {
@@ -225,19 +280,7 @@ macro_rules! caller_registers {
                 "mov [rbp], rax",
                 "push qword ptr [rsp + 128]",
                 "popfq",
-                "mov r15, [rsp]",
-                "mov r14, [rsp + 8]",
-                "mov r13, [rsp + 16]",
-                "mov r12, [rsp + 24]",
-                "mov rbx, [rsp + 40]",
-                "mov r11, [rsp + 48]",
-                "mov r10, [rsp + 56]",
-                "mov r9, [rsp + 64]",
-                "mov r8, [rsp + 72]",
-                "mov rcx, [rsp + 88]",
-                "mov rdx, [rsp + 96]",
-                "mov rsi, [rsp + 104]",
-                "mov rdi, [rsp + 112]",
+                registers_back!(),
                 "mov rax, [rbp + 8]",
                 "leave",
                 ".cfi_def_cfa rsp, 16",
@@ -246,43 +289,7 @@ macro_rules! caller_registers {
                 ".cfi_def_cfa_offset 8",
                 ".cfi_restore rax",
                 "ret",
-                // The registers are copied below the lower of the two stack pointers; the address goes below the new red
-                // zone, from where `ret` takes it.
-                ".cfi_def_cfa rbp, 24",
-                ".cfi_offset rax, -16",
-                ".cfi_offset rbp, -24",
-                "7: mov r8, [rsp + 120]",
-                "mov rdi, rsp",
-                "mov rsi, rsp",
-                "cmp rdx, rdi",
-                "cmovb rdi, rdx",
-                "sub rdi, 512",
-                "mov rsp, rdi",
-                "mov ecx, 18",
-                "cld",
-                "rep movsq",
-                "sub rdx, 136",
-                "mov [rdx], r8",
-                "mov [rsp + 136], rdx",
-                "push qword ptr [rsp + 128]",
-                "popfq",
-                "mov r15, [rsp]",
-                "mov r14, [rsp + 8]",
-                "mov r13, [rsp + 16]",
-                "mov r12, [rsp + 24]",
-                "mov rbp, [rsp + 32]",
-                "mov rbx, [rsp + 40]",
-                "mov r11, [rsp + 48]",
-                "mov r10, [rsp + 56]",
-                "mov r9, [rsp + 64]",
-                "mov r8, [rsp + 72]",
-                "mov rax, [rsp + 80]",
-                "mov rcx, [rsp + 88]",
-                "mov rdx, [rsp + 96]",
-                "mov rsi, [rsp + 104]",
-                "mov rdi, [rsp + 112]",
-                "mov rsp, [rsp + 136]",
-                "ret 128",
+                other_stack!(),
                 ".cfi_endproc",
                 enter = sym enter_registers,
             );
