@@ -96,10 +96,22 @@ pub fn prepare() {
 }
 
 /// Has a tracer see some of the functions.
-fn select(bit: u64, wants: impl FnMut(&Site) -> bool) {
+pub fn select(bit: u64, wants: impl FnMut(&Site) -> bool) {
+    assert_eq!(try_select(bit, wants), Ok(()));
+}
+
+/// The same; returns what has failed.
+pub fn try_select(bit: u64, wants: impl FnMut(&Site) -> bool) -> Result<(), dynamic::Failure> {
     assert!(dynamic::select(&MODULE, bit, wants).is_none());
-    let (_, failure) = dynamic::apply(&Kernel);
-    assert_eq!(failure, None);
+    match dynamic::apply(&Kernel) {
+        (_, None) => Ok(()),
+        (_, Some(failure)) => Err(failure),
+    }
+}
+
+/// Calls the first function.
+pub fn call_add(x: i32, y: i32) -> i32 {
+    black_box(add as extern "C" fn(i32, i32) -> i32)(x, y)
 }
 
 /// Runs the functions; the result is known.
@@ -178,7 +190,7 @@ fn replace() {
 }
 
 /// The address of a function's site.
-fn address(number: usize) -> usize {
+pub fn address(number: usize) -> usize {
     SITES[number].address()
 }
 

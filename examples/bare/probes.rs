@@ -6,13 +6,13 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hodo_probe::environment::{
-    Environment, Errno, Mapping, Pages, Text, Threads, Use, Window, set_environment,
+    CallSites, Environment, Errno, Mapping, Pages, Text, Threads, Use, Window, set_environment,
 };
 use hodo_probe::{Engine, Execution, Probe, Registers, Request};
 
 use crate::hart::NAME;
 use crate::paging::{self, PAGE, R, W, X};
-use crate::{functions, hart, heap, say, timer, tracing};
+use crate::{call_sites, functions, hart, heap, say, timer, tracing};
 
 struct Kernel;
 
@@ -134,7 +134,11 @@ unsafe impl Threads for Kernel {
     }
 }
 
-impl Environment for Kernel {}
+impl Environment for Kernel {
+    fn call_sites(&self) -> Option<&'static dyn CallSites> {
+        Some(&call_sites::Tracer)
+    }
+}
 
 static KERNEL: &dyn Environment = &Kernel;
 
@@ -210,7 +214,7 @@ fn at(name: &str) -> Request {
 }
 
 /// Registers a probe.
-fn set(engine: Engine, request: &Request) -> Probe {
+pub fn set(engine: Engine, request: &Request) -> Probe {
     // SAFETY: the handlers above are sound at any instruction of the traced functions.
     match unsafe { engine.register(request) } {
         Ok(probe) => probe,

@@ -76,6 +76,9 @@ void hodo_ftrace_set_cyg(const struct hodo_ftrace_cyg_ops *ops);
 #define HODO_FTRACE_IP_MODIFY 4ul
 /* In flags: only threads that have called hodo_ftrace_set_thread are traced. */
 #define HODO_FTRACE_PER_THREAD 8ul
+/* In flags: func is given the registers, and misses no call when other tracers are added to a function or taken away. On
+ * x86-64, the sites of such functions look up whom they call. Elsewhere no tracer misses a call. */
+#define HODO_FTRACE_EVERY_CALL 16ul
 
 /* The registers of a function at its entry. */
 #if defined(__x86_64__)
@@ -83,7 +86,7 @@ struct hodo_ftrace_registers {
     unsigned long r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
     unsigned long ip;    /* where execution goes on: after the call */
     unsigned long flags;
-    unsigned long rsp;   /* changes have no effect */
+    unsigned long rsp;   /* before the call */
 };
 #elif defined(__riscv)
 struct hodo_ftrace_registers {
@@ -158,6 +161,43 @@ struct hodo_ftrace_site {
 /* Calls each with all sites until it returns something else than 0. It cannot call functions that change something.
  * Returns how many entries of functions cannot become sites. */
 long hodo_ftrace_each_site(int (*each)(const struct hodo_ftrace_site *site, void *data), void *data);
+
+/* ---- For those who put breakpoints or jumps into code ----
+ *
+ * The code of a call site is switched at any time: nobody else may change it, or execute a copy of it. A tracer at the
+ * site takes the place of a breakpoint. hodo-probe does all of this itself. */
+
+/* The code of a call site. */
+struct hodo_ftrace_reserved_code {
+    unsigned long start, end;
+    unsigned long flags; /* the two below */
+};
+#define HODO_FTRACE_HAS_REGISTERS 1ul /* a tracer can be given registers */
+#define HODO_FTRACE_IS_FIRST 2ul      /* the function has done nothing yet */
+
+/* Finds the first call site with bytes from start to end (exclusive), and sets *site, which may be null. Returns 1 if there
+ * is one, otherwise 0. Call hodo_ftrace_update before, if libraries were loaded. */
+int hodo_ftrace_reserved(unsigned long start, unsigned long end, struct hodo_ftrace_reserved_code *site);
+
+/* Has a tracer see the functions with these call sites, too, or no longer. It is registered if it is not, and sees no
+ * other functions. All are changed together. Returns 0, or -1 if nothing was changed. */
+int hodo_ftrace_set_sites(const struct hodo_ftrace_ops *ops, const unsigned long *ips, unsigned long count, int on);
+
+/* What hodo-probe looks for: this interface. */
+struct hodo_ftrace_probing {
+    unsigned long version;   /* 1 */
+    unsigned long *lock;     /* whoever changes code holds it: process << 32 | thread, or 0 */
+    int (*update)(void);
+    int (*reserved)(unsigned long start, unsigned long end, struct hodo_ftrace_reserved_code *site);
+    int (*set_sites)(const struct hodo_ftrace_ops *ops, const unsigned long *ips, unsigned long count, int on);
+    const char *(*error)(void);
+    /* For those who look at the process from outside. A module consists of the address of the next one (0 for the last),
+     * that of its sites, and how many these are. A site has site_size bytes, the first word of which is its address; its
+     * code is no longer than site_longest. */
+    const void *const *modules;
+    unsigned long site_size, site_longest;
+};
+extern const struct hodo_ftrace_probing hodo_ftrace_probing;
 
 /* Why the last of these functions has failed in the calling thread. Valid until the next one fails. */
 const char *hodo_ftrace_error(void);

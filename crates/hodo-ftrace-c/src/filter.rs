@@ -1,5 +1,7 @@
 //! Which functions a tracer wants to see.
 
+use std::collections::BTreeSet;
+
 use glob::Pattern;
 
 /// A pattern for functions, and one for the file that they are in.
@@ -56,8 +58,10 @@ pub struct Function<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     only: Vec<Which>,
-    only_at: Vec<usize>,
+    only_at: BTreeSet<usize>,
     not: Vec<Which>,
+    /// Nothing is wanted but the addresses, also when there are none.
+    is_list: bool,
 }
 
 impl Filter {
@@ -75,9 +79,18 @@ impl Filter {
 
     /// Adds a function by the address of its site, or takes it away.
     pub fn set_address(&mut self, address: usize, remove: bool) {
-        self.only_at.retain(|other| *other != address);
-        if !remove {
-            self.only_at.push(address);
+        if remove {
+            self.only_at.remove(&address);
+        } else {
+            self.only_at.insert(address);
+        }
+    }
+
+    /// Makes it a list of addresses, which is empty at first.
+    pub fn list() -> Self {
+        Self {
+            is_list: true,
+            ..Self::default()
         }
     }
 
@@ -94,7 +107,7 @@ impl Filter {
 
     /// Returns whether a function is wanted.
     pub fn wants(&self, function: &Function<'_>) -> bool {
-        let all = self.only.is_empty() && self.only_at.is_empty();
+        let all = !self.is_list && self.only.is_empty() && self.only_at.is_empty();
         let only = all
             || self.only_at.contains(&function.address)
             || self.only.iter().any(|which| which.matches(function));

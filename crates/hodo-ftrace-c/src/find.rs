@@ -7,7 +7,7 @@ use hodo_ftrace::dynamic::Entry;
 use hodo_isa::code::{Flow, Reference};
 use hodo_symbols::Function;
 use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationTarget};
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, RelocationTarget};
 
 use crate::arch;
 use crate::host::Host;
@@ -34,6 +34,8 @@ pub struct Place {
     pub function: usize,
     /// A caller keeps something in the register that a site would change here.
     pub is_taken: bool,
+    /// Its code, or what is shortly before it, is not as in the file: a breakpoint or a jump of somebody else may be there.
+    pub is_changed: bool,
 }
 
 /// What was found in a file.
@@ -95,6 +97,7 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
             entry,
             function,
             is_taken,
+            is_changed: is_changed(&elf, loaded, host, address),
         })
         .collect();
     Some(Found { places, functions })
@@ -109,6 +112,24 @@ fn taken(register: u8, loaded: &Loaded, host: &Host, functions: &[Function]) -> 
             false => Vec::new(),
         }
     })
+}
+
+/// Returns whether code is not as in the file, from where a jump over a place would begin to the first bytes of the place.
+/// (What comes after them may have been relocated.)
+fn is_changed(elf: &Elf<'_>, loaded: &Loaded, host: &Host, place: usize) -> bool {
+    const BEFORE: u64 = 16;
+    const FIRST: u64 = 2;
+    let at = (place - loaded.base) as u64;
+    let mut segments = elf.segments();
+    let segment = segments.find(|segment| {
+        let start = segment.address();
+        (start..start + segment.size()).contains(&at)
+    });
+    let Some(segment) = segment else { return true };
+    let start = at.saturating_sub(BEFORE).max(segment.address());
+    let size = at + FIRST - start;
+    let there = host.read(loaded.base + start as usize, size as usize);
+    segment.data_range(start, size) != Ok(Some(&there[..]))
 }
 
 /// The addresses in a table that the compiler has made, as the dynamic linker has relocated it.

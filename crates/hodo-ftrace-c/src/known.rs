@@ -125,7 +125,8 @@ impl All {
         let (module, table) = self.table(found.places.len());
         let mut names = Vec::new();
         let mut count = 0;
-        for place in found.places.iter().filter(|place| !place.is_taken) {
+        let free = |place: &&find::Place| !place.is_taken && !place.is_changed;
+        for place in found.places.iter().filter(free) {
             let code = host.read(place.address, LONGEST);
             let Some(prepared) = dynamic::prepare(&code, alone) else {
                 continue;

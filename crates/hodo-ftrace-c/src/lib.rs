@@ -14,6 +14,7 @@ mod known;
 mod linux;
 mod loaded;
 mod map;
+mod probing;
 mod record;
 mod start;
 mod tracers;

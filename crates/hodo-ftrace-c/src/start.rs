@@ -1,7 +1,7 @@
 //! What happens when the library starts.
 
 use crate::change::{after_fork, before_fork, change};
-use crate::record;
+use crate::{probing, record};
 
 /// After a fork, in the child.
 extern "C" fn in_child() {
@@ -16,6 +16,8 @@ extern "C" fn start() {
     // If this does not work, functions that compilers call work without.
     let _ = change(None, |_| Ok(()));
     record::start();
+    // A linker takes it from the archive.
+    std::hint::black_box(&probing::hodo_ftrace_probing);
 }
 
 /// It comes before other constructors of the same file.

@@ -4,7 +4,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_long, c_ulong, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use hodo_ftrace::VECTORS;
-use hodo_ftrace::dynamic::{self, ENTRY, GRAPH, IP_MODIFY, Ops, PER_THREAD, SAVE_REGISTERS};
+use hodo_ftrace::dynamic::{
+    self, ENTRY, EVERY_CALL, GRAPH, IP_MODIFY, Ops, PER_THREAD, SAVE_REGISTERS,
+};
 
 use crate::change::{Error, answer, change, last_error};
 use crate::filter::Filter;
@@ -22,23 +24,12 @@ pub unsafe extern "C" fn hodo_ftrace_register(ops: *const Ops) -> c_int {
 
 fn register(ops: Option<&'static Ops>) -> Result<usize, Error> {
     let ops = ops.ok_or_else(|| Error::Wrong("there is no tracer: ops is null".to_owned()))?;
-    let unknown = ops.flags & !(VECTORS | SAVE_REGISTERS | IP_MODIFY | PER_THREAD);
-    if unknown != 0 {
-        return Err(Error::Wrong(format!(
-            "the flags {unknown:#x} of the tracer are unknown"
-        )));
-    }
     let who = who(ops);
     change(None, |all| {
         if all.bit(who).is_some() {
             return Err(Error::Wrong("the tracer is registered already".to_owned()));
         }
-        let number = dynamic::register(ops).ok_or_else(|| {
-            Error::Wrong(format!(
-                "there are {} tracers, and no more are possible",
-                dynamic::MASKS
-            ))
-        })?;
+        let number = number(ops)?;
         match all.set_bit(who, 1 << number, true) {
             None => Ok(0),
             Some(function) => {
@@ -50,7 +41,24 @@ fn register(ops: Option<&'static Ops>) -> Result<usize, Error> {
     })
 }
 
-fn taken(function: &str) -> Error {
+/// Gives a tracer a number.
+pub(crate) fn number(ops: &'static Ops) -> Result<usize, Error> {
+    let known = VECTORS | SAVE_REGISTERS | IP_MODIFY | PER_THREAD | EVERY_CALL;
+    let unknown = ops.flags & !known;
+    if unknown != 0 {
+        return Err(Error::Wrong(format!(
+            "the flags {unknown:#x} of the tracer are unknown"
+        )));
+    }
+    dynamic::register(ops).ok_or_else(|| {
+        Error::Wrong(format!(
+            "there are {} tracers, and no more are possible",
+            dynamic::MASKS
+        ))
+    })
+}
+
+pub(crate) fn taken(function: &str) -> Error {
     Error::Wrong(format!(
         "{function} cannot be shown to this tracer: another one changes registers there, or it calls mcount, which comes \
          too late to change them; select other functions with hodo_ftrace_set_filter, or build it with -mfentry or \
@@ -77,7 +85,7 @@ pub unsafe extern "C" fn hodo_ftrace_unregister(ops: *const Ops) -> c_int {
     answer(result) as c_int
 }
 
-fn who(ops: &Ops) -> Who {
+pub(crate) fn who(ops: &Ops) -> Who {
     Who::Ops(core::ptr::from_ref(ops) as usize)
 }
 

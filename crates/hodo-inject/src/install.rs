@@ -13,6 +13,7 @@
 
 mod attach;
 mod build;
+mod call_sites;
 mod change;
 mod exec;
 mod kept;

@@ -35,7 +35,8 @@ enum hodo_execution {
     HODO_OUT_OF_LINE = 1,  /* in a slot that ends in a breakpoint */
     HODO_SIMULATED = 2,    /* on the saved registers */
     HODO_BOOSTED = 3,      /* in a slot that ends in a jump back */
-    HODO_OPTIMIZED = 4     /* in a detour: no signal */
+    HODO_OPTIMIZED = 4,    /* in a detour: no signal */
+    HODO_CALL_SITE = 5     /* by libhodo_ftrace, whose call site it is: no signal, nothing is written */
 };
 
 /* What to probe. addr and a handler, or count, are enough; everything else may be zero. */
@@ -80,6 +81,11 @@ uint64_t hodo_probe_missed(const hodo_probe *probe);
 uint64_t hodo_probe_missed_returns(const hodo_probe *probe);
 /* Faults of its handlers. */
 uint64_t hodo_probe_faults(const hodo_probe *probe);
+
+/* Calls each with a line for each registered probe, by address, as in the kernel's kprobes/list, without the symbol:
+ * the address; k, or r for a return; [DISABLED], [OPTIMIZED] or [FTRACE], the latter for HODO_CALL_SITE. A probe with
+ * handlers for both has two lines. Returns how many there are, or -1. */
+long hodo_probe_list(void (*each)(const char *line, void *data), void *data);
 
 /* In a handler at a function's first instruction: makes the function return this value without running. */
 void hodo_probe_return_now(hodo_registers *registers, uint64_t value);

@@ -1,6 +1,6 @@
 //! The engine of `hodo-probe` for C. `include/hodo-probe.h` describes it.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_long, c_void};
 
 use hodo_probe::{Engine, Execution, Handler, Probe, Refusal, Registers, Request};
 
@@ -52,6 +52,7 @@ impl CRequest {
             Execution::Simulated,
             Execution::Boosted,
             Execution::Optimized,
+            Execution::CallSite,
         ];
         if let Some(way) = ways.into_iter().find(|way| *way as c_int == self.execution) {
             request = request.execution(way);
@@ -191,6 +192,25 @@ pub extern "C" fn hodo_probe_missed_returns(probe: &Probe) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn hodo_probe_faults(probe: &Probe) -> u64 {
     probe.faults()
+}
+
+/// Calls a function with a line for each probe. Returns how many there are, or -1.
+///
+/// # Safety
+/// `each` can be called so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hodo_probe_list(
+    each: extern "C" fn(line: *const c_char, data: *mut c_void),
+    data: *mut c_void,
+) -> c_long {
+    let Ok(armed) = engine().and_then(Engine::armed) else {
+        return -1;
+    };
+    for probe in &armed {
+        let line = CString::new(probe.to_string()).unwrap_or_default();
+        each(line.as_ptr(), data);
+    }
+    armed.len() as c_long
 }
 
 /// Makes the function that begins here return a value without running.

@@ -11,12 +11,13 @@ use hodo_isa::native::steps::Step;
 
 use super::arch::code::{alone, flow, is_movable, refused, step, text};
 use super::arch::{self, LONGEST};
-use super::islands;
+use super::call_site::CallSite;
 use super::layout::{Head, KEEP_NONE, Node};
 use super::maps::Mapping;
 use super::memory::Memory;
 use super::refusal::Refusal;
 use super::site::{SITES, Site};
+use super::{call_sites, islands};
 use super::{functions, maps};
 use hodo_sys::branches;
 
@@ -64,7 +65,9 @@ pub(super) fn site(
     function: Option<Range<u64>>,
 ) -> Result<&'static Site, Refusal> {
     let bytes = code(memory, addr..addr.saturating_add(KNOWN as u64));
-    if let Some(site) = Site::at(addr) {
+    if let Some(site) = Site::at(addr).filter(|site| site.call_site.is_none())
+        && call_sites::find(addr..site.next()).is_none()
+    {
         let len = usize::from(site.len);
         if bytes.get(..len) == Some(site.code()) {
             return Ok(site);
@@ -80,10 +83,15 @@ pub(super) fn site(
         return Err(Refusal::Shared);
     }
     let function = match function {
-        Some(function) if function.contains(&addr) => function,
+        Some(function) if function.contains(&addr) => Some(function),
         Some(_) => return Err(Refusal::OutsideFunction),
-        None => functions::around(memory, maps, addr).ok_or(Refusal::NoFunction)?,
+        None => functions::around(memory, maps, addr),
     };
+    let is_entry = function.as_ref().is_some_and(|range| range.start == addr);
+    if let Some(found) = call_sites::of_probe(addr, arch::code::landing(&bytes, is_entry))? {
+        return called(memory, found, function);
+    }
+    let function = function.ok_or(Refusal::NoFunction)?;
     let function = function.start..function.end.min(function.start.saturating_add(FARTHEST));
     let whole = code(memory, function.clone());
     let step = step(&whole, function.start, addr)?;
@@ -97,6 +105,65 @@ fn head(addr: u64) -> Head {
         keep: AtomicU32::new(KEEP_NONE),
         armed: AtomicU32::new(0),
     }
+}
+
+/// The site for probes at a call site.
+fn called(
+    memory: &Memory,
+    found: CallSite,
+    function: Option<Range<u64>>,
+) -> Result<&'static Site, Refusal> {
+    let addr = found.code.start;
+    if let Some(site) = Site::at(addr).filter(|site| site.call_site.as_ref() == Some(&found)) {
+        return Ok(site);
+    }
+    let len = (found.code.end - addr) as usize;
+    let mut bytes = memory.read(addr, KNOWN);
+    let known = bytes.get_mut(..len).ok_or(Refusal::NotCode)?;
+    // Nobody knows what is there in a moment. It does nothing but to call.
+    known.copy_from_slice(&arch::code::nothing(len));
+    let function = function.unwrap_or(found.code.clone());
+    let site = leak(addr, &bytes, len as u8, function, None, Some(found));
+    // For the code of return probes.
+    if let Ok(piece) = alone(memory, site, false) {
+        site.boosted
+            .store(core::ptr::from_ref(piece).cast_mut(), Ordering::Release);
+    }
+    SITES.set(addr, core::ptr::from_ref(site) as u64);
+    Ok(site)
+}
+
+fn leak(
+    addr: u64,
+    bytes: &[u8],
+    len: u8,
+    function: Range<u64>,
+    simulation: Option<Simulation>,
+    call_site: Option<CallSite>,
+) -> &'static Site {
+    let mut original = [0; KNOWN];
+    original[..bytes.len()].copy_from_slice(bytes);
+    Box::leak(Box::new(Site {
+        head: head(addr),
+        original,
+        known: bytes.len() as u8,
+        len,
+        simulation,
+        boosted: AtomicPtr::default(),
+        stepped: AtomicPtr::default(),
+        detour: AtomicPtr::default(),
+        jumped: AtomicU32::new(0),
+        function,
+        hopeless: Default::default(),
+        variants: Default::default(),
+        counter: AtomicPtr::default(),
+        returns: head(addr),
+        unreturned: AtomicU64::new(0),
+        call_site,
+        called: AtomicU32::new(0),
+        after: AtomicU32::new(0),
+        forced: AtomicU32::new(0),
+    }))
 }
 
 fn new(
@@ -120,27 +187,7 @@ fn new(
             reason,
         });
     }
-    let mut original = [0; KNOWN];
-    original[..bytes.len()].copy_from_slice(bytes);
-    let site: &'static Site = Box::leak(Box::new(Site {
-        head: head(step.addr),
-        original,
-        known: bytes.len() as u8,
-        len: step.len,
-        simulation,
-        boosted: AtomicPtr::default(),
-        stepped: AtomicPtr::default(),
-        detour: AtomicPtr::default(),
-        jumped: AtomicU32::new(0),
-        function,
-        hopeless: Default::default(),
-        variants: Default::default(),
-        counter: AtomicPtr::default(),
-        returns: head(step.addr),
-        unreturned: AtomicU64::new(0),
-        after: AtomicU32::new(0),
-        forced: AtomicU32::new(0),
-    }));
+    let site = leak(step.addr, bytes, step.len, function, simulation, None);
     // A copy of a branch to itself would be hit only once.
     let own = matches!(step.flow, Flow::Branch(to) | Flow::Jump(to) if to == step.addr);
     if is_movable(step) && !own {

@@ -5,6 +5,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+pub use super::call_site::{CallSite, CallSites};
 pub use super::maps::Mapping;
 use super::refusal::Refusal;
 pub use hodo_sys::Change;
@@ -160,6 +161,11 @@ pub trait Environment: Text + Pages + Threads {
     /// If the copy cannot write to its code.
     fn is_copy(&self) -> Result<bool, Refusal> {
         Ok(false)
+    }
+
+    /// The function tracer that has call sites in the code, if there is one.
+    fn call_sites(&self) -> Option<&'static dyn CallSites> {
+        None
     }
 }
 

@@ -58,11 +58,16 @@ extern crate std;
 
 mod analyze;
 mod arch;
+mod armed;
+mod call_site;
+mod call_sites;
 mod cause;
 mod clobbers;
 #[cfg(target_os = "linux")]
 mod dispositions;
 pub mod environment;
+#[cfg(target_os = "linux")]
+mod ftrace;
 mod functions;
 mod index;
 mod islands;
@@ -93,6 +98,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 
+pub use armed::Armed;
 pub use layout::{Handler, Registers};
 pub use refusal::Refusal;
 
@@ -111,6 +117,9 @@ pub enum Execution {
     Boosted = 3,
     /// In a detour that a jump at the site leads to, together with its neighbours: no signal.
     Optimized = 4,
+    /// By a call that is there already: it is a call site of a function tracer (`hodo-ftrace`), which calls the handlers.
+    /// No signal, and nothing is written. The kernel's list says `[FTRACE]`.
+    CallSite = 5,
 }
 
 /// When the breakpoints of probes become jumps, where a jump is possible.
@@ -130,6 +139,7 @@ impl fmt::Display for Execution {
             Self::Simulated => "by simulation",
             Self::Boosted => "out of line",
             Self::Optimized => "in a detour",
+            Self::CallSite => "by the function tracer whose call site it is",
         })
     }
 }
@@ -313,6 +323,15 @@ impl Engine {
     /// If it is called from a handler, or code cannot be written.
     pub fn optimize(self) -> Result<usize, Refusal> {
         registry::optimize()
+    }
+
+    /// All registered probes, by address, as the kernel lists its kprobes. A probe with handlers for the entry and the return
+    /// is there twice.
+    ///
+    /// # Errors
+    /// If it is called from a handler.
+    pub fn armed(self) -> Result<Vec<Armed>, Refusal> {
+        registry::armed()
     }
 
     /// Returns whether signals still reach the engine first.

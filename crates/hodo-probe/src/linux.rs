@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::arch;
-use super::environment::{self, Environment, Errno, Pages, Text, Threads, Use, Window};
+use super::environment::{self, CallSites, Environment, Errno, Pages, Text, Threads, Use, Window};
 use super::maps::Mapping;
 use super::refusal::Refusal;
 use super::sys;
@@ -163,6 +163,10 @@ impl Environment for Linux {
             marker.write_volatile(1);
         }
         Ok(true)
+    }
+
+    fn call_sites(&self) -> Option<&'static dyn CallSites> {
+        Some(&super::ftrace::FTRACE)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use core::fmt;
+use core::ops::Range;
 
 /// Why a probe cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,13 @@ pub enum Refusal {
     NotEntry,
     /// The function's first instructions cannot be moved, which a return probe requires.
     NoReturn,
+    /// The code is switched by a function tracer (`hodo-ftrace`).
+    CallSite {
+        /// Its call site.
+        code: Range<u64>,
+        /// Why the probe cannot be there.
+        reason: String,
+    },
     /// There is no handler, and the probe does not count.
     Nothing,
     /// A probe was to be changed from within a handler, which would wait for itself.
@@ -70,6 +78,11 @@ impl fmt::Display for Refusal {
             }
             Self::NoReturn => f.write_str(
                 "a return probe is not possible: the function's first instruction cannot be moved",
+            ),
+            Self::CallSite { code, reason } => write!(
+                f,
+                "it is in the call site of ftrace at {:#x}..{:#x}: {reason}",
+                code.start, code.end
             ),
             Self::Nothing => {
                 f.write_str("the probe would do nothing: it has no handler, and does not count")

@@ -18,7 +18,8 @@ use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site, Variant};
 use super::{
-    Execution, Optimization, Probe, Request, analyze, clobbers, optimize, returns, threads,
+    Armed, Execution, Optimization, Probe, Request, analyze, call_sites, clobbers, optimize,
+    returns, threads,
 };
 use hodo_sys::Change;
 
@@ -178,11 +179,18 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     // Jumps that lead to a detour other than the one they should.
     let mut changed = Vec::new();
     let mut code = Vec::new();
+    let mut called = Vec::new();
     for site in all {
+        if site.call_site.is_some() {
+            called.push((site, is_wanted(site)));
+            continue;
+        }
         let alone = |jump: usize| {
-            !(site.addr() + 1..site.addr() + jump as u64)
-                .filter_map(Site::at)
-                .any(is_wanted)
+            let code = site.addr()..site.addr() + jump as u64;
+            call_sites::find(code).is_none()
+                && !(site.addr() + 1..site.addr() + jump as u64)
+                    .filter_map(Site::at)
+                    .any(is_wanted)
         };
         let returning = site
             .return_nodes()
@@ -201,7 +209,11 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         let mut want = Want::Breakpoint;
         if !is_wanted(site) {
             want = Want::Nothing;
-        } else if may_jump(site)
+        } else {
+            call_sites::check(site)?;
+        }
+        if want == Want::Breakpoint
+            && may_jump(site)
             && inner.is_time(site)
             && alone(SHORTEST)
             && let Some(detour) = variants
@@ -233,7 +245,8 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
     for (site, detour) in changed {
         site.detour.store(detour, Ordering::Release);
     }
-    patch::apply(&inner.memory, &wanted).map_err(kernel(WRITE))
+    patch::apply(&inner.memory, &wanted).map_err(kernel(WRITE))?;
+    call_sites::set(&called)
 }
 
 impl Inner {
@@ -307,6 +320,7 @@ pub(super) fn register_frames(register: unsafe extern "C" fn(*const u8)) -> Resu
 
 /// Registers probes.
 pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
+    call_sites::update();
     let mut guard = match lock() {
         Ok(guard) => guard,
         Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
@@ -372,7 +386,10 @@ fn one(
         request.addr,
         request.function.clone(),
     )?;
+    let is_called = site.call_site.is_some();
     let possible = match request.execution {
+        None => true,
+        Some(execution) if (execution == Execution::CallSite) != is_called => false,
         Some(Execution::Simulated) => site.simulation.is_some(),
         Some(Execution::Boosted) => site.boosted().is_some(),
         Some(Execution::OutOfLine) => analyze::stepped(&inner.memory, site).map(|()| true)?,
@@ -381,11 +398,15 @@ fn one(
     if let Some(execution) = request.execution.filter(|_| !possible) {
         return Err(Refusal::Execution(execution));
     }
-    if request.after.is_some() && site.simulation.is_none() {
+    if request.after.is_some() && !is_called && site.simulation.is_none() {
         analyze::stepped(&inner.memory, site)?;
     }
     if request.returning.is_some() {
-        if site.function.start != site.addr() {
+        let is_entry = match &site.call_site {
+            None => site.function.start == site.addr(),
+            Some(found) => found.is_first,
+        };
+        if !is_entry {
             return Err(Refusal::NotEntry);
         }
         returns::start().map_err(kernel("there is no address space for return addresses"))?;
@@ -528,6 +549,9 @@ pub(super) fn enable(probes: &[&Probe], enabled: bool) -> Result<(), Refusal> {
 
 /// How the instruction of a site is executed at present.
 pub(super) fn execution(site: &Site) -> Execution {
+    if site.call_site.is_some() {
+        return Execution::CallSite;
+    }
     if site.jumped.load(Ordering::Acquire) != 0 {
         return Execution::Optimized;
     }
@@ -543,6 +567,25 @@ pub(super) fn execution(site: &Site) -> Execution {
     } else {
         Execution::Boosted
     }
+}
+
+/// All probes, by address.
+pub(super) fn armed() -> Result<Vec<Armed>, Refusal> {
+    let mut guard = lock()?;
+    let inner = inner(&mut guard)?;
+    let mut all = Vec::new();
+    for site in inner.sites.values() {
+        let entries = site.nodes().filter(|node| !node.idle);
+        let entries = entries.map(|node| (node, false));
+        let returns = site.return_nodes().map(|node| (node, true));
+        all.extend(entries.chain(returns).map(|(node, returns)| Armed {
+            addr: site.addr(),
+            returns,
+            enabled: node.enabled.load(Ordering::Relaxed) != 0,
+            execution: execution(site),
+        }));
+    }
+    Ok(all)
 }
 
 /// Hits that a probe has counted.

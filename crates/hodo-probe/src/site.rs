@@ -8,6 +8,7 @@ use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::simulate::Simulation;
 
 use super::arch::BREAKPOINT;
+use super::call_site::CallSite;
 use super::index::Index;
 use super::layout::{Head, Node};
 
@@ -87,6 +88,10 @@ pub(super) struct Site {
     pub function: Range<u64>,
     /// For each variant, 1 if it cannot be made.
     pub hopeless: [AtomicU32; 4],
+    /// It is a call site of a function tracer: the engine writes nothing there, and the instruction does nothing.
+    pub call_site: Option<CallSite>,
+    /// 1 while the tracer calls.
+    pub called: AtomicU32,
     /// How many probes of the list have a handler after the instruction.
     pub after: AtomicU32,
     /// The greatest `Execution`, as a number, that a probe of the list demands, or 0.

@@ -238,9 +238,26 @@ fn hit(site: &Site, registers: &mut Registers) -> Breakpoint {
     result
 }
 
+/// Calls the probes at a call site, which a function tracer has called ([`CallSites`](crate::environment::CallSites)). `pc`
+/// of the registers is set to the site's address before, and to where execution goes on after it. Handlers may use vector
+/// registers; the tracer keeps them.
+pub fn called(addr: u64, registers: &mut Registers) {
+    registers.pc = addr;
+    if let Some(site) = Site::at(addr).filter(|site| site.call_site.is_some()) {
+        hit(site, registers);
+    }
+}
+
 /// Executes the instruction: on the registers, or at a copy of it. If a thread is given, handlers are called after it.
 fn go_on(site: &Site, thread: Option<&Thread>, registers: &mut Registers) -> Breakpoint {
     let after = thread.is_some() && site.after.load(Ordering::Acquire) != 0;
+    if site.call_site.is_some() {
+        registers.pc = site.next();
+        if let Some(thread) = thread.filter(|_| after) {
+            call(thread, site, registers, true);
+        }
+        return Breakpoint::Handled;
+    }
     let forced = site.forced.load(Ordering::Acquire);
     let simulated = match forced {
         0 => true,

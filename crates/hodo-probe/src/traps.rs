@@ -1,12 +1,12 @@
 //! What a kernel calls in its handlers of exceptions. In Linux programs, the engine's own signal handlers do it.
 //!
 //! Interrupts must be off while these functions run, as they are in a handler of exceptions; they call handlers of
-//! probes. Afterwards, the kernel continues with the registers as they are then.
+//! probes. Afterwards, the kernel continues with the registers as they are then. A function tracer calls [`called`].
 
 pub use super::cause::Cause;
 use super::layout::Registers;
 use super::trap;
-pub use super::trap::{Breakpoint, Fault, Origin};
+pub use super::trap::{Breakpoint, Fault, Origin, called};
 
 /// Handles an exception of a breakpoint instruction.
 pub fn breakpoint(registers: &mut Registers) -> Breakpoint {

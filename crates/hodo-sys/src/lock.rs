@@ -1,6 +1,7 @@
 //! The lock for changing code: one thread at a time may read, change and write it.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 #[cfg(target_os = "linux")]
 use crate::sys;
@@ -8,10 +9,33 @@ use crate::sys;
 /// Process (upper half) and thread that are changing code; 0 if nobody is.
 pub static OWNER: AtomicU64 = AtomicU64::new(0);
 
+/// The word that takes the place of [`OWNER`]; null if none does.
+static SHARED: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
+
+fn word() -> &'static AtomicU64 {
+    // SAFETY: `share` has it from such a reference.
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }.unwrap_or(&OWNER)
+}
+
+/// Makes this lock the same as that of another library of the process, whose word is given: it is used in the same way.
+/// From then on, neither of them changes code while the other one does.
+///
+/// # Errors
+/// [`Busy`] if this thread holds the lock.
+pub fn share(other: &'static AtomicU64) -> Result<(), Busy> {
+    if core::ptr::eq(word(), other) {
+        return Ok(());
+    }
+    let _guard = take()?;
+    SHARED.store(core::ptr::from_ref(other).cast_mut(), Ordering::Release);
+    Ok(())
+}
+
 /// The lock is held as long as this lives.
 #[derive(Debug)]
 pub struct Guard {
     process: u32,
+    word: &'static AtomicU64,
 }
 
 /// A signal handler interrupted this thread while it held the lock, and cannot wait for its release.
@@ -28,7 +52,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        OWNER.store(0, Ordering::Release);
+        self.word.store(0, Ordering::Release);
     }
 }
 
@@ -40,17 +64,22 @@ pub fn take() -> Result<Guard, Busy> {
     let me = me();
     let process = (me >> 32) as u32;
     loop {
-        match OWNER.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => return Ok(Guard { process }),
-            Err(owner) if owner == me && cfg!(target_os = "linux") => return Err(Busy),
-            Err(owner) if owner >> 32 != me >> 32 => {
-                // Only one thread of the child takes it over.
-                let taken = OWNER.compare_exchange(owner, me, Ordering::Acquire, Ordering::Relaxed);
-                if taken.is_ok() {
-                    return Ok(Guard { process });
-                }
-            }
-            Err(_) => pause(),
+        let word = word();
+        let owner = word.load(Ordering::Relaxed);
+        if owner == me && cfg!(target_os = "linux") {
+            return Err(Busy);
+        }
+        // Only one thread of a child takes it over.
+        let is_free = owner == 0 || owner >> 32 != me >> 32;
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        if !is_free || word.compare_exchange(owner, me, order.0, order.1).is_err() {
+            pause();
+            continue;
+        }
+        let guard = Guard { process, word };
+        // Another word may have taken its place in the meantime.
+        if core::ptr::eq(self::word(), word) {
+            return Ok(guard);
         }
     }
 }
@@ -76,4 +105,29 @@ fn me() -> u64 {
 #[cfg(not(target_os = "linux"))]
 pub fn pause() {
     core::hint::spin_loop();
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_shared_word_takes_the_place_of_the_own_one() {
+        static OTHER: AtomicU64 = AtomicU64::new(0);
+        let guard = take().expect("nobody holds it");
+        assert!(share(&OTHER).is_err() && take().is_err());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| share(&OTHER).is_ok());
+            drop(guard);
+            assert!(waits.join().expect("it ends"));
+        });
+        let guard = take().expect("nobody holds it");
+        assert_eq!(
+            (OWNER.load(Ordering::Relaxed), OTHER.load(Ordering::Relaxed)),
+            (0, me())
+        );
+        drop(guard);
+        assert_eq!(OTHER.load(Ordering::Relaxed), 0);
+    }
 }

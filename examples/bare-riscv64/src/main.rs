@@ -6,6 +6,7 @@
 extern crate alloc;
 
 mod boot;
+mod call_sites;
 #[path = "../../bare/console.rs"]
 mod console;
 #[path = "../../bare/functions.rs"]
@@ -57,6 +58,7 @@ pub extern "C" fn main_first(number: usize) -> ! {
     patching::demonstrate();
     keys::demonstrate();
     probes::demonstrate();
+    call_sites::demonstrate();
 
     assert!(functions::RIGHT.load(Ordering::Relaxed));
     say!("all results were right in the second hart, too");

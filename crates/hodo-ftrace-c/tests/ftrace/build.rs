@@ -1,4 +1,4 @@
-//! Builds the library and programs, and runs these.
+//! Builds the libraries and programs, and runs these.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -33,6 +33,10 @@ pub fn libraries(profile: &'static str) -> PathBuf {
         let target = kind.ancestors().nth(if EMULATED.is_some() { 2 } else { 1 });
         let mut command = Command::new(env!("CARGO"));
         command.args(["build", "--quiet", "--package", "hodo-ftrace-c", "--lib"]);
+        // Programs with probes are linked with it, too.
+        if !cfg!(target_arch = "aarch64") {
+            command.args(["--package", "hodo-probe-capi"]);
+        }
         command
             .arg("--target-dir")
             .arg(target.expect("the target directory"));

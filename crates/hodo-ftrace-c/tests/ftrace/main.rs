@@ -4,6 +4,8 @@ mod build;
 mod code;
 mod document;
 mod dynamic;
+mod outside;
+mod probes;
 mod programs;
 mod record;
 #[path = "../../../hodo-tests/src/skipped.rs"]

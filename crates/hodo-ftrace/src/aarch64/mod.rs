@@ -9,10 +9,10 @@ mod vectors;
 
 pub use callers::Registers;
 pub(crate) use sites::{
-    COPIES, LONGEST, MANY_PAGES, REACH, STEPS, WINDOW, fix, is_done, is_site, kind, reached, step,
+    COPIES, MANY_PAGES, REACH, STEPS, WINDOW, fix, is_done, is_site, kind, reached, step,
     trampoline,
 };
-pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
+pub use sites::{Form, LONGEST, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
 pub(crate) use vectors::call_with_vectors;
 
 /// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`. An address space may have 39

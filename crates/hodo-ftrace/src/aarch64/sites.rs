@@ -23,6 +23,14 @@ impl Form {
         self == Self::Room
     }
 
+    /// Its length in bytes.
+    pub(crate) fn length(self) -> usize {
+        match self {
+            Self::Room => 8,
+            Self::Call => 4,
+        }
+    }
+
     /// Where the instruction is that is changed.
     fn switch(self) -> usize {
         match self {
@@ -40,8 +48,8 @@ const BL_MASK: u32 = 0xFC00_0000;
 
 /// See [`crate::dynamic::apply`]: a site is changed at once.
 pub(crate) const STEPS: usize = 1;
-/// The longest site.
-pub(crate) const LONGEST: usize = 8;
+/// No site has more bytes.
+pub const LONGEST: usize = 8;
 /// How far `bl` reaches.
 pub(crate) const REACH: usize = 0x7FF_0000;
 /// Each trampoline is there once, in any of a module's pages.

@@ -3,7 +3,9 @@
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::modules;
-use super::tracers::{self, ENTRY, GRAPH, IP_MODIFY, MASKS, Ops, SAVE_REGISTERS};
+use super::tracers::{
+    self, ENTRY, EVERY_CALL, GRAPH, IP_MODIFY, LOOKED_UP, MASKS, Ops, SAVE_REGISTERS,
+};
 use crate::arch::{self, Registers};
 use crate::entry::call_entry_hook;
 use crate::shadow::original;
@@ -14,7 +16,7 @@ use crate::{environment, graph};
 /// Calls the tracers of a mask at an entry. `parent` is where the return address of the function is, `slot` the address
 /// under which the call is known, and `place` its stack slot. They are the same on x86-64; elsewhere the address is in a
 /// register at the entry. `frame_pointer` is that of the caller, `ip` the address of the site. The mask may be
-/// [`modules::LOOKED_UP`].
+/// [`LOOKED_UP`].
 ///
 /// # Safety
 /// This is so, the function runs, and the stub has saved all general registers.
@@ -34,7 +36,7 @@ pub(crate) unsafe fn entered(
         return;
     }
     let mask = match mask {
-        modules::LOOKED_UP => looked_up(ip, !registers.is_null()),
+        LOOKED_UP => looked_up(ip, !registers.is_null()),
         known => known,
     };
     // SAFETY: the function has not returned.
@@ -97,7 +99,8 @@ pub(crate) fn call_tracers(
 fn call(ops: &'static Ops, ip: usize, parent_ip: usize, registers: *mut Registers) {
     // SAFETY: it is null, or the stub's, and one function after the other is given it.
     let registers = unsafe { registers.as_mut() };
-    let registers = registers.filter(|_| ops.flags & (SAVE_REGISTERS | IP_MODIFY) != 0);
+    let registers =
+        registers.filter(|_| ops.flags & (SAVE_REGISTERS | IP_MODIFY | EVERY_CALL) != 0);
     (ops.func)(ip, parent_ip, ops, registers);
 }
 

@@ -13,6 +13,7 @@ mod bytes;
 mod call;
 mod host;
 mod modules;
+mod reserved;
 mod site;
 mod tracers;
 #[cfg(test)]
@@ -22,11 +23,12 @@ pub use apply::{Failure, apply};
 pub use bytes::{Bytes, Prepared};
 pub(crate) use call::{call_tracers, entered, mask_of_static};
 pub use host::{Errno, Page, Pages, Text};
-pub use modules::{Module, add, each_module, fix, remove, select, site_at};
+pub use modules::{Module, add, each_module, first, fix, remove, select, site_at};
+pub use reserved::{Reserved, reserved};
 pub use site::{Entry, Site};
 pub use tracers::{
-    ENTRY, Func, GRAPH, IP_MODIFY, MASKS, Ops, PER_THREAD, SAVE_REGISTERS, number, register,
-    set_thread, thread_tracers, tracer, unregister,
+    ENTRY, EVERY_CALL, Func, GRAPH, IP_MODIFY, MASKS, Ops, PER_THREAD, SAVE_REGISTERS, number,
+    register, set_thread, thread_tracers, tracer, unregister,
 };
 
-pub use crate::arch::{Form, Registers, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
+pub use crate::arch::{Form, LONGEST, Registers, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};

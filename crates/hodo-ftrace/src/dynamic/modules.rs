@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use super::bytes::Bytes;
 use super::host::{Pages, Text};
 use super::site::{Entry, Site};
-use super::tracers;
+use super::tracers::{self, LOOKED_UP};
 use crate::arch;
 
 /// Pieces of code begin at multiples of this, and their kinds are smaller numbers.
@@ -16,10 +16,6 @@ const KINDS: usize = 16;
 const TRAMPOLINES: usize = 256;
 /// How many of these are for [`LOOKED_UP`].
 const GENERAL: usize = 4;
-
-/// The mask of a trampoline that does not know it: it is that of the site that has called. There is one for each kind,
-/// for combinations of tracers for which there is no other.
-pub(crate) const LOOKED_UP: u64 = !0;
 
 /// A module with sites. All zeros is one that is not in use.
 #[repr(C)]
@@ -82,6 +78,7 @@ impl Module {
 
     /// The code that a site calls for this mask, if there is any.
     pub(crate) fn trampoline(&self, mask: u64, kind: u8) -> Option<usize> {
+        let mask = tracers::mask_of_code(mask);
         self.find(mask, kind).or_else(|| self.find(LOOKED_UP, kind))
     }
 
@@ -105,7 +102,7 @@ impl Module {
     pub(crate) fn make_trampoline(&self, host: &(impl Text + Pages), mask: u64, kind: u8) -> bool {
         let is_made = self.make(host, LOOKED_UP, kind);
         if is_made {
-            self.make(host, mask, kind);
+            self.make(host, tracers::mask_of_code(mask), kind);
         }
         is_made
     }
@@ -162,6 +159,12 @@ impl Module {
         self.copy.store(copy, Ordering::Relaxed);
         Some(page.address)
     }
+}
+
+/// Where the first module is. Whoever reads them from outside finds in each the address of the next one (0 for the last),
+/// that of its sites, and how many these are; each site begins with its address.
+pub const fn first() -> &'static AtomicPtr<Module> {
+    &FIRST
 }
 
 /// All modules.

@@ -21,6 +21,13 @@ pub const SAVE_REGISTERS: usize = 2;
 pub const IP_MODIFY: usize = 4;
 /// In `flags`: only threads that have switched it on are traced ([`set_thread`]). (The kernel: `set_ftrace_pid`.)
 pub const PER_THREAD: usize = 8;
+/// In `flags`: the function is given the registers, and misses no call when other tracers are added to a function or taken
+/// away. On x86-64 this costs a look at the sites at each call. (Elsewhere no tracer misses any.)
+pub const EVERY_CALL: usize = 16;
+
+/// The mask of a trampoline that does not know it: it is that of the site that has called. There is one for each kind, for
+/// combinations of tracers for which there is no other, and for sites that must not be switched off for a moment.
+pub(crate) const LOOKED_UP: u64 = !0;
 
 /// What is called at entries: the address of the site, the address to which the function will return, the tracer, and
 /// the registers, if it asked for them. (The kernel: `ftrace_func_t`.)
@@ -33,7 +40,7 @@ pub type Func =
 pub struct Ops {
     /// The function.
     pub func: Func,
-    /// [`crate::VECTORS`], [`SAVE_REGISTERS`], [`IP_MODIFY`] and [`PER_THREAD`].
+    /// [`crate::VECTORS`], [`SAVE_REGISTERS`], [`IP_MODIFY`], [`PER_THREAD`] and [`EVERY_CALL`].
     pub flags: usize,
     /// For the function. (The kernel: `private`.)
     pub data: usize,
@@ -46,6 +53,7 @@ static REGISTERED: AtomicU64 = AtomicU64::new(0);
 static WITH_REGISTERS: AtomicU64 = AtomicU64::new(0);
 static IP_MODIFYING: AtomicU64 = AtomicU64::new(0);
 static BY_THREAD: AtomicU64 = AtomicU64::new(0);
+static EVERY: AtomicU64 = AtomicU64::new(0);
 /// Who has or had each bit. A tracer that comes again gets the same one; others get one that nobody had, if there is any:
 /// a thread may still be on its way to the function that had it.
 static OWNERS: [AtomicPtr<Ops>; MASKS] = [const { AtomicPtr::new(null_mut()) }; MASKS];
@@ -89,9 +97,14 @@ pub fn register(ops: &'static Ops) -> Option<usize> {
         OWNERS[number].store(pointer, Ordering::Relaxed);
     }
     let has = |flags| ops.flags & flags != 0;
-    set_bit(&WITH_REGISTERS, number, has(SAVE_REGISTERS | IP_MODIFY));
+    set_bit(
+        &WITH_REGISTERS,
+        number,
+        has(SAVE_REGISTERS | IP_MODIFY | EVERY_CALL),
+    );
     set_bit(&IP_MODIFYING, number, has(IP_MODIFY));
     set_bit(&BY_THREAD, number, has(PER_THREAD));
+    set_bit(&EVERY, number, has(EVERY_CALL));
     TRACERS[number].store(pointer, Ordering::Release);
     set_bit(&REGISTERED, number, true);
     set_tracers(true);
@@ -133,6 +146,15 @@ pub(crate) fn with_registers(mask: u64) -> bool {
 /// Those of these tracers that are not given the registers.
 pub(crate) fn without_registers(mask: u64) -> u64 {
     mask & !WITH_REGISTERS.load(Ordering::Relaxed)
+}
+
+/// What a trampoline for these tracers has as its mask.
+pub(crate) fn mask_of_code(mask: u64) -> u64 {
+    if mask & EVERY.load(Ordering::Relaxed) == 0 {
+        mask
+    } else {
+        LOOKED_UP
+    }
 }
 
 /// The bits of tracers that only see threads that have switched them on.

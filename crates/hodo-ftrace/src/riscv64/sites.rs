@@ -35,6 +35,14 @@ impl Form {
         self == Self::Room
     }
 
+    /// Its length in bytes.
+    pub(crate) fn length(self) -> usize {
+        match self {
+            Self::Room | Self::Pair => 8,
+            Self::Jal => 4,
+        }
+    }
+
     /// Where the byte is that is changed, its value for a call, and without.
     fn switch(self) -> (usize, u8, u8) {
         match self {
@@ -58,8 +66,8 @@ const T0: u32 = 5;
 
 /// See [`crate::dynamic::apply`]: off; another target; on.
 pub(crate) const STEPS: usize = 3;
-/// The longest site.
-pub(crate) const LONGEST: usize = 8;
+/// No site has more bytes.
+pub const LONGEST: usize = 8;
 /// How far `auipc` and `jalr` reach.
 pub(crate) const REACH: usize = 0x7FFF_0000;
 /// Each trampoline is there twice, in the only page of a module that all its sites reach.

@@ -10,7 +10,7 @@ use crate::dynamic::entered;
 
 /// The registers of a function at its site.
 ///
-/// A tracer with [`crate::dynamic::IP_MODIFY`] may change all but `rsp`.
+/// A tracer with [`crate::dynamic::IP_MODIFY`] may change them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
@@ -34,7 +34,7 @@ pub struct Registers {
     pub ip: usize,
     /// Unspecified at first; those that are here are restored.
     pub flags: usize,
-    /// The stack pointer at the site. Changes have no effect.
+    /// The stack pointer at the site, before the call.
     pub rsp: usize,
 }
 
@@ -132,6 +132,61 @@ macro_rules! caller {
 caller!(first, "lea rdi, [rbp + 24]", "mov rsi, [rbp]");
 caller!(framed, "mov rdi, [rbp]", "mov rsi, [rdi]", "add rdi, 8");
 
+/// Loads all registers but `rax`, `rbp` and `rsp` from a [`Registers`] at `rsp`.
+macro_rules! registers_back {
+    () => {
+        concat!(
+            "mov r15, [rsp]\n",
+            "mov r14, [rsp + 8]\n",
+            "mov r13, [rsp + 16]\n",
+            "mov r12, [rsp + 24]\n",
+            "mov rbx, [rsp + 40]\n",
+            "mov r11, [rsp + 48]\n",
+            "mov r10, [rsp + 56]\n",
+            "mov r9, [rsp + 64]\n",
+            "mov r8, [rsp + 72]\n",
+            "mov rcx, [rsp + 88]\n",
+            "mov rdx, [rsp + 96]\n",
+            "mov rsi, [rsp + 104]\n",
+            "mov rdi, [rsp + 112]\n",
+        )
+    };
+}
+
+/// Continues at the address in a [`Registers`] at `rsp`, with the stack pointer in `rdx`, which is in there, too. `rbp` is the
+/// stub's.
+macro_rules! other_stack {
+    () => {
+        concat!(
+            // The registers are copied below the lower of the two stack pointers; the address goes below the new red
+            // zone, from where `ret` takes it.
+            ".cfi_def_cfa rbp, 24\n",
+            ".cfi_offset rax, -16\n",
+            ".cfi_offset rbp, -24\n",
+            "7: mov r8, [rsp + 120]\n",
+            "mov rdi, rsp\n",
+            "mov rsi, rsp\n",
+            "cmp rdx, rdi\n",
+            "cmovb rdi, rdx\n",
+            "sub rdi, 512\n",
+            "mov rsp, rdi\n",
+            "mov ecx, 18\n",
+            "cld\n",
+            "rep movsq\n",
+            "sub rdx, 136\n",
+            "mov [rdx], r8\n",
+            "mov [rsp + 136], rdx\n",
+            "push qword ptr [rsp + 128]\n",
+            "popfq\n",
+            registers_back!(),
+            "mov rbp, [rsp + 32]\n",
+            "mov rax, [rsp + 80]\n",
+            "mov rsp, [rsp + 136]\n",
+            "ret 128\n",
+        )
+    };
+}
+
 /// Defines the stub with registers.
 macro_rules! caller_registers {
     ($name:ident, $($find:literal),+) => {
@@ -178,6 +233,11 @@ macro_rules! caller_registers {
                 $($find,)+
                 "mov rdx, rsp",
                 "call {enter}",
+                // Is there another stack pointer?
+                "mov rdx, [rsp + 136]",
+                "lea rax, [rbp + 24]",
+                "cmp rdx, rax",
+                "jne 7f",
                 // What a `ret` takes, and what `leave` and the last instructions restore.
                 "mov rax, [rsp + 120]",
                 "mov [rbp + 16], rax",
@@ -187,19 +247,7 @@ macro_rules! caller_registers {
                 "mov [rbp], rax",
                 "push qword ptr [rsp + 128]",
                 "popfq",
-                "mov r15, [rsp]",
-                "mov r14, [rsp + 8]",
-                "mov r13, [rsp + 16]",
-                "mov r12, [rsp + 24]",
-                "mov rbx, [rsp + 40]",
-                "mov r11, [rsp + 48]",
-                "mov r10, [rsp + 56]",
-                "mov r9, [rsp + 64]",
-                "mov r8, [rsp + 72]",
-                "mov rcx, [rsp + 88]",
-                "mov rdx, [rsp + 96]",
-                "mov rsi, [rsp + 104]",
-                "mov rdi, [rsp + 112]",
+                registers_back!(),
                 "mov rax, [rbp + 8]",
                 "leave",
                 ".cfi_def_cfa rsp, 16",
@@ -208,6 +256,7 @@ macro_rules! caller_registers {
                 ".cfi_def_cfa_offset 8",
                 ".cfi_restore rax",
                 "ret",
+                other_stack!(),
                 ".cfi_endproc",
                 enter = sym enter_registers,
             );

@@ -25,6 +25,14 @@ impl Form {
     pub fn calls_trampoline(self) -> bool {
         self == Self::Call
     }
+
+    /// Its length in bytes.
+    pub(crate) fn length(self) -> usize {
+        match self {
+            Self::Call => 5,
+            Self::Slot => 6,
+        }
+    }
 }
 
 const CALL: u8 = 0xE8;
@@ -34,8 +42,8 @@ const SLOT_TEST: [u8; 2] = [0x85, 0x15];
 
 /// See [`crate::dynamic::apply`]: off; another target; on.
 pub(crate) const STEPS: usize = 3;
-/// The longest site.
-pub(crate) const LONGEST: usize = 6;
+/// No site has more bytes.
+pub const LONGEST: usize = 6;
 /// How far a call reaches.
 pub(crate) const REACH: usize = 0x7FFF_0000;
 /// Each trampoline is there once, in any of a module's pages.

@@ -18,6 +18,7 @@ use hodo_ptrace::pass_fd::SCRATCH;
 use hodo_ptrace::signals::go_on;
 use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
+use super::call_sites::CallSites;
 use super::libraries::copies_stacks;
 use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
 use super::places::program_place;
@@ -167,7 +168,12 @@ pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Pre
         .collect();
     let installation = install(&Moment::Attach(&maps), files, islands, &mut space, recorder)?;
     installation.remember(&mut space);
+    let sites = CallSites::read(
+        &memory,
+        mapped.iter().map(|(image, bias)| (&**image, *bias)),
+    )?;
     for piece in &installation.pieces {
+        sites.check(piece)?;
         if !is_steady(pid, &code, || is_as_in_file(&memory, piece))? {
             return Ok(None);
         }

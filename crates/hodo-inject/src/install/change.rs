@@ -16,6 +16,7 @@ use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, Stopped, Syscalls};
 
+use super::call_sites::CallSites;
 use super::mapping::{extent, map_island};
 use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, auxv, file_mappings, install};
 use crate::ledger::Entry;
@@ -52,6 +53,10 @@ pub fn build(
     let (program, files) = files(tid, &maps, space, recorder)?;
     let moment = Moment::Change(&maps, settings);
     let installation = install(&moment, files, [None, None], space, recorder)?;
+    let sites = call_sites(tid, &memory, &maps, &installation)?;
+    for piece in installation.pieces.iter().filter(|piece| piece.new) {
+        sites.check(piece)?;
+    }
     check(&memory, space, &installation)?;
     Ok(Change {
         installation,
@@ -60,6 +65,29 @@ pub fn build(
         program,
         settings: Rc::clone(settings),
     })
+}
+
+/// The call sites in the process, which may have come since it was looked at.
+fn call_sites(
+    tid: i32,
+    memory: &Memory,
+    maps: &[Mapping],
+    installation: &Installation,
+) -> Result<CallSites> {
+    let named = |mapping: &&Mapping| {
+        let name = mapping.path.file_name();
+        name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libhodo_ftrace"))
+    };
+    // Libraries that cannot be read were reported when they were mapped.
+    let library = file_mappings(maps).find(named).and_then(|mapping| {
+        let (_, image) = of_mapping(tid, mapping).ok()?;
+        let bias = image.bias(mapping.offset, mapping.start)?;
+        Some((image, bias))
+    });
+    let files = installation.pieces.iter().map(|piece| &piece.file);
+    let files = files.map(|file| (&*file.image, file.bias));
+    let library = library.iter().map(|(image, bias)| (image, *bias));
+    CallSites::read(memory, files.chain(library))
 }
 
 /// The program, and the files of which something will be traced.

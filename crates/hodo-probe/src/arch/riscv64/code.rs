@@ -1,5 +1,6 @@
 //! Whether an instruction can be probed, and its copy.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use hodo_codegen::statemap::StateMap;
@@ -36,6 +37,17 @@ pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> 
     Ok(*step)
 }
 
+/// How many bytes after the beginning of code a call site begins there, if it does.
+pub(crate) fn landing(_: &[u8], _: bool) -> u64 {
+    0
+}
+
+/// Instructions of this length that do nothing.
+pub(crate) fn nothing(len: usize) -> Vec<u8> {
+    const NOP: [u8; 4] = 0x13_u32.to_le_bytes();
+    NOP.iter().copied().cycle().take(len).collect()
+}
+
 /// Why an instruction cannot be probed.
 pub(crate) fn refused(_: &[u8], step: &Step, _: bool) -> Option<&'static str> {
     Some(match step.immovable? {
@@ -68,7 +80,7 @@ pub(crate) fn flow(code: &[u8], addr: u64) -> Flow {
 
 /// The code of a function, used to find free registers.
 pub(super) struct Function {
-    code: alloc::vec::Vec<u8>,
+    code: Vec<u8>,
     range: Range<u64>,
 }
 

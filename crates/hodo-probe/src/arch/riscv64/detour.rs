@@ -22,11 +22,12 @@ use super::code::Function;
 use super::common::FRAME;
 use super::trampolines::{self, Trampolines, near_jump};
 use super::{NEAR, counts, returns};
+use crate::call_sites;
 use crate::islands;
 use crate::memory::Memory;
 use crate::returns::{unwind_tables, window as shadow};
 use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
-use hodo_sys::{Change, branches};
+use hodo_sys::Change;
 
 /// Bytes of the jump.
 const JUMP: u64 = 4;
@@ -274,7 +275,7 @@ fn window(site: &Site, steps: &[Step]) -> Option<Window> {
         window.len = JUMP as usize;
     }
     let range = addr..addr + window.len as u64;
-    (!entered(site, steps) && !branches::any(range)).then_some(window)
+    (!entered(site, steps) && !call_sites::is_reserved(range)).then_some(window)
 }
 
 /// Whether the function has a branch into the bytes of the jump: it would come to a trap each time.

@@ -70,12 +70,12 @@ impl Registers {
     }
 
     /// The registers by number; the program counter is in the place of the register that is always zero.
-    fn words(&self) -> &[u64; 32] {
+    pub(crate) fn words(&self) -> &[u64; 32] {
         // SAFETY: these are 32 words in the order of the processor's register numbers, in C's layout.
         unsafe { &*core::ptr::from_ref(self).cast() }
     }
 
-    fn words_mut(&mut self) -> &mut [u64; 32] {
+    pub(crate) fn words_mut(&mut self) -> &mut [u64; 32] {
         // SAFETY: as above.
         unsafe { &mut *core::ptr::from_mut(self).cast() }
     }

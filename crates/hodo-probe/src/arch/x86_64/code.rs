@@ -1,5 +1,7 @@
 //! Whether an instruction can be probed, and its copy.
 
+use alloc::vec::Vec;
+
 use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::relocate::{relocate_mapped, relocated_len};
 use hodo_isa::native::scan::Flow;
@@ -47,6 +49,26 @@ pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> 
         transaction &= step.transaction != Transaction::End;
     }
     Err(Refusal::NotCode)
+}
+
+/// How many bytes after the beginning of code a call site begins there, if it does. A probe may as well be there: before it
+/// is the instruction that says that the function may be called (`is_entry`), or a prefix of the call that linkers make of
+/// a longer one.
+pub(crate) fn landing(code: &[u8], is_entry: bool) -> u64 {
+    const ENDBR64: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
+    let landing = if is_entry && code.starts_with(&ENDBR64) {
+        ENDBR64.len()
+    } else {
+        0
+    };
+    let is_prefixed = matches!(code[landing..], [0x67, 0xE8 | 0xA9, ..]);
+    landing as u64 + u64::from(is_prefixed)
+}
+
+/// Instructions of this length that do nothing.
+pub(crate) fn nothing(len: usize) -> Vec<u8> {
+    const NOP: u8 = 0x90;
+    vec![NOP; len]
 }
 
 /// Why an instruction cannot be probed, as far as the instruction alone shows.

@@ -14,11 +14,12 @@ use hodo_isa::x86_64::asm::{Code, fill, jump};
 use super::trampolines::Trampolines;
 use super::{call_handlers, counts, near, returns};
 use crate::analyze;
+use crate::call_sites;
 use crate::islands;
 use crate::memory::Memory;
 use crate::returns::unwind_tables;
 use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
-use hodo_sys::{Change, branches};
+use hodo_sys::Change;
 
 const JUMP: u64 = 5;
 
@@ -225,7 +226,7 @@ fn window(memory: &Memory, site: &Site) -> Option<Window> {
     }
     let whole = window.len as u64 >= JUMP;
     let range = addr..addr + window.len as u64;
-    (whole && !entered(memory, site) && !branches::any(range)).then_some(window)
+    (whole && !entered(memory, site) && !call_sites::is_reserved(range)).then_some(window)
 }
 
 /// Whether the function has a branch into the bytes of the jump: it would come to a breakpoint each time.

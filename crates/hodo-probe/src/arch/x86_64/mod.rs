@@ -6,6 +6,8 @@ pub(crate) mod common;
 mod context;
 mod counts;
 pub(crate) mod detour;
+#[cfg(target_os = "linux")]
+pub(crate) mod ftrace;
 pub(crate) mod handlers;
 mod memory;
 mod registers;
