@@ -21,7 +21,9 @@ library="$target/$triple/release"
 "$machine-linux-gnu-gcc" "${flags[@]}" -o "$directory/plain"
 # A program has many functions.
 awk 'BEGIN { for (i = 0; i < 100; i++) printf "long many_%d(long a) { return a + %d; }\n", i, i }' > "$directory/many.c"
-hooks=(-DHOOKS "$directory/many.c" "$library/libhodo_ftrace.so" "-Wl,-z,now,-rpath,$library")
+# Without its symbols, the library starts with fewer instructions.
+"$machine-linux-gnu-strip" -o "$directory/libhodo_ftrace.so" "$library/libhodo_ftrace.so"
+hooks=(-DHOOKS "$directory/many.c" "$directory/libhodo_ftrace.so" "-Wl,-z,now,-rpath,$directory")
 "$machine-linux-gnu-gcc" "${flags[@]}" -pg "${hooks[@]}" -o "$directory/ours"
 "$machine-linux-gnu-gcc" "${flags[@]}" "-fpatchable-function-entry=$room" -fno-ipa-ra "${hooks[@]}" -o "$directory/room"
 

@@ -53,12 +53,13 @@ fn table(frames: &Frames, address: usize, size: usize, count: usize) -> Vec<u8> 
     table
 }
 
-/// Tells unwinders about the trampolines of a page. It is never unmapped.
+/// Tells unwinders and gdb about the trampolines of a page. It is never unmapped.
 pub fn register(address: usize, length: usize, size: usize) {
     unsafe extern "C" {
         fn __register_frame(table: *const c_void);
     }
     let table = table(&crate::arch::FRAMES, address, size, length / size);
+    crate::jit::register(address, length, &table);
     // SAFETY: it is such a table, and stays.
     unsafe { __register_frame(table.leak().as_ptr().cast()) };
 }

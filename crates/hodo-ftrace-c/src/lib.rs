@@ -9,6 +9,7 @@ mod filter;
 mod find;
 mod frames;
 mod host;
+mod jit;
 mod kept;
 mod known;
 mod linux;

@@ -83,6 +83,9 @@ pub(crate) const FRAMES: Frames = Frames {
     rows: &[0x40 | TRAMPOLINE_PUSH as u8, 0x0E, 16],
 };
 
+/// Flags in the headers of ELF files: short instructions, and `double` in registers.
+pub(crate) const ELF_FLAGS: u32 = 5;
+
 /// The kernel stores aligned words at once, and everything else byte by byte.
 pub(crate) const UNIT: usize = 4;
 

@@ -80,6 +80,9 @@ pub(crate) const FRAMES: Frames = Frames {
     rows: &[0x40 | TRAMPOLINE_PUSH as u8, 0x0E, 16, 0x80, 2],
 };
 
+/// Flags in the headers of ELF files. There are none.
+pub(crate) const ELF_FLAGS: u32 = 0;
+
 /// The kernel may write bytes in any order.
 pub(crate) const UNIT: usize = 1;
 

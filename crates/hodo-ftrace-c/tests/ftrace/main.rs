@@ -2,6 +2,8 @@
 
 mod build;
 mod code;
+#[cfg(target_arch = "x86_64")]
+mod debugger;
 mod document;
 mod dynamic;
 mod outside;

@@ -49,7 +49,7 @@ pub(crate) const REACH: usize = 0x7FFF_0000;
 /// Each trampoline is there once, in any of a module's pages.
 pub(crate) const COPIES: usize = 1;
 pub(crate) const MANY_PAGES: bool = true;
-pub(crate) const WINDOW: usize = usize::MAX;
+pub(crate) const WINDOW: usize = REACH;
 /// The size of a trampoline in bytes.
 pub const TRAMPOLINE: usize = 32;
 
