@@ -63,7 +63,7 @@ fn system_calls_are_told_apart_by_their_numbers() {
     let mut random = Random(9);
     for round in 0..ROUNDS {
         let calls = numbers.iter().zip(0..).map(|(&number, index)| {
-            let actions = |at: i32| match random.below(3) {
+            let mut actions = |at: i32| match random.below(3) {
                 0 => Vec::new(),
                 _ => vec![shared(at + 16 * index), shared(at + 16 * index)],
             };

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use hodo_module::Probed;
 use hodo_plan::model::{SitePlan, Tactic};
 use hodo_symbols::{Style, demangle};
+use hodo_trace::syscalls::GROUP;
 use serde_json::{Value, json};
 
 use super::Probes;
@@ -75,13 +76,15 @@ impl Probes {
         list: &List<'_>,
     ) -> Value {
         let definition = &self.definitions[point.definition];
+        let is_call = self.kernel_calls.has(point.definition);
         let kind = match (&definition.place, point.returns) {
+            _ if is_call => "s",
             (_, true) => "r",
             (Location::Usdt { .. }, false) => "u",
             _ => "p",
         };
         let mut flags = Vec::new();
-        let switch = self.switches.of(point.definition);
+        let switch = self.switches.of(point.definition).filter(|_| !is_call);
         if switch.is_some_and(|byte| !(list.is_on)(byte)) {
             flags.push("DISABLED");
         }
@@ -92,10 +95,17 @@ impl Probes {
             flags.push("OPTIMIZED");
         }
         let offset = point.offset(addr);
+        // All events of system calls are at the same places.
+        let (group, name) = match is_call {
+            true => (GROUP, "*".to_owned()),
+            false => {
+                let name = super::name_of(definition, &point.symbol, offset);
+                (&*definition.group, name)
+            }
+        };
         json!({
             "addr": runtime, "kind": kind, "symbol": demangle(&point.symbol, Style::Simple), "offset": offset,
-            "flags": flags, "hits": hits, "group": definition.group,
-            "name": super::name_of(definition, &point.symbol, offset),
+            "flags": flags, "hits": hits, "group": group, "name": name,
         })
     }
 
