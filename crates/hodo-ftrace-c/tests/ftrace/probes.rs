@@ -29,7 +29,7 @@ fn each(name: &str, forms: &[(Form, &str)]) {
             all.extend(["-fasynchronous-unwind-tables", &include, &library, &path]);
             // One of them takes longer.
             if (*way, *with) == LONG {
-                all.push("-DTIMES=4000");
+                all.push("-DTIMES=2000");
             }
             if *framed {
                 all.push("-DFRAMED");
