@@ -8,6 +8,8 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
+#[cfg(test)]
+pub(crate) use sites::NOP_FOR_TESTS;
 pub(crate) use sites::{
     COPIES, MANY_PAGES, REACH, STEPS, WINDOW, fix, is_done, is_site, kind, reached, step,
     trampoline,

@@ -201,3 +201,7 @@ pub(crate) fn trampoline(mask: u64, _: u8) -> [u8; TRAMPOLINE] {
 
 /// The length in bytes of the first instruction of a trampoline, after which nothing changes for unwinders.
 pub const TRAMPOLINE_PUSH: usize = 4;
+
+/// An instruction that does nothing.
+#[cfg(test)]
+pub(crate) const NOP_FOR_TESTS: &[u8] = &NOP.to_le_bytes();

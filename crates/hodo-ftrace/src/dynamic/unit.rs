@@ -54,11 +54,7 @@ unsafe impl Pages for Code {
 impl Code {
     /// Functions that begin with nops.
     fn new(functions: usize) -> Self {
-        let nop: &[u8] = match () {
-            () if cfg!(target_arch = "x86_64") => &[0x90],
-            () if cfg!(target_arch = "riscv64") => &[0x13, 0, 0, 0],
-            () => &[0x1F, 0x20, 0x03, 0xD5],
-        };
+        let nop = arch::NOP_FOR_TESTS;
         let pages = (functions * FUNCTION).div_ceil(PAGE);
         let mut memory = std::vec![[0; PAGE]; pages + 32].into_boxed_slice();
         for (place, byte) in memory.as_flattened_mut().iter_mut().zip(nop.iter().cycle()) {
@@ -177,11 +173,8 @@ fn there_is_a_trampoline_for_more_combinations_than_there_is_room_for() {
     places.sort_unstable();
     places.dedup();
     // One is shared by the others.
-    let own = if cfg!(target_arch = "riscv64") {
-        63
-    } else {
-        252
-    };
+    let in_page = PAGE / arch::COPIES / arch::TRAMPOLINE - 1;
+    let own = if arch::MANY_PAGES { 252 } else { in_page };
     assert_eq!(places.len(), own + 1);
     assert!(select(module, !0, |_| false).is_none());
     assert_eq!(apply(&code).1, None);

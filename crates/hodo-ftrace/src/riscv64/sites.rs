@@ -300,3 +300,7 @@ pub(crate) fn trampoline(mask: u64, _: u8) -> [u8; TRAMPOLINE] {
 
 /// The length in bytes of the first instruction of a trampoline: after it, the stack has two words more.
 pub const TRAMPOLINE_PUSH: usize = 2;
+
+/// An instruction that does nothing.
+#[cfg(test)]
+pub(crate) const NOP_FOR_TESTS: &[u8] = &[0x13, 0, 0, 0];

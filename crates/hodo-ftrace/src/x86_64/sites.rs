@@ -227,3 +227,7 @@ pub(crate) fn trampoline(mask: u64, kind: u8) -> [u8; TRAMPOLINE] {
 
 /// The length in bytes of the first instruction of a trampoline: after it, the stack has one word more.
 pub const TRAMPOLINE_PUSH: usize = 1;
+
+/// An instruction that does nothing.
+#[cfg(test)]
+pub(crate) const NOP_FOR_TESTS: &[u8] = &[0x90];
