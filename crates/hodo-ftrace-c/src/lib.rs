@@ -11,6 +11,7 @@ mod frames;
 mod host;
 mod known;
 mod linux;
+mod livepatch;
 mod loaded;
 mod map;
 mod record;

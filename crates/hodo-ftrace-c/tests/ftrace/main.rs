@@ -4,6 +4,7 @@ mod build;
 mod code;
 mod document;
 mod dynamic;
+mod livepatch;
 mod programs;
 mod record;
 #[path = "../../../hodo-tests/src/skipped.rs"]

@@ -8,6 +8,7 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
+pub(crate) use callers::{SITE, redirecting};
 pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
 pub(crate) use sites::{
     LONGEST, REACH, STEPS, fix, is_done, is_site, kind, step, trampoline, trampoline_key,
@@ -136,4 +137,9 @@ pub(crate) fn thread_pointer() -> usize {
         asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags));
     }
     pointer
+}
+
+/// The address under which a call is known, from its slot and the word before that: the caller's frame record.
+pub(crate) fn key_with(_: usize, before: usize) -> usize {
+    before
 }

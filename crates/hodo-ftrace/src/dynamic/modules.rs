@@ -8,7 +8,7 @@ use super::bytes::Bytes;
 use super::host::{Pages, Text};
 use super::site::{Entry, Site};
 use super::tracers;
-use crate::arch;
+use crate::{arch, livepatch};
 
 /// Pieces of code begin at multiples of this, and their kinds are smaller numbers.
 const KINDS: usize = 16;
@@ -71,7 +71,7 @@ impl Module {
 
     /// The code that a site calls for this mask, if there is any.
     pub(crate) fn trampoline(&self, mask: u64, kind: u8) -> Option<usize> {
-        let key = arch::trampoline_key(mask);
+        let key = arch::trampoline_key(shared(mask));
         let mut places = self.masks.iter().zip(&self.trampolines);
         let found = places.find(|(other, at)| {
             let at = at.load(Ordering::Acquire);
@@ -90,7 +90,7 @@ impl Module {
         let (Some((place, at)), Some(free)) = (place, self.room(host)) else {
             return false;
         };
-        let key = arch::trampoline_key(mask);
+        let key = arch::trampoline_key(shared(mask));
         // SAFETY: nobody calls what is there.
         if unsafe { host.write(free, &arch::trampoline(key, kind)) }.is_err() {
             return false;
@@ -113,6 +113,27 @@ impl Module {
             .store(page.address + page.length, Ordering::Relaxed);
         Some(page.address)
     }
+}
+
+/// The mask of the trampoline of all sites of patched functions ([`crate::livepatch`]): the site's mask is looked up.
+pub(crate) const LOOKED_UP: u64 = !0;
+
+/// What a trampoline has as its mask. Patched functions share one trampoline, so that their sites are never off while
+/// their tracers change.
+fn shared(mask: u64) -> u64 {
+    match mask & livepatch::bits() {
+        0 => mask,
+        _ => LOOKED_UP,
+    }
+}
+
+/// The trampoline that the site of a patched function calls.
+pub(crate) fn trampoline_of(address: usize) -> Option<usize> {
+    let of = |module: &Module| {
+        let site = module.site_at(address)?;
+        module.trampoline(site.wanted(), arch::kind(site.entry(), true))
+    };
+    each_module().find_map(of)
 }
 
 /// All modules.

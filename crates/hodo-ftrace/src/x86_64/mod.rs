@@ -8,6 +8,7 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
+pub(crate) use callers::{SITE, redirecting};
 pub use sites::{Form, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
 pub(crate) use sites::{
     LONGEST, REACH, STEPS, fix, is_done, is_site, kind, step, trampoline, trampoline_key,
@@ -58,4 +59,14 @@ pub(crate) fn thread_pointer() -> usize {
         asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
     }
     pointer
+}
+
+/// The address under which a call is known, from its slot and the word before that.
+pub(crate) fn key_with(slot: usize, _: usize) -> usize {
+    slot
+}
+
+/// A return address as it is: there are no signatures.
+pub(crate) fn without_signature(address: usize) -> usize {
+    address
 }
