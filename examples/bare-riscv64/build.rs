@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The C files, each with its options.
-const FILES: [(&str, &[&str]); 2] = [
+const FILES: [(&str, &[&str]); 3] = [
     // Each function calls `_mcount`. Tracing returns needs a frame pointer.
     ("traced", &["-pg", "-fno-omit-frame-pointer"]),
     // Each function begins with eight bytes of instructions that do nothing.
     ("patched", &["-fpatchable-function-entry=4"]),
+    ("livepatched", &["-fpatchable-function-entry=4"]),
 ];
 
 const OPTIONS: [&str; 14] = [

@@ -32,11 +32,12 @@ use crate::thread::Thread;
 pub struct Function {
     /// The call site of the old version, which must be at its entry ([`dynamic::Entry::First`]).
     pub site: usize,
-    /// Where the old version's code is: the function, and what compilers have put elsewhere.
+    /// Where the old version's code is: the function, and what compilers have put elsewhere. If a range ends with a call,
+    /// which never returns then, the address after it belongs to it, too.
     pub old: &'static [Range<usize>],
     /// The entry of the new version.
     pub entry: usize,
-    /// Where the new version's code is.
+    /// The same for the new version.
     pub new: &'static [Range<usize>],
 }
 
@@ -48,8 +49,7 @@ impl Function {
 
     /// Returns whether a word may be an address in the version that is left, or in the site on the way to it.
     fn has(&self, word: usize, is_new: bool) -> bool {
-        // The address after a call that never returns may be the end.
-        let within = |range: &Range<usize>| range.start <= word && word <= range.end;
+        let within = |range: &Range<usize>| range.contains(&word);
         if is_new {
             return word == self.entry || self.new.iter().any(within) || self.has_in_site(word);
         }
@@ -379,4 +379,10 @@ pub fn is_hijacked(word: usize) -> bool {
 /// Where the shadow of a hijacked return address is: its slot, and the word before the slot.
 pub fn shadow_of(slot: usize, before: usize) -> usize {
     arch::key_with(slot, before).wrapping_sub(crate::SHADOW_DISTANCE)
+}
+
+/// Returns whether the word below the stack pointer belongs to a thread's words, too: the thread has this program counter, and
+/// may be about to return to the address that is there.
+pub fn returns_below(pc: usize) -> bool {
+    arch::returns_below(pc)
 }

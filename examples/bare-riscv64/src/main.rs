@@ -11,6 +11,7 @@ mod functions;
 mod hart;
 mod heap;
 mod keys;
+mod livepatch;
 mod paging;
 mod patching;
 mod probes;
@@ -45,6 +46,7 @@ pub extern "C" fn main_first(number: usize) -> ! {
 
     tracing::demonstrate();
     patching::demonstrate();
+    livepatch::demonstrate();
     keys::demonstrate();
     probes::demonstrate();
 

@@ -6,9 +6,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use hodo_ftrace::livepatch::{Patch, Phase, Round, Threads};
+use hodo_ftrace::livepatch::{Patch, Phase, Round, Threads, returns_below};
 
-use super::stacks::{BELOW, Stacks};
+use super::stacks::Stacks;
 use super::tasks;
 use crate::{arch, linux};
 
@@ -65,8 +65,10 @@ impl Questions {
         let Ok(place) = self.tasks.binary_search(&task) else {
             return;
         };
-        let (stack, mut registers) = arch::interrupted(context);
-        let mut stack = stack - BELOW;
+        let (mut stack, mut registers) = arch::interrupted(context);
+        if registers.iter().any(|word| returns_below(*word)) {
+            stack -= size_of::<usize>();
+        }
         if task == self.own.0 {
             // What is below belongs to this library, which calls none of the functions. Its frames have places that were
             // never written, and contain what others have left there.

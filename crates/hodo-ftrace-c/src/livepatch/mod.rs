@@ -421,7 +421,7 @@ unsafe extern "C" fn wait_from(
                 return Ok(0);
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(10));
+            pause = (pause * 2).min(Duration::from_millis(4));
         }
     };
     answer(passed(patch).and_then(|(key, _)| wait(key))) as c_int

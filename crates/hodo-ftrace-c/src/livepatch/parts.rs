@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::ops::Range;
 
+use hodo_isa::code::Flow;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol, SymbolKind};
 
+use crate::arch;
 use crate::loaded::Loaded;
 
 /// What compilers append to the name of a function for the code that they put elsewhere: gcc's and clang's cold parts,
@@ -52,7 +54,9 @@ pub fn find(loaded: &[Loaded], address: usize) -> Result<Parts, String> {
     };
     let at = |start: u64, size: u64| {
         let start = file.base + start as usize;
-        start..start + size as usize
+        let end = start + size as usize;
+        // The address after a call that never returns.
+        start..end + usize::from(ends_with_call(start, end))
     };
     let mut ranges = vec![at(*start, *size)];
     for (other, start, size) in &all {
@@ -64,5 +68,19 @@ pub fn find(loaded: &[Loaded], address: usize) -> Result<Parts, String> {
     Ok(Parts {
         name: (*name).to_owned(),
         ranges,
+    })
+}
+
+/// Returns whether the last instruction of a piece of code is a call, or may be one.
+fn ends_with_call(start: usize, end: usize) -> bool {
+    // SAFETY: it is code of a loaded file.
+    let code = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
+    let instructions = arch::INSTRUCTIONS.sweep(code, start as u64);
+    let last = instructions.last();
+    last.is_none_or(|last| {
+        matches!(
+            last.flow,
+            Flow::Call(_) | Flow::IndirectCall | Flow::Invalid
+        )
     })
 }

@@ -11,8 +11,6 @@ use crate::arch::SAVED_STACK;
 const WORD: usize = size_of::<usize>();
 /// How much is read at once. It is on the stack of a signal handler.
 const BLOCK: usize = 64;
-/// What is below the stack pointer and may be in use (x86-64's red zone; elsewhere, nothing is).
-pub const BELOW: usize = 128;
 /// Longer stacks are not read.
 const LONGEST: usize = 256 << 20;
 
@@ -62,7 +60,7 @@ impl Stacks {
         region.contains(&address).then(|| region.clone())
     }
 
-    /// What may be in use of a thread's stacks: from its stack pointer, or what is in use [`BELOW`] it, to the end; and if that is not the stack that the
+    /// What may be in use of a thread's stacks: from its stack pointer to the end; and if that is not the stack that the
     /// thread was created with, all of that one. `tp` is the thread pointer, which is at the end of the stack, except
     /// in the main thread. None if it is not known.
     pub fn of(&self, stack: usize, tp: usize, is_main: bool) -> Option<[Range<usize>; 2]> {

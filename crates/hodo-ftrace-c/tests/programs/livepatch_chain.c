@@ -110,7 +110,7 @@ HOOK static void see(unsigned long ip, unsigned long parent, const struct hodo_f
 static const struct hodo_ftrace_ops ops = {see, FLAGS, 0};
 
 #ifndef TIMES
-#define TIMES 12
+#define TIMES 4
 #endif
 
 QUIET int main(void) {
@@ -125,7 +125,7 @@ QUIET int main(void) {
     pthread_t all[3];
     CHECK(hodo_ftrace_set_filter(&ops, "*inner", 1) == 2);
     pthread_create(&all[0], 0, run, (void *)2);
-    pthread_create(&all[1], 0, run, (void *)300);
+    pthread_create(&all[1], 0, run, (void *)20);
     pthread_create(&all[2], 0, storm, 0);
     for (int time = 0; time < TIMES; time++) {
         if (time % 3 == 1)

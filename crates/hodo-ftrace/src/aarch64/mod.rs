@@ -139,6 +139,11 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
+/// Nothing that is needed is below a stack pointer.
+pub(crate) fn returns_below(_: usize) -> bool {
+    false
+}
+
 /// The address under which a call is known, from its slot and the word before that: the caller's frame record.
 pub(crate) fn key_with(_: usize, before: usize) -> usize {
     before

@@ -102,6 +102,11 @@ pub(crate) unsafe fn sets_frame_pointer(pc: usize, size: usize) -> bool {
     false
 }
 
+/// Nothing that is needed is below a stack pointer.
+pub(crate) fn returns_below(_: usize) -> bool {
+    false
+}
+
 /// The address under which a call is known, from its slot and the word before that.
 pub(crate) fn key_with(slot: usize, _: usize) -> usize {
     slot

@@ -61,6 +61,16 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
+/// Returns whether a thread with this program counter may be about to jump to the address that is below its stack pointer.
+pub(crate) fn returns_below(pc: usize) -> bool {
+    unsafe extern "C" {
+        static hodo_ftrace_return_to_handler: u8;
+        static hodo_ftrace_return_end: u8;
+    }
+    let from = &raw const hodo_ftrace_return_to_handler as usize;
+    (from..&raw const hodo_ftrace_return_end as usize).contains(&pc)
+}
+
 /// The address under which a call is known, from its slot and the word before that.
 pub(crate) fn key_with(slot: usize, _: usize) -> usize {
     slot
