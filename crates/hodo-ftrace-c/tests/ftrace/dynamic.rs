@@ -3,7 +3,7 @@
 use crate::build::{Form, check, compile, run_with};
 
 /// How programs with call sites are built: a name, a compiler, its flags, and whether the call comes after the prologue.
-const BUILDS: &[(&str, &str, &[&str], bool)] = if cfg!(target_arch = "riscv64") {
+pub const BUILDS: &[(&str, &str, &[&str], bool)] = if cfg!(target_arch = "riscv64") {
     // Unlike on x86-64, the call needs a register, which gcc might find out that a function does not change.
     &[
         ("pg", "gcc", &["-pg"], true),
