@@ -243,10 +243,10 @@ impl Patch {
         }
     }
 
-    /// The trampolines of its sites.
+    /// The trampolines that its sites call or have called.
     fn each_trampoline(&self) -> impl Iterator<Item = Range<usize>> {
         let sites = self.functions.iter();
-        let found = sites.filter_map(|function| dynamic::trampoline_of(function.site));
+        let found = sites.flat_map(|function| dynamic::trampolines_of(function.site));
         found.map(|at| at..at + dynamic::TRAMPOLINE)
     }
 
@@ -274,7 +274,7 @@ impl Patch {
     pub fn look(
         &self,
         thread: &Thread,
-        mut words: impl Iterator<Item = usize>,
+        words: impl Iterator<Item = usize>,
     ) -> Option<&'static Function> {
         let state = self.state.load(Ordering::SeqCst);
         if state & MOVING == 0 {
@@ -284,31 +284,49 @@ impl Patch {
         let current = used(state, thread.mark()).unwrap_or(state & FALLBACK != 0);
         let found = match current == target {
             true => None,
-            false => words.find_map(|word| self.find(word, current)),
+            false => self.find_in(words, current),
         };
         let next = if found.is_some() { current } else { target };
         thread.set_mark(mark(state, next));
         found
     }
 
-    /// The function in whose old or new version a word is, or whose site it is in.
-    pub fn find(&self, word: usize, is_new: bool) -> Option<&'static Function> {
-        let plain = arch::without_signature(word);
-        let mut functions = self.functions.iter();
-        if self.is_on_the_way(plain) {
-            return functions.next();
+    /// The first function in whose old or new version one of these words is; if there is none, one in whose site it is:
+    /// words that are left over from former calls are more often such ones.
+    pub fn find_in(
+        &self,
+        words: impl Iterator<Item = usize>,
+        is_new: bool,
+    ) -> Option<&'static Function> {
+        let mut on_the_way = None;
+        for word in words {
+            let plain = arch::without_signature(word);
+            let found = self
+                .functions
+                .iter()
+                .find(|function| function.has(plain, is_new));
+            match found {
+                Some(function) if !function.has_in_site(plain) => return found,
+                Some(_) => on_the_way = on_the_way.or(found),
+                None if self.is_on_the_way(plain) => {
+                    on_the_way = on_the_way.or(self.functions.first());
+                }
+                None => {}
+            }
         }
-        functions.find(|function| function.has(plain, is_new))
+        on_the_way
     }
 
     /// Returns whether a word is only of interest if it is a program counter. While new versions are left, that is the
     /// entry of one, or an address in a site or after it: on stacks, such words are also pointers to functions, and what
     /// calls have left there that went through a site. One on a stack may be left out if no trap or signal has saved it.
     ///
-    /// While old versions are left, there are none: a thread may be on its way through a site since before it was known.
+    /// While old versions are left, there are none on x86-64: a thread may be on its way through the call of a site since
+    /// before that became one. Elsewhere, sites call trampolines only, where such a thread is found.
     pub fn is_program_counter(&self, word: usize) -> bool {
         let is_it = |function: &Function| function.entry == word || function.has_in_site(word);
-        self.phase() == Phase::Disabling && self.functions.iter().any(is_it)
+        let is_known = arch::ONLY_TRAMPOLINES || self.phase() == Phase::Disabling;
+        is_known && self.functions.iter().any(is_it)
     }
 
     /// Returns whether the calling thread uses the new versions.

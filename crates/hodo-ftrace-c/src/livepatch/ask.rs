@@ -278,10 +278,9 @@ fn seen_asleep(patch: &'static Patch, stacks: &Stacks, task: i32) -> Option<usiz
     let (stack, pc) = tasks::sleeping(task)?;
     let is_new = patch.phase() == Phase::Disabling;
     let failed = Cell::new(false);
-    let mut words = std::iter::once(pc).chain(stacks.words(patch, stacks.from(stack)?, &failed, 0));
-    words
-        .find_map(|word| patch.find(word, is_new))
-        .map(|function| function.site)
+    let words = stacks.words(patch, stacks.from(stack)?, &failed, 0);
+    let found = patch.find_in(std::iter::once(pc).chain(words), is_new);
+    found.map(|function| function.site)
 }
 
 // SAFETY: the kernel lists all threads of the process, and each that is not counted as unknown or inside has answered, or

@@ -130,6 +130,8 @@ pub fn look(task: i32) -> Option<Task> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     let started = fields.nth(18)?.parse().ok()?;
+    // An emulator keeps these sets for the program itself, and blocks others.
+    let of_program = |set| if is_emulated() { 0 } else { set };
     let set = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(line.trim(), 16).ok()
@@ -137,8 +139,8 @@ pub fn look(task: i32) -> Option<Task> {
     Some(Task {
         started,
         has_ended: matches!(state, "Z" | "X"),
-        blocked: set("SigBlk:")?,
-        pending: set("SigPnd:")?,
+        blocked: set("SigBlk:").map(of_program)?,
+        pending: set("SigPnd:").map(of_program)?,
     })
 }
 

@@ -144,6 +144,9 @@ pub(crate) fn returns_below(_: usize) -> bool {
     false
 }
 
+/// Whether sites at entries have never called anything else than trampolines.
+pub(crate) const ONLY_TRAMPOLINES: bool = true;
+
 /// The address under which a call is known, from its slot and the word before that: the caller's frame record.
 pub(crate) fn key_with(_: usize, before: usize) -> usize {
     before

@@ -20,7 +20,7 @@ pub use apply::{Failure, apply};
 pub use bytes::{Bytes, Prepared};
 pub(crate) use call::{call_tracers, entered, mask_of_static};
 pub use host::{Errno, Page, Pages, Text};
-pub(crate) use modules::trampoline_of;
+pub(crate) use modules::trampolines_of;
 pub use modules::{Module, add, each_module, fix, remove, select, site_at};
 pub use site::{Entry, Site};
 pub use tracers::{

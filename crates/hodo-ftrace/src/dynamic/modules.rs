@@ -127,13 +127,12 @@ fn shared(mask: u64) -> u64 {
     }
 }
 
-/// The trampoline that the site of a patched function calls.
-pub(crate) fn trampoline_of(address: usize) -> Option<usize> {
-    let of = |module: &Module| {
-        let site = module.site_at(address)?;
-        module.trampoline(site.wanted(), arch::kind(site.entry(), true))
-    };
-    each_module().find_map(of)
+/// The trampolines that a site calls or has called: those of its module.
+pub(crate) fn trampolines_of(address: usize) -> impl Iterator<Item = usize> {
+    let module = each_module().find(|module| module.site_at(address).is_some());
+    let all = module.into_iter().flat_map(|module| &module.trampolines);
+    let all = all.map(|at| at.load(Ordering::Acquire) / KINDS * KINDS);
+    all.filter(|at| *at != 0)
 }
 
 /// All modules.

@@ -107,6 +107,9 @@ pub(crate) fn returns_below(_: usize) -> bool {
     false
 }
 
+/// Whether sites at entries have never called anything else than trampolines.
+pub(crate) const ONLY_TRAMPOLINES: bool = true;
+
 /// The address under which a call is known, from its slot and the word before that.
 pub(crate) fn key_with(slot: usize, _: usize) -> usize {
     slot

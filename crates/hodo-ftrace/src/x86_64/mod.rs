@@ -71,6 +71,9 @@ pub(crate) fn returns_below(pc: usize) -> bool {
     (from..&raw const hodo_ftrace_return_end as usize).contains(&pc)
 }
 
+/// Whether sites at entries have never called anything else than trampolines.
+pub(crate) const ONLY_TRAMPOLINES: bool = false;
+
 /// The address under which a call is known, from its slot and the word before that.
 pub(crate) fn key_with(slot: usize, _: usize) -> usize {
     slot
