@@ -20,7 +20,7 @@
 
 use core::ops::Range;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::arch::{self, Registers};
 use crate::dynamic::{self, IP_MODIFY, MASKS, Ops};
@@ -117,18 +117,10 @@ pub unsafe trait Threads {
 
 /// The patches, by the numbers of their tracers.
 static PATCHES: [AtomicPtr<Patch>; MASKS] = [const { AtomicPtr::new(null_mut()) }; MASKS];
-/// The bits of the tracers that are patches.
-static LIVE: AtomicU64 = AtomicU64::new(0);
 /// The patch that is in transition.
 static IN_TRANSITION: AtomicPtr<Patch> = AtomicPtr::new(null_mut());
 /// The number of the last transition.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
-
-/// The bits of the tracers that are patches.
-#[inline]
-pub(crate) fn bits() -> u64 {
-    LIVE.load(Ordering::Acquire)
-}
 
 /// Patches decide before tracers are called, and also while hooks run.
 extern "C" fn nothing(_: usize, _: usize, _: &Ops, _: Option<&mut Registers>) {}
@@ -158,14 +150,14 @@ impl Patch {
     pub fn register(&'static self) -> Option<u64> {
         let number = dynamic::register(&self.ops)?;
         PATCHES[number].store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
-        LIVE.fetch_or(1 << number, Ordering::Release);
+        dynamic::set_redirecting(number, Some(redirect));
         Some(1 << number)
     }
 
     /// Unregisters it. It must be off, and its sites too.
     pub fn unregister(&self) {
         if let Some(number) = dynamic::number(&self.ops) {
-            LIVE.fetch_and(!(1 << number), Ordering::Release);
+            dynamic::set_redirecting(number, None);
             dynamic::unregister(number);
         }
     }
@@ -364,17 +356,12 @@ fn used(state: usize, mark: usize) -> Option<bool> {
     (mark >> 1 == state >> BITS).then_some(mark & 1 != 0)
 }
 
-/// Lets execution go on in the new version, if there is one that the thread uses. `mask` has the site's tracers.
-#[inline]
-pub(crate) fn redirect(ip: usize, mask: u64, registers: *mut Registers) {
-    let live = mask & bits();
+/// Lets execution go on in the new version, if there is one that the thread uses. `live` has the patches of the site.
+fn redirect(ip: usize, live: u64, registers: *mut Registers) {
     // SAFETY: it is null, or the stub's.
     let Some(registers) = (unsafe { registers.as_mut() }) else {
         return;
     };
-    if live == 0 {
-        return;
-    }
     let number = live.trailing_zeros() as usize % MASKS;
     // SAFETY: `register` has it from a reference that is valid for ever.
     let Some(patch) = (unsafe { PATCHES[number].load(Ordering::Acquire).as_ref() }) else {

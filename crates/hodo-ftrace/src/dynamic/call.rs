@@ -9,7 +9,7 @@ use crate::entry::call_entry_hook;
 use crate::shadow::original;
 use crate::state::VECTORS;
 use crate::thread::Thread;
-use crate::{environment, graph, livepatch};
+use crate::{environment, graph};
 
 /// Calls the tracers of a mask at an entry. `parent` is where the return address of the function is, `slot` the address
 /// under which the call is known, and `place` its stack slot. They are the same on x86-64; elsewhere the address is in a
@@ -30,7 +30,7 @@ pub(crate) unsafe fn entered(
         modules::LOOKED_UP => modules::site_at(ip).map_or(0, super::Site::wanted),
         mask => mask,
     };
-    livepatch::redirect(ip, mask, registers);
+    tracers::redirect(ip, mask, registers);
     let Some(thread) = environment::thread() else {
         return;
     };
@@ -65,7 +65,7 @@ pub(crate) fn call_tracers(
     registers: *mut Registers,
 ) {
     let mut rest =
-        mask & !(ENTRY | GRAPH | livepatch::bits()) & (!tracers::by_thread() | thread.tracers());
+        mask & !(ENTRY | GRAPH | tracers::live()) & (!tracers::by_thread() | thread.tracers());
     while rest != 0 {
         let number = rest.trailing_zeros() as usize % MASKS;
         rest &= rest - 1;

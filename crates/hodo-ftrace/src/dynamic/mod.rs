@@ -23,6 +23,7 @@ pub use host::{Errno, Page, Pages, Text};
 pub(crate) use modules::trampolines_of;
 pub use modules::{Module, add, each_module, fix, remove, select, site_at};
 pub use site::{Entry, Site};
+pub(crate) use tracers::set_redirecting;
 pub use tracers::{
     ENTRY, Func, GRAPH, IP_MODIFY, MASKS, Ops, PER_THREAD, SAVE_REGISTERS, number, register,
     set_thread, thread_tracers, tracer, unregister,

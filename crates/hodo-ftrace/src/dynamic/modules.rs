@@ -8,7 +8,7 @@ use super::bytes::Bytes;
 use super::host::{Pages, Text};
 use super::site::{Entry, Site};
 use super::tracers;
-use crate::{arch, livepatch};
+use crate::arch;
 
 /// Pieces of code begin at multiples of this, and their kinds are smaller numbers.
 const KINDS: usize = 16;
@@ -121,7 +121,7 @@ pub(crate) const LOOKED_UP: u64 = !0;
 /// What a trampoline has as its mask. Patched functions share one trampoline, so that their sites are never off while
 /// their tracers change.
 fn shared(mask: u64) -> u64 {
-    match mask & livepatch::bits() {
+    match mask & tracers::live() {
         0 => mask,
         _ => LOOKED_UP,
     }

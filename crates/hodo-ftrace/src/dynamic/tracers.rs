@@ -148,3 +148,34 @@ pub fn set_thread(number: usize, on: bool) {
 pub fn thread_tracers() -> u64 {
     environment::thread().map_or(0, |thread| thread.tracers())
 }
+
+/// The bits of the tracers that are patches (`livepatch`), and what redirects their functions.
+static LIVE: AtomicU64 = AtomicU64::new(0);
+static REDIRECT: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Redirects a function: the address of the site, the patches there, and the registers.
+pub(crate) type Redirect = fn(ip: usize, live: u64, registers: *mut Registers);
+
+/// Says that a tracer is a patch, whose functions this redirects, or is none any more.
+pub(crate) fn set_redirecting(number: usize, redirect: Option<Redirect>) {
+    if let Some(redirect) = redirect {
+        REDIRECT.store(redirect as *mut (), Ordering::Release);
+    }
+    set_bit(&LIVE, number, redirect.is_some());
+}
+
+/// The bits of the tracers that are patches.
+pub(crate) fn live() -> u64 {
+    LIVE.load(Ordering::Acquire)
+}
+
+/// Redirects a function if a patch among its tracers says so.
+#[inline]
+pub(crate) fn redirect(ip: usize, mask: u64, registers: *mut Registers) {
+    let live = mask & live();
+    if live != 0 {
+        // SAFETY: it was stored before the bit was set.
+        let redirect: Redirect = unsafe { core::mem::transmute(REDIRECT.load(Ordering::Acquire)) };
+        redirect(ip, live, registers);
+    }
+}
