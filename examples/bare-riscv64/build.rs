@@ -26,6 +26,7 @@ fn main() {
             ("traced", &["-pg", "-fno-omit-frame-pointer"]),
             // Each function begins with eight bytes of instructions that do nothing.
             ("patched", &["-fpatchable-function-entry=4"]),
+            ("livepatched", &["-fpatchable-function-entry=4"]),
             ("calls", &[]),
         ],
     );

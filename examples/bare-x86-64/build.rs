@@ -27,6 +27,7 @@ fn main() {
             ("traced", &["-pg", "-fno-omit-frame-pointer"]),
             // Each function begins with five bytes of instructions that do nothing.
             ("patched", &["-fpatchable-function-entry=5"]),
+            ("livepatched", &["-fpatchable-function-entry=5"]),
             ("calls", &[]),
         ],
     );

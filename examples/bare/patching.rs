@@ -2,6 +2,7 @@
 
 use core::hint::black_box;
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use hodo_ftrace::dynamic::{
@@ -11,21 +12,23 @@ use hodo_ftrace::{Call, EntryOps, GraphOps, set_entry, set_graph};
 
 use crate::hart::NAME;
 use crate::paging::{self, PAGE, R, X};
-use crate::{hart, heap, say, tracing};
+use crate::{hart, heap, livepatch, say, tracing};
 
 /// How many functions there are.
 const COUNT: usize = 3;
+/// How many sites: those of `livepatch.rs` follow.
+const SITE_COUNT: usize = COUNT + livepatch::COUNT;
 
 unsafe extern "C" {
     safe fn add(x: i32, y: i32) -> i32;
     safe fn twice(x: i32) -> i32;
     safe fn four_times(x: i32) -> i32;
-    static __start_patchable: [usize; COUNT];
+    static __start_patchable: [usize; SITE_COUNT];
     static __stop_patchable: [usize; 0];
 }
 
 static MODULE: Module = Module::new();
-static SITES: [Site; COUNT] =
+static SITES: [Site; SITE_COUNT] =
     // SAFETY: all zeros is no site, as it documents.
     unsafe { MaybeUninit::zeroed().assume_init() };
 
@@ -114,6 +117,12 @@ pub fn call_add(x: i32, y: i32) -> i32 {
     black_box(add as extern "C" fn(i32, i32) -> i32)(x, y)
 }
 
+/// The address of the site in a function.
+pub fn site_in(function: &Range<usize>) -> usize {
+    let found = SITES.iter().find(|site| function.contains(&site.address()));
+    found.expect("it has a site").address()
+}
+
 /// Runs the functions; the result is known.
 pub fn run() -> bool {
     black_box(four_times as extern "C" fn(i32) -> i32)(10) == 40
@@ -125,7 +134,8 @@ static ENTRIES: [[AtomicUsize; COUNT]; hart::COUNT] =
 static RETURNS: [AtomicUsize; hart::COUNT] = [const { AtomicUsize::new(0) }; hart::COUNT];
 
 fn number(function: usize) -> Option<usize> {
-    SITES.iter().position(|site| site.address() == function)
+    let mut sites = SITES[..COUNT].iter();
+    sites.position(|site| site.address() == function)
 }
 
 extern "C" fn entered(_: usize, function: usize) {

@@ -162,6 +162,59 @@ struct hodo_ftrace_site {
  * Returns how many entries of functions cannot become sites. */
 long hodo_ftrace_each_site(int (*each)(const struct hodo_ftrace_site *site, void *data), void *data);
 
+/* ---- Patches ----
+ *
+ * A patch replaces functions by new versions while threads run. Each thread changes from the old versions of all functions
+ * of the patch to the new ones at one moment, at which none of the old ones is on its stack: it never mixes them. Until all
+ * threads have changed, the patch is in transition. docs/ftrace.md has the rules and the limits.
+ *
+ * Threads are asked by a real-time signal that nobody uses, and only by the functions below; so call
+ * hodo_ftrace_livepatch_wait. They return -1 if they fail, and hodo_ftrace_error() says why. */
+
+/* A function. It must have its call site at its entry (-mfentry, -fpatchable-function-entry), and must not be inlined. */
+struct hodo_ftrace_patch_function {
+    const char *old_name; /* a pattern, as for hodo_ftrace_set_filter, that only one function matches; or null, and */
+    const void *old_func; /* the function itself */
+    const void *new_func; /* the new version, which must stay loaded */
+};
+
+/* A patch. It is known by its address, and must stay as it is until it is off again. */
+struct hodo_ftrace_patch {
+    const struct hodo_ftrace_patch_function *functions;
+    unsigned long count;
+};
+
+enum hodo_ftrace_patch_state {
+    HODO_FTRACE_PATCH_OFF = 0,       /* all threads use the old versions */
+    HODO_FTRACE_PATCH_ENABLING = 1,  /* threads change to the new versions */
+    HODO_FTRACE_PATCH_ON = 2,        /* all threads use the new versions */
+    HODO_FTRACE_PATCH_DISABLING = 3, /* threads change back to the old versions */
+};
+
+/* Begins the change to the new versions, or back to the old ones, and asks all threads once. Disabling a patch that is
+ * being enabled, or the reverse, turns the transition round. Only one patch can be in transition at a time, and a function
+ * can be in one enabled patch; a new version can be the old one of another patch. */
+int hodo_ftrace_livepatch_enable(const struct hodo_ftrace_patch *patch);
+int hodo_ftrace_livepatch_disable(const struct hodo_ftrace_patch *patch);
+/* What the patch does now. Asks all threads if it is in transition. */
+int hodo_ftrace_livepatch_state(const struct hodo_ftrace_patch *patch);
+/* Asks all threads again and again. Returns 1 when the patch is in no transition, and 0 if it still is after that many
+ * milliseconds; with a negative number, it waits for ever. */
+int hodo_ftrace_livepatch_wait(const struct hodo_ftrace_patch *patch, long milliseconds);
+
+/* A thread that has not changed. */
+struct hodo_ftrace_patch_thread {
+    long tid;
+    const char *function; /* in which it is; null if that is unknown */
+    const char *why;
+};
+
+/* Asks all threads, and calls each with those that have not changed, until it returns something else than 0. Returns how
+ * many there are. */
+long hodo_ftrace_livepatch_each_thread(const struct hodo_ftrace_patch *patch,
+                                       int (*each)(const struct hodo_ftrace_patch_thread *thread, void *data),
+                                       void *data);
+
 /* ---- For those who put breakpoints or jumps into code ----
  *
  * The code of a call site is switched at any time: nobody else may change it, or execute a copy of it. A tracer at the

@@ -189,7 +189,7 @@ fn places(from: usize, to: usize, reach: usize) -> Vec<usize> {
 }
 
 /// The addresses of a line of `/proc/self/maps`.
-fn range(line: &str) -> Option<Range<usize>> {
+pub fn range(line: &str) -> Option<Range<usize>> {
     let (start, rest) = line.split_once('-')?;
     let (end, _) = rest.split_once(' ')?;
     let number = |text| usize::from_str_radix(text, 16).ok();

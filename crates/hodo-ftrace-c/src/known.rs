@@ -241,6 +241,47 @@ impl All {
         (count, refused)
     }
 
+    /// Has a patch of functions in its sites, or in none. Files that are loaded later never have it. Returns the first
+    /// function that it cannot have.
+    pub fn set_patch(&mut self, bit: u64, is_wanted: impl Fn(usize) -> bool) -> Option<String> {
+        let mut refused = None;
+        for known in &self.known {
+            let site = dynamic::select(known.module, bit, |site| is_wanted(site.address()));
+            let name = site.and_then(|site| name_of(known, site));
+            refused = refused.or(name);
+        }
+        refused
+    }
+
+    /// The site of the function with this name, which must be the only one, or of the function with this address.
+    pub fn site_of(&self, name: Option<&str>, address: usize) -> Result<&'static Site, String> {
+        if let Some(name) = name {
+            let mut filter = Filter::default();
+            filter.add(name)?;
+            let all = self.known.iter().flat_map(functions);
+            let mut found = all.filter(|(_, function)| filter.wants(function));
+            let first = found.next();
+            return match (first, found.count()) {
+                (None, _) => Err(format!("no function with a call site is called {name}")),
+                (Some((site, _)), 0) => Ok(site),
+                (Some(_), others) => Err(format!(
+                    "{} functions are called {name}; name the file: {name}:mod:FILE",
+                    others + 1
+                )),
+            };
+        }
+        let mut all = self.known.iter().flat_map(|known| {
+            let sites = known.module.sites().iter();
+            sites
+                .zip(&known.names)
+                .map(move |(site, named)| (site, known.loaded.base + named.address as usize, known))
+        });
+        let found = all.find(|(_, start, _)| *start == address);
+        found
+            .map(|(site, ..)| site)
+            .ok_or_else(|| format!("no function with a call site begins at {address:#x}"))
+    }
+
     /// All sites.
     pub fn sites(&self) -> impl Iterator<Item = Listed<'_>> {
         self.known.iter().flat_map(|known| {
@@ -327,6 +368,13 @@ fn functions(known: &Known) -> impl Iterator<Item = (&'static Site, Function<'_>
         })
 }
 
+/// The name of the function of a site.
+fn name_of(known: &Known, site: &Site) -> Option<String> {
+    let mut all = functions(known);
+    let found = all.find(|(other, _)| core::ptr::eq(*other, site));
+    found.map(|(_, function)| function.name.to_owned())
+}
+
 /// Has somebody see what a filter says in one module.
 fn select(known: &Known, bit: u64, filter: Option<&Filter>) -> (usize, Option<String>) {
     let mut all = functions(known);
@@ -338,7 +386,5 @@ fn select(known: &Known, bit: u64, filter: Option<&Filter>) -> (usize, Option<St
         count += usize::from(wanted);
         wanted
     });
-    let name =
-        refused.and_then(|site| functions(known).find(|(other, _)| core::ptr::eq(*other, site)));
-    (count, name.map(|(_, function)| function.name.to_owned()))
+    (count, refused.and_then(|site| name_of(known, site)))
 }

@@ -13,6 +13,7 @@ mod jit;
 mod kept;
 mod known;
 mod linux;
+mod livepatch;
 mod loaded;
 mod map;
 mod probing;

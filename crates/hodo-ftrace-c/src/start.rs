@@ -1,11 +1,12 @@
 //! What happens when the library starts.
 
 use crate::change::{after_fork, before_fork, change};
-use crate::{probing, record};
+use crate::{livepatch, probing, record};
 
 /// After a fork, in the child.
 extern "C" fn in_child() {
     after_fork();
+    livepatch::in_child();
     record::forked();
 }
 
@@ -13,6 +14,7 @@ extern "C" fn in_child() {
 extern "C" fn start() {
     // SAFETY: the functions are such as are expected, and stay.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    livepatch::start();
     // If this does not work, functions that compilers call work without.
     let _ = change(None, |_| Ok(()));
     record::start();

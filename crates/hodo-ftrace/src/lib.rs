@@ -70,6 +70,7 @@ pub mod dynamic;
 mod entry;
 pub mod environment;
 mod graph;
+pub mod livepatch;
 mod shadow;
 mod state;
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/stubs.rs")]

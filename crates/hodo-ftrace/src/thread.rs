@@ -94,6 +94,8 @@ pub struct Thread {
     mismatched: AtomicUsize,
     /// The bits of the tracers that are switched on in this thread.
     tracers: AtomicU64,
+    /// Which versions of functions it uses during a transition (`livepatch`).
+    mark: AtomicUsize,
 }
 
 /// Adds one to a number of the calling thread. A signal handler that does the same in between is lost, at worst.
@@ -139,6 +141,31 @@ impl Thread {
             lost: self.lost.load(Ordering::Relaxed),
             mismatched: self.mismatched.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn mark(&self) -> usize {
+        self.mark.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_mark(&self, mark: usize) {
+        self.mark.store(mark, Ordering::SeqCst);
+    }
+
+    /// Sets the mark, if it is still this one.
+    pub(crate) fn change_mark(&self, before: usize, mark: usize) -> bool {
+        self.mark
+            .compare_exchange(before, mark, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// The return addresses of its open calls. Only the thread itself may ask, or somebody for whom it waits.
+    pub fn returns(&self) -> impl Iterator<Item = usize> {
+        let depth = self.depth.load(Ordering::Relaxed);
+        let depth = depth.min(self.limit.load(Ordering::Relaxed));
+        (0..depth).map(|number| {
+            // SAFETY: there are more than `number` of them. Nobody changes it meanwhile.
+            unsafe { (*self.call(number).call()).parent }
+        })
     }
 
     pub(crate) fn tracers(&self) -> u64 {

@@ -134,10 +134,7 @@ pub fn synchronize() {
     };
     for hart in others() {
         hart.fence.store(1, Ordering::Release);
-        assert!(
-            sbi::interrupt(hart.number.load(Ordering::Relaxed)),
-            "the firmware cannot interrupt another hart"
-        );
+        interrupt(hart.index());
     }
     for hart in others() {
         while hart.fence.load(Ordering::Acquire) != 0 {
@@ -147,6 +144,23 @@ pub fn synchronize() {
         }
     }
     fence(Ordering::SeqCst);
+}
+
+/// Interrupts another hart, which then answers.
+pub fn interrupt(index: usize) {
+    assert!(
+        sbi::interrupt(HARTS[index].number.load(Ordering::Relaxed)),
+        "the firmware cannot interrupt another hart"
+    );
+}
+
+/// The stack pointer of the calling function.
+#[inline(always)]
+pub fn stack_pointer() -> usize {
+    let stack;
+    // SAFETY: it reads a register.
+    unsafe { asm!("mv {}, sp", out(reg) stack, options(nomem, nostack)) };
+    stack
 }
 
 /// Does something without interrupts.

@@ -18,6 +18,8 @@ mod heap;
 mod keys;
 #[path = "../../bare/layout.rs"]
 mod layout;
+#[path = "../../bare/livepatch.rs"]
+mod livepatch;
 mod paging;
 #[path = "../../bare/patching.rs"]
 mod patching;
@@ -56,6 +58,7 @@ pub extern "C" fn main_first(number: usize) -> ! {
 
     tracing::demonstrate();
     patching::demonstrate();
+    livepatch::demonstrate();
     keys::demonstrate();
     probes::demonstrate();
     call_sites::demonstrate();

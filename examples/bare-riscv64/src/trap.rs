@@ -120,6 +120,7 @@ unsafe extern "C" fn trap(frame: &mut Frame, cause: usize, address: usize) {
             // new one might be lost.
             unsafe { asm!("csrci sip, 2") };
             hart.answer();
+            crate::livepatch::answer(core::ptr::from_mut(frame).addr());
         }
         TIMER => timer::interrupt(),
         BREAKPOINT => match traps::breakpoint(&mut frame.registers) {

@@ -211,7 +211,7 @@ pub fn synchronize() {
     };
     for hart in others() {
         hart.fence.store(1, Ordering::Release);
-        apic::interrupt(hart.index() as u32);
+        interrupt(hart.index());
     }
     for hart in others() {
         while hart.fence.load(Ordering::Acquire) != 0 {
@@ -221,6 +221,20 @@ pub fn synchronize() {
         }
     }
     fence(Ordering::SeqCst);
+}
+
+/// Interrupts another processor, which then answers.
+pub fn interrupt(index: usize) {
+    apic::interrupt(index as u32);
+}
+
+/// The stack pointer of the calling function.
+#[inline(always)]
+pub fn stack_pointer() -> usize {
+    let stack;
+    // SAFETY: it reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) stack, options(nomem, nostack, preserves_flags)) };
+    stack
 }
 
 /// Does something without interrupts.

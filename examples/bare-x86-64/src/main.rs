@@ -18,6 +18,8 @@ mod heap;
 mod keys;
 #[path = "../../bare/layout.rs"]
 mod layout;
+#[path = "../../bare/livepatch.rs"]
+mod livepatch;
 mod paging;
 #[path = "../../bare/patching.rs"]
 mod patching;
@@ -59,6 +61,7 @@ pub extern "C" fn main_first() -> ! {
 
     tracing::demonstrate();
     patching::demonstrate();
+    livepatch::demonstrate();
     keys::demonstrate();
     probes::demonstrate();
 

@@ -169,6 +169,7 @@ unsafe extern "C" fn trap(registers: &mut Registers, number: usize, code: usize)
             // Before what is waited for is done: otherwise, a new one might be lost.
             apic::end_interrupt();
             hart::current().answer();
+            crate::livepatch::answer(core::ptr::from_mut(registers).addr());
         }
         apic::SPURIOUS_INTERRUPT => {}
         BREAKPOINT => match traps::breakpoint(registers) {

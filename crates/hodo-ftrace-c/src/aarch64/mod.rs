@@ -100,3 +100,39 @@ pub(crate) fn counter() -> u64 {
 
 /// The distance from the stack slot of a return address to the stack pointer at the entry, as traces have it.
 pub(crate) const STACK_POINTER: usize = 8;
+
+/// The stack pointer that a signal has interrupted, and all general registers with the program counter.
+pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 32]) {
+    let machine = &context.uc_mcontext;
+    let pc = machine.pc as usize;
+    let words = std::array::from_fn(|at| machine.regs.get(at).map_or(pc, |word| *word as usize));
+    (machine.sp as usize, words)
+}
+
+/// Where the kernel saves the stack pointer for a signal handler, from the place of the program counter.
+pub(crate) const SAVED_STACK: isize = -8;
+
+/// Defines a function of the C interface that passes on where it was called: the stack pointer and the return address
+/// become the fifth and sixth argument.
+macro_rules! with_caller {
+    ($name:ident, $to:ident) => {
+        /// See the header.
+        ///
+        /// # Safety
+        /// As for what it calls.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "hint 34",
+                "mov x4, sp",
+                "mov x5, x30",
+                "b {to}",
+                ".cfi_endproc",
+                to = sym $to,
+            )
+        }
+    };
+}
+pub(crate) use with_caller;

@@ -103,3 +103,38 @@ pub(crate) fn counter() -> u64 {
 
 /// The distance from the stack slot of a return address to the stack pointer at the entry, as traces have it.
 pub(crate) const STACK_POINTER: usize = 8;
+
+/// The stack pointer that a signal has interrupted, and all general registers with the program counter.
+pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 32]) {
+    const SP: usize = 2;
+    // The program counter is in the place of `x0`.
+    let words = context.uc_mcontext.__gregs.map(|word| word as usize);
+    (words[SP], words)
+}
+
+/// Where the kernel saves the stack pointer for a signal handler, from the place of the program counter.
+pub(crate) const SAVED_STACK: isize = 16;
+
+/// Defines a function of the C interface that passes on where it was called: the stack pointer and the return address
+/// become the fifth and sixth argument.
+macro_rules! with_caller {
+    ($name:ident, $to:ident) => {
+        /// See the header.
+        ///
+        /// # Safety
+        /// As for what it calls.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "mv a4, sp",
+                "mv a5, ra",
+                "tail {to}",
+                ".cfi_endproc",
+                to = sym $to,
+            )
+        }
+    };
+}
+pub(crate) use with_caller;

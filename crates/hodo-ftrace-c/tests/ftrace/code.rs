@@ -7,7 +7,7 @@ use crate::skipped::skip;
 
 /// What runs before vector registers are saved: modules of `hodo-ftrace`, what finds the thread's data, and the hooks that
 /// record calls.
-const BEFORE: [&str; 13] = [
+const BEFORE: [&str; 15] = [
     "hodo_ftrace5entry",
     "hodo_ftrace5graph",
     "hodo_ftrace6shadow",
@@ -17,6 +17,8 @@ const BEFORE: [&str; 13] = [
     "hodo_ftrace7dynamic4call",
     "hodo_ftrace7dynamic7modules7site_at",
     "hodo_ftrace7dynamic8tracers6tracer",
+    "hodo_ftrace9livepatch8redirect",
+    "hodo_ftrace9livepatch5Patch7is_used",
     "hodo_ftrace6record6thread5enter",
     "hodo_ftrace6record6thread5leave",
     "hodo_ftrace6record6thread6append",

@@ -88,7 +88,7 @@ pub(crate) const BUILDS: &[(&str, &str, &[&str], bool)] = if cfg!(target_arch = 
 };
 
 /// Checks a program, built in each way.
-fn each(name: &str, forms: &[Form]) {
+pub fn each(name: &str, forms: &[Form]) {
     for (way, with, flags, framed) in BUILDS {
         for form in forms {
             let mut all = flags.to_vec();

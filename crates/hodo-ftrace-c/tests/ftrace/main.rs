@@ -6,6 +6,7 @@ mod code;
 mod debugger;
 mod document;
 mod dynamic;
+mod livepatch;
 mod outside;
 mod probes;
 mod programs;

@@ -22,7 +22,7 @@ pub struct Registers {
 }
 
 /// The length of a site.
-const SITE: usize = 8;
+pub(crate) const SITE: usize = 8;
 
 /// How far the frame record of the caller may be above the stack pointer.
 const FARTHEST_RECORD: usize = 1 << 20;
@@ -112,7 +112,18 @@ pub(super) unsafe extern "C" fn first() {
         "add sp, sp, #288",
         ".cfi_def_cfa_offset 0",
         "br x16",
+        ".globl hodo_ftrace_first_end",
+        ".hidden hodo_ftrace_first_end",
+        "hodo_ftrace_first_end:",
         ".cfi_endproc",
         enter = sym enter,
     );
+}
+
+/// The code of the stub that can redirect functions.
+pub(crate) fn redirecting() -> core::ops::Range<usize> {
+    unsafe extern "C" {
+        static hodo_ftrace_first_end: u8;
+    }
+    first as *const () as usize..&raw const hodo_ftrace_first_end as usize
 }

@@ -8,6 +8,7 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
+pub(crate) use callers::{SITE, redirecting};
 #[cfg(test)]
 pub(crate) use sites::NOP_FOR_TESTS;
 pub(crate) use sites::{
@@ -139,4 +140,17 @@ pub(crate) fn thread_pointer() -> usize {
         asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags));
     }
     pointer
+}
+
+/// Nothing that is needed is below a stack pointer.
+pub(crate) fn returns_below(_: usize) -> bool {
+    false
+}
+
+/// Whether sites at entries have never called anything else than trampolines.
+pub(crate) const ONLY_TRAMPOLINES: bool = true;
+
+/// The address under which a call is known, from its slot and the word before that: the caller's frame record.
+pub(crate) fn key_with(_: usize, before: usize) -> usize {
+    before
 }

@@ -29,16 +29,17 @@ pub(crate) unsafe fn entered(
     mask: u64,
     registers: *mut Registers,
 ) {
+    let mask = match mask {
+        LOOKED_UP => looked_up(ip, !registers.is_null()),
+        known => known,
+    };
+    tracers::redirect(ip, mask, registers);
     let Some(thread) = environment::thread() else {
         return;
     };
     if !thread.start_hook(place) {
         return;
     }
-    let mask = match mask {
-        LOOKED_UP => looked_up(ip, !registers.is_null()),
-        known => known,
-    };
     // SAFETY: the function has not returned.
     let parent_ip = original(unsafe { parent.read_volatile() }, slot);
     call_tracers(thread, ip, parent_ip, mask, registers);
@@ -77,7 +78,8 @@ pub(crate) fn call_tracers(
     mask: u64,
     registers: *mut Registers,
 ) {
-    let mut rest = mask & !(ENTRY | GRAPH) & (!tracers::by_thread() | thread.tracers());
+    let mut rest =
+        mask & !(ENTRY | GRAPH | tracers::live()) & (!tracers::by_thread() | thread.tracers());
     while rest != 0 {
         let number = rest.trailing_zeros() as usize % MASKS;
         rest &= rest - 1;

@@ -23,9 +23,11 @@ pub use apply::{Failure, apply};
 pub use bytes::{Bytes, Prepared};
 pub(crate) use call::{call_tracers, entered, mask_of_static};
 pub use host::{Errno, Page, Pages, Text};
+pub(crate) use modules::trampolines_of;
 pub use modules::{Module, add, each_module, first, fix, remove, select, site_at};
 pub use reserved::{Reserved, reserved};
 pub use site::{Entry, Site};
+pub(crate) use tracers::set_redirecting;
 pub use tracers::{
     ENTRY, EVERY_CALL, Func, GRAPH, IP_MODIFY, MASKS, Ops, PER_THREAD, SAVE_REGISTERS, number,
     register, set_thread, thread_tracers, tracer, unregister,

@@ -167,6 +167,17 @@ pub const fn first() -> &'static AtomicPtr<Module> {
     &FIRST
 }
 
+/// The trampolines that a site calls or has called: those of its module, with their copies.
+pub(crate) fn trampolines_of(address: usize) -> impl Iterator<Item = usize> {
+    let module = each_module().find(|module| module.site_at(address).is_some());
+    module.into_iter().flat_map(|module| {
+        let all = module.trampolines.iter();
+        let all = all.map(|at| at.load(Ordering::Acquire) / KINDS * KINDS);
+        let copies = move |at| (0..arch::COPIES).map(move |number| at + number * module.copy());
+        all.filter(|at| *at != 0).flat_map(copies)
+    })
+}
+
 /// All modules.
 pub fn each_module() -> impl Iterator<Item = &'static Module> {
     // SAFETY: modules stay, also when they are not in use.

@@ -150,7 +150,7 @@ pub(crate) fn without_registers(mask: u64) -> u64 {
 
 /// What a trampoline for these tracers has as its mask.
 pub(crate) fn mask_of_code(mask: u64) -> u64 {
-    if mask & EVERY.load(Ordering::Relaxed) == 0 {
+    if mask & (EVERY.load(Ordering::Relaxed) | live()) == 0 {
         mask
     } else {
         LOOKED_UP
@@ -174,4 +174,35 @@ pub fn set_thread(number: usize, on: bool) {
 /// The bits of the tracers that are switched on in the calling thread.
 pub fn thread_tracers() -> u64 {
     environment::thread().map_or(0, |thread| thread.tracers())
+}
+
+/// The bits of the tracers that are patches (`livepatch`), and what redirects their functions.
+static LIVE: AtomicU64 = AtomicU64::new(0);
+static REDIRECT: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Redirects a function: the address of the site, the patches there, and the registers.
+pub(crate) type Redirect = fn(ip: usize, live: u64, registers: *mut Registers);
+
+/// Says that a tracer is a patch, whose functions this redirects, or is none any more.
+pub(crate) fn set_redirecting(number: usize, redirect: Option<Redirect>) {
+    if let Some(redirect) = redirect {
+        REDIRECT.store(redirect as *mut (), Ordering::Release);
+    }
+    set_bit(&LIVE, number, redirect.is_some());
+}
+
+/// The bits of the tracers that are patches.
+pub(crate) fn live() -> u64 {
+    LIVE.load(Ordering::Acquire)
+}
+
+/// Redirects a function if a patch among its tracers says so.
+#[inline]
+pub(crate) fn redirect(ip: usize, mask: u64, registers: *mut Registers) {
+    let live = mask & live();
+    if live != 0 {
+        // SAFETY: it was stored before the bit was set.
+        let redirect: Redirect = unsafe { core::mem::transmute(REDIRECT.load(Ordering::Acquire)) };
+        redirect(ip, live, registers);
+    }
 }

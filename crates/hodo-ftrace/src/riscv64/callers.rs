@@ -21,7 +21,7 @@ pub struct Registers {
 }
 
 /// The length of a site.
-const SITE: usize = 8;
+pub(crate) const SITE: usize = 8;
 
 /// Calls the tracers.
 unsafe extern "C" fn enter(registers: *mut Registers, mask: u64) {
@@ -80,8 +80,19 @@ pub(super) unsafe extern "C" fn first() {
         "addi sp, sp, 288",
         ".cfi_def_cfa_offset 0",
         "jr t0",
+        ".globl hodo_ftrace_first_end",
+        ".hidden hodo_ftrace_first_end",
+        "hodo_ftrace_first_end:",
         ".cfi_endproc",
         enter = sym enter,
         mask = const MASK - T1,
     );
+}
+
+/// The code of the stub that can redirect functions.
+pub(crate) fn redirecting() -> core::ops::Range<usize> {
+    unsafe extern "C" {
+        static hodo_ftrace_first_end: u8;
+    }
+    first as *const () as usize..&raw const hodo_ftrace_first_end as usize
 }

@@ -7,6 +7,7 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
+pub(crate) use callers::{SITE, redirecting};
 #[cfg(test)]
 pub(crate) use sites::NOP_FOR_TESTS;
 pub(crate) use sites::{
@@ -102,4 +103,22 @@ pub(crate) unsafe fn sets_frame_pointer(pc: usize, size: usize) -> bool {
         at += 2;
     }
     false
+}
+
+/// Nothing that is needed is below a stack pointer.
+pub(crate) fn returns_below(_: usize) -> bool {
+    false
+}
+
+/// Whether sites at entries have never called anything else than trampolines.
+pub(crate) const ONLY_TRAMPOLINES: bool = true;
+
+/// The address under which a call is known, from its slot and the word before that.
+pub(crate) fn key_with(slot: usize, _: usize) -> usize {
+    slot
+}
+
+/// A return address as it is: there are no signatures.
+pub(crate) fn without_signature(address: usize) -> usize {
+    address
 }

@@ -39,7 +39,7 @@ pub struct Registers {
 }
 
 /// The length of a site's call.
-const CALL: usize = 5;
+pub(crate) const SITE: usize = 5;
 
 /// Calls the tracers. `back` is the address after the site.
 unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, back: usize, mask: u64) {
@@ -51,7 +51,7 @@ unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, back: usize, 
             slot as usize,
             slot as usize,
             frame_pointer,
-            back - CALL,
+            back - SITE,
             mask,
             none,
         )
@@ -66,7 +66,7 @@ unsafe extern "C" fn enter_registers(
     mask: u64,
 ) {
     // SAFETY: the stub passes a reference to what it has on the stack.
-    let ip = unsafe { (*registers).ip } - CALL;
+    let ip = unsafe { (*registers).ip } - SITE;
     // SAFETY: the stubs pass what `entered` requires.
     unsafe {
         entered(
@@ -123,7 +123,7 @@ macro_rules! caller {
                 "ret",
                 ".cfi_endproc",
                 enter = sym enter,
-                site = const CALL,
+                site = const SITE,
             );
         }
     };
@@ -189,7 +189,7 @@ macro_rules! other_stack {
 
 /// Defines the stub with registers.
 macro_rules! caller_registers {
-    ($name:ident, $($find:literal),+) => {
+    ($name:ident, $end:literal, $($find:literal),+) => {
         /// Keeps and gives all general registers around [`enter_registers`]: `ftrace_regs_caller`.
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn $name() {
@@ -257,6 +257,9 @@ macro_rules! caller_registers {
                 ".cfi_restore rax",
                 "ret",
                 other_stack!(),
+                concat!(".globl ", $end),
+                concat!(".hidden ", $end),
+                concat!($end, ":"),
                 ".cfi_endproc",
                 enter = sym enter_registers,
             );
@@ -264,10 +267,24 @@ macro_rules! caller_registers {
     };
 }
 
-caller_registers!(first_registers, "lea rdi, [rbp + 24]", "mov rsi, [rbp]");
+caller_registers!(
+    first_registers,
+    "hodo_ftrace_first_end",
+    "lea rdi, [rbp + 24]",
+    "mov rsi, [rbp]"
+);
 caller_registers!(
     framed_registers,
+    "hodo_ftrace_framed_end",
     "mov rdi, [rbp]",
     "mov rsi, [rdi]",
     "add rdi, 8"
 );
+
+/// The code of the stub that can redirect functions.
+pub(crate) fn redirecting() -> core::ops::Range<usize> {
+    unsafe extern "C" {
+        static hodo_ftrace_first_end: u8;
+    }
+    first_registers as *const () as usize..&raw const hodo_ftrace_first_end as usize
+}

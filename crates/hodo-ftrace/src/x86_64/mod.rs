@@ -8,6 +8,7 @@ mod sites;
 mod vectors;
 
 pub use callers::Registers;
+pub(crate) use callers::{SITE, redirecting};
 #[cfg(test)]
 pub(crate) use sites::NOP_FOR_TESTS;
 pub(crate) use sites::{
@@ -61,4 +62,27 @@ pub(crate) fn thread_pointer() -> usize {
         asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
     }
     pointer
+}
+
+/// Returns whether a thread with this program counter may be about to jump to the address that is below its stack pointer.
+pub(crate) fn returns_below(pc: usize) -> bool {
+    unsafe extern "C" {
+        static hodo_ftrace_return_to_handler: u8;
+        static hodo_ftrace_return_end: u8;
+    }
+    let from = &raw const hodo_ftrace_return_to_handler as usize;
+    (from..&raw const hodo_ftrace_return_end as usize).contains(&pc)
+}
+
+/// Whether sites at entries have never called anything else than trampolines.
+pub(crate) const ONLY_TRAMPOLINES: bool = false;
+
+/// The address under which a call is known, from its slot and the word before that.
+pub(crate) fn key_with(slot: usize, _: usize) -> usize {
+    slot
+}
+
+/// A return address as it is: there are no signatures.
+pub(crate) fn without_signature(address: usize) -> usize {
+    address
 }

@@ -155,6 +155,9 @@ unsafe extern "C" fn returned() {
         "notrack jmp qword ptr [rsp - 8]",
         #[cfg(target_os = "none")]
         "ret",
+        ".globl hodo_ftrace_return_end",
+        ".hidden hodo_ftrace_return_end",
+        "hodo_ftrace_return_end:",
         ".cfi_endproc",
         leave = sym leave,
         quick = const quick::QUICK_GRAPH,
