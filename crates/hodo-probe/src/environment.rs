@@ -111,7 +111,7 @@ pub unsafe trait Pages: Sync {
 /// Threads; in a kernel, what runs on a stack of its own.
 ///
 /// # Safety
-/// * The thread pointer (`tp` on RISC-V) of each thread points to its own block of thread-local variables, as the linker
+/// * The thread pointer (`tp` on RISC-V, the base of `fs` on x86-64) of each thread points to its own block of thread-local variables, as the linker
 ///   has laid them out (`PT_TLS`), zeroed at first. It is so in handlers of interrupts, too.
 /// * No two threads that exist have the same number.
 /// * [`barrier`](Self::barrier) is a memory barrier in all threads that run.

@@ -46,7 +46,7 @@
 //! # In a kernel
 //!
 //! All that the engine needs of Linux is asked through the traits of [`environment`]. A kernel implements them, and calls
-//! [`traps`] in its handlers of exceptions. The page `docs/kernels.md` says more, and `examples/bare-riscv64` is a kernel.
+//! [`traps`] in its handlers of exceptions. The page `docs/kernels.md` says more, and `examples/` has kernels.
 
 #![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #![no_std]

@@ -2,6 +2,9 @@
 //!
 //! Interrupts must be off while these functions run, as they are in a handler of exceptions; they call handlers of
 //! probes. Afterwards, the kernel continues with the registers as they are then. A function tracer calls [`called`].
+//!
+//! On x86-64, nothing that the kernel still needs may be directly below the stack pointer of the registers, where the
+//! processor has stored the frame of the exception: simulated instructions push there.
 
 pub use super::cause::Cause;
 use super::layout::Registers;
