@@ -251,13 +251,17 @@ impl Patch {
 
     /// Returns whether a word is an address between a site and what decides about it.
     fn is_on_the_way(&self, word: usize) -> bool {
+        arch::redirecting().contains(&word)
+            || (self.is_between(word) && self.each_trampoline().any(|range| range.contains(&word)))
+    }
+
+    /// Returns whether a word is an address from the first to the last of these trampolines.
+    fn is_between(&self, word: usize) -> bool {
         let [low, end] = self
             .trampolines
             .each_ref()
             .map(|at| at.load(Ordering::SeqCst));
-        arch::redirecting().contains(&word)
-            || ((low..end).contains(&word)
-                && self.each_trampoline().any(|range| range.contains(&word)))
+        (low..end).contains(&word)
     }
 
     /// Lets a thread change, if none of these words is in a version that it leaves. Returns the function otherwise. The
@@ -315,7 +319,13 @@ impl Patch {
     ///
     /// While old versions are left, there are none on x86-64: a thread may be on its way through the call of a site since
     /// before that became one. Elsewhere, sites call trampolines only, where such a thread is found.
+    ///
+    /// Where a trampoline begins is such a word, too: nothing returns there, and whoever has made a trampoline may have left
+    /// its address.
     pub fn is_program_counter(&self, word: usize) -> bool {
+        if self.is_between(word) && self.each_trampoline().any(|range| range.start == word) {
+            return true;
+        }
         let is_it = |function: &Function| function.entry == word || function.has_in_site(word);
         let is_known = arch::ONLY_TRAMPOLINES || self.phase() == Phase::Disabling;
         is_known && self.functions.iter().any(is_it)

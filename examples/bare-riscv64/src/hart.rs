@@ -4,7 +4,7 @@ use core::arch::asm;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
-use hodo_ftrace::{Open, Thread};
+use hodo_ftrace::{Open, Thread, dynamic};
 use hodo_probe::Registers;
 
 use crate::sbi;
@@ -65,6 +65,27 @@ pub fn current() -> &'static Hart {
 /// The result of a C function that has just returned.
 pub fn result(registers: &Registers) -> u64 {
     registers.a0
+}
+
+/// The first argument of a C function that has just been entered.
+pub fn argument(registers: &Registers) -> u64 {
+    registers.a0
+}
+
+/// Does something with the registers at a call site, in the form that probes have them. Both forms have `pc` first; the
+/// rest is in the order of the registers' numbers, from `x0` and from `x1` on.
+pub fn with_probed(at_site: &mut dynamic::Registers, action: impl FnOnce(&mut Registers)) {
+    let mut probed = Registers::default();
+    let words: *mut [usize; 32] = (&raw mut probed).cast();
+    // SAFETY: `Registers` consists of 32 words, as the kernel's `user_regs_struct` does.
+    let words = unsafe { &mut *words };
+    words[1..].copy_from_slice(&at_site.x[1..]);
+    words[0] = at_site.ip;
+    action(&mut probed);
+    // SAFETY: as above.
+    let words = unsafe { &*(&raw const probed).cast::<[usize; 32]>() };
+    at_site.ip = words[0];
+    at_site.x[1..].copy_from_slice(&words[1..]);
 }
 
 /// The length of the instruction at an address of code. Those whose lowest bits are both set have four bytes.

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 mod boot;
+#[path = "../../bare/call_sites.rs"]
 mod call_sites;
 #[path = "../../bare/console.rs"]
 mod console;

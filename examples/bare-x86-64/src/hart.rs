@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
-use hodo_ftrace::{Open, Thread};
+use hodo_ftrace::{Open, Thread, dynamic};
 use hodo_isa::x86_64::scan::Sweep;
 use hodo_probe::Registers;
 
@@ -80,6 +80,45 @@ pub fn current() -> &'static Hart {
 /// The result of a C function that has just returned.
 pub fn result(registers: &Registers) -> u64 {
     registers.rax
+}
+
+/// The first argument of a C function that has just been entered, if it is an `int`.
+pub fn argument(registers: &Registers) -> u64 {
+    registers.rdi & 0xFFFF_FFFF
+}
+
+/// Does something with the registers at a call site, in the form that probes have them.
+pub fn with_probed(at_site: &mut dynamic::Registers, action: impl FnOnce(&mut Registers)) {
+    let mut probed = Registers::default();
+    each_register(&mut probed, at_site, |to, from| *to = *from as u64);
+    action(&mut probed);
+    each_register(&mut probed, at_site, |from, to| *to = *from as usize);
+}
+
+/// Calls a function with each register in both forms.
+fn each_register(
+    probed: &mut Registers,
+    at_site: &mut dynamic::Registers,
+    mut action: impl FnMut(&mut u64, &mut usize),
+) {
+    action(&mut probed.rax, &mut at_site.rax);
+    action(&mut probed.rcx, &mut at_site.rcx);
+    action(&mut probed.rdx, &mut at_site.rdx);
+    action(&mut probed.rbx, &mut at_site.rbx);
+    action(&mut probed.rsp, &mut at_site.rsp);
+    action(&mut probed.rbp, &mut at_site.rbp);
+    action(&mut probed.rsi, &mut at_site.rsi);
+    action(&mut probed.rdi, &mut at_site.rdi);
+    action(&mut probed.r8, &mut at_site.r8);
+    action(&mut probed.r9, &mut at_site.r9);
+    action(&mut probed.r10, &mut at_site.r10);
+    action(&mut probed.r11, &mut at_site.r11);
+    action(&mut probed.r12, &mut at_site.r12);
+    action(&mut probed.r13, &mut at_site.r13);
+    action(&mut probed.r14, &mut at_site.r14);
+    action(&mut probed.r15, &mut at_site.r15);
+    action(&mut probed.flags, &mut at_site.flags);
+    action(&mut probed.pc, &mut at_site.ip);
 }
 
 /// The length of the instruction at an address of code.

@@ -7,6 +7,8 @@ extern crate alloc;
 
 mod apic;
 mod boot;
+#[path = "../../bare/call_sites.rs"]
+mod call_sites;
 #[path = "../../bare/console.rs"]
 mod console;
 #[path = "../../bare/functions.rs"]
@@ -64,6 +66,7 @@ pub extern "C" fn main_first() -> ! {
     livepatch::demonstrate();
     keys::demonstrate();
     probes::demonstrate();
+    call_sites::demonstrate();
 
     assert!(functions::RIGHT.load(Ordering::Relaxed));
     say!("all results were right in the second processor, too");

@@ -5,7 +5,6 @@
 
 use core::arch::naked_asm;
 
-use super::sites::{MASK, T1};
 use crate::dynamic::entered;
 
 /// The registers of a function at its site.
@@ -22,6 +21,9 @@ pub struct Registers {
 
 /// The length of a site.
 pub(crate) const SITE: usize = 8;
+/// Where in a trampoline the mask is, and where `t1` leads that the stub gets.
+pub(super) const MASK: usize = 24;
+pub(super) const T1: usize = 6;
 
 /// Calls the tracers.
 unsafe extern "C" fn enter(registers: *mut Registers, mask: u64) {

@@ -13,6 +13,7 @@
 //! trampoline is there twice, half of these bytes apart: the end of what a site reaches can be within the first copies, or
 //! within the second ones, but not both.
 
+use super::callers::{MASK, T1, first};
 use crate::dynamic::{Bytes, Entry, Prepared};
 
 /// What a site's code is.
@@ -272,10 +273,6 @@ pub(crate) fn kind(_: Entry, _: bool) -> u8 {
     0
 }
 
-/// Where in a trampoline the mask is, and where `t1` leads that the stub gets.
-pub(super) const MASK: usize = 24;
-pub(super) const T1: usize = 6;
-
 /// The code of a trampoline: it makes `t1` lead to the mask. It is the same at any address.
 pub(crate) fn trampoline(mask: u64, _: u8) -> [u8; TRAMPOLINE] {
     const {
@@ -292,7 +289,7 @@ pub(crate) fn trampoline(mask: u64, _: u8) -> [u8; TRAMPOLINE] {
     bytes[T1..10].copy_from_slice(&0x0000_0317_u32.to_le_bytes());
     bytes[10..14].copy_from_slice(&0x00A3_3383_u32.to_le_bytes());
     bytes[14..16].copy_from_slice(&0x8382_u16.to_le_bytes());
-    let stub = super::callers::first as *const () as u64;
+    let stub = first as *const () as u64;
     bytes[16..MASK].copy_from_slice(&stub.to_le_bytes());
     bytes[MASK..].copy_from_slice(&mask.to_le_bytes());
     bytes

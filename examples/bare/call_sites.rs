@@ -11,7 +11,8 @@ use hodo_ftrace::dynamic::{self, ENTRY, EVERY_CALL, Ops, SAVE_REGISTERS};
 use hodo_probe::environment::{CallSite, CallSites};
 use hodo_probe::{Engine, Execution, Registers, Request, traps};
 
-use crate::{patching, probes, say, tracing};
+use crate::hart::NAME;
+use crate::{hart, patching, probes, say, tracing};
 
 /// What `hodo-probe` knows of `hodo-ftrace`.
 pub struct Tracer;
@@ -22,19 +23,10 @@ static OPS: Ops = Ops {
     data: 0,
 };
 
-/// Both have `pc` first; the rest is in the order of the registers' numbers, from `x0` and from `x1` on.
 extern "C" fn called(ip: usize, _: usize, _: &Ops, registers: Option<&mut dynamic::Registers>) {
-    let Some(at_site) = registers else { return };
-    let x = at_site.x;
-    let mut probed = Registers::default();
-    let words: *mut [usize; 32] = (&raw mut probed).cast();
-    // SAFETY: `Registers` consists of 32 words, as the kernel's `user_regs_struct` does.
-    let words = unsafe { &mut *words };
-    words[1..].copy_from_slice(&x[1..]);
-    words[0] = at_site.ip;
-    traps::called(ip as u64, &mut probed);
-    at_site.ip = words[0];
-    at_site.x[1..].copy_from_slice(&words[1..]);
+    if let Some(at_site) = registers {
+        hart::with_probed(at_site, |probed| traps::called(ip as u64, probed));
+    }
 }
 
 // SAFETY: (1) all sites are made before the other hart starts; (2) the tracer has the flag by which it misses no call.
@@ -65,16 +57,16 @@ static SUM: AtomicUsize = AtomicUsize::new(0);
 static RETURNS: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn before(registers: &mut Registers, _: *mut c_void) {
-    let hart = crate::hart::current().index();
-    HITS[hart].fetch_add(1, Ordering::Relaxed);
-    if hart == 0 {
-        SUM.fetch_add(registers.a0 as usize, Ordering::Relaxed);
+    let number = hart::current().index();
+    HITS[number].fetch_add(1, Ordering::Relaxed);
+    if number == 0 {
+        SUM.fetch_add(hart::argument(registers) as usize, Ordering::Relaxed);
     }
 }
 
 extern "C" fn returned(registers: &mut Registers, _: *mut c_void) {
-    if crate::hart::current().index() == 0 {
-        RETURNS.fetch_add(registers.a0 as usize, Ordering::Relaxed);
+    if hart::current().index() == 0 {
+        RETURNS.fetch_add(hart::result(registers) as usize, Ordering::Relaxed);
     }
 }
 
@@ -83,7 +75,7 @@ static OTHERS: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn answer(registers: &mut Registers, _: *mut c_void) {
     // The other hart checks its results.
-    if crate::hart::current().index() == 0 {
+    if hart::current().index() == 0 {
         // SAFETY: it is called at the function's first instruction.
         unsafe { registers.return_now(77) };
     } else {
@@ -128,6 +120,6 @@ pub fn demonstrate() {
     drop(probe);
     assert_eq!(patching::call_add(1, 2), 3);
     say!(
-        "call sites: a handler makes add(1, 2) return {result}; both probes had hits in the second hart, too"
+        "call sites: a handler makes add(1, 2) return {result}; both probes had hits in the second {NAME}, too"
     );
 }
