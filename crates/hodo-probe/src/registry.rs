@@ -336,21 +336,29 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
             return requests.iter().map(|_| Err(refusal.clone())).collect();
         }
     }
-    let mut old = Vec::new();
     let mut code = Vec::new();
+    let found: Vec<_> = requests
+        .iter()
+        .map(|request| site_of(inner, request, &mut code))
+        .collect();
+    code.sort();
+    // Before any probe is in a list: a site that has probes already would go there.
+    // SAFETY: it writes into islands, where nothing executes this code yet.
+    if let Err(refusal) = unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE)) {
+        return requests.iter().map(|_| Err(refusal.clone())).collect();
+    }
+    let mut old = Vec::new();
     let mut results: Vec<_> = requests
         .iter()
-        .map(|request| one(inner, request, &mut old, &mut code))
+        .zip(found)
+        .map(|(request, site)| Ok(add(inner, request, site?, &mut old)))
         .collect();
     let sites: Vec<_> = results.iter().flatten().map(|probe| probe.site).collect();
     sites.iter().for_each(|site| settle(site));
     inner
         .sites
         .extend(sites.iter().map(|site| (site.addr(), *site)));
-    code.sort();
-    // SAFETY: it writes into islands, where nothing executes this code yet.
-    let written = unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE));
-    let result = written.and_then(|()| arm(inner, &sites));
+    let result = arm(inner, &sites);
     if old.iter().any(|list| *list != analyze::empty()) {
         threads::wait();
         free(old);
@@ -365,12 +373,13 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
     results
 }
 
-fn one(
+/// The site of a probe, if there can be one, with the code that its returns need. That must be written before the probe is
+/// added.
+fn site_of(
     inner: &mut Inner,
     request: &Request,
-    old: &mut Vec<*mut *const Node>,
     code: &mut Vec<Change>,
-) -> Result<Probe, Refusal> {
+) -> Result<&'static Site, Refusal> {
     if request
         .before
         .or(request.after)
@@ -414,6 +423,16 @@ fn one(
             .detour(site, Variant::Returning, code)
             .ok_or(Refusal::NoReturn)?;
     }
+    Ok(site)
+}
+
+/// Adds a probe to the lists of its site.
+fn add(
+    inner: &mut Inner,
+    request: &Request,
+    site: &'static Site,
+    old: &mut Vec<*mut *const Node>,
+) -> Probe {
     let node = node(inner, request, request.before, request.after);
     let mut nodes: Vec<*const Node> = site.nodes().map(core::ptr::from_ref).collect();
     nodes.push(node.as_ptr());
@@ -425,11 +444,11 @@ fn one(
         relist(&site.returns, nodes, old);
         (node, site.unreturned.load(Ordering::Relaxed))
     });
-    Ok(Probe {
+    Probe {
         site,
         node,
         returns,
-    })
+    }
 }
 
 fn node(
