@@ -261,7 +261,8 @@ impl Process {
         Self {
             known: streams.collect(),
             directory: directory.map(|path| shown(&path)),
-            same_root: has_same_root(pid),
+            // It may have ended already. It began with hodo's files.
+            same_root: has_same_root(pid).unwrap_or(true),
         }
     }
 
@@ -276,7 +277,7 @@ impl Process {
                 .filter_map(|fd| Some((fd, Descriptor::open(&of, fd)?)))
                 .collect(),
             directory: None,
-            same_root: has_same_root(pid),
+            same_root: has_same_root(pid).unwrap_or(false),
         }
     }
 
@@ -457,12 +458,13 @@ impl Process {
     }
 }
 
-/// Returns whether a process sees the same files by the same names as hodo.
-fn has_same_root(pid: i32) -> bool {
+/// Returns whether a process sees the same files by the same names as hodo; nothing if it is gone.
+fn has_same_root(pid: i32) -> Option<bool> {
     let of = |pid: &str| {
         let root = fs::read_link(format!("/proc/{pid}/root")).ok()?;
         let mounts = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()?;
         Some((root, mounts))
     };
-    of(&pid.to_string()).is_some_and(|theirs| of("self") == Some(theirs))
+    let theirs = of(&pid.to_string())?;
+    Some(of("self") == Some(theirs))
 }
