@@ -35,10 +35,12 @@ fn counted(test: &str, definitions: &[&str], command: &[&str]) -> (BTreeMap<Stri
 /// How often strace has seen each call.
 fn of_strace(test: &str, command: &[&str]) -> (BTreeMap<String, u64>, Output) {
     let file = scratch(test).join("strace");
-    let output = Command::new("strace")
-        .args(["-f", "-c", "-o", path(&file)])
+    // As `probe` runs it: shells look at the signals that are ignored, and where they are.
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "300", "strace", "-f", "-c", "-o", path(&file)])
         .args(command)
         .env("LC_ALL", "C")
+        .current_dir(file.parent().expect("a directory"))
         .output()
         .expect("strace can be run");
     let text = std::fs::read_to_string(&file).expect("a table");
