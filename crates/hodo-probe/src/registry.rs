@@ -33,6 +33,8 @@ struct Inner {
     /// The function that takes unwind tables, and the tables so far.
     registrar: Option<unsafe extern "C" fn(*const u8)>,
     frames: Vec<&'static [u8]>,
+    /// Detours whose code is not written yet.
+    unwritten: Vec<(&'static Site, Variant)>,
     /// When breakpoints become jumps.
     optimization: Optimization,
     /// All sites.
@@ -114,6 +116,7 @@ pub(super) fn start() -> Result<(), Refusal> {
             known: clobbers::Known::default(),
             registrar: None,
             frames: Vec::new(),
+            unwritten: Vec::new(),
             optimization: Optimization::Automatic,
             sites: BTreeMap::new(),
         });
@@ -210,7 +213,7 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         if !is_wanted(site) {
             want = Want::Nothing;
         } else {
-            call_sites::check(site)?;
+            call_sites::check(site).inspect_err(|_| inner.forget())?;
         }
         if want == Want::Breakpoint
             && may_jump(site)
@@ -234,9 +237,7 @@ fn arm(inner: &mut Inner, sites: &[&'static Site]) -> Result<(), Refusal> {
         }
         wanted.push((site, want));
     }
-    code.sort();
-    // SAFETY: it writes into islands, where nothing executes this code yet.
-    unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE))?;
+    inner.write(code)?;
     let stops: Vec<_> = changed
         .iter()
         .map(|(site, _)| (*site, Want::Breakpoint))
@@ -267,6 +268,9 @@ impl Inner {
         let known = &site.variants[variant as usize];
         let is_new = known.load(Ordering::Acquire).is_null();
         let detour = optimize::prepare(&self.memory, &mut self.spots, site, variant, code)?;
+        if is_new {
+            self.unwritten.push((site, variant));
+        }
         if let Some(frames) = detour.frames.filter(|_| is_new) {
             self.frames.push(frames);
             if let Some(register) = self.registrar {
@@ -275,6 +279,27 @@ impl Inner {
             }
         }
         Some(detour)
+    }
+}
+
+impl Inner {
+    /// Writes the code of new detours. If that fails, they are forgotten: nothing must lead to them.
+    fn write(&mut self, mut code: Vec<Change>) -> Result<(), Refusal> {
+        code.sort();
+        // SAFETY: it writes into islands, where nothing executes this code yet.
+        let written = unsafe { self.memory.change(&code) }.map_err(kernel(WRITE));
+        match written {
+            Ok(()) => self.unwritten.clear(),
+            Err(_) => self.forget(),
+        }
+        written
+    }
+
+    /// Forgets the detours whose code is not written.
+    fn forget(&mut self) {
+        for (site, variant) in self.unwritten.drain(..) {
+            site.variants[variant as usize].store(core::ptr::null_mut(), Ordering::Release);
+        }
     }
 }
 
@@ -341,10 +366,8 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         .iter()
         .map(|request| site_of(inner, request, &mut code))
         .collect();
-    code.sort();
     // Before any probe is in a list: a site that has probes already would go there.
-    // SAFETY: it writes into islands, where nothing executes this code yet.
-    if let Err(refusal) = unsafe { inner.memory.change(&code) }.map_err(kernel(WRITE)) {
+    if let Err(refusal) = inner.write(code) {
         return requests.iter().map(|_| Err(refusal.clone())).collect();
     }
     let mut old = Vec::new();

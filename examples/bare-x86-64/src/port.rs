@@ -54,7 +54,7 @@ pub fn silence_old_interrupts() {
     write(0xA1, 0xFF);
 }
 
-/// Waits for about so many microseconds: a write to this port takes one on the bus of old machines, and emulators are
+/// Waits for about that many microseconds: a write to this port takes one on the bus of old machines, and emulators are
 /// slower.
 pub fn wait(microseconds: usize) {
     (0..microseconds).for_each(|_| write(0x80, 0));

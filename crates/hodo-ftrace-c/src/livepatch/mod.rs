@@ -395,7 +395,7 @@ unsafe extern "C" fn state_from(
     })) as c_int
 }
 
-/// Waits until a patch is in no transition. Returns 1 then, and 0 after so many milliseconds; a negative number waits
+/// Waits until a patch is in no transition. Returns 1 then, and 0 after that many milliseconds; a negative number waits
 /// for ever.
 ///
 /// # Safety
