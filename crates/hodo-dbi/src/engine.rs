@@ -17,6 +17,7 @@ use hodo_ptrace::{
 
 use crate::block::Value;
 use crate::kept::Kept;
+use crate::native::system_call;
 use crate::native::translate::{Saved, Stage};
 use crate::process::{Place, Process, Stop};
 use crate::profile::Profile;
@@ -598,7 +599,7 @@ impl Engine {
         let mut regs = thread.regs()?;
         let at = process
             .borrow_mut()
-            .find_missing(thread, regs.all()[usize::from(RCX)])?;
+            .find_missing(thread, regs.general(RCX))?;
         regs.set_general(R11, at);
         regs.set_pc(next);
         thread.set_regs(&regs)?;
@@ -865,8 +866,8 @@ fn show_instruction(thread: Stopped, at: u64, original: u64) -> Result<()> {
 /// The flags of the call by which a thread makes another one.
 fn clone_flags(thread: Stopped, number: i64, args: [u64; 6]) -> Result<u64> {
     Ok(match number {
-        libc::SYS_fork => 0,
-        libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
+        system_call::FORK => 0,
+        system_call::VFORK => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
         libc::SYS_clone3 => thread.memory()?.read_u64(TargetAddr(args[0]))?,
         _ => args[0],
     })

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use hodo_isa::native::asm::{BREAKPOINT, jump};
 use hodo_ptrace::{Stopped, TargetAddr};
 
+use crate::native::redirect::steps;
 use crate::process::{Place, Process, ROOM};
 use crate::profile::Profile;
 
@@ -60,31 +60,29 @@ impl Process {
     /// Has threads that come to the first of these addresses continue at the second ones. Other threads may be executing
     /// what is there.
     fn lead(&mut self, thread: Stopped, moved: &[(u64, u64)]) -> Result<()> {
-        let mut jumps = Vec::new();
+        let mut changes = Vec::new();
         for &(from, to) in moved {
-            if let Ok(jump) = jump(from, to)
+            if let Some(steps) = steps(from, to)
                 && let Some(Place::At(point)) = self.place(from)
             {
-                jumps.push((from, jump, point.original));
+                self.moved.insert(from, point.original);
+                changes.push((from, steps.into_iter()));
             }
         }
         let calls = self.calls_of(thread)?;
-        // Nobody executes a mixture of the old instruction and the new one: breakpoints first.
-        for &(from, _, pc) in &jumps {
-            self.moved.insert(from, pc);
-            self.memory().write(TargetAddr(from), &BREAKPOINT)?;
-        }
-        if calls.sync_core()? {
-            for (from, jump, _) in &jumps {
-                let skipped = BREAKPOINT.len();
-                let rest = TargetAddr(*from).offset(skipped as u64);
-                self.memory().write(rest, &jump[skipped..])?;
+        let mut has_begun = false;
+        loop {
+            let next = changes.iter_mut();
+            let next = next.filter_map(|(from, steps)| Some((*from, steps.next()?)));
+            let next: Vec<_> = next.collect();
+            if next.is_empty() || has_begun && !calls.sync_core()? {
+                break;
             }
-            calls.sync_core()?;
-            for (from, jump, _) in &jumps {
+            for (from, (offset, bytes)) in next {
                 self.memory()
-                    .write(TargetAddr(*from), &jump[..BREAKPOINT.len()])?;
+                    .write(TargetAddr(from).offset(offset), &bytes)?;
             }
+            has_begun = true;
         }
         calls.end()
     }

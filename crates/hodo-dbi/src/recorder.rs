@@ -15,7 +15,7 @@ use hodo_ptrace::{Memory, TargetAddr};
 
 use crate::block::{Block, Lanes};
 use crate::client::{
-    CUT, EXECUTED, GENERAL, MOST_BLOCKS, Message, Observe, REGISTERS, SIGNAL, Sink, size_of_mark,
+    CUT, EXECUTED, MOST_BLOCKS, Message, Observe, REGISTERS, SIGNAL, Sink, size_of_mark,
 };
 use crate::events::{Events, Watch};
 use crate::expanding::Expanding;
@@ -482,7 +482,7 @@ impl Recorder {
         recording: &mut Recording,
         memory: &Memory,
         block: u64,
-        registers: &[u64; GENERAL],
+        registers: &[u64],
     ) -> Result<()> {
         self.take_all(recording, memory, block, Rest::NOTHING)?;
         let words = registers.iter().flat_map(|word| word.to_le_bytes());

@@ -42,7 +42,7 @@ pub(crate) fn run_to_instruction(
         let Some(next) = process.miss(regs.pc()) else {
             return Ok(());
         };
-        let at = process.find_missing(thread, regs.all()[usize::from(RCX)])?;
+        let at = process.find_missing(thread, regs.general(RCX))?;
         regs.set_general(R11, at);
         regs.set_pc(next);
     }
@@ -61,7 +61,7 @@ pub(crate) fn restore_from(
         process.memory().read_u64(at)
     };
     if saved.flags {
-        regs.set_flags(regs.all()[usize::from(RAX)] as u16);
+        regs.set_flags(regs.general(RAX) as u16);
     }
     if saved.flags || saved.rax {
         regs.set_general(RAX, word(block::RAX)?);
@@ -88,7 +88,7 @@ pub(crate) fn restore_from(
                 restore(process, (thread, block), (lanes, complete))?;
             }
             Moved::Round(repeated, is_counted) => {
-                let before = regs.all()[usize::from(RCX)];
+                let before = regs.general(RCX);
                 let left = before.wrapping_sub(u64::from(!is_counted));
                 regs.set_general(RCX, left);
                 let ends = |equal| equal != regs.is_equal();
@@ -106,7 +106,7 @@ pub(crate) fn record_of(process: &Process, block: &Block, at: u64, regs: &Regs) 
     let mut record = block.id.to_le_bytes().to_vec();
     for recorded in &block.values {
         let word = match recorded.value {
-            Value::Register(number) => regs.all()[usize::from(number)],
+            Value::Register(number) => regs.general(number),
             Value::Before(number) => {
                 let slot = block::BEFORE.iter().find(|(before, _)| *before == number);
                 let (_, offset) = slot.context("a register that is not kept")?;

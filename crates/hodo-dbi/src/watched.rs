@@ -10,14 +10,12 @@ use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
-use crate::native::system_call::PATH_TO_TRAP;
+use crate::native::system_call::{OPENS, PATH_TO_TRAP, path_of, prevents};
 use crate::process::{Process, Stop};
 use crate::shown::{List, Shown};
 use crate::state::{RAX, RDI};
 use crate::trap;
 
-/// A code of `arch_prctl`: sets the base of `gs`.
-const ARCH_SET_GS: u64 = 0x1001;
 /// A thread or process is not to be traced by who traces its maker.
 const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
 /// System calls that change mappings.
@@ -28,8 +26,6 @@ const MEMORY: [i64; 5] = [
     libc::SYS_munmap,
     libc::SYS_mremap,
 ];
-/// System calls that open files.
-const OPENS: [i64; 3] = [libc::SYS_open, libc::SYS_openat, libc::SYS_openat2];
 
 impl Engine {
     /// A thread is about to make a system call that may change what can be executed. `at` is the instruction.
@@ -38,8 +34,8 @@ impl Engine {
         // The kernel has not been called yet: the number is where the program has put it.
         let (number, args) = regs.call();
         let number = number.cast_signed();
-        if number == libc::SYS_arch_prctl && args[0] == ARCH_SET_GS {
-            bail!("the program uses the gs register itself (as Wine does), which hodo needs");
+        if let Some(why) = prevents(number, args) {
+            bail!("{why}");
         }
         regs.set_pc(at);
         if process.borrow().takes_own(number, args) {
@@ -248,7 +244,7 @@ fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
 
 /// Whether the path of a file that a thread opens may be that of a list of mappings.
 fn may_be_list(process: &Process, number: i64, args: [u64; 6]) -> bool {
-    let at = args[usize::from(number != libc::SYS_open)];
+    let at = path_of(number, args);
     let mut path = [0; libc::PATH_MAX as usize];
     let count = process.memory().read_some(TargetAddr(at), &mut path);
     let path = path[..count].split(|&byte| byte == 0).next();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hodo_isa::x86_64::asm::WidePlace;
 use iced_x86::{EncodingKind, InstructionInfoFactory, Mnemonic, OpAccess};
 
-use super::block;
+use super::{block, features};
 use crate::inserted::Wide;
 use crate::passes::Moved;
 
@@ -20,11 +20,10 @@ pub(super) struct Held {
 /// processor has none that can be used.
 #[must_use]
 pub fn vector_bytes() -> u32 {
-    let is_long = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
-    match (is_long, is_x86_feature_detected!("avx2")) {
-        (true, _) => 64,
-        (false, true) => 32,
-        (false, false) => 0,
+    match features::vectors() {
+        [_, true] => 64,
+        [true, false] => 32,
+        [false, false] => 0,
     }
 }
 

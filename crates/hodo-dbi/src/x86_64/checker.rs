@@ -9,6 +9,7 @@
 //! Values are numbers that the walk makes up, so inserted code is computed, too: what it stores, counts, records and compares
 //! must be what its steps say ([`steps`]). A scratch register that loses its value is found in this way.
 
+mod emitted;
 mod properties;
 mod samples;
 mod scenarios;

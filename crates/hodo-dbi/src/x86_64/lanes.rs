@@ -14,6 +14,7 @@ use iced_x86::{Mnemonic, OpKind, Register};
 
 use super::analyze::general;
 use super::block;
+use super::features::has_avx;
 use super::lower::Lowering;
 use super::special::is_packed;
 use super::translate::Saved;
@@ -86,7 +87,7 @@ pub(crate) fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<La
         (Register::None, OpKind::MemorySegRDI) => {
             const RDI: u8 = 7;
             let has_vex = insn.mnemonic() == Mnemonic::Vmaskmovdqu;
-            if !has_vex && !is_x86_feature_detected!("avx") {
+            if !has_vex && !has_avx() {
                 return None;
             }
             base = Some(RDI);

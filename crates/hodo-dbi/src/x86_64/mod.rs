@@ -6,6 +6,7 @@ pub(crate) mod banks;
 mod checker;
 mod decoded;
 mod exchange;
+mod features;
 mod fragment;
 mod insert;
 pub(crate) mod instruction;
@@ -13,6 +14,7 @@ pub(crate) mod lanes;
 mod lower;
 pub(crate) mod rebuilt;
 mod recent;
+pub(crate) mod redirect;
 mod rounds;
 mod special;
 pub(crate) mod system_call;
@@ -29,6 +31,9 @@ use anyhow::{Context, Result, bail};
 pub(crate) fn check() -> Result<()> {
     const HWCAP2: u64 = 26;
     const FSGSBASE: u64 = 2;
+    if !features::IS_HERE {
+        bail!("the engine works only on x86-64");
+    }
     let vector = std::fs::read("/proc/self/auxv").context("cannot read /proc/self/auxv")?;
     let (words, _) = vector.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|&word| u64::from_le_bytes(word)).collect();

@@ -1,9 +1,8 @@
 //! Instructions of which general registers alone do not say what they access.
 
-use std::arch::x86_64::__cpuid_count;
-
 use iced_x86::{Mnemonic, Register};
 
+use super::features::cpuid;
 use crate::block::Area;
 
 /// Whether a mask selects the elements that it accesses.
@@ -42,14 +41,14 @@ pub(super) fn is_packed(insn: &iced_x86::Instruction) -> bool {
 /// The layout of the area of `xsave`. Intel's manual, volume 1, section 13.4.
 pub(super) fn area(compact: bool) -> Area {
     const LEAF: u32 = 13;
-    let there = __cpuid_count(LEAF, 0).eax;
+    let [there, _] = cpuid(LEAF, 0);
     let component = |number: u32| {
         if number < 2 || there >> number & 1 == 0 {
             // The first two are in the part that is always there.
             return (1, 0);
         }
-        let found = __cpuid_count(LEAF, number);
-        (if compact { 0 } else { found.ebx }, found.eax)
+        let [size, start] = cpuid(LEAF, number);
+        (if compact { 0 } else { start }, size)
     };
     Area {
         least: 576,

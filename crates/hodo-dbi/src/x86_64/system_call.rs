@@ -5,19 +5,53 @@ use hodo_isa::x86_64::asm::{RAX, RCX, RDI, RSI, mem};
 use super::translate::{ECX, NOP, R11, Saved, Translator};
 use crate::fixups::Depends;
 
+/// Numbers of system calls (arch/x86/entry/syscalls/syscall_64.tbl).
+const OPEN: i64 = 2;
+const MMAP: i64 = 9;
+const MPROTECT: i64 = 10;
+const MUNMAP: i64 = 11;
+const RT_SIGACTION: i64 = 13;
+const RT_SIGRETURN: i64 = 15;
+const MREMAP: i64 = 25;
+const CLONE: i64 = 56;
+const EXECVE: i64 = 59;
+const OPENAT: i64 = 257;
+const EXECVEAT: i64 = 322;
+const PKEY_MPROTECT: i64 = 329;
+const OPENAT2: i64 = 437;
+const ARCH_PRCTL: i64 = 158;
+pub(crate) const FORK: i64 = 57;
+pub(crate) const VFORK: i64 = 58;
+
+/// System calls that open files.
+pub(crate) const OPENS: [i64; 3] = [OPEN, OPENAT, OPENAT2];
+
+/// Where the path is of a file that one of these opens.
+pub(crate) fn path_of(number: i64, args: [u64; 6]) -> u64 {
+    args[usize::from(number != OPEN)]
+}
+
+/// Why a program that makes this system call cannot run from the cache, if so.
+pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
+    /// Sets the base of `gs`.
+    const SET_GS: u64 = 0x1001;
+    (number == ARCH_PRCTL && args[0] == SET_GS)
+        .then_some("the program uses the gs register itself (as Wine does), which hodo needs")
+}
+
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
 /// end a program. So does `rt_sigaction` for SIGTRAP and SIGSEGV, and opening a list of mappings.
 const WATCHED: [i64; 10] = [
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_pkey_mprotect,
-    libc::SYS_arch_prctl,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_clone,
-    libc::SYS_execve,
-    libc::SYS_execveat,
+    MMAP,
+    MPROTECT,
+    MUNMAP,
+    MREMAP,
+    PKEY_MPROTECT,
+    ARCH_PRCTL,
+    RT_SIGRETURN,
+    CLONE,
+    EXECVE,
+    EXECVEAT,
 ];
 
 /// How paths of files begin that may be lists of mappings: `/proc/self/maps`, or `smaps` in an open directory.
@@ -33,10 +67,10 @@ impl Translator<'_, '_> {
         let [watched, make, action] = [(); 3].map(|()| self.code.label());
         let [open, open_at, path] = [(); 3].map(|()| self.code.label());
         let others = [
-            (libc::SYS_rt_sigaction, action),
-            (libc::SYS_openat, open_at),
-            (libc::SYS_openat2, open_at),
-            (libc::SYS_open, open),
+            (RT_SIGACTION, action),
+            (OPENAT, open_at),
+            (OPENAT2, open_at),
+            (OPEN, open),
         ];
         let all = others.into_iter();
         for (number, to) in all.chain(WATCHED.map(|number| (number, watched))) {

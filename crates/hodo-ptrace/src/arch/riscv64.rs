@@ -6,6 +6,7 @@ mod sigframe;
 mod step;
 mod syscall;
 mod thread_slot;
+mod vectors;
 
 pub use regs::*;
 pub use run_ahead::run_ahead;
@@ -13,3 +14,4 @@ pub use sigframe::{frame, is_frame};
 pub use step::*;
 pub use syscall::*;
 pub use thread_slot::*;
+pub use vectors::Vectors;

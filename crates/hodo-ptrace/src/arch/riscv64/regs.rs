@@ -28,7 +28,7 @@ pub struct Regs(pub(super) [u64; 32]);
 /// The kind of register set that has the general ones, and the vector registers.
 const GENERAL: u64 = 1;
 
-const VECTOR: u64 = 0x901;
+pub(super) const VECTOR: u64 = 0x901;
 
 fn is_invalid(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
@@ -139,6 +139,34 @@ impl Regs {
         if register != 0 {
             self.0[usize::from(register & 31)] = value;
         }
+    }
+
+    /// A general register by its number.
+    pub fn general(&self, number: u8) -> u64 {
+        self.get(number)
+    }
+
+    /// Sets a general register by its number.
+    pub fn set_general(&mut self, number: u8, value: u64) {
+        self.set(number, value);
+    }
+
+    /// Sets the arithmetic flags: there are none.
+    pub fn set_flags(&mut self, _word: u16) {}
+
+    /// Whether what was compared last was equal: nothing says so.
+    pub fn is_equal(&self) -> bool {
+        false
+    }
+
+    /// Sets whether accesses that are not aligned fault. Returns what it was: no program can choose that.
+    pub fn check_alignment(&mut self, _check: bool) -> bool {
+        false
+    }
+
+    /// Whether the thread stops after each instruction, because it wants that itself: it cannot.
+    pub fn is_stepping(&self) -> bool {
+        false
     }
 
     /// Address of the next instruction.

@@ -1,9 +1,9 @@
 //! Single steps, which the processor cannot make: breakpoints at all places that may come next.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hodo_isa::riscv64::simulate::{Simulation, State};
 
-use super::regs::{BREAKPOINT, insn};
+use super::regs::{BREAKPOINT, Regs, insn};
 use super::thread_slot::{SLOT, SLOTS, WORDS};
 use crate::request::request;
 use crate::stopped::Stopped;
@@ -99,4 +99,20 @@ impl Stopped {
         self.interrupt()?;
         request(libc::PTRACE_CONT, self.tid(), 0, signal as u64)
     }
+}
+
+/// Would have a stopped thread execute one instruction while its signals wait: there is no page of hodo's for the step.
+///
+/// # Errors
+/// Always, here.
+pub fn step_alone(thread: Stopped) -> Result<()> {
+    bail!("thread {thread} cannot make single steps")
+}
+
+/// Would have it execute some, until `is_done` says so of its registers.
+///
+/// # Errors
+/// Always, here.
+pub fn steps_alone(thread: Stopped, _is_done: impl FnMut(&Regs) -> bool) -> Result<Option<i32>> {
+    bail!("thread {thread} cannot make single steps")
 }

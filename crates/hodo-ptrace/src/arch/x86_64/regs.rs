@@ -194,6 +194,11 @@ impl Regs {
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = arguments;
     }
 
+    /// A general register by the processor's number.
+    pub fn general(&self, number: u8) -> u64 {
+        self.all()[usize::from(number & 15)]
+    }
+
     /// Sets a general register by the processor's number.
     pub fn set_general(&mut self, number: u8, value: u64) {
         let regs = &mut self.0;
