@@ -193,6 +193,8 @@ impl Lanes {
 pub struct Repeated {
     /// It also ends when what it compares is not equal any more, or equal.
     pub(crate) while_equal: Option<bool>,
+    /// The prefix that repeats it.
+    pub(crate) prefix: u8,
     /// Bytes up to where the program continues after it.
     pub(crate) len: u8,
 }

@@ -395,9 +395,17 @@ fn program() -> PathBuf {
     build("called.c", Kind::Static, &["-g", "-O1"])
 }
 
-/// A static program where nothing is random, and what starts it that way.
-fn steady() -> [OsString; 3] {
-    ["setarch".into(), "-R".into(), program().into_os_string()]
+/// A static program where nothing is random, and what starts it that way. What it does before `main` depends on the size of
+/// its environment: it has none.
+fn steady() -> [OsString; 5] {
+    let program = program().into_os_string();
+    [
+        "setarch".into(),
+        "-R".into(),
+        "env".into(),
+        "-i".into(),
+        program,
+    ]
 }
 
 fn is_of_program(pc: u64) -> bool {
@@ -573,7 +581,7 @@ fn addresses_are_those_of_accesses() {
         accesses.iter().filter(is_compared).copied().collect()
     };
     let [recorded, heard] = [compared(&recorded.accesses), compared(&heard.0)];
-    assert!(recorded.len() > 10_000, "{}", recorded.len());
+    assert!(recorded.len() > 2_000, "{}", recorded.len());
     let differing = recorded.iter().zip(&heard).find(|(a, b)| a != b);
     assert_eq!(differing, None, "of {}", recorded.len());
     let left_out = counts.values().filter(|[a, b]| a != b).count();

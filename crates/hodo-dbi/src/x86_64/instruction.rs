@@ -48,7 +48,9 @@ pub(crate) fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
     // The prefixes, maybe one for sizes of registers, and a byte for the operation.
     let (_, front) = old.bytes().split_last()?;
     let prefixes = &front[..front.len() - usize::from(front.last().as_ref().is_some_and(is_rex))];
-    if prefixes.contains(&SHORT_ADDRESSES) || prefixes.iter().filter(is_repeat).count() != 1 {
+    let mut repeats = prefixes.iter().filter(is_repeat).copied();
+    let prefix = repeats.next()?;
+    if prefixes.contains(&SHORT_ADDRESSES) || repeats.next().is_some() {
         return None;
     }
     let without: Vec<u8> = old
@@ -59,7 +61,8 @@ pub(crate) fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
         .collect();
     let round = instruction((old.pc, old.next), &without).filter(|round| round.continues)?;
     let repeated = Repeated {
-        while_equal: compares(insn.mnemonic()).then(|| prefixes.contains(&EQUAL)),
+        while_equal: compares(insn.mnemonic()).then_some(prefix == EQUAL),
+        prefix,
         len: u8::try_from(old.next - old.pc).ok()?,
     };
     Some((round, repeated))

@@ -7,9 +7,9 @@
 use hodo_isa::x86_64::asm::{AL, Cond, RAX, RCX, gs, mem};
 use hodo_isa::x86_64::decode::decode;
 
-use super::block;
 use super::lower::{Flags, Lowering, RAX_NUMBER, at};
-use super::translate::Saved;
+use super::translate::{ECX, Saved};
+use super::{RCX_NUMBER, block};
 use crate::fragment::Instruction;
 use crate::inserted::{Mark, Repeated};
 
@@ -30,12 +30,26 @@ impl Lowering<'_, '_, '_> {
     }
 
     /// A round. It uses the program's registers.
+    ///
+    /// If neither of two operands can be accessed, a processor may fault at another one of them than it does without the
+    /// prefix: so the round is a repetition, of one round.
     pub(super) fn round(&mut self, instruction: &Instruction, repeated: Repeated) {
-        self.pc = instruction.pc;
-        self.point(Saved {
+        let own = Saved {
             is_own: true,
             ..Saved::default()
-        });
+        };
+        self.pc = instruction.pc;
+        let count = (instruction.operands.len() > 1).then(|| self.slot());
+        if let Some(count) = count {
+            self.translator.code.mov_mr(at(count), RCX);
+            self.program[usize::from(RCX_NUMBER)] = Some(count);
+            self.point(Saved::default());
+            self.translator.code.mov_ri(ECX, 1);
+            self.point(own);
+            self.translator.code.raw(&[repeated.prefix]);
+        } else {
+            self.point(own);
+        }
         let Some(insn) = decode(&instruction.bytes) else {
             unreachable!("it was decoded before");
         };
@@ -50,6 +64,12 @@ impl Lowering<'_, '_, '_> {
         };
         self.round = Some((repeated, false));
         self.point(Saved::default());
+        if let Some(count) = count {
+            self.translator.code.mov_rm(RCX, at(count));
+            self.program[usize::from(RCX_NUMBER)] = None;
+            self.free(count);
+            self.point(Saved::default());
+        }
         self.translator.code.lea(RCX, mem(RCX, -1));
         self.round = Some((repeated, true));
         self.point(Saved::default());
