@@ -1,9 +1,6 @@
 //! What the stubs of `mcount` and `__fentry__` call when somebody listens.
 
-use core::sync::atomic::Ordering;
-
 use crate::shadow::original_return;
-use crate::state::{VECTORS, state};
 use crate::{arch, dynamic, environment, graph};
 
 /// Calls the hooks for an entry. `slot` is where the return address of the function is, `frame_pointer` that of its
@@ -38,20 +35,4 @@ pub(crate) unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, ba
         };
     }
     thread.end_hook();
-}
-
-/// Calls the hook for entries, if there is one.
-#[inline(always)]
-pub(crate) fn call_entry_hook(frompc: impl FnOnce() -> usize, selfpc: usize) {
-    // SAFETY: `set_entry` has it from a reference that is valid for ever.
-    let Some(ops) = (unsafe { state().entry.load(Ordering::Acquire).as_ref() }) else {
-        return;
-    };
-    let frompc = frompc();
-    if ops.flags & VECTORS == 0 {
-        (ops.func)(frompc, selfpc);
-    } else {
-        // SAFETY: the function takes these two words.
-        unsafe { arch::call_with_vectors(ops.func as usize, frompc, selfpc) };
-    }
 }

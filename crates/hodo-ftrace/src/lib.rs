@@ -70,6 +70,7 @@ pub mod dynamic;
 mod entry;
 pub mod environment;
 mod graph;
+mod hooks;
 pub mod livepatch;
 mod shadow;
 mod state;

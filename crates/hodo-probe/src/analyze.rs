@@ -1,7 +1,6 @@
 //! Decides whether an instruction can be probed, and prepares the code for it.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -9,14 +8,14 @@ use hodo_isa::native::scan::Flow;
 use hodo_isa::native::simulate::Simulation;
 use hodo_isa::native::steps::Step;
 
+use super::arch;
 use super::arch::code::{alone, flow, is_movable, refused, step, text};
-use super::arch::{self, LONGEST};
 use super::call_site::CallSite;
 use super::layout::{Head, KEEP_NONE, Node};
 use super::maps::Mapping;
 use super::memory::Memory;
 use super::refusal::Refusal;
-use super::site::{SITES, Site};
+use super::site::{SITES, Site, original_code};
 use super::{call_sites, islands};
 use super::{functions, maps};
 use hodo_sys::branches;
@@ -38,25 +37,6 @@ pub(super) fn empty() -> *mut *const Node {
     EMPTY.0.as_ptr().cast_mut()
 }
 
-/// The program's code, without what the engine has written into it.
-pub(super) fn code(memory: &Memory, range: Range<u64>) -> Vec<u8> {
-    let mut code = memory.read(range.start, (range.end - range.start) as usize);
-    let first = range.start.saturating_sub(LONGEST as u64 - 1);
-    for addr in first..range.start + code.len() as u64 {
-        let Some(site) = Site::at(addr).filter(|site| site.head.armed.load(Ordering::Acquire) != 0)
-        else {
-            continue;
-        };
-        for (offset, &byte) in site.original.iter().enumerate().take(site.patched()) {
-            let at = (addr + offset as u64).wrapping_sub(range.start);
-            if let Some(place) = code.get_mut(at as usize) {
-                *place = byte;
-            }
-        }
-    }
-    code
-}
-
 /// The site at an address: the existing one, or a new one.
 pub(super) fn site(
     memory: &Memory,
@@ -64,7 +44,7 @@ pub(super) fn site(
     addr: u64,
     function: Option<Range<u64>>,
 ) -> Result<&'static Site, Refusal> {
-    let bytes = code(memory, addr..addr.saturating_add(KNOWN as u64));
+    let bytes = original_code(memory, addr..addr.saturating_add(KNOWN as u64));
     if let Some(site) = Site::at(addr).filter(|site| site.call_site.is_none())
         && call_sites::find(addr..site.next()).is_none()
     {
@@ -93,7 +73,7 @@ pub(super) fn site(
     }
     let function = function.ok_or(Refusal::NoFunction)?;
     let function = function.start..function.end.min(function.start.saturating_add(FARTHEST));
-    let whole = code(memory, function.clone());
+    let whole = original_code(memory, function.clone());
     let step = step(&whole, function.start, addr)?;
     new(memory, &bytes, &step, function)
 }

@@ -53,7 +53,7 @@ fn walk(memory: &Memory, maps: &[Mapping], start: u64) -> u32 {
             }
             if ((at - base) as usize) + MOST_BYTES > code.len() {
                 base = at;
-                code = super::analyze::code(memory, at..at + CHUNK as u64);
+                code = super::site::original_code(memory, at..at + CHUNK as u64);
             }
             let here = code.get((at - base) as usize..).unwrap_or_default();
             let Some(insn) = look(here, at) else {

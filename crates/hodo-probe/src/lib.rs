@@ -82,6 +82,7 @@ mod patch;
 mod refusal;
 mod registry;
 mod returns;
+mod shadow;
 #[cfg(target_os = "linux")]
 mod signals;
 mod site;

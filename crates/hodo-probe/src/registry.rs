@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use super::site::{Detour, Site, Variant};
 use super::{
     Armed, Execution, Optimization, Probe, Request, analyze, call_sites, clobbers, optimize,
-    returns, threads,
+    shadow, threads,
 };
 use hodo_sys::Change;
 
@@ -441,7 +441,7 @@ fn site_of(
         if !is_entry {
             return Err(Refusal::NotEntry);
         }
-        returns::start().map_err(kernel("there is no address space for return addresses"))?;
+        shadow::start().map_err(kernel("there is no address space for return addresses"))?;
         inner
             .detour(site, Variant::Returning, code)
             .ok_or(Refusal::NoReturn)?;

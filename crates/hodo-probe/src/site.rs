@@ -7,10 +7,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use hodo_codegen::statemap::StateMap;
 use hodo_isa::native::simulate::Simulation;
 
-use super::arch::BREAKPOINT;
+use super::arch::{BREAKPOINT, LONGEST};
 use super::call_site::CallSite;
 use super::index::Index;
 use super::layout::{Head, Node};
+use super::memory::Memory;
 
 /// Sites by their addresses.
 pub(super) static SITES: Index = Index::new();
@@ -198,4 +199,23 @@ fn nodes(head: &Head) -> impl Iterator<Item = &Node> {
             Some(node)
         }
     })
+}
+
+/// The program's code, without what the engine has written into it.
+pub(crate) fn original_code(memory: &Memory, range: Range<u64>) -> Vec<u8> {
+    let mut code = memory.read(range.start, (range.end - range.start) as usize);
+    let first = range.start.saturating_sub(LONGEST as u64 - 1);
+    for addr in first..range.start + code.len() as u64 {
+        let Some(site) = Site::at(addr).filter(|site| site.head.armed.load(Ordering::Acquire) != 0)
+        else {
+            continue;
+        };
+        for (offset, &byte) in site.original.iter().enumerate().take(site.patched()) {
+            let at = (addr + offset as u64).wrapping_sub(range.start);
+            if let Some(place) = code.get_mut(at as usize) {
+                *place = byte;
+            }
+        }
+    }
+    code
 }

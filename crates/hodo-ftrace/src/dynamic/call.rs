@@ -7,7 +7,7 @@ use super::tracers::{
     self, ENTRY, EVERY_CALL, GRAPH, IP_MODIFY, LOOKED_UP, MASKS, Ops, SAVE_REGISTERS,
 };
 use crate::arch::{self, Registers};
-use crate::entry::call_entry_hook;
+use crate::hooks::call_entry_hook;
 use crate::shadow::original;
 use crate::state::VECTORS;
 use crate::thread::Thread;

@@ -13,11 +13,10 @@ use hodo_isa::native::steps::{FIXED, Immovable, Step, steps};
 pub(crate) use hodo_isa::native::text;
 
 use super::{BREAKPOINT, FAR, NEAR};
-use crate::analyze;
 use crate::islands;
 use crate::memory::Memory;
 use crate::refusal::Refusal;
-use crate::site::{Site, SiteCode};
+use crate::site::{Site, SiteCode, original_code};
 
 /// The instruction that begins at an address of a function.
 pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> {
@@ -87,7 +86,7 @@ pub(super) struct Function {
 impl Function {
     pub fn new(memory: &Memory, site: &Site) -> Self {
         let range = site.function.clone();
-        let code = analyze::code(memory, range.clone());
+        let code = original_code(memory, range.clone());
         Self { code, range }
     }
 

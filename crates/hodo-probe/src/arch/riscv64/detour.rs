@@ -25,7 +25,8 @@ use super::{NEAR, counts, returns};
 use crate::call_sites;
 use crate::islands;
 use crate::memory::Memory;
-use crate::returns::{unwind_tables, window as shadow};
+use crate::returns::unwind_tables;
+use crate::shadow;
 use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
 use hodo_sys::Change;
 
@@ -192,7 +193,7 @@ fn put_words(bytes: &mut Vec<u8>, site: &Site, returning: bool) {
         bytes.extend((core::ptr::from_ref(head) as u64).to_le_bytes());
     }
     if returning {
-        let values = returns::words(site.unreturned.as_ptr() as u64, &shadow());
+        let values = returns::words(site.unreturned.as_ptr() as u64, &shadow::window());
         values
             .iter()
             .for_each(|value| bytes.extend(value.to_le_bytes()));

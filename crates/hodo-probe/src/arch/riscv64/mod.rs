@@ -15,6 +15,7 @@ pub(crate) mod ftrace;
 pub(crate) mod handlers;
 mod registers;
 pub(crate) mod returns;
+mod stopped;
 #[cfg(target_os = "linux")]
 pub(crate) mod sys;
 pub(crate) mod trampolines;
@@ -24,7 +25,7 @@ pub(crate) use common::is_own;
 pub(crate) use context::Context;
 pub(crate) use counts::hits;
 pub use registers::Registers;
-pub(crate) use registers::{faulted, simulate};
+pub(crate) use stopped::{faulted, simulate};
 
 use super::super::maps::{self, Mapping};
 

@@ -1,12 +1,5 @@
 //! Registers as handlers see them, and as the kernel stores them in signal frames.
 
-use hodo_isa::native::simulate::Simulation;
-
-use super::common;
-use crate::cause::Cause;
-use crate::islands;
-use crate::layout::Head;
-
 /// The program's general registers at a probe, in the order of the kernel's `user_regs_struct`. What a handler changes
 /// is changed for the program.
 ///
@@ -79,55 +72,4 @@ impl Registers {
         // SAFETY: as above.
         unsafe { &mut *core::ptr::from_mut(self).cast() }
     }
-}
-
-/// What the engine does with the registers of a thread that was stopped.
-impl Registers {
-    /// The address of the breakpoint that has stopped it.
-    pub(crate) fn breakpoint(&self) -> u64 {
-        self.pc
-    }
-
-    /// Leaves a function, whatever it is in the middle of.
-    pub(crate) fn leave(&mut self, pc: u64, sp: u64) {
-        (self.pc, self.sp) = (pc, sp);
-    }
-
-    /// Executes an instruction on the registers without calling functions outside the engine. Returns whether it did.
-    pub(crate) fn simulate(&mut self, simulation: &Simulation) -> bool {
-        simulate(simulation, self).is_ok()
-    }
-
-    /// Handles the breakpoint that the shared code reaches when a handler wants the program to continue elsewhere, or
-    /// with another stack pointer: only a signal can set all registers. After the detour's call of the shared code,
-    /// execution continues two instructions later, where those two have nothing left to do.
-    pub(crate) fn switched(&mut self) -> bool {
-        let here = self.pc;
-        if islands::start(here).is_none_or(|start| here != start + common::switch_offset()) {
-            return false;
-        }
-        // SAFETY: the shared code holds the addresses of both there.
-        let (wanted, head) = unsafe { (*(self.s0 as *const Self), &*(self.s1 as *const Head)) };
-        let after = self.s2 + 8;
-        *self = wanted;
-        if wanted.pc == head.addr {
-            self.pc = after;
-        }
-        true
-    }
-}
-
-/// Executes an instruction on registers.
-pub(crate) fn simulate(
-    simulation: &Simulation,
-    registers: &mut Registers,
-) -> Result<(), core::convert::Infallible> {
-    // The program counter is in the place of the register that is always zero.
-    registers.pc = simulation.run_on(registers.words_mut());
-    Ok(())
-}
-
-/// Returns whether a fault came from the engine's use of memory for the program: it uses none.
-pub(crate) fn faulted(_: &Cause, _: &mut Registers) -> bool {
-    false
 }

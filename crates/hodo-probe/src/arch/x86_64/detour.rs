@@ -13,12 +13,11 @@ use hodo_isa::x86_64::asm::{Code, fill, jump};
 
 use super::trampolines::Trampolines;
 use super::{call_handlers, counts, near, returns};
-use crate::analyze;
 use crate::call_sites;
 use crate::islands;
 use crate::memory::Memory;
 use crate::returns::unwind_tables;
-use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
+use crate::site::{Detour, INSIDE, Site, SiteCode, Variant, original_code};
 use hodo_sys::Change;
 
 const JUMP: u64 = 5;
@@ -63,7 +62,7 @@ struct Prefix<'s> {
 impl<'s> Prefix<'s> {
     fn new(memory: &Memory, site: &'s Site, variant: Variant) -> Self {
         let keep_flags = variant == Variant::Counting && {
-            let function = analyze::code(memory, site.function.clone());
+            let function = original_code(memory, site.function.clone());
             counts::keeps_flags(&function, &site.function, site.addr())
         };
         Self {
@@ -232,7 +231,7 @@ fn window(memory: &Memory, site: &Site) -> Option<Window> {
 /// Whether the function has a branch into the bytes of the jump: it would come to a breakpoint each time.
 fn entered(memory: &Memory, site: &Site) -> bool {
     let inside = site.addr() + 1..site.addr() + JUMP;
-    let code = analyze::code(memory, site.function.clone());
+    let code = original_code(memory, site.function.clone());
     Steps::new(&code, site.function.start).any(|step| match step.flow {
         Flow::Branch(to) | Flow::Jump(to) => inside.contains(&to),
         _ => false,

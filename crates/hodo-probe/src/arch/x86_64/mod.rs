@@ -12,6 +12,7 @@ pub(crate) mod handlers;
 mod memory;
 mod registers;
 pub(crate) mod returns;
+mod stopped;
 #[cfg(target_os = "linux")]
 pub(crate) mod sys;
 pub(crate) mod trampolines;
@@ -21,7 +22,7 @@ pub(crate) use context::Context;
 pub(crate) use counts::hits;
 pub(crate) use memory::faulted;
 pub use registers::Registers;
-pub(crate) use registers::simulate;
+pub(crate) use stopped::simulate;
 
 use super::super::maps::{self, Mapping};
 use hodo_isa::x86_64::asm::{self, Code, RSP, address, mem};

@@ -38,7 +38,7 @@ pub(super) struct Emitted {
 
 /// The code between the entry's handlers and the body, which follows directly. It is placed at `at`.
 pub(super) fn emit(at: u64, places: &Places) -> Option<Emitted> {
-    let Window { low, top, distance } = crate::returns::window();
+    let Window { low, top, distance } = crate::shadow::window();
     near(at, &[places.head, places.common])?;
     let mut bytes = Vec::new();
     let mut code = Code::new(&mut bytes, at);
