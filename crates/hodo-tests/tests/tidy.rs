@@ -700,3 +700,57 @@ fn labels_that_rust_refers_to_are_global() {
         "add these labels to the .globl and .hidden of their assembly",
     );
 }
+
+/// The blocks of Rust in `docs/clients.md`, each with the file to which the last link before it leads.
+fn quotations(page: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    let mut rest = page;
+    while let Some((before, after)) = rest.split_once("```rust\n") {
+        let (_, link) = before.rsplit_once("](../").unwrap_or_default();
+        let source = link.split(')').next().unwrap_or_default();
+        // One file may be quoted several times.
+        let source = match (source, found.last()) {
+            ("", Some(&(last, _))) => last,
+            _ => source,
+        };
+        let (code, next) = after.split_once("```").expect("a block ends");
+        found.push((source, code));
+        rest = next;
+    }
+    found
+}
+
+#[test]
+fn documents_quote_examples_as_they_are() {
+    let page = fs::read_to_string(root().join("docs/clients.md")).expect("it is there");
+    let quotations = quotations(&page);
+    assert!(quotations.len() > 3, "{quotations:?}");
+    let wrong: Vec<String> = quotations
+        .iter()
+        .filter(|(source, code)| {
+            let text = fs::read_to_string(root().join(source)).unwrap_or_default();
+            !text.contains(code)
+        })
+        .map(|(source, code)| format!("{source}:\n{code}"))
+        .collect();
+    none(&wrong, "docs/clients.md has other code than these examples");
+}
+
+#[test]
+fn words_are_defined_once() {
+    let page = fs::read_to_string(root().join("docs/vocabulary.md")).expect("it is there");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let words = rows.filter_map(|row| row.split(" | ").next());
+    let words: Vec<&str> = words
+        .filter(|word| *word != "word")
+        .flat_map(|words| words.split(", "))
+        .collect();
+    assert!(words.len() > 80, "{words:?}");
+    let mut seen = BTreeSet::new();
+    let wrong: Vec<String> = words
+        .iter()
+        .filter(|word| !seen.insert(**word))
+        .map(|word| (*word).to_owned())
+        .collect();
+    none(&wrong, "docs/vocabulary.md defines these words twice");
+}
