@@ -61,8 +61,8 @@ pub fn call_fibonacci(n: i32) -> i32 {
     black_box(fibonacci as extern "C" fn(i32) -> i32)(n)
 }
 
-/// Calls `both`. Rust code may have another convention for floating-point values than C code: where it is compiled without
-/// the registers for them.
+/// Calls `both`. Rust code may have another convention for floating-point values than C code: where it is compiled
+/// without the registers for them.
 pub fn call_both(x: f64) -> (f64, f64) {
     let mut results = [0.0; 2];
     // SAFETY: it reads the one, and writes the others.

@@ -100,8 +100,8 @@ struct Harts {
 // SAFETY: both harts look at all of their stacks, where an interrupt has also saved the registers.
 unsafe impl Threads for Harts {
     fn ask(&mut self, patch: &'static Patch, _: usize) -> Round {
-        // This hart has called what is below, and no trap has interrupted it above. So addresses that only count as saved
-        // program counters are pointers to functions here, such as those in the patch.
+        // This hart has called what is below, and no trap has interrupted it above. So addresses that only count as
+        // saved program counters are pointers to functions here, such as those in the patch.
         let own = words(self.stack).filter(|word| !patch.is_program_counter(*word));
         let mut round = Round {
             inside: usize::from(look(patch, own)),

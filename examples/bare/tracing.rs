@@ -12,7 +12,8 @@ use crate::{functions, hart, paging, say, timer};
 
 struct Kernel;
 
-// SAFETY: each hart has its own data, which a register points to: two instructions find it. Nothing in Rust is instrumented.
+// SAFETY: each hart has its own data, which a register points to: two instructions find it. Nothing in Rust is
+// instrumented.
 unsafe impl Environment for Kernel {
     #[inline]
     fn thread() -> Option<&'static Thread> {

@@ -1,6 +1,6 @@
 //! Memory traces with any changes: of the engine's format, a recording of a real program whose blocks and records were
-//! changed before they were put into chunks, and any bytes as a file; any bytes as a file of DynamoRIO's format. Reading ends
-//! without a panic, and what it says fits the blocks.
+//! changed before they were put into chunks, and any bytes as a file; any bytes as a file of DynamoRIO's format.
+//! Reading ends without a panic, and what it says fits the blocks.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};

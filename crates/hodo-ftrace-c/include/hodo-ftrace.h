@@ -116,11 +116,11 @@ int hodo_ftrace_register(const struct hodo_ftrace_ops *ops);
 /* Unregisters a tracer, and forgets its filter. */
 int hodo_ftrace_unregister(const struct hodo_ftrace_ops *ops);
 
-/* Adds functions to a tracer's filter. A pattern is a name with * ? and [...], or PATTERN:mod:FILE-PATTERN; names are those
- * of the symbols, and what C++ and Rust call them. With reset, what was there before is forgotten; a null pattern adds
+/* Adds functions to a tracer's filter. A pattern is a name with * ? and [...], or PATTERN:mod:FILE-PATTERN; names are the
+ * symbols', and what C++ and Rust call them. With reset, what was there before is forgotten; a null pattern adds
  * nothing. Can be called before the tracer is registered. Returns how many functions the tracer sees now. */
 long hodo_ftrace_set_filter(const struct hodo_ftrace_ops *ops, const char *pattern, int reset);
-/* The same for functions that are not wanted. */
+/* Functions that are not wanted. */
 long hodo_ftrace_set_notrace(const struct hodo_ftrace_ops *ops, const char *pattern, int reset);
 /* Adds the function with this call site to the filter, or takes it away. */
 long hodo_ftrace_set_filter_ip(const struct hodo_ftrace_ops *ops, unsigned long ip, int remove, int reset);
@@ -245,7 +245,7 @@ struct hodo_ftrace_probing {
     int (*set_sites)(const struct hodo_ftrace_ops *ops, const unsigned long *ips, unsigned long count, int on);
     const char *(*error)(void);
     /* For those who look at the process from outside. A module consists of the address of the next one (0 for the last),
-     * that of its sites, and how many these are. A site has site_size bytes, the first word of which is its address; its
+     * the address of its sites, and how many these are. A site has site_size bytes; the first word is its address; its
      * code is no longer than site_longest. */
     const void *const *modules;
     unsigned long site_size, site_longest;

@@ -34,7 +34,8 @@ pub struct Place {
     pub function: usize,
     /// A caller keeps something in the register that a site would change here.
     pub is_taken: bool,
-    /// Its code, or what is shortly before it, is not as in the file: a breakpoint or a jump of somebody else may be there.
+    /// Its code, or what is shortly before it, is not as in the file: a breakpoint or a jump of somebody else may be
+    /// there.
     pub is_changed: bool,
 }
 
@@ -114,8 +115,8 @@ fn taken(register: u8, loaded: &Loaded, host: &Host, functions: &[Function]) -> 
     })
 }
 
-/// Returns whether code is not as in the file, from where a jump over a place would begin to the first bytes of the place.
-/// (What comes after them may have been relocated.)
+/// Returns whether code is not as in the file, from where a jump over a place would begin to the first bytes of the
+/// place. (What comes after them may have been relocated.)
 fn is_changed(elf: &Elf<'_>, loaded: &Loaded, host: &Host, place: usize) -> bool {
     const BEFORE: u64 = 16;
     const FIRST: u64 = 2;

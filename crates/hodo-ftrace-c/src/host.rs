@@ -88,8 +88,8 @@ impl Host {
     }
 }
 
-// SAFETY: the kernel writes; the barrier is `membarrier`, or on RISC-V the kernel's `fence.i` on all harts. Bytes between
-// two writes are rewritten as they are, and only whoever holds the lock changes code.
+// SAFETY: the kernel writes; the barrier is `membarrier`, or on RISC-V the kernel's `fence.i` on all harts. Bytes
+// between two writes are rewritten as they are, and only whoever holds the lock changes code.
 unsafe impl Text for Host {
     unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         let end_of_page = (at & !(PAGE - 1)) + PAGE;

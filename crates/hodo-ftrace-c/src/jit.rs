@@ -8,8 +8,8 @@ use hodo_abi::Isa;
 
 use crate::arch::ELF_FLAGS;
 
-// gdb finds these two by name, in each file. They are hidden, so a program's own ones are others; and weak, because there
-// can be one of each in a program that is linked with the static library.
+// gdb finds these two by name, in each file. They are hidden, so a program's own ones are others; and weak, because
+// there can be one of each in a program that is linked with the static library.
 global_asm!(
     ".pushsection .text.hodo_ftrace_jit, \"ax\", @progbits",
     ".balign 4",
@@ -82,8 +82,8 @@ fn section(name: u32, kind: u32, rest: [u64; 4], links: [u32; 2], sizes: [u64; 2
     bytes
 }
 
-/// An executable file with this code, which is elsewhere, and its unwind table. It will be at `at`, which the table needs
-/// as its address.
+/// An executable file with this code, which is elsewhere, and its unwind table. It will be at `at`, which the table
+/// needs as its address.
 fn file(code: usize, length: usize, table: &[u8], at: u64) -> Vec<u8> {
     const EXECUTABLE: u16 = 2;
     const PROGRAM: u32 = 1;
@@ -171,8 +171,8 @@ pub fn register(code: usize, length: usize, table: &[u8]) {
     let content = file(code, length, table, place.as_ptr() as u64);
     place.copy_from_slice(&content);
     let descriptor = &raw mut __jit_debug_descriptor;
-    // SAFETY: only this function changes the list, under a lock; in a program that has its own, whoever else does follows
-    // the same rules. gdb reads it in the breakpoint. All of it stays.
+    // SAFETY: only this function changes the list, under a lock; in a program that has its own, whoever else does
+    // follows the same rules. gdb reads it in the breakpoint. All of it stays.
     unsafe {
         let first = (*descriptor).first;
         let entry = Box::leak(Box::new(Entry {

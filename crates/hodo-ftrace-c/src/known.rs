@@ -77,8 +77,8 @@ pub struct All {
 }
 
 impl All {
-    /// Looks at what is loaded now: finds the sites of what is new, switches them off, and forgets what is gone. `alone`
-    /// says that the process has no other thread; `new` is a file whose code has not run yet.
+    /// Looks at what is loaded now: finds the sites of what is new, switches them off, and forgets what is gone.
+    /// `alone` says that the process has no other thread; `new` is a file whose code has not run yet.
     pub fn update(&mut self, loaded: &[Loaded], host: &Host, alone: bool, new: Option<usize>) {
         self.without.retain(|old| loaded.contains(old));
         let (known, gone) = std::mem::take(&mut self.known)
@@ -220,7 +220,8 @@ impl All {
         None
     }
 
-    /// Has somebody see what their filter says. Returns how many functions that are, and the first that they cannot have.
+    /// Has somebody see what their filter says. Returns how many functions that are, and the first that they cannot
+    /// have.
     pub fn select(&mut self, who: Who) -> (usize, Option<String>) {
         let filter = self.filters.get(&who);
         let Some(bit) = self.bits.get(&who) else {

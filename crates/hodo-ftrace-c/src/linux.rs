@@ -26,8 +26,8 @@ struct Own {
 }
 
 // Rust's own thread-local variables are found by a call of `__tls_get_addr` in a shared library, which may allocate
-// memory and use vector registers. This one is found by two instructions, and the library must be there when the program
-// starts, or find room among the variables of those libraries (glibc reserves some).
+// memory and use vector registers. This one is found by two instructions, and the library must be there when the
+// program starts, or find room among the variables of those libraries (glibc reserves some).
 global_asm!(
     ".pushsection .tbss.hodo_ftrace_thread, \"awT\", @nobits",
     ".balign 64",
@@ -42,7 +42,7 @@ global_asm!(
 );
 
 fn own() -> &'static Own {
-    // SAFETY: the variable is as large as this type, of which all zeros is a value. It exists as long as the thread.
+    // SAFETY: the variable is as large as this type, and all zeros is a value of it. It exists as long as the thread.
     unsafe { &*(arch::thread() as *const Own) }
 }
 
@@ -122,8 +122,8 @@ fn give_calls(own: &'static Own) -> bool {
 /// A Linux program.
 pub(crate) struct Linux;
 
-// SAFETY: each thread has its own variable; finding it takes two instructions. `prepare` sets memory that it has mapped.
-// Nothing in this library is instrumented.
+// SAFETY: each thread has its own variable; finding it takes two instructions. `prepare` sets memory that it has
+// mapped. Nothing in this library is instrumented.
 unsafe impl Environment for Linux {
     #[inline]
     fn thread() -> Option<&'static Thread> {

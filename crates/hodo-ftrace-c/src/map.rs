@@ -1,7 +1,7 @@
 //! Memory for open calls, and for the shadow of stacks.
 //!
 //! The shadow of all stacks is made of pieces, which are mapped when a first slot in them is needed, and stay mapped:
-//! the next thread's stack is usually where that of an ended one was. Only touched pages take memory.
+//! the next thread's stack is usually where the stack of an ended one was. Only touched pages take memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! What others need who put breakpoints and jumps into code: where call sites are, whose code they must leave alone, and
-//! calls at these sites instead.
+//! What others need who put breakpoints and jumps into code: where call sites are, whose code they must leave alone,
+//! and calls at these sites instead.
 
 use std::ffi::{c_char, c_int, c_ulong};
 use std::sync::atomic::{AtomicPtr, AtomicU64};

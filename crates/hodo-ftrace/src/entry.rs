@@ -3,8 +3,8 @@
 use crate::shadow::original_return;
 use crate::{arch, dynamic, environment, graph};
 
-/// Calls the hooks for an entry. `slot` is where the return address of the function is, `frame_pointer` that of its
-/// caller, and `back` the return address of the stub.
+/// Calls the hooks for an entry. `slot` is where the return address of the function is, `frame_pointer` its caller's
+/// frame pointer, and `back` the return address of the stub.
 ///
 /// # Safety
 /// This is so, and the stub has saved all general registers.

@@ -12,8 +12,8 @@ use crate::thread::Thread;
 /// # Safety
 /// * [`thread`](Self::thread) returns the same data each time it is called in one thread, and never in another.
 /// * [`thread`](Self::thread) uses no floating-point and no vector registers: it runs before they are saved.
-/// * [`thread_offset`](Self::thread_offset) is none, or leads to the same data in all threads that can be traced; and all
-///   threads can.
+/// * [`thread_offset`](Self::thread_offset) is none, or leads to the same data in all threads that can be traced; and
+///   all threads can.
 /// * If [`prepare`](Self::prepare) returns true, [`Thread::set_open_calls`] and [`Thread::set_shadow`] have been called
 ///   as they require.
 /// * None of them calls an instrumented function.
@@ -21,8 +21,9 @@ pub unsafe trait Environment {
     /// The data of the calling thread; none if it cannot be traced.
     fn thread() -> Option<&'static Thread>;
 
-    /// How far the data of each thread are from its thread pointer (x86-64: the word at `fs:0`; RISC-V: `tp`), if that is the
-    /// same for all threads and never changes. They are then found without a call. It is asked when hooks are set.
+    /// How far the data of each thread are from its thread pointer (x86-64: the word at `fs:0`; RISC-V: `tp`), if that
+    /// is the same for all threads and never changes. They are then found without a call. It is asked when hooks are
+    /// set.
     fn thread_offset() -> Option<isize> {
         None
     }

@@ -39,9 +39,9 @@ pub unsafe fn prepare_ftrace_return(parent: *mut usize, selfpc: usize, frame_poi
     }
 }
 
-/// Calls the hook for an entry, and then replaces the return address. `slot` is the address under which the call is known
-/// (`arch::key`). `place` is that of the return address on the stack, also if it is not there yet: at the entry it may
-/// still be in a register, which a stub has saved at `parent`.
+/// Calls the hook for an entry, and then replaces the return address. `slot` is the address under which the call is
+/// known (`arch::key`). `place` is where the return address is on the stack, also if it is not there yet: at the entry
+/// it may still be in a register, which a stub has saved at `parent`.
 ///
 /// # Safety
 /// As for [`prepare_ftrace_return`]; the thread is the calling one.
@@ -77,9 +77,9 @@ pub(crate) unsafe fn push(
         depth = thread.depth.load(Ordering::Relaxed);
     }
     if !is_tail_call {
-        // Before the hook, because the function's own return has to wait for this. The unwinder finds the right address at
-        // each moment: in the slot, and then in its shadow.
-        // SAFETY: the shadow of this slot was mapped above, or before.
+        // Before the hook, because the function's own return has to wait for this. The unwinder finds the right address
+        // at each moment: in the slot, and then in its shadow. SAFETY: the shadow of this slot was mapped above, or
+        // before.
         unsafe { shadow(slot) }.store(original, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         // SAFETY: the caller promises that the function returns through it.
@@ -104,8 +104,8 @@ pub(crate) unsafe fn push(
     }
 }
 
-/// Gets memory for a thread's calls, and for the shadow of this slot. Returns false, and counts it, if another call cannot
-/// be traced.
+/// Gets memory for a thread's calls, and for the shadow of this slot. Returns false, and counts it, if another call
+/// cannot be traced.
 #[cold]
 #[inline(never)]
 fn makes_room(thread: &'static Thread, slot: usize) -> bool {
@@ -261,7 +261,7 @@ fn returned(thread: &Thread, open: &Open, frame_pointer: usize) {
     call_exit_hook(open);
 }
 
-/// Calls the hook for returns, if it is still that of the entry.
+/// Calls the hook for returns, if it is still the one that was set at the entry.
 #[inline]
 fn call_exit_hook(open: &Open) {
     let graph = state().graph.load(Ordering::Acquire);

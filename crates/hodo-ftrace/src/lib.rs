@@ -1,8 +1,8 @@
 //! The layers of the kernel's function tracer (Linux, `Documentation/trace/ftrace-design.rst`) for code that traces
 //! itself: programs that were built with `-pg`, `-mfentry` or `-finstrument-functions`, and kernels.
 //!
-//! * **Entries.** Compilers call `mcount`, `_mcount`, `__mcount` or `__fentry__` in each function. While nobody listens,
-//!   these compare and return. Otherwise they keep all general registers, and call the hook of [`set_entry`].
+//! * **Entries.** Compilers call `mcount`, `_mcount`, `__mcount` or `__fentry__` in each function. While nobody
+//!   listens, these compare and return. Otherwise they keep all general registers, and call the hook of [`set_entry`].
 //! * **Returns.** With the hooks of [`set_graph`], an entry also replaces the return address of the function by that of
 //!   *`return_to_handler`*, as [`prepare_ftrace_return`] does. The function then returns to our code, which calls the
 //!   second hook, and goes on where the function was called.
@@ -16,23 +16,21 @@
 //! # Registers
 //!
 //! Hooks are ordinary functions. All general registers are preserved around them. Floating-point and vector registers
-//! are too, if the hook's `flags` contain [`VECTORS`]: the whole state that the kernel has enabled, except for AMX tiles
-//! (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V), or `q0`–`q31`, `fpcr` and `fpsr` (AArch64). Saving and
-//! restoring it took 155 ns with AVX-512.
-//! Without this flag, the hook promises not to use such registers. A C compiler does so with `-mgeneral-regs-only`
-//! (x86-64).
+//! are too, if the hook's `flags` contain [`VECTORS`]: the whole state that the kernel has enabled, except for AMX
+//! tiles (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V), or `q0`–`q31`, `fpcr` and `fpsr` (AArch64). Saving
+//! and restoring it took 155 ns with AVX-512. Without this flag, the hook promises not to use such registers. A C
+//! compiler does so with `-mgeneral-regs-only` (x86-64).
 //!
-//! On RISC-V and AArch64, `_mcount` is called like any other function: `t0` and `t1`, or `x16` and `x17`, need not survive.
-//! SVE's registers are not preserved. RISC-V's `v` registers are
-//! not preserved when a function returns: hooks for returns must not use them in programs in which functions return
-//! vectors in registers.
+//! On RISC-V and AArch64, `_mcount` is called like any other function: `t0` and `t1`, or `x16` and `x17`, need not
+//! survive. SVE's registers are not preserved. RISC-V's `v` registers are not preserved when a function returns: hooks
+//! for returns must not use them in programs in which functions return vectors in registers.
 //!
 //! # The shadow
 //!
 //! The return address of a traced function is kept at its stack address minus [`SHADOW_DISTANCE`], the *shadow*. (On
 //! AArch64, the address of the caller's frame record takes the place of this address.) Frame
-//! tables say so to unwinders. Thus `_Unwind_Backtrace` and C++ exceptions pass through traced functions, and a function
-//! returns to the right place even if the list of open calls has lost it.
+//! tables say so to unwinders. Thus `_Unwind_Backtrace` and C++ exceptions pass through traced functions, and a
+//! function returns to the right place even if the list of open calls has lost it.
 //!
 //! The list of open calls ([`Thread`]) has a fixed length. Calls that are too deep are counted, and their returns are
 //! not seen. Calls that `longjmp` or an exception left are dropped when a later entry or return shows that their frames
@@ -90,8 +88,8 @@ pub use state::{
     CygHook, CygOps, EntryHook, EntryOps, FrameTest, GraphEntry, GraphExit, GraphOps, VECTORS,
     set_cyg, set_entry, set_frame_test, set_graph,
 };
-/// Calls a function with two words while floating-point and vector registers are kept, for hooks without [`VECTORS`] that
-/// seldom need a function which uses them. Returns what it returns.
+/// Calls a function with two words while floating-point and vector registers are kept, for hooks without [`VECTORS`]
+/// that seldom need a function which uses them. Returns what it returns.
 pub fn with_vectors(
     function: extern "C" fn(usize, usize) -> usize,
     first: usize,

@@ -1,22 +1,23 @@
 //! Replacing functions while they run: the kernel's livepatch (Linux, `Documentation/livepatch/livepatch.rst`).
 //!
-//! A [`Patch`] is a set of functions with their new versions, which belong together. A function is redirected at its call
-//! site. The consistency model is the kernel's: each thread changes from the old versions of *all* functions of a patch to
-//! the new ones at one moment, at which none of the versions that it leaves is on its stack. Until all threads have
-//! changed, the patch is in *transition*, and each call at a site uses what its thread uses. There is one transition at a
-//! time. [`Patch::start`] begins one, or reverses it; [`Patch::advance`] asks all threads, and ends it if all have changed.
+//! A [`Patch`] is a set of functions with their new versions, which belong together. A function is redirected at its
+//! call site. The consistency model is the kernel's: each thread changes from the old versions of *all* functions of a
+//! patch to the new ones at one moment, at which none of the versions that it leaves is on its stack. Until all threads
+//! have changed, the patch is in *transition*, and each call at a site uses what its thread uses. There is one
+//! transition at a time. [`Patch::start`] begins one, or reverses it; [`Patch::advance`] asks all threads, and ends it
+//! if all have changed.
 //!
 //! # How a thread changes
 //!
-//! Each thread has a *mark*: the number of the transition, and the versions that it uses. [`Patch::look`] sets the mark,
-//! while the thread does nothing else. It is given all words that may be return addresses or program counters of the
-//! thread. It may be given too many: such words only delay the transition. A thread that is on its way through a site is
-//! found, too: it has an address in the site, in its trampoline, in the stub that decides, or the new entry.
+//! Each thread has a *mark*: the number of the transition, and the versions that it uses. [`Patch::look`] sets the
+//! mark, while the thread does nothing else. It is given all words that may be return addresses or program counters of
+//! the thread. It may be given too many: such words only delay the transition. A thread that is on its way through a
+//! site is found, too: it has an address in the site, in its trampoline, in the stub that decides, or the new entry.
 //!
 //! A thread without a mark uses the patch's *fallback*, and gets a mark at the first site that it passes. At first, the
-//! fallback are the versions that are left. When all threads have answered that existed when the sites were on, the fallback
-//! changes: a thread without a mark has passed no site, and was created after that. So new threads need not be waited for,
-//! however many there are. Threads that got a mark before are asked in another round.
+//! fallback are the versions that are left. When all threads have answered that existed when the sites were on, the
+//! fallback changes: a thread without a mark has passed no site, and was created after that. So new threads need not be
+//! waited for, however many there are. Threads that got a mark before are asked in another round.
 
 use core::ops::Range;
 use core::ptr::null_mut;
@@ -32,12 +33,12 @@ use crate::thread::Thread;
 pub struct Function {
     /// The call site of the old version, which must be at its entry ([`dynamic::Entry::First`]).
     pub site: usize,
-    /// Where the old version's code is: the function, and what compilers have put elsewhere. If a range ends with a call,
-    /// which never returns then, the address after it belongs to it, too.
+    /// Where the old version's code is: the function, and what compilers have put elsewhere. If a range ends with a
+    /// call, which never returns then, the address after it belongs to it, too.
     pub old: &'static [Range<usize>],
     /// The entry of the new version.
     pub entry: usize,
-    /// The same for the new version.
+    /// Where the new version's code is, likewise.
     pub new: &'static [Range<usize>],
 }
 
@@ -106,12 +107,12 @@ pub struct Round {
 /// What a program or a kernel provides to ask threads.
 ///
 /// # Safety
-/// [`ask`](Self::ask) counts each thread that exists when it is called, and that can come to a site of the patch: it has
-/// called [`Patch::look`] for it since the call began, while it did nothing else and with all of its words; or it
+/// [`ask`](Self::ask) counts each thread that exists when it is called, and that can reach a site of the patch: it
+/// has called [`Patch::look`] for it since the call began, while it did nothing else and with all of its words; or it
 /// counts it as unknown.
 pub unsafe trait Threads {
-    /// Has all threads looked at. A thread that was found to have changed need not be looked at again while `epoch` is the
-    /// same.
+    /// Has all threads looked at. A thread that was found to have changed need not be looked at again while `epoch` is
+    /// the same.
     fn ask(&mut self, patch: &'static Patch, epoch: usize) -> Round;
 }
 
@@ -173,8 +174,8 @@ impl Patch {
         }
     }
 
-    /// Begins a transition to the new versions, or to the old ones; if there is one in the other direction, it is reversed.
-    /// It must not be called by two threads at once, nor during [`advance`](Self::advance).
+    /// Begins a transition to the new versions, or to the old ones; if there is one in the other direction, it is
+    /// reversed. It must not be called by two threads at once, nor during [`advance`](Self::advance).
     ///
     /// # Errors
     /// If another patch is in transition, which is returned.
@@ -208,8 +209,8 @@ impl Patch {
         IN_TRANSITION.store(null_mut(), Ordering::Relaxed);
     }
 
-    /// Asks all threads, and ends the transition if none uses a version that is left. Returns whether there is none now.
-    /// It must not be called by two threads at once.
+    /// Asks all threads, and ends the transition if none uses a version that is left. Returns whether there is none
+    /// now. It must not be called by two threads at once.
     pub fn advance(&'static self, threads: &mut impl Threads) -> bool {
         self.note_trampolines();
         loop {
@@ -314,14 +315,15 @@ impl Patch {
     }
 
     /// Returns whether a word is only of interest if it is a program counter. While new versions are left, that is the
-    /// entry of one, or an address in a site or after it: on stacks, such words are also pointers to functions, and what
-    /// calls have left there that went through a site. One on a stack may be left out if no trap or signal has saved it.
+    /// entry of one, or an address in a site or after it: on stacks, such words are also pointers to functions, and
+    /// what calls have left there that went through a site. One on a stack may be left out if no trap or signal has
+    /// saved it.
     ///
-    /// While old versions are left, there are none on x86-64: a thread may be on its way through the call of a site since
-    /// before that became one. Elsewhere, sites call trampolines only, where such a thread is found.
+    /// While old versions are left, there are none on x86-64: a thread may be on its way through the call of a site
+    /// since before that became one. Elsewhere, sites call trampolines only, where such a thread is found.
     ///
-    /// Where a trampoline begins is such a word, too: nothing returns there, and whoever has made a trampoline may have left
-    /// its address.
+    /// Where a trampoline begins is such a word, too: nothing returns there, and whoever has made a trampoline may have
+    /// left its address.
     pub fn is_program_counter(&self, word: usize) -> bool {
         if self.is_between(word) && self.each_trampoline().any(|range| range.start == word) {
             return true;
@@ -396,8 +398,8 @@ pub fn shadow_of(slot: usize, before: usize) -> usize {
     arch::key_with(slot, before).wrapping_sub(crate::SHADOW_DISTANCE)
 }
 
-/// Returns whether the word below the stack pointer belongs to a thread's words, too: the thread has this program counter, and
-/// may be about to return to the address that is there.
+/// Returns whether the word below the stack pointer belongs to a thread's words, too: the thread has this program
+/// counter, and may be about to return to the address that is there.
 pub fn returns_below(pc: usize) -> bool {
     arch::returns_below(pc)
 }

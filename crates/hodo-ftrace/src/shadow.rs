@@ -43,7 +43,7 @@ pub unsafe fn original_return(slot: *const usize) -> usize {
     original(there, unsafe { arch::key(slot) })
 }
 
-/// The same for a return address that is not yet in its slot, or is.
+/// The original of a return address, which is in its slot or will be.
 pub(crate) fn original(there: usize, slot: usize) -> usize {
     if there != return_to_handler() {
         return there;

@@ -10,7 +10,7 @@ use crate::call::Call;
 /// In `flags`: the hooks may use floating-point and vector registers.
 pub const VECTORS: usize = 1;
 
-/// What is called at entries: the address to which the function will return, and that of the call of `mcount` or
+/// What is called at entries: the address to which the function will return, and the address of the call of `mcount` or
 /// `__fentry__` in the function.
 pub type EntryHook = extern "C" fn(frompc: usize, selfpc: usize);
 /// What is called at entries when returns are traced. Returns 0 if the return of this call is of no interest.
@@ -70,10 +70,10 @@ pub enum FrameTest {
 pub(crate) struct State {
     /// Not 0 if there is a hook for entries or for returns. The first field: stubs compare it.
     listening: AtomicUsize,
-    /// The hooks for entries and returns, if they are all that is to be called, need no vector registers, and a thread's
-    /// data are at `thread_offset`. Stubs handle this case without the rest of the crate. Otherwise null.
+    /// The hooks for entries and returns, if they are all that is to be called, need no vector registers, and a
+    /// thread's data are at `thread_offset`. Stubs handle this case without the rest of the crate. Otherwise null.
     pub(crate) quick: AtomicPtr<GraphOps>,
-    /// The same where stubs know that nothing else is to be called.
+    /// These hooks, where stubs know that nothing else is to be called.
     pub(crate) quick_graph: AtomicPtr<GraphOps>,
     /// [`crate::Environment::thread_offset`], or 0.
     pub(crate) thread_offset: AtomicIsize,

@@ -198,8 +198,8 @@ impl Thread {
 
     /// Notes that hooks run for the call with this stack slot. Returns false, and counts it, if one runs already.
     ///
-    /// A hook that was left by `longjmp`, against the rules, cannot keep the thread busy for ever: calls whose slots are
-    /// not below its slot are not inside it.
+    /// A hook that was left by `longjmp`, against the rules, cannot keep the thread busy for ever: calls whose slots
+    /// are not below its slot are not inside it.
     pub(crate) fn start_hook(&self, slot: usize) -> bool {
         if self.is_in_hook(slot) {
             count(&self.missed);

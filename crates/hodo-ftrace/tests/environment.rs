@@ -94,7 +94,7 @@ extern "C" fn traced(value: usize, frame_pointer: usize) -> usize {
     );
 }
 
-/// The same.
+/// What a traced function does on RISC-V.
 #[cfg(target_arch = "riscv64")]
 #[unsafe(naked)]
 extern "C" fn traced(value: usize, frame_pointer: usize) -> usize {
@@ -114,7 +114,7 @@ extern "C" fn traced(value: usize, frame_pointer: usize) -> usize {
     );
 }
 
-/// The same. The call is known under the address of the caller's frame record.
+/// What a traced function does on AArch64. The call is known under the address of the caller's frame record.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 extern "C" fn traced(value: usize, frame_pointer: usize) -> usize {

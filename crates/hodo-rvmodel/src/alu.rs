@@ -90,8 +90,8 @@ pub const fn taken(f3: u32, a: u64, b: u64) -> Option<bool> {
     })
 }
 
-/// What an atomic operation stores, for the old value and an operand, both sign-extended if they have 32 bits; `None` if
-/// there is no such operation.
+/// What an atomic operation stores, for the old value and an operand, both sign-extended if they have 32 bits; `None`
+/// if there is no such operation.
 #[must_use]
 pub fn amo(f5: u32, old: u64, operand: u64, narrow: bool) -> Option<u64> {
     let (signed, other) = (old as i64, operand as i64);

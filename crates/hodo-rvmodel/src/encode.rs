@@ -100,8 +100,8 @@ pub fn c_jall(code: CjallCode, link: u8) -> u16 {
     }
 }
 
-/// The link register that a `c.jall` names; `None` if the instruction is another one. The short encoding has no room for
-/// a register.
+/// The link register that a `c.jall` names; `None` if the instruction is another one. The short encoding has no room
+/// for a register.
 #[must_use]
 pub fn is_c_jall(code: CjallCode, half: u16, implied: u8) -> Option<u8> {
     match code {

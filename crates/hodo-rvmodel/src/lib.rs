@@ -4,9 +4,9 @@
 //! [`params`] has everything that the slides leave open, each with a default and its reason. [`hart`] executes,
 //! [`memory`] is what it works on, [`front`] counts fetches and wrong guesses. [`encode`] has the encodings.
 //!
-//! On the model run the ways to make a function's entry patchable ([`entries`]) and to probe an instruction ([`probes`]):
-//! of [`samples`], or of all code that a run executes ([`coverage`]).
-//! [`tables`] prints what they cost; `docs/riscv-proposals.md` holds these tables.
+//! On the model run the ways to make a function's entry patchable ([`entries`]) and to probe an instruction
+//! ([`probes`]): of [`samples`], or of all code that a run executes ([`coverage`]). [`tables`] prints what they cost;
+//! `docs/riscv-proposals.md` holds these tables.
 //!
 //! The hart's base is compared with an emulator on random programs (`tests/base.rs`).
 #![forbid(unsafe_code)]

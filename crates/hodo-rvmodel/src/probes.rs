@@ -1,5 +1,6 @@
 //! Ways to probe an instruction, as code for the model: a kernel's breakpoint with a single step, the same boosted, a
-//! detour of plain copies, Hodoscope's detour, and detours in shadow mode. What a hit does is the same everywhere: it counts.
+//! detour of plain copies, Hodoscope's detour, and detours in shadow mode. What a hit does is the same everywhere: it
+//! counts.
 
 pub mod copied;
 pub mod hit;

@@ -142,8 +142,8 @@ pub fn registers() -> Vec<Sample> {
         .into()
 }
 
-/// Takes an interrupt before every instruction of every sample's detour in shadow mode. Returns how many there were, and
-/// after how many the region went on correctly.
+/// Takes an interrupt before every instruction of every sample's detour in shadow mode. Returns how many there were,
+/// and after how many the region went on correctly.
 ///
 /// # Errors
 /// If a probe cannot be built.

@@ -161,8 +161,8 @@ fn interrupts_resume_if_both_addresses_are_kept() {
         ..default()
     };
     assert_eq!(interrupted(held), [right; 4]);
-    // Without the real pc, it goes on in the original, which the jump has overwritten: nothing is there. This only works
-    // before the mode and at its end.
+    // Without the real pc, it goes on in the original, which the jump has overwritten: nothing is there. This only
+    // works before the mode and at its end.
     let shadow = Proposals {
         saved: Saved::Shadow,
         ..default()

@@ -134,8 +134,8 @@ impl Crate {
         }
     }
 
-    /// The modules that contain what a path names in a module: one for each instruction set, if it depends on that. None
-    /// if the path does not begin in this crate.
+    /// The modules that contain what a path names in a module: one for each instruction set, if it depends on that.
+    /// None if the path does not begin in this crate.
     fn resolve(&self, module: &str, path: &str, depth: u32) -> Vec<String> {
         let mut base: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
         let mut parts = path.split("::");

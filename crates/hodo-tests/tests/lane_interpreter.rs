@@ -1,7 +1,7 @@
-//! The reference interpreter of gathers and scatters, and of masked loads and stores, on random cases: form, width, scale,
-//! displacement, with and without a base, active lanes, overlapping addresses, and a fault at each lane, in pages that
-//! cannot be accessed for different reasons. First it is compared with the processor. Then what hodo records of the same
-//! cases, and what programs do while lanes are expanded, is compared with the interpreter.
+//! The reference interpreter of gathers and scatters, and of masked loads and stores, on random cases: form, width,
+//! scale, displacement, with and without a base, active lanes, overlapping addresses, and a fault at each lane, in
+//! pages that cannot be accessed for different reasons. First it is compared with the processor. Then what hodo records
+//! of the same cases, and what programs do while lanes are expanded, is compared with the interpreter.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "lane_interpreter/cases.rs"]

@@ -135,8 +135,8 @@ fn a_dry_run_fails_if_a_definition_has_no_place() {
     assert!(text(&output.stdout).contains("work+0x0 at"));
 }
 
-/// A program for another processor than this one's, whose cross compiler there is, and the names of its tools and of the
-/// register of the first argument.
+/// A program for another processor than this one's, whose cross compiler there is, and the names of its tools and of
+/// the register of the first argument.
 fn foreign() -> Vec<(PathBuf, &'static str, &'static str)> {
     let all = [
         ("riscv64-linux-gnu", "a0", cfg!(target_arch = "riscv64")),

@@ -135,15 +135,15 @@ impl Hart {
     }
 }
 
-/// Makes this hart execute what was written to code before, and read page tables again: a hart may remember that nothing
-/// was mapped somewhere.
+/// Makes this hart execute what was written to code before, and read page tables again: a hart may remember that
+/// nothing was mapped somewhere.
 fn fence_instructions() {
     // SAFETY: it only discards what was read before.
     unsafe { asm!("sfence.vma", "fence.i") };
 }
 
-/// Makes all harts execute `fence.i` and `sfence.vma`: afterwards they execute what was written to code before, and know
-/// all that was mapped. It is a memory barrier on all of them, too.
+/// Makes all harts execute `fence.i` and `sfence.vma`: afterwards they execute what was written to code before, and
+/// know all that was mapped. It is a memory barrier on all of them, too.
 pub fn synchronize() {
     fence(Ordering::SeqCst);
     fence_instructions();

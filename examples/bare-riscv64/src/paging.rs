@@ -1,7 +1,7 @@
 //! Page tables: Sv39, with pages of 4 KiB, none of which can be written and executed.
 //!
-//! All memory that the kernel uses is mapped at its physical address. In addition there are the shadows of stacks, which
-//! are at a fixed distance from them, and for each hart a page through which it writes to code.
+//! All memory that the kernel uses is mapped at its physical address. In addition there are the shadows of stacks,
+//! which are at a fixed distance from them, and for each hart a page through which it writes to code.
 
 use core::arch::asm;
 use core::ops::Range;

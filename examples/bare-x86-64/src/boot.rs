@@ -1,8 +1,9 @@
 //! Where processors begin, in 32-bit or 16-bit mode and without paging.
 //!
 //! The first one is started as the boot protocol PVH has it: in 32-bit mode, with flat segments, at the address that a
-//! note in the file names (Xen, `docs/misc/pvh.pandoc`). The second one waits until the first one sends it two interrupts
-//! with the number of a page below one MiB, where it begins in 16-bit mode (Intel SDM, volume 3, section 9.4).
+//! note in the file names (Xen, `docs/misc/pvh.pandoc`). The second one waits until the first one sends it two
+//! interrupts with the number of a page below one MiB, where it begins in 16-bit mode (Intel SDM, volume 3, section
+//! 9.4).
 
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -66,8 +67,8 @@ global_asm!(
     "shrl $2, %ecx",
     "xorl %eax, %eax",
     "rep stosl",
-    // The first page tables map one GiB, at the addresses in memory and at those of the kernel, in pages of 2 MiB: writable, not executable (bit 63). Only the second page, which
-    // has the text, is executable and not writable.
+    // The first page tables map one GiB, at the addresses in memory and at those of the kernel, in pages of 2 MiB:
+    // writable, not executable (bit 63). Only the second page, which has the text, is executable and not writable.
     "movl $boot_tables + 4096 + 3 - {base}, boot_tables - {base}",
     "movl $boot_tables + 4096 + 3 - {base}, boot_tables + 8 * 511 - {base}",
     "movl $boot_tables + 8192 + 3 - {base}, boot_tables + 4096 - {base}",

@@ -1,5 +1,5 @@
-//! The processors, and what each of them has. What is shared with other machines calls a processor a *hart*, by RISC-V's
-//! word.
+//! The processors, and what each of them has. What is shared with other machines calls a processor a *hart*, by
+//! RISC-V's word.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
@@ -200,7 +200,8 @@ impl Hart {
         top - STACK..top
     }
 
-    /// Its task state, with the stack for double faults as the first of the list: the address, and the last byte's offset.
+    /// Its task state, with the stack for double faults as the first of the list: the address, and the last byte's
+    /// offset.
     pub fn task(&'static self) -> (usize, usize) {
         let top = self.fault_stack.get().addr() + size_of_val(&self.fault_stack);
         self.task[9].store(top as u32, Ordering::Relaxed);
@@ -230,15 +231,15 @@ impl Hart {
     }
 }
 
-/// Makes this processor forget the instructions that it has fetched. Unlike on RISC-V, it has not remembered that nothing
-/// was mapped somewhere (Intel SDM, volume 3, section 4.10.2.3).
+/// Makes this processor forget the instructions that it has fetched. Unlike on RISC-V, it has not remembered that
+/// nothing was mapped somewhere (Intel SDM, volume 3, section 4.10.2.3).
 fn serialize() {
     // `cpuid` is one of the instructions that do so (section 9.3).
     core::hint::black_box(__cpuid(0));
 }
 
-/// Makes all processors execute a serializing instruction: afterwards they execute what was written to code before. It is
-/// a memory barrier on all of them, too.
+/// Makes all processors execute a serializing instruction: afterwards they execute what was written to code before. It
+/// is a memory barrier on all of them, too.
 pub fn synchronize() {
     fence(Ordering::SeqCst);
     serialize();

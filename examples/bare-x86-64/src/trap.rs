@@ -19,8 +19,8 @@ const PAGE_FAULT: usize = 14;
 const FRAME: usize = size_of::<Registers>();
 const _: () = assert!(FRAME == 144);
 
-// All traps come here, with interrupts off: one piece of 16 bytes for each number. Their frames are on the stack that was
-// in use, so that they nest.
+// All traps come here, with interrupts off: one piece of 16 bytes for each number. Their frames are on the stack that
+// was in use, so that they nest.
 //
 // The processor has stored five words directly below the stack pointer of the interrupted code, and there is more below
 // them. An instruction that is simulated may push to the same place (`call` does). So the words are copied first, and

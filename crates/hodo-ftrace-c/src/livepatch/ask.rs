@@ -70,8 +70,8 @@ impl Questions {
             stack -= size_of::<usize>();
         }
         if task == self.own.0 {
-            // What is below belongs to this library, which calls none of the functions. Its frames have places that were
-            // never written, and contain what others have left there.
+            // What is below belongs to this library, which calls none of the functions. Its frames have places that
+            // were never written, and contain what others have left there.
             stack = self.own.1.stack;
             registers = [0; _];
             registers[0] = self.own.1.back;
@@ -272,8 +272,8 @@ impl Asker {
     }
 }
 
-/// The site of the function in whose left version a thread is, that sleeps in the kernel now. It is not disturbed then: the
-/// signal would end its sleep. That none is found says nothing.
+/// The site of the function in whose left version a thread is, that sleeps in the kernel now. It is not disturbed then:
+/// the signal would end its sleep. That none is found says nothing.
 fn seen_asleep(patch: &'static Patch, stacks: &Stacks, task: i32) -> Option<usize> {
     let (stack, pc) = tasks::sleeping(task)?;
     let is_new = patch.phase() == Phase::Disabling;
@@ -283,8 +283,8 @@ fn seen_asleep(patch: &'static Patch, stacks: &Stacks, task: i32) -> Option<usiz
     found.map(|function| function.site)
 }
 
-// SAFETY: the kernel lists all threads of the process, and each that is not counted as unknown or inside has answered, or
-// has ended. It answers in the handler, with its registers, the calls that it returns through, and its stacks.
+// SAFETY: the kernel lists all threads of the process, and each that is not counted as unknown or inside has answered,
+// or has ended. It answers in the handler, with its registers, the calls that it returns through, and its stacks.
 unsafe impl Threads for Asker {
     fn ask(&mut self, patch: &'static Patch, epoch: usize) -> Round {
         let mut round = Round::default();

@@ -60,9 +60,9 @@ impl Stacks {
         region.contains(&address).then(|| region.clone())
     }
 
-    /// What may be in use of a thread's stacks: from its stack pointer to the end; and if that is not the stack that the
-    /// thread was created with, all of that one. `tp` is the thread pointer, which is at the end of the stack, except
-    /// in the main thread. None if it is not known.
+    /// What may be in use of a thread's stacks: from its stack pointer to the end; and if that is not the stack that
+    /// the thread was created with, all of that one. `tp` is the thread pointer, which is at the end of the stack,
+    /// except in the main thread. None if it is not known.
     pub fn of(&self, stack: usize, tp: usize, is_main: bool) -> Option<[Range<usize>; 2]> {
         let region = self.region(stack)?;
         let from = stack / WORD * WORD;
@@ -88,16 +88,16 @@ impl Stacks {
         Some(stack / WORD * WORD..region.end.min(stack + ENOUGH))
     }
 
-    /// Returns whether a word on a stack may be a program counter that the kernel has saved for a signal handler: the stack
-    /// pointer is saved next to it.
+    /// Returns whether a word on a stack may be a program counter that the kernel has saved for a signal handler: the
+    /// stack pointer is saved next to it.
     fn is_saved(&self, at: usize) -> bool {
         let mut beside = [0];
         self.read(at.wrapping_add_signed(SAVED_STACK), &mut beside)
             && self.region(beside[0]).is_some()
     }
 
-    /// All words of a range. In the place of hijacked return addresses, there are also the originals. If something cannot
-    /// be read, `failed` is set, and the last word is `instead`.
+    /// All words of a range. In the place of hijacked return addresses, there are also the originals. If something
+    /// cannot be read, `failed` is set, and the last word is `instead`.
     pub fn words<'a>(
         &'a self,
         patch: &'static Patch,

@@ -35,8 +35,9 @@ pub fn note_foreign() {
 /// The numbers of all threads that existed when this was called, except for those that have ended since. None if the
 /// kernel does not list them.
 ///
-/// The kernel ends a list early if the thread that it has just listed ends at this moment, and it may leave out others when
-/// it continues one. So a list counts only if one system call has returned it whole, and its last thread still exists.
+/// The kernel ends a list early if the thread that it has just listed ends at this moment, and it may leave out others
+/// when it continues one. So a list counts only if one system call has returned it whole, and its last thread still
+/// exists.
 pub fn list() -> Option<Vec<i32>> {
     let mut all = numbers()?;
     let foreign = FOREIGN.lock().ok()?;

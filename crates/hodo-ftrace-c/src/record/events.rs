@@ -17,8 +17,8 @@ const STEP: u64 = 4 << 20;
 /// How large it may become.
 const LARGEST: u64 = 64 << 30;
 
-// Words that all processes of a recording share. The first thread control block is there in other traces; only a running
-// recorder reads those.
+// Words that all processes of a recording share. The first thread control block is there in other traces; only a
+// running recorder reads those.
 /// The number of tasks.
 pub const TASKS: u64 = 4096;
 /// The number of modules.

@@ -53,7 +53,7 @@ fn patterns(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Makes the directory. If there is one, it is that of another program of the same recording, or of an older one.
+/// Makes the directory. If there is one, it belongs to another program of the same recording, or of an older one.
 fn make(wanted: &Path) -> std::io::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     /// How many programs a process may execute.

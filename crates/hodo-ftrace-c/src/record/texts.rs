@@ -92,8 +92,8 @@ impl Texts {
         fs::rename(new, self.directory.join("info.json"))
     }
 
-    /// Appends a line to the log, which is made while nobody else appends: tasks and modules are in order. A line for which
-    /// there is no room is missing.
+    /// Appends a line to the log, which is made while nobody else appends: tasks and modules are in order. A line for
+    /// which there is no room is missing.
     fn log(&self, line: impl FnOnce() -> Value) {
         let path = self.directory.join("log.jsonl");
         let Ok(mut file) = OpenOptions::new().append(true).open(path) else {

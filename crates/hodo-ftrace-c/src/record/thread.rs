@@ -43,7 +43,7 @@ pub fn start() {
     if let Ok(page) = hodo_sys::sys::wiped_in_children(size_of::<AtomicU32>()) {
         ALIVE.store(page.cast(), Ordering::Release);
     }
-    // The first task is that of the thread that starts, also if it calls nothing.
+    // The first task belongs to the thread that starts, also if it calls nothing.
     prepare(0, 0);
 }
 

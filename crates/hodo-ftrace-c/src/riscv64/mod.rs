@@ -59,7 +59,7 @@ pub(crate) fn stubs() -> [(usize, Entry); 3] {
     ]
 }
 
-/// Where the call begins of which this is the last instruction: at the `auipc` before a `jalr`.
+/// Where the call begins whose last instruction this is: at the `auipc` before a `jalr`.
 pub(crate) fn call_start(code: &[u8], last: usize) -> usize {
     const OPCODE: u8 = 0x7F;
     const AUIPC: u8 = 0x17;

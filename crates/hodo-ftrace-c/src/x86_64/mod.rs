@@ -65,7 +65,7 @@ pub(crate) fn stubs() -> [(usize, Entry); 4] {
     ]
 }
 
-/// Where the call begins of which this is the last instruction.
+/// Where the call begins whose last instruction this is.
 pub(crate) fn call_start(_: &[u8], last: usize) -> usize {
     last
 }

@@ -2,7 +2,8 @@
 
 use crate::build::{Form, check, compile, run_with};
 
-/// How programs with call sites are built: a name, a compiler, its flags, and whether the call comes after the prologue.
+/// How programs with call sites are built: a name, a compiler, its flags, and whether the call comes after the
+/// prologue.
 pub(crate) const BUILDS: &[(&str, &str, &[&str], bool)] = if cfg!(target_arch = "riscv64") {
     &[
         ("pg", "gcc", &["-pg"], true),

@@ -37,7 +37,7 @@ enum { REGISTERS = 0 };
 #else
 enum { REGISTERS = HODO_FTRACE_SAVE_REGISTERS };
 #endif
-// The first digit is that of the first one. Two are given registers.
+// The first digit is the first one's. Two are given registers.
 #define TRACER(number, flags) {see, FLAGS | (flags), (void *)(1ul << (TRACERS - 1 - (number)))}
 static const struct hodo_ftrace_ops tracers[TRACERS] = {
     TRACER(0, 0), TRACER(1, 0), TRACER(2, REGISTERS), TRACER(3, 0), TRACER(4, 0),

@@ -49,7 +49,7 @@ APART QUIET static long keeper(long a) {
 
 #define TEXT_OF(name) #name
 #define TEXT(name) TEXT_OF(name)
-// The same without a compiler.
+// Keeps a value in a register, without a compiler.
 QUIET static long keeps(long a) {
 #if !defined(BY_HAND)
     return 77;

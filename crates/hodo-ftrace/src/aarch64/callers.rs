@@ -1,6 +1,7 @@
 //! What trampolines lead to: `ftrace_caller` and `ftrace_regs_caller` of the kernel.
 //!
-//! A trampoline has loaded the mask of the site into `x17`. `x30` is the address after the site, and `x9` the return address of the function, which has done nothing yet.
+//! A trampoline has loaded the mask of the site into `x17`. `x30` is the address after the site, and `x9` the return
+//! address of the function, which has done nothing yet.
 
 use core::arch::naked_asm;
 

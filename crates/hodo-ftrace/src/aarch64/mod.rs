@@ -27,7 +27,7 @@ const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0x18, 0, 0, 0]) ==
 /// `leave` is given an address directly above the one under which the call is known: see `stubs.rs`.
 pub(crate) const FARTHEST_SLOT: usize = 8;
 
-/// How far the caller's frame record may be above that of the function.
+/// How far the caller's frame record may be above the function's.
 const FARTHEST_RECORD: usize = 1 << 20;
 
 /// The size of the call that returns to `pc`: all instructions have this size.
@@ -38,9 +38,9 @@ pub(crate) unsafe fn call_size(_pc: usize) -> usize {
     4
 }
 
-/// The address under which a call is known: that of its caller's frame record, which is also in the frame pointer when it
-/// returns. The return address itself is at no fixed distance from anything that is known then. 0 if the return cannot
-/// be traced: there is no such record, or the return address is signed.
+/// The address under which a call is known: its caller's frame record, which is also in the frame pointer when
+/// it returns. The return address itself is at no fixed distance from anything that is known then. 0 if the return
+/// cannot be traced: there is no such record, or the return address is signed.
 ///
 /// # Safety
 /// `slot` is the upper word of a function's frame record: it contains a return address, and the word below it is the

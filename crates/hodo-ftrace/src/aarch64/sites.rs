@@ -82,7 +82,7 @@ fn call(form: Form, address: usize, kept: u32, to: Option<usize>) -> u32 {
 /// Returns whether there is what can be at a site.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn is_site(form: Form, address: usize, kept: u32) -> bool {
     // SAFETY: it is in the site.
     let there = unsafe { read(address + form.switch()) };
@@ -96,7 +96,7 @@ pub(crate) unsafe fn is_site(form: Form, address: usize, kept: u32) -> bool {
 /// What is to be written in one step: at which distance from the site, and the bytes.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn step(
     form: Form,
     address: usize,
@@ -118,7 +118,7 @@ pub(crate) unsafe fn step(
 /// Returns whether a change is complete.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn is_done(
     form: Form,
     address: usize,
@@ -138,7 +138,7 @@ pub(crate) unsafe fn is_done(
 /// Which copy of a trampoline a site can call. There is one.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn reached(_: usize, to: usize, _: usize) -> usize {
     to
 }
@@ -154,8 +154,8 @@ pub(crate) fn fix(form: Form, _: usize, _: usize, _: usize) -> Option<Bytes> {
     Some(Bytes::new(&bytes))
 }
 
-/// How a place becomes a site, from its code: a call, or two nops. `code` has up to 16 bytes. What other threads execute
-/// can become a site, too.
+/// How a place becomes a site, from its code: a call, or two nops. `code` has up to 16 bytes. What other threads
+/// execute can become a site, too.
 pub fn prepare(code: &[u8], _: bool) -> Option<Prepared> {
     let word = |at: usize| {
         let bytes = code.get(at..at + 4)?;

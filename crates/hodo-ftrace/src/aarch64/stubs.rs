@@ -4,10 +4,11 @@
 //! gcc calls `_mcount` with the return address of the function as the only argument; clang 14 passes nothing.
 //! Nevertheless all general registers are kept except `x16` and `x17`, which linkers may use for a call, too.
 //!
-//! The return address of a function is in its frame record, which may be anywhere in its frame: gcc puts it at the lower
-//! end, and clang at the upper one. So neither the stack pointer after the return nor the frame tables there lead to it.
-//! But the frame pointer after the return does lead to the frame record of the caller, and the record of the function has
-//! its address. Therefore this address takes the place of the slot's: for the shadow, and for the order of open calls.
+//! The return address of a function is in its frame record, which may be anywhere in its frame: gcc puts it at the
+//! lower end, and clang at the upper one. So neither the stack pointer after the return nor the frame tables there lead
+//! to it. But the frame pointer after the return does lead to the frame record of the caller, and the record of the
+//! function has its address. Therefore this address takes the place of the slot's: for the shadow, and for the order of
+//! open calls.
 
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
@@ -93,16 +94,16 @@ stub!(
     _mcount
 );
 stub!(
-    /// The same under the name that rustc calls.
+    /// The stub under the name that rustc calls.
     mcount
 );
 stub!(
-    /// The same under another name.
+    /// The stub under another name.
     __mcount
 );
 
-/// Finds the frame record of the function by the frame pointer, and calls the hooks. Without a frame record, only the one
-/// for entries.
+/// Finds the frame record of the function by the frame pointer, and calls the hooks. Without a frame record, only the
+/// one for entries.
 ///
 /// # Safety
 /// `frompc` is the return address of the function, or anything. `back` is the return address of the stub. The frame
@@ -121,7 +122,8 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
         // pointer.
         if prologue.sets_frame_pointer || plain == frompc {
             if plain == there && !prologue.signs {
-                // SAFETY: it is that slot. Below it is the frame pointer of the caller. The stub has saved the registers.
+                // SAFETY: it is that slot. Below it is the frame pointer of the caller. The stub has saved the
+                // registers.
                 unsafe { enter(slot, (frame_pointer as *const usize).read_volatile(), back) };
                 return;
             }
@@ -141,8 +143,8 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     }
 }
 
-/// Finds the open call that returns. Usually it is known under the frame pointer. If the function has not restored that,
-/// it is the outermost one whose frame is gone.
+/// Finds the open call that returns. Usually it is known under the frame pointer. If the function has not restored
+/// that, it is the outermost one whose frame is gone.
 ///
 /// # Safety
 /// As for [`graph::leave`].
@@ -171,13 +173,13 @@ unsafe extern "C" fn leave(stack: usize, frame_pointer: usize) -> usize {
 #[used]
 static RETURNED: unsafe extern "C" fn() = returned;
 
-/// Traced functions return to the second instruction, whose name `shadow.rs` knows. The first is there because unwinders
-/// look up what is before a return address.
+/// Traced functions return to the second instruction, whose name `shadow.rs` knows. The first is there because
+/// unwinders look up what is before a return address.
 ///
-/// Frame tables: the frame ends 8 bytes below the stack pointer (`CFA`). Otherwise the frame of the caller would have the
-/// same end, and unwinders could not tell them apart when they look for the handler of an exception. Therefore the stack
-/// pointer is `CFA` + 8 (the expression `plus_uconst 8`). The return address is in the shadow of the frame record to which
-/// the frame pointer leads (`breg29 0; const8u SHADOW_DISTANCE; minus`).
+/// Frame tables: the frame ends 8 bytes below the stack pointer (`CFA`). Otherwise the frame of the caller would have
+/// the same end, and unwinders could not tell them apart when they look for the handler of an exception. Therefore the
+/// stack pointer is `CFA` + 8 (the expression `plus_uconst 8`). The return address is in the shadow of the frame record
+/// to which the frame pointer leads (`breg29 0; const8u SHADOW_DISTANCE; minus`).
 #[unsafe(naked)]
 unsafe extern "C" fn returned() {
     naked_asm!(

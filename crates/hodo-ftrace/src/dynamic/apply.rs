@@ -13,8 +13,8 @@ pub enum Failure {
     Write(usize, Errno),
     /// There is no memory that it can call.
     Room(usize),
-    /// What is there is neither a call nor what it is without one: somebody else has changed it. A site that nobody wants
-    /// is reported once, if it may have called somebody; one that never did is left to whoever has changed it.
+    /// What is there is neither a call nor what it is without one: somebody else has changed it. A site that nobody
+    /// wants is reported once, if it may have called somebody; one that never did is left to whoever has changed it.
     Changed(usize),
 }
 

@@ -8,7 +8,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// These bytes, of which the first 16 are kept.
+    /// The first 16 of these bytes.
     pub fn new(from: &[u8]) -> Self {
         let mut bytes = [0; 16];
         let length = from.len().min(bytes.len());

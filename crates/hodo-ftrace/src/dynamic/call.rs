@@ -14,8 +14,8 @@ use crate::thread::Thread;
 use crate::{environment, graph};
 
 /// Calls the tracers of a mask at an entry. `parent` is where the return address of the function is, `slot` the address
-/// under which the call is known, and `place` its stack slot. They are the same on x86-64; elsewhere the address is in a
-/// register at the entry. `frame_pointer` is that of the caller, `ip` the address of the site. The mask may be
+/// under which the call is known, and `place` its stack slot. They are the same on x86-64; elsewhere the address is in
+/// a register at the entry. `frame_pointer` is the caller's, `ip` the address of the site. The mask may be
 /// [`LOOKED_UP`].
 ///
 /// # Safety
@@ -50,8 +50,8 @@ pub(crate) unsafe fn entered(
     thread.end_hook();
 }
 
-/// What an entry is shown to that calls `mcount` or `__fentry__` itself: the tracers of its site; or, if it is none that
-/// is known, the hooks of `set_entry` and `set_graph`.
+/// What an entry is shown to that calls `mcount` or `__fentry__` itself: the tracers of its site; or, if it is none
+/// that is known, the hooks of `set_entry` and `set_graph`.
 pub(crate) fn mask_of_static(ip: usize) -> u64 {
     if !modules::any() {
         return ENTRY | GRAPH;

@@ -9,8 +9,9 @@ pub type Errno = i32;
 /// When [`sync`](Self::sync) returns without an error, everything has been written, all processors see it, and none
 /// executes what it fetched before.
 pub unsafe trait Text {
-    /// Writes code that other processors may be executing, now or at the next [`sync`](Self::sync). The bytes may become
-    /// visible in any order, except for an aligned word of four bytes on RISC-V and AArch64: that must be one store.
+    /// Writes code that other processors may be executing, now or at the next [`sync`](Self::sync). The bytes may
+    /// become visible in any order, except for an aligned word of four bytes on RISC-V and AArch64: that must be one
+    /// store.
     ///
     /// # Errors
     /// If nothing was written.

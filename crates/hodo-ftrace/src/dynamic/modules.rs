@@ -27,7 +27,8 @@ pub struct Module {
     /// The memory for code that is not yet used, and its end.
     free: AtomicUsize,
     end: AtomicUsize,
-    /// Where the memory for code begins that was given last, and how far it is from one copy of a trampoline to the next.
+    /// Where the memory for code begins that was given last, and how far it is from one copy of a trampoline to the
+    /// next.
     area: AtomicUsize,
     copy: AtomicUsize,
     masks: [AtomicU64; TRAMPOLINES],
@@ -97,8 +98,8 @@ impl Module {
         found.map(|(_, at)| at.load(Ordering::Relaxed) / KINDS * KINDS)
     }
 
-    /// Makes the code that sites call for this mask, if there is none. If there is no room for it, they call the code that
-    /// looks the mask up. Returns false if there is none of that either.
+    /// Makes the code that sites call for this mask, if there is none. If there is no room for it, they call the code
+    /// that looks the mask up. Returns false if there is none of that either.
     pub(crate) fn make_trampoline(&self, host: &(impl Text + Pages), mask: u64, kind: u8) -> bool {
         let is_made = self.make(host, LOOKED_UP, kind);
         if is_made {
@@ -107,8 +108,8 @@ impl Module {
         is_made
     }
 
-    /// Makes the trampoline for exactly this mask, if there is none. Trampolines stay: a thread may be in one of them for
-    /// any length of time.
+    /// Makes the trampoline for exactly this mask, if there is none. Trampolines stay: a thread may be in one of them
+    /// for any length of time.
     fn make(&self, host: &(impl Text + Pages), mask: u64, kind: u8) -> bool {
         if self.find(mask, kind).is_some() {
             return true;
@@ -161,8 +162,8 @@ impl Module {
     }
 }
 
-/// Where the first module is. Whoever reads them from outside finds in each the address of the next one (0 for the last),
-/// that of its sites, and how many these are; each site begins with its address.
+/// Where the first module is. Whoever reads them from outside finds in each the address of the next one (0 for the
+/// last), the address of its sites, and how many these are; each site begins with its address.
 pub const fn first() -> &'static AtomicPtr<Module> {
     &FIRST
 }
@@ -195,8 +196,8 @@ pub fn site_at(address: usize) -> Option<&'static Site> {
     each_module().find_map(|module| module.site_at(address))
 }
 
-/// Adds a module, whose sites must be sorted by address. Nothing is written yet. It must not be called by two threads at
-/// once.
+/// Adds a module, whose sites must be sorted by address. Nothing is written yet. It must not be called by two threads
+/// at once.
 pub fn add(module: &'static Module, sites: &'static [Site]) {
     module.length.store(0, Ordering::Release);
     module
@@ -209,9 +210,9 @@ pub fn add(module: &'static Module, sites: &'static [Site]) {
     FIRST.store(core::ptr::from_ref(module).cast_mut(), Ordering::Release);
 }
 
-/// Writes what sites need that can only be written while nobody executes them. Must be called after [`add`], while no thread executes the
-/// module's code, or will be in the middle of a site when this returns. Returns whether that worked for all; the others do
-/// nothing, and cannot be switched on.
+/// Writes what sites need that can only be written while nobody executes them. Must be called after [`add`], while no
+/// thread executes the module's code, or will be in the middle of a site when this returns. Returns whether that worked
+/// for all; the others do nothing, and cannot be switched on.
 pub fn fix(module: &Module, host: &(impl Text + Pages)) -> bool {
     let mut works = true;
     for site in module.sites() {
@@ -256,10 +257,9 @@ pub fn remove(module: &'static Module) {
 }
 
 /// Changes what one tracer wants to see in a module: of each site, whether `wants` says so. `bit` is a bit of a mask.
-/// Returns the first site that it cannot have; it does not get that one. A tracer that changes registers must be the only
-/// one, and cannot have [`Entry::Framed`]. One that asks for registers cannot have code that calls no trampoline
-/// ([`super::Form::calls_trampoline`]).
-/// [`super::apply`] writes it. It must not be called by two threads at once.
+/// Returns the first site that it cannot have; it does not get that one. A tracer that changes registers must be the
+/// only one, and cannot have [`Entry::Framed`]. One that asks for registers cannot have code that calls no trampoline
+/// ([`super::Form::calls_trampoline`]). [`super::apply`] writes it. It must not be called by two threads at once.
 pub fn select(
     module: &Module,
     bit: u64,

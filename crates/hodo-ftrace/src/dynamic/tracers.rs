@@ -21,12 +21,12 @@ pub const SAVE_REGISTERS: usize = 2;
 pub const IP_MODIFY: usize = 4;
 /// In `flags`: only threads that have switched it on are traced ([`set_thread`]). (The kernel: `set_ftrace_pid`.)
 pub const PER_THREAD: usize = 8;
-/// In `flags`: the function is given the registers, and misses no call when other tracers are added to a function or taken
-/// away. On x86-64 this costs a look at the sites at each call. (Elsewhere no tracer misses any.)
+/// In `flags`: the function is given the registers, and misses no call when other tracers are added to a function or
+/// taken away. On x86-64 this costs a look at the sites at each call. (Elsewhere no tracer misses any.)
 pub const EVERY_CALL: usize = 16;
 
-/// The mask of a trampoline that does not know it: it is that of the site that has called. There is one for each kind, for
-/// combinations of tracers for which there is no other, and for sites that must not be switched off for a moment.
+/// The mask of a trampoline that does not know it: it is the mask of the site that has called. There is one for each kind,
+/// for combinations of tracers for which there is no other, and for sites that must not be switched off for a moment.
 pub(crate) const LOOKED_UP: u64 = !0;
 
 /// What is called at entries: the address of the site, the address to which the function will return, the tracer, and
@@ -54,8 +54,8 @@ static WITH_REGISTERS: AtomicU64 = AtomicU64::new(0);
 static IP_MODIFYING: AtomicU64 = AtomicU64::new(0);
 static BY_THREAD: AtomicU64 = AtomicU64::new(0);
 static EVERY: AtomicU64 = AtomicU64::new(0);
-/// Who has or had each bit. A tracer that comes again gets the same one; others get one that nobody had, if there is any:
-/// a thread may still be on its way to the function that had it.
+/// Who has or had each bit. A tracer that comes again gets the same one; others get one that nobody had, if there is
+/// any: a thread may still be on its way to the function that had it.
 static OWNERS: [AtomicPtr<Ops>; MASKS] = [const { AtomicPtr::new(null_mut()) }; MASKS];
 /// The bit that was given last.
 static LAST: AtomicUsize = AtomicUsize::new(MASKS - 1);

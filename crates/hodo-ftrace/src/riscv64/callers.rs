@@ -1,7 +1,7 @@
 //! What trampolines lead to: `ftrace_caller` and `ftrace_regs_caller` of the kernel.
 //!
-//! A trampoline has saved `t1` and `t2` on the stack, and `t1` leads to the mask of the site. `t0` is the address after the site, and
-//! `ra` the return address of the function, which has done nothing yet.
+//! A trampoline has saved `t1` and `t2` on the stack, and `t1` leads to the mask of the site. `t0` is the address after
+//! the site, and `ra` the return address of the function, which has done nothing yet.
 
 use core::arch::naked_asm;
 

@@ -23,11 +23,11 @@ pub(crate) const SHADOW_DISTANCE: usize = 0x18_0000_0840;
 // As the frame tables have it.
 const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0x18, 0, 0, 0]) == SHADOW_DISTANCE);
 
-/// How far below the stack pointer after a return its slot may be: at the end of the frame, or below the eight registers
-/// that a function with variable arguments stores there.
+/// How far below the stack pointer after a return its slot may be: at the end of the frame, or below the eight
+/// registers that a function with variable arguments stores there.
 pub(crate) const FARTHEST_SLOT: usize = 8 + 64;
 
-/// The address under which a call is known: that of its slot.
+/// The address under which a call is known: its slot's.
 ///
 /// # Safety
 /// `slot` contains a return address.

@@ -5,13 +5,13 @@
 //! `addi`, with the same operands. Nobody needs the link register there: the call would change it. While a site is off,
 //! the immediate operand of the `addi` means nothing, and can be changed.
 //!
-//! An instruction may begin at any even address, so no store writes all of it at once. But the distance of a `jalr` is in
-//! its upper half, and what switches it in the lower one; and each half is written at once.
+//! An instruction may begin at any even address, so no store writes all of it at once. But the distance of a `jalr` is
+//! in its upper half, and what switches it in the lower one; and each half is written at once.
 //!
 //! The `auipc` before a `jalr` stays as it is, because a thread may be between the two. So the `jalr` reaches the 4,096
 //! bytes around what the `auipc` gives. These are different ones for each site, with ends anywhere. Therefore each
-//! trampoline is there twice, half of these bytes apart: the end of what a site reaches can be within the first copies, or
-//! within the second ones, but not both.
+//! trampoline is there twice, half of these bytes apart: the end of what a site reaches can be within the first copies,
+//! or within the second ones, but not both.
 
 use super::callers::{MASK, T1, first};
 use crate::dynamic::{Bytes, Entry, Prepared};
@@ -102,7 +102,7 @@ unsafe fn word(address: usize) -> u32 {
 /// Returns whether there is what can be at a site.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn is_site(form: Form, address: usize, _: u32) -> bool {
     let (at, on, off) = form.switch();
     // SAFETY: it is in the site.
@@ -114,7 +114,7 @@ pub(crate) unsafe fn is_site(form: Form, address: usize, _: u32) -> bool {
 /// The upper half of a site's `jalr` if it has a target: the distance from what the `auipc` gives, and a part of `t0`.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 unsafe fn upper_half(form: Form, address: usize, to: Option<usize>) -> Option<u16> {
     let to = to.filter(|_| form == Form::Room)?;
     // SAFETY: as the caller promises.
@@ -125,7 +125,7 @@ unsafe fn upper_half(form: Form, address: usize, to: Option<usize>) -> Option<u1
 /// What the `auipc` of a site gives.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 unsafe fn base(address: usize) -> usize {
     // SAFETY: as the caller promises.
     let upper = (unsafe { word(address) } & !0xFFF).cast_signed();
@@ -140,7 +140,7 @@ fn is_reached(base: usize, to: usize) -> bool {
 /// Which copy of a trampoline a site can call.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn reached(address: usize, to: usize, copy: usize) -> usize {
     // SAFETY: as the caller promises.
     if is_reached(unsafe { base(address) }, to) {
@@ -153,7 +153,7 @@ pub(crate) unsafe fn reached(address: usize, to: usize, copy: usize) -> usize {
 /// What is to be written in one step: at which distance from the site, and the bytes. `to` is what it shall call.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn step(
     form: Form,
     address: usize,
@@ -180,7 +180,7 @@ pub(crate) unsafe fn step(
 /// Returns whether a change is complete.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn is_done(
     form: Form,
     address: usize,

@@ -1,8 +1,9 @@
 //! The functions that compilers call at entries on RISC-V, and the one to which traced functions return.
 //!
 //! These calls are ordinary calls: they come after the prologue, and the compiler preserves what it needs across them.
-//! gcc calls `_mcount` with the return address of the function as the only argument. clang 14 passes nothing, and so does
-//! rustc, which calls `mcount`. Nevertheless all general registers are kept except `t0` and `t1`, which linkers may use for a call, too.
+//! gcc calls `_mcount` with the return address of the function as the only argument. clang 14 passes nothing, and so
+//! does rustc, which calls `mcount`. Nevertheless all general registers are kept except `t0` and `t1`, which linkers
+//! may use for a call, too.
 
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
@@ -97,16 +98,16 @@ stub!(
     _mcount
 );
 stub!(
-    /// The same under the name that rustc calls.
+    /// The stub under the name that rustc calls.
     mcount
 );
 stub!(
-    /// The same under another name.
+    /// The stub under another name.
     __mcount
 );
 
-/// Finds the slot of the return address by the frame pointer, and calls the hooks. Without a frame pointer, only the one
-/// for entries.
+/// Finds the slot of the return address by the frame pointer, and calls the hooks. Without a frame pointer, only the
+/// one for entries.
 ///
 /// # Safety
 /// `frompc` is the return address of the function, or anything. `back` is the return address of the stub. The frame
@@ -118,7 +119,8 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     let is_frame = (16..LARGEST).contains(&frame) && frame_pointer.is_multiple_of(8);
     let slot = frame_pointer.wrapping_sub(8) as *mut usize;
     let caller = frame_pointer.wrapping_sub(16) as *const usize;
-    // Either the address of the caller, which gcc passes, is in the slot; or the function has just set the frame pointer.
+    // Either the address of the caller, which gcc passes, is in the slot; or the function has just set the frame
+    // pointer.
     let is_own = || {
         // SAFETY: the slot is on the stack, above its end; and `back` is the return address of a call.
         unsafe { slot.read_volatile() == frompc || arch::sets_frame_pointer(back, frame) }
@@ -147,13 +149,13 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
 #[used]
 static RETURNED: unsafe extern "C" fn() = returned;
 
-/// Traced functions return to the second instruction, whose name `shadow.rs` knows. The first is there because unwinders
-/// look up what is before a return address.
+/// Traced functions return to the second instruction, whose name `shadow.rs` knows. The first is there because
+/// unwinders look up what is before a return address.
 ///
-/// Frame tables: the frame ends at the slot (`CFA`) of the function that has returned, not after it. Otherwise the frame
-/// of the caller would have the same end, and unwinders could not tell them apart when they look for the handler of an
-/// exception. Therefore the stack pointer is `CFA` + 8 (the expression `plus_uconst 8`), and the return address in the
-/// slot's shadow (`const8u SHADOW_DISTANCE; minus`).
+/// Frame tables: the frame ends at the slot (`CFA`) of the function that has returned, not after it. Otherwise the
+/// frame of the caller would have the same end, and unwinders could not tell them apart when they look for the handler
+/// of an exception. Therefore the stack pointer is `CFA` + 8 (the expression `plus_uconst 8`), and the return address
+/// in the slot's shadow (`const8u SHADOW_DISTANCE; minus`).
 #[unsafe(naked)]
 unsafe extern "C" fn returned() {
     naked_asm!(

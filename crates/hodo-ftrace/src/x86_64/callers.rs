@@ -58,7 +58,7 @@ unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, back: usize, 
     };
 }
 
-/// The same with registers.
+/// What stubs call that have saved all registers for tracers.
 unsafe extern "C" fn enter_registers(
     slot: *mut usize,
     frame_pointer: usize,
@@ -153,8 +153,8 @@ macro_rules! registers_back {
     };
 }
 
-/// Continues at the address in a [`Registers`] at `rsp`, with the stack pointer in `rdx`, which is in there, too. `rbp` is the
-/// stub's.
+/// Continues at the address in a [`Registers`] at `rsp`, with the stack pointer in `rdx`, which is in there, too. `rbp`
+/// is the stub's.
 macro_rules! other_stack {
     () => {
         concat!(

@@ -26,7 +26,7 @@ const _: () = assert!(usize::from_le_bytes([0x40, 0x08, 0, 0, 0, 0x18, 0, 0]) ==
 /// How far below the stack pointer after a return its slot may be: `ret` has just read it.
 pub(crate) const FARTHEST_SLOT: usize = 8;
 
-/// The address under which a call is known: that of its slot.
+/// The address under which a call is known: its slot's.
 ///
 /// # Safety
 /// `slot` contains a return address.
@@ -64,7 +64,8 @@ pub(crate) fn thread_pointer() -> usize {
     pointer
 }
 
-/// Returns whether a thread with this program counter may be about to jump to the address that is below its stack pointer.
+/// Returns whether a thread with this program counter may be about to jump to the address that is below its stack
+/// pointer.
 pub(crate) fn returns_below(pc: usize) -> bool {
     unsafe extern "C" {
         static hodo_ftrace_return_to_handler: u8;

@@ -113,8 +113,8 @@ macro_rules! quick_enter {
     };
 }
 
-/// At a return: `rdi` is the stack pointer after it. The stack is aligned. Continues at label 9, with the return address in
-/// `rax`.
+/// At a return: `rdi` is the stack pointer after it. The stack is aligned. Continues at label 9, with the return
+/// address in `rax`.
 macro_rules! quick_leave {
     () => {
         "mov r9, [rip + hodo_ftrace_state + {quick}]

@@ -1,10 +1,10 @@
 //! The code of sites on x86-64.
 //!
 //! Flags are dead where sites are, so a call is switched off by making it a `test` of the same length. The opcode of
-//! `call` and that of `test eax, imm32` are followed by four bytes; those of `call [rip + d32]` and
-//! `test [rip + d32], edx` by five. So a site is switched by writing one byte. While it is off, the distance of its call
-//! is an operand that means nothing, and can be changed in any order. No thread can be harmed, wherever it is, and no
-//! breakpoint is needed, unlike in the kernel's `text_poke_bp`. (`hodo-keys` changes branches in the same way.)
+//! `call` and the one of `test eax, imm32` are followed by four bytes; those of `call [rip + d32]` and
+//! `test [rip + d32], edx` by five. So a site is switched by writing one byte. While it is off, the distance of its
+//! call is an operand that means nothing, and can be changed in any order. No thread can be harmed, wherever it is, and
+//! no breakpoint is needed, unlike in the kernel's `text_poke_bp`. (`hodo-keys` changes branches in the same way.)
 
 use crate::dynamic::{Bytes, Entry, Prepared};
 
@@ -67,7 +67,7 @@ unsafe fn read<const SIZE: usize>(address: usize) -> [u8; SIZE] {
 /// Returns whether there is what can be at a site.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn is_site(form: Form, address: usize, _: u32) -> bool {
     // SAFETY: a site has two bytes.
     let code: [u8; 2] = unsafe { read(address) };
@@ -85,7 +85,7 @@ fn distance(address: usize, to: usize) -> [u8; 4] {
 /// What is to be written in one step: at which distance from the site, and the bytes. `to` is what it shall call.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn step(
     form: Form,
     address: usize,
@@ -116,7 +116,7 @@ pub(crate) unsafe fn step(
 /// Returns whether a change is complete.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn is_done(
     form: Form,
     address: usize,
@@ -138,7 +138,7 @@ pub(crate) unsafe fn is_done(
 /// Which copy of a trampoline a site can call. There is one.
 ///
 /// # Safety
-/// The address is that of a site.
+/// The address is a site's.
 pub(crate) unsafe fn reached(_: usize, to: usize, _: usize) -> usize {
     to
 }
@@ -175,8 +175,8 @@ fn nops(code: &[u8]) -> Option<usize> {
     Some(length)
 }
 
-/// How a place becomes a site, from its code: a call, or nops of at least five bytes. `code` has up to 16 bytes. `alone`
-/// says that no other thread executes it; without that, some places cannot become sites.
+/// How a place becomes a site, from its code: a call, or nops of at least five bytes. `code` has up to 16 bytes.
+/// `alone` says that no other thread executes it; without that, some places cannot become sites.
 pub fn prepare(code: &[u8], alone: bool) -> Option<Prepared> {
     const PADDING: [u8; 16] = [0x90; 16];
     let prepared = |distance, form, bytes: &[u8]| {

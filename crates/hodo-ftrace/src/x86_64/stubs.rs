@@ -37,17 +37,17 @@ macro_rules! stub {
 }
 
 stub!(
-    /// Called by `-pg` after the prologue: the frame pointer points to that of the caller, next to the return address.
+    /// Called by `-pg` after the prologue: the frame pointer points to the caller's, next to the return address.
     mcount,
     listened_mcount
 );
 stub!(
-    /// The same under another name.
+    /// The stub under another name.
     _mcount,
     listened_mcount
 );
 stub!(
-    /// The same under another name.
+    /// The stub under another name.
     __mcount,
     listened_mcount
 );
@@ -57,8 +57,8 @@ stub!(
     listened_fentry
 );
 
-/// Defines what follows when somebody listens: its name, and how it finds the slot of the return address (`rdi`) and the
-/// caller's frame pointer (`rsi`) when `rbp` points to the frame pointer at the call.
+/// Defines what follows when somebody listens: its name, and how it finds the slot of the return address (`rdi`) and
+/// the caller's frame pointer (`rsi`) when `rbp` points to the frame pointer at the call.
 macro_rules! listened {
     ($name:ident, $($find:literal),+) => {
         /// Keeps all general registers around [`enter`].
@@ -105,17 +105,17 @@ listened!(listened_fentry, "lea rdi, [rbp + 16]", "mov rsi, [rbp]");
 #[used]
 static RETURNED: unsafe extern "C" fn() = returned;
 
-/// Traced functions return to the second instruction, whose name `shadow.rs` knows. The first is there because unwinders
-/// look up what is before a return address.
+/// Traced functions return to the second instruction, whose name `shadow.rs` knows. The first is there because
+/// unwinders look up what is before a return address.
 ///
-/// Frame tables: the frame ends at the slot (`CFA`) of the function that has returned, not after it. Otherwise the frame
-/// of the caller would have the same end, and unwinders could not tell them apart when they look for the handler of an
-/// exception. Therefore the stack pointer is `CFA` + 8 (the expression `plus_uconst 8`), and the return address in the
-/// slot's shadow (`const8u SHADOW_DISTANCE; minus`).
+/// Frame tables: the frame ends at the slot (`CFA`) of the function that has returned, not after it. Otherwise the
+/// frame of the caller would have the same end, and unwinders could not tell them apart when they look for the handler
+/// of an exception. Therefore the stack pointer is `CFA` + 8 (the expression `plus_uconst 8`), and the return address
+/// in the slot's shadow (`const8u SHADOW_DISTANCE; minus`).
 ///
-/// It does not end with `ret`: processors predict returns by the calls that they have seen. The function's own return was
-/// predicted to go where this jump goes. Signal handlers leave the 128 bytes below the stack alone, so the slot is still
-/// there. A kernel's interrupts do not, so a kernel has to use `ret`.
+/// It does not end with `ret`: processors predict returns by the calls that they have seen. The function's own return
+/// was predicted to go where this jump goes. Signal handlers leave the 128 bytes below the stack alone, so the slot is
+/// still there. A kernel's interrupts do not, so a kernel has to use `ret`.
 #[unsafe(naked)]
 unsafe extern "C" fn returned() {
     naked_asm!(

@@ -1,5 +1,5 @@
-//! What a kernel does at a breakpoint, reduced to what cannot be left out: save the registers, find the probe, count the
-//! hit, arrange for the replaced instruction, restore the registers. Linux does more at each of these steps.
+//! What a kernel does at a breakpoint, reduced to what cannot be left out: save the registers, find the probe, count
+//! the hit, arrange for the replaced instruction, restore the registers. Linux does more at each of these steps.
 
 use hodo_codegen::riscv64::patch;
 use hodo_isa::Via;
@@ -191,8 +191,8 @@ fn used(bytes: &[u8]) -> usize {
 /// Builds a probe by breakpoint. With `boosted`, the copy is followed by a jump instead of a breakpoint.
 ///
 /// # Errors
-/// If the instruction is one that the slides reject; with `boosted`, also if it cannot be copied, or no register is free
-/// after it for the jump.
+/// If the instruction is one that the slides reject; with `boosted`, also if it cannot be copied, or no register is
+/// free after it for the jump.
 pub fn build(region: &Region<'_>, at: u64, boosted: bool) -> Result<Setup, Refused> {
     let index = region.index(at).ok_or(Refused::NoRoom)?;
     let insn = &region.insns[index];

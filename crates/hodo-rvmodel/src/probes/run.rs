@@ -152,8 +152,8 @@ pub fn passes(
     found.filter(|passes| passes.hits > 0).ok_or(Useless::Path)
 }
 
-/// Goes through a region with a probe once, and takes an interrupt before the instruction with this number, whose handler
-/// returns at once. `None` if the region ends before.
+/// Goes through a region with a probe once, and takes an interrupt before the instruction with this number, whose
+/// handler returns at once. `None` if the region ends before.
 ///
 /// # Errors
 /// If it does not end, or an instruction fails: the interrupt has broken it.

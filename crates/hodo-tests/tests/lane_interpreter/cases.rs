@@ -1,4 +1,5 @@
-//! Random instructions with the registers and the pages that they find, and the file in which `random_lanes.c` reads them.
+//! Random instructions with the registers and the pages that they find, and the file in which `random_lanes.c` reads
+//! them.
 
 use std::io::Write;
 
