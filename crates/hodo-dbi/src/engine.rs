@@ -318,10 +318,7 @@ impl Engine {
 
     /// Lets a thread continue at an instruction of the program.
     pub(crate) fn enter(&mut self, thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
-        let at = process.borrow_mut().translated(thread, pc)?;
-        let mut regs = thread.regs()?;
-        regs.set_pc(at.unwrap_or(pc));
-        thread.set_regs(&regs)?;
+        lead(thread, process, pc)?;
         self.go(thread, 0)
     }
 
@@ -395,7 +392,7 @@ impl Engine {
         self.go(thread, 0)
     }
 
-    /// A thread has stopped for the first time.
+    /// A thread has stopped because it was asked to: for the first time, or at the beginning of a handler.
     fn begun(&mut self, thread: Stopped) -> Result<()> {
         let Some(known) = self.threads.get_mut(&thread.tid()) else {
             self.early.insert(thread.tid(), thread);
@@ -416,6 +413,13 @@ impl Engine {
                 known.recording = recording;
             }
         }
+        let known = self.threads.get_mut(&thread.tid());
+        if known.is_some_and(|known| std::mem::take(&mut known.entering)) {
+            let pc = thread.regs()?.pc();
+            if !process.borrow().holds(pc) {
+                lead(thread, &process, pc)?;
+            }
+        }
         let known = self.threads.get(&thread.tid());
         match self.parked {
             Some(_) if known.is_some_and(|known| !known.spawning) => self.park(thread, false),
@@ -430,12 +434,7 @@ impl Engine {
         let regs = thread.regs()?;
         let pc = regs.pc();
         let info = thread.siginfo()?;
-        let entering = self.threads.get_mut(&thread.tid());
-        let entering = entering.is_some_and(|known| std::mem::take(&mut known.entering));
         if signal == libc::SIGTRAP {
-            if entering && info.si_code > 0 && !process.borrow().holds(pc) {
-                return self.enter(thread, &process, pc);
-            }
             // A step may have ended after a breakpoint that it has not been at.
             let trap = pc.wrapping_sub(1);
             let stop = process.borrow().stop(trap);
@@ -851,6 +850,14 @@ impl Engine {
         *regs = thread.regs()?;
         Ok(())
     }
+}
+
+/// Has a thread continue at an instruction of the program when it goes on.
+fn lead(thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
+    let at = process.borrow_mut().translated(thread, pc)?;
+    let mut regs = thread.regs()?;
+    regs.set_pc(at.unwrap_or(pc));
+    thread.set_regs(&regs)
 }
 
 /// If a fault is about the instruction itself, shows the address that this has in the program instead of that in the cache.

@@ -94,7 +94,10 @@ fn oracle(program: &Path) -> Stream {
     loop {
         let before = thread.regs().expect("registers");
         let insn = instruction(&memory, before.pc());
-        thread.enter_handler(signal).expect("a step");
+        match signal {
+            0 => thread.step(0, 0).map(drop).expect("a step"),
+            signal => thread.enter_handler(signal).expect("a handler"),
+        }
         let enters = signal != 0;
         let report = next();
         let Some(stopped) = report.stopped() else {

@@ -43,6 +43,7 @@ programs! {
     threads "threads.c";
     signals "signals.c";
     blocked_faults "blocked_faults.c";
+    flags_that_are_popped "popped_flags.c";
     code_that_changes "rewritten.c";
     children "children.c";
     lists_of_mappings "own_maps.c";

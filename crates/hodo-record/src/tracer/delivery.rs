@@ -93,9 +93,7 @@ impl Tracer<'_> {
     pub(super) fn is_in_handler(&mut self, stopped: Stopped) -> Result<bool> {
         let tid = stopped.tid();
         let space = match self.threads.get(&tid) {
-            Some(thread) if arch::HANDLERS_STOP && thread.contexts.delivering.is_some() => {
-                thread.space.clone()
-            }
+            Some(thread) if thread.contexts.delivering.is_some() => thread.space.clone(),
             _ => None,
         };
         space.map_or(Ok(false), |space| self.stepped(stopped, &space))

@@ -43,9 +43,6 @@ impl Step {
     }
 }
 
-/// Whether [`Stopped::enter_handler`] stops a thread as [`Stopped::interrupt`] does, not by a signal.
-pub const HANDLERS_STOP: bool = true;
-
 impl Stopped {
     /// Has it execute one instruction; it stops by a breakpoint. `scratch_page`: hodo's page in its process; `slot`:
     /// which of its places nobody else uses.
@@ -90,7 +87,7 @@ impl Stopped {
         })
     }
 
-    /// Has it take a signal, and stop at the first instruction of its handler.
+    /// Has it take a signal, and stop at the first instruction of its handler, as [`Stopped::interrupt`] stops a thread.
     ///
     /// # Errors
     /// If the thread is gone.

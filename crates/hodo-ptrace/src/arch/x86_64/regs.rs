@@ -20,6 +20,9 @@ pub fn is_breakpoint(info: &libc::siginfo_t) -> bool {
     info.si_code == SI_KERNEL
 }
 
+/// The flag of a thread that stops after each instruction.
+const TF: u64 = 1 << 8;
+
 /// What system calls lose beside their result: nothing.
 #[derive(Debug)]
 pub struct Kept;
@@ -316,8 +319,12 @@ impl Regs {
 
     /// Whether the thread stops after each instruction, because it wants that itself.
     pub fn is_stepping(&self) -> bool {
-        const TF: u64 = 1 << 8;
         self.0.eflags & TF != 0
+    }
+
+    /// It does not stop after each instruction any more.
+    pub fn end_stepping(&mut self) {
+        self.0.eflags &= !TF;
     }
 
     /// What the segment of thread-local memory is based on.

@@ -23,9 +23,6 @@ impl Step {
     }
 }
 
-/// Whether [`Stopped::enter_handler`] stops a thread as [`Stopped::interrupt`] does, not by a signal.
-pub const HANDLERS_STOP: bool = false;
-
 impl Stopped {
     /// Has it execute one instruction; it stops by SIGTRAP. (`_scratch_page` and `_slot` are for others.)
     ///
@@ -35,12 +32,17 @@ impl Stopped {
         request(libc::PTRACE_SINGLESTEP, self.tid(), 0, 0).map(|()| Step)
     }
 
-    /// Has it take a signal, and stop at the first instruction of its handler.
+    /// Has it take a signal, and stop at the first instruction of its handler, as [`Stopped::interrupt`] stops a thread.
+    ///
+    /// A step would do it, too. But the kernel takes the step's flag for the program's own if the next instruction may
+    /// set it (`popf`, `iret`): the flag would then be in the handler's frame, and come back from there.
     ///
     /// # Errors
     /// If the thread is gone.
     pub fn enter_handler(self, signal: i32) -> Result<()> {
-        request(libc::PTRACE_SINGLESTEP, self.tid(), 0, signal as u64)
+        // It stops on its way out of the kernel, when the handler's frame has been made.
+        self.interrupt()?;
+        request(libc::PTRACE_CONT, self.tid(), 0, signal as u64)
     }
 }
 
@@ -92,6 +94,16 @@ fn hide_step(memory: &Memory, regs: &Regs) -> Result<()> {
     memory.write(at, &[byte[0] & !STEP])
 }
 
+/// Clears the flag of steps in a thread.
+fn stop_stepping(thread: Stopped) -> Result<()> {
+    let mut regs = thread.regs()?;
+    if regs.is_stepping() {
+        regs.end_stepping();
+        thread.set_regs(&regs)?;
+    }
+    Ok(())
+}
+
 /// Steps while the signals of this mask wait. Returns the status if one does not end as a step does.
 fn step_with(
     thread: Stopped,
@@ -114,6 +126,10 @@ fn step_with(
             return Ok(Some(report.status()));
         } else if report.signal() != libc::SIGTRAP {
             end = Some(report.status());
+            if !is_stepping {
+                // The kernel leaves the flag there if it takes it for the program's own.
+                stop_stepping(thread)?;
+            }
             break;
         } else {
             let regs = thread.regs()?;
