@@ -111,6 +111,7 @@ impl Engine {
             known.actions = actions;
             known.recording = recording;
             known.beginning = Beginning::Thread;
+            known.look_at_mask(thread)?;
         }
         Ok(())
     }

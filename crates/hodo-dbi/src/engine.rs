@@ -24,7 +24,7 @@ use crate::profile::Profile;
 use crate::ran::End;
 use crate::recorder::{Beginning, Cut, Recorder, Recording, Rest};
 use crate::state::{R11, RCX, record_of, restore_from, run_to_instruction};
-use crate::trap::{self, Actions};
+use crate::trap::{Actions, Blocked, OURS};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
 const SEGV_ACCERR: i32 = 2;
@@ -100,6 +100,12 @@ pub(crate) struct Thread {
     pub(crate) stepped_at: u64,
     /// When such a system call was last restarted.
     pub(crate) restarted: Option<Instant>,
+    /// Which of the signals by which threads stop for hodo it blocks.
+    pub(crate) blocked: Blocked,
+    /// What the program is to see of a signal that hodo has sent again.
+    pub(crate) sent_again: Option<libc::siginfo_t>,
+    /// How often such a signal has come again because of another thread.
+    pub(crate) waits: u32,
 }
 
 pub(crate) struct Engine {
@@ -280,7 +286,8 @@ impl Engine {
             actions: Actions::executed(thread.tid()),
             ..Thread::default()
         };
-        self.threads.insert(thread.tid(), entry);
+        let entry = self.threads.entry(thread.tid()).insert_entry(entry);
+        entry.into_mut().look_at_mask(thread)?;
         self.enter(thread, &shared, thread.regs()?.pc())
     }
 
@@ -383,6 +390,7 @@ impl Engine {
             spawning,
             followed,
             beginning,
+            blocked: maker.blocked,
             ..Thread::default()
         };
         self.threads.insert(tid, child);
@@ -411,10 +419,14 @@ impl Engine {
             if let Some(known) = self.threads.get_mut(&thread.tid()) {
                 known.block = Some(block);
                 known.recording = recording;
+                known.look_at_mask(thread)?;
             }
         }
         let known = self.threads.get_mut(&thread.tid());
-        if known.is_some_and(|known| std::mem::take(&mut known.entering)) {
+        if let Some(known) = known
+            && std::mem::take(&mut known.entering)
+        {
+            known.look_at_mask(thread)?;
             let pc = thread.regs()?.pc();
             if !process.borrow().holds(pc) {
                 lead(thread, &process, pc)?;
@@ -440,7 +452,7 @@ impl Engine {
             let stop = process.borrow().stop(trap);
             if let Some(stop) = stop.filter(|_| info.si_code != TRAP_TRACE) {
                 process.borrow().link(trap)?;
-                return self.at_breakpoint(thread, &process, stop, info.si_code <= 0);
+                return self.at_breakpoint(thread, &process, stop, &info);
             }
             if info.si_code == TRAP_TRACE && self.steps_inside(thread, &process, pc) {
                 self.keep(libc::SIGTRAP, thread, &process)?;
@@ -483,6 +495,7 @@ impl Engine {
             && info.si_code == BUS_ADRALN
             && self.unaligned(thread, &process)?
         {
+            self.keep(libc::SIGBUS, thread, &process)?;
             return self.go(thread, 0);
         }
         if let Some(seen) = &self.signals
@@ -496,21 +509,22 @@ impl Engine {
                 signal,
                 libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP
             );
+        self.show_sent(thread, signal, &info)?;
         self.deliver(thread, &process, regs, signal, is_fault)
     }
 
-    /// A thread is at a breakpoint of the cache. `was_sent`: the signal is one that was sent to the thread, and has waited
-    /// because it is blocked; the kernel adds none for the breakpoint then.
+    /// A thread is at a breakpoint of the cache. The signal may be one that was sent to the thread, and has waited; the
+    /// kernel adds none for the breakpoint then.
     fn at_breakpoint(
         &mut self,
         thread: Stopped,
         process: &Shared,
         stop: Stop,
-        was_sent: bool,
+        info: &libc::siginfo_t,
     ) -> Result<()> {
         self.keep(libc::SIGTRAP, thread, process)?;
-        if was_sent {
-            trap::send_again(thread, &process.borrow())?;
+        if info.si_code <= 0 {
+            self.send_again(thread, process, info)?;
         }
         match stop {
             Stop::Exit(target) => self.enter(thread, process, target),
@@ -524,14 +538,6 @@ impl Engine {
             }
             Stop::Call(at) => self.watch(thread, process, at),
             Stop::Miss(next) => self.missed(thread, process, next),
-        }
-    }
-
-    /// Repairs what a stop by a signal does to a thread that blocks the signal.
-    fn keep(&self, signal: i32, thread: Stopped, process: &Shared) -> Result<()> {
-        match self.threads.get(&thread.tid()) {
-            Some(known) => known.actions.keep(signal, thread, &process.borrow()),
-            None => Ok(()),
         }
     }
 
@@ -557,6 +563,9 @@ impl Engine {
         is_fault: bool,
     ) -> Result<()> {
         let tid = thread.tid();
+        if OURS.contains(&signal) && self.waits_for_action(thread, signal, is_fault)? {
+            return self.go(thread, 0);
+        }
         let is_caught = hodo_ptrace::is_caught(tid, signal);
         if !is_caught {
             self.restart_ignored(thread, signal)?;
@@ -587,6 +596,9 @@ impl Engine {
         self.note_signal(thread, &process.borrow(), signal)?;
         if let Some(known) = self.threads.get_mut(&tid) {
             known.entering = true;
+            if regs.system_call().is_none() {
+                known.comes_before_call(before)?;
+            }
             // If it was about to make a watched call, it comes to that again.
             known.call = None;
         }
@@ -663,7 +675,7 @@ impl Engine {
         }
         regs.check_alignment(before);
         thread.set_regs(&regs)?;
-        self.keep(libc::SIGTRAP, thread, process)?;
+        self.keep_after_steps(libc::SIGTRAP, thread, process)?;
         Ok(true)
     }
 
@@ -718,7 +730,7 @@ impl Engine {
             return self.go(thread, 0);
         }
         hodo_ptrace::arch::step_alone(thread)?;
-        self.keep(libc::SIGTRAP, thread, process)?;
+        self.keep_after_steps(libc::SIGTRAP, thread, process)?;
         let regs = thread.regs()?;
         let next = process.borrow().place(regs.pc());
         process.borrow_mut().changed(page)?;
@@ -840,13 +852,10 @@ impl Engine {
         if let Ok(info) = info {
             thread.set_siginfo(&info)?;
         }
-        // The actions were lost because these signals waited, not because the program blocks them.
-        let mask = thread.signal_mask()?;
-        self.keep(libc::SIGTRAP, thread, process)?;
+        self.keep_after_steps(libc::SIGTRAP, thread, process)?;
         if let Some(signal) = fault {
-            self.keep(signal, thread, process)?;
+            self.keep_after_steps(signal, thread, process)?;
         }
-        thread.set_signal_mask(mask)?;
         *regs = thread.regs()?;
         Ok(())
     }

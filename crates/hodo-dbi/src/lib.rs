@@ -27,6 +27,7 @@
 mod access;
 mod attach;
 mod block;
+mod blocked;
 mod calls;
 mod client;
 mod engine;

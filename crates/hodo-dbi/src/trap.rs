@@ -1,8 +1,8 @@
-//! The program's own actions for SIGTRAP and SIGSEGV.
+//! The program's own actions for the signals by which its threads stop for hodo.
 //!
 //! Threads stop for hodo at breakpoints, and fault where it wants to hear of them. If a thread blocks or ignores the signal
 //! of that, the kernel gives it its default action, and unblocks it (`force_sig_info_to_task`, kernel/signal.c). hodo
-//! gives the action back.
+//! gives the action back, and blocks the signal again.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,17 +12,27 @@ use hodo_ptrace::{Stopped, TargetAddr};
 
 use crate::process::Process;
 
-/// Bytes of the kernel's `struct sigaction`; the first eight are the handler.
+/// Bytes of the kernel's `struct sigaction`; the first eight are the handler, and the next eight the flags.
 pub(crate) const SIZE: usize = 32;
+
+/// Signals by which threads stop for hodo.
+pub(crate) const OURS: [i32; 3] = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS];
+/// Their bits in a mask.
+pub(crate) const OUR_BITS: u64 = bit(libc::SIGTRAP) | bit(libc::SIGSEGV) | bit(libc::SIGBUS);
+
+pub(crate) const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
 
 /// The action of a process for a signal; `None` is the default one.
 type Action = Cell<Option<[u8; SIZE]>>;
 
 /// The actions of a process for these signals. Clones are of the same process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Actions {
-    trap: Rc<Action>,
-    fault: Rc<Action>,
+pub(crate) struct Actions(Rc<[Action; OURS.len()]>);
+
+fn is_ignoring(action: &[u8; SIZE]) -> bool {
+    usize::from(action[0]) == libc::SIG_IGN && action[1..8] == [0; 7]
 }
 
 impl Actions {
@@ -32,12 +42,9 @@ impl Actions {
             let mut action = [0; SIZE];
             action[0] = libc::SIG_IGN as u8;
             let is_ignored = hodo_ptrace::is_ignored(tid, signal);
-            Rc::new(Cell::new(is_ignored.then_some(action)))
+            Cell::new(is_ignored.then_some(action))
         };
-        Self {
-            trap: action(libc::SIGTRAP),
-            fault: action(libc::SIGSEGV),
-        }
+        Self(Rc::new(OURS.map(action)))
     }
 
     /// What a running process has; its thread is stopped.
@@ -48,7 +55,7 @@ impl Actions {
         let this = Self::default();
         let at = process.scratch(thread)?;
         let calls = process.calls_of(thread)?;
-        let read = [libc::SIGTRAP, libc::SIGSEGV].map(|signal| -> Result<()> {
+        let read = OURS.map(|signal| -> Result<()> {
             calls.sigaction(signal, TargetAddr(0), at)?;
             let mut action = [0; SIZE];
             process.memory().read(at, &mut action)?;
@@ -62,68 +69,84 @@ impl Actions {
 
     /// The actions of a process that has a copy.
     pub(crate) fn copied(&self) -> Self {
-        Self {
-            trap: Rc::new(self.trap.as_ref().clone()),
-            fault: Rc::new(self.fault.as_ref().clone()),
-        }
+        Self(Rc::new(self.0.as_ref().clone()))
     }
 
-    fn action(&self, signal: i32) -> &Action {
-        match signal {
-            libc::SIGSEGV => &self.fault,
-            _ => &self.trap,
-        }
+    fn action(&self, signal: i32) -> Option<&Action> {
+        let number = OURS.iter().position(|&our| our == signal)?;
+        Some(&self.0[number])
+    }
+
+    fn get(&self, signal: i32) -> Option<[u8; SIZE]> {
+        self.action(signal)?.get()
     }
 
     /// The program has changed one.
-    pub(crate) fn set(&self, signal: i32, action: [u8; SIZE]) {
-        let is_default = action[..8].iter().all(|&byte| byte == 0);
-        self.action(signal).set((!is_default).then_some(action));
+    pub(crate) fn set(&self, signal: i32, new: [u8; SIZE]) {
+        let is_default = new[..8].iter().all(|&byte| byte == 0);
+        if let Some(action) = self.action(signal) {
+            action.set((!is_default).then_some(new));
+        }
     }
 
-    /// A thread has stopped for hodo by a signal: gives it the program's action again, if it has lost that.
+    /// A handler is about to begin: some are for one time only.
+    pub(crate) fn begins(&self, signal: i32) {
+        let flags = |action: [u8; SIZE]| i32::from_le_bytes([8, 9, 10, 11].map(|at| action[at]));
+        if let Some(action) = self.action(signal)
+            && let Some(now) = action.get()
+            && flags(now) & libc::SA_RESETHAND != 0
+        {
+            action.set(None);
+        }
+    }
+
+    /// Whether the program has a handler for a signal.
+    pub(crate) fn handles(&self, signal: i32) -> bool {
+        self.get(signal).is_some_and(|action| !is_ignoring(&action))
+    }
+
+    /// A thread has lost the action for a signal: gives it back.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn keep(&self, signal: i32, thread: Stopped, process: &Process) -> Result<()> {
-        let Some(action) = self.action(signal).get() else {
+    pub(crate) fn give_back(&self, signal: i32, thread: Stopped, process: &Process) -> Result<()> {
+        let Some(action) = self.get(signal) else {
             return Ok(());
         };
-        let tid = thread.tid();
-        let ignored = usize::from(action[0]) == libc::SIG_IGN && action[1..8] == [0; 7];
-        let has_it = match ignored {
-            true => hodo_ptrace::is_ignored(tid, signal),
-            false => hodo_ptrace::is_caught(tid, signal),
-        };
-        if has_it {
-            return Ok(());
-        }
         let at = process.scratch(thread)?;
         process.memory().write(at, &action)?;
         let calls = process.calls_of(thread)?;
         calls.sigaction(signal, at, TargetAddr(0))?;
-        calls.end()?;
-        if ignored {
-            return Ok(());
+        calls.end()
+    }
+
+    /// A thread has stopped for hodo by a signal: gives it back what it has lost by that. `is_blocked`: the program blocks
+    /// the signal.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn keep(
+        &self,
+        signal: i32,
+        is_blocked: bool,
+        thread: Stopped,
+        process: &Process,
+    ) -> Result<()> {
+        if is_blocked || self.get(signal).is_some_and(|action| is_ignoring(&action)) {
+            self.give_back(signal, thread, process)?;
         }
-        // It was lost because the thread blocks the signal.
-        block(signal, thread)
+        if is_blocked {
+            let mask = thread.signal_mask()?;
+            thread.set_signal_mask(mask | bit(signal))?;
+        }
+        Ok(())
     }
 }
 
-/// A thread has been sent SIGTRAP, and has blocked it: sends it again.
-///
-/// # Errors
-/// If the thread is gone.
-pub(crate) fn send_again(thread: Stopped, process: &Process) -> Result<()> {
-    block(libc::SIGTRAP, thread)?;
-    let calls = process.calls_of(thread)?;
-    let sent = calls.raise(libc::SIGTRAP);
-    calls.end()?;
-    sent
-}
-
-fn block(signal: i32, thread: Stopped) -> Result<()> {
-    let mask = thread.signal_mask()?;
-    thread.set_signal_mask(mask | 1 << (signal - 1))
+/// Which signals of hodo a thread blocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Blocked {
+    pub(crate) bits: u64,
+    /// What that was before the call that the thread is about to make at this address in the cache.
+    pub(crate) before: Option<(u64, u64)>,
 }

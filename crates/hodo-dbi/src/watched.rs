@@ -10,10 +10,10 @@ use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
-use crate::native::system_call::{OPENS, PATH_TO_TRAP, path_of, prevents};
-use crate::process::{Process, Stop};
+use crate::native::system_call::{OPENS, PATH_TO_TRAP, SET_TO_TRAP, path_of, prevents};
+use crate::process::{Place, Process, Stop};
 use crate::shown::{List, Shown};
-use crate::state::{RAX, RDI};
+use crate::state::{RAX, RDI, restore_from};
 use crate::trap;
 
 /// A thread or process is not to be traced by who traces its maker.
@@ -55,6 +55,9 @@ impl Engine {
         let matters = matters(&process.borrow(), number, args);
         thread.set_regs(&regs)?;
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
+            if number == libc::SYS_rt_sigprocmask {
+                known.changes_mask(args, at)?;
+            }
             known.call = matters.then_some(Watched {
                 number,
                 args,
@@ -82,6 +85,7 @@ impl Engine {
             return thread.cont(0);
         };
         if call.number == libc::SYS_rt_sigreturn {
+            known.look_at_mask(thread)?;
             self.returned(thread, &regs);
             return self.enter(thread, &process, regs.pc());
         }
@@ -116,14 +120,20 @@ impl Engine {
         thread.cont(0)
     }
 
-    /// A thread has faulted at an address in the cache. If that is where the path of a file is read, lets the kernel
-    /// deal with the path. Returns whether it is.
+    /// A thread has faulted at an address in the cache. If that is where the path of a file or a set of signals is read,
+    /// lets the kernel deal with it. Returns whether it is.
     pub(crate) fn has_no_path(&self, thread: Stopped, process: &Shared, pc: u64) -> Result<bool> {
-        let stop = process.borrow().stop(pc.wrapping_add(PATH_TO_TRAP));
-        let Some(Stop::Call(at)) = stop else {
+        let process = process.borrow();
+        let stop = |distance| process.stop(pc.wrapping_add(distance));
+        let (Some(Stop::Call(at)), Some(Place::Inside(original, saved))) = (
+            stop(PATH_TO_TRAP).or_else(|| stop(SET_TO_TRAP)),
+            process.place(pc),
+        ) else {
             return Ok(false);
         };
         let mut regs = thread.regs()?;
+        let block = thread.block()?;
+        restore_from(&process, (thread, block), &mut regs, (original, saved))?;
         regs.set_pc(at);
         thread.set_regs(&regs)?;
         Ok(true)

@@ -72,6 +72,8 @@ pub(crate) mod block {
     pub(crate) const BEFORE: [(u8, u32); 2] = [(6, 56), (7, 64)];
     /// Room for what hodo passes to the kernel.
     pub(crate) const ARGUMENTS: u64 = 72;
+    /// Which of the signals by which threads stop for hodo the program blocks, four bytes.
+    pub(crate) const BLOCKED: u32 = 120;
     /// The size of a block.
     pub(crate) const SIZE: u64 = 128;
     /// The address of an access whose line is looked up.

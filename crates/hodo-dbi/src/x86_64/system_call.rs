@@ -1,9 +1,11 @@
 //! System calls of the program.
 
-use hodo_isa::x86_64::asm::{RAX, RCX, RDI, RSI, mem};
+use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, gs, mem};
 
-use super::translate::{ECX, NOP, R11, Saved, Translator};
+use super::block;
+use super::translate::{ECX, NOP, NOTHING, R11, Saved, Translator};
 use crate::fixups::Depends;
+use crate::trap::{OUR_BITS, OURS};
 
 /// Numbers of system calls (arch/x86/entry/syscalls/syscall_64.tbl).
 const OPEN: i64 = 2;
@@ -11,6 +13,7 @@ const MMAP: i64 = 9;
 const MPROTECT: i64 = 10;
 const MUNMAP: i64 = 11;
 const RT_SIGACTION: i64 = 13;
+const RT_SIGPROCMASK: i64 = 14;
 const RT_SIGRETURN: i64 = 15;
 const MREMAP: i64 = 25;
 const CLONE: i64 = 56;
@@ -40,7 +43,8 @@ pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
 }
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
-/// end a program. So does `rt_sigaction` for SIGTRAP and SIGSEGV, and opening a list of mappings.
+/// end a program. So does `rt_sigaction` for the signals by which threads stop for hodo, `rt_sigprocmask` if it is about
+/// these, and opening a list of mappings.
 const WATCHED: [i64; 10] = [
     MMAP,
     MPROTECT,
@@ -59,6 +63,19 @@ const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
 /// From the instruction that reads a path to the breakpoint, in bytes.
 pub(crate) const PATH_TO_TRAP: u64 = 37;
+/// From the instruction that reads a set of signals to the breakpoint, in bytes.
+pub(crate) const SET_TO_TRAP: u64 = 195;
+
+/// A signal that comes here comes before the call.
+const KNOWN: Saved = Saved {
+    is_known: true,
+    ..NOTHING
+};
+/// The same, and the flags are in `rax`.
+const FLAGS: Saved = Saved {
+    flags: true,
+    ..KNOWN
+};
 
 impl Translator<'_, '_> {
     /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`, so they
@@ -66,6 +83,7 @@ impl Translator<'_, '_> {
     pub(super) fn system_call(&mut self, pc: u64, next: u64) {
         let [watched, make, action] = [(); 3].map(|()| self.code.label());
         let [open, open_at, path] = [(); 3].map(|()| self.code.label());
+        let set = self.signal_set(pc, watched, make);
         let others = [
             (RT_SIGACTION, action),
             (OPENAT, open_at),
@@ -75,17 +93,12 @@ impl Translator<'_, '_> {
         let all = others.into_iter();
         for (number, to) in all.chain(WATCHED.map(|number| (number, watched))) {
             self.code.lea(RCX, mem(RAX, -(number as i32)));
-            // A signal that comes here comes before the call.
-            let known = Saved {
-                is_known: true,
-                ..Saved::default()
-            };
-            self.inside(pc, known);
+            self.inside(pc, KNOWN);
             self.code.jrcxz(to);
         }
         self.code.jmp_short(make);
         self.code.bind(action);
-        for signal in [libc::SIGTRAP, libc::SIGSEGV] {
+        for signal in OURS {
             self.code.lea(ECX, mem(RDI, -signal));
             self.code.jrcxz(watched);
         }
@@ -109,6 +122,7 @@ impl Translator<'_, '_> {
         self.code.bind(watched);
         let trap = self.code.here();
         debug_assert_eq!(trap - read, PATH_TO_TRAP);
+        debug_assert_eq!(trap - set, SET_TO_TRAP);
         self.code.int3();
         self.code.raw(&NOP);
         self.code.bind(make);
@@ -119,5 +133,38 @@ impl Translator<'_, '_> {
         self.point(next, None);
         self.code.movabs_ri(RCX, next);
         self.fix(Depends::Original, 8, 0);
+    }
+
+    /// If the call is `rt_sigprocmask`: it is watched if signals of hodo are in its set, or are blocked. Returns where the
+    /// set is read.
+    fn signal_set(&mut self, pc: u64, watched: Label, make: Label) -> u64 {
+        let [body, others, none, unwatched] = [(); 4].map(|()| self.code.label());
+        self.code.lea(RCX, mem(RAX, -(RT_SIGPROCMASK as i32)));
+        self.inside(pc, KNOWN);
+        self.code.jrcxz(body);
+        self.code.jmp(others);
+        self.code.bind(body);
+        self.code.mov_mr(gs(block::RAX), RAX);
+        self.code.lahf();
+        self.code.seto(AL);
+        self.inside(pc, FLAGS);
+        self.code.xor_rr(ECX, ECX);
+        self.code.test_rr(RSI, RSI);
+        self.code.jcc(Cond::E, none);
+        self.code.mov_rm(ECX, gs(block::BLOCKED));
+        let read = self.code.here();
+        self.code.or_rm(ECX, mem(RSI, 0));
+        self.code.and_ri(ECX, OUR_BITS as u32);
+        self.code.bind(none);
+        self.code.add_ri(AL, 127);
+        self.code.sahf();
+        self.code.mov_rm(RAX, gs(block::RAX));
+        self.inside(pc, KNOWN);
+        self.code.jrcxz(unwatched);
+        self.code.jmp(watched);
+        self.code.bind(unwatched);
+        self.code.jmp(make);
+        self.code.bind(others);
+        read
     }
 }

@@ -821,6 +821,7 @@ impl Translator<'_, '_> {
             let trap = self.code.here();
             self.point(target, None);
             self.code.int3();
+            self.code.raw(&NOP);
             cells.push((cell, trap, target));
         }
         self.code.align(8);
@@ -840,10 +841,10 @@ impl Translator<'_, '_> {
     }
 }
 
-/// Both work registers are in the block.
-const WORK: Saved = Saved {
-    rcx: true,
-    r11: true,
+/// All registers have the program's values.
+pub(super) const NOTHING: Saved = Saved {
+    rcx: false,
+    r11: false,
     flags: false,
     rax: false,
     scratch: [None; 2],
@@ -851,6 +852,12 @@ const WORK: Saved = Saved {
     is_known: false,
     in_fragment: false,
     map: 0,
+};
+/// Both work registers are in the block.
+const WORK: Saved = Saved {
+    rcx: true,
+    r11: true,
+    ..NOTHING
 };
 
 /// After a breakpoint: a thread that continues is never where it is after the breakpoint alone.
