@@ -8,22 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
 use hodo_ptrace::{
     Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone, set_fault_address,
 };
 
-use crate::block::Value;
 use crate::kept::Kept;
-use crate::native::system_call;
-use crate::native::translate::{Saved, Stage};
+use crate::native::{stopped, system_call};
 use crate::process::{Place, Process, Stop};
 use crate::profile::Profile;
 use crate::ran::End;
 use crate::recorder::{Beginning, Cut, Recorder, Recording, Rest};
-use crate::state::{R11, RCX, record_of, restore_from, run_to_instruction};
+use crate::state::{record_of, restore_from, run_to_instruction};
+use crate::translate::{Saved, Stage};
 use crate::trap::{Actions, Blocked, OURS};
 
 /// `si_code` of a fault because the page may not be accessed in this way.
@@ -610,8 +609,8 @@ impl Engine {
         let mut regs = thread.regs()?;
         let at = process
             .borrow_mut()
-            .find_missing(thread, regs.general(RCX))?;
-        regs.set_general(R11, at);
+            .find_missing(thread, stopped::missing(&regs))?;
+        stopped::found(&mut regs, at);
         regs.set_pc(next);
         thread.set_regs(&regs)?;
         self.crowded |= process.borrow().targets.is_crowded;
@@ -775,12 +774,7 @@ impl Engine {
             return Ok(());
         };
         if let (Stage::Body, 0, Some((lanes, mask))) = (stage, upto, block.progress()) {
-            let vectors = thread.vectors()?;
-            let active = match mask {
-                Value::Signs(number, size) => vectors.signs(number, size),
-                Value::Mask(number) => vectors.mask(number)?,
-                _ => bail!("a mask is in another register"),
-            };
+            let active = stopped::active(thread, mask)?;
             recorder.keep_complete(process.memory(), at, (&block, lanes), active.into())?;
         }
         let cut = Cut {

@@ -64,13 +64,18 @@ mod stepped;
 mod table;
 mod target;
 mod targets;
+mod translate;
 mod trap;
 mod units;
 mod watched;
 mod wide;
 mod x86_64;
 
-use x86_64 as native;
+/// The instruction set whose programs run from the cache.
+mod native {
+    pub(crate) use crate::x86_64::X86_64 as Native;
+    pub(crate) use crate::x86_64::*;
+}
 
 pub use access::{Access, Kind};
 pub use block::{Block, Flow, Insn};

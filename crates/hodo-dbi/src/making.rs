@@ -5,8 +5,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::fixups::{Bases, Fixups};
 use crate::image::{Head, NO_BLOCK, halves, join};
-use crate::native::translate::{Point, Translation};
 use crate::points::Points;
+use crate::translate::{Point, Translation};
 
 /// Translations begin at multiples of this.
 const ALIGNMENT: u64 = 16;

@@ -7,9 +7,9 @@ use hodo_abi::Span;
 
 use crate::block::Block;
 use crate::image::{Image, NO_BLOCK, Section, find, join};
-use crate::native::translate::Point;
 use crate::numbered::Numbered;
 use crate::points;
+use crate::translate::Point;
 
 /// An image in a process.
 #[derive(Debug, Clone)]

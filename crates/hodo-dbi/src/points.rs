@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::native::translate::{Point, Saved, Stage};
+use crate::translate::{Point, Saved, Stage};
 
 /// To find a point, at most this number of points is decoded.
 const GROUP: usize = 64;
@@ -190,7 +190,7 @@ mod tests {
                     at,
                     original: [0x40_0000, u64::MAX - 0x1000][below(2) as usize] + below(0x1000),
                     inside: (below(2) == 0).then(|| Saved {
-                        rax: below(2) == 0,
+                        kept: below(2) as u8,
                         map: below(3) as u32,
                         ..Saved::default()
                     }),

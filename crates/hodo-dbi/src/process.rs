@@ -17,8 +17,7 @@ use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
 use crate::block::Block;
 use crate::kept::Kept;
 use crate::known::Known;
-use crate::native::block;
-use crate::native::translate::{Exit, Request, Saved, Stage, Translation, translate};
+use crate::native::{Native, block};
 use crate::passes::StateMap;
 use crate::placed::Placed;
 use crate::places::{self, AWAY, REACH, REGION};
@@ -28,6 +27,7 @@ use crate::region::Region;
 use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
+use crate::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::units::Units;
 
 /// Room that one translation needs at most.
@@ -788,13 +788,13 @@ impl Process {
         };
         let mut line_number =
             |line| recorder.map_or(0, |recorder| recorder.borrow_mut().line_number(line));
-        let translation = translate(Request {
+        let translation = translate::<Native>(Request {
             starts,
             profile,
             most,
             within,
             base: region.next(),
-            table: self.targets.at as u32,
+            table: self.targets.at,
             read: &mut read,
             known: &|pc| self.known.get(pc).filter(|_| within.contains(pc)),
             soft: &|pc| self.soft.at(pc).is_some(),

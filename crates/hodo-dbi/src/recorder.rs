@@ -20,11 +20,11 @@ use crate::client::{
 use crate::events::{Events, Watch};
 use crate::expanding::Expanding;
 use crate::native::block;
-use crate::native::translate::Insertion;
 use crate::numbered::Numbered;
 use crate::passes::{Passes, Words};
 use crate::profile::Profile;
 use crate::recent::{MOST_ENTRIES, Recent};
+use crate::translate::Insertion;
 
 /// Bytes of a buffer.
 const BUFFER: u64 = 1 << 20;

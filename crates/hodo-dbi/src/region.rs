@@ -5,9 +5,9 @@ use std::sync::Arc;
 use hodo_abi::Span;
 
 use crate::block::Block;
-use crate::native::translate::{Point, Translation};
 use crate::placed::Placed;
 use crate::points::Points;
+use crate::translate::{Point, Translation};
 
 /// Part of the cache.
 #[derive(Debug, Clone)]

@@ -5,18 +5,10 @@ use anyhow::{Context, Result, bail};
 use hodo_ptrace::{Regs, Stopped, TargetAddr};
 
 use crate::block::{Block, Value};
-use crate::native::block;
-use crate::native::lanes::restore;
-use crate::native::translate::Saved;
-use crate::native::vectors::{restore_mask, restore_vector};
+use crate::native::{block, kept, stopped};
 use crate::passes::Moved;
 use crate::process::{Place, Process};
-
-/// Numbers of registers.
-pub(crate) const RAX: u8 = 0;
-pub(crate) const RDI: u8 = 7;
-pub(crate) const RCX: u8 = 1;
-pub(crate) const R11: u8 = 11;
+use crate::translate::Saved;
 
 /// Brings a thread that is inside the code for an instruction to the next instruction of the program, or into a fragment.
 pub(crate) fn run_to_instruction(
@@ -42,8 +34,8 @@ pub(crate) fn run_to_instruction(
         let Some(next) = process.miss(regs.pc()) else {
             return Ok(());
         };
-        let at = process.find_missing(thread, regs.general(RCX))?;
-        regs.set_general(R11, at);
+        let at = process.find_missing(thread, stopped::missing(regs))?;
+        stopped::found(regs, at);
         regs.set_pc(next);
     }
 }
@@ -60,17 +52,15 @@ pub(crate) fn restore_from(
         let at = TargetAddr(block + u64::from(offset));
         process.memory().read_u64(at)
     };
+    let mut of_its_own = saved.kept;
     if saved.flags {
-        regs.set_flags(regs.general(RAX) as u16);
+        stopped::restore_flags(regs);
+        of_its_own |= kept::FLAGS;
     }
-    if saved.flags || saved.rax {
-        regs.set_general(RAX, word(block::RAX)?);
-    }
-    if saved.rcx {
-        regs.set_general(RCX, word(block::RCX)?);
-    }
-    if saved.r11 {
-        regs.set_general(R11, word(block::R11)?);
+    for (bit, (number, offset)) in kept::WORDS.into_iter().enumerate() {
+        if of_its_own >> bit & 1 == 1 {
+            regs.set_general(number, word(offset)?);
+        }
     }
     for (register, offset) in saved.scratch.into_iter().zip(block::SCRATCH) {
         if let Some(number) = register {
@@ -82,17 +72,17 @@ pub(crate) fn restore_from(
         match moved {
             Moved::General(number) => regs.set_general(number, word()?),
             Moved::Flags => regs.set_flags(word()? as u16),
-            Moved::Vector(number) => restore_vector(process, (thread, block), (number, slot))?,
-            Moved::Mask(number) => restore_mask(process, (thread, block), (number, slot))?,
+            Moved::Vector(number) => {
+                stopped::restore_vector(process.memory(), (thread, block), (number, slot))?;
+            }
+            Moved::Mask(number) => {
+                stopped::restore_mask(process.memory(), (thread, block), (number, slot))?;
+            }
             Moved::Lanes(lanes, complete) => {
-                restore(process, (thread, block), (lanes, complete))?;
+                stopped::restore_lanes(process.memory(), (thread, block), (lanes, complete))?;
             }
             Moved::Round(repeated, is_counted) => {
-                let before = regs.general(RCX);
-                let left = before.wrapping_sub(u64::from(!is_counted));
-                regs.set_general(RCX, left);
-                let ends = |equal| equal != regs.is_equal();
-                if left == 0 || repeated.while_equal.is_some_and(ends) {
+                if stopped::end_round(regs, repeated, is_counted) {
                     pc += u64::from(repeated.len);
                 }
             }

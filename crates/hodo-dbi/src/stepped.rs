@@ -6,8 +6,8 @@
 use hodo_ptrace::{Regs, Stopped};
 
 use crate::engine::{Engine, Shared};
-use crate::native::translate::Stage;
 use crate::process::Place;
+use crate::translate::Stage;
 
 impl Engine {
     /// A thread that steps itself has stopped at an address in the cache. Returns whether it has executed only inserted

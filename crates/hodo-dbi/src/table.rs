@@ -1,8 +1,8 @@
 //! The table through which returns, indirect calls and indirect jumps find their targets in the cache.
 //!
 //! An entry is the program's address and the address in the cache. A target is in the entry that its lowest bits select,
-//! or in one of the next ones, up to the first that is empty. What is not there is found by hodo. Four bytes of code
-//! share an entry: calls are longer, and what belongs to the same code is in the same pages.
+//! or in one of the next ones, up to the first that is empty. What is not there is found by hodo. Some bytes of code
+//! share an entry: calls are as long or longer, and what belongs to the same code is in the same pages.
 //!
 //! Threads read the address of an entry, and then where it leads. So an entry is never given to another target while
 //! there are threads that may be between the two: a target that is removed leaves its entry in use.
@@ -10,11 +10,11 @@
 use std::rc::Rc;
 
 /// The number of an entry at most, which is one less than a power of two.
-const MASK: u32 = (1 << 18) - 1;
+pub(crate) const MASK: u32 = (1 << 18) - 1;
 /// Bytes of an entry.
 pub(crate) const ENTRY: u32 = 16;
-/// The bits of four times an address that are the offset of its entry.
-pub(crate) const OFFSETS: u32 = MASK * ENTRY;
+/// Bytes of code that share an entry.
+pub(crate) const SHARED: u32 = 4;
 /// The maximum number of entries in which a target is looked for before it is put into another one.
 const REACH: usize = 128;
 /// Bytes of the table: after the last entry come those next to it, and at least one that stays empty.
@@ -54,7 +54,7 @@ impl Default for Table {
 impl Table {
     /// Puts a target into an entry. Returns the offset of the entry in the table. `None`: there is no room.
     pub(crate) fn put(&mut self, address: u64, at: u64) -> Option<u64> {
-        let first = ((4 * address) as u32 & OFFSETS) as usize / ENTRY as usize;
+        let first = ((address / u64::from(SHARED)) as u32 & MASK) as usize;
         let is_fit = |found: u64| found == 0 || found & !REMOVED == address;
         let place = (first..first + REACH).find(|&place| is_fit(self.get(place)[0]))?;
         let is_new = self.get(place)[0] == 0;

@@ -13,7 +13,7 @@ use crate::engine::{Engine, Shared, Watched};
 use crate::native::system_call::{OPENS, PATH_TO_TRAP, SET_TO_TRAP, path_of, prevents};
 use crate::process::{Place, Process, Stop};
 use crate::shown::{List, Shown};
-use crate::state::{RAX, RDI, restore_from};
+use crate::state::restore_from;
 use crate::trap;
 
 /// A thread or process is not to be traced by who traces its maker.
@@ -40,7 +40,7 @@ impl Engine {
         regs.set_pc(at);
         if process.borrow().takes_own(number, args) {
             // As if there were no room.
-            regs.set_general(RAX, -i64::from(libc::ENOMEM) as u64);
+            regs.set_result(-i64::from(libc::ENOMEM));
             regs.set_pc(at + SYSTEM_CALL.len() as u64);
             thread.set_regs(&regs)?;
             return self.go(thread, 0);
@@ -50,7 +50,7 @@ impl Engine {
         }
         if is_untraced(number, args) {
             // What is made runs in the cache, and needs hodo.
-            regs.set_general(RDI, args[0] & !UNTRACED);
+            regs.set_argument(0, args[0] & !UNTRACED);
         }
         let matters = matters(&process.borrow(), number, args);
         thread.set_regs(&regs)?;
@@ -101,7 +101,7 @@ impl Engine {
         }
         if is_untraced(call.number, call.args) {
             let mut regs = regs;
-            regs.set_general(RDI, call.args[0]);
+            regs.set_argument(0, call.args[0]);
             thread.set_regs(&regs)?;
             return thread.cont(0);
         }

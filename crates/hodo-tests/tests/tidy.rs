@@ -527,25 +527,11 @@ fn instruction_sets_stay_in_their_rooms() {
 }
 
 /// Lines outside of rooms that name registers: as above.
-const REGISTERS: [(&str, &str, &str); 5] = [
-    ("hodo-dbi/src/engine.rs", "RCX|R11", "remains: see state.rs"),
-    ("hodo-dbi/src/points.rs", "rax:", "remains: see state.rs"),
-    (
-        "hodo-dbi/src/state.rs",
-        "(?i)rax|rcx|r11|rdi",
-        "remains: what blocks save belongs into the room",
-    ),
-    (
-        "hodo-dbi/src/watched.rs",
-        "RAX|RDI",
-        "remains: the registers of system calls",
-    ),
-    (
-        "hodo/src/args/inspect.rs",
-        "%|TYPE is",
-        "names that users write, in a help text",
-    ),
-];
+const REGISTERS: [(&str, &str, &str); 1] = [(
+    "hodo/src/args/inspect.rs",
+    "%|TYPE is",
+    "names that users write, in a help text",
+)];
 
 /// The part of a line that is code: without comments and strings.
 fn code_of(line: &str) -> String {

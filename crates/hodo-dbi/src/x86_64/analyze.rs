@@ -1,7 +1,5 @@
 //! Which accesses an instruction makes, and from which registers their addresses come.
 
-use std::rc::Rc;
-
 use iced_x86::{
     CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, MemorySize, Mnemonic,
     OpAccess, OpKind, Register, RflagsBits, UsedMemory,
@@ -13,6 +11,7 @@ use crate::block::{
     Address, Block, FIRST_VALUE, Flow, Insn, Lanes, Leave, Note, Noted, Operand, Recorded, Slot,
     Special, Value, ZERO,
 };
+use crate::translate::{Analyzed, BlockInsn};
 
 /// The maximum number of values of a record.
 const MOST_VALUES: usize = 24;
@@ -228,24 +227,10 @@ struct Analysis {
     leaving: Vec<(u16, [Known; 16])>,
 }
 
-/// What a block is found for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Analyzed {
-    /// Executions are counted.
-    Counts,
-    /// The same, and threads record what they access outside of the lines used last.
-    Lines,
-    /// Threads record what its accesses depend on.
-    Accesses,
-    /// The same, and blocks that it leads to may use that. The values of these registers are known from earlier records,
-    /// bit by number.
-    Hot(u16),
-}
-
 /// Finds the block at the start of this code.
 pub(crate) fn analyze(
     id: u32,
-    code: &[(u64, &[u8], Rc<Facts>)],
+    code: &[BlockInsn<'_, Facts>],
     notes: Vec<(u16, Noted)>,
     analyzed: Analyzed,
 ) -> Block {
@@ -313,7 +298,7 @@ pub(crate) fn analyze(
 }
 
 /// Whether the block overwrites the flags, other than the carry flag, before it reads them.
-fn flags_are_dead(code: &[(u64, &[u8], Rc<Facts>)]) -> bool {
+fn flags_are_dead(code: &[BlockInsn<'_, Facts>]) -> bool {
     let mut flags =
         RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
     for (_, _, facts) in code {
@@ -549,7 +534,7 @@ impl Analysis {
 
     /// If neither the base nor the index of an operand is known, and knowing them would not help what comes after: their
     /// sum, which takes less room.
-    fn sum(&self, memory: &UsedMemory, after: &[(u64, &[u8], Rc<Facts>)]) -> Option<Value> {
+    fn sum(&self, memory: &UsedMemory, after: &[BlockInsn<'_, Facts>]) -> Option<Value> {
         let (base, index) = (general(memory.base())?, general(memory.index())?);
         let is_whole = memory.base().is_gpr64() && memory.index().is_gpr64();
         let is_known = |number: usize| match self.registers[number] {
@@ -577,7 +562,7 @@ impl Analysis {
         &mut self,
         insn: u16,
         memory: &UsedMemory,
-        after: &[(u64, &[u8], Rc<Facts>)],
+        after: &[BlockInsn<'_, Facts>],
     ) -> Operand {
         let mut operand = Operand {
             insn,
@@ -616,7 +601,7 @@ impl Analysis {
 
     /// Adds the operands of an instruction. `after`: this instruction and those that follow. Returns whether a record has
     /// room for what they need.
-    fn operands(&mut self, insn: u16, facts: &Facts, after: &[(u64, &[u8], Rc<Facts>)]) -> bool {
+    fn operands(&mut self, insn: u16, facts: &Facts, after: &[BlockInsn<'_, Facts>]) -> bool {
         if self.values.len() + MOST_EACH > MOST_VALUES && insn > 0 {
             return false;
         }
@@ -911,6 +896,8 @@ fn flow(insn: &iced_x86::Instruction) -> Flow {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     /// What threads record of these instructions.
@@ -919,7 +906,7 @@ mod tests {
             let facts = facts(&mut InstructionInfoFactory::new(), 0x1000, bytes);
             (0x1000, *bytes, Rc::new(facts))
         };
-        let code: Vec<(u64, &[u8], Rc<Facts>)> = code.iter().map(facts).collect();
+        let code: Vec<BlockInsn<'_, Facts>> = code.iter().map(facts).collect();
         let block = analyze(0, &code, Vec::new(), Analyzed::Accesses);
         assert_eq!(block.insns.len(), code.len());
         let values = block.values.iter();

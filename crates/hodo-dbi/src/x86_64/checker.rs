@@ -23,10 +23,11 @@ use iced_x86::{Decoder, DecoderOptions};
 
 use hodo_isa::x86_64::text;
 
-use super::translate::{Point, Request, Translation, first_bytes, translate};
+use super::X86_64;
 use crate::fragment::Item;
 use crate::passes::{Pass, Passes, Revising, StateMap};
 use crate::process::EVERYWHERE;
+use crate::translate::{Point, Request, Translation, first_bytes, translate};
 
 /// Where the program's code is,
 const START: u64 = 0x40_0000;
@@ -57,7 +58,7 @@ impl Emitted {
         passes.push(Box::new(Keep(Rc::clone(&kept))));
         let passes = RefCell::new(Passes::new(passes));
         let mut count = 0;
-        let translation = translate(Request {
+        let translation = translate::<X86_64>(Request {
             starts: &[START],
             profile: None,
             most: 1000,

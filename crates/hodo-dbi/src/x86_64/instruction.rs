@@ -4,10 +4,9 @@ use std::rc::Rc;
 
 use iced_x86::{InstructionInfoFactory, Mnemonic, Register, UsedMemory};
 
-use hodo_isa::x86_64::decode::{Kind, decode};
+use hodo_isa::x86_64::decode::{Insn, Kind, decode};
 
-use super::analyze::{facts, kinds};
-use super::decoded::Decoded;
+use super::analyze::{Facts, facts, kinds};
 use crate::fragment::{Instruction, Operand};
 use crate::inserted::Repeated;
 
@@ -19,16 +18,11 @@ pub(crate) fn instruction((pc, next): (u64, u64), own: &[u8]) -> Option<Instruct
     if usize::from(insn.len) != own.len() {
         return None;
     }
-    let decoded = Decoded {
-        pc,
-        bytes,
-        insn: Some(insn),
-        facts: Rc::new(facts(&mut InstructionInfoFactory::new(), pc, own)),
-    };
+    let facts = Rc::new(facts(&mut InstructionInfoFactory::new(), pc, own));
     Some(Instruction {
         next,
         is_original: false,
-        ..seen(&decoded)
+        ..seen(pc, &bytes, Some(insn), &facts)
     })
 }
 
@@ -84,21 +78,27 @@ fn compares(mnemonic: Mnemonic) -> bool {
 }
 
 /// What passes see of an instruction.
-pub(super) fn seen(decoded: &Decoded) -> Instruction {
-    let operands = decoded.facts.memory.iter().map(|used| Operand {
+pub(super) fn seen(
+    pc: u64,
+    bytes: &[u8; 16],
+    insn: Option<Insn>,
+    facts: &Rc<Facts>,
+) -> Instruction {
+    let len = insn.map_or(1, |insn| insn.len);
+    let operands = facts.memory.iter().map(|used| Operand {
         kinds: kinds(used.access()),
         size: used.memory_size().size() as u32,
-        has_address: has_address(used) && !decoded.facts.is_of_bit_string(),
+        has_address: has_address(used) && !facts.is_of_bit_string(),
     });
     Instruction {
-        pc: decoded.pc,
-        bytes: decoded.bytes,
-        len: decoded.own().len() as u8,
-        next: decoded.next(),
+        pc,
+        bytes: *bytes,
+        len,
+        next: pc + u64::from(len),
         operands: operands.collect(),
-        facts: Rc::clone(&decoded.facts),
+        facts: Rc::clone(facts),
         is_original: true,
-        continues: decoded.insn.is_some_and(|insn| insn.kind == Kind::Plain),
+        continues: insn.is_some_and(|insn| insn.kind == Kind::Plain),
         origin: None,
         part: None,
     }

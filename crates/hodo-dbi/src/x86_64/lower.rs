@@ -15,8 +15,8 @@ use hodo_isa::x86_64::decode::decode;
 
 use super::analyze::general;
 use super::banks::{Banks, Held};
+use super::emitter::{Emitter, X86_64};
 use super::recent::FLAGS;
-use super::translate::{Saved, Translator};
 use super::{RCX_NUMBER, block};
 use crate::block::Flow;
 use crate::client::RECORDED;
@@ -25,6 +25,7 @@ use crate::inserted::{
     Bytes, Compare, Compute, Lanes, Mark, Part, Repeated, Scratch, Step, Value, Wide, Word,
 };
 use crate::passes::{Moved, Passes, StateMap};
+use crate::translate::{Saved, Translator};
 
 pub(super) const RAX_NUMBER: usize = 0;
 const RSP_NUMBER: u8 = 4;
@@ -41,7 +42,7 @@ pub(super) enum Flags {
 }
 
 pub(super) struct Lowering<'l, 'c, 'r> {
-    pub(super) translator: &'l mut Translator<'c, 'r>,
+    pub(super) translator: Emitter<'l, 'c, 'r>,
     passes: &'l RefCell<Passes>,
     items: &'l [Item],
     /// The item that is turned into code.
@@ -75,13 +76,13 @@ pub(super) struct Lowering<'l, 'c, 'r> {
 
 /// Turns a fragment into code. Returns where the program continues, if it does so after it.
 pub(super) fn lower(
-    translator: &mut Translator<'_, '_>,
+    translator: &mut Translator<'_, '_, X86_64>,
     passes: &RefCell<Passes>,
     items: &[Item],
 ) -> Option<u64> {
     let first = items.iter().find_map(instruction_of);
     let mut lowering = Lowering {
-        translator,
+        translator: Emitter(translator),
         passes,
         items,
         place: 0,
@@ -738,8 +739,7 @@ impl Lowering<'_, '_, '_> {
 
     fn record(&mut self, number: u32, value: Scratch, position: Scratch) {
         let (value, position) = (self.register(value), self.register(position));
-        let start = self.translator.code.here();
-        self.translator.out.records.push(start);
+        self.translator.begins_record();
         self.point(Saved::default());
         let code = &mut self.translator.code;
         code.mov_rm(position, gs(block::POSITION));

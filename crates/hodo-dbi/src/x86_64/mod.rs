@@ -4,24 +4,28 @@ pub(crate) mod analyze;
 pub(crate) mod banks;
 #[cfg(test)]
 mod checker;
-mod decoded;
+mod emit;
+mod emitter;
 mod exchange;
 mod features;
-mod fragment;
 mod insert;
 pub(crate) mod instruction;
+mod lane_steps;
 pub(crate) mod lanes;
 mod lower;
 pub(crate) mod rebuilt;
 mod recent;
 pub(crate) mod redirect;
 mod rounds;
+mod set;
 mod special;
+pub(crate) mod stopped;
 pub(crate) mod system_call;
-pub(crate) mod translate;
-pub(crate) mod vectors;
+mod vectors;
 
 use anyhow::{Context, Result, bail};
+
+pub(crate) use emitter::X86_64;
 
 /// Checks that this machine can execute what clients have inserted: the base of `fs` is read by an instruction that the
 /// kernel must allow (`FSGSBASE`, Linux 5.9; AT_HWCAP2 bit 1, arch/x86/include/uapi/asm/hwcap2.h).
@@ -53,6 +57,20 @@ pub(crate) fn check() -> Result<()> {
 const SCRATCH: [u8; 13] = [1, 2, 0, 6, 7, 8, 9, 10, 11, 3, 13, 14, 15];
 /// The number of `rcx`.
 const RCX_NUMBER: u8 = 1;
+
+/// Registers that have words of their own in the block of a thread, as bits of [`Saved::kept`](crate::translate::Saved).
+pub(crate) mod kept {
+    use super::block;
+
+    pub(crate) const RCX: u8 = 1;
+    pub(crate) const R11: u8 = 2;
+    pub(crate) const RAX: u8 = 4;
+    /// The one in which flags may be.
+    pub(crate) const FLAGS: u8 = RAX;
+
+    /// Their numbers and words, in the order of these bits.
+    pub(crate) const WORDS: [(u8, u32); 3] = [(1, block::RCX), (11, block::R11), (0, block::RAX)];
+}
 
 /// The block of a thread, to which its `gs` base points: offsets in bytes.
 pub(crate) mod block {

@@ -1,13 +1,13 @@
 //! Blocks are made again from the code that they were made from.
 
 use std::fmt;
-use std::rc::Rc;
 
 use hodo_isa::x86_64::decode::decode;
 use iced_x86::InstructionInfoFactory;
 
-use super::analyze::{Analyzed, Facts, analyze, facts};
+use super::analyze::{Facts, analyze, facts};
 use crate::block::Block;
+use crate::translate::{Analyzed, BlockInsn};
 
 /// Makes blocks again.
 pub(crate) struct Rebuilder(InstructionInfoFactory);
@@ -34,7 +34,7 @@ impl Rebuilder {
         insns: usize,
         read: impl Fn(u64) -> Option<&'c [u8]>,
     ) -> Option<Block> {
-        let mut code: Vec<(u64, &[u8], Rc<Facts>)> = Vec::with_capacity(insns);
+        let mut code: Vec<BlockInsn<'_, Facts>> = Vec::with_capacity(insns);
         let mut pc = start;
         for _ in 0..insns {
             let rest = read(pc)?;

@@ -16,13 +16,14 @@ use hodo_isa::x86_64::asm::{AL, Cond, DWORD, Mem, QWORD, RAX, Reg, gs, mem, mem3
 
 use super::analyze::{general, kinds, overwritten_flags};
 use super::block;
-use super::decoded::Decoded;
-use super::translate::{Cold, Fresh, Saved, Stage, Translator, What};
-use super::{RCX_NUMBER, SCRATCH};
+use super::emit::{Cold, Fresh, What};
+use super::emitter::{Decoded, Emitter, X86_64};
+use super::{RCX_NUMBER, SCRATCH, kept};
 use crate::access::Kind;
 use crate::block::{Block, Flow};
 use crate::client::{FETCHED, USED};
 use crate::recent::{LineSets, Recent};
+use crate::translate::{Observe, Saved, Stage};
 
 const RAX_NUMBER: u8 = 0;
 /// What `cmp` subtracts from `al`, which `seto` has set: it overflows if that is 1.
@@ -38,7 +39,7 @@ pub(super) const FLAGS: u32 = RflagsBits::OF
 const NO_LINE: u32 = u32::MAX;
 
 /// How a block is compared.
-pub(super) struct Compared {
+pub(crate) struct Compared {
     recent: Recent,
     block: Arc<Block>,
     /// By instruction: the program may read the flags that are there before it.
@@ -57,15 +58,8 @@ pub(super) struct Compared {
 
 /// The program's state is in its registers.
 const NOTHING_SAVED: Saved = Saved {
-    rcx: false,
-    r11: false,
-    rax: false,
-    flags: false,
-    scratch: [None; 2],
-    is_own: false,
     is_known: true,
-    in_fragment: false,
-    map: 0,
+    ..Saved::NOTHING
 };
 
 impl Compared {
@@ -79,7 +73,7 @@ impl Compared {
     }
 }
 
-impl Translator<'_, '_> {
+impl Emitter<'_, '_, '_> {
     /// How a block with these instructions is compared.
     pub(super) fn compared(
         &mut self,
@@ -108,7 +102,7 @@ impl Translator<'_, '_> {
             live,
             // Code that may change ends at any instruction.
             free: free
-                .filter(|_| !self.is_soft)
+                .filter(|_| !self.is_soft())
                 .map(|(first, second)| [first, second]),
             saved: NOTHING_SAVED,
             last: code.iter().rposition(accesses),
@@ -127,7 +121,7 @@ impl Translator<'_, '_> {
             // In the cache, these overwrite them.
             Flow::Return | Flow::IndirectCall => 0,
             Flow::Next => self.live_at(next, DEPTH),
-            Flow::Branch => match last.target() {
+            Flow::Branch => match X86_64::target(last) {
                 Some(target) => self.live_at(target, DEPTH) | self.live_at(next, DEPTH),
                 None => FLAGS,
             },
@@ -141,13 +135,13 @@ impl Translator<'_, '_> {
 
     /// The flags that the program may read from an instruction on.
     fn live_at(&mut self, start: u64, depth: u8) -> u32 {
-        if let Some(&known) = self.live_flags.get(&start) {
+        if let Some(&known) = self.own.live_flags.get(&start) {
             return known;
         }
         let (mut read, mut rest) = (0, FLAGS);
         let mut pc = start;
         for _ in 0..AHEAD {
-            let there = (self.request.read)(pc).filter(|_| !(self.request.soft)(pc));
+            let there = self.read_fixed(pc);
             let Some((bytes, len)) = there else {
                 break;
             };
@@ -176,7 +170,7 @@ impl Translator<'_, '_> {
         }
         let live = read | rest;
         if depth == DEPTH {
-            self.live_flags.insert(start, live);
+            self.own.live_flags.insert(start, live);
         }
         live
     }
@@ -233,7 +227,7 @@ impl Translator<'_, '_> {
         let entries: Vec<(u32, u32)> = (first..=last)
             .map(|line| {
                 let entry = line as u32 & sets.mask();
-                (block::FETCHED + 4 * entry, (self.request.line_number)(line))
+                (block::FETCHED + 4 * entry, self.line_number(line))
             })
             .collect();
         let (label, resume) = (self.code.label(), self.code.label());
@@ -254,13 +248,14 @@ impl Translator<'_, '_> {
         if compared.saved.scratch[0].is_none() {
             self.point(pc, None);
         }
-        self.cold.push(Cold::Fresh(Fresh {
+        let stage = self.stage();
+        self.put_later(Cold::Fresh(Fresh {
             label,
             resume,
             block: Arc::clone(&compared.block),
             pc,
             saved,
-            stage: self.stage,
+            stage,
             what: What::Fetch(number as u16, entries),
         }));
     }
@@ -326,13 +321,14 @@ impl Translator<'_, '_> {
             Some(_) => compared.saved = taken,
             None => self.give_back(pc, taken),
         }
-        self.cold.push(Cold::Fresh(Fresh {
+        let stage = self.stage();
+        self.put_later(Cold::Fresh(Fresh {
             label,
             resume,
             block: Arc::clone(&compared.block),
             pc,
             saved,
-            stage: self.stage,
+            stage,
             what: What::Access {
                 operand,
                 size,
@@ -356,8 +352,8 @@ impl Translator<'_, '_> {
         } = fresh;
         let id = block.id;
         self.code.bind(label);
-        self.out.blocks.push((self.code.here(), Some(block)));
-        self.stage = stage;
+        self.begins_block(Some(block));
+        self.set_stage(stage);
         self.set_point(pc, saved);
         let known = Saved {
             flags: false,
@@ -368,7 +364,7 @@ impl Translator<'_, '_> {
                 if saved.flags {
                     self.restore_flags(pc, known);
                 }
-                self.out.records.push(self.code.here());
+                self.begins_record();
                 let taken = match saved.scratch[0] {
                     Some(_) => known,
                     None => self.take(pc, RCX_NUMBER),
@@ -401,7 +397,7 @@ impl Translator<'_, '_> {
                 if saved.flags {
                     self.restore_flags(pc, known);
                 }
-                self.out.records.push(self.code.here());
+                self.begins_record();
                 if saved.flags || size > sets.line() {
                     self.code.mov_rm(line, gs(block::ADDRESS));
                 } else {
@@ -418,8 +414,8 @@ impl Translator<'_, '_> {
             }
         }
         self.code.jmp(resume);
-        self.stage = Stage::Body;
-        self.out.blocks.push((self.code.here(), None));
+        self.set_stage(Stage::Body);
+        self.begins_block(None);
     }
 
     /// Puts the line of an access into the table. If it is of two lines, their sets have unknown lines afterward.
@@ -481,7 +477,13 @@ impl Translator<'_, '_> {
     fn save_flags(&mut self, pc: u64, saved: Saved) -> Saved {
         self.code.mov_mr(gs(block::RAX), RAX);
         self.code.lahf();
-        self.set_point(pc, Saved { rax: true, ..saved });
+        self.set_point(
+            pc,
+            Saved {
+                kept: saved.kept | kept::RAX,
+                ..saved
+            },
+        );
         self.code.seto(AL);
         let saved = Saved {
             flags: true,
@@ -496,15 +498,6 @@ impl Translator<'_, '_> {
         self.code.sahf();
         self.code.mov_rm(RAX, gs(block::RAX));
         self.set_point(pc, then);
-    }
-
-    /// From here on, the state is this one, also if it was said to be another one at this place.
-    pub(super) fn set_point(&mut self, original: u64, saved: Saved) {
-        let here = self.code.here();
-        if self.out.points.last().is_some_and(|last| last.at == here) {
-            self.out.points.pop();
-        }
-        self.inside(original, saved);
     }
 }
 

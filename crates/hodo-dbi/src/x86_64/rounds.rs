@@ -7,11 +7,12 @@
 use hodo_isa::x86_64::asm::{AL, Cond, RAX, RCX, gs, mem};
 use hodo_isa::x86_64::decode::decode;
 
+use super::emit::ECX;
 use super::lower::{Flags, Lowering, RAX_NUMBER, at};
-use super::translate::{ECX, Saved};
 use super::{RCX_NUMBER, block};
 use crate::fragment::Instruction;
 use crate::inserted::{Mark, Repeated};
+use crate::translate::Saved;
 
 /// The bit of the zero flag in the second byte of flags in a slot.
 const EQUAL: u8 = 0x40;

@@ -3,8 +3,10 @@
 use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, gs, mem};
 
 use super::block;
-use super::translate::{ECX, NOP, NOTHING, R11, Saved, Translator};
+use super::emit::{ECX, NOP, R11};
+use super::emitter::Emitter;
 use crate::fixups::Depends;
+use crate::translate::Saved;
 use crate::trap::{OUR_BITS, OURS};
 
 /// Numbers of system calls (arch/x86/entry/syscalls/syscall_64.tbl).
@@ -69,7 +71,7 @@ pub(crate) const SET_TO_TRAP: u64 = 195;
 /// A signal that comes here comes before the call.
 const KNOWN: Saved = Saved {
     is_known: true,
-    ..NOTHING
+    ..Saved::NOTHING
 };
 /// The same, and the flags are in `rax`.
 const FLAGS: Saved = Saved {
@@ -77,7 +79,7 @@ const FLAGS: Saved = Saved {
     ..KNOWN
 };
 
-impl Translator<'_, '_> {
+impl Emitter<'_, '_, '_> {
     /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`, so they
     /// are free here.
     pub(super) fn system_call(&mut self, pc: u64, next: u64) {
@@ -126,7 +128,7 @@ impl Translator<'_, '_> {
         self.code.int3();
         self.code.raw(&NOP);
         self.code.bind(make);
-        self.out.calls.push((trap, self.code.here()));
+        self.watches_at(trap);
         self.point(pc, None);
         self.code.syscall();
         // The program finds there what it finds alone.

@@ -6,16 +6,13 @@
 
 use std::collections::HashSet;
 
-use anyhow::Result;
 use hodo_isa::x86_64::asm::{Mem, WideOp, WidePlace, gs};
-use hodo_ptrace::{Stopped, TargetAddr};
 
 use super::banks::{Held, Kind, used, vector_bytes};
 use super::block;
 use super::lower::Lowering;
 use crate::fragment::{Instruction, Item};
 use crate::inserted::{Active, Compute, Lanes, Step, VectorStep, Wide};
-use crate::process::Process;
 
 impl Lowering<'_, '_, '_> {
     fn wide_load(&mut self, kind: Kind, number: u8, from: WidePlace) {
@@ -380,34 +377,4 @@ impl Lowering<'_, '_, '_> {
 /// An element of the vector whose elements are looked at.
 fn element(number: u8) -> Mem {
     gs(block::ELEMENTS + 8 * u32::from(number))
-}
-
-/// Gives a thread what the program has in a vector register, which is in a slot.
-pub(crate) fn restore_vector(
-    process: &Process,
-    (thread, block): (Stopped, u64),
-    (number, slot): (u8, u8),
-) -> Result<()> {
-    let mut bytes = vec![0; vector_bytes() as usize];
-    let offset = block::VECTORS + 64 * u32::from(slot);
-    let at = TargetAddr(block + u64::from(offset));
-    process.memory().read(at, &mut bytes)?;
-    let mut vectors = thread.vectors()?;
-    vectors.set(number, &bytes)?;
-    thread.set_vectors(&mut vectors)
-}
-
-/// The same for a mask register.
-pub(crate) fn restore_mask(
-    process: &Process,
-    (thread, block): (Stopped, u64),
-    (number, slot): (u8, u8),
-) -> Result<()> {
-    let offset = block::MASKS + 8 * u32::from(slot);
-    let bits = process
-        .memory()
-        .read_u64(TargetAddr(block + u64::from(offset)))?;
-    let mut vectors = thread.vectors()?;
-    vectors.set_mask(number, bits)?;
-    thread.set_vectors(&mut vectors)
 }

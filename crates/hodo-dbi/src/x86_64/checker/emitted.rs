@@ -8,13 +8,14 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash64;
 
-use super::super::translate::{Insertion, Request, Translation, first_bytes, translate};
+use super::super::{X86_64, kept};
 use super::samples::{Inserts, Random, Replaces};
 use crate::expanding::Expanding;
 use crate::passes::{Pass, Passes};
 use crate::process::EVERYWHERE;
 use crate::profile::Profile;
 use crate::recent::{LineSets, Recent};
+use crate::translate::{Insertion, Request, Translation, first_bytes, translate};
 
 /// How code is translated: what is inserted, by which passes, and whether it is executed often.
 type Mode = (
@@ -90,7 +91,9 @@ fn add(translation: &Translation, passes: Option<&RefCell<Passes>>, hash: &mut X
         let (at, original, stage) = (point.at, point.original, point.stage);
         let _ = write!(text, "{at:x} {original:x} {stage:?}");
         if let Some(saved) = point.inside {
-            let (rcx, r11, rax, flags) = (saved.rcx, saved.r11, saved.rax, saved.flags);
+            let [rcx, r11, rax] =
+                [kept::RCX, kept::R11, kept::RAX].map(|bit| saved.kept & bit != 0);
+            let flags = saved.flags;
             let _ = write!(text, " {rcx} {r11} {rax} {flags} {:?}", saved.scratch);
             let (own, known, inserted) = (saved.is_own, saved.is_known, saved.in_fragment);
             let _ = write!(text, " {own} {known} {inserted}");
@@ -134,7 +137,7 @@ fn emitted(part: (u64, &[u8]), mode: &Mode) -> (u64, usize) {
         let passes = (!passes.is_empty()).then(|| RefCell::new(Passes::new(passes)));
         let starts = [start, start + 64];
         let profile: Profile = [(start, 9), (start + 64, 10)].into_iter().collect();
-        let translation = translate(Request {
+        let translation = translate::<X86_64>(Request {
             starts: &starts,
             profile: often.then_some(&profile),
             most: 100,

@@ -129,7 +129,7 @@ fn seen(code: &[&[u8]], passes: Vec<Box<dyn Pass>>) -> Seen {
 impl Seen {
     /// What is in slots while an instruction of the program is executed.
     fn moved(&self, number: usize) -> Vec<(Moved, u8)> {
-        let own = |saved: &super::super::translate::Saved| saved.is_own;
+        let own = |saved: &crate::translate::Saved| saved.is_own;
         let points = self.0.translation.points.iter();
         let mut own = points.filter_map(|point| point.inside.filter(own));
         let saved = own.nth(number).expect("an instruction");

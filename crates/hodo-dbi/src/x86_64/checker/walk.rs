@@ -9,8 +9,7 @@ use iced_x86::{
 };
 
 use super::super::analyze::general;
-use super::super::block as thread;
-use super::super::translate::{Point, Saved};
+use super::super::{block as thread, kept};
 use super::Emitted;
 use super::steps::{Effect, Steps, THREAD, Words, computed, loaded, low};
 use crate::block::Flow;
@@ -18,6 +17,7 @@ use crate::client::RECORDED;
 use crate::fragment::Instruction;
 use crate::inserted::{Compare, Compute, Lanes, Part};
 use crate::passes::Moved;
+use crate::translate::{Point, Saved};
 
 type Insn = iced_x86::Instruction;
 
@@ -437,9 +437,9 @@ impl Walk<'_> {
             }
         };
         for (is_saved, number, at) in [
-            (saved.rcx, 1, thread::RCX),
-            (saved.r11, 11, thread::R11),
-            (saved.rax || saved.flags, 0, thread::RAX),
+            (saved.kept & kept::RCX != 0, 1, thread::RCX),
+            (saved.kept & kept::R11 != 0, 11, thread::R11),
+            (saved.kept & kept::RAX != 0 || saved.flags, 0, thread::RAX),
         ] {
             if is_saved {
                 move_to(number, at)?;

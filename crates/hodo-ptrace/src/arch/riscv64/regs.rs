@@ -247,9 +247,14 @@ impl Regs {
         }
     }
 
-    /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
+    /// Changes an argument of the system call that the thread is about to make: the first is 0.
     pub fn set_argument(&mut self, index: usize, value: u64) {
         self.set(A0 + index as u8, value);
+    }
+
+    /// Sets what a system call has returned.
+    pub fn set_result(&mut self, value: i64) {
+        self.set(A0, value.cast_unsigned());
     }
 
     /// What a system call has returned.

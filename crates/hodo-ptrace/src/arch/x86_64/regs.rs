@@ -236,13 +236,21 @@ impl Regs {
         self.0.eflags = rest | u64::from(ax >> 8) & LOW | overflow;
     }
 
-    /// Changes an argument of the system call that the thread is about to make: the third or the fourth, from 0.
+    /// Changes an argument of the system call that the thread is about to make, or has made: the first is 0.
     pub fn set_argument(&mut self, index: usize, value: u64) {
         match index {
+            0 => self.0.rdi = value,
+            1 => self.0.rsi = value,
             2 => self.0.rdx = value,
             3 => self.0.r10 = value,
-            _ => self.0.r8 = value,
+            4 => self.0.r8 = value,
+            _ => self.0.r9 = value,
         }
+    }
+
+    /// Sets what a system call has returned.
+    pub fn set_result(&mut self, value: i64) {
+        self.0.rax = value.cast_unsigned();
     }
 
     /// What a system call has returned.

@@ -1,22 +1,18 @@
 //! Fragments: how the cache gets what passes have made of the program's code.
 
-use super::decoded::Decoded;
-use super::instruction::seen;
-use super::lower::lower;
-use super::translate::{INVALID, Stage, Translator, Version};
+use super::Translator;
+use super::model::{ENOUGH, Stage, Version};
+use super::set::{Decoded, Emit, Observe};
 use crate::fragment::Instruction;
 
 /// The maximum number of items of a fragment: a translation must not need more room than others.
 const MOST_ITEMS: usize = 4000;
-/// Bytes of a translation after which it ends soon.
-pub(super) const ENOUGH: u32 = 256 << 10;
-
-impl Translator<'_, '_> {
+impl<S: Observe> Translator<'_, '_, S> {
     /// Translates fragments up to an instruction that does not continue.
     pub(super) fn fragments(&mut self, mut version: Version) {
         loop {
             let (pc, _) = version;
-            self.out.blocks.push((self.code.here(), None));
+            self.begins_block(None);
             if self.is_elsewhere(version) {
                 self.point(pc, None);
                 return self.jump_to_version(version);
@@ -46,10 +42,10 @@ impl Translator<'_, '_> {
     }
 
     /// Translates a fragment. Returns where the program continues, if it does so after it.
-    fn fragment(&mut self, code: &[Decoded]) -> Option<u64> {
+    fn fragment(&mut self, code: &[Decoded<S>]) -> Option<u64> {
         let passes = self.request.passes?;
         let valid = code.iter().take_while(|decoded| decoded.insn.is_some());
-        let mut instructions: Vec<Instruction> = valid.map(seen).collect();
+        let mut instructions: Vec<Instruction> = valid.map(S::seen).collect();
         let is_valid = instructions.len() == code.len();
         let mut next = None;
         if !instructions.is_empty() {
@@ -63,7 +59,7 @@ impl Translator<'_, '_> {
                 instructions.truncate(instructions.len() / 2);
                 items = passes.borrow_mut().run(instructions.clone());
             }
-            next = lower(self, passes, &items);
+            next = S::lower(self, passes, &items);
         }
         if self.code.offset() > ENOUGH {
             self.left = 0;
@@ -71,11 +67,9 @@ impl Translator<'_, '_> {
         if is_valid || instructions.len() < code.len() - 1 {
             return next;
         }
-        // It is no instruction here, either.
         let last = code.last()?;
         self.point(last.pc, None);
-        self.code.raw(&last.bytes[..1]);
-        self.code.raw(&INVALID);
+        S::invalid(self, &last.bytes);
         None
     }
 }

@@ -1,0 +1,471 @@
+//! How the program's instructions are translated.
+//!
+//! Return addresses on the stack are the original ones: a call pushes the program's own address, and a return looks up where
+//! the cache continues. The processor still predicts returns, because calls are calls and returns are returns.
+
+use std::sync::Arc;
+
+use iced_x86::UsedMemory;
+
+use hodo_isa::x86_64::asm::{
+    AL, Cond, DWORD, Label, QWORD, RAX, RCX, RSP, Reg, gs, label, mem, mem32, scaled,
+};
+use hodo_isa::x86_64::decode::{Insn, Kind};
+
+use super::emitter::Emitter;
+use super::{block, kept};
+use crate::block::Block;
+use crate::fixups::Depends;
+use crate::recent::LineSets;
+use crate::table;
+use crate::translate::{Saved, Stage, Version};
+
+/// The work register besides `rcx`.
+pub(super) const R11: Reg = Reg::whole(11);
+const R11D: Reg = R11.part(DWORD);
+pub(super) const ECX: Reg = RCX.part(DWORD);
+
+/// The bits of four times an address that are the offset of its entry.
+const OFFSETS: u32 = table::MASK * table::ENTRY;
+const _: () = assert!(table::ENTRY == 4 * table::SHARED);
+
+/// Code that is put elsewhere.
+pub(crate) enum Cold {
+    /// The end of a call: replaces the cache's return address by the program's, and jumps.
+    Call {
+        label: Label,
+        original: u64,
+        back: u64,
+        to: Callee,
+    },
+    /// A target is not in its first place in the table.
+    Displaced {
+        label: Label,
+        original: u64,
+        saved: Saved,
+        /// Where to continue when it is found in the table,
+        found: Label,
+        /// and when its address in the cache is in `r11`.
+        known: Label,
+    },
+    /// A branch leaves a block.
+    Leave {
+        label: Label,
+        block: Arc<Block>,
+        upto: u16,
+        target: Version,
+    },
+    /// What is fetched or accessed is not of the line that was used last.
+    Fresh(Fresh),
+}
+
+/// What has to be recorded, because it is not of the line that was used last.
+pub(crate) struct Fresh {
+    pub(super) label: Label,
+    pub(super) resume: Label,
+    pub(super) block: Arc<Block>,
+    pub(super) pc: u64,
+    /// Where the program's state is when this is reached.
+    pub(super) saved: Saved,
+    pub(super) stage: Stage,
+    pub(super) what: What,
+}
+
+/// What is not of the line that was used last.
+pub(crate) enum What {
+    /// The number of an instruction, and the entries of the table with the numbers of its lines.
+    Fetch(u16, Vec<(u32, u32)>),
+    Access {
+        /// The number of the operand in the block.
+        operand: u16,
+        size: u32,
+        memory: UsedMemory,
+        /// What computes the numbers of the line and of the set.
+        registers: [u8; 2],
+        sets: LineSets,
+    },
+}
+
+pub(crate) enum Callee {
+    At(u64),
+    /// The address is in the thread's block.
+    Looked,
+}
+
+impl Emitter<'_, '_, '_> {
+    /// Translates one instruction. Returns whether the next one follows.
+    pub(super) fn instruction(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) -> bool {
+        let len = usize::from(insn.len);
+        let next = pc + len as u64;
+        let opcode = bytes[usize::from(insn.opcode)];
+        let short = |at: usize| next.wrapping_add_signed(i64::from(bytes[at].cast_signed()));
+        let long = || {
+            let field = [
+                bytes[len - 4],
+                bytes[len - 3],
+                bytes[len - 2],
+                bytes[len - 1],
+            ];
+            next.wrapping_add_signed(i32::from_le_bytes(field).into())
+        };
+        match insn.kind {
+            Kind::Branch => {
+                let is_short = opcode & 0xF0 == 0x70;
+                let to = if is_short { short(len - 1) } else { long() };
+                self.branch(opcode & 15, to);
+                true
+            }
+            Kind::Loop => {
+                self.loop_to(opcode, short(len - 1));
+                true
+            }
+            Kind::Jump => {
+                let to = if opcode == 0xEB {
+                    short(len - 1)
+                } else {
+                    long()
+                };
+                self.jump_to(to);
+                false
+            }
+            Kind::Call => {
+                let to = long();
+                self.call(pc, next, Callee::At(to));
+                true
+            }
+            Kind::Return | Kind::ReturnPop => {
+                self.ret(pc, &bytes[usize::from(insn.opcode)..len]);
+                false
+            }
+            Kind::Group5 => self.group5(pc, bytes, insn),
+            Kind::SystemCall => {
+                self.system_call(pc, next);
+                true
+            }
+            Kind::Stop => {
+                self.code.raw(&bytes[..len]);
+                // After a breakpoint, the program may continue.
+                opcode == 0xCC || opcode == 0xF1
+            }
+            Kind::Plain => {
+                self.copy(pc, bytes, insn);
+                true
+            }
+        }
+    }
+
+    fn branch(&mut self, condition: u8, to: u64) {
+        let version = self.version_of_branch(to);
+        match self.known(version) {
+            Some(at) => self.code.jcc_to(condition, at),
+            None => {
+                let to = self.label_of(version);
+                self.code.jcc_by(condition, to);
+            }
+        }
+    }
+
+    /// `loop` and `jrcxz` have no long form: they jump to a jump.
+    fn loop_to(&mut self, opcode: u8, to: u64) {
+        const OVER: u8 = 2;
+        const JUMP: i8 = 5;
+        self.code.raw(&[opcode, OVER]);
+        self.code.jmp_by(JUMP);
+        self.jump_to(to);
+    }
+
+    fn call(&mut self, original: u64, back: u64, to: Callee) {
+        let label = self.code.label();
+        self.code.call(label);
+        self.returns_here(back);
+        if let Callee::At(target) = to {
+            self.called(target);
+        }
+        self.put_near_later(Cold::Call {
+            label,
+            original,
+            back,
+            to,
+        });
+    }
+
+    /// Copies an instruction, and corrects the distance to its operand.
+    pub(super) fn copy(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
+        let len = usize::from(insn.len);
+        let mut copy = *bytes;
+        self.correct(pc, bytes, insn, &mut copy, len);
+        self.code.raw(&copy[..len]);
+    }
+
+    /// `copy` ends after `len` bytes, and has the operand's displacement where the original has it from its end.
+    fn correct(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn, copy: &mut [u8], len: usize) {
+        if insn.rip == 0 {
+            return;
+        }
+        let at = usize::from(insn.rip);
+        let old = i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let target = (pc + u64::from(insn.len)).wrapping_add_signed(old.into());
+        let new = target.wrapping_sub(self.code.here() + len as u64) as u32;
+        let at = len - (usize::from(insn.len) - at);
+        copy[at..at + 4].copy_from_slice(&new.to_le_bytes());
+        self.fix_ahead(Depends::Distance, at as u64);
+    }
+
+    /// Saves `rcx` and `r11`.
+    fn save(&mut self, original: u64) {
+        self.code.mov_mr(gs(block::RCX), RCX);
+        self.inside(original, Saved::kept(kept::RCX));
+        self.code.mov_mr(gs(block::R11), R11);
+        self.inside(original, WORK);
+    }
+
+    fn restore(&mut self, original: u64) {
+        self.code.mov_rm(R11, gs(block::R11));
+        self.code.mov_rm(RCX, gs(block::RCX));
+        self.inside(original, Saved::default());
+    }
+
+    /// `r11` = where the cache has the program's address in `rcx`. Changes the flags.
+    fn look_up(&mut self, original: u64, saved: Saved) {
+        let [found, known, displaced] = [0; 3].map(|_| self.code.label());
+        self.code.lea(R11D, scaled(RCX, 2, 0));
+        self.code.and_ri(R11D, OFFSETS);
+        let table = self.table() as u32;
+        self.code.cmp_rm(RCX, mem32(R11, table));
+        self.fix(Depends::Table, 4, 0);
+        self.code.jcc(Cond::NE, displaced);
+        self.code.bind(found);
+        self.code.mov_rm(R11, mem32(R11, table + 8));
+        self.fix(Depends::Table, 4, 0);
+        self.code.bind(known);
+        self.put_later(Cold::Displaced {
+            label: displaced,
+            original,
+            saved,
+            found,
+            known,
+        });
+    }
+
+    /// A return.
+    fn ret(&mut self, original: u64, bytes: &[u8]) {
+        self.save(original);
+        self.code.mov_rm(RCX, mem(RSP, 0));
+        self.look_up(original, WORK);
+        self.code.mov_mr(mem(RSP, 0), R11);
+        self.restore(original);
+        self.code.raw(bytes);
+    }
+
+    /// `inc`, `dec`, `push`, and calls and jumps through an operand.
+    fn group5(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) -> bool {
+        let modrm = bytes[usize::from(insn.modrm)];
+        match modrm >> 3 & 7 {
+            2 => {
+                self.target(pc, bytes, insn, false);
+                self.call(pc, pc + u64::from(insn.len), Callee::Looked);
+                true
+            }
+            4 => {
+                self.target(pc, bytes, insn, true);
+                self.code.jmp_m(gs(block::TARGET));
+                false
+            }
+            _ => {
+                self.copy(pc, bytes, insn);
+                true
+            }
+        }
+    }
+
+    /// Looks up the target of an indirect call or jump. Its address in the cache is in the thread's block afterward.
+    fn target(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn, keep_flags: bool) {
+        self.code.mov_mr(gs(block::RCX), RCX);
+        self.inside(pc, Saved::kept(kept::RCX));
+        self.operand(pc, bytes, insn);
+        self.code.mov_mr(gs(block::R11), R11);
+        let saved = Saved {
+            flags: keep_flags,
+            ..WORK
+        };
+        self.inside(pc, WORK);
+        if keep_flags {
+            self.code.mov_mr(gs(block::RAX), RAX);
+            self.code.lahf();
+            self.code.seto(AL);
+            self.inside(pc, saved);
+        }
+        self.look_up(pc, saved);
+        self.code.mov_mr(gs(block::TARGET), R11);
+        if keep_flags {
+            self.code.add_ri(AL, 127);
+            self.code.sahf();
+            self.code.mov_rm(RAX, gs(block::RAX));
+            self.inside(pc, WORK);
+        }
+        self.restore(pc);
+    }
+
+    /// `mov rcx, operand`
+    fn operand(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
+        const MOV: u8 = 0x8B;
+        const RCX_FIELD: u8 = 1 << 3;
+        let (modrm, len) = (usize::from(insn.modrm), usize::from(insn.len));
+        let mut copy = Vec::with_capacity(16);
+        if insn.segment != 0 {
+            copy.push(insn.segment);
+        }
+        // REX with W, and the extensions of base and index.
+        copy.extend([0x48 | insn.rex & 3, MOV]);
+        copy.push(bytes[modrm] & 0xC7 | RCX_FIELD);
+        copy.extend(&bytes[modrm + 1..len]);
+        let end = copy.len();
+        self.correct(pc, bytes, insn, &mut copy, end);
+        self.code.raw(&copy);
+    }
+
+    pub(super) fn cold(&mut self, cold: Cold) {
+        match cold {
+            Cold::Call {
+                label,
+                original,
+                back,
+                to,
+            } => {
+                self.code.bind(label);
+                self.inside(original, Saved::default());
+                let address = self.code.label();
+                self.code.lea(RSP, mem(RSP, 8));
+                self.code.push_m(self::label(address));
+                match to {
+                    Callee::At(to) => {
+                        self.point(to, None);
+                        self.jump_to(to);
+                    }
+                    Callee::Looked => self.code.jmp_m(gs(block::TARGET)),
+                }
+                self.code.bind(address);
+                self.code.data(back);
+                self.fix(Depends::Original, 8, 0);
+            }
+            Cold::Leave {
+                label,
+                block,
+                upto,
+                target,
+            } => self.leave(label, block, upto, target),
+            Cold::Fresh(fresh) => self.fresh(fresh),
+            Cold::Displaced {
+                label,
+                original,
+                saved,
+                found,
+                known,
+            } => {
+                self.code.bind(label);
+                self.inside(original, saved);
+                let next = mem32(R11, self.table() as u32);
+                self.code.add_ri8(R11D, table::ENTRY as i8);
+                self.code.cmp_rm(RCX, next);
+                self.fix(Depends::Table, 4, 0);
+                self.code.jcc(Cond::E, found);
+                self.code.cmp_mi8(QWORD, next, 0);
+                self.fix(Depends::Table, 4, 1);
+                self.code.jcc_short(Cond::NE, label);
+                let trap = self.code.here();
+                self.code.int3();
+                self.code.raw(&NOP);
+                self.misses_at(trap);
+                self.code.jmp(known);
+            }
+        }
+    }
+}
+
+/// Both work registers are in the block.
+const WORK: Saved = Saved::kept(kept::RCX | kept::R11);
+
+/// After a breakpoint: a thread that continues is never where it is after the breakpoint alone.
+pub(super) const NOP: [u8; 1] = [0x90];
+/// `ud2`
+pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];
+
+#[cfg(test)]
+mod tests {
+    use crate::fixups::{Bases, KINDS};
+    use crate::process::EVERYWHERE;
+    use crate::translate::{Insertion, Request, Translation, first_bytes, translate};
+
+    /// Code with everything whose translation depends on places.
+    const CODE: &[u8] = &[
+        0x48, 0x8B, 0x05, 0x10, 0x00, 0x00, 0x00, // mov rax, [rip + 16]
+        0x81, 0x3D, 0x20, 0x00, 0x00, 0x00, 1, 2, 3, 4, // cmp dword [rip + 32], 0x04030201
+        0x74, 0x05, // je to the call through memory
+        0xE8, 0x1A, 0x00, 0x00, 0x00, // call what follows
+        0xFF, 0x15, 0x40, 0x00, 0x00, 0x00, // call [rip + 64]
+        0x0F, 0x05, // syscall
+        0xF3, 0xA4, // rep movsb
+        0xE2, 0xE2, // loop to the compare
+        0xE9, 0x00, 0x10, 0x00, 0x00, // jmp to what is not code
+        0xFF, 0x24, 0xC5, 0x00, 0x00, 0x10, 0x00, // jmp [rax * 8 + 0x100000]
+        0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // nop
+        0xC3, // ret
+    ];
+
+    fn at(bases: Bases, insertion: Option<Insertion>) -> Translation {
+        let mut numbers = (bases.block, bases.counter);
+        let start = bases.original;
+        translate::<super::super::X86_64>(Request {
+            starts: &[start, start + CODE.len() as u64 - 1],
+            profile: None,
+            most: 100,
+            within: EVERYWHERE,
+            base: bases.cache,
+            table: bases.table.into(),
+            read: &mut |pc| first_bytes(CODE, start, pc),
+            known: &|_| None,
+            soft: &|_| false,
+            insertion,
+            passes: None,
+            file: &|_| None,
+            watch: None,
+            numbers: &mut || {
+                numbers = (numbers.0 + 1, numbers.1 + 1);
+                (numbers.0 - 1, numbers.1 - 1)
+            },
+            line_number: &mut |_| 0,
+        })
+    }
+
+    #[test]
+    fn code_is_moved_as_if_translated_elsewhere() {
+        let here = Bases {
+            original: 0x40_0000,
+            cache: 0x1040_0000,
+            table: 0x1_0000,
+            ..Bases::default()
+        };
+        let there = Bases {
+            original: 0x7F12_3456_7000,
+            cache: 0x7F12_1111_1110,
+            table: 0x7654_0000,
+            counter: 0x1234,
+            block: 0x4567,
+        };
+        let counting = Insertion {
+            counts: true,
+            records: false,
+            recent: None,
+        };
+        for insertion in [None, Some(counting)] {
+            let (mut first, second) = (at(here, insertion), at(there, insertion));
+            assert!(first.instructions.len() > 5);
+            assert_ne!(first.bytes, second.bytes);
+            let moved = first.fixups.apply(&mut first.bytes, here, there);
+            assert_eq!(moved, Some(()));
+            assert_eq!(first.bytes, second.bytes);
+            let kinds = first.fixups.0.iter().filter(|places| !places.is_empty());
+            assert_eq!(kinds.count(), if insertion.is_some() { KINDS } else { 4 });
+        }
+    }
+}

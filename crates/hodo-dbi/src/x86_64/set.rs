@@ -1,0 +1,217 @@
+//! What the neutral translator asks of this instruction set.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use hodo_isa::x86_64::asm::{self, Label};
+use hodo_isa::x86_64::decode::{Insn, Kind, decode};
+
+use super::analyze::{Facts, analyze, facts};
+use super::emit::{Cold, INVALID, NOP};
+use super::emitter::{Decoded, Emitter, Own, X86_64};
+use super::instruction::seen;
+use super::lower::lower;
+use super::recent::Compared;
+use crate::block::{Block, Flow, Noted};
+use crate::fragment::{Instruction, Item};
+use crate::passes::Passes;
+use crate::recent::Recent;
+use crate::translate::{
+    Analyzed, BlockInsn, Bytes, Emit, Ends, Insertion, Observe, Saved, Set, Translator, Version,
+};
+
+impl<'c> Emit<'c> for asm::Code<'c> {
+    fn begin(bytes: &'c mut Vec<u8>, base: u64) -> Self {
+        Self::new(bytes, base)
+    }
+
+    fn here(&self) -> u64 {
+        self.here()
+    }
+
+    fn offset(&self) -> u32 {
+        self.offset()
+    }
+
+    fn label(&mut self) -> Label {
+        self.label()
+    }
+
+    fn bind(&mut self, label: Label) {
+        self.bind(label);
+    }
+
+    fn align(&mut self, alignment: u64) {
+        self.align(alignment);
+    }
+
+    fn data(&mut self, number: u64) {
+        self.data(number);
+    }
+
+    fn jmp(&mut self, to: Label) {
+        self.jmp(to);
+    }
+
+    fn jmp_to(&mut self, to: u64) {
+        self.jmp_to(to);
+    }
+}
+
+impl Set for X86_64 {
+    type Code<'c> = asm::Code<'c>;
+    type Insn = Insn;
+    type Facts = Facts;
+    type Cold = Cold;
+    type Own = Own;
+
+    const REACH: u64 = 1 << 30;
+    const IS_ENTERED_ANYWHERE: bool = true;
+
+    fn decode(bytes: &Bytes, len: usize) -> Option<Insn> {
+        decode(bytes).filter(|insn| usize::from(insn.len) <= len)
+    }
+
+    fn len(insn: Insn) -> u64 {
+        insn.len.into()
+    }
+
+    fn instruction(
+        translator: &mut Translator<'_, '_, Self>,
+        pc: u64,
+        bytes: &Bytes,
+        insn: Insn,
+    ) -> bool {
+        Emitter(translator).instruction(pc, bytes, insn)
+    }
+
+    fn invalid(translator: &mut Translator<'_, '_, Self>, bytes: &Bytes) {
+        // It is no instruction here, either.
+        translator.code.raw(&bytes[..1]);
+        translator.code.raw(&INVALID);
+    }
+
+    fn cold(translator: &mut Translator<'_, '_, Self>, cold: Cold) {
+        Emitter(translator).cold(cold);
+    }
+
+    fn exit(translator: &mut Translator<'_, '_, Self>, target: u64, cell: Label) -> u64 {
+        translator.point(target, None);
+        translator.code.jmp_m(asm::label(cell));
+        let trap = translator.code.here();
+        translator.point(target, None);
+        translator.code.int3();
+        translator.code.raw(&NOP);
+        trap
+    }
+}
+
+impl Observe for X86_64 {
+    type Compared = Compared;
+
+    const SYSTEM_CALL: &'static [u8] = &asm::SYSTEM_CALL;
+
+    fn facts(own: &mut Own, pc: u64, bytes: &[u8]) -> Facts {
+        facts(&mut own.factory, pc, bytes)
+    }
+
+    fn flow(facts: &Facts) -> Flow {
+        facts.flow
+    }
+
+    fn is_special(facts: &Facts) -> bool {
+        facts.is_special
+    }
+
+    fn ends(insn: Insn) -> Ends {
+        match insn.kind {
+            Kind::Plain => Ends::Never,
+            Kind::Branch => Ends::Maybe,
+            _ => Ends::Always,
+        }
+    }
+
+    fn target(decoded: &Decoded) -> Option<u64> {
+        let insn = decoded.insn.filter(|insn| insn.kind == Kind::Branch)?;
+        let own = decoded.own();
+        let distance = match own.len() - usize::from(insn.opcode) {
+            2 => i64::from(own.last()?.cast_signed()),
+            _ => i64::from(i32::from_le_bytes(*own.last_chunk::<4>()?)),
+        };
+        Some(decoded.next().wrapping_add_signed(distance))
+    }
+
+    fn analyze(
+        id: u32,
+        code: &[BlockInsn<'_, Facts>],
+        notes: Vec<(u16, Noted)>,
+        analyzed: Analyzed,
+    ) -> Block {
+        analyze(id, code, notes, analyzed)
+    }
+
+    fn seen(decoded: &Decoded) -> Instruction {
+        seen(decoded.pc, &decoded.bytes, decoded.insn, &decoded.facts)
+    }
+
+    fn lower(
+        translator: &mut Translator<'_, '_, Self>,
+        passes: &RefCell<Passes>,
+        items: &[Item],
+    ) -> Option<u64> {
+        lower(translator, passes, items)
+    }
+
+    fn compared(
+        translator: &mut Translator<'_, '_, Self>,
+        code: &[Decoded],
+        block: &Arc<Block>,
+        recent: Recent,
+    ) -> Compared {
+        Emitter(translator).compared(code, block, recent)
+    }
+
+    fn taken(compared: &Compared) -> Option<Saved> {
+        compared.saved()
+    }
+
+    fn compare(
+        translator: &mut Translator<'_, '_, Self>,
+        compared: &mut Compared,
+        number: usize,
+        decoded: &Decoded,
+    ) {
+        Emitter(translator).compare(compared, number, decoded);
+    }
+
+    fn head(
+        translator: &mut Translator<'_, '_, Self>,
+        block: &Block,
+        inserted: (Insertion, Option<&mut Compared>),
+        first: &Decoded,
+    ) {
+        Emitter(translator).head(block, inserted, first);
+    }
+
+    fn middle(translator: &mut Translator<'_, '_, Self>, block: &Block, number: u16, pc: u64) {
+        Emitter(translator).middle(block, number, pc);
+    }
+
+    fn record(translator: &mut Translator<'_, '_, Self>, block: &Block, pc: u64) {
+        Emitter(translator).record(block, pc);
+    }
+
+    fn branch(translator: &mut Translator<'_, '_, Self>, insn: Insn, bytes: &Bytes, to: Label) {
+        let condition = bytes[usize::from(insn.opcode)] & 15;
+        translator.code.jcc_by(condition, to);
+    }
+
+    fn leave(label: Label, block: Arc<Block>, upto: u16, target: Version) -> Cold {
+        Cold::Leave {
+            label,
+            block,
+            upto,
+            target,
+        }
+    }
+}
