@@ -82,7 +82,11 @@ pub const SYSCALLS: u64 = 256;
 /// `[u64; MAX_DEPTH]`: the stack addresses of the open frames that count for `-D`.
 pub const FRAMES: u64 = 320;
 /// Largest `-D` that is applied while recording; readers can apply larger ones.
-pub const MAX_DEPTH: u64 = (LOWERED_WINDOWS - FRAMES) / 8;
+pub const MAX_DEPTH: u64 = (HANDED_ON - FRAMES) / 8;
+/// `[u64; 2]`: the stack pointer and the return address with which a function was entered that hands its return address
+/// on to another. If the next function is entered with the same two, it may look at them, or replace them, so only its
+/// entry is recorded. There is no [`WINDOW`] until then, so stubs ask the agent. The first word is 0 otherwise.
+pub const HANDED_ON: u64 = LOWERED_WINDOWS - 16;
 /// `[u64; 2]`: [`WINDOW`] minus 16 and minus 32, for stubs that have lowered the stack pointer by that much before they
 /// compare it. Only on RISC-V.
 pub const LOWERED_WINDOWS: u64 = CODE0_LO - 16;

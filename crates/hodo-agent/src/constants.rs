@@ -39,6 +39,7 @@ macro_rules! slow_paths {
             REGION1_LO = const tcb::REGION1_LO,
             REGION1_LEN = const tcb::REGION1_LEN,
             BAD_FRAMES = const tcb::BAD_FRAMES,
+            HANDED_ON = const tcb::HANDED_ON,
             BAD_ID = const tcb::BAD_ID,
             BAD_ENTRY = const tcb::BAD_ENTRY,
             BAD_EXIT = const tcb::BAD_EXIT,

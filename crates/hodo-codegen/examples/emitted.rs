@@ -68,6 +68,7 @@ fn layout() -> Layout {
         shadow_len: 32,
         window: 1000,
         lowered_windows: 944,
+        handed_on: 928,
         window_size: 1 << 14,
         islands: [(40, 48), (56, 64)],
         inside: 176,
@@ -118,6 +119,7 @@ fn records(random: &mut Random, via: &[Via]) -> Records {
         shortest: random.flip().then_some(1000),
         switch: random.flip().then_some(4000),
         placed: entry_only,
+        hands_on: false,
         registers: Registers {
             free: random.next() as u32 & 0xF003_FCE0,
             free_after: random.next() as u32 & 0xF003_F0E0,

@@ -25,6 +25,8 @@ pub struct Layout {
     pub window: u32,
     /// Offset of the same start minus 16, `u64`, followed by it minus 32. Only on RISC-V.
     pub lowered_windows: u32,
+    /// Offset of the stack pointer and the return address that a function hands on to another, `u64` each.
+    pub handed_on: u32,
     /// Bytes of that window, a power of two.
     pub window_size: u32,
     /// Offsets of start and length of the two island regions, `u64` each.
@@ -117,6 +119,9 @@ pub struct Records {
     pub switch: Option<u32>,
     /// Also records the stack pointer if only the entry is recorded, because programs return there by jumps.
     pub placed: bool,
+    /// The function jumps to another one, which may look at the return address or replace it. That one is recorded
+    /// without an exit. Only if this one is, too.
+    pub hands_on: bool,
     /// How the stub may use registers.
     pub registers: Registers,
 }

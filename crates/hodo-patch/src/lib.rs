@@ -236,6 +236,7 @@ pub fn layout() -> Layout {
         shadow_len: offset(tcb::SHADOW_LEN),
         window: offset(tcb::WINDOW),
         lowered_windows: offset(tcb::LOWERED_WINDOWS),
+        handed_on: offset(tcb::HANDED_ON),
         window_size: offset(WINDOW_SIZE),
         islands: [
             (offset(tcb::ISLAND0_LO), offset(tcb::ISLAND0_LEN)),
@@ -278,6 +279,7 @@ fn records(id: u32, filter: bool, mode: Mode, recording: Recording) -> Records {
         shortest: recording.shortest,
         switch: recording.switch,
         placed: mode == Mode::EntryOnly(EntryOnlyReason::ReturnsTwice),
+        hands_on: mode == Mode::EntryOnly(EntryOnlyReason::HandsReturnAddressOn),
         registers: Registers::default(),
     }
 }

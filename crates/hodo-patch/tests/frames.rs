@@ -392,6 +392,7 @@ fn shapes() -> Vec<Records> {
                 shortest: set(4).then_some(1000),
                 switch: set(5).then_some(1024),
                 placed: set(3),
+                hands_on: set(4),
                 registers: Registers::default(),
             });
         }

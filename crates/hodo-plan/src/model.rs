@@ -104,6 +104,8 @@ pub enum EntryOnlyReason {
     OtherLink,
     /// It moves its own return address.
     MovesReturnAddress,
+    /// It jumps to another function, which knows the return address from it, or where that is.
+    HandsReturnAddressOn,
     /// It belongs to a runtime that walks the stack by return addresses.
     WalksStack,
 }
@@ -119,6 +121,7 @@ impl EntryOnlyReason {
             Self::PopsArguments => "it removes its arguments from the stack",
             Self::OtherLink => "it returns through a register other than the usual one",
             Self::MovesReturnAddress => "it moves its return address",
+            Self::HandsReturnAddressOn => "it hands its return address on to another function",
             Self::WalksStack => "its runtime walks the stack by return addresses",
         }
     }

@@ -189,6 +189,8 @@ impl<'a> Planner<'a> {
             EntryOnlyReason::PopsArguments
         } else if facts.other_link {
             EntryOnlyReason::OtherLink
+        } else if entry.hands_return_on || facts.hands_on {
+            EntryOnlyReason::HandsReturnAddressOn
         } else if entry.moves_return || facts.writes_return {
             EntryOnlyReason::MovesReturnAddress
         } else if facts.reads_return || entry.reads_return && cfa.is_none() {

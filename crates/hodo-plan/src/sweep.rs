@@ -37,6 +37,8 @@ pub(crate) struct PieceFacts {
     pub reads_return: bool,
     /// Whether it overwrites the return address.
     pub writes_return: bool,
+    /// Whether it jumps to another function, which knows the return address from it.
+    pub hands_on: bool,
     /// Whether it continues at an address that it finds on behalf of its caller.
     pub leads_on: bool,
     /// Whether it uses memory below the stack pointer.
@@ -209,6 +211,7 @@ impl Sweep<'_> {
         if let Some(link) = &link {
             facts.writes_return |= link.moves;
             facts.leads_on = link.leads_on;
+            facts.hands_on = link.hands_on;
             let reads = link.reads.iter().map(|&addr| (index, addr));
             out.return_reads.extend(reads);
         }

@@ -66,9 +66,12 @@ fn modes_follow_from_the_use_of_the_link_register() {
     assert_eq!(only("save"), Some(EntryOnlyReason::OtherLink));
     assert_eq!(only("who"), Some(EntryOnlyReason::ReadsReturnAddress));
     let looks = Some(EntryOnlyReason::ReadsReturnAddress);
-    for name in ["asks", "asks_untold", "asks_deep"] {
+    for name in ["asks", "asks_untold", "asks_deep", "shows_slot"] {
         assert_eq!(only(name), looks, "{name}");
     }
+    assert_eq!(only("shows_other"), None);
+    let hands_on = Some(EntryOnlyReason::HandsReturnAddressOn);
+    assert_eq!(only("hands_on"), hands_on);
     assert_eq!(only("elsewhere"), Some(EntryOnlyReason::MovesReturnAddress));
     assert_eq!(only("resolver"), Some(EntryOnlyReason::NotCalled));
     assert_eq!(only("by_pointer"), None);

@@ -68,6 +68,32 @@ fn stack_overflow_ends_the_program_as_it_does_alone() {
 }
 
 #[test]
+fn return_addresses_that_others_look_at_and_replace() {
+    let frames = ["-fno-omit-frame-pointer", "-Wno-frame-address"];
+    for kind in available(&[Kind::Pie, Kind::Static, Kind::Musl]) {
+        for more in [&[][..], &["-fno-asynchronous-unwind-tables"], &["-O0"]] {
+            let program = build("retaddr.c", kind, &[&frames[..], more].concat());
+            for options in [&[][..], &["-l"], &["--no-time"], &["--check-frames"]] {
+                for how in ["0", "1", "2"] {
+                    let name = format!("return_addresses-{kind:?}{}", more.concat());
+                    let trace = Run::new(&name, &program).args([how]).same(options);
+                    if kind.has_names() {
+                        trace.has_calls(&[
+                            ("main", 1),
+                            ("look", 2500),
+                            ("call_with_slot", if how == "0" { 1601 } else { 1600 }),
+                            ("resume", 99),
+                            ("plain", 500),
+                            ("away", 1),
+                        ]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn longjmp_over_frames() {
     for kind in available(&Kind::ALL) {
         let program = build("jumps.c", kind, &[]);

@@ -244,7 +244,7 @@ fn directory(text: &str) -> Result<PathBuf, String> {
 }
 
 /// The number in the help of `--depth`.
-const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 78);
+const _: () = assert!(hodo_trace::format::tcb::MAX_DEPTH == 76);
 
 /// Parses a depth.
 fn depth(text: &str) -> Result<u32, String> {
@@ -343,7 +343,7 @@ pub struct Common {
     pub notrace: Vec<String>,
     /// Only calls up to this depth
     ///
-    /// Counted from the functions of --filter, if given. A recording counts at most 78 levels; if DEPTH is greater,
+    /// Counted from the functions of --filter, if given. A recording counts at most 76 levels; if DEPTH is greater,
     /// deeper calls are left out when the trace is read.
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = depth)]
     pub depth: Option<u32>,

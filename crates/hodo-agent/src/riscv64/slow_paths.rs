@@ -192,6 +192,15 @@ hodo_agent_tail:
     .p2align 2
 hodo_agent_shadow:
     HODO_ENTER
+    # Was the function handed its return address by the one that jumped to it?
+    ld t1, {HANDED_ON}(a6)
+    ld t2, {HANDED_ON} + 8(a6)
+    sd zero, {HANDED_ON}(a6)
+    bne t1, a5, 25f
+    lwu t1, 4(t0)
+    beqz t1, 25f
+    beq t2, ra, 26f
+25:
     # It is known: only the window is another.
     ld t1, {SHADOW_LO}(a6)
     ld t2, {SHADOW_LEN}(a6)
@@ -323,7 +332,7 @@ hodo_agent_shadow:
     amoadd.d zero, t2, (t1)
     lwu t1, 4(t0)
     beqz t1, 20f
-    jal t2, hodo_agent_new_window
+26: jal t2, hodo_agent_new_window
     lwu a7, 0(t0)
     lwu a1, 4(t0)
     jal t2, hodo_agent_record

@@ -92,7 +92,8 @@ hodo_agent_chunk:
     pop rax
     ret
 
-    # The shadow of the present stack is not known to be mapped. Keeps all registers. Out: carry set if there can be none.
+    # The shadow of the present stack is not known to be mapped. Keeps all registers. Out: carry set if there can be none,
+    # or if the function was handed its return address by the one that jumped to it.
     # The pieces that are mapped here are listed after the first range that the controller has mapped; without one, what
     # is found mapped is taken for such a piece.
     .p2align 4
@@ -107,8 +108,12 @@ hodo_agent_shadow:
     push r10
     push r11
     lea rdi, [rsp + 32 + 72]
+    xor eax, eax
+    xchg rax, gs:[{HANDED_ON}]
+    cmp rax, rdi
+    je 22f
     # It is known: only the window is another.
-    mov rax, rdi
+24: mov rax, rdi
     sub rax, gs:[{SHADOW_LO}]
     cmp rax, gs:[{SHADOW_LEN}]
     jb 8f
@@ -237,8 +242,12 @@ hodo_agent_shadow:
     mov gs:[{SHADOW_LEN}], rdx
     mov qword ptr gs:[{SHADOW_BUSY}], 0
     jmp 8b
+22: mov rax, [rdi]
+    cmp rax, gs:[{HANDED_ON} + 8]
+    je 23f
+    jmp 24b
 9:  inc qword ptr gs:[{UNSHADOWED}]
-    stc
+23: stc
 10: pop r11
     pop r10
     pop r9

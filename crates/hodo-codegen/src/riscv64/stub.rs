@@ -265,6 +265,9 @@ impl Stub<'_, '_> {
         } else if self.records.placed {
             self.find_window(hot, self.runtime.window);
         }
+        if self.records.hands_on {
+            self.hand_on(hot);
+        }
         if timed && !early {
             self.take_time(hot);
         }
@@ -423,6 +426,22 @@ impl Stub<'_, '_> {
             None => (Vec::new(), Then::Back),
         };
         self.slow(outside, agent, hot, words, then);
+    }
+
+    /// Has the next stub ask the agent, which compares S and the return address with these.
+    fn hand_on(&mut self, hot: Hot) {
+        let Hot { block, a, .. } = hot;
+        let handed = i64::from(self.layout.handed_on);
+        let stack = self.stack(a);
+        self.code.sd(RA, handed + 8, block);
+        self.code.sd(stack, handed, block);
+        for word in [
+            self.layout.window,
+            self.layout.lowered_windows,
+            self.layout.lowered_windows + 8,
+        ] {
+            self.code.sd(ZERO, word.into(), block);
+        }
     }
 
     fn put_into_shadow(&mut self, hot: Hot) {

@@ -218,11 +218,24 @@ impl Writer<'_, '_> {
             self.code.call_to(self.runtime.window);
             self.code.bind(inside);
         }
+        if self.records.hands_on {
+            self.hand_on();
+        }
         self.code.mov_ri(ECX, self.records.entry);
         self.code.call_to(self.runtime.record);
         self.code.bind(self.pass);
         pop_scratch(self.code);
         self.code.bind(self.body);
+    }
+
+    /// Has the next stub ask the agent, which compares S and the return address with these.
+    fn hand_on(&mut self) {
+        let handed = self.layout.handed_on;
+        self.code.mov_rm(RDX, S);
+        self.code.mov_mr(gs(handed + 8), RDX);
+        self.code.lea(RDX, S);
+        self.code.mov_mr(gs(handed), RDX);
+        self.code.mov_mi(QWORD, gs(self.layout.window), 0);
     }
 
     /// The slow paths.

@@ -64,6 +64,7 @@ pub fn layout() -> Layout {
         shadow_len: 32,
         window: 1000,
         lowered_windows: 944,
+        handed_on: 928,
         window_size: 1 << 14,
         islands: [(40, 48), (56, 64)],
         inside: 176,

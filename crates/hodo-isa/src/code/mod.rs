@@ -204,13 +204,17 @@ pub struct LinkUse {
     /// with its own return address: lazy binding. The function that it jumps to may return twice, or look at its return
     /// address.
     pub leads_on: bool,
+    /// It reads the return address, or takes the address of its place, and jumps to another function with it.
+    pub hands_on: bool,
 }
 
 /// What the straight-line code from a function's entry does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EntryFacts {
-    /// It reads the return address.
+    /// It reads the return address, or takes the address of its place.
     pub reads_return: bool,
+    /// It does so, and then jumps to another function, which has the same return address at the same place.
+    pub hands_return_on: bool,
     /// It overwrites the return address or takes it off the stack.
     pub moves_return: bool,
     /// It makes a frame before its first branch, so a jump to its entry can only be a tail call.

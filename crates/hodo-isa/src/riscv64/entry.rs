@@ -130,6 +130,7 @@ pub(crate) fn link_use(
         open: Vec::new(),
         places: Vec::new(),
         elsewhere: false,
+        jumps_on: false,
         place,
     };
     ways.pass(scanned.iter(), Held::Own, State::ENTRY);
@@ -150,9 +151,12 @@ pub(crate) fn link_use(
             Err(_) => ways.pass(Sweep::new(&code[offset..], at), held, state),
         }
     }
+    let jumps_on = ways.jumps_on;
     let mut found = ways.found;
     found.reads.sort_unstable();
     found.reads.dedup();
+    let calls = |scanned: &Scanned| matches!(scanned.flow, Flow::Call(_) | Flow::IndirectCall);
+    found.hands_on = jumps_on && !found.reads.is_empty() && !scanned.iter().any(calls);
     found.leads_on = found.leads_on && takes_more_than_arguments(scanned);
     found
 }
@@ -169,6 +173,8 @@ struct Ways<P> {
     places: Vec<(bool, i32)>,
     /// Whether it may also be at a place that is not known.
     elsewhere: bool,
+    /// Whether it jumps to another function with its return address.
+    jumps_on: bool,
     place: P,
 }
 
@@ -209,8 +215,10 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
                 }
             }
             let loads = loads(insn);
-            // A copy of the return address may be reloaded from a stack slot of its own.
-            if loads && insn.rd() != RA && !self.places.is_empty() {
+            // A copy of the return address may be reloaded from a stack slot of its own. Who has the address of the slot
+            // can do that, too.
+            let takes = is_addi(insn) && !matches!(insn.rd(), SP | FRAME | ZERO);
+            if (loads && insn.rd() != RA || takes) && !self.places.is_empty() {
                 let here = self.here(insn.addr, scanned.slot, &state);
                 if here.is_some_and(|at| self.places.contains(&at)) {
                     self.found.reads.push(insn.addr);
@@ -226,6 +234,8 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
                 Flow::Next => {}
                 Flow::Branch(to) => self.open.push((to, held, state)),
                 Flow::Jump(to) => {
+                    let inside = to >= self.addr && (to - self.addr) / 2 < self.seen.len() as u64;
+                    self.jumps_on |= own && !inside;
                     self.open.push((to, held, state));
                     break;
                 }
@@ -236,6 +246,7 @@ impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
                 }
                 Flow::IndirectJump => {
                     self.found.leads_on |= matches!(held, Held::Back | Held::Stack);
+                    self.jumps_on |= own;
                     break;
                 }
                 _ => break,

@@ -1,6 +1,6 @@
 //! What a function does with its return address, judged by the straight-line code at its entry.
 
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -24,7 +24,10 @@ const LIMIT: usize = 64;
 /// Follows the straight-line code from the entry of a function to the first jump or return.
 #[must_use]
 pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
-    let mut walk = Walk::default();
+    let mut walk = Walk {
+        code: addr..addr.wrapping_add(code.len() as u64),
+        ..Walk::default()
+    };
     let mut decoder = Decoder::with_ip(64, code, addr, DecoderOptions::NONE);
     let mut raw = Instruction::default();
     for _ in 0..LIMIT {
@@ -43,6 +46,9 @@ pub fn entry_facts(code: &[u8], addr: u64) -> EntryFacts {
 #[derive(Default)]
 struct Walk {
     facts: EntryFacts,
+    /// The function's addresses.
+    code: Range<u64>,
+    called: bool,
     /// Bytes between the stack pointer and the return address.
     depth: i64,
     pushed_frame: bool,
@@ -61,12 +67,17 @@ impl Walk {
             FlowControl::Next | FlowControl::Interrupt => {}
             FlowControl::Call | FlowControl::IndirectCall => {
                 self.flags_known = true;
+                self.called = true;
                 return ControlFlow::Continue(());
             }
             FlowControl::ConditionalBranch => {
                 self.branched = true;
                 self.red_zone_known = true;
                 return ControlFlow::Continue(());
+            }
+            FlowControl::IndirectBranch | FlowControl::UnconditionalBranch => {
+                self.leave(raw);
+                return ControlFlow::Break(());
             }
             _ => return ControlFlow::Break(()),
         }
@@ -81,6 +92,18 @@ impl Walk {
         ControlFlow::Continue(())
     }
 
+    /// A jump: to another function, perhaps, which has the return address for its own.
+    fn leave(&mut self, raw: &Instruction) {
+        let inside =
+            raw.op0_kind() == OpKind::NearBranch64 && self.code.contains(&raw.near_branch64());
+        if inside || self.called || self.depth != 0 {
+            return;
+        }
+        // The stack pointer, as it was at the entry, is the address of the return address.
+        self.facts.reads_return |= self.copy.is_some_and(|(_, depth)| depth == 0);
+        self.facts.hands_return_on = self.facts.reads_return;
+    }
+
     /// How an instruction uses flags, the return address and the red zone.
     fn look(&mut self, raw: &Instruction) {
         if !self.flags_known {
@@ -91,10 +114,11 @@ impl Walk {
         }
         let on_stack = is_on_stack(raw);
         let lea = raw.mnemonic() == Mnemonic::Lea;
-        let reaches = on_stack && !lea && raw.memory_displacement64() as i64 == self.depth;
+        let reaches = on_stack && raw.memory_displacement64() as i64 == self.depth;
         if reaches && !is_barrier(raw) {
-            // A push reads before it moves the stack pointer, a pop writes after it.
-            if writes_memory(raw) {
+            // A push reads before it moves the stack pointer, a pop writes after it. Who has the address of the return
+            // address can read it.
+            if !lea && writes_memory(raw) {
                 self.facts.moves_return = true;
             } else {
                 self.facts.reads_return = true;
@@ -374,6 +398,29 @@ mod tests {
         // sub rsp, 24; mov rax, [rsp+24]
         let code = [0x48, 0x83, 0xEC, 0x18, 0x48, 0x8B, 0x44, 0x24, 0x18];
         assert!(entry_facts(&code, 0).reads_return);
+        // lea rdi, [rsp]; ret: the address of the return address
+        let facts = entry_facts(&[0x48, 0x8D, 0x3C, 0x24, 0xC3], 0);
+        assert!(facts.reads_return && !facts.moves_return && !facts.hands_return_on);
+        // sub rsp, 24; lea rax, [rsp+16]: something else
+        let code = [0x48, 0x83, 0xEC, 0x18, 0x48, 0x8D, 0x44, 0x24, 0x10];
+        assert!(!entry_facts(&code, 0).reads_return);
+    }
+
+    #[test]
+    fn return_addresses_that_are_handed_on() {
+        let hands_on = |code: &[u8]| entry_facts(code, 0).hands_return_on;
+        // lea rax, [rsp]; xchg rdi, rax; jmp rax
+        assert!(hands_on(&[0x48, 0x8D, 0x04, 0x24, 0x48, 0x97, 0xFF, 0xE0]));
+        // mov rdi, rsp; jmp +100
+        assert!(hands_on(&[0x48, 0x89, 0xE7, 0xE9, 100, 0, 0, 0]));
+        // The same jump, within the function.
+        assert!(!hands_on(&[0x48, 0x89, 0xE7, 0xE9, 0, 0, 0, 0, 0xC3]));
+        // mov rsi, [rsp]; push rax; jmp rax: what it jumps to returns to another address.
+        assert!(!hands_on(&[0x48, 0x8B, 0x34, 0x24, 0x50, 0xFF, 0xE0]));
+        // mov rdi, rsp; mov edi, 1; jmp rax
+        assert!(!hands_on(&[0x48, 0x89, 0xE7, 0xBF, 1, 0, 0, 0, 0xFF, 0xE0]));
+        // jmp rax
+        assert!(!hands_on(&[0xFF, 0xE0]));
     }
 
     #[test]

@@ -185,6 +185,26 @@ fn entry_only_functions_have_no_exit() {
 }
 
 #[test]
+fn what_gets_its_return_address_from_another_has_no_exit() {
+    for (via, before, after) in registers() {
+        let mut world = World::new(timed(), 2);
+        let block = world.enter(1);
+        let mut sites = all(via, before, after);
+        for site in &mut sites[2..4] {
+            site.plan.mode = Mode::EntryOnly(EntryOnlyReason::HandsReturnAddressOn);
+        }
+        world.trace(&sites);
+        run();
+        assert_eq!(
+            world.text(1),
+            "+leaf -leaf +outer +leaf -leaf -outer +tail2 +tail +leaf +fib +fib -fib +fib -fib -fib"
+        );
+        assert_eq!(world.get(block + tcb::HANDED_ON), 0);
+        assert_eq!(world.get(block + tcb::UNSHADOWED), 0);
+    }
+}
+
+#[test]
 fn filters_leave_out() {
     let recording = Recording {
         filtered: true,

@@ -262,6 +262,43 @@ spilled_deep:
 	.cfi_endproc
 	asker	asks_untold, 0
 
+# Gives another function the address of the slot of its return address; no table says where that is.
+	.globl	shows_slot
+	.type	shows_slot, @function
+shows_slot:
+	addi	sp, sp, -32
+	sd	ra, 24(sp)
+	mv	t1, a0
+	addi	a0, sp, 24
+	jalr	t1
+	ld	ra, 24(sp)
+	addi	sp, sp, 32
+	ret
+	.size	shows_slot, . - shows_slot
+
+# The same with a slot beside it.
+	.globl	shows_other
+	.type	shows_other, @function
+shows_other:
+	addi	sp, sp, -32
+	sd	ra, 24(sp)
+	mv	t1, a0
+	addi	a0, sp, 16
+	jalr	t1
+	ld	ra, 24(sp)
+	addi	sp, sp, 32
+	ret
+	.size	shows_other, . - shows_other
+
+# Jumps to another function with its return address.
+	.globl	hands_on
+	.type	hands_on, @function
+hands_on:
+	mv	t1, a0
+	mv	a0, ra
+	jr	t1
+	.size	hands_on, . - hands_on
+
 # The same in a frame that is too large for one instruction.
 	.globl	asks_deep
 	.type	asks_deep, @function

@@ -24,6 +24,7 @@ pub(in crate::riscv64) fn layout() -> Layout {
         shadow_len: 32,
         window: 1000,
         lowered_windows: 944,
+        handed_on: 928,
         window_size: 1 << 14,
         islands: [(40, 48), (56, 64)],
         inside: 176,
@@ -58,6 +59,7 @@ fn records() -> Records {
         shortest: None,
         switch: None,
         placed: false,
+        hands_on: false,
         registers: Registers::default(),
     }
 }
@@ -318,6 +320,7 @@ fn variant(number: u32) -> Records {
         shortest: bit(6).then_some(1000),
         switch: bit(7).then_some(4000),
         placed: bit(0),
+        hands_on: bit(0) && bit(1),
         ..records()
     }
 }

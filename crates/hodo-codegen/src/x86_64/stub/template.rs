@@ -235,6 +235,7 @@ mod tests {
                     shortest: is(4).then_some(1000),
                     switch: is(5).then_some(300),
                     placed: is(3),
+                    hands_on: is(4),
                     registers: Registers::default(),
                 };
                 kinds.push([of(7), of(0x1_2345)]);
