@@ -89,6 +89,8 @@ struct Output {
     /// A repeated instruction has begun, and is not finished.
     repeating: Option<u64>,
     instructions: u64,
+    /// The last time that was written.
+    now: u64,
 }
 
 /// Writes a directory that DynamoRIO's tools read (`drcachesim -indir DIR`).
@@ -144,6 +146,7 @@ impl Writer {
             cut: None,
             repeating: None,
             instructions: 0,
+            now: 0,
         };
         output.entry(entry::HEADER, 0, VERSION)?;
         output.entry(entry::MARKER, marker::VERSION, VERSION)?;
@@ -174,11 +177,22 @@ impl Output {
         Ok(self.file.write_all(&bytes)?)
     }
 
+    /// The time, which never goes back in a file, though a clock may.
     fn time(&mut self) -> Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or_default() + EPOCH;
-        self.entry(entry::MARKER, marker::TIMESTAMP, now.as_micros() as u64)?;
+        self.now = self.now.max(now.as_micros() as u64);
+        self.entry(entry::MARKER, marker::TIMESTAMP, self.now)?;
         self.entry(entry::MARKER, marker::CPU_ID, 0)
+    }
+
+    /// Counts an instruction. The time comes before all that belongs to it.
+    fn count(&mut self) -> Result<()> {
+        self.instructions += 1;
+        match self.instructions.is_multiple_of(OFTEN) {
+            true => self.time(),
+            false => Ok(()),
+        }
     }
 
     /// The entry of the instruction that is open, now that the next one is known.
@@ -200,6 +214,7 @@ impl Output {
             Flow::IndirectCall => entry::INSTR_INDIRECT_CALL,
             Flow::Return => entry::INSTR_RETURN,
         };
+        self.count()?;
         if matches!(flow, Flow::IndirectJump | Flow::IndirectCall | Flow::Return) {
             self.entry(entry::MARKER, marker::BRANCH_TARGET, target)?;
         }
@@ -208,6 +223,8 @@ impl Output {
             self.access(kind, address, size)?;
         }
         if let Some(number) = open.call {
+            // Readers of this version expect the time directly before it.
+            self.time()?;
             self.entry(entry::MARKER, marker::SYSTEM_CALL, number)?;
         }
         if self.filtered {
@@ -227,10 +244,6 @@ impl Output {
     }
 
     fn instruction(&mut self, kind: u16, pc: u64, bytes: &[u8]) -> Result<()> {
-        self.instructions += 1;
-        if self.instructions.is_multiple_of(OFTEN) {
-            self.time()?;
-        }
         if self.seen.get(&pc).is_none_or(|seen| seen != bytes) {
             self.seen.insert(pc, bytes.to_vec());
             for part in bytes.chunks(8) {
@@ -300,6 +313,7 @@ impl Output {
             if self.repeating.replace(pc) == Some(pc) {
                 self.entry(entry::INSTR_NO_FETCH, bytes.len() as u16, pc)?;
             } else {
+                self.count()?;
                 self.instruction(entry::INSTR, pc, bytes)?;
             }
             for access in one {
@@ -307,6 +321,7 @@ impl Output {
             }
         }
         if upto > 0 && self.repeating.take().is_none() {
+            self.count()?;
             self.instruction(entry::INSTR, pc, bytes)?;
         }
         Ok(())
@@ -376,32 +391,93 @@ impl Client for Writer {
     }
 }
 
-/// Whether a directory has traces of DynamoRIO.
-#[must_use]
-pub fn is_trace(directory: &Path) -> bool {
-    !files(directory).is_empty()
+/// What a directory has of DynamoRIO's.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// Files of the final format, one for each thread.
+    Final(Vec<PathBuf>),
+    /// A trace that is not converted to that format, in this directory.
+    Raw(PathBuf),
+    /// A directory for each process, each with a trace.
+    Several(Vec<PathBuf>),
+    Nothing,
 }
 
-/// The files of a directory that has traces: those in its directory `trace`, or its own, if all are traces.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let entries = |directory: &Path| {
-        let entries = std::fs::read_dir(directory).into_iter().flatten();
-        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        files.sort();
-        files
-    };
-    let is_one = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".trace") || name.contains(".trace.")
-    };
-    let inside = directory.join("trace");
-    if inside.is_dir() {
-        return entries(&inside);
+/// Whether a directory was written by DynamoRIO's tracer, or for its tools. [`read`] may still fail.
+#[must_use]
+pub fn is_trace(directory: &Path) -> bool {
+    find(directory) != Found::Nothing
+}
+
+/// Looks for traces: in a directory as the tracer leaves it (`drmemtrace.NAME.dir`, with `raw` and, once they are
+/// converted, `trace`), in one that directly has files with traces, and in one with several of the former. Other files
+/// beside the traces are schedules and logs.
+fn find(directory: &Path) -> Found {
+    let inside = files(&directory.join("trace"), "trace");
+    if !inside.is_empty() {
+        return Found::Final(inside);
     }
-    let all = entries(directory);
-    match all.iter().all(is_one) {
-        true => all,
-        false => Vec::new(),
+    let own = files(directory, "trace");
+    if !own.is_empty() {
+        return Found::Final(own);
+    }
+    let is_raw = |directory: &Path| {
+        directory.join("modules.log").is_file() || !files(directory, "raw").is_empty()
+    };
+    if is_raw(&directory.join("raw")) {
+        return Found::Raw(directory.to_owned());
+    }
+    if is_raw(directory) {
+        let parent = directory.parent().unwrap_or(directory);
+        return Found::Raw(parent.to_owned());
+    }
+    let mut several = entries(directory);
+    several.retain(|path| path.join("raw").is_dir() || path.join("trace").is_dir());
+    match several.is_empty() {
+        true => Found::Nothing,
+        false => Found::Several(several),
+    }
+}
+
+/// The content of a directory, in order.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+/// The files in a directory with this extension, perhaps followed by that of a compressed file.
+fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files = entries(directory);
+    files.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut parts = name.rsplit('.').take(2);
+        name.contains('.') && parts.any(|part| part == extension) && path.is_file()
+    });
+    files
+}
+
+/// The files of a directory's trace.
+fn traces(directory: &Path) -> Result<Vec<PathBuf>> {
+    match find(directory) {
+        Found::Final(files) => Ok(files),
+        Found::Raw(whole) => bail!(
+            "{} has only DynamoRIO's raw trace, which needs the traced program's files to be understood: convert it first, by \
+             DynamoRIO's 'drraw2trace -indir {}'",
+            directory.display(),
+            whole.display()
+        ),
+        Found::Several(traces) => {
+            let example = traces.first().map(|path| path.display().to_string());
+            bail!(
+                "{} has traces of DynamoRIO in {} directories: choose one, as in '-d {}'",
+                directory.display(),
+                traces.len(),
+                example.unwrap_or_default()
+            )
+        }
+        Found::Nothing => bail!("{} has no traces", directory.display()),
     }
 }
 
@@ -410,13 +486,9 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// If a file cannot be read, or is not of the final format.
 pub fn read(directory: &Path, client: &mut impl Client) -> Result<()> {
-    let files = files(directory);
-    if files.is_empty() {
-        bail!("{} has no traces", directory.display());
-    }
     let mut blocks = Blocks::default();
     let mut threads = Vec::new();
-    for (thread, path) in files.into_iter().enumerate() {
+    for (thread, path) in traces(directory)?.into_iter().enumerate() {
         let opened = packed::open(&path).and_then(|file| Thread::new(file, thread as u32));
         threads.push((opened.with_context(|| path.display().to_string())?, path));
     }
@@ -478,14 +550,15 @@ impl<R: Read> Thread<R> {
     /// Reads the beginning of a file.
     fn new(mut file: R, thread: u32) -> Result<Self> {
         let mut bytes = [0; 12];
-        if read_entry(&mut file, &mut bytes)? {
-            let (kind, _, version) = parts(bytes);
-            if kind != entry::HEADER {
-                bail!("it is not a trace of DynamoRIO's final format");
-            }
-            if version > VERSION {
-                bail!("it has version {version} of the format; this hodo reads up to {VERSION}");
-            }
+        if !read_entry(&mut file, &mut bytes)? {
+            bail!("it is empty");
+        }
+        let (kind, _, version) = parts(bytes);
+        if kind != entry::HEADER {
+            bail!("it is not a trace of DynamoRIO's final format");
+        }
+        if version > VERSION {
+            bail!("it has version {version} of the format; this hodo reads up to {VERSION}");
         }
         let reading = Reading {
             thread,
@@ -679,5 +752,64 @@ mod tests {
         assert_eq!(heard.continued, [0, 1, 0, 1, 0, 1]);
         assert_eq!(heard.executed, [(0, 10), (1, 30), (1, 40), (0, 20)]);
         std::fs::remove_dir_all(&directory).expect("the directory can be removed");
+    }
+
+    /// A directory for a test, with these empty files.
+    fn directory(test: &str, files: &[&str]) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("hodo-{test}-{}", std::process::id()));
+        for file in files {
+            let path = directory.join(file);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            std::fs::write(path, []).expect("the file can be written");
+        }
+        directory
+    }
+
+    #[test]
+    fn directories_as_the_tracer_leaves_them() {
+        let raw = [
+            "raw/drmemtrace.cat.77.1.raw.lz4",
+            "raw/modules.log",
+            "raw/encodings.bin",
+        ];
+        let converted = [
+            "trace/drmemtrace.cat.77.1.trace.zip",
+            "trace/cpu_schedule.bin.zip",
+            "trace/serial_schedule.bin.gz",
+        ];
+        let whole = directory("converted", &[&raw[..], &converted].concat());
+        let one = whole.join(converted[0]);
+        assert_eq!(find(&whole), Found::Final(vec![one.clone()]));
+        assert_eq!(find(&whole.join("trace")), Found::Final(vec![one]));
+        std::fs::remove_dir_all(whole).expect("the directory can be removed");
+
+        let unconverted = directory("raw", &[&raw[..], &["cpu_schedule.bin.zip"]].concat());
+        std::fs::create_dir(unconverted.join("trace")).expect("a directory");
+        for place in [unconverted.clone(), unconverted.join("raw")] {
+            assert!(is_trace(&place));
+            let error = read(&place, &mut Heard::default()).expect_err("nothing to read");
+            let advice = format!("drraw2trace -indir {}", unconverted.display());
+            assert!(error.to_string().contains(&advice), "{error}");
+        }
+        std::fs::remove_dir_all(unconverted).expect("the directory can be removed");
+
+        let several = directory(
+            "several",
+            &["a.dir/raw/modules.log", "b.dir/raw/modules.log"],
+        );
+        let error = read(&several, &mut Heard::default()).expect_err("no choice");
+        assert!(error.to_string().contains("2 directories"), "{error}");
+        std::fs::remove_dir_all(several).expect("the directory can be removed");
+
+        let empty = directory("empty", &["trace/x.trace"]);
+        let error = read(&empty, &mut Heard::default()).expect_err("nothing to read");
+        assert!(
+            format!("{error:#}").contains("x.trace: it is empty"),
+            "{error:#}"
+        );
+        std::fs::remove_dir_all(empty).expect("the directory can be removed");
+        let other = directory("other", &["accesses.hodomem"]);
+        assert!(!is_trace(&other));
+        std::fs::remove_dir_all(other).expect("the directory can be removed");
     }
 }

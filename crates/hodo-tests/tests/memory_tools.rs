@@ -431,6 +431,18 @@ fn traces_of_dynamorio_are_written_and_read() {
     assert_eq!((entries[3].0, entries[4].0), (22, 24));
     assert_eq!(entries[entries.len() - 1].0, 26);
     assert_eq!(follow(&entries), instructions);
+    // DynamoRIO's invariant checker wants the time directly before a system call's number.
+    let calls = (0..entries.len()).filter(|&at| entries[at].0 == MARKER && entries[at].1 == 25);
+    let calls: Vec<usize> = calls.collect();
+    assert!(calls.len() > 5, "{calls:?}");
+    for call in calls {
+        let before = [&entries[call - 2], &entries[call - 1]].map(|entry| (entry.0, entry.1));
+        assert_eq!(before, [(MARKER, 2), (MARKER, 3)], "{call}");
+    }
+    let times = entries
+        .iter()
+        .filter(|entry| (entry.0, entry.1) == (MARKER, 2));
+    assert!(times.is_sorted_by_key(|entry| entry.2));
     let repetitions = entries.iter().filter(|entry| entry.0 == 29).count();
     assert!(repetitions > 500, "{repetitions}");
 
