@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use hodo_abi::Span;
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{Plan, ProbeSite, RefusedProbe, Wanted};
@@ -17,6 +17,7 @@ use super::callers::Callers;
 use super::conditions::Arguments;
 use super::events::shown;
 use super::named::{Named as Function, functions};
+use super::near::near;
 use super::observed_regs::looked_at;
 use super::places::{in_linkage_tables, is_file, lines, points, usdt};
 use super::returns::take_refused;
@@ -51,6 +52,16 @@ pub(super) struct Planned {
     pub warnings: Vec<String>,
     /// The same of system calls that cannot be seen.
     pub unseen: Option<Unseen>,
+}
+
+/// A definition names a function that a file does not have.
+fn no_function(name: &str, functions: &[Function]) -> anyhow::Error {
+    let names = functions.iter().map(|function| function.name.as_str());
+    let near = near(name, names).join(", ");
+    match near.is_empty() {
+        true => anyhow!("it names no function of the file"),
+        false => anyhow!("it names no function of the file; did you mean {near}?"),
+    }
 }
 
 /// System calls that cannot be seen.
@@ -254,6 +265,13 @@ impl Probes {
                     points.into_iter().map(point).collect()
                 }),
             Location::Line { file, line } => lines(image, file, *line, functions),
+            Location::Symbol {
+                symbol: Symbol::Name(name),
+                ..
+            } => match points(definition, image, functions)? {
+                points if points.is_empty() => Err(no_function(name, functions)),
+                points => Ok(points),
+            },
             _ => Ok(points(definition, image, functions)?),
         };
         Ok(points.map(|points| Named {

@@ -189,6 +189,16 @@ fn definitions_become_regions_and_actions() {
     );
     golden(
         &["p:none FILE:missing count"],
-        &["the probe 'p:none FILE:missing count' was never placed"],
+        &[
+            "\"FILE: no probe: it names no function of the file\"",
+            "the probe 'p:none FILE:missing count' cannot be: it names no function of the file",
+        ],
+    );
+    golden(
+        &["p:none FILE:wrok count"],
+        &[
+            "\"FILE: no probe: it names no function of the file; did you mean work?\"",
+            "the probe 'p:none FILE:wrok count' cannot be: it names no function of the file; did you mean work?",
+        ],
     );
 }

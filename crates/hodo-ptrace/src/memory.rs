@@ -1,6 +1,7 @@
 //! The memory of another process.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
@@ -51,11 +52,17 @@ impl Memory {
     /// Opens the memory of the process that `tid` belongs to. It stays that process's memory across an exec: open anew.
     pub fn open(tid: i32) -> Result<Self> {
         let path = format!("/proc/{tid}/mem");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .with_context(|| path.clone())?;
+        let file = File::options().read(true).write(true).open(&path);
+        let file = file.map_err(|error| {
+            let why = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    ": it protects itself (prctl PR_SET_DUMPABLE), or belongs to another user; root may open it"
+                }
+                _ => "",
+            };
+            anyhow::Error::new(error)
+                .context(format!("cannot open {path}, the memory of process {tid}{why}"))
+        })?;
         Ok(Self { file, tid })
     }
 
