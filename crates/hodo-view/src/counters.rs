@@ -58,6 +58,9 @@ impl Entry {
     }
 }
 
+/// If more places than these have no hit, only their number is shown.
+const MANY: usize = 30;
+
 /// A counter.
 #[derive(Debug, Clone, Copy)]
 struct Count<'c> {
@@ -203,7 +206,8 @@ impl Counters {
     }
 
     /// Writes the counters as a table, for people to read. A probe on a function with several implementations has
-    /// several places of the same name. Those without a hit are left out; if none has a hit, one is shown.
+    /// several places of the same name. Those without a hit are left out; if none has a hit, one is shown. If many places
+    /// have no hit, as with a probe on every instruction, their number is shown instead.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
         if self.all().any(|count| count.hits.is_some()) {
             writeln!(out, "        HITS  PROBE")?;
@@ -215,12 +219,21 @@ impl Counters {
             .filter(|count| count.is_reported() && !count.is_idle())
             .map(|count| count.place())
             .collect();
+        let idle = self
+            .all()
+            .filter(|count| count.is_reported() && count.is_idle());
+        let summed = idle.take(MANY + 1).count() > MANY;
+        let mut left_out = 0_u64;
         let mut line = String::new();
         for entry in &self.0 {
             let compared = compared(entry);
             let symbol = symbol(&entry.symbol);
             for count in entry.counts().filter(Count::is_reported) {
                 if compared && count.is_idle() && !shown.insert(count.place()) {
+                    continue;
+                }
+                if summed && count.is_idle() {
+                    left_out += 1;
                     continue;
                 }
                 line.clear();
@@ -237,6 +250,9 @@ impl Counters {
                 line.push('\n');
                 out.write_all(line.as_bytes())?;
             }
+        }
+        if left_out > 0 {
+            writeln!(out, "{:>12}  ({left_out} more places were not hit)", 0)?;
         }
         Ok(())
     }

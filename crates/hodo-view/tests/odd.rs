@@ -285,6 +285,21 @@ fn places_of_one_function_are_counted_together_and_shown_one_by_one() {
     let json = run(|out| hodo_view::counts(&options(EventFormat::Json), out));
     let lines: Vec<&str> = json.lines().collect();
     assert_eq!(lines.len(), 10);
+    // Of many places, those that were hit, and how many were not.
+    let many: Vec<[u64; 2]> = (0..100)
+        .map(|place| [place, u64::from(place == 7)])
+        .collect();
+    let many = json!([{"addr": 0, "by_offset": true, "group": "g", "name": "f", "path": "/p", "places": many, "symbol": "f"}]);
+    std::fs::write(data.join("counts.json"), many.to_string()).expect("a file");
+    let text = run(|out| hodo_view::counts(&options(EventFormat::Text), out));
+    assert_eq!(
+        text,
+        "        HITS  PROBE
+           1  f_7: (f+0x7)
+           0  (99 more places were not hit)
+"
+    );
+    std::fs::write(data.join("counts.json"), counts.to_string()).expect("a file");
     assert_eq!(
         lines[2],
         r#"{"addr":4106,"group":"g","hits":7,"name":"f_a","offset":10,"path":"/p","symbol":"f"}"#

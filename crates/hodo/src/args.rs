@@ -112,7 +112,7 @@ pub enum Command {
     Probe(ProbeArgs),
     /// Show the system calls of a program as strace does, on standard error
     Syscalls(SyscallsArgs),
-    /// Run a program from a code cache; its memory accesses will be seen there
+    /// Run a program from a code cache, and see each instruction and memory access: counts, traces, caches
     #[command(after_help = EXIT_STATUS)]
     Mem(MemArgs),
     /// List the static keys of a program, library or process; switch them at run time
@@ -138,7 +138,6 @@ pub enum Command {
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory
-    #[command(hide = true)]
     Manpages {
         /// The directory; created if it does not exist
         #[arg(value_hint = ValueHint::DirPath)]
