@@ -156,6 +156,7 @@ run() {
         # Larger programs have no free memory within reach of a jump.
         group "$arch, probes in one's own process" "${emulated_test[@]}" -p hodo-probe \
             --lib --test engine --test riscv64_differential --test beside_keys -- "${words[@]}"
+        group "$arch, translated code" "${emulated_test[@]}" -p hodo-dbi --test riscv64_translated -- "$@"
         group "$arch, probes of C programs" "${emulated_test[@]}" -p hodo-probe-capi --test c -- "$@"
         if [ $# = 0 ]; then
             # The emulator's default processor does not have these.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Access, Kind};
+use crate::native::GENERAL;
 
 /// An instruction of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,9 +80,9 @@ pub struct Block {
 /// has.
 pub(crate) type Slot = u8;
 /// It is always zero.
-pub(crate) const ZERO: Slot = 16;
+pub(crate) const ZERO: Slot = GENERAL;
 /// The first value of a record that is not a register at the beginning of the block.
-pub(crate) const FIRST_VALUE: Slot = 17;
+pub(crate) const FIRST_VALUE: Slot = ZERO + 1;
 /// The number of slots.
 pub(crate) const SLOTS: usize = 256;
 
@@ -472,7 +473,8 @@ impl Block {
                     && usize::from(note.slot) + note.what.values() <= SLOTS
             })
             && (self.leaving.iter()).all(|leave| {
-                leave.sets.len() <= 16 && leave.sets.iter().all(|&(register, ..)| register < 16)
+                leave.sets.len() <= usize::from(GENERAL)
+                    && leave.sets.iter().all(|&(register, ..)| register < GENERAL)
             })
     }
 
@@ -579,7 +581,7 @@ impl Block {
 
     /// The same for what these registers have where the block is left.
     pub(crate) fn needed_before(&self, leave: &Leave, registers: u16) -> u16 {
-        let wanted = (0..16).filter(|register| registers >> register & 1 == 1);
+        let wanted = (0..GENERAL).filter(|register| registers >> register & 1 == 1);
         self.unrecorded(wanted.map(|register| {
             let mut sets = leave.sets.iter();
             let set = sets.find(|(set, ..)| *set == register);

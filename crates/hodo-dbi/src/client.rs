@@ -238,7 +238,7 @@ pub(crate) const FETCHED: u32 = 0xFFFC_0000;
 /// to read on.
 pub(crate) const REGISTERS: u32 = 0xFFFA_0000;
 /// The number of general registers in such a record, of eight bytes each.
-pub(crate) const GENERAL: usize = 16;
+pub(crate) const GENERAL: usize = crate::native::GENERAL as usize;
 
 /// Bytes of a record that is not of a block.
 pub(crate) fn size_of_mark(number: u32) -> usize {

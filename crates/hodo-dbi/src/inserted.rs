@@ -598,7 +598,10 @@ impl<'c> Code<'c> {
 
     /// Sets it to what the program has in a general register, by the instruction set's number.
     pub fn register(&mut self, to: Scratch, number: u8) {
-        assert!(number < 16, "there is no general register {number}");
+        assert!(
+            number < crate::native::GENERAL,
+            "there is no general register {number}"
+        );
         self.step(Step::Register(to, number));
     }
 

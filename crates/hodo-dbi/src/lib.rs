@@ -4,28 +4,32 @@
 //! into the cache first, by hodo, which traces the program. Whatever reaches the program's own code faults, and hodo
 //! continues it in the cache. So nothing escapes.
 //!
-//! * `process`: an address space: what may be executed, what was translated, and the state at each instruction.
-//! * `state`: the program's state of a thread that is in the cache; `stepped`: programs that step themselves.
-//! * `hot`: translates again what is executed often.
-//! * `kept`: where code was entered in earlier runs; `prepare`: translates that.
-//! * `known`: where instructions were translated to.
-//! * `table`: the targets of returns and indirect branches.
-//! * `trap`: the program's own actions for SIGTRAP and SIGSEGV.
-//! * `units`: translations of code that may change.
-//! * `run`: runs programs, or parts of their runs.
-//! * `engine`: follows threads; `attach`: comes to running processes, and leaves them.
-//! * `block`, `access`: blocks of code, what threads record when they execute them, and the accesses that this says.
-//! * `plan`: how accesses are computed from records.
-//! * `passes`: passes look at code before it is executed, and change it; `fragment`: what they see; `inserted`: what they
-//!   insert; `wide`: vectors and masks in that.
-//! * `expanding`: a pass with which lanes are recorded one by one.
-//! * `recorder`: how hodo takes that from the threads; `client`: who hears of it.
-//! * `events`: what clients hear besides accesses; `notes`: of it, what is known at stops; `calls`: the functions in which a thread is, of those that they name.
-//! * A folder for each instruction set has what is emitted. So far there is one, for x86-64.
+//! From the bottom up:
+//!
+//! * **What is recorded**: `block` has blocks of code and what threads record when they execute them, `access` the
+//!   accesses that follow from that, and `plan` how they are computed. `recent` is about lines that were used last.
+//! * **Passes** look at code before it is executed, and change it (`passes`): `fragment` is what they see, `inserted` what
+//!   they insert, `wide` the vectors and masks in that. `expanding` is a pass of our own; it records lanes one by one.
+//! * **Translation** (`translate`) turns a program's code into code of the cache, for any instruction set. It knows no
+//!   register by its name. An instruction set says what becomes of each instruction, in the folder named after it. There
+//!   are two: x86-64, and RISC-V, for which nothing can be inserted. `bare` gives a translation to who executes it
+//!   without an engine.
+//! * **An address space** (`process`): what may be executed, where its instructions were translated to (`known`), the
+//!   state of a thread at each place of the cache (`points`), the targets of returns and indirect branches (`table`), and
+//!   code that may change (`units`). `hot` translates again what is executed often. `kept` remembers where code was
+//!   entered in earlier runs, `prepare` translates that, and `image` keeps translations.
+//! * **Threads** (`engine`) are followed from their first stop to their end; `attach` attaches to a running process and
+//!   detaches from it. `state` finds the program's state of a thread that is in the cache, `watched` sees system calls,
+//!   `trap` and `blocked` know the program's own actions for signals that hodo uses, `stepped` deals with programs that
+//!   step themselves, and `notes` reports what is known at stops.
+//! * **Clients** (`client`) receive blocks and accesses from `recorder`, which takes them from the threads, and `events`
+//!   besides these; `calls` knows in which functions a thread is.
+//! * `run` runs a program, or a part of its run, with all of that.
 #![forbid(unsafe_code)]
 
 mod access;
 mod attach;
+pub mod bare;
 mod block;
 mod blocked;
 mod calls;
@@ -56,6 +60,7 @@ mod ran;
 mod recent;
 mod recorder;
 mod region;
+mod riscv64;
 mod run;
 mod shown;
 mod spans;
@@ -91,6 +96,7 @@ pub use native::banks::{has_masks, vector_bytes, vector_registers};
 pub use passes::{Inserting, Pass, Replacing, Revising, Words};
 pub use ran::{End, Ran};
 pub use recent::{LineSets, Recent};
+pub use riscv64::translate_riscv64;
 pub use run::{instrument, listen, observe, run};
 pub use target::{Amount, Period, Target};
 pub use x86_64::analyze::{branch_target, mnemonic};

@@ -25,10 +25,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::block::Block;
 use crate::fixups::Depends;
 
-#[cfg(test)]
-pub(crate) use model::first_bytes;
 pub(crate) use model::{
-    Analyzed, BlockInsn, Bytes, Exit, Insertion, Point, Request, Saved, Stage, Translation, Version,
+    Analyzed, BlockInsn, Bytes, Exit, Insertion, Point, Request, Saved, Stage, Translation,
+    Version, first_bytes,
 };
 pub(crate) use set::{Decoded, Emit, Ends, Observe, Set};
 
@@ -103,6 +102,16 @@ impl<'c, 'r, S: Set> Translator<'c, 'r, S> {
     }
 }
 
+/// Translates the code from an instruction on, and code that it leads to. Nothing is inserted.
+pub(crate) fn translate_plain<S: Set>(request: Request<'_>) -> Translation {
+    let mut bytes = Vec::new();
+    let mut translator = Translator::<S>::new(request, &mut bytes);
+    translator.all(|translator, (pc, _)| translator.piece(pc));
+    let mut out = translator.end();
+    out.bytes = bytes;
+    out
+}
+
 /// Translates the code from an instruction on, and code that it leads to.
 pub(crate) fn translate<S: Observe>(request: Request<'_>) -> Translation {
     let mut bytes = Vec::new();
@@ -124,6 +133,9 @@ pub(crate) fn translate<S: Observe>(request: Request<'_>) -> Translation {
 impl<S: Set> Translator<'_, '_, S> {
     /// Translates all that is asked for, each version by `one`, and what it leads to.
     fn all(&mut self, one: impl Fn(&mut Self, Version)) {
+        let starts = self.request.starts.iter();
+        self.cold
+            .extend(starts.filter_map(|&start| S::landing(start)));
         while let Some(version) = self.queue.pop_front() {
             if !self.is_elsewhere(version) {
                 one(self, version);

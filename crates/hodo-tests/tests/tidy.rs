@@ -11,10 +11,11 @@ use regex::Regex;
 const LONGEST: usize = 1000;
 
 /// Crates in which `unsafe` is needed: they call the kernel, run generated code, or are the agent.
-const UNSAFE: [&str; 16] = [
+const UNSAFE: [&str; 17] = [
     "hodo",
     "hodo-agent",
     "hodo-codegen/tests",
+    "hodo-dbi/tests",
     "hodo-ftrace",
     "hodo-ftrace-c",
     "hodo-isa/tests",

@@ -204,7 +204,6 @@ pub(crate) enum Analyzed {
 }
 
 /// What [`Request::read`] finds at an address, if there is code from `start` on.
-#[cfg(test)]
 pub(crate) fn first_bytes(code: &[u8], start: u64, pc: u64) -> Option<(Bytes, usize)> {
     let rest = code.get(pc.checked_sub(start)? as usize..)?;
     let mut bytes = [0; LONGEST];

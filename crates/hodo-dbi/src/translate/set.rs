@@ -82,6 +82,11 @@ pub(crate) trait Set: Sized + 'static {
     /// Writes code that was put off.
     fn cold(translator: &mut Translator<'_, '_, Self>, cold: Self::Cold);
 
+    /// Code to which the table of targets leads for an instruction, unless it leads to the code for that itself.
+    fn landing(_pc: u64) -> Option<Self::Cold> {
+        None
+    }
+
     /// Writes an exit: jumps to where a cell says, which is at first the breakpoint after that. Returns where this is.
     fn exit(translator: &mut Translator<'_, '_, Self>, target: u64, cell: Label) -> u64;
 }

@@ -55,6 +55,8 @@ pub(crate) fn check() -> Result<()> {
 
 /// Registers that inserted code may use, the better ones first. The stores of vectors cannot be based on `r12`.
 const SCRATCH: [u8; 13] = [1, 2, 0, 6, 7, 8, 9, 10, 11, 3, 13, 14, 15];
+/// How many general registers there are.
+pub(crate) const GENERAL: u8 = 16;
 /// The number of `rcx`.
 const RCX_NUMBER: u8 = 1;
 

@@ -274,6 +274,11 @@ impl<'a> Code<'a> {
         self.refer(Refer::Jump(link), to);
     }
 
+    /// Puts the address of a label into a register other than the zero register.
+    pub fn address_of_label(&mut self, rd: u8, of: Label) {
+        self.refer(Refer::Address(rd), of);
+    }
+
     fn refer(&mut self, reference: Refer, to: Label) {
         self.labels.refer(self.bytes, reference, to);
     }
