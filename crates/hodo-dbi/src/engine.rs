@@ -613,7 +613,7 @@ impl Engine {
         stopped::found(&mut regs, at);
         regs.set_pc(next);
         thread.set_regs(&regs)?;
-        self.crowded |= process.borrow().targets.is_crowded;
+        self.crowded |= process.borrow().is_crowded();
         self.go(thread, 0)
     }
 

@@ -1,5 +1,9 @@
 //! An address space whose code is executed from the cache.
 
+mod hot;
+mod own;
+mod prepare;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Ref, RefCell};
 use std::ops::Range;
@@ -72,23 +76,23 @@ pub(crate) enum Stop {
 pub(crate) struct Process {
     memory: Memory,
     /// What the program may execute.
-    pub(crate) code: Spans,
+    code: Spans,
     /// What of it may change without a system call that removes it: the program may write to it, or it is from no file.
-    pub(crate) soft: Spans,
+    soft: Spans,
     units: Units,
     /// Words of exits to such code, and their breakpoints, by the instructions that they lead to.
     soft_links: FxHashMap<u64, Vec<(u64, u64)>>,
     /// What of it the program may also write.
-    pub(crate) writable: Spans,
+    writable: Spans,
     /// Pages of that from which code was translated. They cannot be written, so that hodo notices changes.
     watched: FxHashSet<u64>,
-    pub(crate) regions: Vec<Region>,
+    regions: Vec<Region>,
     /// Instructions of the program and their translations.
-    pub(crate) known: Known,
+    known: Known,
     /// Instructions that are executed often, and where translations for that are.
-    pub(crate) hot: FxHashSet<u64>,
+    hot: FxHashSet<u64>,
     /// Instructions whose former translations lead to such ones, by the addresses of these former ones.
-    pub(crate) moved: FxHashMap<u64, u64>,
+    moved: FxHashMap<u64, u64>,
     /// By their breakpoints.
     exits: FxHashMap<u64, Exit>,
     /// Words of exits by the instructions that they wait for.
@@ -97,7 +101,7 @@ pub(crate) struct Process {
     calls: FxHashMap<u64, u64>,
     /// Breakpoints where a target is missing in the table, and where to continue when it is known.
     misses: FxHashMap<u64, u64>,
-    pub(crate) targets: Targets,
+    targets: Targets,
     /// Where the blocks of threads are, and how many bytes of that were given to threads.
     blocks: (Span, u64),
     /// Blocks of threads that have ended.
@@ -107,21 +111,21 @@ pub(crate) struct Process {
     /// Where memory for the next thread that is observed may be.
     next: u64,
     /// Memory that hodo has mapped, besides regions.
-    pub(crate) mapped: Vec<Span>,
-    pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
+    mapped: Vec<Span>,
+    recorder: Option<Rc<RefCell<Recorder>>>,
     /// What the counters count: numbers of blocks.
     counters: RefCell<Vec<u32>>,
     /// The mappings, if they are known: only what observes needs them.
     maps: Vec<Mapping>,
-    pub(crate) kept: Rc<RefCell<Kept>>,
+    kept: Rc<RefCell<Kept>>,
     /// The program.
-    pub(crate) program: PathBuf,
+    program: PathBuf,
     /// Code from files; `None`: it is to be read.
-    pub(crate) files: Option<Rc<Vec<Mapping>>>,
+    files: Option<Rc<Vec<Mapping>>>,
     /// Pages of code that cannot change.
     pages: RefCell<FxHashMap<u64, Rc<[u8]>>>,
     /// Where mappings begin whose code was translated as far as earlier runs have entered it.
-    pub(crate) prepared: FxHashSet<u64>,
+    prepared: FxHashSet<u64>,
 }
 
 impl Process {

@@ -12,7 +12,7 @@ use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 use crate::engine::{Engine, Shared, Watched};
 use crate::native::system_call::{OPENS, PATH_TO_TRAP, SET_TO_TRAP, path_of, prevents};
 use crate::process::{Place, Process, Stop};
-use crate::shown::{List, Shown};
+use crate::shown::List;
 use crate::state::restore_from;
 use crate::trap;
 
@@ -38,7 +38,7 @@ impl Engine {
             bail!("{why}");
         }
         regs.set_pc(at);
-        if process.borrow().takes_own(number, args) {
+        if takes_own(&process.borrow(), number, args) {
             // As if there were no room.
             regs.set_result(-i64::from(libc::ENOMEM));
             regs.set_pc(at + SYSTEM_CALL.len() as u64);
@@ -193,27 +193,6 @@ impl Engine {
     }
 }
 
-impl Process {
-    /// What the program is to read of its mappings.
-    fn shown(&self) -> Shown {
-        Shown::new(&self.code, &self.writable)
-    }
-
-    /// Whether a call would change memory of hodo.
-    fn takes_own(&self, number: i64, args: [u64; 6]) -> bool {
-        let moved = match number {
-            libc::SYS_mremap if args[3] & libc::MREMAP_FIXED as u64 != 0 => {
-                Span::at(args[4], args[2])
-            }
-            _ => Span::EMPTY,
-        };
-        let regions = self.regions.iter().map(|region| region.span);
-        let mut own = regions.chain(self.mapped.iter().copied());
-        MEMORY.contains(&number)
-            && own.any(|own| own.overlaps(range(number, args)) || own.overlaps(moved))
-    }
-}
-
 /// Whether a text from `/proc/PID/fdinfo` has a flag, as for `open`.
 fn has_flag(text: &str, flag: i32) -> bool {
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -233,6 +212,15 @@ fn gives_execution(number: i64, args: [u64; 6]) -> bool {
         libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect
     );
     protects && args[2] & libc::PROT_EXEC as u64 != 0
+}
+
+/// Whether a call would change memory of hodo.
+fn takes_own(process: &Process, number: i64, args: [u64; 6]) -> bool {
+    let moved = match number {
+        libc::SYS_mremap if args[3] & libc::MREMAP_FIXED as u64 != 0 => Span::at(args[4], args[2]),
+        _ => Span::EMPTY,
+    };
+    MEMORY.contains(&number) && process.has_own([range(number, args), moved])
 }
 
 /// The memory that a call is about.
