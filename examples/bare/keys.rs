@@ -2,10 +2,11 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use hodo_keys::{Errno, Text, define_static_key_false, define_static_key_true, set_text};
+use hodo_keys::{Text, define_static_key_false, define_static_key_true, set_text};
 use hodo_keys::{static_branch_likely, static_branch_unlikely, switch};
 
 use crate::hart::NAME;
+use crate::host::Kernel;
 use crate::{functions, hart, paging, say, tracing};
 
 define_static_key_false! {
@@ -15,26 +16,6 @@ define_static_key_false! {
 define_static_key_true! {
     /// Whether `pass` takes the usual way.
     USUAL;
-}
-
-/// What this kernel does when code is changed.
-struct Kernel;
-
-// SAFETY: `write_code` writes to memory, and `synchronize` has all harts execute it.
-unsafe impl Text for Kernel {
-    unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
-        /// As Linux calls it: a bad address.
-        const EFAULT: Errno = 14;
-        // SAFETY: the caller answers for what is written.
-        match unsafe { paging::write_code(at, bytes) } {
-            true => Ok(()),
-            false => Err(EFAULT),
-        }
-    }
-
-    fn sync(&self) {
-        hart::synchronize();
-    }
 }
 
 static KERNEL: &dyn Text = &Kernel;

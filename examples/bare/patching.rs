@@ -5,14 +5,12 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use hodo_ftrace::dynamic::{
-    self, ENTRY, Entry, Errno, GRAPH, IP_MODIFY, Module, Ops, Page, Pages, Registers, Site, Text,
-};
+use hodo_ftrace::dynamic::{self, ENTRY, Entry, GRAPH, IP_MODIFY, Module, Ops, Registers, Site};
 use hodo_ftrace::{Call, EntryOps, GraphOps, set_entry, set_graph};
 
 use crate::hart::NAME;
-use crate::paging::{self, PAGE, R, X};
-use crate::{hart, heap, livepatch, say, tracing};
+use crate::host::Kernel;
+use crate::{hart, livepatch, paging, say, tracing};
 
 /// How many functions there are.
 const COUNT: usize = 3;
@@ -31,45 +29,6 @@ static MODULE: Module = Module::new();
 static SITES: [Site; SITE_COUNT] =
     // SAFETY: all zeros is no site, as it documents.
     unsafe { MaybeUninit::zeroed().assume_init() };
-
-struct Kernel;
-
-// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute it.
-unsafe impl Text for Kernel {
-    unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
-        const EFAULT: Errno = 14;
-        // SAFETY: the caller answers for what is written.
-        match unsafe { paging::write_code(at, bytes) } {
-            true => Ok(()),
-            false => Err(EFAULT),
-        }
-    }
-
-    fn sync(&self) -> Result<(), Errno> {
-        hart::synchronize();
-        Ok(())
-    }
-}
-
-// SAFETY: the page is new, and stays.
-unsafe impl Pages for Kernel {
-    fn page(&self, from: usize, to: usize, reach: usize) -> Option<Page> {
-        // From the end: `hodo-probe` takes what is nearest to the text.
-        let mut free = paging::layout().room.step_by(PAGE).rev();
-        let address = free.find(|page| paging::find(*page).is_none())?;
-        let is_near =
-            address + PAGE - from.min(address) <= reach && to.max(address) - address <= reach;
-        if !is_near {
-            return None;
-        }
-        paging::map(address, heap::page(), R | X);
-        hart::synchronize();
-        Some(Page {
-            address,
-            length: PAGE,
-        })
-    }
-}
 
 /// Makes the functions' first bytes sites. No other hart runs yet.
 pub fn prepare() {

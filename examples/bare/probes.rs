@@ -5,115 +5,12 @@ use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hodo_probe::environment::{
-    CallSites, Environment, Errno, Mapping, Pages, Text, Threads, Use, Window, set_environment,
-};
+use hodo_probe::environment::{CallSites, Environment, Errno, Threads, Window, set_environment};
 use hodo_probe::{Engine, Execution, Probe, Registers, Request};
 
 use crate::hart::NAME;
-use crate::paging::{self, PAGE, R, W, X};
-use crate::{call_sites, functions, hart, heap, say, timer, tracing};
-
-struct Kernel;
-
-const ENOMEM: Errno = 12;
-const EFAULT: Errno = 14;
-const EEXIST: Errno = 17;
-
-// SAFETY: `write_code` writes to memory, aligned words at once, and `synchronize` has all harts execute it.
-unsafe impl Text for Kernel {
-    fn read(&self, at: u64, into: &mut [u8]) -> usize {
-        for (done, byte) in into.iter_mut().enumerate() {
-            let here = at as usize + done;
-            if paging::find(here & !(PAGE - 1)).is_none_or(|(_, rights)| rights & R == 0) {
-                return done;
-            }
-            // SAFETY: it can be read. Nobody else writes to code now.
-            *byte = unsafe { (here as *const u8).read_volatile() };
-        }
-        into.len()
-    }
-
-    unsafe fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-        // SAFETY: the caller answers for what is written.
-        match unsafe { paging::write_code(at as usize, bytes) } {
-            true => Ok(()),
-            false => Err(EFAULT),
-        }
-    }
-
-    fn synchronize(&self) {
-        hart::synchronize();
-    }
-}
-
-// SAFETY: memory comes from the heap, which never gets it back.
-unsafe impl Pages for Kernel {
-    fn mappings(&self) -> Result<Vec<Mapping>, Errno> {
-        let layout = paging::layout();
-        let piece = |range: core::ops::Range<usize>, rights: u64| Mapping {
-            range: range.start as u64..range.end as u64,
-            read: rights & R != 0,
-            write: rights & W != 0,
-            execute: rights & X != 0,
-            shared: false,
-            // No headers of an ELF file are there.
-            offset: 1,
-        };
-        let before = paging::room_before();
-        let mut all = alloc::vec![piece(0..before.start, 0)];
-        // What was mapped below.
-        let mapped =
-            |range| paging::pages(range).map(|(page, rights)| piece(page..page + PAGE, rights));
-        all.extend(mapped(before.clone()));
-        // The firmware, and what handles traps: no breakpoint may be there.
-        all.push(piece(before.end..layout.probed.start, 0));
-        all.push(piece(layout.probed, R | X));
-        all.extend(mapped(layout.room));
-        all.push(piece(layout.rodata, R));
-        all.push(piece(layout.data.start..layout.heap.end, R | W));
-        all.push(piece(layout.heap.end..usize::MAX, 0));
-        Ok(all)
-    }
-
-    fn map(&self, at: u64, size: usize, for_what: Use) -> Result<u64, Errno> {
-        let rights = match for_what {
-            Use::Code => R | X,
-            Use::Data | Use::Sparse => R | W,
-        };
-        let pages = at as usize..at as usize + size;
-        if at == 0 {
-            // The heap is mapped as data.
-            let pages = heap::pages(size.div_ceil(PAGE)) as u64;
-            return (for_what != Use::Code).then_some(pages).ok_or(ENOMEM);
-        }
-        let rooms = [paging::room_before(), paging::layout().room];
-        let has_room = rooms
-            .iter()
-            .any(|room| room.start <= pages.start && pages.end <= room.end);
-        if !has_room || paging::pages(pages.clone()).next().is_some() {
-            return Err(EEXIST);
-        }
-        pages
-            .step_by(PAGE)
-            .for_each(|page| paging::map(page, heap::page(), rights));
-        // The other hart may know that nothing was there.
-        hart::synchronize();
-        Ok(at)
-    }
-
-    fn shadow(&self) -> Result<Window, Errno> {
-        /// Not that of `hodo-ftrace`, which has a shadow, too.
-        const DISTANCE: usize = 0x20_0000_0840;
-        paging::map_shadow(DISTANCE);
-        let stacks = paging::layout().stacks;
-        Ok(Window {
-            low: stacks.start as u64,
-            top: stacks.end as u64,
-            distance: DISTANCE as u64,
-        })
-    }
-}
+use crate::host::Kernel;
+use crate::{call_sites, functions, hart, paging, say, timer, tracing};
 
 // SAFETY: the thread pointer of each hart points to its block of thread-local variables. Each hart has one thread.
 unsafe impl Threads for Kernel {
@@ -135,6 +32,18 @@ unsafe impl Threads for Kernel {
 }
 
 impl Environment for Kernel {
+    fn shadow(&self) -> Result<Window, Errno> {
+        /// Not that of `hodo-ftrace`, which has a shadow, too.
+        const DISTANCE: usize = 0x20_0000_0840;
+        paging::map_shadow(DISTANCE);
+        let stacks = paging::layout().stacks;
+        Ok(Window {
+            low: stacks.start as u64,
+            top: stacks.end as u64,
+            distance: DISTANCE as u64,
+        })
+    }
+
     fn call_sites(&self) -> Option<&'static dyn CallSites> {
         Some(&call_sites::Tracer)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use hodo_ftrace::dynamic::{self, Failure, Module, Site, Text};
+use hodo_ftrace::dynamic::{self, Batch, Failure, Module, Site, Text};
 use hodo_symbols::{Style, demangle};
 
 use crate::filter::{Filter, Function};
@@ -125,6 +125,7 @@ impl All {
         let (module, table) = self.table(found.places.len());
         let mut names = Vec::new();
         let mut count = 0;
+        let mut batch = Batch::new(host);
         let free = |place: &&find::Place| !place.is_taken && !place.is_changed;
         for place in found.places.iter().filter(free) {
             let code = host.read(place.address, LONGEST);
@@ -132,11 +133,10 @@ impl All {
                 continue;
             };
             let at = place.address + prepared.distance;
-            let bytes = prepared.bytes.as_slice();
-            // SAFETY: the place calls what compilers call, or does nothing. What is written does nothing.
-            let write = || unsafe { host.write(at + prepared.offset, bytes) };
-            if !bytes.is_empty() && write().is_err() {
-                continue;
+            if !prepared.bytes.as_slice().is_empty() {
+                // A site that could not be written is found out when it is switched on.
+                // SAFETY: the place calls what compilers call, or does nothing. What is written does nothing.
+                let _ = unsafe { batch.write(at + prepared.offset, prepared.bytes) };
             }
             table[count].set(at, &prepared, place.entry);
             let function = &found.functions[place.function];
@@ -149,8 +149,9 @@ impl All {
             });
             count += 1;
         }
-        // A site that could not be written is found out when it is switched on.
-        let _ = host.sync();
+        // As above.
+        let _ = batch.flush();
+        host.sync();
         dynamic::add(module, &table[..count]);
         // As above.
         let _ = dynamic::fix(module, host);

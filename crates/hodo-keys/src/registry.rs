@@ -9,6 +9,7 @@ use crate::key::{Change, Key, ON, Operation};
 use crate::lock::{self, Guard};
 use crate::modules::{self, Table};
 use crate::text::{self, Text};
+use hodo_sys::poke;
 
 /// Switches one key at once.
 impl Key {
@@ -222,13 +223,12 @@ static WRITABLE: AtomicBool = AtomicBool::new(false);
 static UNFINISHED: AtomicBool = AtomicBool::new(false);
 
 /// Code can be written as long as this lives.
-struct Session(&'static dyn Text);
+struct Session(poke::Session<'static, dyn Text>);
 
 impl Session {
     fn begin() -> Result<Self, Error> {
         let text = text::current().ok_or(Error::Text(text::ENOSYS))?;
-        text.begin().map_err(Error::Text)?;
-        Ok(Self(text))
+        poke::Session::begin(text).map(Self).map_err(Error::Text)
     }
 
     /// Makes branches match their keys' states. Each step first reads what is at the branch, so this also finishes what
@@ -255,12 +255,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.0.end();
     }
 }
 

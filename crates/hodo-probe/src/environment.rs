@@ -2,74 +2,12 @@
 //! implements the traits, names itself by [`set_environment`], and calls [`traps`](crate::traps) at breakpoints and
 //! faults.
 
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 pub use super::call_site::{CallSite, CallSites};
-pub use super::maps::Mapping;
 use super::refusal::Refusal;
-pub use hodo_sys::Change;
-
-/// The error number of what has failed, as Linux has them.
-pub type Errno = i32;
-
-const ENOSYS: Errno = 38;
-
-/// Reads and writes code.
-///
-/// # Safety
-/// * What [`write`](Self::write) has written is there.
-/// * On RISC-V, aligned words of four bytes are stored at once, and so are the aligned halves of one that is not written
-///   as a whole.
-/// * When [`synchronize`](Self::synchronize) returns, all processors see what was written, and none executes what it has
-///   fetched before.
-pub unsafe trait Text: Sync {
-    /// Reads up to as many bytes as there is room for; fewer where memory ends. Returns how many.
-    fn read(&self, at: u64, into: &mut [u8]) -> usize;
-
-    /// Writes all bytes. They are code that others may be executing, and that they must not be able to write.
-    ///
-    /// # Errors
-    /// If they were not all written.
-    ///
-    /// # Safety
-    /// As writing to that memory.
-    unsafe fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno>;
-
-    /// Makes changes, which are sorted by address and do not overlap. What is here needs [`write`](Self::write) for
-    /// each group of near changes.
-    ///
-    /// # Errors
-    /// If they were not all written.
-    ///
-    /// # Safety
-    /// As [`write`](Self::write); and nobody changes the bytes in between without [`hodo_sys::lock`].
-    unsafe fn change(&self, changes: &[Change]) -> Result<(), Errno> {
-        let read = |at, size| {
-            let mut bytes = vec![0; size];
-            let count = self.read(at, &mut bytes);
-            bytes.truncate(count);
-            bytes
-        };
-        // SAFETY: as the caller promises.
-        let write = |at, bytes: &[u8]| unsafe { self.write(at, bytes) };
-        hodo_sys::change_by(changes, read, write)
-    }
-
-    /// Makes every processor execute a serializing instruction (x86-64) or `fence.i` (RISC-V).
-    fn synchronize(&self);
-}
-
-/// What memory is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
-    /// It is executed, and written only by [`Text`].
-    Code,
-    /// It is read and written.
-    Data,
-    /// The same, but little of it will be used.
-    Sparse,
-}
+use hodo_sys::ENOSYS;
+pub use hodo_sys::{Errno, Mapping, Pages, Text, Use};
 
 /// Where return addresses have a shadow, and how far below them it is.
 #[derive(Debug, Clone, Copy)]
@@ -81,31 +19,6 @@ pub struct Window {
     /// How far the shadow of a place is below it. It should not be a multiple of 4096: a load of one would seem to
     /// depend on a store to the other.
     pub distance: u64,
-}
-
-/// Memory within reach of code.
-///
-/// # Safety
-/// Memory that is mapped is zeroed, nobody else uses it, and it stays.
-pub unsafe trait Pages: Sync {
-    /// Everything that is mapped, or where nothing can be mapped, sorted by address. Only code that is listed as
-    /// executable is probed.
-    ///
-    /// # Errors
-    /// If that is not known.
-    fn mappings(&self) -> Result<Vec<Mapping>, Errno>;
-
-    /// Maps memory: at the given address, which is a multiple of 4096, or anywhere if that is 0.
-    ///
-    /// # Errors
-    /// If something is there, or there is no memory.
-    fn map(&self, at: u64, size: usize, for_what: Use) -> Result<u64, Errno>;
-
-    /// Maps the shadow of the stacks, where return probes keep the real return addresses. Called once.
-    ///
-    /// # Errors
-    /// If there is no memory, or no room.
-    fn shadow(&self) -> Result<Window, Errno>;
 }
 
 /// Threads; in a kernel, what runs on a stack of its own.
@@ -144,8 +57,14 @@ pub unsafe trait Threads: Sync {
     }
 }
 
-/// All of it.
+/// All of it. [`Text::read`] must read code, too.
 pub trait Environment: Text + Pages + Threads {
+    /// Maps the shadow of the stacks, where return probes keep the real return addresses. Called once.
+    ///
+    /// # Errors
+    /// If there is no memory, or no room.
+    fn shadow(&self) -> Result<Window, Errno>;
+
     /// Called once, when the engine starts.
     ///
     /// # Errors
@@ -174,28 +93,20 @@ struct Nowhere;
 
 // SAFETY: nothing is ever written.
 unsafe impl Text for Nowhere {
-    fn read(&self, _: u64, _: &mut [u8]) -> usize {
-        0
-    }
-
-    unsafe fn write(&self, _: u64, _: &[u8]) -> Result<(), Errno> {
+    unsafe fn write(&self, _: usize, _: &[u8]) -> Result<(), Errno> {
         Err(ENOSYS)
     }
 
-    fn synchronize(&self) {}
+    fn sync(&self) {}
 }
 
 // SAFETY: nothing is ever mapped.
 unsafe impl Pages for Nowhere {
-    fn mappings(&self) -> Result<Vec<Mapping>, Errno> {
+    fn mappings(&self, _: &mut dyn FnMut(Mapping)) -> Result<(), Errno> {
         Err(ENOSYS)
     }
 
     fn map(&self, _: u64, _: usize, _: Use) -> Result<u64, Errno> {
-        Err(ENOSYS)
-    }
-
-    fn shadow(&self) -> Result<Window, Errno> {
         Err(ENOSYS)
     }
 }
@@ -218,6 +129,10 @@ unsafe impl Threads for Nowhere {
 }
 
 impl Environment for Nowhere {
+    fn shadow(&self) -> Result<Window, Errno> {
+        Err(ENOSYS)
+    }
+
     fn start(&self) -> Result<(), Refusal> {
         Err(Refusal::Kernel(
             "the kernel has not called set_environment",

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::arch::{self, COUNTERS, ISLAND as SIZE, common};
 use super::environment::{Errno, Use};
-use super::maps::Mapping;
+use super::maps::{self, Mapping};
 use super::memory::Memory;
 use super::site::SiteCode;
 use super::{environment, threads};
@@ -98,7 +98,7 @@ fn add(memory: &Memory, near: u64, reach: u64) -> Result<&'static Island, Errno>
     if count == MOST {
         return Err(ENOMEM);
     }
-    let maps = environment::current().mappings()?;
+    let maps = maps::mappings()?;
     let module = module(&maps, near);
     let place = arch::place(&maps, module, near, reach).ok_or(ENOMEM)?;
     let start = environment::current().map(place, SIZE as usize, Use::Code)?;

@@ -1,27 +1,20 @@
 //! What is mapped.
 
-use core::ops::Range;
+use alloc::vec::Vec;
 
 #[cfg(not(target_os = "none"))]
 use hodo_codegen::arena::nearest_gap;
 #[cfg(target_os = "none")]
 use hodo_codegen::arena::nearest_gap_within;
 
-/// A piece of memory that is mapped, or where nothing can be mapped.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mapping {
-    /// Its addresses.
-    pub range: Range<u64>,
-    /// It can be read.
-    pub read: bool,
-    /// It can be written.
-    pub write: bool,
-    /// It can be executed.
-    pub execute: bool,
-    /// Others see what is written there.
-    pub shared: bool,
-    /// The offset in its file, which is 0 where the headers of an ELF file are mapped. Without files: not 0.
-    pub offset: u64,
+use super::environment::{self, Errno};
+pub use hodo_sys::Mapping;
+
+/// All mappings, by address.
+pub(super) fn mappings() -> Result<Vec<Mapping>, Errno> {
+    let mut maps = Vec::new();
+    environment::current().mappings(&mut |mapping| maps.push(mapping))?;
+    Ok(maps)
 }
 
 /// The mapping that contains an address.
@@ -39,4 +32,22 @@ pub(super) fn free(maps: &[Mapping], near: u64, size: u64, reach: u64, guard: u6
     return nearest_gap_within(spans, 1 << 16..u64::MAX, near, size, reach, guard);
     #[cfg(not(target_os = "none"))]
     nearest_gap(spans, near, size, reach, guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_near_a_function_are_free() {
+        crate::linux::set();
+        let maps = mappings().expect("there are mappings");
+        let here = places_near_a_function_are_free as *const () as u64;
+        let map = find(&maps, here).expect("one has this function");
+        assert!(map.execute && !map.write && !map.shared);
+        let place = free(&maps, here, 1 << 16, 1 << 30, 1 << 20).expect("there is room nearby");
+        assert!(place.abs_diff(here) < 1 << 30);
+        assert!(find(&maps, place).is_none() && find(&maps, place + 0xFFFF).is_none());
+        assert_eq!(free(&maps, here, 1 << 48, 1 << 49, 1 << 20), None);
+    }
 }

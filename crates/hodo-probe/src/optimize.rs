@@ -10,9 +10,8 @@ use core::sync::atomic::Ordering;
 
 use super::arch::detour::make;
 use super::arch::trampolines::Trampolines;
-use super::memory::Memory;
+use super::memory::{Change, Memory};
 use super::site::{Detour, Site, Variant};
-use hodo_sys::Change;
 
 /// Makes a detour for a site, if that is possible. Returns what must be written for it; the site's own jump is written
 /// later.

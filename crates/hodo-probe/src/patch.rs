@@ -10,9 +10,8 @@ use core::sync::atomic::Ordering;
 
 use super::arch::BREAKPOINT;
 use super::environment::{self, Errno};
-use super::memory::Memory;
+use super::memory::{Change, Memory};
 use super::site::Site;
-use hodo_sys::Change;
 
 /// Bytes of a breakpoint.
 const HEAD: usize = BREAKPOINT.len();
@@ -102,7 +101,7 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
         if !changes.is_empty() {
             // SAFETY: in this order, as described above, no thread executes half an instruction.
             unsafe { memory.change(changes) }?;
-            environment::current().synchronize();
+            environment::current().sync();
         }
     }
     for (site, want) in &work {

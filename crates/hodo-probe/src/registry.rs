@@ -12,8 +12,8 @@ use super::arch::{self, LONGEST, SHORTEST};
 use super::environment::{self, Errno};
 use super::layout::{Handler, KEEP_NONE, Node};
 use super::lists::{free, narrow, relist, settle};
-use super::maps::Mapping;
-use super::memory::Memory;
+use super::maps::{self, Mapping};
+use super::memory::{Change, Memory};
 use super::patch::{self, Want};
 use super::refusal::Refusal;
 use super::site::{Detour, Site, Variant};
@@ -21,7 +21,6 @@ use super::{
     Armed, Execution, Optimization, Probe, Request, analyze, call_sites, clobbers, optimize,
     shadow, threads,
 };
-use hodo_sys::Change;
 
 /// The engine's working state.
 struct Inner {
@@ -354,7 +353,7 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
         Ok(inner) => inner,
         Err(refusal) => return requests.iter().map(|_| Err(refusal.clone())).collect(),
     };
-    match environment::current().mappings() {
+    match maps::mappings() {
         Ok(maps) => inner.maps = maps,
         Err(error) => {
             let refusal = Refusal::Kernel("the mappings cannot be read", error);

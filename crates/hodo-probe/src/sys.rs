@@ -2,20 +2,12 @@
 
 use hodo_sys::sys::call;
 
-use super::arch::sys::number::{MADVISE, MMAP, MUNMAP, RT_SIGPROCMASK};
+use super::arch::sys::number::{MADVISE, RT_SIGPROCMASK};
 pub(super) use super::arch::sys::{Action, barrier, sigaction};
 pub(super) use hodo_sys::sys::{
-    Errno, O_RDONLY, close, open, process, read, register_sync_core, signal_thread, sync_core,
-    thread, yield_now,
+    Errno, process, register_sync_core, signal_thread, sync_core, thread, yield_now,
 };
 
-pub(super) const PROT_READ: usize = 1;
-pub(super) const PROT_WRITE: usize = 2;
-pub(super) const PROT_EXEC: usize = 4;
-pub(super) const MAP_PRIVATE: usize = 2;
-pub(super) const MAP_ANONYMOUS: usize = 0x20;
-pub(super) const MAP_NORESERVE: usize = 0x4000;
-pub(super) const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
 const MADV_DONTDUMP: usize = 16;
 const MADV_WIPEONFORK: usize = 18;
 
@@ -24,22 +16,6 @@ pub(super) const SIGTRAP: i32 = 5;
 pub(super) const SIGBUS: i32 = 7;
 pub(super) const SIGFPE: i32 = 8;
 pub(super) const SIGSEGV: i32 = 11;
-
-/// Maps fresh memory; at the given address only if nothing is there.
-pub(super) fn map(at: u64, size: usize, protection: usize, flags: usize) -> Result<u64, Errno> {
-    let fixed = if at == 0 { 0 } else { MAP_FIXED_NOREPLACE };
-    let flags = MAP_PRIVATE | MAP_ANONYMOUS | fixed | flags;
-    // SAFETY: no existing mapping is replaced.
-    let place =
-        unsafe { call(MMAP, [at as usize, size, protection, flags, usize::MAX, 0]) }? as u64;
-    if at != 0 && place != at {
-        // A kernel that does not know the flag takes the address as a hint.
-        // SAFETY: it was just mapped, and nobody else knows of it.
-        let _ = unsafe { call(MUNMAP, [place as usize, size, 0, 0, 0, 0]) };
-        return Err(17);
-    }
-    Ok(place)
-}
 
 /// Makes a page read as zeros in children of `fork`.
 pub(super) fn wipe_on_fork(at: u64, size: usize) -> Result<(), Errno> {

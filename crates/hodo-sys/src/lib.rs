@@ -1,12 +1,15 @@
-//! Changes the code of one's own process while its threads run: what probes (`hodo-probe`) and static keys
-//! (`hodo-keys`) have in common.
+//! Changes the code of one's own process while its threads run: what probes (`hodo-probe`), static keys (`hodo-keys`) and
+//! function tracing (`hodo-ftrace`) have in common.
 //!
-//! [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and backed by its file.
+//! All of them write code by the trait [`Text`], and get memory by the trait [`Pages`]: a kernel implements each once.
+//! [`poke`] writes changes that are near each other together.
+//!
+//! On Linux, [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and backed by its file.
 //! (Where the kernel lets only tracers do that, it is writable for the moment of the write.)
 //! [`sys::sync_core`] then makes every processor discard what it has fetched before. The callers decide in which order
 //! bytes are written, so that no thread ever executes half of an instruction.
 //!
-//! No C library is called. Only `Memory::read` and `Memory::change` allocate; they need the feature `alloc`.
+//! No C library is called. Only `Memory::read` allocates; it needs the feature `alloc`.
 #![no_std]
 
 #[cfg(feature = "alloc")]
@@ -29,11 +32,13 @@ pub mod branches;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "arch/generic.rs"]
 mod generic;
+mod host;
 pub mod lock;
+pub mod maps;
 mod memory;
+pub mod poke;
 pub mod sys;
 mod unprotected;
 
-#[cfg(feature = "alloc")]
-pub use memory::{Change, change_by};
-pub use memory::{Memory, set_written, write_memory};
+pub use host::{EIO, ENOSYS, Errno, Mapping, Page, Pages, Text, Use};
+pub use memory::{Memory, Process, set_written};

@@ -3,22 +3,11 @@
 
 #[cfg(feature = "alloc")]
 use alloc::{vec, vec::Vec};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-#[cfg(feature = "alloc")]
-use crate::lock;
-use crate::sys::{self, Errno};
-use crate::unprotected::{self, EIO};
-
-#[cfg(feature = "alloc")]
-/// Writes that are no further apart than this share one system call.
-const NEAR: u64 = 512;
-/// Changes are written in aligned units of this many bytes. On RISC-V the kernel's `memcpy` stores such words at once,
-/// and everything else byte by byte; nobody may execute half of a changed two-byte instruction.
-#[cfg(feature = "alloc")]
-const UNIT: u64 = if cfg!(target_arch = "riscv64") { 4 } else { 1 };
-#[cfg(feature = "alloc")]
-const EDEADLK: Errno = 35;
+use crate::host::{EIO, Errno, Text};
+use crate::sys;
+use crate::unprotected;
 
 /// The function that is called after each write, if any.
 static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -37,7 +26,7 @@ pub fn set_written(written: fn(u64, usize)) {
 ///
 /// # Safety
 /// As writing to that memory.
-pub unsafe fn write_memory(file: i32, from: &[u8], at: u64) -> Result<usize, Errno> {
+unsafe fn write_memory(file: i32, from: &[u8], at: u64) -> Result<usize, Errno> {
     // SAFETY: the caller answers for what is written.
     match unsafe { sys::pwrite(file, from, at) } {
         // SAFETY: as above.
@@ -46,25 +35,45 @@ pub unsafe fn write_memory(file: i32, from: &[u8], at: u64) -> Result<usize, Err
     }
 }
 
+/// Writes all bytes to this process's memory, `file`, even if the mapping is read-only.
+///
+/// # Safety
+/// As writing to that memory.
+unsafe fn write_all(file: i32, at: u64, bytes: &[u8]) -> Result<(), Errno> {
+    // SAFETY: the caller answers for what is written.
+    let count = unsafe { write_memory(file, bytes, at) }?;
+    let written = WRITTEN.load(Ordering::Acquire);
+    if !written.is_null() {
+        // SAFETY: `set_written` stored it.
+        let written: fn(u64, usize) = unsafe { core::mem::transmute(written) };
+        written(at, count);
+    }
+    if count == bytes.len() {
+        Ok(())
+    } else {
+        Err(EIO)
+    }
+}
+
+fn open() -> Result<i32, Errno> {
+    sys::open(c"/proc/self/mem", sys::O_RDWR)
+}
+
 /// The memory of this process as a file.
 #[derive(Debug)]
 pub struct Memory(i32);
 
-/// An address and the bytes to write there.
-#[cfg(feature = "alloc")]
-pub type Change = (u64, Vec<u8>);
-
 impl Memory {
     /// Opens it. What a child of fork inherits is its parent's memory: open it again there.
     pub fn open() -> Result<Self, Errno> {
-        sys::open(c"/proc/self/mem", sys::O_RDWR).map(Self)
+        open().map(Self)
     }
 
     #[cfg(feature = "alloc")]
     /// Reads up to `size` bytes; fewer where the mapping ends.
     pub fn read(&self, at: u64, size: usize) -> Vec<u8> {
         let mut bytes = vec![0; size];
-        let count = sys::pread(self.0, &mut bytes, at).unwrap_or(0);
+        let count = self.read_into(at, &mut bytes);
         bytes.truncate(count);
         bytes
     }
@@ -74,79 +83,88 @@ impl Memory {
     /// # Safety
     /// As writing to that memory; if it is code, other threads may be executing it.
     pub unsafe fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Errno> {
-        // SAFETY: the caller answers for what is written.
-        let count = unsafe { write_memory(self.0, bytes, at) }?;
-        let written = WRITTEN.load(Ordering::Acquire);
-        if !written.is_null() {
-            // SAFETY: `set_written` stored it.
-            let written: fn(u64, usize) = unsafe { core::mem::transmute(written) };
-            written(at, count);
-        }
-        if count == bytes.len() {
-            Ok(())
-        } else {
-            Err(EIO)
-        }
+        // SAFETY: as the caller promises.
+        unsafe { write_all(self.0, at, bytes) }
     }
 
     /// Reads as many bytes as there is room for; fewer where the mapping ends. Returns how many.
     pub fn read_into(&self, at: u64, into: &mut [u8]) -> usize {
         sys::pread(self.0, into, at).unwrap_or(0)
     }
+}
 
-    #[cfg(feature = "alloc")]
-    /// Makes changes, as [`change_by`].
-    ///
-    /// # Safety
-    /// As [`Memory::write`]; and nobody may change the bytes in between without the lock.
-    pub unsafe fn change(&self, changes: &[Change]) -> Result<(), Errno> {
+/// It stays open between changes.
+// SAFETY: the kernel writes; the barrier is `membarrier`, or on RISC-V the kernel's `fence.i` on all harts.
+unsafe impl Text for Memory {
+    fn begin(&self) -> Result<(), Errno> {
+        sys::register_sync_core()
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) -> usize {
+        self.read_into(at as u64, into)
+    }
+
+    unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         // SAFETY: as the caller promises.
-        let write = |at, bytes: &[u8]| unsafe { self.write(at, bytes) };
-        change_by(changes, |at, size| self.read(at, size), write)
+        unsafe { self.write(at as u64, bytes) }
+    }
+
+    fn writes_words(&self) -> bool {
+        sys::writes_words()
+    }
+
+    fn sync(&self) {
+        sys::sync_core();
     }
 }
 
-/// Makes changes, which must be sorted by address and not overlap, by reading and writing memory. Bytes between changes
-/// that are close together are rewritten unchanged, while [`lock`] is held; on RISC-V so is the rest of each aligned
-/// word. `read` returns fewer bytes where memory ends.
-#[cfg(feature = "alloc")]
-pub fn change_by(
-    changes: &[Change],
-    read: impl Fn(u64, usize) -> Vec<u8>,
-    write: impl Fn(u64, &[u8]) -> Result<(), Errno>,
-) -> Result<(), Errno> {
-    let _guard = lock::take().map_err(|lock::Busy| EDEADLK)?;
-    let mut rest = changes;
-    while let Some((first, _)) = rest.first() {
-        let mut end = *first;
-        let mut count = 0;
-        for (at, bytes) in rest {
-            // A write does not cross a page boundary, because the next page may belong to another mapping.
-            if count > 0 && (at.saturating_sub(end) > NEAR || at >> 12 != first >> 12) {
-                break;
-            }
-            end = at + bytes.len() as u64;
-            count += 1;
-        }
-        let (now, later) = rest.split_at(count);
-        rest = later;
-        if let [(at, bytes)] = now
-            && (at | bytes.len() as u64).is_multiple_of(UNIT)
-        {
-            write(*at, bytes)?;
-            continue;
-        }
-        let (first, end) = (first & !(UNIT - 1), end.next_multiple_of(UNIT));
-        let mut whole = read(first, (end - first) as usize);
-        if whole.len() as u64 != end - first {
-            return Err(EIO);
-        }
-        for (at, bytes) in now {
-            whole[(at - first) as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-        write(first, &whole)?;
+/// The memory of this process, opened for each change: in a child of fork, a kept descriptor would be the parent's memory,
+/// and programs that close all descriptors they do not know might close it.
+#[derive(Debug)]
+pub struct Process(AtomicI32);
+
+impl Process {
+    /// It is not open yet.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it is for statics")]
+    pub const fn new() -> Self {
+        Self(AtomicI32::new(-1))
     }
-    Ok(())
+
+    fn file(&self) -> i32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: as for `Memory`.
+unsafe impl Text for Process {
+    fn begin(&self) -> Result<(), Errno> {
+        sys::register_sync_core()?;
+        self.0.store(open()?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read(&self, at: usize, into: &mut [u8]) -> usize {
+        sys::pread(self.file(), into, at as u64).unwrap_or(0)
+    }
+
+    unsafe fn write(&self, at: usize, bytes: &[u8]) -> Result<(), Errno> {
+        // SAFETY: as the caller promises.
+        unsafe { write_all(self.file(), at as u64, bytes) }
+    }
+
+    fn writes_words(&self) -> bool {
+        sys::writes_words()
+    }
+
+    fn sync(&self) {
+        sys::sync_core();
+    }
+
+    fn end(&self) {
+        // SAFETY: `begin` opened it, and only one change is made at a time.
+        unsafe { sys::close(self.0.swap(-1, Ordering::Relaxed)) };
+    }
 }
 
 impl Drop for Memory {
@@ -166,8 +184,9 @@ mod tests {
         let memory = Memory::open().expect("there is /proc");
         let at = (&raw const PLACE).addr() as u64;
         assert_eq!(memory.read(at, 8), b"original");
+        let changes = [(at, vec![b'O']), (at + 4, vec![b'I', b'N'])];
         // SAFETY: nobody else uses it, and it is read as bytes of a file.
-        unsafe { memory.change(&[(at, vec![b'O']), (at + 4, vec![b'I', b'N'])]) }.expect("written");
+        unsafe { crate::poke::change(&memory, &changes) }.expect("written");
         assert_eq!(memory.read(at, 8), b"OrigINal");
     }
 

@@ -1,10 +1,8 @@
 //! Writes to read-only memory where the kernel lets nobody do that through `/proc/self/mem`.
 
 use crate::arch::number;
+use crate::host::EIO;
 use crate::sys::{self, Errno};
-
-/// The memory is not there, or may not be written.
-pub const EIO: Errno = 5;
 
 /// Rights of a mapping, as `mprotect` has them. `PROCMAP_QUERY` has the same bits.
 const WRITE: u64 = 2;

@@ -15,6 +15,8 @@ mod functions;
 mod hart;
 #[path = "../../bare/heap.rs"]
 mod heap;
+#[path = "../../bare/host.rs"]
+mod host;
 #[path = "../../bare/keys.rs"]
 mod keys;
 #[path = "../../bare/layout.rs"]

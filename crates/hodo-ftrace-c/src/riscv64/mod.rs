@@ -86,9 +86,6 @@ pub(crate) const FRAMES: Frames = Frames {
 /// Flags in the headers of ELF files: short instructions, and `double` in registers.
 pub(crate) const ELF_FLAGS: u32 = 5;
 
-/// The kernel stores aligned words at once, and everything else byte by byte.
-pub(crate) const UNIT: usize = 4;
-
 /// The time counter's name in traces.
 pub(crate) const COUNTER: &str = "time";
 

@@ -83,9 +83,6 @@ pub(crate) const FRAMES: Frames = Frames {
 /// Flags in the headers of ELF files. There are none.
 pub(crate) const ELF_FLAGS: u32 = 0;
 
-/// The kernel may write bytes in any order.
-pub(crate) const UNIT: usize = 1;
-
 /// The time counter's name in traces.
 pub(crate) const COUNTER: &str = "tsc";
 

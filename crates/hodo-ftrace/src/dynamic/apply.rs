@@ -1,6 +1,8 @@
 //! Writing all sites for which something has changed.
 
-use super::host::{Errno, Pages, Text};
+use hodo_sys::poke::{Batch, Bytes, Failed, Session};
+use hodo_sys::{Errno, Pages, Text};
+
 use super::modules::{Module, each_module};
 use super::site::Site;
 use super::tracers;
@@ -42,6 +44,11 @@ fn is_site(site: &Site) -> bool {
 /// that has failed is tried again by the next call. It must not be called by two threads at once.
 pub fn apply(host: &(impl Text + Pages)) -> (usize, Option<Failure>) {
     let mut failure = None;
+    let write_failed = |(address, error): Failed| Failure::Write(address, error);
+    let session = match Session::begin(host) {
+        Ok(session) => session,
+        Err(error) => return (0, Some(Failure::Write(0, error))),
+    };
     let changed = |site: &&Site| site.wanted() != site.written();
     for module in each_module() {
         for site in module.sites().iter().filter(changed) {
@@ -59,20 +66,23 @@ pub fn apply(host: &(impl Text + Pages)) -> (usize, Option<Failure>) {
         }
     }
     let mut count = 0;
+    let mut batch = Batch::new(&*session);
     for step in 0..arch::STEPS {
         let mut is_written = false;
         for module in each_module() {
             for site in module.sites().iter().filter(changed) {
-                match write_step(host, module, site, step) {
-                    Ok(written) => is_written |= written,
-                    Err(error) => failure = failure.or(Some(error)),
-                }
+                let Some((at, bytes)) = next_step(module, site, step) else {
+                    continue;
+                };
+                is_written = true;
+                // SAFETY: each step leaves a site that threads may execute.
+                let written = unsafe { batch.write(at, bytes) };
+                failure = failure.or(written.map_err(write_failed).err());
             }
         }
-        if (is_written || step == 0)
-            && let Err(error) = host.sync()
-        {
-            return (count, failure.or(Some(Failure::Write(0, error))));
+        failure = failure.or(batch.flush().map_err(write_failed).err());
+        if is_written || step == 0 {
+            session.sync();
         }
     }
     for module in each_module() {
@@ -92,29 +102,15 @@ pub fn apply(host: &(impl Text + Pages)) -> (usize, Option<Failure>) {
     (count, failure)
 }
 
-/// Writes what has to be written at a site in one step. Returns false if there is nothing.
-fn write_step(
-    host: &impl Text,
-    module: &Module,
-    site: &Site,
-    step: usize,
-) -> Result<bool, Failure> {
+/// What has to be written at a site in one step, and where.
+fn next_step(module: &Module, site: &Site, step: usize) -> Option<(usize, Bytes)> {
     let address = site.address();
     let wanted = site.wanted();
     let to = target(module, site, wanted);
-    if wanted != 0 && site.form().calls_trampoline() && to.is_none() {
-        return Ok(false);
-    }
-    if !is_site(site) {
-        return Ok(false);
+    if wanted != 0 && site.form().calls_trampoline() && to.is_none() || !is_site(site) {
+        return None;
     }
     // SAFETY: it is the address of a site.
     let change = unsafe { arch::step(site.form(), address, site.kept(), wanted != 0, to, step) };
-    let Some((distance, bytes)) = change else {
-        return Ok(false);
-    };
-    let at = address + distance;
-    // SAFETY: each step leaves a site that threads may execute.
-    unsafe { host.write(at, bytes.as_slice()) }.map_err(|error| Failure::Write(address, error))?;
-    Ok(true)
+    change.map(|(distance, bytes)| (address + distance, bytes))
 }

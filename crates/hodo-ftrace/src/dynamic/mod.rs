@@ -9,10 +9,9 @@
 //! that no two threads change anything of this at once: what runs in traced functions takes no lock.
 
 mod apply;
-mod bytes;
 mod call;
-mod host;
 mod modules;
+mod prepared;
 mod reserved;
 mod site;
 mod tracers;
@@ -20,11 +19,12 @@ mod tracers;
 mod unit;
 
 pub use apply::{Failure, apply};
-pub use bytes::{Bytes, Prepared};
 pub(crate) use call::{call_tracers, entered, mask_of_static};
-pub use host::{Errno, Page, Pages, Text};
+pub use hodo_sys::poke::{Batch, Bytes};
+pub use hodo_sys::{Errno, Mapping, Page, Pages, Text, Use};
 pub(crate) use modules::trampolines_of;
 pub use modules::{Module, add, each_module, first, fix, remove, select, site_at};
+pub use prepared::Prepared;
 pub use reserved::{Reserved, reserved};
 pub use site::{Entry, Site};
 pub(crate) use tracers::set_redirecting;

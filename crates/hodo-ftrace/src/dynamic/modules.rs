@@ -4,8 +4,9 @@ use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use super::bytes::Bytes;
-use super::host::{Pages, Text};
+use hodo_sys::poke::{Batch, Session};
+use hodo_sys::{Pages, Text};
+
 use super::site::{Entry, Site};
 use super::tracers::{self, LOOKED_UP};
 use crate::arch;
@@ -214,6 +215,10 @@ pub fn add(module: &'static Module, sites: &'static [Site]) {
 /// thread executes the module's code, or will be in the middle of a site when this returns. Returns whether that worked
 /// for all; the others do nothing, and cannot be switched on.
 pub fn fix(module: &Module, host: &(impl Text + Pages)) -> bool {
+    let Ok(session) = Session::begin(host) else {
+        return false;
+    };
+    let mut batch = Batch::new(&*session);
     let mut works = true;
     for site in module.sites() {
         if arch::fix(site.form(), site.address(), 0, 0).is_none() {
@@ -224,10 +229,11 @@ pub fn fix(module: &Module, host: &(impl Text + Pages)) -> bool {
         let area = module.area.load(Ordering::Relaxed);
         let code = arch::fix(site.form(), site.address(), area, module.copy()).filter(|_| made);
         // SAFETY: what is there does nothing, and neither does what is written.
-        let write = |bytes: Bytes| unsafe { host.write(site.address(), bytes.as_slice()) };
-        works &= code.is_some_and(|bytes| write(bytes).is_ok());
+        works &= code.is_some_and(|bytes| unsafe { batch.write(site.address(), bytes) }.is_ok());
     }
-    works && host.sync().is_ok()
+    works &= batch.flush().is_ok();
+    session.sync();
+    works
 }
 
 /// Removes a module, whose code may be gone already. Both it and its sites must stay readable, since another thread may

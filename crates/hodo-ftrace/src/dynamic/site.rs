@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::bytes::Prepared;
+use super::prepared::Prepared;
 use crate::arch::Form;
 
 /// How the state of the function is found at the call.

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::vec::Vec;
 
 use super::{
-    Entry, Errno, Failure, Module, Page, Pages, Site, Text, add, apply, fix, remove, select,
+    Entry, Errno, Failure, Mapping, Module, Page, Pages, Site, Text, Use, add, apply, fix, remove,
+    select,
 };
 use crate::arch;
 
@@ -37,13 +38,19 @@ unsafe impl Text for Code {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), Errno> {
-        Ok(())
-    }
+    fn sync(&self) {}
 }
 
 // SAFETY: each page is given once.
 unsafe impl Pages for Code {
+    fn mappings(&self, _: &mut dyn FnMut(Mapping)) -> Result<(), Errno> {
+        unreachable!("all pages are known")
+    }
+
+    fn map(&self, _: u64, _: usize, _: Use) -> Result<u64, Errno> {
+        unreachable!("all pages are known")
+    }
+
     fn page(&self, _: usize, _: usize, _: usize) -> Option<Page> {
         let address = self.pages.lock().expect("no panic").pop()?;
         let length = PAGE;

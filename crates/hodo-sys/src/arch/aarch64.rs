@@ -9,6 +9,8 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::sys;
 
+pub use crate::generic::UNIT;
+
 /// Numbers, from the kernel's `include/uapi/asm-generic/unistd.h`.
 pub mod number {
     pub use crate::generic::number::*;

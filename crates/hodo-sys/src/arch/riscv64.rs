@@ -8,6 +8,8 @@
 
 use core::arch::asm;
 
+pub use crate::generic::UNIT;
+
 /// Numbers, from the kernel's `include/uapi/asm-generic/unistd.h` and `arch/riscv/include/uapi/asm/unistd.h`.
 pub mod number {
     pub use crate::generic::number::*;

@@ -27,6 +27,9 @@ pub mod number {
     pub const MEMBARRIER: usize = 324;
 }
 
+/// Changes of code are written in aligned units of this many bytes: here they may be written in any order.
+pub const UNIT: u64 = 1;
+
 /// Makes a system call.
 ///
 /// # Safety

@@ -24,11 +24,10 @@ use super::trampolines::{self, Trampolines, near_jump};
 use super::{NEAR, counts, returns};
 use crate::call_sites;
 use crate::islands;
-use crate::memory::Memory;
+use crate::memory::{Change, Memory};
 use crate::returns::unwind_tables;
 use crate::shadow;
 use crate::site::{Detour, INSIDE, Site, SiteCode, Variant};
-use hodo_sys::Change;
 
 /// Bytes of the jump.
 const JUMP: u64 = 4;

@@ -6,8 +6,6 @@ use hodo_sys::sys::{Errno, call};
 /// Numbers of system calls.
 pub(crate) mod number {
     pub const RT_SIGPROCMASK: usize = 135;
-    pub const MUNMAP: usize = 215;
-    pub const MMAP: usize = 222;
     pub const MADVISE: usize = 233;
 }
 const RT_SIGACTION: usize = 134;

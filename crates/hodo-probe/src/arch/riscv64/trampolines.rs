@@ -133,7 +133,7 @@ impl Trampolines {
             return None;
         }
         if self.maps.is_empty() {
-            self.maps = environment::current().mappings().ok()?;
+            self.maps = maps::mappings().ok()?;
         }
         let first = site.checked_sub(1 << 20)? & !(PAGE - 1);
         let pages: Range<u64> = first..first + (1 << 21);
@@ -157,7 +157,7 @@ impl Trampolines {
             }
             if tries > 64 {
                 // The mappings have changed.
-                self.maps = environment::current().mappings().ok()?;
+                self.maps = maps::mappings().ok()?;
                 return None;
             }
         }

@@ -15,10 +15,9 @@ use super::trampolines::Trampolines;
 use super::{call_handlers, counts, near, returns};
 use crate::call_sites;
 use crate::islands;
-use crate::memory::Memory;
+use crate::memory::{Change, Memory};
 use crate::returns::unwind_tables;
 use crate::site::{Detour, INSIDE, Site, SiteCode, Variant, original_code};
-use hodo_sys::Change;
 
 const JUMP: u64 = 5;
 

@@ -8,8 +8,6 @@ use hodo_sys::sys::{Errno, call};
 
 /// Numbers of system calls.
 pub(crate) mod number {
-    pub const MMAP: usize = 9;
-    pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const MADVISE: usize = 28;
 }

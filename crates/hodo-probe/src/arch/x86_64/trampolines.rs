@@ -87,7 +87,7 @@ impl Trampolines {
             return None;
         }
         if self.maps.is_empty() {
-            self.maps = environment::current().mappings().ok()?;
+            self.maps = maps::mappings().ok()?;
         }
         let mut tries = 0;
         let byte = |at: u32| (wish.mask >> (8 * at) & 0xFF != 0).then_some(INT3);
@@ -115,7 +115,7 @@ impl Trampolines {
                     }
                     if tries > 64 {
                         // The mappings have changed.
-                        self.maps = environment::current().mappings().ok()?;
+                        self.maps = maps::mappings().ok()?;
                         return None;
                     }
                 }
