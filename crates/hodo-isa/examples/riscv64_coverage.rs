@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::ExitCode;
 
+#[path = "../tests/riscv64/free.rs"]
+mod free;
+
+use free::{Convention, dead_registers, live_registers};
 use hodo_isa::riscv64::asm::Reach;
 use hodo_isa::riscv64::decode::Insn;
-use hodo_isa::riscv64::liveness::{Convention, dead_registers, live_registers};
 use hodo_isa::riscv64::relocate::{Link, Options, RelocateError, relocated_len};
 use hodo_isa::riscv64::simulate::Simulation;
 use hodo_isa::riscv64::steps::{FIXED, Immovable, Step, steps};

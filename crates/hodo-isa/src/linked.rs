@@ -1,63 +1,10 @@
 //! Code of instruction sets whose calls put the return address in a register: RISC-V and AArch64. Nothing here names an
 //! instruction.
 
-use crate::code::{self, How, Transaction};
+use crate::code::{self, Transaction};
+pub use crate::effects::Flow;
 
-/// What an instruction does with control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
-    /// Goes on to the next.
-    Next,
-    /// A conditional branch to an address.
-    Branch(u64),
-    /// A jump to an address.
-    Jump(u64),
-    /// A call of an address. On RISC-V, [`Step::link`] says which register receives the return address.
-    Call(u64),
-    /// A jump through a register.
-    IndirectJump,
-    /// A call through a register.
-    IndirectCall,
-    /// A jump to the address in a link register.
-    Return {
-        /// The register.
-        by: u8,
-    },
-    /// An instruction that only faults in programs.
-    Fault,
-    /// Not an instruction.
-    Invalid,
-}
-
-impl Flow {
-    /// Whether control never goes on to the next instruction.
-    #[must_use]
-    pub fn is_end(self) -> bool {
-        matches!(
-            self,
-            Self::Jump(_) | Self::IndirectJump | Self::Return { .. } | Self::Fault
-        )
-    }
-
-    /// The same in the terms of planners, for code whose calls put the return address in the register `link`.
-    #[inline]
-    pub(crate) fn for_planners(self, link: u8) -> code::Flow {
-        match self {
-            Self::Next => code::Flow::Next,
-            Self::Branch(to) => code::Flow::Branch(to),
-            Self::Jump(to) => code::Flow::Jump(to),
-            Self::Call(to) => code::Flow::Call(to),
-            Self::IndirectJump => code::Flow::IndirectJump,
-            Self::IndirectCall => code::Flow::IndirectCall,
-            Self::Return { by } if by == link => code::Flow::Return { how: How::Plain },
-            Self::Return { .. } => code::Flow::Return {
-                how: How::OtherLink,
-            },
-            Self::Fault => code::Flow::Fault,
-            Self::Invalid => code::Flow::Invalid,
-        }
-    }
-}
+pub(crate) mod entry;
 
 /// Where an instruction is in a sequence of a load that reserves memory (`lr`) and the store that depends on it (`sc`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,10 +76,10 @@ impl<Why> Step<Why> {
 
     /// The same in the terms of planners. The instruction set says what it reads, and whether it can be moved.
     #[inline]
-    pub(crate) fn for_planners(self, link: u8, reads: u32, movable: bool) -> code::Step {
+    pub(crate) fn for_planners(self, reads: u32, movable: bool) -> code::Step {
         code::Step {
             addr: self.addr,
-            flow: self.flow.for_planners(link),
+            flow: self.flow,
             len: self.len,
             reads,
             writes: self.writes,

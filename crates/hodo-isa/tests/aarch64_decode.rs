@@ -10,7 +10,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Line, Random, disassemble, files, no_objdump, samples};
-use hodo_isa::aarch64::regs::{FLAGS, STACK, Set};
+use hodo_isa::aarch64::regs::{FLAGS, LINK, STACK, Set};
 use hodo_isa::aarch64::scan::Flow;
 use hodo_isa::aarch64::{Insn, Kind, text};
 
@@ -175,12 +175,13 @@ fn compare_target(insn: &Insn, line: &Line, differences: &mut Differences) {
         name if name.starts_with("b.") => Flow::Branch(theirs.unwrap_or_default()),
         "br" | "braa" | "brab" | "braaz" | "brabz" => Flow::IndirectJump,
         "blr" | "blraa" | "blrab" | "blraaz" | "blrabz" => Flow::IndirectCall,
-        "ret" | "retaa" | "retab" => Flow::Return {
-            by: match line.operands.strip_prefix('x') {
+        "ret" | "retaa" | "retab" => {
+            let by = match line.operands.strip_prefix('x') {
                 Some(number) => number.parse().expect("a register"),
-                None => 30,
-            },
-        },
+                None => LINK,
+            };
+            Flow::returning(by, LINK)
+        }
         "udf" | "hlt" | "hvc" | "smc" | "eret" | "eretaa" | "eretab" | "drps" | "dcps1"
         | "dcps2" | "dcps3" => Flow::Fault,
         "brk" if matches!(insn.flow(), Flow::Fault | Flow::Next) => insn.flow(),

@@ -6,16 +6,18 @@
 
 #[path = "riscv64/mod.rs"]
 mod common;
+#[path = "riscv64/free.rs"]
+mod free;
 #[path = "riscv64/machine.rs"]
 mod machine;
 
 use std::collections::BTreeMap;
 
 use common::{Random, library, samples, section};
+use free::{Convention, dead_registers};
 use hodo_isa::Via;
 use hodo_isa::riscv64::asm::{Code, Reach};
 use hodo_isa::riscv64::decode::Insn;
-use hodo_isa::riscv64::liveness::{Convention, dead_registers};
 use hodo_isa::riscv64::regs::ZERO;
 use hodo_isa::riscv64::relocate::{Link, Options, RelocateError, relocate};
 use hodo_isa::riscv64::scan::Flow;

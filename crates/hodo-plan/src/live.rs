@@ -8,15 +8,15 @@ mod registers;
 use std::collections::{HashMap, HashSet};
 
 use hodo_isa::code::{Flow, Step};
+use hodo_isa::liveness::{self, Graph, Leads, Passes};
 
 use crate::bits::Bits;
 use crate::nodes::{Code, Node, Nodes, To, Way};
 use crate::pieces::{self, Piece};
 use crate::survey::Survey;
+use blocks::Around;
 use registers::{Cut, UsedAfter};
 
-/// After this many rounds, everything is assumed to be used.
-const PASSES: usize = 64;
 /// The number of instructions of a callee that are inspected to find out whether it uses the caller's flags.
 const LOOK_AHEAD: usize = 8;
 
@@ -122,7 +122,13 @@ impl<'s> Live<'s> {
                     Way::Return | Way::OtherReturn => returned,
                     _ => all,
                 };
-                solve(code, is_data, (all, all), leaving, &[], live);
+                let around = Around {
+                    leaving,
+                    all,
+                    end: all,
+                    led_to: &[],
+                };
+                solve(code, is_data, &around, live);
             }
             Known::Registers(summaries) => {
                 let own = pieces::starting(&self.survey.pieces, piece.start);
@@ -187,84 +193,77 @@ fn grow(set: &mut u32, with: u32) -> bool {
     changed
 }
 
-/// A branch backward, and what was known to be used at its target when it was inspected.
-struct Back {
-    from: usize,
-    to: usize,
-    known: u32,
+/// The instructions of a piece. [`blocks`] are faster for a piece that is inspected often.
+struct Insns<'a, D, L> {
+    code: Code<'a>,
+    /// Whether they are not instructions.
+    is_data: D,
+    around: &'a Around<'a, L>,
 }
 
-/// Goes backward through the code of a piece, once; if a piece is inspected often, [`blocks`] are faster. `leaving`
-/// gets what is used after control comes back, and returns what is used where control leaves. `all` is everything that
-/// can be used, `end` is what is used after the piece. `led_to` are the instructions that jumps through registers lead
-/// to, too.
-fn solve(
+impl<D: Fn(usize) -> bool, L: Fn(Way, u32) -> u32> Graph for Insns<'_, D, L> {
+    fn count(&self) -> usize {
+        self.code.nodes.len()
+    }
+
+    #[inline]
+    fn leads(&self, step: usize) -> Leads {
+        let node = &self.code.nodes[step];
+        match node.goes_on() {
+            true => Leads::Next,
+            false => match self.code.way(node) {
+                Way::Next => Leads::Next,
+                Way::Branch(to) => Leads::Branch(to),
+                Way::Jump(to) => Leads::Jump(to),
+                _ => Leads::Away,
+            },
+        }
+    }
+
+    #[inline]
+    fn away(&self, step: usize, next: u32, live: &[u32]) -> u32 {
+        let way = self.code.way(&self.code.nodes[step]);
+        self.around.away(way, next, live)
+    }
+
+    #[inline]
+    fn before(&self, step: usize, after: u32) -> u32 {
+        let node = &self.code.nodes[step];
+        match (self.is_data)(step) {
+            true => self.around.all,
+            false => after & !node.writes | node.reads,
+        }
+    }
+
+    fn looks_around(&self) -> bool {
+        !self.around.led_to.is_empty()
+    }
+
+    fn all(&self) -> u32 {
+        self.around.all
+    }
+
+    fn end(&self) -> u32 {
+        self.around.end
+    }
+}
+
+/// Finds what is used from each instruction of a piece on, with one more entry for the end.
+fn solve<L: Fn(Way, u32) -> u32>(
     code: Code<'_>,
     is_data: impl Fn(usize) -> bool,
-    (all, end): (u32, u32),
-    leaving: impl Fn(Way, u32) -> u32,
-    led_to: &[usize],
+    around: &Around<'_, L>,
     live: &mut Vec<u32>,
 ) {
-    let nodes = code.nodes;
-    let count = nodes.len();
     live.clear();
-    live.resize(count, 0);
-    live.push(end);
-    // In the order of inspection.
-    let mut back: Vec<Back> = Vec::new();
-    let mut from = count;
-    for _ in 0..PASSES {
-        let mut changed = false;
-        let mut at = back.partition_point(|back| back.from >= from);
-        let mut next = live[from];
-        for index in (0..from).rev() {
-            let node = &nodes[index];
-            let mut to = |to: usize| {
-                let known = live[to];
-                if to <= index {
-                    let from = index;
-                    match back.get_mut(at) {
-                        Some(back) => back.known = known,
-                        None => back.push(Back { from, to, known }),
-                    }
-                    at += 1;
-                }
-                known
-            };
-            let after = match node.goes_on() {
-                true => next,
-                false => match code.way(node) {
-                    Way::Next => next,
-                    Way::Branch(target) => next | to(target),
-                    Way::Jump(target) => to(target),
-                    Way::Amiss => all,
-                    way @ Way::BranchAway(_) => next | leaving(way, next),
-                    way @ Way::IndirectJump => {
-                        let there = led_to.iter().map(|&to| live[to]);
-                        there.fold(leaving(way, next), |all, of| all | of)
-                    }
-                    way => leaving(way, next),
-                },
-            };
-            let before = match is_data(index) {
-                true => all,
-                false => after & !node.writes | node.reads,
-            };
-            changed |= before != live[index];
-            live[index] = before;
-            next = before;
-        }
-        // Begins at the last place where less was known.
-        let stale = back.iter().find(|back| live[back.to] != back.known);
-        from = match stale {
-            _ if !led_to.is_empty() && changed => count,
-            Some(back) => back.from + 1,
-            None => return,
-        };
-    }
-    // Practically never: deeply nested loops.
-    live.fill(all);
+    live.resize(code.nodes.len(), 0);
+    let insns = Insns {
+        code,
+        is_data,
+        around,
+    };
+    let is_known = liveness::solve(&insns, live, &mut Passes::default());
+    live.push(if is_known { around.end } else { around.all });
 }
 
 /// Returns the starts of pieces that do not use the flags that they are entered with.

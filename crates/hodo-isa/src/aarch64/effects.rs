@@ -2,28 +2,10 @@
 
 use super::decode::{Insn, Kind};
 use super::regs::{ALL, ARGUMENTS, FLAGS, LINK, SP, STACK, Set, ZERO, general, or_stack};
+use crate::effects;
 
 /// General registers and flags that an instruction uses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// It may read these.
-    pub reads: Set,
-    /// It writes these in any case.
-    pub writes: Set,
-    /// It may write these: all of `writes`, and more.
-    pub changes: Set,
-}
-
-impl Effects {
-    /// Reads some registers, and writes others in any case.
-    const fn of(reads: Set, writes: Set) -> Self {
-        Self {
-            reads,
-            writes,
-            changes: writes,
-        }
-    }
-}
+pub type Effects = effects::Effects<Set>;
 
 /// Memory that an instruction accesses through a base register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

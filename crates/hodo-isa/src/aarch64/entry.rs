@@ -1,17 +1,12 @@
 //! What a function does with its return address, which callers pass in `x30`.
 
-use alloc::vec::Vec;
-use core::borrow::Borrow;
-
 use super::LEN;
 use super::cfa::State;
 use super::decode::{Insn, Kind};
-use super::regs::{FLAGS, FRAME, LINK, SP, STACK, Set, VOLATILE, ZERO, general};
+use super::regs::{FLAGS, FRAME, LINK, SP, STACK, Set, VOLATILE, general};
 use super::scan::{self, Flow, Scanned, Sweep};
-use crate::code::{EntryFacts, LinkUse, Slot};
-
-/// Looks at this many instructions at most.
-const LIMIT: usize = 64;
+use crate::code::{EntryFacts, Slot};
+use crate::linked::entry::{LIMIT, Linked};
 
 /// Follows the straight-line code from the entry of a function to the first jump or return.
 #[must_use]
@@ -82,215 +77,113 @@ fn may_see_all(insn: &Insn) -> bool {
     matches!(insn.kind, Kind::Breakpoint | Kind::Scalable | Kind::Matrix)
 }
 
-/// What `x30` holds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
-    /// The return address of the function.
-    Own,
-    /// The same, reloaded from the stack.
-    Back,
-    /// The address after the last call. No return goes there, since it would loop forever: such a call does not return.
-    Call,
-    /// Something that the function or its caller has stored on the stack: compilers reload it into any register.
-    Stack,
-    /// Something else.
-    Other,
-}
-
 /// `x9`–`x14`, `x16`, `x17`: no caller passes arguments in them. (Nested functions may be called with something in
 /// `x15` or `x18`; `x8` holds the address of the result.)
 const NO_ARGUMENTS: Set = 0x0003_7E00;
 
-/// Whether the straight-line code from a function's entry to its first call uses values from registers in which no
-/// caller passes arguments.
-fn takes_more_than_arguments(code: &[Scanned]) -> bool {
-    let mut written = 0;
-    for scanned in code.iter().take(LIMIT) {
-        if scanned.effects.reads & NO_ARGUMENTS & !written != 0 && !may_see_all(&scanned.insn) {
-            return true;
-        }
-        written |= scanned.effects.changes;
-        if scanned.flow != Flow::Next {
-            break;
+impl Linked for Scanned {
+    type State = State;
+
+    const ENTRY: State = State::ENTRY;
+    const UNIT: usize = LEN as usize;
+    const STACK: u8 = SP;
+    const FRAME: u8 = FRAME;
+    const NO_ARGUMENTS: Set = NO_ARGUMENTS;
+    const VOLATILE: Set = VOLATILE;
+    const RESULT: Set = 1;
+
+    fn sweep(code: &[u8], addr: u64) -> impl Iterator<Item = Self> {
+        Sweep::new(code, addr)
+    }
+
+    fn addr(&self) -> u64 {
+        self.insn.addr
+    }
+
+    fn flow(&self) -> Flow {
+        self.flow
+    }
+
+    fn flow_alone(&self) -> Flow {
+        self.insn.flow()
+    }
+
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn reads(&self) -> Set {
+        match may_see_all(&self.insn) {
+            true => 0,
+            false => self.effects.reads,
         }
     }
-    false
+
+    fn changes(&self) -> Set {
+        self.effects.changes
+    }
+
+    fn exposes_link(&self) -> bool {
+        self.reads() & general(LINK) != 0 && !is_usual(&self.insn)
+    }
+
+    fn changes_link(&self) -> bool {
+        self.effects.changes & general(LINK) != 0 && !signs(&self.insn)
+    }
+
+    fn saves(&self) -> Option<Slot> {
+        link_slot(&self.insn).filter(|_| !self.insn.is_load())
+    }
+
+    fn restores(&self) -> Option<Slot> {
+        let slot = link_slot(&self.insn).filter(|_| self.insn.is_load())?;
+        let below = matches!(slot, Slot::Frame(_)) || self.insn.rn() == SP;
+        below.then_some(slot)
+    }
+
+    fn loads_other(&self) -> bool {
+        loads(&self.insn) && self.insn.rd() != LINK
+    }
+
+    fn takes_address(&self) -> bool {
+        self.insn.kind == Kind::AddImmediate && !matches!(self.insn.rd(), SP | FRAME)
+    }
+
+    fn step(&self, state: &mut State) {
+        state.step(&self.insn, &self.effects);
+    }
+
+    fn below(state: &State, register: u8, distance: i64) -> Option<i32> {
+        state.address(register, distance)
+    }
+
+    fn result(&self) -> Set {
+        general(self.insn.rd())
+    }
+
+    fn copies_return(&self) -> bool {
+        loads(&self.insn) || self.insn.copied() == Some(LINK)
+    }
+
+    fn copied(&self) -> Set {
+        self.insn.copied().map_or(0, general)
+    }
+
+    fn uses(&self) -> Set {
+        self.effects.reads
+    }
+
+    fn replaces(&self) -> Set {
+        // The epilogue restores the caller's values of these.
+        let restores = self.insn.is_load() && self.insn.rn() == SP;
+        let writes = self.effects.writes;
+        if restores { writes } else { writes & VOLATILE }
+    }
 }
 
-/// Follows all paths from the entry of a function. `code` is the function's code from `addr` on, and `scanned` its
-/// instructions. `place` returns how far above the frame's start the slot lies that the instruction at an address uses,
-/// if a table says so; otherwise it is derived from the code.
-pub(crate) fn link_use(
-    (code, addr): (&[u8], u64),
-    scanned: &[Scanned],
-    place: impl Fn(u64, Slot) -> Option<i32>,
-) -> LinkUse {
-    let mut ways = Ways {
-        found: LinkUse::default(),
-        addr,
-        seen: vec![0; code.len() / LEN as usize + 1],
-        open: Vec::new(),
-        places: Vec::new(),
-        elsewhere: false,
-        place,
-    };
-    ways.pass(scanned.iter(), Held::Own, State::ENTRY);
-    while let Some((at, held, state)) = ways.open.pop() {
-        let Some(offset) = at
-            .checked_sub(addr)
-            .and_then(|offset| usize::try_from(offset).ok())
-            .filter(|&offset| offset < code.len())
-        else {
-            continue;
-        };
-        match scanned.binary_search_by_key(&at, |scanned| scanned.insn.addr) {
-            Ok(index) => ways.pass(scanned[index..].iter(), held, state),
-            // The middle of an instruction, where a jump would fault.
-            Err(_) if !(offset as u64).is_multiple_of(LEN) => {}
-            Err(_) => ways.pass(Sweep::new(&code[offset..], at), held, state),
-        }
-    }
-    let mut found = ways.found;
-    found.reads.sort_unstable();
-    found.reads.dedup();
-    found.leads_on = found.leads_on && takes_more_than_arguments(scanned);
-    found
-}
-
-/// The paths through a function.
-struct Ways<P> {
-    found: LinkUse,
-    addr: u64,
-    /// For each instruction, the states of `x30` with which it was seen.
-    seen: Vec<u8>,
-    open: Vec<(u64, Held, State)>,
-    /// Where the return address was saved: above the frame's start (`true`), or above the stack pointer if the frame's
-    /// start is not known.
-    places: Vec<(bool, i32)>,
-    /// Whether it may also be at a place that is not known.
-    elsewhere: bool,
-    place: P,
-}
-
-impl<P: Fn(u64, Slot) -> Option<i32>> Ways<P> {
-    /// Follows instructions until control leaves them or reaches what was seen before.
-    fn pass(
-        &mut self,
-        code: impl Iterator<Item: Borrow<Scanned>>,
-        mut held: Held,
-        mut state: State,
-    ) {
-        let mut first = true;
-        for scanned in code {
-            let scanned = scanned.borrow();
-            let insn = &scanned.insn;
-            // After a jump, no earlier instruction shows where this one leads.
-            let flow = match core::mem::take(&mut first) {
-                true => insn.flow(),
-                false => scanned.flow,
-            };
-            let mark = &mut self.seen[((insn.addr - self.addr) / LEN) as usize];
-            let bit = 1 << held as u8;
-            if *mark & bit != 0 {
-                break;
-            }
-            *mark |= bit;
-            self.reads(scanned, held, &state);
-            let restored = self.restored(insn, &state);
-            state.step(insn, &scanned.effects);
-            match flow {
-                Flow::Next => {}
-                Flow::Branch(to) => self.open.push((to, held, state)),
-                Flow::Jump(to) => {
-                    self.open.push((to, held, state));
-                    break;
-                }
-                Flow::Call(_) | Flow::IndirectCall => {}
-                Flow::Return { by: LINK } => {
-                    self.found.moves |= held == Held::Other;
-                    break;
-                }
-                Flow::IndirectJump => {
-                    self.found.leads_on |= matches!(held, Held::Back | Held::Stack);
-                    break;
-                }
-                _ => break,
-            }
-            if scanned.effects.changes & general(LINK) != 0 && !signs(insn) {
-                held = match (restored, flow) {
-                    (Some(held), _) => held,
-                    (None, Flow::Call(_) | Flow::IndirectCall) => Held::Call,
-                    (None, _) => Held::Other,
-                };
-            }
-        }
-    }
-
-    /// Records how an instruction uses the return address; `held` says whether the link register has it.
-    fn reads(&mut self, scanned: &Scanned, held: Held, state: &State) {
-        let insn = &scanned.insn;
-        let own = matches!(held, Held::Own | Held::Back);
-        if own
-            && scanned.effects.reads & general(LINK) != 0
-            && !may_see_all(insn)
-            && !is_usual(insn)
-        {
-            self.found.reads.push(insn.addr);
-        }
-        if own
-            && !insn.is_load()
-            && let Some(slot) = link_slot(insn)
-        {
-            self.found.saves.push((insn.addr, slot));
-            match self.here(insn.addr, slot, state) {
-                Some(at) if self.places.contains(&at) => {}
-                Some(at) => self.places.push(at),
-                None => self.elsewhere = true,
-            }
-        }
-        // A copy of the return address may be reloaded from a stack slot of its own.
-        if insn.kind == Kind::Single
-            && insn.is_whole()
-            && insn.is_load()
-            && insn.rd() != LINK
-            && !self.places.is_empty()
-        {
-            let here = self.here(insn.addr, scanned.slot, state);
-            if here.is_some_and(|at| self.places.contains(&at)) {
-                self.found.reads.push(insn.addr);
-            }
-        }
-    }
-
-    /// What the link register holds after an instruction that reloads it from the stack.
-    fn restored(&self, insn: &Insn, state: &State) -> Option<Held> {
-        let slot = link_slot(insn).filter(|_| insn.is_load())?;
-        let below = matches!(slot, Slot::Frame(_)) || insn.rn() == SP;
-        if !below {
-            return None;
-        }
-        if self.elsewhere || self.places.is_empty() {
-            return Some(Held::Back);
-        }
-        match self.here(insn.addr, slot, state) {
-            Some(at) if !self.places.contains(&at) => Some(Held::Stack),
-            _ => Some(Held::Back),
-        }
-    }
-
-    /// The stack slot that an instruction uses, as in [`Self::places`].
-    fn here(&self, addr: u64, slot: Slot, before: &State) -> Option<(bool, i32)> {
-        let (base, distance) = match slot {
-            Slot::Stack(at) => (SP, at),
-            Slot::Frame(at) => (FRAME, at),
-            Slot::None => return None,
-        };
-        let tracked = || before.address(base, distance.into())?.checked_neg();
-        let known = (self.place)(addr, slot).or_else(tracked);
-        // In a large frame its distance from the frame's start is not known, but that is then true of all slots.
-        let apart = || (base == SP).then_some((false, distance));
-        known.map(|at| (true, at)).or_else(apart)
-    }
+/// Whether an instruction loads a whole general register.
+fn loads(insn: &Insn) -> bool {
+    insn.kind == Kind::Single && insn.is_whole() && insn.is_load()
 }
 
 /// The stack slot in which a load or store has the link register.
@@ -318,75 +211,6 @@ pub(super) fn is_usual(insn: &Insn) -> bool {
         Kind::JumpRegister | Kind::CallRegister | Kind::Return => true,
         _ => signs(insn),
     }
-}
-
-/// Whether the return address, which the instruction at `read` copies, is used for nothing but calls that are dropped.
-/// `code` is the function's code from `addr` on.
-#[must_use]
-pub fn is_only_passed_on(
-    code: &[u8],
-    addr: u64,
-    read: u64,
-    is_dropped: &dyn Fn(u64) -> bool,
-) -> bool {
-    let end = addr.wrapping_add(code.len() as u64);
-    let Some(code) = read
-        .checked_sub(addr)
-        .and_then(|at| code.get(usize::try_from(at).ok()?..))
-    else {
-        return false;
-    };
-    let mut sweep = Sweep::new(code, read);
-    let Some(first) = sweep.next() else {
-        return false;
-    };
-    let from_stack =
-        first.insn.kind == Kind::Single && first.insn.is_whole() && first.insn.is_load();
-    if !from_stack && first.insn.copied() != Some(LINK) {
-        return false;
-    }
-    // Registers that hold it. Callee-saved registers count as holding it to the function's end, since we do not tell
-    // blocks apart.
-    let mut holders: Set = general(first.insn.rd());
-    for scanned in sweep {
-        if holders == 0 {
-            return true;
-        }
-        let insn = scanned.insn;
-        let gone = match scanned.flow {
-            Flow::Call(_) | Flow::IndirectCall => true,
-            Flow::Jump(to) => {
-                if (read..end).contains(&to) || (addr..read).contains(&to) {
-                    continue;
-                }
-                true
-            }
-            Flow::Return { .. } if holders & 1 != 0 => return false,
-            Flow::IndirectJump if holders & VOLATILE != 0 => return false,
-            _ => false,
-        };
-        if gone {
-            if !is_dropped(insn.addr) && holders & VOLATILE != 0 {
-                return false;
-            }
-            holders &= !VOLATILE;
-            continue;
-        }
-        if let Some(from) = insn.copied().filter(|&from| from != ZERO)
-            && holders & general(from) != 0
-        {
-            holders |= general(insn.rd());
-            continue;
-        }
-        if scanned.effects.reads & holders != 0 {
-            return false;
-        }
-        // The epilogue restores the caller's values of these.
-        let restores = insn.is_load() && insn.rn() == SP;
-        let writes = scanned.effects.writes;
-        holders &= !if restores { writes } else { writes & VOLATILE };
-    }
-    true
 }
 
 /// Whether the instruction at the start of `code` writes memory.

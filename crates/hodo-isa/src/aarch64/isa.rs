@@ -19,7 +19,7 @@ use crate::code::{
     self, Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Relocation, Room, Slot,
     Step, readers,
 };
-use crate::{JumpForm, Via};
+use crate::{JumpForm, Via, linked};
 
 /// This instruction set.
 pub struct Aarch64;
@@ -120,7 +120,7 @@ impl InstructionSet for Aarch64 {
         read: u64,
         is_dropped: &dyn Fn(u64) -> bool,
     ) -> bool {
-        entry::is_only_passed_on(code, addr, read, is_dropped)
+        linked::entry::is_only_passed_on::<Scanned>(code, addr, read, is_dropped)
     }
 
     fn stores(&self, code: &[u8]) -> bool {
@@ -258,7 +258,7 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     code::Insn {
         addr: insn.addr,
         len: insn.len,
-        flow: scanned.flow.for_planners(LINK),
+        flow: scanned.flow,
         reference: scanned.reference,
         padding: scanned.padding,
         slot: slot(insn, scanned.slot),
@@ -296,5 +296,5 @@ fn step(step: steps::Step) -> Step {
         step.immovable,
         None | Some(Immovable::SystemCall | Immovable::Reserved)
     );
-    step.for_planners(LINK, step.uses, movable)
+    step.for_planners(step.uses, movable)
 }

@@ -1,7 +1,7 @@
 //! Reads code: where it branches, which addresses it forms, and which stack slots it uses.
 
 pub use crate::code::{Reference, Slot};
-pub use crate::linked::Flow;
+pub use crate::effects::Flow;
 
 use super::LEN;
 use super::decode::{Insn, Kind};
@@ -29,8 +29,8 @@ impl Insn {
             Kind::Conditional | Kind::CompareZero | Kind::TestBit => Flow::Branch(to()),
             Kind::JumpRegister => Flow::IndirectJump,
             Kind::CallRegister => Flow::IndirectCall,
-            Kind::Return if self.bit(11) => Flow::Return { by: LINK },
-            Kind::Return => Flow::Return { by: self.rn() },
+            Kind::Return if self.bit(11) => Flow::returning(LINK, LINK),
+            Kind::Return => Flow::returning(self.rn(), LINK),
             Kind::Undefined | Kind::Privileged => Flow::Fault,
             Kind::Breakpoint if is_trap(self.field(5, 16)) => Flow::Fault,
             Kind::Invalid => Flow::Invalid,

@@ -6,34 +6,9 @@ use alloc::vec::Vec;
 mod isa;
 pub(crate) mod readers;
 
+pub use crate::effects::{Flow, How};
 pub use isa::{Convention, InstructionSet, NAMES, NotMovable, Relocation, instruction_set};
 pub use readers::{Read, ReadInsns, Room, Steps, Sweep};
-
-/// What an instruction does with control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
-    /// Goes on to the next.
-    Next,
-    /// A conditional branch to an address.
-    Branch(u64),
-    /// A jump to an address.
-    Jump(u64),
-    /// A call of an address.
-    Call(u64),
-    /// A jump through a register or memory.
-    IndirectJump,
-    /// A call through a register or memory.
-    IndirectCall,
-    /// A return.
-    Return {
-        /// What else it does.
-        how: How,
-    },
-    /// An instruction that only faults.
-    Fault,
-    /// Not an instruction.
-    Invalid,
-}
 
 /// A call or jump through a register that was loaded from a slot just before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,28 +19,6 @@ pub struct SlotCall {
     pub end: u64,
     /// It is a call.
     pub call: bool,
-}
-
-/// How a function returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
-    /// As calls expect it.
-    Plain,
-    /// It also drops arguments from the stack.
-    Drops,
-    /// Through a register other than the usual link register.
-    OtherLink,
-}
-
-impl Flow {
-    /// Whether control never goes on to the next instruction.
-    #[must_use]
-    pub fn is_end(self) -> bool {
-        matches!(
-            self,
-            Self::Jump(_) | Self::IndirectJump | Self::Return { .. } | Self::Fault
-        )
-    }
 }
 
 /// An address that an instruction holds, alone or together with those before it.

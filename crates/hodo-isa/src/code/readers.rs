@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::slice;
 
 use super::{EntryFacts, Insn, LinkUse, Slot, Step};
-use crate::{aarch64, riscv64, x86_64};
+use crate::{aarch64, linked, riscv64, x86_64};
 
 /// Iterates over code, instruction by instruction. After bytes that are not an instruction it goes on with the next
 /// ones.
@@ -133,11 +133,11 @@ impl<'a> Read<'a> {
             Kind::X86_64(()) => None,
             Kind::Riscv64(insns) => {
                 let code = (self.code, self.addr);
-                Some(riscv64::entry::link_use(code, insns, place))
+                Some(linked::entry::link_use(code, insns, place))
             }
             Kind::Aarch64(insns) => {
                 let code = (self.code, self.addr);
-                Some(aarch64::entry::link_use(code, insns, place))
+                Some(linked::entry::link_use(code, insns, place))
             }
         }
     }

@@ -13,9 +13,8 @@ use super::decode::operand::imm_i;
 use super::decode::{Insn, Kind};
 use super::entry::{self, VOLATILE};
 use super::got_calls;
-use super::liveness::{ENTRY, RESULTS};
 use super::origin::origin;
-use super::regs::{ALL, RA, SP};
+use super::regs::{ALL, ENTRY, RA, RESULTS, SP};
 use super::relocate::{Link, Options, choose, relocated_len};
 use super::scan::{self, Scanned};
 use super::steps::used;
@@ -26,7 +25,7 @@ use crate::code::{
     self, Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Reference, Relocation,
     Room, Slot, SlotCall, Step, readers,
 };
-use crate::{JumpForm, Via};
+use crate::{JumpForm, Via, linked};
 
 /// `lpad 0`, which marks targets of indirect branches.
 pub const LANDING: [u8; 4] = [0x17, 0, 0, 0];
@@ -128,7 +127,7 @@ impl InstructionSet for Riscv64 {
         read: u64,
         is_dropped: &dyn Fn(u64) -> bool,
     ) -> bool {
-        entry::is_only_passed_on(code, addr, read, is_dropped)
+        linked::entry::is_only_passed_on::<Scanned>(code, addr, read, is_dropped)
     }
 
     fn stores(&self, code: &[u8]) -> bool {
@@ -298,7 +297,7 @@ pub(crate) fn insn(scanned: &Scanned) -> code::Insn {
     code::Insn {
         addr: insn.addr,
         len: insn.len,
-        flow: scanned.flow.for_planners(RA),
+        flow: scanned.flow,
         reference: match insn.kind {
             // The upper part alone is not an address.
             Kind::Auipc => Reference::None,
@@ -331,9 +330,9 @@ pub(crate) fn registers(scanned: &Scanned) -> (u32, u32) {
     let insn = &scanned.insn;
     let step = match insn.kind {
         Kind::Jalr | Kind::Ebreak => step(steps::alone(scanned)).reads,
-        kind => used(kind, scanned.reads),
+        kind => used(kind, scanned.effects.reads),
     };
-    (step, scanned.writes)
+    (step, scanned.effects.writes)
 }
 
 #[inline]
@@ -350,7 +349,7 @@ fn step(step: steps::Step) -> Step {
         _ if step.immovable == Some(Immovable::Breakpoint) => ENTRY,
         _ => step.uses,
     };
-    step.for_planners(RA, reads, moved)
+    step.for_planners(reads, moved)
 }
 
 /// How planned code is moved: through free registers, or through these pads if none is free, and with its system calls.

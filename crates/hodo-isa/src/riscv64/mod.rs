@@ -5,7 +5,7 @@
 //! them.
 //!
 //! [`scan`] finds branches and addresses; [`steps`] says what a planner must know about each instruction, including
-//! sequences of `lr` and `sc`; [`liveness`] finds the registers that are free. [`relocate`] moves instructions,
+//! sequences of `lr` and `sc`. [`relocate`] moves instructions,
 //! [`simulate`] executes on saved registers those that use their own address, and [`asm`] writes code.
 
 /// Bytes of the long jump, `auipc` and `jalr`.
@@ -24,7 +24,6 @@ pub mod encode;
 pub mod entry;
 pub mod got_calls;
 pub mod isa;
-pub mod liveness;
 mod origin;
 pub mod regs;
 pub mod relocate;

@@ -109,6 +109,14 @@ pub const ALL: u32 = u32::MAX;
 
 /// `a0`–`a7`.
 pub const ARGUMENTS: u32 = 0x0003_FC00;
+/// `a0` and `a1`.
+pub const RESULTS: u32 = 0x0000_0C00;
+/// `t0`–`t6`.
+const TEMPORARIES: u32 = 0xF000_00E0;
+/// The register through which nested functions find the variables of the enclosing function: `t2`.
+const STATIC_CHAIN: u32 = 1 << 7;
+/// The registers in which a function may find something that it uses or preserves.
+pub const ENTRY: u32 = !(TEMPORARIES & !STATIC_CHAIN);
 
 #[cfg(test)]
 mod tests {

@@ -37,8 +37,8 @@ pub use crate::relocate::{Link, Moved};
 pub struct Options<'a> {
     /// How far away the addresses that the code refers to can be.
     pub reach: Reach,
-    /// Returns the general registers that are dead at the instruction at an address, as
-    /// [`dead_registers`](super::liveness::dead_registers) finds them.
+    /// Returns the general registers that are dead at the instruction at an address: neither it nor any later
+    /// instruction reads them before they are overwritten.
     pub dead: &'a dyn Fn(u64) -> u32,
     /// Where the moved instruction at an address jumps to leave the code if no register is dead: a pad that restores
     /// [`KEPT`] from the stack and jumps on to the target; `hodo-codegen` writes it. A call through its own link

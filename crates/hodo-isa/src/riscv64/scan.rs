@@ -1,13 +1,14 @@
 //! Reads code: where it branches to, which addresses it forms, and where instructions begin.
 
 pub use crate::code::{Reference, Slot};
-pub use crate::linked::Flow;
+pub use crate::effects::Flow;
 
 use super::decode::Insn;
 use super::decode::Kind;
 use super::decode::kept::{Decode, Fresh};
 use super::decode::operand::{imm_b, imm_i, imm_j, imm_u};
-use super::regs::{GP, SP, ZERO, is_link};
+use super::regs::{GP, RA, SP, ZERO, is_link};
+use crate::effects::Effects;
 
 /// The number of the register that most functions use as frame pointer, if they have one.
 const FRAME: u8 = 8;
@@ -29,7 +30,7 @@ impl Insn {
             Kind::Jal => Flow::Call(to(imm_j(self.word))),
             Kind::Jalr if self.rd() != ZERO => Flow::IndirectCall,
             Kind::Jalr if is_link(self.rs1()) && imm_i(self.word) == 0 => {
-                Flow::Return { by: self.rs1() }
+                Flow::returning(self.rs1(), RA)
             }
             Kind::Jalr => Flow::IndirectJump,
             Kind::Unimp | Kind::Privileged => Flow::Fault,
@@ -119,10 +120,8 @@ pub struct Scanned {
     pub padding: bool,
     /// The place on the stack that it uses, or whose address it computes.
     pub slot: Slot,
-    /// The general registers that it reads.
-    pub reads: u32,
-    /// The general registers that it writes.
-    pub writes: u32,
+    /// The general registers that it uses.
+    pub effects: Effects<u32>,
 }
 
 /// What is known about a register.
@@ -316,8 +315,7 @@ impl<D: Decode> Iterator for Sweep<'_, D> {
             reference,
             padding: insn.is_nop() || insn.kind == Kind::Unimp && insn.len == 2,
             slot: slot(&insn, place),
-            reads,
-            writes,
+            effects: Effects::of(reads, writes),
             insn,
         })
     }
@@ -394,6 +392,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
+    use crate::effects::How;
 
     fn words(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -414,8 +413,9 @@ mod tests {
         assert_eq!(flow(0x0005_0067), Flow::IndirectJump);
         assert_eq!(flow(0x0005_00E7), Flow::IndirectCall);
         assert_eq!(flow(0x000E_0367), Flow::IndirectCall);
-        assert_eq!(flow(0x0000_8067), Flow::Return { by: 1 });
-        assert_eq!(flow(0x0002_8067), Flow::Return { by: 5 });
+        assert_eq!(flow(0x0000_8067), Flow::Return { how: How::Plain });
+        let other = How::OtherLink;
+        assert_eq!(flow(0x0002_8067), Flow::Return { how: other });
         assert_eq!(flow(0x0080_8067), Flow::IndirectJump);
         // unimp, mret, ecall, ebreak
         assert_eq!(flow(0xC000_1073), Flow::Fault);

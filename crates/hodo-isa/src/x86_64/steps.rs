@@ -7,6 +7,7 @@ use iced_x86::{
 
 use super::relocate::{is_movable, relocated_len};
 use super::scan::{Flow, flow, is_padding};
+use crate::effects::Effects;
 
 /// The arithmetic flags, as in the masks of [`Step`].
 pub const FLAGS: u8 = (RflagsBits::OF
@@ -29,9 +30,7 @@ pub struct Step {
     /// Its length.
     pub len: u8,
     /// The arithmetic flags that it uses.
-    pub reads: u8,
-    /// The arithmetic flags that it overwrites in any case.
-    pub writes: u8,
+    pub effects: Effects<u8>,
     /// It does nothing: padding, if nothing leads to it.
     pub padding: bool,
     /// [`relocate`](super::relocate::relocate) can move it.
@@ -51,8 +50,8 @@ impl From<Step> for crate::code::Step {
             addr: step.addr,
             flow: step.flow,
             len: step.len,
-            reads: step.reads.into(),
-            writes: step.writes.into(),
+            reads: step.effects.reads.into(),
+            writes: step.effects.writes.into(),
             padding: step.padding,
             movable: step.movable,
             transaction: step.transaction,
@@ -113,21 +112,18 @@ impl Iterator for Steps<'_> {
                 addr,
                 flow: Flow::Invalid,
                 len: 1,
-                reads: FLAGS,
-                writes: 0,
+                effects: Effects::of(FLAGS, 0),
                 padding: false,
                 movable: false,
                 transaction: Transaction::None,
                 leaves: false,
             });
         }
-        let (reads, writes) = flags(raw);
         Some(Step {
             addr,
             flow: flow(raw),
             len: raw.len() as u8,
-            reads,
-            writes,
+            effects: flags(raw),
             padding: is_padding(raw),
             movable: is_movable(raw, &self.code[position..position + raw.len()]),
             transaction: match raw.mnemonic() {
@@ -142,12 +138,12 @@ impl Iterator for Steps<'_> {
 
 /// The arithmetic flags that an instruction uses, and those that it overwrites whatever its operands are.
 #[inline]
-fn flags(raw: &Instruction) -> (u8, u8) {
+fn flags(raw: &Instruction) -> Effects<u8> {
     // These bits are in the order of the masks.
     let reads = raw.rflags_read() as u8 & FLAGS;
-    let writes = raw.rflags_modified() as u8 & FLAGS;
-    if writes == 0 {
-        return (reads, 0);
+    let changes = raw.rflags_modified() as u8 & FLAGS;
+    if changes == 0 {
+        return Effects::of(reads, 0);
     }
     // Shifts by zero and zero repetitions leave the flags as they are.
     let shifts = raw.op_count() >= 2
@@ -167,9 +163,11 @@ fn flags(raw: &Instruction) -> (u8, u8) {
                 | Mnemonic::Shrd
         );
     let repeats = raw.is_string_instruction() && (raw.has_rep_prefix() || raw.has_repne_prefix());
-    match shifts || repeats {
-        true => (reads, 0),
-        false => (reads, writes),
+    let writes = if shifts || repeats { 0 } else { changes };
+    Effects {
+        reads,
+        writes,
+        changes,
     }
 }
 
@@ -224,8 +222,8 @@ mod tests {
             (&[0x89, 0xC8], 0, 0),
         ];
         for (code, reads, writes) in cases {
-            let step = step(code);
-            assert_eq!((step.reads, step.writes), (reads, writes), "{code:x?}");
+            let found = step(code).effects;
+            assert_eq!((found.reads, found.writes), (reads, writes), "{code:x?}");
         }
     }
 

@@ -3,7 +3,8 @@
 //! What is used at the start of a run follows from what is used at its end: what it reads itself, and the rest without
 //! what it overwrites. This does not hold where control may go elsewhere, so runs end there.
 
-use super::{Back, PASSES};
+use hodo_isa::liveness::{self, Graph, Leads, Passes};
+
 use crate::nodes::{Code, Node, Way};
 
 /// A run of instructions.
@@ -38,12 +39,6 @@ pub(super) struct Blocks {
     all: Vec<Block>,
     /// A buffer for the instructions of a piece: first whether a run begins there, later which run it belongs to.
     numbers: Vec<u32>,
-}
-
-/// A buffer that is used for one piece after the other.
-#[derive(Default)]
-pub(super) struct Passes {
-    back: Vec<Back>,
 }
 
 impl Blocks {
@@ -127,23 +122,11 @@ pub(super) struct Around<'a, L> {
 }
 
 impl<L: Fn(Way, u32) -> u32> Around<'_, L> {
-    /// Returns what is used after the last instruction of a run.
+    /// Returns what is used after an instruction from which control may leave. `live` has what is used at the places that
+    /// `led_to` names.
     #[inline]
-    fn after(
-        &self,
-        code: Code<'_>,
-        (runs, index): (&[Block], usize),
-        next: u32,
-        to: impl FnOnce(usize) -> u32,
-        live: &[u32],
-    ) -> u32 {
-        match runs[index].end {
-            End::Next => return next,
-            End::Branch(run) => return next | to(run as usize),
-            End::Jump(run) => return to(run as usize),
-            End::Other => {}
-        }
-        match code.way(&code.nodes[end(code, runs, index) - 1]) {
+    pub fn away(&self, way: Way, next: u32, live: &[u32]) -> u32 {
+        match way {
             Way::Amiss => self.all,
             way @ Way::BranchAway(_) => next | (self.leaving)(way, next),
             way @ Way::IndirectJump => {
@@ -155,13 +138,60 @@ impl<L: Fn(Way, u32) -> u32> Around<'_, L> {
     }
 }
 
+/// Runs and what is around them.
+struct Surrounded<'a, L> {
+    runs: &'a [Block],
+    code: Code<'a>,
+    around: &'a Around<'a, L>,
+}
+
+impl<L: Fn(Way, u32) -> u32> Graph for Surrounded<'_, L> {
+    fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    #[inline]
+    fn leads(&self, step: usize) -> Leads {
+        match self.runs[step].end {
+            End::Next => Leads::Next,
+            End::Branch(run) => Leads::Branch(run as usize),
+            End::Jump(run) => Leads::Jump(run as usize),
+            End::Other => Leads::Away,
+        }
+    }
+
+    #[inline]
+    fn away(&self, step: usize, next: u32, live: &[u32]) -> u32 {
+        let last = &self.code.nodes[end(self.code, self.runs, step) - 1];
+        self.around.away(self.code.way(last), next, live)
+    }
+
+    #[inline]
+    fn before(&self, step: usize, after: u32) -> u32 {
+        let block = &self.runs[step];
+        after & !block.writes | block.reads
+    }
+
+    fn looks_around(&self) -> bool {
+        !self.around.led_to.is_empty()
+    }
+
+    fn all(&self) -> u32 {
+        self.around.all
+    }
+
+    fn end(&self) -> u32 {
+        self.around.end
+    }
+}
+
 /// The instruction after the last one of a run.
 fn end(code: Code<'_>, runs: &[Block], index: usize) -> usize {
     let next = runs.get(index + 1);
     next.map_or(code.nodes.len(), |next| next.first as usize)
 }
 
-impl Runs<'_> {
+impl<'b> Runs<'b> {
     /// Goes backward through the runs until nothing changes. `live` holds what is known to be used at the start of each
     /// run, and is updated.
     pub fn solve<L: Fn(Way, u32) -> u32>(
@@ -169,48 +199,20 @@ impl Runs<'_> {
         code: Code<'_>,
         around: &Around<'_, L>,
         live: &mut [u32],
-        Passes { back }: &mut Passes,
+        passes: &mut Passes,
     ) {
-        // In the order of inspection.
-        back.clear();
-        let mut from = self.0.len();
-        for _ in 0..PASSES {
-            let mut changed = false;
-            let mut at = back.partition_point(|back| back.from >= from);
-            let mut next = live.get(from).copied().unwrap_or(around.end);
-            for index in (0..from).rev() {
-                let block = &self.0[index];
-                let to = |to: usize| {
-                    let known = live[to];
-                    if to <= index {
-                        match back.get_mut(at) {
-                            Some(back) => back.known = known,
-                            None => back.push(Back {
-                                from: index,
-                                to,
-                                known,
-                            }),
-                        }
-                        at += 1;
-                    }
-                    known
-                };
-                let after = around.after(code, (self.0, index), next, to, live);
-                let before = after & !block.writes | block.reads;
-                changed |= before != live[index];
-                live[index] = before;
-                next = before;
-            }
-            // Begins at the last place where less was known.
-            let stale = back.iter().find(|back| live[back.to] != back.known);
-            from = match stale {
-                _ if !around.led_to.is_empty() && changed => self.0.len(),
-                Some(back) => back.from + 1,
-                None => return,
-            };
+        liveness::solve(&self.with(code, around), live, passes);
+    }
+
+    fn with<'a, L>(self, code: Code<'a>, around: &'a Around<'a, L>) -> Surrounded<'a, L>
+    where
+        'b: 'a,
+    {
+        Surrounded {
+            runs: self.0,
+            code,
+            around,
         }
-        // Practically never: deeply nested loops.
-        live.fill(around.all);
     }
 
     /// Returns what is used at the start of each instruction up to this one, given what is used at the start of each
@@ -236,7 +238,7 @@ impl Runs<'_> {
         }
         for (index, block) in self.0[..blocks].iter().enumerate() {
             let next = live.get(index + 1).copied().unwrap_or(around.end);
-            let mut after = around.after(code, (self.0, index), next, |to| live[to], live);
+            let mut after = liveness::after(&self.with(code, around), index, next, live);
             for at in (block.first as usize..end(code, self.0, index)).rev() {
                 let node = &code.nodes[at];
                 after = after & !node.writes | node.reads;
@@ -305,7 +307,13 @@ mod tests {
                 all.solve(code, &around, &mut starts, &mut Passes::default());
                 let mut expected = Vec::new();
                 let is_data = |_| false;
-                solve(code, is_data, (ALL, end), leaving, &led_to, &mut expected);
+                let here = Around {
+                    leaving,
+                    all: ALL,
+                    end,
+                    led_to: &led_to,
+                };
+                solve(code, is_data, &here, &mut expected);
                 let mut found = Vec::new();
                 all.spread(code, &around, &starts, count, &mut found);
                 assert_eq!(found, expected, "round {round}: {insns:?}");

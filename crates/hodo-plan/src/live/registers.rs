@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 
 use hodo_isa::code::Convention;
+use hodo_isa::liveness::Passes;
 
-use super::blocks::{Around, Blocks, Passes};
+use super::blocks::{Around, Blocks};
 use super::{Summaries, Summary, grow, solve};
 use crate::jumps::Jumps;
 use crate::nodes::{Code, Nodes, To, Way, to};
@@ -382,10 +383,8 @@ pub(super) fn find(
         after,
     };
     let led_to = led_to_by(survey, piece, code, jumps);
-    let Around {
-        leaving, all, end, ..
-    } = surroundings.around(piece, &led_to);
-    solve(code, is_data, (all, end), leaving, &led_to, live);
+    let around = surroundings.around(piece, &led_to);
+    solve(code, is_data, &around, live);
     let handled = handled(survey, piece, &convention);
     live.iter_mut().for_each(|live| *live |= handled);
 }

@@ -5,6 +5,7 @@ use std::string::String;
 use std::vec::Vec;
 
 use super::*;
+use hodo_isa::effects::How;
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::Kind;
 use hodo_isa::riscv64::decode::operand::imm_i;
@@ -292,7 +293,7 @@ fn check_rows(records: &Records) {
                 let words = words.take_while(|word| **word != 0x0001_3283u32.to_le_bytes());
                 open.push((next + 4 * words.count(), truth));
             }
-            Flow::Return { by: RA } => {
+            Flow::Return { how: How::Plain } => {
                 assert!(truth.register && truth.lowered == 0, "{}", what());
             }
             Flow::Next => {

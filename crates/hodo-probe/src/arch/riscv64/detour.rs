@@ -12,10 +12,10 @@ use core::sync::atomic::Ordering;
 use hodo_isa::riscv64::asm::ops::Insns as _;
 
 use hodo_codegen::statemap::StateMap;
+use hodo_isa::effects::{Flow, How};
 use hodo_isa::native::asm::{Code, Reach};
 use hodo_isa::native::regs::{RA, SP, T0, ZERO};
 use hodo_isa::native::relocate::{Moved, Options, relocate_apart, relocated_len};
-use hodo_isa::native::scan::Flow;
 use hodo_isa::native::steps::Step;
 
 use super::code::Function;
@@ -226,7 +226,12 @@ fn lead(
 
 /// Whether a function returns by `ra` only: helpers that save registers have their return address in `t0`.
 fn returns_by_ra(steps: &[Step]) -> bool {
-    let other = |step: &Step| matches!(step.flow, Flow::Return { by } if by != RA);
+    let other = |step: &Step| {
+        step.flow
+            == Flow::Return {
+                how: How::OtherLink,
+            }
+    };
     !steps.iter().any(other)
 }
 

@@ -39,8 +39,8 @@ fn live(code: &[u8], function: &Range<u64>, addr: u64) -> u8 {
         let Some(step) = step.filter(|step| looked <= MOST && !step.leaves) else {
             return found | open;
         };
-        found |= open & step.reads;
-        let open = open & !step.reads & !step.writes;
+        found |= open & step.effects.reads;
+        let open = open & !step.effects.reads & !step.effects.writes;
         match step.flow {
             Flow::Next => todo.push((step.end(), open)),
             Flow::Branch(to) => todo.extend([(step.end(), open), (to, open)]),
