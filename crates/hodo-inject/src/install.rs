@@ -31,6 +31,7 @@ use hodo_module::image::Version;
 use hodo_module::{Image, Module};
 use hodo_patch::{Copied, Island, Patches, Raise, Refusal, Used};
 use hodo_ptrace::TargetAddr;
+use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::signals::go_on;
@@ -343,15 +344,7 @@ fn calls_ptrace(module: &Module) -> bool {
     calls.any(|call| call.name == "ptrace")
 }
 
-fn auxv(pid: i32, key: u64) -> Option<u64> {
-    let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
-    bytes.chunks_exact(16).find_map(|pair| {
-        let word = |i: usize| u64::from_le_bytes(pair[i..i + 8].try_into().expect("eight bytes"));
-        (word(0) == key).then(|| word(8))
-    })
-}
-
-/// The same of a process that is running. If it is about to execute a program, it has no auxiliary vector for a moment.
+/// A value of a running process's auxiliary vector. If it is about to execute a program, it has no auxiliary vector for a moment.
 fn auxv_of_running(pid: i32, key: u64) -> Option<u64> {
     const TRIES: u32 = 200;
     const PAUSE: Duration = Duration::from_millis(5);
@@ -359,7 +352,7 @@ fn auxv_of_running(pid: i32, key: u64) -> Option<u64> {
         if number > 0 {
             std::thread::sleep(PAUSE);
         }
-        auxv(pid, key)
+        auxv::value(pid, key)
     });
     tries.find_map(|found| found)
 }

@@ -12,6 +12,7 @@ macro_rules! warn_user {
 }
 
 pub mod arch;
+pub mod auxv;
 mod calls;
 pub mod inherited;
 pub mod launch;

@@ -28,6 +28,7 @@ compile_error!("code of its own can be changed by programs for x86-64, RISC-V 64
 #[cfg_attr(target_arch = "riscv64", path = "arch/riscv64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "arch/aarch64.rs")]
 mod arch;
+pub mod auxv;
 pub mod branches;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "arch/generic.rs"]

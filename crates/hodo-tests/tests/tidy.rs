@@ -199,7 +199,10 @@ const CRATES: [(&str, &[&str]); 28] = [
     ("hodo-rvmodel", &["hodo-codegen", "hodo-isa", "hodo-plan"]),
     ("hodo-probe-syntax", &[]),
     ("hodo-probe-capi", &["hodo-probe"]),
-    ("hodo-ptrace", &["hodo-abi", "hodo-agent", "hodo-isa"]),
+    (
+        "hodo-ptrace",
+        &["hodo-abi", "hodo-agent", "hodo-isa", "hodo-sys"],
+    ),
     ("hodo-view", &["hodo-abi", "hodo-symbols", "hodo-trace"]),
     (
         "hodo-patch",

@@ -33,18 +33,14 @@ pub(crate) use emitter::X86_64;
 /// # Errors
 /// If not.
 pub(crate) fn check() -> Result<()> {
-    const HWCAP2: u64 = 26;
     const FSGSBASE: u64 = 2;
     if !features::IS_HERE {
         bail!("the engine works only on x86-64");
     }
-    let vector = std::fs::read("/proc/self/auxv").context("cannot read /proc/self/auxv")?;
-    let (words, _) = vector.as_chunks::<8>();
-    let words: Vec<u64> = words.iter().map(|&word| u64::from_le_bytes(word)).collect();
-    let (pairs, _) = words.as_chunks::<2>();
-    let is_allowed = pairs
-        .iter()
-        .any(|pair| pair[0] == HWCAP2 && pair[1] & FSGSBASE != 0);
+    let vector = hodo_ptrace::auxv::of(std::process::id().cast_signed())
+        .context("cannot read /proc/self/auxv")?;
+    let found = hodo_ptrace::auxv::find(&vector, libc::AT_HWCAP2);
+    let is_allowed = found.is_some_and(|found| found & FSGSBASE != 0);
     if !is_allowed {
         bail!(
             "accesses cannot be observed here: the kernel does not allow rdfsbase (Linux 5.9 does)"

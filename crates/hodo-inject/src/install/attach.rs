@@ -12,6 +12,7 @@ use hodo_codegen::arena::highest_gap;
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version, of_mapping};
 use hodo_patch::{Announcement, Copied, Patches};
+use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd::SCRATCH;
@@ -24,7 +25,7 @@ use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shado
 use super::places::program_place;
 use super::{
     File, Installation, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, Piece, REACH,
-    auxv, auxv_of_running, calls_ptrace, file_mappings, install, new_islands,
+    auxv_of_running, calls_ptrace, file_mappings, install, new_islands,
 };
 use crate::ledger::{Entry, Ledger};
 use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
@@ -105,8 +106,9 @@ impl Wanted {
         if let Some(reason) = unsupported::reason(&module) {
             bail!("{reason}; {} cannot be traced", path.display());
         }
-        let entry = auxv_of_running(pid, 9).context("no entry point in the auxiliary vector")?;
-        let linker = auxv(pid, 7).filter(|&base| base != 0);
+        let entry = auxv_of_running(pid, libc::AT_ENTRY)
+            .context("no entry point in the auxiliary vector")?;
+        let linker = auxv::value(pid, libc::AT_BASE).filter(|&base| base != 0);
         let bias = entry.wrapping_sub(module.image.entry());
         Ok(Self {
             pid,

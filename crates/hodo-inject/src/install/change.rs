@@ -12,13 +12,14 @@ use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
 use hodo_module::image::{Version, of_mapping};
 use hodo_patch::{Copied, Patches};
+use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, Stopped, Syscalls};
 
 use super::call_sites::CallSites;
 use super::mapping::{extent, map_island};
-use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, auxv, file_mappings, install};
+use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, file_mappings, install};
 use crate::ledger::Entry;
 use crate::ledger::Page;
 use crate::recorder::Recorder;
@@ -100,7 +101,8 @@ fn files(
     let exe = PathBuf::from(format!("/proc/{tid}/exe"));
     let path = std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
     let module = recorder.module(&exe, &path, true)?;
-    let entry = auxv(tid, 9).context("no entry point in the auxiliary vector")?;
+    let entry =
+        auxv::value(tid, libc::AT_ENTRY).context("no entry point in the auxiliary vector")?;
     let bias = entry.wrapping_sub(module.image.entry());
     let own = extent(&module, bias);
     let program = File {

@@ -11,6 +11,7 @@ use hodo_module::image::{Seen, Version};
 use hodo_patch::Raise;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::SYSTEM_CALL;
+use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd;
@@ -19,8 +20,8 @@ use hodo_ptrace::{Memory, Stopped, Syscalls};
 use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
 use super::places::program_place;
 use super::{
-    File, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, auxv, calls_ptrace,
-    file_mappings, install, keys, new_islands,
+    File, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, calls_ptrace, file_mappings,
+    install, keys, new_islands,
 };
 use crate::ledger::Ledger;
 use crate::limits::Lifted;
@@ -94,7 +95,8 @@ impl Begun {
         let exe = PathBuf::from(format!("/proc/{pid}/exe"));
         let path = std::fs::read_link(&exe).unwrap_or_else(|_| exe.clone());
         let module = recorder.module(&exe, &path, true)?;
-        let entry = auxv(pid, 9).context("no entry point in the auxiliary vector")?;
+        let entry =
+            auxv::value(pid, libc::AT_ENTRY).context("no entry point in the auxiliary vector")?;
         Ok(Self {
             thread,
             memory: thread.memory()?,
@@ -102,7 +104,7 @@ impl Begun {
             exe,
             bias: entry.wrapping_sub(module.image.entry()),
             module,
-            linker: auxv(pid, 7).filter(|&base| base != 0),
+            linker: auxv::value(pid, libc::AT_BASE).filter(|&base| base != 0),
         })
     }
 

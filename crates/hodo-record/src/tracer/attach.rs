@@ -38,7 +38,7 @@ const SWITCHES: u32 = 300;
 /// The auxiliary vector, with which the kernel has executed the process's program (getauxval(3)). Its addresses differ
 /// from one execution to the next. Empty if the process is ending.
 fn executed(pid: i32) -> Vec<u8> {
-    std::fs::read(format!("/proc/{pid}/auxv")).unwrap_or_default()
+    hodo_ptrace::auxv::of(pid).unwrap_or_default()
 }
 
 /// Why attaching must wait while libraries come and go.

@@ -7,7 +7,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use crate::sys;
+use crate::{auxv, sys};
 
 pub use crate::generic::UNIT;
 
@@ -60,24 +60,9 @@ pub fn writes_words() -> bool {
 }
 
 fn copies_by_loads_and_stores() -> Result<bool, sys::Errno> {
-    let file = sys::open(c"/proc/self/auxv", sys::O_RDONLY)?;
-    let mut vector = [0; 1024];
-    let count = sys::read(file, &mut vector);
-    // SAFETY: it was opened above.
-    unsafe { sys::close(file) };
-    Ok(has_mops(&vector[..count?]) == Some(false))
-}
-
-/// Returns whether an auxiliary vector reports the memory copy instructions; `None` if it does not say.
-fn has_mops(vector: &[u8]) -> Option<bool> {
-    const AT_HWCAP2: u64 = 26;
     const HWCAP2_MOPS: u64 = 1 << 43;
-    let (words, _) = vector.as_chunks::<8>();
-    let (pairs, _) = words.as_chunks::<2>();
-    pairs
-        .iter()
-        .find(|[key, _]| u64::from_le_bytes(*key) == AT_HWCAP2)
-        .map(|[_, value]| u64::from_le_bytes(*value) & HWCAP2_MOPS != 0)
+    let features = auxv::own(auxv::AT_HWCAP2)?;
+    Ok(features.is_some_and(|features| features & HWCAP2_MOPS == 0))
 }
 
 #[cfg(test)]
@@ -85,16 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_auxiliary_vector_reports_memory_copy_instructions() {
-        let vector = |pairs: &[u64]| -> std::vec::Vec<u8> {
-            pairs.iter().flat_map(|word| word.to_le_bytes()).collect()
-        };
-        assert_eq!(has_mops(&vector(&[6, 4096, 26, 1 << 43, 0, 0])), Some(true));
-        assert_eq!(
-            has_mops(&vector(&[16, 1 << 43, 26, 1 << 42, 0, 0])),
-            Some(false)
-        );
-        assert_eq!(has_mops(&vector(&[16, 1 << 43, 0, 0])), None);
+    fn the_auxiliary_vector_says_how_memory_is_copied() {
         assert!(copies_by_loads_and_stores().is_ok());
         assert_eq!(writes_words(), copies_by_loads_and_stores() == Ok(true));
     }

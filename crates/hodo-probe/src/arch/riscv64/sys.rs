@@ -1,6 +1,7 @@
 //! What the kernel does differently per instruction set: system call numbers and signals.
 
 use crate::environment::Window;
+use hodo_sys::auxv;
 use hodo_sys::sys::{Errno, call};
 
 /// Numbers of system calls.
@@ -70,30 +71,13 @@ pub(crate) unsafe fn sigaction(signal: i32, new: Option<&Action>) -> Result<Acti
 /// Returns whether this process may use vector registers: the processor has them, and the kernel allows it
 /// (`PR_RISCV_V_GET_CONTROL`).
 pub(crate) fn has_vectors() -> bool {
-    const AT_HWCAP: u64 = 16;
     const V: u64 = 1 << (b'V' - b'A');
     const PR_RISCV_V_GET_CONTROL: usize = 70;
     const OFF: usize = 1;
-    let Ok(file) = hodo_sys::sys::open(c"/proc/self/auxv", hodo_sys::sys::O_RDONLY) else {
-        return false;
-    };
-    let mut bytes = [0; 1024];
-    let count = hodo_sys::sys::read(file, &mut bytes).unwrap_or(0);
-    // SAFETY: the file is ours.
-    unsafe { hodo_sys::sys::close(file) };
-    let (pairs, _) = bytes[..count].as_chunks::<16>();
-    let word = |pair: &[u8; 16], at: usize| {
-        pair[at..at + 8]
-            .iter()
-            .rev()
-            .fold(0u64, |word, &byte| word << 8 | u64::from(byte))
-    };
-    let has = pairs
-        .iter()
-        .any(|pair| word(pair, 0) == AT_HWCAP && word(pair, 8) & V != 0);
+    let features = auxv::own(auxv::AT_HWCAP).ok().flatten().unwrap_or(0);
     // SAFETY: plain numbers.
     let control = unsafe { call(PRCTL, [PR_RISCV_V_GET_CONTROL, 0, 0, 0, 0, 0]) };
-    has && control.map_or(true, |control| control & 3 != OFF)
+    features & V != 0 && control.map_or(true, |control| control & 3 != OFF)
 }
 
 /// How far a stack is from its shadow. It is no multiple of a page, or a load of one would seem to depend on a store to

@@ -6,8 +6,6 @@
 //! an instruction that saves them never faults. A thread that may not use them can permit them to itself, which hodo
 //! does not notice.
 
-use std::fs;
-
 use hodo_trace::format::tcb;
 
 /// `prctl`: may the thread use vector registers?
@@ -21,7 +19,7 @@ pub fn calls(tid: i32) -> u64 {
         return 0;
     }
     // If the vector cannot be read, the program counts as not told.
-    let auxiliary = fs::read(format!("/proc/{tid}/auxv")).unwrap_or_default();
+    let auxiliary = hodo_ptrace::auxv::of(tid).unwrap_or_default();
     match told(&auxiliary) {
         true => tcb::VECTORS,
         // They would be lost if the thread has permitted them to itself; and only those of the standard extension can
@@ -30,15 +28,10 @@ pub fn calls(tid: i32) -> u64 {
     }
 }
 
-/// Whether a program was told that there are vector registers.
+/// Whether a program with this auxiliary vector was told that there are vector registers.
 fn told(auxiliary: &[u8]) -> bool {
     const V: u64 = 1 << (b'V' - b'A');
-    let (words, _) = auxiliary.as_chunks::<8>();
-    let (pairs, _) = words.as_chunks::<2>();
-    pairs
-        .iter()
-        .map(|pair| pair.map(u64::from_le_bytes))
-        .any(|[key, value]| key == libc::AT_HWCAP && value & V != 0)
+    hodo_ptrace::auxv::find(auxiliary, libc::AT_HWCAP).is_some_and(|features| features & V != 0)
 }
 
 #[cfg(test)]
