@@ -9,6 +9,7 @@ mod debugdata;
 mod demangle;
 mod dwarf;
 mod functions;
+pub mod glob;
 mod imports;
 mod keys;
 mod lsda;

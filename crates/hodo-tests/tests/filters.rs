@@ -49,6 +49,7 @@ fn only_a_function_and_what_it_calls() {
     calls(&["-F", "right", "--no-time"], &right);
     calls(&["-F", "^rig"], &right);
     calls(&["--match=glob", "-F", "rig*"], &right);
+    calls(&["--match=glob", "-F", "[q-s]ig?t"], &right);
     calls(
         &["-F", "left", "-F", "slow"],
         &[("left", 20), ("large", 20), ("slow", 10), ("small", 130)],

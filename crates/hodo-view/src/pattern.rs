@@ -20,35 +20,11 @@ pub enum Match {
 pub fn compile(pattern: &str, kind: Match) -> Result<Regex> {
     const SPECIAL: [char; 11] = ['.', '*', '?', '+', '^', '$', '[', '(', '|', '\\', '{'];
     let text = match kind {
-        Match::Glob => glob(pattern),
+        Match::Glob => hodo_symbols::glob::to_regex(pattern),
         Match::Regex if pattern.contains(SPECIAL) => pattern.to_owned(),
         Match::Regex => format!("^{}$", regex::escape(pattern)),
     };
     Regex::new(&text).with_context(|| format!("the pattern {pattern:?}"))
-}
-
-fn glob(pattern: &str) -> String {
-    let mut out = String::from("^");
-    let mut class = false;
-    for c in pattern.chars() {
-        match c {
-            '*' if !class => out.push_str(".*"),
-            '?' if !class => out.push('.'),
-            '[' => {
-                class = true;
-                out.push(c);
-            }
-            ']' => {
-                class = false;
-                out.push(c);
-            }
-            '!' if class && out.ends_with('[') => out.push('^'),
-            '-' if class => out.push(c),
-            _ => out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
-        }
-    }
-    out.push('$');
-    out
 }
 
 #[cfg(test)]
