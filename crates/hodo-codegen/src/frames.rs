@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 use core::ops::Range;
+use gimli::constants as dw;
 
 /// After this many bytes of stubs, an FDE for them is appended. Unwinders read half of it on average for each frame.
 pub const GROUP: u32 = 2048;
@@ -108,7 +109,7 @@ pub(crate) fn entry(out: &mut Vec<u8>, body: &[u8]) {
     let len = (body.len() + 4).next_multiple_of(4);
     out.extend(((len - 4) as u32).to_le_bytes());
     out.extend(body);
-    out.resize(out.len() + len - 4 - body.len(), 0); // DW_CFA_nop
+    out.resize(out.len() + len - 4 - body.len(), dw::DW_CFA_nop.0);
 }
 
 /// The beginning of the FDE at offset `at` for code at these offsets.
@@ -124,14 +125,14 @@ pub(crate) fn fde(at: u32, cie: u32, code: Range<u32>) -> Vec<u8> {
 pub(crate) fn advance(out: &mut Vec<u8>, distance: u32) {
     match distance {
         0 => {}
-        1..=0x3F => out.push(0x40 | distance as u8), // DW_CFA_advance_loc
-        0x40..=0xFF => out.extend([0x02, distance as u8]),
+        1..=0x3F => out.push(dw::DW_CFA_advance_loc.0 | distance as u8),
+        0x40..=0xFF => out.extend([dw::DW_CFA_advance_loc1.0, distance as u8]),
         0x100..=0xFFFF => {
-            out.push(0x03);
+            out.push(dw::DW_CFA_advance_loc2.0);
             out.extend((distance as u16).to_le_bytes());
         }
         _ => {
-            out.push(0x04);
+            out.push(dw::DW_CFA_advance_loc4.0);
             out.extend(distance.to_le_bytes());
         }
     }

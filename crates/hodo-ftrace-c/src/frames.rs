@@ -4,6 +4,8 @@
 
 use std::ffi::c_void;
 
+use gimli::DW_CFA_nop;
+
 /// What differs between instruction sets.
 pub struct Frames {
     pub code_alignment: u8,
@@ -14,13 +16,13 @@ pub struct Frames {
     pub rows: &'static [u8],
 }
 
-/// A record: its length, and what it has, filled up with rows that change nothing (`DW_CFA_nop`).
+/// A record: its length, and what it has, filled up with rows that change nothing.
 fn record(table: &mut Vec<u8>, content: &[u8]) {
     const WORD: usize = 8;
     let length = (content.len() + 4).next_multiple_of(WORD) - 4;
     table.extend((length as u32).to_le_bytes());
     table.extend(content);
-    table.resize(table.len() + length - content.len(), 0);
+    table.resize(table.len() + length - content.len(), DW_CFA_nop.0);
 }
 
 /// The table for `count` trampolines of `size` bytes from `address` on.

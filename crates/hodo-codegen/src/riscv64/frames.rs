@@ -18,6 +18,7 @@
 //! upward, so the table grows at its end, and is valid at any time.
 
 use alloc::vec::Vec;
+use gimli::constants as dw;
 
 pub use crate::frames::{Frames, GROUP, header, table_room};
 use crate::frames::{advance, entry, fde, uleb};
@@ -41,9 +42,9 @@ fn sleb(value: i32) -> u8 {
     value as u8 & 0x7F
 }
 
-/// A number in an expression. DW_OP_const8u
+/// A number in an expression.
 fn number(value: u64) -> [u8; 9] {
-    let mut bytes = [0x0E; 9];
+    let mut bytes = [dw::DW_OP_const8u.0; 9];
     bytes[1..].copy_from_slice(&value.to_le_bytes());
     bytes
 }
@@ -74,16 +75,16 @@ fn cie(shadow_distance: u64, signal_return: u64) -> Vec<u8> {
         uleb(&mut body, expression.len() as u32);
         body.extend(expression);
     };
-    rule(&[0x0F], &frame); // DW_CFA_def_cfa_expression
-    rule(&[0x16, SP], &start); // DW_CFA_val_expression
-    rule(&[0x16, RA], &back);
+    rule(&[dw::DW_CFA_def_cfa_expression.0], &frame);
+    rule(&[dw::DW_CFA_val_expression.0, SP], &start);
+    rule(&[dw::DW_CFA_val_expression.0, RA], &back);
     body
 }
 
 /// The CIE of the agent: CFA = stack pointer, return address in `t0`.
 fn agent_cie() -> Vec<u8> {
     let mut body = vec![0, 0, 0, 0, 1, b'z', b'R', 0, UNIT as u8, 0x78, T0, 1, 0x1B];
-    body.extend([0x0C, SP, 0]); // DW_CFA_def_cfa
+    body.extend([dw::DW_CFA_def_cfa.0, SP, 0]);
     body
 }
 
@@ -121,11 +122,11 @@ pub fn agent(island: &mut Vec<u8>, frames: &Frames, agent: &[u8], _: &[u32]) -> 
         lowered += more;
         match by {
             Some(register) => {
-                body.push(0x0D); // DW_CFA_def_cfa_register
+                body.push(dw::DW_CFA_def_cfa_register.0);
                 uleb(&mut body, u32::from(register));
             }
             None => {
-                body.push(0x0E); // DW_CFA_def_cfa_offset
+                body.push(dw::DW_CFA_def_cfa_offset.0);
                 uleb(&mut body, lowered as u32);
             }
         }
@@ -216,12 +217,12 @@ pub fn detours(
         for (offset, address) in [(syscall, original), (syscall + 4, original + 4)] {
             advance(&mut body, (offset - place) / UNIT);
             place = offset;
-            body.extend([0x16, RA, 9, 0x0E]); // DW_CFA_val_expression: const8u
+            body.extend([dw::DW_CFA_val_expression.0, RA, 9, dw::DW_OP_const8u.0]);
             body.extend(address.to_le_bytes());
         }
         advance(&mut body, 1);
         place += UNIT;
-        body.extend([0x07, RA]);
+        body.extend([dw::DW_CFA_undefined.0, RA]);
     }
     entry(island, &body);
     frames.table_entry(start, at)
@@ -337,10 +338,10 @@ impl Told {
         let base = (begins || next.base != self.base).then_some(next.base);
         match (base, next.offset) {
             (None, offset) if offset == self.offset => {}
-            (Some(base), 0..) => out.extend([0x0C, base]), // DW_CFA_def_cfa
-            (None, 0..) => out.push(0x0E),                 // DW_CFA_def_cfa_offset
-            (Some(base), _) => out.extend([0x12, base]),   // DW_CFA_def_cfa_sf
-            (None, _) => out.push(0x13),                   // DW_CFA_def_cfa_offset_sf
+            (Some(base), 0..) => out.extend([dw::DW_CFA_def_cfa.0, base]),
+            (None, 0..) => out.push(dw::DW_CFA_def_cfa_offset.0),
+            (Some(base), _) => out.extend([dw::DW_CFA_def_cfa_sf.0, base]),
+            (None, _) => out.push(dw::DW_CFA_def_cfa_offset_sf.0),
         }
         if base.is_some() || next.offset != self.offset {
             match next.offset {
@@ -350,29 +351,29 @@ impl Told {
         }
         if next.above != self.above {
             match next.above {
-                BELOW => out.extend([0x15, SP, sleb(-BELOW / 8)]), // DW_CFA_val_offset_sf
-                _ => out.extend([0x14, SP, 0]),                    // DW_CFA_val_offset
+                BELOW => out.extend([dw::DW_CFA_val_offset_sf.0, SP, sleb(-BELOW / 8)]),
+                _ => out.extend([dw::DW_CFA_val_offset.0, SP, 0]),
             }
         }
         if next.back != self.back {
             match next.back {
                 // Only by restoring what was remembered.
                 Return::Shadow => {}
-                Return::Register => out.extend([0x08, RA]), // DW_CFA_same_value
+                Return::Register => out.extend([dw::DW_CFA_same_value.0, RA]),
                 Return::Saved(words) => {
-                    out.push(0x80 | RA); // DW_CFA_offset
+                    out.push(dw::DW_CFA_offset.0 | RA);
                     uleb(out, words.into());
                 }
-                Return::Unknown => out.extend([0x07, RA]), // DW_CFA_undefined
+                Return::Unknown => out.extend([dw::DW_CFA_undefined.0, RA]),
             }
         }
         let saved = CALLEE_SAVED.into_iter().zip(self.saved).zip(next.saved);
         for ((register, old), new) in saved.filter(|((_, old), new)| old != new) {
             debug_assert_ne!(old, new);
             if new == 0 {
-                out.push(0xC0 | register); // DW_CFA_restore
+                out.push(dw::DW_CFA_restore.0 | register);
             } else {
-                out.push(0x80 | register);
+                out.push(dw::DW_CFA_offset.0 | register);
                 uleb(out, new.into());
             }
         }

@@ -16,6 +16,7 @@
 pub use crate::frames::{Frames, GROUP, header, table_room};
 use crate::frames::{advance, entry, fde, uleb};
 use alloc::vec::Vec;
+use gimli::constants as dw;
 use hodo_isa::cfa::SAVED;
 use hodo_isa::x86_64::cfa::{CALLEE_SAVED, RSP, Row, Rule, State, code_rows};
 
@@ -119,9 +120,12 @@ fn cie(shadow_distance: u64) -> Vec<u8> {
         uleb(&mut body, expression.len() as u32);
         body.extend(expression);
     };
-    rule(&[0x0F], &frame_address()); // DW_CFA_def_cfa_expression
-    rule(&[0x16, RSP], &stack_pointer()); // DW_CFA_val_expression
-    rule(&[0x16, 16], &return_address(shadow_distance));
+    rule(&[dw::DW_CFA_def_cfa_expression.0], &frame_address());
+    rule(&[dw::DW_CFA_val_expression.0, RSP], &stack_pointer());
+    rule(
+        &[dw::DW_CFA_val_expression.0, 16],
+        &return_address(shadow_distance),
+    );
     body
 }
 
@@ -184,21 +188,21 @@ pub fn detours(
     island.resize(island.len().next_multiple_of(4), 0xCC);
     let at = island.len() as u32;
     let mut body = fde(at, frames.cie, start..end);
-    body.extend([0x12, RSP, 1]); // DW_CFA_def_cfa_sf: rsp - 8
-    body.extend([0x16, RSP, 2, 0x77, 0]); // DW_CFA_val_expression: breg7 0
-    body.extend([0x07, 16]); // DW_CFA_undefined: return address
+    body.extend([dw::DW_CFA_def_cfa_sf.0, RSP, 1]); // rsp - 8
+    body.extend([dw::DW_CFA_val_expression.0, RSP, 2, dw::DW_OP_breg7.0, 0]);
+    body.extend([dw::DW_CFA_undefined.0, 16]); // return address
     let mut place = start;
     for &(syscall, original) in syscalls {
         // A restarted call begins at its own address; an interrupted one has ended.
         for (offset, address) in [(syscall, original), (syscall + 2, original + 2)] {
             advance(&mut body, offset - place);
             place = offset;
-            body.extend([0x16, 16, 9, 0x0E]); // const8u
+            body.extend([dw::DW_CFA_val_expression.0, 16, 9, dw::DW_OP_const8u.0]);
             body.extend(address.to_le_bytes());
         }
         advance(&mut body, 1);
         place += 1;
-        body.extend([0x07, 16]);
+        body.extend([dw::DW_CFA_undefined.0, 16]);
     }
     entry(island, &body);
     frames.table_entry(start, at)
@@ -206,8 +210,8 @@ pub fn detours(
 
 /// Changes from one rule to a different one.
 fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
-    const REMEMBER: u8 = 0x0A;
-    const RESTORE: u8 = 0x0B;
+    const REMEMBER: u8 = dw::DW_CFA_remember_state.0;
+    const RESTORE: u8 = dw::DW_CFA_restore_state.0;
     let (
         Rule::Frame {
             base,
@@ -226,7 +230,7 @@ fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
                 if now == Rule::Stub {
                     out.push(REMEMBER);
                 }
-                out.extend([0x07, 16]); // DW_CFA_undefined: return address
+                out.extend([dw::DW_CFA_undefined.0, 16]); // return address
             }
             Rule::Frame { .. } => change(out, Rule::Stub, next),
         }
@@ -244,10 +248,10 @@ fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
         }
     };
     if old_base != Some(base) {
-        out.extend([0x0C, base]); // DW_CFA_def_cfa
+        out.extend([dw::DW_CFA_def_cfa.0, base]);
         uleb(out, offset.cast_unsigned());
     } else if old_offset != offset {
-        out.push(0x0E); // DW_CFA_def_cfa_offset
+        out.push(dw::DW_CFA_def_cfa_offset.0);
         uleb(out, offset.cast_unsigned());
     }
     for ((register, old), new) in CALLEE_SAVED.into_iter().zip(old_saved).zip(saved) {
@@ -255,9 +259,9 @@ fn change(out: &mut Vec<u8>, now: Rule, next: Rule) {
             continue;
         }
         if new == 0 {
-            out.push(0xC0 | register); // DW_CFA_restore
+            out.push(dw::DW_CFA_restore.0 | register);
         } else {
-            out.push(0x80 | register); // DW_CFA_offset
+            out.push(dw::DW_CFA_offset.0 | register);
             uleb(out, u32::from(new));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::arch::asm;
 
+use gimli::constants as dw;
 use hodo_ftrace::dynamic::Entry;
 use hodo_isa::InstructionSet;
 use hodo_isa::aarch64::Aarch64;
@@ -75,8 +76,18 @@ pub(crate) const FRAMES: Frames = Frames {
     code_alignment: 1,
     // `x17`: see `first` in `callers.rs`.
     return_column: 17,
-    // The stack pointer is the frame's end; `x17` is in `x30`, and `x30` in `x9` (`DW_CFA_register`).
-    initial: &[0x0C, 31, 0, 0x09, 17, 30, 0x09, 30, 9],
+    // The stack pointer is the frame's end; `x17` is in `x30`, and `x30` in `x9`.
+    initial: &[
+        dw::DW_CFA_def_cfa.0,
+        31,
+        0,
+        dw::DW_CFA_register.0,
+        17,
+        30,
+        dw::DW_CFA_register.0,
+        30,
+        9,
+    ],
     rows: &[],
 };
 

@@ -2,6 +2,7 @@
 
 use std::arch::asm;
 
+use gimli::constants as dw;
 use hodo_ftrace::dynamic::{Entry, TRAMPOLINE_PUSH};
 use hodo_isa::InstructionSet;
 use hodo_isa::riscv64::Riscv64;
@@ -78,9 +79,13 @@ pub(crate) const FRAMES: Frames = Frames {
     // `t0`
     return_column: 5,
     // The stack pointer is the frame's end.
-    initial: &[0x0C, 2, 0],
+    initial: &[dw::DW_CFA_def_cfa.0, 2, 0],
     // After the first instruction, the stack has two words.
-    rows: &[0x40 | TRAMPOLINE_PUSH as u8, 0x0E, 16],
+    rows: &[
+        dw::DW_CFA_advance_loc.0 | TRAMPOLINE_PUSH as u8,
+        dw::DW_CFA_def_cfa_offset.0,
+        16,
+    ],
 };
 
 /// Flags in the headers of ELF files: short instructions, and `double` in registers.

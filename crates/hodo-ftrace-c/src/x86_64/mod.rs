@@ -2,6 +2,7 @@
 
 use std::arch::asm;
 
+use gimli::constants as dw;
 use hodo_ftrace::dynamic::{Entry, TRAMPOLINE_PUSH};
 use hodo_isa::InstructionSet;
 use hodo_isa::x86_64::X86_64;
@@ -75,9 +76,15 @@ pub(crate) const FRAMES: Frames = Frames {
     code_alignment: 1,
     return_column: 16,
     // The stack pointer is 8 below the frame's end, and the return address is there.
-    initial: &[0x0C, 7, 8, 0x80 | 16, 1],
+    initial: &[dw::DW_CFA_def_cfa.0, 7, 8, dw::DW_CFA_offset.0 | 16, 1],
     // After the first instruction, the stack has `rax`.
-    rows: &[0x40 | TRAMPOLINE_PUSH as u8, 0x0E, 16, 0x80, 2],
+    rows: &[
+        dw::DW_CFA_advance_loc.0 | TRAMPOLINE_PUSH as u8,
+        dw::DW_CFA_def_cfa_offset.0,
+        16,
+        dw::DW_CFA_offset.0,
+        2,
+    ],
 };
 
 /// Flags in the headers of ELF files. There are none.
