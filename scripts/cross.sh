@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Runs tests for RISC-V and AArch64 in qemu's user mode emulator: those of static keys (hodo-keys), of the crate below
-# them (hodo-sys), of instructions (hodo-isa), and of function tracing (hodo-ftrace). For RISC-V, it also runs those of all other crates that work there.
-# Then scripts/riscv64-linux.sh runs, in qemu's system emulator, those that need a real kernel for RISC-V. Installs what
-# is missing, if it may. Whatever cannot be installed is reported with the reason, and does not count as a failure. If
-# rustup cannot add a target, or HODO_RUST=debian is set, Debian's Rust is used (scripts/debian-rust.sh).
+# them (hodo-sys), of instructions (hodo-isa), and of function tracing (hodo-ftrace). For RISC-V, it also runs those of
+# all other crates that work there. Then scripts/riscv64-linux.sh runs, in qemu's system emulator, those that need a real
+# kernel for RISC-V. Static keys for RISC-V run there only, if it can be had. Installs what is missing, if it may.
+# Whatever cannot be installed is reported with the reason, and does not count as a failure. If rustup cannot add a
+# target, or HODO_RUST=debian is set, Debian's Rust is used (scripts/debian-rust.sh).
 #
 #   scripts/cross.sh                      both
 #   scripts/cross.sh riscv64 [WORD…]      one of them; with words, only tests with one of the words in their names
 #   scripts/cross.sh machine [WORD…]      only tests that run in the machine for RISC-V
 #   scripts/cross.sh install              only installs what both need
 #
-# If a group of tests fails, the others still run. The failed group runs a second time, because an emulator on a busy
-# machine stretches every race in a test. At the end, the script names the groups that failed twice, and those that
-# passed at the second attempt.
+# If a file of tests fails, the others still run. The failed one runs a second time, because an emulator on a busy
+# machine stretches every race in a test. At the end, the script names those that failed twice, and those that passed at
+# the second attempt.
 #
 # Of the files in crates/hodo-keys/tests, those with `mod emulator;` run: qemu does not notice by itself that code has
 # changed.
@@ -22,11 +23,38 @@ cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-$PWD/target}"
 skipped="$target/tmp/skipped.txt"
 
-# Crates whose tests all run in the user mode emulator for RISC-V.
-emulated=(hodo-probe-syntax hodo-symbols hodo-trace hodo-view)
+# Files of tests are named PACKAGE/NAME. NAME is `lib` for the tests inside a library.
+named() {
+    local package="$1" name
+    shift
+    for name in "$@"; do
+        echo "$package/$name"
+    done
+}
 
-# Test files of hodo-plan that run there.
-planned=(compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics)
+# All tests of a crate.
+whole_crate() {
+    local file
+    echo "$1/lib"
+    for file in "crates/$1"/tests/*.rs; do
+        [ ! -e "$file" ] || named "$1" "$(basename "$file" .rs)"
+    done
+}
+
+static_keys=(hodo-sys/lib hodo-keys/lib)
+for file in $(grep -l '^mod emulator;' crates/hodo-keys/tests/*.rs); do
+    static_keys+=("$(named hodo-keys "$(basename "$file" .rs)")")
+done
+spans=(hodo-keys-tracing/tracing)
+# shellcheck disable=SC2207 # one word for each, here and below
+function_tracing=($(whole_crate hodo-ftrace) hodo-ftrace-c/lib hodo-ftrace-c/ftrace)
+instructions=(hodo-isa/lib hodo-isa/riscv64_run hodo-codegen/lib hodo-codegen/riscv64_detour)
+plans=($(named hodo-plan lib compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics))
+stubs=($(named hodo-patch lib stubs))
+# Larger programs have no free memory within reach of a jump.
+probes=($(named hodo-probe lib engine riscv64_differential beside_keys))
+other_crates=($(for crate in hodo-probe-syntax hodo-symbols hodo-trace hodo-view; do whole_crate $crate; done))
+stopped_threads=(hodo-inject/lib hodo-record/lib hodo-ptrace/lib hodo-ptrace/stopped)
 
 # Tests of the other crates that do not run for RISC-V, and why. (Files about the other instruction set say so
 # themselves.)
@@ -55,20 +83,67 @@ whole_programs=(
     "probes_after"
 )
 
-# The groups that failed twice, and those that failed once.
+# The groups and tests that failed twice, and those that failed once.
 failed=()
 unsteady=()
 
-# Runs a command as the group with this name.
-group() {
+# Runs a command under this name, twice if it fails.
+attempt() {
     local what="$1"
     shift
-    local begun=$SECONDS
     if ! "$@"; then
-        echo "$what: failed after $((SECONDS - begun)) s, once more"
+        echo "$what: failed, once more"
         if "$@"; then unsteady+=("$what"); else failed+=("$what"); fi
     fi
-    echo "$what: $((SECONDS - begun)) s"
+}
+
+# Runs a command as the group with this name, and tells what it has cost.
+group() {
+    local TIMEFORMAT="$1: %0R s, of which %0U s in programs and %0S s in the kernel"
+    time attempt "$@"
+}
+
+# Files of tests, by PACKAGE/NAME. The name is `lib` for the tests inside a library.
+declare -A built
+
+# Builds tests with these arguments of cargo. One call does it for all groups: cargo chooses the features of
+# dependencies for all packages that it builds together, so that other calls would compile most of them again.
+build_tests() {
+    local list="$target/tmp/built.json" package kind name file
+    mkdir -p "$target/tmp"
+    cargo test --quiet --no-run --message-format json "$@" >"$list" || return
+    while read -r package kind name file; do
+        case "$kind" in *lib) name=lib ;; esac
+        built["$package/$name"]="$file"
+    done < <(sed -n 's#.*"manifest_path":"[^"]*/\([^/"]*\)/Cargo.toml","target":{"kind":\["\([a-z]*\)[^]]*\][^}]*"name":"\([^"]*\)".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*#\1 \2 \3 \4#p' "$list")
+}
+
+# Runs one of the files of tests, by a command: the test, the words of the command, `--`, and the tests' arguments.
+run_test() {
+    local test="$1" command=()
+    shift
+    while [ "$1" != -- ]; do
+        command+=("$1")
+        shift
+    done
+    [ -n "${built[$test]:-}" ] || { echo "$test has not been built"; return 1; }
+    # What cargo does for the tests that it runs.
+    (cd "crates/${test%%/*}" && HODO_CACHE="$target/plans" "${command[@]}" "${built[$test]}" --quiet "${@:2}")
+}
+
+# Runs tests as a group: its name, the tests, `--`, a command that runs files, `--`, and the tests' arguments.
+tests() {
+    local what="$1" all=() test
+    shift
+    while [ "$1" != -- ]; do
+        all+=("$1")
+        shift
+    done
+    shift
+    local TIMEFORMAT="$what: %0R s, of which %0U s in programs and %0S s in the kernel"
+    time for test in "${all[@]}"; do
+        attempt "$what: $test" run_test "$test" "$@"
+    done
 }
 
 not_run() {
@@ -87,7 +162,7 @@ tell_skipped() {
     rm -f "$own"
 }
 
-# Installs what both need, and sets `files` to the tests of static keys. Arguments: see run.
+# Installs what both need. Arguments: see run.
 prepare() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
     local missing=()
@@ -114,15 +189,45 @@ prepare() {
     fi
     # GLib's own allocator (2.74) may be locked by one of qemu's threads at a fork. The child would then wait forever.
     export G_SLICE=always-malloc
-    local file
-    files=()
-    for file in $(grep -l '^mod emulator;' crates/hodo-keys/tests/*.rs); do
-        file="${file##*/}"
-        files+=(--test "${file%.rs}")
-    done
     name="${triple^^}"
     name="CARGO_TARGET_${name//-/_}"
     export "${name}_LINKER=$gnu-gcc"
+}
+
+# Builds all tests for a machine, with what they use: Rust's name of the target, and tests.
+build_all() {
+    local triple="$1" test libraries=(--lib) options=()
+    local -A seen=()
+    shift
+    for test in "$@"; do
+        [ -n "${seen[/${test%%/*}]:-}" ] || options+=(-p "${test%%/*}")
+        seen[/${test%%/*}]=1
+        case "$test" in
+        */lib) ;;
+        *) [ -n "${seen[${test#*/}]:-}" ] || options+=(--test "${test#*/}") ;;
+        esac
+        seen[${test#*/}]=1
+    done
+    if [ -n "${seen[/hodo-tests]:-}" ]; then
+        options+=(-p hodo)
+        libraries+=(--bin hodo)
+    fi
+    options+=(--features hodo-sys/alloc --target "$triple")
+    build_tests "${options[@]}" --lib || return
+    # Libraries for C programs are part of no test. The packages are the same, for the same features.
+    local words=() word test=
+    for word in "${options[@]}"; do
+        case "$test$word" in
+        --test) test=next ;;
+        next*) test= ;;
+        *) words+=("$word") ;;
+        esac
+    done
+    cargo build --quiet "${words[@]}" "${libraries[@]}" || return
+    # One of the tests reads this library's optimized code.
+    cargo build --quiet --target "$triple" --profile checked-release -p hodo-ftrace-c --lib || return
+    # What tests would ask cargo for.
+    export HODO_TEST_BUILT=1
 }
 
 # Three names: Rust's, that of Debian's package of the C library, and the one that both use for everything else.
@@ -130,48 +235,50 @@ run() {
     local arch="$1" rust="$2" libc="$3" triple="$2-unknown-linux-gnu" gnu="$1-linux-gnu"
     shift 3
     prepare "$arch" "$rust" "$libc" || return 0
-    local test=("${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast)
-    local emulated_test=(env HODO_EMULATED=1 "${test[@]}")
-    test=(env "${test[@]}")
-    # Another run tests what is specific to an emulator.
-    local words=("$@")
-    [ $# -gt 0 ] || words=(--skip vectors)
-    if [ -n "${RUSTC:-}" ]; then
-        [ $# -gt 0 ] || not_run "$arch" "lints: Debian's Rust has none"
-    elif [ $# = 0 ] && cargo clippy --version >/dev/null 2>&1; then
-        group "$arch, lints" lint "$arch" "$triple"
-    fi
+    local all=("${static_keys[@]}" "${function_tracing[@]}")
+    case "$arch" in
+    riscv64) all=("${riscv64[@]}") ;;
+    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run) ;;
+    esac
+    group "$arch, lints" lint "$arch" "$triple" "$@"
+    group "$arch, build" build_all "$triple" "${all[@]}"
+    [ -n "${built[hodo-sys/lib]:-}" ] || return 0
+    local emulator=(-- "qemu-$arch" -L "/usr/$gnu" --)
+    local emulated=(-- env HODO_EMULATED=1 "${emulator[@]:1}")
     rm -f "$target/$triple/tmp/skipped.txt"
-    group "$arch, static keys" \
-        "${emulated_test[@]}" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- "$@"
-    group "$arch, function tracing" "${test[@]}" -p hodo-ftrace -p hodo-ftrace-c -- "$@"
+    # A real Linux runs these, too, without help for emulators.
+    if [ "$arch" != riscv64 ] || [ -n "$no_linux" ]; then
+        tests "$arch, static keys" "${static_keys[@]}" "${emulated[@]}" "$@"
+        [ "$arch" != riscv64 ] || tests "$arch, static keys and spans" "${spans[@]}" "${emulated[@]}" "$@"
+    fi
+    tests "$arch, function tracing" "${function_tracing[@]}" "${emulator[@]}" "$@"
     if [ "$arch" = riscv64 ]; then
-        group "$arch, static keys and spans" "${emulated_test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
-        group "$arch, static keys in optimized code" \
-            "${emulated_test[@]}" --release -p hodo-keys --lib --test branches --test tracepoints -- "$@"
-        group "$arch, its instructions" "${test[@]}" -p hodo-isa -p hodo-codegen --lib --test riscv64_run --test riscv64_detour -- "$@"
-        group "$arch, system calls" "${test[@]}" -p hodo-agent --test riscv64_syscalls -- "$@"
-        group "$arch, plans" "${test[@]}" -p hodo-plan --lib "${planned[@]/#/--test=}" -- "$@"
-        group "$arch, stubs" "${test[@]}" -p hodo-patch --lib --test stubs -- "${words[@]}"
-        # Larger programs have no free memory within reach of a jump.
-        group "$arch, probes in one's own process" "${emulated_test[@]}" -p hodo-probe \
-            --lib --test engine --test riscv64_differential --test beside_keys -- "${words[@]}"
-        group "$arch, translated code" "${emulated_test[@]}" -p hodo-dbi --test riscv64_translated -- "$@"
-        group "$arch, probes of C programs" "${emulated_test[@]}" -p hodo-probe-capi --test c -- "$@"
+        local words=("$@")
+        # Another processor has these.
+        [ $# -gt 0 ] || words=(--skip vectors)
+        tests "$arch, its instructions" "${instructions[@]}" "${emulator[@]}" "$@"
+        tests "$arch, system calls" hodo-agent/riscv64_syscalls "${emulator[@]}" "$@"
+        tests "$arch, plans" "${plans[@]}" "${emulator[@]}" "$@"
+        tests "$arch, stubs" "${stubs[@]}" "${emulator[@]}" "${words[@]}"
+        tests "$arch, probes in one's own process" "${probes[@]}" "${emulated[@]}" "${words[@]}"
+        tests "$arch, translated code" hodo-dbi/riscv64_translated "${emulated[@]}" "$@"
+        tests "$arch, probes of C programs" hodo-probe-capi/c "${emulated[@]}" "$@"
         if [ $# = 0 ]; then
-            # The emulator's default processor does not have these.
-            group "$arch, stubs and vector registers" \
-                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" -p hodo-patch --test stubs -- vectors
-            group "$arch, probes and vector registers" \
-                env QEMU_CPU=rv64,v=true "${emulated_test[@]}" -p hodo-probe --test engine -- vectors
+            tests "$arch, vector registers" hodo-patch/stubs hodo-probe/engine \
+                -- env QEMU_CPU=rv64,v=true "${emulated[@]:2}" vectors
         fi
-        group "$arch, crates" "${test[@]}" "${emulated[@]/#/-p}" --lib --tests -- "$@"
+        tests "$arch, crates" "${other_crates[@]}" "${emulator[@]}" "$@"
+        # The same files, compiled in another way.
+        group "$arch, static keys in optimized code" \
+            env HODO_EMULATED=1 "${name}_RUNNER=qemu-$arch -L /usr/$gnu" cargo test --quiet --target "$triple" --no-fail-fast \
+            --release -p hodo-keys --lib --test branches --test tracepoints -- "$@"
         local line
         [ $# -gt 0 ] || for line in "${left_out[@]}"; do not_run "$arch" "$line"; done
     fi
     if [ "$arch" = aarch64 ]; then
-        group "$arch, its instructions" "${test[@]}" -p hodo-isa --lib --test aarch64_run -- "$@"
-        group "$arch, branches written at once" env HODO_EMULATED=words "${test[@]}" -p hodo-keys "${files[@]}" -- "$@"
+        tests "$arch, its instructions" hodo-isa/lib hodo-isa/aarch64_run "${emulator[@]}" "$@"
+        tests "$arch, branches written at once" "${static_keys[@]:1}" \
+            -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
     fi
     tell_skipped "$arch" "$triple"
 }
@@ -179,11 +286,20 @@ run() {
 # All crates must compile for RISC-V without warnings. For AArch64, there are only static keys, instructions and function
 # tracing.
 lint() {
-    case "$1" in
-    riscv64) cargo clippy --quiet --workspace --all-targets --features hodo-sys/alloc --target "$2" -- -D warnings ;;
+    local arch="$1" triple="$2"
+    shift 2
+    [ $# = 0 ] || return 0
+    if [ -n "${RUSTC:-}" ] || ! cargo clippy --version >/dev/null 2>&1; then
+        not_run "$arch" "lints: this Rust has none"
+        return
+    fi
+    case "$arch" in
+    riscv64) cargo clippy --quiet --workspace --all-targets --target "$triple" -- -D warnings ;;
     *)
-        cargo clippy --quiet --target "$2" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- -D warnings
-        cargo clippy --quiet --target "$2" -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c --all-targets -- -D warnings
+        # shellcheck disable=SC2046 # one word for each
+        cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
+            --features hodo-sys/alloc --lib --test aarch64_run --test environment --test ftrace \
+            $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;
     esac
 }
@@ -192,26 +308,24 @@ lint() {
 machine() {
     local triple=riscv64gc-unknown-linux-gnu linux="$PWD/scripts/riscv64-linux.sh"
     prepare riscv64 riscv64gc libc6-dev-riscv64-cross || return 0
-    local why
-    why="$("$linux" missing)"
-    if [ -n "$why" ]; then
-        not_run riscv64 "in a real Linux: $why"
+    if [ -n "$no_linux" ]; then
+        not_run riscv64 "in a real Linux: $no_linux"
         return
     fi
-    local test=(env "${name}_RUNNER=$linux run" HODO_VM_TIMEOUT=900 cargo test --quiet --target "$triple" --no-fail-fast)
+    [ -n "${built[hodo-sys/lib]:-}" ] || group "riscv64, build" build_all "$triple" "${riscv64[@]}"
+    [ -n "${built[hodo-sys/lib]:-}" ] || return 0
+    local inside=(-- env HODO_VM_TIMEOUT=900 "$linux" run --)
     rm -f "$target/$triple/tmp/skipped.txt"
     trap 'scripts/riscv64-linux.sh stop' EXIT
     # Use one processor. With two, each waits for the other at every change of code, for a very long time if this
     # machine is busy. And if qemu has a thread for each, it may keep an old translation of code that is written at the
     # same moment.
     HODO_VM_SMP=1 "$linux" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
-    group "riscv64, in a real Linux: static keys" \
-        "${test[@]}" -p hodo-sys -p hodo-keys --features hodo-sys/alloc --lib "${files[@]}" -- "$@"
-    group "riscv64, in a real Linux: static keys and spans" "${test[@]}" -p hodo-keys-tracing --test tracing -- "$@"
+    tests "riscv64, in a real Linux: static keys" "${static_keys[@]}" "${spans[@]}" "${inside[@]}" "$@"
     [ $# -gt 0 ] || whole
     "$linux" stop
     "$linux" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }
-    group "riscv64, in a real Linux: what is done with stopped threads" "${test[@]}" -p hodo-inject -p hodo-record -p hodo-ptrace --lib --test stopped -- "$@"
+    tests "riscv64, in a real Linux: what is done with stopped threads" "${stopped_threads[@]}" "${inside[@]}" "$@"
     tell_skipped "riscv64, in a real Linux" "$triple"
     "$linux" stop
     trap - EXIT
@@ -219,9 +333,7 @@ machine() {
 
 # Runs the whole-program tests with these names in the machine that was started for `machine`.
 whole() {
-    group "riscv64, hodo is built" cargo build --quiet --target "$triple" -p hodo
-    local built="$target/$triple/debug/hodo"
-    local tests=() names=() line words tool tools=target/riscv64-linux/tools
+    local hodo="$target/$triple/debug/hodo" test names=() line words tool tools=target/riscv64-linux/tools
     # Compilers are slow there, so the programs are built here.
     mkdir -p "$tools"
     for tool in gcc g++; do
@@ -229,22 +341,29 @@ whole() {
     done
     for line in "${whole_programs[@]}"; do
         read -ra words <<<"$line"
-        tests=(--quiet --target "$triple" -p hodo-tests --test "${words[0]}")
+        test="hodo-tests/${words[0]}"
         names=("${words[@]:1}")
         [ ${#names[@]} = 0 ] || names+=(--exact)
         tell_skipped "riscv64, in a real Linux" "$triple"
         # Reports each test as failed, since none can run.
-        HODO_TEST_BUILDS=1 env "${name}_RUNNER=env PATH=$PWD/$tools:$PATH qemu-riscv64 -L /usr/riscv64-linux-gnu" \
-            cargo test "${tests[@]}" -- "${names[@]}" >/dev/null 2>&1 || true
+        run_test "$test" env HODO_TEST_BUILDS=1 PATH="$PWD/$tools:$PATH" qemu-riscv64 -L /usr/riscv64-linux-gnu \
+            -- "${names[@]}" >/dev/null 2>&1 || true
         rm -f "$target/$triple/tmp/skipped.txt"
-        group "riscv64, in a real Linux: whole programs, $line" \
-            env HODO_BIN="$built" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 "${name}_RUNNER=$linux run" \
-            cargo test "${tests[@]}" -- "${names[@]}"
+        tests "riscv64, in a real Linux: whole programs, $line" "$test" \
+            -- env HODO_BIN="$hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 "$linux" run -- "${names[@]}"
     done
+    # These are programs of this machine, with the features that all others have.
     group "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone" \
-        env HODO_RISCV64="$built" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=900 \
-        cargo test --quiet -p hodo-tests --test riscv64_reference --test riscv64_programs
+        env HODO_RISCV64="$hodo" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=900 \
+        cargo test --quiet --workspace --test riscv64_reference --test riscv64_programs
 }
+
+# All that runs for RISC-V, also in the machine. One build makes all of it.
+riscv64=("${static_keys[@]}" "${spans[@]}" "${function_tracing[@]}" "${instructions[@]}" hodo-agent/riscv64_syscalls
+    "${plans[@]}" "${stubs[@]}" "${probes[@]}" hodo-dbi/riscv64_translated hodo-probe-capi/c "${other_crates[@]}" "${stopped_threads[@]}")
+for line in "${whole_programs[@]}"; do
+    riscv64+=("hodo-tests/${line%% *}")
+done
 
 only="${1:-}"
 shift || true
@@ -254,6 +373,9 @@ if [ "$only" = install ]; then
     prepare aarch64 aarch64 libc6-dev-arm64-cross || true
     exit
 fi
+# Why there is no machine for RISC-V, if so.
+no_linux=
+case "$only" in "" | riscv64 | machine) no_linux="$(scripts/riscv64-linux.sh missing)" ;; esac
 case "$only" in "" | riscv64) run riscv64 riscv64gc libc6-dev-riscv64-cross "$@" ;; esac
 case "$only" in "" | riscv64 | machine) machine "$@" ;; esac
 case "$only" in "" | aarch64) run aarch64 aarch64 libc6-dev-arm64-cross "$@" ;; esac

@@ -1,5 +1,5 @@
-//! A reference interpreter of instructions of x86-64 that access memory for some lanes of a vector register: gathers and
-//! scatters of AVX2 and AVX-512, and masked loads and stores.
+//! A reference interpreter of instructions of x86-64 that access memory for some lanes of a vector register: gathers
+//! and scatters of AVX2 and AVX-512, and masked loads and stores.
 //!
 //! It follows the operations in Intel's manual, volume 2 (VGATHERDPS, VPGATHERDD, VPSCATTERDD, VMASKMOV, VPMASKMOV,
 //! VMOVDQU, VMOVUPS). It shares no code with the engine, and is slow. `tests/lanes.rs` compares it with the processor.
@@ -273,8 +273,8 @@ fn gather<M: Memory>(
             }
             ran.accesses.push(access);
             if kind == Kind::Load && !is_vex {
-                // The manual has this at the end; processors have done it when the first lane is complete. They leave as
-                // much as the longer one of the two vectors has.
+                // The manual has this at the end; processors have done it when the first lane is complete. They leave
+                // as much as the longer one of the two vectors has.
                 registers.vectors[data][lanes.len..].fill(0);
             }
         }

@@ -4,8 +4,10 @@
 //! The programs are in `programs/`, the tests in `tests/`. Environment: `HODO_BIN` is the `hodo` to test (by default,
 //! one is built). `HODO_TEST_TIMEOUT` is the number of seconds after which a run counts as hanging. With
 //! `HODO_TEST_BUILDS` the programs are only compiled (all tests then fail), for tests that run later where compilers
-//! are slow or missing. A line `built: PATH` then names each program that a test needs. `HODO_TEST_EMULATED`
-//! leaves out cases in which an emulator shows something else than a processor.
+//! are slow or missing. A line `built: PATH` then names each program that a test needs. `HODO_TEST_BUILT` says that the
+//! examples and libraries of this workspace have been built, so that tests do not ask cargo for them: it would compile
+//! some dependencies again, with the features that just these need. `HODO_TEST_EMULATED` leaves out cases in which an
+//! emulator shows something else than a processor.
 
 mod build;
 pub mod interpreter;

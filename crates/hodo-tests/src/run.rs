@@ -205,17 +205,30 @@ impl Run {
             &["cache".as_ref(), "-o".as_ref(), misses.as_ref()],
         ];
         for tool in tools {
-            let mut command: Vec<OsString> = vec![hodo().into(), "mem".into()];
-            command.extend(tool.iter().map(OsString::from));
-            command.push("--".into());
-            command.extend(self.command.iter().cloned());
-            let cached = self.execute("cached", &command);
-            assert_eq!(alone, cached, "alone and in the cache differ ({tool:?})");
+            self.same_under(&alone, tool);
         }
         let counts = fs::read_to_string(&counts).expect("the counts can be read");
         assert!(counts.contains(" instructions\n"), "{counts}");
         // Some record gigabytes.
         let _ = fs::remove_dir_all(&recording);
+    }
+
+    /// Runs the program alone, in the code cache, and while it is counted there: all must show the same.
+    pub fn same_in_cache_briefly(&self) {
+        let alone = self.alone();
+        let counts = self.place().join("stat");
+        self.same_under(&alone, &["none".as_ref()]);
+        self.same_under(&alone, &["stat".as_ref(), "-o".as_ref(), counts.as_ref()]);
+    }
+
+    /// Runs the program under a tool of `hodo mem`, which must show what it shows alone.
+    fn same_under(&self, alone: &Outcome, tool: &[&OsStr]) {
+        let mut command: Vec<OsString> = vec![hodo().into(), "mem".into()];
+        command.extend(tool.iter().map(OsString::from));
+        command.push("--".into());
+        command.extend(self.command.iter().cloned());
+        let cached = self.execute("cached", &command);
+        assert_eq!(*alone, cached, "alone and in the cache differ ({tool:?})");
     }
 
     /// Runs the program alone and traced: both must show the same, and hodo must have nothing to say.

@@ -21,16 +21,24 @@ pub fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Returns whether what tests would ask cargo for has been built (`HODO_TEST_BUILT`, see `hodo-tests/src/lib.rs`).
+pub fn is_built() -> bool {
+    std::env::var_os("HODO_TEST_BUILT").is_some()
+}
+
 /// The directory with `libhodo_ftrace.so` and `libhodo_ftrace.a`. Cargo does not build them for tests, because no Rust
 /// program can link them.
 pub fn libraries(profile: &'static str) -> PathBuf {
     static BUILT: [OnceLock<PathBuf>; 2] = [const { OnceLock::new() }; 2];
-    let built = &BUILT[usize::from(profile == "release")];
+    let built = &BUILT[usize::from(profile != "debug")];
     let path = built.get_or_init(|| {
         let exe = std::env::current_exe().expect("this test has a file");
         // target/debug/deps/test-1234, or target/TRIPLE/debug/deps/test-1234
         let kind = exe.ancestors().nth(2).expect("target/debug");
         let target = kind.ancestors().nth(if EMULATED.is_some() { 2 } else { 1 });
+        if is_built() {
+            return kind.with_file_name(profile);
+        }
         let mut command = Command::new(env!("CARGO"));
         command.args(["build", "--quiet", "--package", "hodo-ftrace-c", "--lib"]);
         // Programs with probes are linked with it, too.
@@ -50,8 +58,8 @@ pub fn libraries(profile: &'static str) -> PathBuf {
                 .args(["--target", triple])
                 .env(linker, format!("{machine}-linux-gnu-gcc"));
         }
-        if profile == "release" {
-            command.arg("--release");
+        if profile != "debug" {
+            command.args(["--profile", profile]);
         }
         let status = command.status().expect("cargo can be run");
         assert!(status.success(), "the library cannot be built");
@@ -144,7 +152,7 @@ pub fn run(program: &Path, environment: &[(&str, String)]) -> Output {
     run_with(program, environment, &[])
 }
 
-/// The same with arguments.
+/// Runs a program with arguments, under qemu if it is not for the processor of this machine.
 pub fn run_with(program: &Path, environment: &[(&str, String)], arguments: &[&str]) -> Output {
     // Other programs are for the processor of this machine, and would not run with a library for another.
     let mut command = if let Some((machine, _)) = EMULATED {

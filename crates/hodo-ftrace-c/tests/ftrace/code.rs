@@ -5,8 +5,8 @@ use std::process::Command;
 use crate::build::libraries;
 use crate::skipped::skip;
 
-/// What runs before vector registers are saved: modules of `hodo-ftrace`, what finds the thread's data, and the hooks that
-/// record calls.
+/// What runs before vector registers are saved: modules of `hodo-ftrace`, what finds the thread's data, and the hooks
+/// that record calls.
 const BEFORE: [&str; 15] = [
     "hodo_ftrace5entry",
     "hodo_ftrace5graph",
@@ -48,7 +48,7 @@ fn code_that_runs_before_vector_registers_are_saved_uses_none() {
     } else {
         "objdump"
     };
-    for profile in ["debug", "release"] {
+    for profile in ["debug", "checked-release"] {
         let library = libraries(profile).join("libhodo_ftrace.so");
         let Ok(output) = Command::new(objdump)
             .args(["-d", "--no-show-raw-insn"])

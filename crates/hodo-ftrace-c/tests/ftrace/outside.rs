@@ -5,11 +5,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use crate::build::{Form, compile, home, libraries};
+use crate::build::{Form, compile, home, is_built, libraries};
 
 /// The program `hodo`.
 fn hodo() -> PathBuf {
     let directory = libraries("debug");
+    if is_built() {
+        return directory.join("hodo");
+    }
     let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--quiet", "--package", "hodo"]);
     command

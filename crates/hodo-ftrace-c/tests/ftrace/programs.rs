@@ -139,7 +139,7 @@ fn wrong_frame_pointers_are_reported_or_end_the_program() {
     }
 }
 
-// Under qemu's user mode emulator, threads may have stacks above that of `main`.
+// Under qemu's user mode emulator, threads may have stacks above the stack of `main`.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn calls_that_a_stack_above_hides_return_to_the_right_place() {
