@@ -3,12 +3,15 @@
 //! * [`blame`]: whose accesses miss caches.
 //! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines give
 //!   way; [`causes`]: why accesses miss; [`coherence`]: what processors do to each other's caches.
+//! * [`counted`]: what clients have heard of so far, and what not.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
 //! * [`heap`]: allocations; [`stacks`]: the calls in which threads are.
 //! * [`hot`]: which memory is accessed most.
 //! * [`lines`]: working sets, and lines that threads share.
+//! * [`machine`]: the caches of machines.
 //! * [`places`]: functions and source lines of instructions.
+//! * [`report`]: results of tools, for people and for scripts.
 //! * [`reuse`]: reuse distances.
 //! * [`rounds`]: what threads do at the same time.
 //! * [`stat`]: how many instructions and accesses.
@@ -22,17 +25,20 @@ pub mod blame;
 pub mod cache;
 pub mod causes;
 pub mod coherence;
+pub mod counted;
 pub mod drmemtrace;
 pub mod executions;
 pub mod heap;
 pub mod hierarchy;
 pub mod hot;
 pub mod lines;
+pub mod machine;
 pub mod model;
 mod packed;
 pub mod packing;
 pub mod places;
 pub mod replacement;
+pub mod report;
 pub mod reuse;
 pub mod rounds;
 pub mod stacks;

@@ -1,14 +1,7 @@
 //! `hodo mem`: runs programs under the instrumentation engine.
 
 mod cache;
-mod cachegrind;
-mod cores;
-mod counted;
-mod flame;
-mod html;
-mod objects;
 mod selected;
-mod sharing;
 mod tools;
 
 use std::ffi::OsString;
@@ -20,6 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use hodo_dbi::{Client, Decode, End, Observe, Period, Ran, Target};
+use hodo_mem::counted::{Counted, Missing, Watched, Weighed};
 use hodo_mem::drmemtrace;
 use hodo_mem::stat::Counter;
 use hodo_mem::trace::{self, Writer};
@@ -29,11 +23,10 @@ use serde_json::json;
 
 use crate::args::{
     MemArgs, MemFormat, MemTool, Part, RecordFormat, RecordMemArgs, SourceArgs, StatArgs,
-    ViewFormat, ViewMemArgs,
+    ViewFormat, ViewMemArgs, WatchArgs,
 };
 use crate::end::end;
 use crate::progress::Progress;
-use counted::{Counted, Missing, Weighed};
 use selected::{Selected, Selection};
 
 /// Runs the tool.
@@ -154,6 +147,25 @@ fn output(path: Option<&PathBuf>, source: &SourceArgs) -> Result<Box<dyn Write +
     })
 }
 
+/// How a program is observed.
+fn watched(args: &WatchArgs) -> Watched {
+    Watched {
+        lossy: args.lossy,
+        expand: args.expand,
+        allocators: args.allocators.clone(),
+    }
+}
+
+/// Says how much was lost, if something was.
+fn warn_of_loss(missing: Missing) {
+    let instructions = missing.instructions();
+    if instructions > 0 {
+        warn_user!(
+            "hodo: {instructions} instructions are missing: the program did not wait for hodo (--lossy)"
+        );
+    }
+}
+
 /// Tells a client what is in a recording, or what a program does that is run.
 fn observed<C: Client + 'static>(
     source: &SourceArgs,
@@ -164,12 +176,13 @@ fn observed<C: Client + 'static>(
     let counts = Arc::default();
     let selection = Selection::new(&source.functions)?;
     let client = Selected::new(client, selection);
-    let mut client = Counted::new(client, observe, &source.watch, &counts);
+    let mut client = Counted::new(client, observe, watched(&source.watch), &counts);
     if source.directory.is_some() {
-        client.choose(&source.part)?;
+        client.choose(source.part.from, source.part.length)?;
     }
     let report = move |client: Counted<Selected<C>>| {
         let (selected, missing) = client.into_client();
+        warn_of_loss(missing);
         selected.warn_if_useless();
         report(selected.into_client(), missing)
     };
@@ -224,20 +237,25 @@ fn record(args: &RecordMemArgs) -> Result<ExitCode> {
             let writer = drmemtrace::Writer::create(create()?, &name, !selection.is_all())?;
             let counts = Arc::default();
             let writer = Selected::new(writer, selection);
-            let writer = Counted::new(writer, Observe::Accesses, &args.watch, &counts);
+            let writer = Counted::new(writer, Observe::Accesses, watched(&args.watch), &counts);
             let _progress = Progress::observing(runs, move || counts.text());
             let (ran, writer) = hodo_dbi::observe(target, Observe::Accesses, writer)?;
-            writer.into_client().0.warn_if_useless();
+            let (writer, missing) = writer.into_client();
+            warn_of_loss(missing);
+            writer.warn_if_useless();
             Ok((ran, None))
         });
     }
     run(&args.part, &args.command, |target| {
         let writer = Writer::create(&create()?.join(FILE))?;
         let counts = Arc::default();
-        let writer = Weighed::new(Selected::new(writer, selection), &args.watch, &counts);
+        let writer = Selected::new(writer, selection);
+        let writer = Weighed::new(writer, watched(&args.watch), &counts);
         let _progress = Progress::observing(runs, move || counts.text());
         let (ran, writer) = hodo_dbi::listen(target, Observe::Accesses, writer)?;
-        writer.into_listener().warn_if_useless();
+        let (writer, missing) = writer.into_listener();
+        warn_of_loss(missing);
+        writer.warn_if_useless();
         Ok((ran, None))
     })
 }

@@ -1,6 +1,5 @@
 //! Tools that count: operations, blocks, reuse distances, working sets, shared lines.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -9,12 +8,11 @@ use hodo_dbi::{Client, Observe};
 use hodo_mem::executions::Executions;
 use hodo_mem::hot::Hot;
 use hodo_mem::lines::{Sharing, WorkingSet};
-use hodo_mem::places::{InFile, places};
+use hodo_mem::report::{sharing, tables};
 use hodo_mem::reuse::Reuse;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::objects::{self, function};
-use super::{observed, output, sharing};
+use super::{observed, output};
 use crate::args::{
     CommonArgs, CountArgs, HotArgs, LineArgs, MemFormat, ShareArgs, SourceArgs, WorkingSetArgs,
 };
@@ -53,89 +51,22 @@ fn counting(source: &SourceArgs) -> (Observe, Executions) {
 /// Counts operations.
 pub fn opcodes(args: &CountArgs) -> Result<ExitCode> {
     let top = args.top;
-    let sorted = |executions: &Executions| {
-        let mut sums: HashMap<String, u64> = HashMap::new();
-        for (block, counts) in executions.blocks() {
-            for (insn, count) in counts.into_iter().enumerate() {
-                *sums
-                    .entry(hodo_dbi::mnemonic(block.bytes(insn)))
-                    .or_default() += count;
-            }
-        }
-        let mut sums: Vec<(String, u64)> = sums.into_iter().filter(|sum| sum.1 > 0).collect();
-        sums.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        sums
-    };
     tool(
         &args.common,
         counting(&args.common.source),
-        move |executions| {
-            let sums = sorted(executions).into_iter();
-            let rows = sums.map(|(name, count)| json!({"opcode": name, "count": count}));
-            json!({ "opcodes": rows.collect::<Vec<_>>() })
-        },
-        move |executions| {
-            let sums = sorted(executions).into_iter().take(top);
-            sums.map(|(name, count)| format!("{count:>16}  {name}"))
-                .collect()
-        },
+        tables::operations_as_json,
+        move |executions| tables::operations_as_text(executions, top),
     )
 }
 
 /// Counts the executions of blocks.
 pub fn bbcount(args: &CountArgs) -> Result<ExitCode> {
-    struct Row {
-        place: Option<InFile>,
-        pc: u64,
-        instructions: usize,
-        count: u64,
-    }
-    let sorted = |executions: &Executions| {
-        let rows = executions.basic_blocks().into_iter().map(|found| Row {
-            place: InFile::of(&found.block, found.first),
-            pc: found.block.insns[found.first].pc,
-            instructions: found.instructions,
-            count: found.count,
-        });
-        let mut rows: Vec<Row> = rows.collect();
-        rows.sort_by(|a, b| b.count.cmp(&a.count).then(a.pc.cmp(&b.pc)));
-        rows
-    };
     let top = args.top;
     tool(
         &args.common,
         counting(&args.common.source),
-        move |executions| {
-            let rows = sorted(executions);
-            let found = places(rows.iter().filter_map(|row| row.place.as_ref()));
-            let rows = rows.iter().map(|row| {
-                let place = row.place.as_ref();
-                json!({
-                    "count": row.count,
-                    "pc": format!("{:#x}", row.pc),
-                    "instructions": row.instructions,
-                    "function": function(place.and_then(|place| found.get(place))),
-                    "file": place.map(|place| place.file.display().to_string()),
-                    "offset": place.map(|place| place.offset),
-                })
-            });
-            json!({ "blocks": rows.collect::<Vec<_>>() })
-        },
-        move |executions| {
-            let rows = sorted(executions);
-            let rows = &rows[..rows.len().min(top)];
-            let found = places(rows.iter().filter_map(|row| row.place.as_ref()));
-            let head = "      executions  instructions                 pc  function".to_owned();
-            let rows = rows.iter().map(|row| {
-                let place = row.place.as_ref().and_then(|place| found.get(place));
-                let (count, instructions, pc) = (row.count, row.instructions, row.pc);
-                format!(
-                    "{count:>16} {instructions:>13} {pc:>#18x}  {}",
-                    function(place)
-                )
-            });
-            std::iter::once(head).chain(rows).collect()
-        },
+        tables::blocks_as_json,
+        move |executions| tables::blocks_as_text(executions, top),
     )
 }
 
@@ -144,20 +75,8 @@ pub fn reuse(args: &LineArgs) -> Result<ExitCode> {
     tool(
         &args.common,
         (Observe::Accesses, Reuse::new(args.line)),
-        |reuse| {
-            let rows = reuse.rows();
-            let rows =
-                rows.map(|(from, to, count)| json!({"from": from, "to": to, "count": count}));
-            json!({"lines": reuse.first(), "distances": rows.collect::<Vec<_>>()})
-        },
-        |reuse| {
-            let head = "        distance to          accesses".to_owned();
-            let rows = reuse
-                .rows()
-                .map(|(from, to, count)| format!("{from:>16} {to:<12} {count:>16}"));
-            let first = format!("{:>16} {:<12} {:>16}", "first access", "", reuse.first());
-            [head].into_iter().chain(rows).chain([first]).collect()
-        },
+        tables::distances_as_json,
+        tables::distances_as_text,
     )
 }
 
@@ -167,25 +86,8 @@ pub fn working_set(args: &WorkingSetArgs) -> Result<ExitCode> {
     tool(
         &args.common,
         (Observe::Accesses, WorkingSet::new(args.line, args.every)),
-        move |set| {
-            let (parts, all) = set.parts();
-            let row = |part: &hodo_mem::lines::Part| json!({"start": part.start, "lines": part.lines, "bytes": part.lines * line, "pages": part.pages});
-            json!({"total": row(&all), "parts": parts.iter().map(row).collect::<Vec<_>>()})
-        },
-        move |set| {
-            let (parts, all) = set.parts();
-            let row = |name: String, part: &hodo_mem::lines::Part| {
-                let (kib, pages) = ((part.lines * line) >> 10, part.pages);
-                format!("{name:>18} {kib:>10} KiB {pages:>10} pages")
-            };
-            let head = "after instructions   in lines".to_owned();
-            let rows = parts.iter().map(|part| row(part.start.to_string(), part));
-            [head]
-                .into_iter()
-                .chain(rows)
-                .chain([row("all".to_owned(), &all)])
-                .collect()
-        },
+        move |set| tables::working_sets_as_json(set, line),
+        move |set| tables::working_sets_as_text(set, line),
     )
 }
 
@@ -195,20 +97,8 @@ pub fn hot(args: &HotArgs) -> Result<ExitCode> {
     tool(
         &args.common,
         (Observe::Accesses, Hot::default()),
-        move |hot| {
-            let objects = hot.objects(callers);
-            json!({ "objects": objects::as_json(objects, ["loads", "stores"]) })
-        },
-        move |hot| {
-            let head = "           loads           stores            bytes  memory".to_owned();
-            let objects = hot.objects(callers);
-            let rows = objects.iter().take(top).map(|object| {
-                let ([loads, stores], bytes) = (object.counts, object.bytes);
-                let memory = objects::memory(object);
-                format!("{loads:>16} {stores:>16} {bytes:>16}  {memory}")
-            });
-            std::iter::once(head).chain(rows).collect()
-        },
+        move |hot| tables::hot_as_json(hot, callers),
+        move |hot| tables::hot_as_text(hot, callers, top),
     )
 }
 

@@ -1,10 +1,11 @@
 //! Memory, for people and for scripts.
 
-use hodo_mem::hot::{Object, What};
-use hodo_mem::places::Place;
+use crate::hot::{Object, What};
+use crate::places::Place;
 use serde_json::{Value, json};
 
 /// The function of a place.
+#[must_use]
 pub fn function(place: Option<&Place>) -> &str {
     place
         .and_then(|place| place.function.as_deref())
@@ -12,6 +13,7 @@ pub fn function(place: Option<&Place>) -> &str {
 }
 
 /// Objects as JSON. `names` are those of what was counted.
+#[must_use]
 pub fn as_json(objects: Vec<Object>, names: [&str; 2]) -> Vec<Value> {
     let rows = objects.into_iter().map(|object| {
         let mut row = json!({"bytes": object.bytes});
@@ -29,7 +31,7 @@ pub fn as_json(objects: Vec<Object>, names: [&str; 2]) -> Vec<Value> {
 }
 
 /// What memory is, as JSON.
-pub fn what(what: What) -> Value {
+pub(super) fn what(what: What) -> Value {
     match what {
         What::Variable(name, file) => json!({"kind": "variable", "name": name, "file": file}),
         What::Stack(thread) => json!({"kind": "stack", "thread": thread}),
@@ -74,6 +76,7 @@ fn location(place: &Place) -> String {
 }
 
 /// What memory is, for people.
+#[must_use]
 pub fn memory(object: &Object) -> String {
     match &object.what {
         What::Allocated(_) => {
@@ -89,7 +92,7 @@ pub fn memory(object: &Object) -> String {
 }
 
 /// The same without what was counted. `more` is said of allocations.
-pub fn named(what: &What, more: &str) -> String {
+pub(super) fn named(what: &What, more: &str) -> String {
     match what {
         What::Variable(name, file) => format!("{name} ({file})"),
         What::Stack(thread) => format!("the stack of thread {thread}"),

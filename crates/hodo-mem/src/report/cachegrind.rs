@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 
+use crate::cache::Counts;
+use crate::model::{Caches, Geometry};
 use anyhow::Result;
-use hodo_mem::cache::Counts;
-use hodo_mem::model::{Caches, Geometry};
 
 /// What is not known.
 const UNKNOWN: &str = "???";
@@ -15,12 +15,18 @@ const UNKNOWN: &str = "???";
 /// A source file, a function, and a line, which is 0 if it is not known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
+    /// The source file.
     pub file: Option<String>,
+    /// The function.
     pub function: Option<String>,
+    /// The line.
     pub line: u32,
 }
 
 /// Writes the file.
+///
+/// # Errors
+/// If it cannot be written.
 pub fn write(
     out: &mut impl Write,
     caches: &Caches,

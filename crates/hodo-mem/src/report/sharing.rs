@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-use hodo_mem::lines::{Shared, Use, is_false_sharing};
-use hodo_mem::places::{InFile, Place, places};
-use hodo_mem::variables::{Variable, fields};
+use crate::lines::{Shared, Use, is_false_sharing};
+use crate::places::{InFile, Place, places};
+use crate::variables::{Variable, fields};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
@@ -53,6 +53,7 @@ fn variables(lines: &[Shared]) -> Vec<Variable> {
 }
 
 /// As JSON.
+#[must_use]
 pub fn as_json(lines: &[Shared]) -> Value {
     let variables = variables(lines);
     let known = Known::new(lines, &variables);
@@ -77,6 +78,7 @@ pub fn as_json(lines: &[Shared]) -> Value {
 }
 
 /// As lines of text.
+#[must_use]
 pub fn as_text(lines: &[Shared]) -> Vec<String> {
     /// The maximum number of threads that are shown of a line, and of parts of variables.
     const MOST: usize = 8;

@@ -1,4 +1,4 @@
-//! How far a tool has come, for the terminal.
+//! What a tool has heard of so far, and what not.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
 use hodo_dbi::{Access, Amount, Block, Client, Event, Events, Listener, Message, Observe};
-use hodo_mem::heap::{self, Allocator};
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::args::{Part, WatchArgs};
+use crate::heap::{self, Allocator};
 
 /// What has been observed so far.
 #[derive(Debug, Default)]
@@ -22,6 +21,7 @@ pub struct Counts {
 
 impl Counts {
     /// What is known of it, as text.
+    #[must_use]
     pub fn text(&self) -> String {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (instructions, accesses, bytes) =
@@ -49,24 +49,17 @@ fn short(number: u64) -> String {
 }
 
 /// How a program is observed.
-#[derive(Debug)]
-struct Watched {
+#[derive(Debug, Clone, Default)]
+pub struct Watched {
     /// The program does not wait.
-    lossy: bool,
+    pub lossy: bool,
     /// Lanes are recorded one by one.
-    expand: bool,
-    allocators: Vec<Allocator>,
+    pub expand: bool,
+    /// Functions that allocate memory, besides those that are known.
+    pub allocators: Vec<Allocator>,
 }
 
 impl Watched {
-    fn new(args: &WatchArgs) -> Self {
-        Self {
-            lossy: args.lossy,
-            expand: args.expand,
-            allocators: args.allocators.clone(),
-        }
-    }
-
     fn of_events(&self, events: Events) -> Events {
         let mut events = heap::also(events, self.allocators.clone());
         if self.lossy {
@@ -84,21 +77,19 @@ impl Watched {
 pub struct Missing(u64);
 
 impl Missing {
+    /// How many.
+    #[must_use]
+    pub fn instructions(self) -> u64 {
+        self.0
+    }
+
     /// Adds the number to a result, if it is not zero.
+    #[must_use]
     pub fn note(self, mut result: Value) -> Value {
         if self.0 > 0 {
             result["missing_instructions"] = self.0.into();
         }
         result
-    }
-}
-
-/// Says how much was lost, if something was.
-fn warn_of_loss(instructions: u64) {
-    if instructions > 0 {
-        warn_user!(
-            "hodo: {instructions} instructions are missing: the program did not wait for hodo (--lossy)"
-        );
     }
 }
 
@@ -120,11 +111,11 @@ pub struct Counted<C> {
 
 impl<C> Counted<C> {
     /// Counts are shown if the client hears of all executions, or of progress.
-    pub fn new(client: C, observe: Observe, watch: &WatchArgs, counts: &Arc<Counts>) -> Self {
+    pub fn new(client: C, observe: Observe, watched: Watched, counts: &Arc<Counts>) -> Self {
         Self {
             client,
             hears_all: observe == Observe::Accesses,
-            watched: Watched::new(watch),
+            watched,
             lost: 0,
             counts: Arc::clone(counts),
             wanted: 0..u64::MAX,
@@ -138,7 +129,7 @@ impl<C> Counted<C> {
     ///
     /// # Errors
     /// If it is one by time: recordings have none.
-    pub fn choose(&mut self, part: &Part) -> Result<()> {
+    pub fn choose(&mut self, from: Option<Amount>, length: Option<Amount>) -> Result<()> {
         let number = |amount: Option<Amount>, otherwise: u64| match amount {
             None => Ok(otherwise),
             Some(Amount::Instructions(number)) => Ok(number),
@@ -146,8 +137,8 @@ impl<C> Counted<C> {
                 "a recording has no times: write --from and --for as numbers of instructions (100M-insns)"
             ),
         };
-        let from = number(part.from, 0)?;
-        self.wanted = from..from.saturating_add(number(part.length, u64::MAX)?);
+        let from = number(from, 0)?;
+        self.wanted = from..from.saturating_add(number(length, u64::MAX)?);
         Ok(())
     }
 
@@ -165,9 +156,8 @@ impl<C> Counted<C> {
         counts.accesses.store(accesses, Ordering::Relaxed);
     }
 
-    /// The client, and how much it has not heard of. Says what was lost, if something was.
+    /// The client, and how much it has not heard of.
     pub fn into_client(self) -> (C, Missing) {
-        warn_of_loss(self.lost);
         (self.client, Missing(self.lost))
     }
 }
@@ -260,19 +250,19 @@ pub struct Weighed<L> {
 }
 
 impl<L> Weighed<L> {
-    pub fn new(listener: L, watch: &WatchArgs, counts: &Arc<Counts>) -> Self {
+    /// Adds the bytes to the counts.
+    pub fn new(listener: L, watched: Watched, counts: &Arc<Counts>) -> Self {
         Self {
             listener,
-            watched: Watched::new(watch),
+            watched,
             lost: 0,
             counts: Arc::clone(counts),
         }
     }
 
-    /// The listener. Says what was lost, if something was.
-    pub fn into_listener(self) -> L {
-        warn_of_loss(self.lost);
-        self.listener
+    /// The listener, and how much it has not heard of.
+    pub fn into_listener(self) -> (L, Missing) {
+        (self.listener, Missing(self.lost))
     }
 }
 
@@ -322,12 +312,7 @@ mod tests {
     #[test]
     fn threads_at_work_are_shown_until_they_are_counted() {
         let counts = Arc::default();
-        let watch = WatchArgs {
-            lossy: false,
-            expand: false,
-            allocators: Vec::new(),
-        };
-        let mut client = Counted::new(Nothing, Observe::Counts, &watch, &counts);
+        let mut client = Counted::new(Nothing, Observe::Counts, Watched::default(), &counts);
         let insn = hodo_dbi::Insn {
             pc: 0,
             len: 1,

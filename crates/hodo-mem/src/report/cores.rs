@@ -2,13 +2,18 @@
 
 use std::io::Write;
 
+use crate::cache::Counts;
+use crate::coherence::Coherence;
 use anyhow::Result;
-use hodo_mem::cache::Counts;
-use hodo_mem::coherence::Coherence;
 use serde_json::{Value, json};
 
 /// What happened in all.
-pub fn events(cores: u32, total: &Counts, events: Coherence, out: &mut dyn Write) -> Result<()> {
+pub(super) fn events(
+    cores: u32,
+    total: &Counts,
+    events: Coherence,
+    out: &mut dyn Write,
+) -> Result<()> {
     let Coherence {
         invalidations,
         upgrades,
@@ -30,7 +35,7 @@ pub fn events(cores: u32, total: &Counts, events: Coherence, out: &mut dyn Write
 }
 
 /// The same as JSON.
-pub fn json(cores: u32, total: &Counts, events: Coherence) -> Value {
+pub(super) fn json(cores: u32, total: &Counts, events: Coherence) -> Value {
     let [apart, same] = total.sharing_misses;
     json!({
         "cores": cores,
@@ -43,7 +48,7 @@ pub fn json(cores: u32, total: &Counts, events: Coherence) -> Value {
 }
 
 /// What misses because of other processors, most misses first.
-pub fn table<'c>(
+pub(super) fn table<'c>(
     what: &str,
     rows: impl Iterator<Item = (String, &'c Counts)>,
     top: usize,

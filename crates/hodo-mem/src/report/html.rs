@@ -6,9 +6,9 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use crate::cache::Counts;
+use crate::timeline::{PART, Sample};
 use anyhow::Result;
-use hodo_mem::cache::Counts;
-use hodo_mem::timeline::{PART, Sample};
 
 /// How many functions are shown.
 const FUNCTIONS: usize = 50;
@@ -41,6 +41,7 @@ pub struct Page<'p> {
     pub functions: &'p [((String, String), Counts)],
     /// By source file and line.
     pub lines: &'p [((String, u32), Counts)],
+    /// The run, in parts.
     pub timeline: &'p [Sample],
     /// Bytes of a line of data.
     pub line: u32,
@@ -48,6 +49,9 @@ pub struct Page<'p> {
 
 impl Page<'_> {
     /// Writes it.
+    ///
+    /// # Errors
+    /// If that fails.
     pub fn write(&self, out: &mut impl Write) -> Result<()> {
         Ok(out.write_all(self.text().as_bytes())?)
     }

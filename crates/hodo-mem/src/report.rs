@@ -1,0 +1,12 @@
+//! Results of tools, for people and for scripts.
+
+pub mod cache;
+mod cachegrind;
+mod cores;
+pub mod flame;
+mod html;
+mod objects;
+pub mod sharing;
+pub mod tables;
+
+pub use html::Page;
