@@ -585,7 +585,7 @@ impl Engine {
         let before = regs.pc();
         if self.show(thread, process, &mut regs, is_fault)? {
             thread.set_regs(&regs)?;
-            if is_fault {
+            if is_fault || signal == libc::SIGSYS {
                 show_instruction(thread, before, regs.pc())?;
             }
         }

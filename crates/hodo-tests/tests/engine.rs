@@ -62,6 +62,7 @@ programs! {
     signals "signals.c";
     blocked_faults "blocked_faults.c";
     flags_that_are_popped "popped_flags.c";
+    addresses_that_signals_tell "signal_addresses.c";
     traps_that_are_sent "sent_traps.c";
     code_that_changes "rewritten.c";
     children "children.c";
