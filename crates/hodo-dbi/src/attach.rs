@@ -210,6 +210,7 @@ impl Engine {
     /// All threads wait: from here on they are observed by another recorder, as if hodo had just come to them.
     fn change_over(&mut self, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<()> {
         self.recorder = recorder;
+        self.disarm_parked()?;
         for (process, worker) in self.processes_of_parked() {
             // Where this fails, the process is gone.
             if process.borrow().release(worker).is_err() {
@@ -385,7 +386,9 @@ impl Engine {
         if self.show(thread, process, &mut regs, false)? {
             thread.set_regs(&regs)?;
         }
-        self.threads.remove(&thread.tid());
+        if let Some(known) = self.threads.remove(&thread.tid()) {
+            known.actions.disarm(thread, &process.borrow())?;
+        }
         process.borrow().release(thread)?;
         thread.set_block(0, 0, 0)?;
         thread.detach()
@@ -458,6 +461,8 @@ impl Engine {
 
     /// All threads wait: takes back what was changed, and lets them go on untraced.
     fn let_go(&mut self) {
+        // Where this fails, the process is gone.
+        let _ = self.disarm_parked();
         let processes = self.processes_of_parked();
         let mut parked = self.parked.take().unwrap_or_default();
         for (process, worker) in processes {

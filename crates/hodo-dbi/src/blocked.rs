@@ -27,8 +27,10 @@ impl Thread {
             return Ok(());
         };
         let at = TargetAddr(at + u64::from(block::BLOCKED));
-        let word = (self.blocked.bits as u32).to_le_bytes();
-        process.borrow().memory().write(at, &word)
+        let armed = u64::from(self.actions.has_entries());
+        // Two words of four bytes.
+        let words = (self.blocked.bits | armed << 32).to_le_bytes();
+        process.borrow().memory().write(at, &words)
     }
 
     /// It is about to change its mask by a call with these arguments, at this address in the cache.

@@ -19,6 +19,7 @@ use crate::kept::Kept;
 use crate::native::{stopped, system_call};
 use crate::process::{Place, Process, Stop};
 use crate::profile::Profile;
+use crate::progress::Progress;
 use crate::ran::End;
 use crate::recorder::{Beginning, Cut, Recorder, Recording, Rest};
 use crate::state::{record_of, restore_from, run_to_instruction};
@@ -33,6 +34,8 @@ const TRAP_TRACE: i32 = 2;
 const BUS_ADRALN: i32 = 1;
 /// How much time must pass before a system call with a timeout is restarted again after a signal that is ignored.
 const SELDOM: Duration = Duration::from_secs(60);
+/// A process is made without the handlers of its maker (`CLONE_CLEAR_SIGHAND`).
+const CLEAR_SIGHAND: u64 = 1 << 32;
 /// Signals that do not end a process that has no handler for them.
 const SURVIVED: [i32; 8] = [
     libc::SIGCHLD,
@@ -85,8 +88,8 @@ pub(crate) struct Thread {
     pub(crate) block: Option<u64>,
     pub(crate) actions: Actions,
     pub(crate) call: Option<Watched>,
-    /// It takes a signal, and stops at the first instruction of its handler.
-    pub(crate) entering: bool,
+    /// It takes this signal, and stops at the first instruction of its handler.
+    pub(crate) entering: Option<i32>,
     /// Its maker waits until it executes a program (`vfork`).
     pub(crate) spawning: bool,
     pub(crate) followed: Followed,
@@ -105,6 +108,9 @@ pub(crate) struct Thread {
     pub(crate) sent_again: Option<libc::siginfo_t>,
     /// How often such a signal has come again because of another thread.
     pub(crate) waits: u32,
+    pub(crate) progress: Progress,
+    /// The number of its process, if that was asked for.
+    pub(crate) process_id: Option<i32>,
 }
 
 pub(crate) struct Engine {
@@ -191,6 +197,7 @@ impl Engine {
         let Some(thread) = report.stopped() else {
             return self.ended(report);
         };
+        self.end_wait(thread, report.is_asked_for())?;
         match report.event() {
             libc::PTRACE_EVENT_EXEC => self.executed(thread),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
@@ -355,6 +362,7 @@ impl Engine {
         };
         let actions = match shares(libc::CLONE_SIGHAND) {
             true => maker.actions.clone(),
+            false if flags & CLEAR_SIGHAND != 0 => maker.actions.without_handlers(),
             false => maker.actions.copied(),
         };
         let is_forked = !shares(libc::CLONE_VM);
@@ -423,13 +431,12 @@ impl Engine {
         }
         let known = self.threads.get_mut(&thread.tid());
         if let Some(known) = known
-            && std::mem::take(&mut known.entering)
+            && let Some(signal) = known.entering.take()
         {
             known.look_at_mask(thread)?;
-            let pc = thread.regs()?.pc();
-            if !process.borrow().holds(pc) {
-                lead(thread, &process, pc)?;
-            }
+            let pc = Self::handler(&process.borrow(), thread.regs()?.pc());
+            lead(thread, &process, pc)?;
+            self.arm(thread, &process, (signal, pc))?;
         }
         let known = self.threads.get(&thread.tid());
         match self.parked {
@@ -497,9 +504,9 @@ impl Engine {
             self.keep(libc::SIGBUS, thread, &process)?;
             return self.go(thread, 0);
         }
-        if let Some(seen) = &self.signals
+        if let Some(seen) = self.signals.clone()
             && seen.counts(signal)
-            && hodo_ptrace::process_of(thread.tid()) == Some(self.first)
+            && self.is_of_first(thread.tid())
         {
             seen.note(signal, hodo_ptrace::sender(&info));
         }
@@ -565,7 +572,8 @@ impl Engine {
         if OURS.contains(&signal) && self.waits_for_action(thread, signal, is_fault)? {
             return self.go(thread, 0);
         }
-        let is_caught = hodo_ptrace::is_caught(tid, signal);
+        let leads = !is_fault && self.leads_to_handler(thread, &process.borrow(), &regs, signal);
+        let is_caught = leads || hodo_ptrace::is_caught(tid, signal);
         if !is_caught {
             self.restart_ignored(thread, signal)?;
             if is_fault && hodo_ptrace::is_first(tid) {
@@ -592,14 +600,23 @@ impl Engine {
         if !is_caught {
             return self.go(thread, signal);
         }
-        self.note_signal(thread, &process.borrow(), signal)?;
         if let Some(known) = self.threads.get_mut(&tid) {
-            known.entering = true;
             if regs.system_call().is_none() {
                 known.comes_before_call(before)?;
             }
             // If it was about to make a watched call, it comes to that again.
             known.call = None;
+        }
+        if !is_fault && self.stands_still(thread, process, (signal, &regs))? {
+            return Ok(());
+        }
+        self.note_signal(thread, &process.borrow(), signal)?;
+        if let Some(known) = self.threads.get_mut(&tid) {
+            known.entering = (!leads).then_some(signal);
+        }
+        if leads {
+            self.lead_back(process, &regs)?;
+            return self.go(thread, signal);
         }
         thread.enter_handler(signal)
     }
@@ -856,7 +873,10 @@ impl Engine {
 }
 
 /// Has a thread continue at an instruction of the program when it goes on.
-fn lead(thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
+///
+/// # Errors
+/// If the thread is gone, or there is no room.
+pub(crate) fn lead(thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
     let at = process.borrow_mut().translated(thread, pc)?;
     let mut regs = thread.regs()?;
     regs.set_pc(at.unwrap_or(pc));

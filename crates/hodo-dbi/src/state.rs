@@ -67,6 +67,14 @@ pub(crate) fn restore_from(
             regs.set_general(number, word(offset)?);
         }
     }
+    if saved.returns {
+        let at = stopped::frame_pc(regs);
+        let back = process.memory().read_u64(at)?;
+        if let Some(Place::At(point)) = process.place(back) {
+            let original = point.original.to_le_bytes();
+            process.memory().write(at, &original)?;
+        }
+    }
     for (moved, slot) in process.state_map(saved.map) {
         let word = || word(block::FIRST_SPILL + 8 * u32::from(slot));
         match moved {

@@ -66,6 +66,16 @@ impl Table {
         Some(place as u64 * u64::from(ENTRY))
     }
 
+    /// Where a target leads that has an entry.
+    pub(crate) fn leads(&self, address: u64) -> Option<u64> {
+        let first = ((address / u64::from(SHARED)) as u32 & MASK) as usize;
+        let entries = (first..first + REACH).map(|place| self.get(place));
+        let mut entries = entries.take_while(|entry| entry[0] != 0);
+        entries
+            .find(|entry| entry[0] == address)
+            .map(|entry| entry[1])
+    }
+
     fn get(&self, number: usize) -> Entry {
         let page = self.pages[number / ENTRIES].as_ref();
         page.map_or([0; 2], |page| page[number % ENTRIES])
@@ -148,6 +158,9 @@ mod tests {
         table.put(0x4000 + OTHER, 2);
         let removed = table.remove(|address| address == 0x4000);
         assert_eq!(removed, [(0x1000 * 16, REMOVED | 0x4000)]);
+        assert_eq!(table.leads(0x4000), None);
+        assert_eq!(table.leads(0x4000 + OTHER), Some(2));
+        assert_eq!(table.leads(0x4000 + 2 * OTHER), None);
         assert_eq!(table.remove(|_| true).len(), 1);
         assert_eq!(table.put(0x4000 + 2 * OTHER, 3), Some(0x1002 * 16));
         assert_eq!(table.put(0x4000 + OTHER, 4), Some(0x1001 * 16));

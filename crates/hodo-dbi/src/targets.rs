@@ -71,6 +71,11 @@ impl Targets {
         Ok(())
     }
 
+    /// Where a target leads that is in the table.
+    pub(crate) fn leads(&self, pc: u64) -> Option<u64> {
+        self.table.leads(pc)
+    }
+
     /// Removes the targets for which `gone` holds.
     ///
     /// # Errors

@@ -10,11 +10,10 @@ use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
-use crate::native::system_call::{OPENS, PATH_TO_TRAP, SET_TO_TRAP, path_of, prevents};
+use crate::native::system_call::{OPENS, READ_TO_TRAP, path_of, prevents};
 use crate::process::{Place, Process, Stop};
 use crate::shown::List;
 use crate::state::restore_from;
-use crate::trap;
 
 /// A thread or process is not to be traced by who traces its maker.
 const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
@@ -52,7 +51,10 @@ impl Engine {
             // What is made runs in the cache, and needs hodo.
             regs.set_argument(0, args[0] & !UNTRACED);
         }
-        let matters = matters(&process.borrow(), number, args);
+        let matters = match number {
+            libc::SYS_rt_sigaction => self.changes_action(thread, args),
+            _ => matters(&process.borrow(), number, args),
+        };
         thread.set_regs(&regs)?;
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
             if number == libc::SYS_rt_sigprocmask {
@@ -91,11 +93,8 @@ impl Engine {
         }
         let mut process = process.borrow_mut();
         if call.number == libc::SYS_rt_sigaction {
-            let [signal, new, ..] = call.args;
-            let mut action = [0; trap::SIZE];
-            let has_read = process.memory().read(TargetAddr(new), &mut action).is_ok();
-            if regs.result() == 0 && has_read {
-                known.actions.set(signal as i32, action);
+            if regs.result() == 0 {
+                self.action_changed(thread, &process, call.args)?;
             }
             return thread.cont(0);
         }
@@ -120,15 +119,14 @@ impl Engine {
         thread.cont(0)
     }
 
-    /// A thread has faulted at an address in the cache. If that is where the path of a file or a set of signals is read,
-    /// lets the kernel deal with it. Returns whether it is.
+    /// A thread has faulted at an address in the cache. If that is where something is read that the program has given to
+    /// a call, lets the kernel deal with it. Returns whether it is.
     pub(crate) fn has_no_path(&self, thread: Stopped, process: &Shared, pc: u64) -> Result<bool> {
         let process = process.borrow();
         let stop = |distance| process.stop(pc.wrapping_add(distance));
-        let (Some(Stop::Call(at)), Some(Place::Inside(original, saved))) = (
-            stop(PATH_TO_TRAP).or_else(|| stop(SET_TO_TRAP)),
-            process.place(pc),
-        ) else {
+        let (Some(Stop::Call(at)), Some(Place::Inside(original, saved))) =
+            (READ_TO_TRAP.into_iter().find_map(stop), process.place(pc))
+        else {
             return Ok(false);
         };
         let mut regs = thread.regs()?;
@@ -234,7 +232,7 @@ fn range(number: i64, args: [u64; 6]) -> Span {
 
 fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
     let memory = MEMORY.contains(&number);
-    matches!(number, libc::SYS_rt_sigreturn | libc::SYS_rt_sigaction)
+    number == libc::SYS_rt_sigreturn
         || OPENS.contains(&number) && may_be_list(process, number, args)
         || is_untraced(number, args)
         || memory && (gives_execution(number, args) || process.has_code(range(number, args)))

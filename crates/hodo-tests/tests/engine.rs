@@ -63,6 +63,7 @@ programs! {
     blocked_faults "blocked_faults.c";
     flags_that_are_popped "popped_flags.c";
     addresses_that_signals_tell "signal_addresses.c";
+    handlers_that_come_often "led_handlers.c";
     traps_that_are_sent "sent_traps.c";
     code_that_changes "rewritten.c";
     children "children.c";

@@ -22,4 +22,14 @@ impl Process {
     pub(crate) fn is_crowded(&self) -> bool {
         self.targets.is_crowded
     }
+
+    /// Where an instruction of the program was translated to, if it was.
+    pub(crate) fn known(&self, pc: u64) -> Option<u64> {
+        self.known.get(pc)
+    }
+
+    /// Where the table of targets leads from an address of the program, if it has that.
+    pub(crate) fn leads(&self, pc: u64) -> Option<u64> {
+        self.targets.leads(pc)
+    }
 }

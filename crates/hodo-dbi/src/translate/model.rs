@@ -30,6 +30,8 @@ pub(crate) struct Saved {
     pub(crate) is_known: bool,
     /// It is in a fragment.
     pub(crate) in_fragment: bool,
+    /// It is about to return from a handler, whose frame leads into the cache.
+    pub(crate) returns: bool,
     /// The number of a map of what else is in the thread's block.
     pub(crate) map: u32,
 }
@@ -47,6 +49,7 @@ impl Saved {
             is_own: false,
             is_known: false,
             in_fragment: false,
+            returns: false,
             map: 0,
         }
     }

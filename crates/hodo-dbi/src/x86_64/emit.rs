@@ -226,7 +226,7 @@ impl Emitter<'_, '_, '_> {
     }
 
     /// `r11` = where the cache has the program's address in `rcx`. Changes the flags.
-    fn look_up(&mut self, original: u64, saved: Saved) {
+    pub(super) fn look_up(&mut self, original: u64, saved: Saved) {
         let [found, known, displaced] = [0; 3].map(|_| self.code.label());
         self.code.lea(R11D, scaled(RCX, 2, 0));
         self.code.and_ri(R11D, OFFSETS);

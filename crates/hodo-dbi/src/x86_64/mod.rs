@@ -90,6 +90,8 @@ pub(crate) mod block {
     pub(crate) const ARGUMENTS: u64 = 72;
     /// Which of the signals by which threads stop for hodo the program blocks, four bytes.
     pub(crate) const BLOCKED: u32 = 120;
+    /// Whether the kernel has handlers in the cache, four bytes.
+    pub(crate) const ARMED: u32 = 124;
     /// The size of a block.
     pub(crate) const SIZE: u64 = 128;
     /// The address of an access whose line is looked up.

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use hodo_ptrace::{Memory, Regs, Stopped, TargetAddr};
 
 use super::banks::vector_bytes;
+use super::system_call::FRAME_PC;
 use super::{RCX_NUMBER, block};
 use crate::block::Value;
 use crate::inserted::{Active, Lanes, Repeated};
@@ -18,6 +19,11 @@ pub(crate) fn found(regs: &mut Regs, at: u64) {
     /// `r11`
     const FOUND: u8 = 11;
     regs.set_general(FOUND, at);
+}
+
+/// Where the frame of a handler has the instruction to return to, if a thread is about to return from it.
+pub(crate) fn frame_pc(regs: &Regs) -> TargetAddr {
+    TargetAddr(regs.sp() + FRAME_PC)
 }
 
 /// Gives a thread its flags, which its code has put into a register.

@@ -1,6 +1,6 @@
 //! System calls of the program.
 
-use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, gs, mem};
+use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, RSP, gs, mem};
 
 use super::block;
 use super::emit::{ECX, NOP, R11};
@@ -36,6 +36,10 @@ pub(crate) fn path_of(number: i64, args: [u64; 6]) -> u64 {
     args[usize::from(number != OPEN)]
 }
 
+/// System calls during which a thread has another mask of signals, which holds in a handler, too: `rt_sigsuspend`,
+/// `pselect6`, `ppoll`, `epoll_pwait`, `io_pgetevents`, `io_uring_enter`, `epoll_pwait2`.
+pub(crate) const MASKING: [i64; 7] = [130, 270, 271, 281, 333, 426, 441];
+
 /// Why a program that makes this system call cannot run from the cache, if so.
 pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
     /// Sets the base of `gs`.
@@ -45,16 +49,14 @@ pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
 }
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
-/// end a program. So does `rt_sigaction` for the signals by which threads stop for hodo, `rt_sigprocmask` if it is about
-/// these, and opening a list of mappings.
-const WATCHED: [i64; 10] = [
+/// end a program. So does opening a list of mappings. Those for signals are watched where that is necessary.
+const WATCHED: [i64; 9] = [
     MMAP,
     MPROTECT,
     MUNMAP,
     MREMAP,
     PKEY_MPROTECT,
     ARCH_PRCTL,
-    RT_SIGRETURN,
     CLONE,
     EXECVE,
     EXECVEAT,
@@ -63,10 +65,16 @@ const WATCHED: [i64; 10] = [
 /// How paths of files begin that may be lists of mappings: `/proc/self/maps`, or `smaps` in an open directory.
 const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
-/// From the instruction that reads a path to the breakpoint, in bytes.
-pub(crate) const PATH_TO_TRAP: u64 = 37;
-/// From the instruction that reads a set of signals to the breakpoint, in bytes.
-pub(crate) const SET_TO_TRAP: u64 = 195;
+/// From instructions that read what the program has given to a call to its breakpoint, in bytes: a path, a set of
+/// signals, and the frame of a handler.
+pub(crate) const READ_TO_TRAP: [u64; 3] = [37, 166, 302];
+
+/// Where the frame of a handler is that returns, from the stack pointer at `rt_sigreturn` on: the interrupted instruction,
+pub(super) const FRAME_PC: u64 = 168;
+/// the flag of steps, in a byte,
+const FRAME_STEPS: i32 = 177;
+/// and the mask.
+const FRAME_MASK: i32 = 296;
 
 /// A signal that comes here comes before the call.
 const KNOWN: Saved = Saved {
@@ -78,31 +86,35 @@ const FLAGS: Saved = Saved {
     flags: true,
     ..KNOWN
 };
+/// The same, and the frame of the handler that returns leads into the cache.
+const RETURNS: Saved = Saved {
+    returns: true,
+    ..KNOWN
+};
+
+/// Where the code for a system call goes on.
+#[derive(Clone, Copy)]
+struct Ways {
+    watched: Label,
+    make: Label,
+    made: Label,
+}
 
 impl Emitter<'_, '_, '_> {
     /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`, so they
     /// are free here.
     pub(super) fn system_call(&mut self, pc: u64, next: u64) {
-        let [watched, make, action] = [(); 3].map(|()| self.code.label());
+        let [watched, make, made] = [(); 3].map(|()| self.code.label());
         let [open, open_at, path] = [(); 3].map(|()| self.code.label());
-        let set = self.signal_set(pc, watched, make);
-        let others = [
-            (RT_SIGACTION, action),
-            (OPENAT, open_at),
-            (OPENAT2, open_at),
-            (OPEN, open),
-        ];
-        let all = others.into_iter();
-        for (number, to) in all.chain(WATCHED.map(|number| (number, watched))) {
-            self.code.lea(RCX, mem(RAX, -(number as i32)));
-            self.inside(pc, KNOWN);
-            self.code.jrcxz(to);
-        }
-        self.code.jmp_short(make);
-        self.code.bind(action);
-        for signal in OURS {
-            self.code.lea(ECX, mem(RDI, -signal));
-            self.code.jrcxz(watched);
+        let ways = Ways {
+            watched,
+            make,
+            made,
+        };
+        let reads = self.signals((pc, next), ways);
+        let others = [(OPENAT, open_at), (OPENAT2, open_at), (OPEN, open)].into_iter();
+        for (number, to) in others.chain(WATCHED.map(|number| (number, watched))) {
+            self.lead(pc, number, to);
         }
         self.code.jmp_short(make);
         self.code.bind(open);
@@ -123,29 +135,98 @@ impl Emitter<'_, '_, '_> {
         self.code.jmp_short(make);
         self.code.bind(watched);
         let trap = self.code.here();
-        debug_assert_eq!(trap - read, PATH_TO_TRAP);
-        debug_assert_eq!(trap - set, SET_TO_TRAP);
+        debug_assert_eq!(
+            [read, reads[0], reads[1]].map(|read| trap - read),
+            READ_TO_TRAP
+        );
         self.code.int3();
         self.code.raw(&NOP);
         self.code.bind(make);
         self.watches_at(trap);
         self.point(pc, None);
         self.code.syscall();
+        self.code.bind(made);
         // The program finds there what it finds alone.
         self.point(next, None);
         self.code.movabs_ri(RCX, next);
         self.fix(Depends::Original, 8, 0);
     }
 
-    /// If the call is `rt_sigprocmask`: it is watched if signals of hodo are in its set, or are blocked. Returns where the
-    /// set is read.
-    fn signal_set(&mut self, pc: u64, watched: Label, make: Label) -> u64 {
-        let [body, others, none, unwatched] = [(); 4].map(|()| self.code.label());
-        self.code.lea(RCX, mem(RAX, -(RT_SIGPROCMASK as i32)));
+    /// Jumps if this is the number of the call.
+    fn lead(&mut self, pc: u64, number: i64, to: Label) {
+        self.code.lea(RCX, mem(RAX, -(number as i32)));
         self.inside(pc, KNOWN);
-        self.code.jrcxz(body);
+        self.code.jrcxz(to);
+    }
+
+    /// Calls about signals. Returns where a set of signals and the frame of a handler are read.
+    fn signals(&mut self, (pc, next): (u64, u64), ways: Ways) -> [u64; 2] {
+        let [others, set, action, back] = [(); 4].map(|()| self.code.label());
+        let [set_body, back_body] = [(); 2].map(|()| self.code.label());
+        self.lead(pc, RT_SIGPROCMASK, set);
+        self.lead(pc, RT_SIGACTION, action);
+        self.lead(pc, RT_SIGRETURN, back);
         self.code.jmp(others);
-        self.code.bind(body);
+        self.code.bind(set);
+        self.code.jmp(set_body);
+        self.code.bind(back);
+        self.code.jmp(back_body);
+        self.code.bind(action);
+        self.signal_action(ways);
+        self.code.bind(back_body);
+        let frame = self.signal_return((pc, next), ways);
+        self.code.bind(set_body);
+        let read = self.signal_set(pc, ways);
+        self.code.bind(others);
+        [read, frame]
+    }
+
+    /// `rt_sigaction`: it is watched for signals of hodo, and for all if the kernel has handlers in the cache.
+    fn signal_action(&mut self, ways: Ways) {
+        let [unarmed, ours] = [(); 2].map(|()| self.code.label());
+        self.code.mov_rm(ECX, gs(block::ARMED));
+        self.code.jrcxz(unarmed);
+        self.code.jmp(ways.watched);
+        self.code.bind(unarmed);
+        for signal in OURS {
+            self.code.lea(ECX, mem(RDI, -signal));
+            self.code.jrcxz(ours);
+        }
+        self.code.jmp(ways.make);
+        self.code.bind(ours);
+        self.code.jmp(ways.watched);
+    }
+
+    /// `rt_sigreturn`: the kernel continues in the cache at once, where the instruction was translated to. The call is
+    /// watched if the program steps itself then, or does not block the same signals of hodo. Returns where the frame is
+    /// read. All registers, and the flags, are those of the frame afterwards.
+    fn signal_return(&mut self, (pc, next): (u64, u64), ways: Ways) -> u64 {
+        const STEP: u8 = 1;
+        let watched = self.code.label();
+        let read = self.code.here();
+        self.code.test_mi(mem(RSP, FRAME_STEPS), STEP);
+        self.code.jcc(Cond::NE, watched);
+        self.code.mov_rm(ECX, mem(RSP, FRAME_MASK));
+        self.code.xor_rm(ECX, gs(block::BLOCKED));
+        self.code.and_ri(ECX, OUR_BITS as u32);
+        self.code.jcc(Cond::NE, watched);
+        self.code.mov_rm(RCX, mem(RSP, FRAME_PC as i32));
+        self.look_up(pc, KNOWN);
+        self.code.mov_mr(mem(RSP, FRAME_PC as i32), R11);
+        self.inside(pc, RETURNS);
+        self.code.syscall();
+        self.point(next, None);
+        self.code.jmp(ways.made);
+        self.code.bind(watched);
+        self.inside(pc, KNOWN);
+        self.code.jmp(ways.watched);
+        read
+    }
+
+    /// `rt_sigprocmask`: it is watched if signals of hodo are in its set, or are blocked. Returns where the set is read.
+    fn signal_set(&mut self, pc: u64, ways: Ways) -> u64 {
+        let [none, unwatched] = [(); 2].map(|()| self.code.label());
+        self.inside(pc, KNOWN);
         self.code.mov_mr(gs(block::RAX), RAX);
         self.code.lahf();
         self.code.seto(AL);
@@ -163,10 +244,9 @@ impl Emitter<'_, '_, '_> {
         self.code.mov_rm(RAX, gs(block::RAX));
         self.inside(pc, KNOWN);
         self.code.jrcxz(unwatched);
-        self.code.jmp(watched);
+        self.code.jmp(ways.watched);
         self.code.bind(unwatched);
-        self.code.jmp(make);
-        self.code.bind(others);
+        self.code.jmp(ways.make);
         read
     }
 }

@@ -1,0 +1,12 @@
+//! Whether a thread comes further between signals.
+
+use rustc_hash::FxHashMap;
+
+/// Whether a thread comes further between signals.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Where each signal found it last: the next instruction, and its registers.
+    pub(crate) found: FxHashMap<i32, (u64, [u64; 16])>,
+    /// It runs for a while, and signals wait: its own mask.
+    pub(crate) held: Option<u64>,
+}
