@@ -10,7 +10,7 @@ use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
-use crate::native::system_call::{OPENS, READ_TO_TRAP, path_of, prevents};
+use crate::native::system_call::{OPENS, READ_TO_TRAP, is_refused, path_of, prevents};
 use crate::process::{Place, Process, Stop};
 use crate::shown::List;
 use crate::state::restore_from;
@@ -37,9 +37,14 @@ impl Engine {
             bail!("{why}");
         }
         regs.set_pc(at);
-        if takes_own(&process.borrow(), number, args) {
+        let refused = match number {
+            _ if is_refused(number) => Some(libc::ENOSYS),
             // As if there were no room.
-            regs.set_result(-i64::from(libc::ENOMEM));
+            _ if takes_own(&process.borrow(), number, args) => Some(libc::ENOMEM),
+            _ => None,
+        };
+        if let Some(error) = refused {
+            regs.set_result(-i64::from(error));
             regs.set_pc(at + SYSTEM_CALL.len() as u64);
             thread.set_regs(&regs)?;
             return self.go(thread, 0);
