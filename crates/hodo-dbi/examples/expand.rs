@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Client, Compute, End, Inserting, Pass, Replacing, Target, TooMany, Word, Words};
+use hodo_dbi::{Client, Compute, Exit, Inserting, Pass, Replacing, Target, TooMany, Word, Words};
 
 /// Words of threads: gathers and scatters, their accesses, and the sum of the addresses of these; masked loads and stores,
 /// and their accesses; repeated instructions, and their rounds. Without counting, there are none.
@@ -101,8 +101,8 @@ fn main() -> Result<()> {
     eprintln!("{masked} masked loads and stores, {elements} accesses");
     eprintln!("{all} gathers and scatters, {accesses} accesses, sum of addresses {addresses:#x}");
     std::process::exit(match ran.end {
-        Some(End::Code(code)) => code,
-        Some(End::Signal(signal) | End::Core(signal)) => 128 + signal,
+        Some(Exit::Code(code)) => code,
+        Some(Exit::Signal(signal) | Exit::Core(signal)) => 128 + signal,
         None => 0,
     })
 }

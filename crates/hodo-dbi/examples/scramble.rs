@@ -8,8 +8,8 @@ use std::ffi::OsString;
 
 use anyhow::{Context, Result};
 use hodo_dbi::{
-    Bytes, Client, Code, Compare, Compute, End, Inserting, Instruction, Kind, Pass, Ran, Replacing,
-    Revising, Scratch, ScratchMask, ScratchVector, Target, TooMany, Word, Words,
+    Bytes, Client, Code, Compare, Compute, Exit, Inserting, Instruction, Kind, Pass, Ran,
+    Replacing, Revising, Scratch, ScratchMask, ScratchVector, Target, TooMany, Word, Words,
 };
 
 /// Numbers that look random (Marsaglia, "Xorshift RNGs", 2003).
@@ -348,8 +348,8 @@ fn main() -> Result<()> {
     let (ran, sums) = scramble(&Target::program(&program, &command), seed)?;
     eprintln!("{sums:?}");
     std::process::exit(match ran.end {
-        Some(End::Code(code)) => code,
-        Some(End::Signal(signal) | End::Core(signal)) => 128 + signal,
+        Some(Exit::Code(code)) => code,
+        Some(Exit::Signal(signal) | Exit::Core(signal)) => 128 + signal,
         None => 0,
     })
 }

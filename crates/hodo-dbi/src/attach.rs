@@ -26,8 +26,6 @@ use crate::process::{Process, Stop};
 use crate::recorder::{Beginning, Recorder};
 use crate::trap::Actions;
 
-/// How many reports are dealt with before hodo looks at its own signals again.
-const MANY: u32 = 200;
 /// If nothing has happened for this time, threads that wait may be those that others need to come to a stop,
 const ALONE: Duration = Duration::from_millis(200);
 /// and run for this time at first.
@@ -105,9 +103,12 @@ impl Engine {
                     .insert(Actions::of(thread, &process.borrow())?)
                     .clone(),
             };
+            let mark = self.mark(&process.borrow(), block)?;
             let known = self.threads.entry(thread.tid()).or_default();
+            known.pid = hodo_ptrace::process_of(thread.tid()).unwrap_or(thread.tid());
             known.process = Some(Rc::clone(process));
             known.block = Some(block);
+            known.mark = Some(mark);
             known.actions = actions;
             known.recording = recording;
             known.beginning = Beginning::Thread;
@@ -123,48 +124,37 @@ impl Engine {
     /// What has failed.
     pub(crate) fn follow_until(
         &mut self,
-        interrupts: &Interrupts,
+        interrupts: Interrupts,
         limit: Option<Limit>,
     ) -> Result<()> {
-        let followed = self.follow_for_now(interrupts, limit);
+        let followed = self.follow_for_now(Some(interrupts), limit);
         let left = self.leave();
         followed.map(|_| ()).and(left)
     }
 
     /// Follows the threads until then. Returns whether threads are there that have executed enough instructions.
-    fn follow_for_now(
+    pub(crate) fn follow_for_now(
         &mut self,
-        interrupts: &Interrupts,
-        mut limit: Option<Limit>,
+        interrupts: Option<Interrupts>,
+        limit: Option<Limit>,
     ) -> Result<bool> {
-        let mut reports = 0;
-        while !self.threads.is_empty() && !self.has_enough() {
-            let is_over = match self.hear()? {
-                true => {
-                    self.make_room()?;
-                    reports += 1;
-                    reports % MANY == 0 && interrupts.look()
-                }
-                false => match &limit {
-                    Some(limit) => interrupts.wait_until(limit.next()),
-                    None => interrupts.wait(),
-                },
+        self.program.set_interrupts(interrupts);
+        self.limit = limit;
+        self.reached = false;
+        let mut followed = Ok(());
+        while followed.is_ok() {
+            followed = match hodo_follow::next(self) {
+                Ok(None) => break,
+                Ok(Some(report)) => hodo_follow::deal(self, report),
+                Err(error) => Err(error),
             };
-            if is_over {
-                break;
-            }
-            if let Some(limit) = &mut limit
-                && limit.next() <= Instant::now()
-                && limit.look(self.executed_instructions())
-            {
-                return Ok(!self.threads.is_empty());
-            }
         }
-        Ok(false)
+        self.limit = None;
+        followed.map(|()| self.reached && !self.threads.is_empty())
     }
 
     /// About how many instructions were executed.
-    fn executed_instructions(&self) -> u64 {
+    pub(crate) fn executed_instructions(&self) -> u64 {
         let Some(recorder) = &self.recorder else {
             return 0;
         };
@@ -191,11 +181,11 @@ impl Engine {
     /// What has failed. The threads are left then.
     pub(crate) fn count_until(
         &mut self,
-        interrupts: &Interrupts,
+        interrupts: Interrupts,
         limit: Limit,
         recorder: Option<Rc<RefCell<Recorder>>>,
     ) -> Result<bool> {
-        let reached = self.follow_for_now(interrupts, Some(limit));
+        let reached = self.follow_for_now(Some(interrupts), Some(limit));
         if !matches!(reached, Ok(true)) {
             self.leave()?;
             return reached;
@@ -254,7 +244,7 @@ impl Engine {
     /// Deals with a report, if there is one. Returns whether there was.
     fn hear(&mut self) -> Result<bool> {
         match Report::any(false) {
-            Ok(Some(report)) => self.heard(report).map(|()| true),
+            Ok(Some(report)) => hodo_follow::deal(self, report).map(|()| true),
             Ok(None) => Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
@@ -279,7 +269,10 @@ impl Engine {
     fn park_all(&mut self) -> Result<()> {
         self.parked = Some(Parked::new());
         if let Some(thread) = self.stuck.take() {
-            self.unstick(thread)?;
+            match self.unstick(thread) {
+                Err(gone) if is_gone(&gone) => {}
+                unstuck => unstuck?,
+            }
         }
         self.ask_all();
         let mut failed = Ok(());
@@ -289,7 +282,10 @@ impl Engine {
             let heard = self.hear_and_ask().or_else(|error| {
                 // The others are left in any case.
                 let thread = self.stuck.take().context(format!("{error:#}"))?;
-                self.unstick(thread)?;
+                match self.unstick(thread) {
+                    Err(gone) if is_gone(&gone) => {}
+                    unstuck => unstuck?,
+                }
                 failed = Err(error);
                 anyhow::Ok(true)
             });
@@ -350,7 +346,7 @@ impl Engine {
             // It was killed.
             parked.retain(|thread, _| thread.tid() != tid);
         }
-        self.heard(report)?;
+        hodo_follow::deal(self, report)?;
         self.ask(tid);
         Ok(true)
     }
@@ -392,6 +388,33 @@ impl Engine {
         process.borrow().release(thread)?;
         thread.set_block(0, 0, 0)?;
         thread.detach()
+    }
+
+    /// Leaves a process, while this thread of another one is in front of an instruction, and comes to that again.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub(crate) fn leave_process(&mut self, thread: Stopped, pid: i32) -> Result<()> {
+        self.stuck = Some(thread);
+        self.park_all()?;
+        let mut parked = self.parked.take().unwrap_or_default();
+        let threads = &self.threads;
+        let is_of = |tid| threads.get(&tid).is_some_and(|known| known.pid == pid);
+        let leaving: Vec<Stopped> = parked.keys().copied().filter(|t| is_of(t.tid())).collect();
+        if let Some(&worker) = leaving.first()
+            && let Some(process) = self.process(worker)
+        {
+            // Where this fails, the process is gone.
+            let _ = process.borrow().release(worker);
+        }
+        for thread in leaving {
+            parked.remove(&thread);
+            self.threads.remove(&thread.tid());
+            let _ = thread.set_block(0, 0, 0);
+            let _ = thread.detach();
+        }
+        self.parked = Some(parked);
+        self.let_parked_on()
     }
 
     /// A thread with which something could not be done: it waits, too.

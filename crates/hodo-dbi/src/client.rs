@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
+use hodo_ptrace::threads::without_signals;
 
 use crate::access::Access;
 pub(crate) use crate::block::RECORDED;
@@ -351,7 +352,7 @@ impl<L: Listener + 'static> Teller<L> {
         let (give_back, used) = mpsc::channel();
         let enough = Arc::new(AtomicBool::new(false));
         let says = Arc::clone(&enough);
-        let thread = std::thread::spawn(move || {
+        let tell = move || {
             for message in messages.into_iter().flatten() {
                 listener.hear(&message)?;
                 if let Message::Records { bytes, .. } = message {
@@ -361,7 +362,8 @@ impl<L: Listener + 'static> Teller<L> {
             }
             listener.end()?;
             Ok(listener)
-        });
+        };
+        let thread = without_signals(|| std::thread::spawn(tell));
         Self {
             sender,
             used,

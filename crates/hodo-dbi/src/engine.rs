@@ -1,26 +1,21 @@
 //! Follows the threads of a program that runs from the cache.
 
 use rustc_hash::FxHashMap;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use hodo_ptrace::signals::Seen;
-use hodo_ptrace::stops;
-use hodo_ptrace::{
-    Regs, Report, Stopped, TargetAddr, fault_address, is_ending, is_gone, set_fault_address,
-};
+use hodo_follow::{Program, Restarts, Tasks};
+use hodo_ptrace::{Memory, Regs, Stopped, TargetAddr, fault_address, set_fault_address};
 
 use crate::kept::Kept;
-use crate::native::{stopped, system_call};
+use crate::limit::Limit;
+use crate::native::{block, stopped};
 use crate::process::{Place, Process, Stop};
 use crate::profile::Profile;
 use crate::progress::Progress;
-use crate::ran::End;
 use crate::recorder::{Beginning, Cut, Recorder, Recording, Rest};
 use crate::state::{record_of, restore_from, run_to_instruction};
 use crate::translate::{Saved, Stage};
@@ -32,10 +27,6 @@ const SEGV_ACCERR: i32 = 2;
 const TRAP_TRACE: i32 = 2;
 /// `si_code` of a fault because an access is not aligned.
 const BUS_ADRALN: i32 = 1;
-/// How much time must pass before a system call with a timeout is restarted again after a signal that is ignored.
-const SELDOM: Duration = Duration::from_secs(60);
-/// A process is made without the handlers of its maker (`CLONE_CLEAR_SIGHAND`).
-const CLEAR_SIGHAND: u64 = 1 << 32;
 /// Signals that do not end a process that has no handler for them.
 const SURVIVED: [i32; 8] = [
     libc::SIGCHLD,
@@ -82,10 +73,16 @@ pub(crate) enum Followed {
 
 #[derive(Debug, Default)]
 pub(crate) struct Thread {
+    /// Its process.
+    pub(crate) pid: i32,
     /// `None`: its program has not been executed yet.
     pub(crate) process: Option<Shared>,
     /// Where its block is, if it has one.
     pub(crate) block: Option<u64>,
+    /// What it says there of itself.
+    pub(crate) mark: Option<u64>,
+    /// How often hodo had written into its process when it was last resumed, or earlier.
+    pub(crate) resumed: Cell<u64>,
     pub(crate) actions: Actions,
     pub(crate) call: Option<Watched>,
     /// It takes this signal, and stops at the first instruction of its handler.
@@ -100,8 +97,8 @@ pub(crate) struct Thread {
     pub(crate) stepped: Option<u64>,
     /// Where in the cache that was.
     pub(crate) stepped_at: u64,
-    /// When such a system call was last restarted.
-    pub(crate) restarted: Option<Instant>,
+    /// Of its system calls, because of signals that it ignores.
+    pub(crate) restarts: Restarts,
     /// Which of the signals by which threads stop for hodo it blocks.
     pub(crate) blocked: Blocked,
     /// What the program is to see of a signal that hodo has sent again.
@@ -109,18 +106,21 @@ pub(crate) struct Thread {
     /// How often such a signal has come again because of another thread.
     pub(crate) waits: u32,
     pub(crate) progress: Progress,
-    /// The number of its process, if that was asked for.
-    pub(crate) process_id: Option<i32>,
+}
+
+impl Thread {
+    /// The thread with this number, the first one of a process whose program has not been executed yet.
+    pub(crate) fn of(pid: i32) -> Self {
+        Self {
+            pid,
+            ..Self::default()
+        }
+    }
 }
 
 pub(crate) struct Engine {
-    pub(crate) first: i32,
-    pub(crate) threads: FxHashMap<i32, Thread>,
-    /// Threads that have stopped before their makers.
-    pub(crate) early: FxHashMap<i32, Stopped>,
-    pub(crate) end: Option<End>,
-    /// Signals that are handed on to the program.
-    pub(crate) signals: Option<Arc<Seen>>,
+    pub(crate) program: Program,
+    pub(crate) threads: Tasks<Thread>,
     pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
     pub(crate) kept: Rc<RefCell<Kept>>,
     /// Child processes are followed, too.
@@ -133,6 +133,16 @@ pub(crate) struct Engine {
     pub(crate) stuck: Option<Stopped>,
     /// The table of some process has no room for a target.
     pub(crate) crowded: bool,
+    /// The threads are followed until they have executed enough instructions,
+    pub(crate) limit: Option<Limit>,
+    /// which they have.
+    pub(crate) reached: bool,
+    /// An error has ended the observation. It was reported.
+    pub(crate) broken: bool,
+    /// Programs, and whether they are debuggers.
+    pub(crate) debuggers: FxHashMap<PathBuf, bool>,
+    /// How many marks threads have got.
+    pub(crate) marks: Cell<u64>,
 }
 
 impl Engine {
@@ -155,67 +165,8 @@ impl Engine {
         recorder.is_some_and(|recorder| recorder.borrow().has_enough())
     }
 
-    /// Follows all threads to their ends, or until the client has enough.
-    ///
-    /// # Errors
-    /// What could not be done.
-    pub(crate) fn follow(&mut self) -> Result<()> {
-        while !self.threads.is_empty() && !self.has_enough() {
-            let report = match Report::any(true) {
-                Ok(Some(report)) => report,
-                Ok(None) => continue,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
-                Err(error) => return Err(error.into()),
-            };
-            self.heard(report)?;
-            self.make_room()?;
-        }
-        Ok(())
-    }
-
-    /// Deals with a report.
-    ///
-    /// # Errors
-    /// What could not be done.
-    pub(crate) fn heard(&mut self, report: Report) -> Result<()> {
-        let dealt = match (self.deal(report), report.stopped()) {
-            (Err(error), Some(thread)) if is_ending(&error) => self.exits(thread),
-            (result, _) => result,
-        };
-        match dealt {
-            Err(error) if is_gone(&error) => Ok(()),
-            Err(error) => {
-                self.stuck = report.stopped();
-                Err(error)
-            }
-            Ok(()) => Ok(()),
-        }
-    }
-
-    fn deal(&mut self, report: Report) -> Result<()> {
-        let Some(thread) = report.stopped() else {
-            return self.ended(report);
-        };
-        self.end_wait(thread, report.is_asked_for())?;
-        match report.event() {
-            libc::PTRACE_EVENT_EXEC => self.executed(thread),
-            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
-                self.made(thread)
-            }
-            libc::PTRACE_EVENT_EXIT => self.exits(thread),
-            libc::PTRACE_EVENT_STOP if report.is_group_stop() => match self.parked {
-                Some(_) => self.park(thread, true),
-                None => thread.listen(),
-            },
-            libc::PTRACE_EVENT_STOP => self.begun(thread),
-            _ if report.signal() == libc::SIGTRAP | 0x80 => self.at_call(thread),
-            _ => self.signaled(thread, report.signal()),
-        }
-    }
-
     /// A thread is about to end: its memory is there for the last time. Another one may have ended it inside a block.
-    fn exits(&mut self, thread: Stopped) -> Result<()> {
+    pub(crate) fn exits(&mut self, thread: Stopped) -> Result<()> {
         if let Some(process) = self.process(thread) {
             let regs = thread.regs()?;
             let process = process.borrow();
@@ -250,29 +201,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A thread or a process has ended.
-    pub(crate) fn ended(&mut self, report: Report) -> Result<()> {
-        if let Some(known) = self.threads.remove(&report.tid())
-            && let (Some(process), Some(block)) = (known.process, known.block)
-        {
-            process.borrow_mut().take_block(block);
-        }
-        if report.tid() == self.first {
-            if let Some(seen) = &self.signals {
-                seen.end();
-            }
-            let status = report.status();
-            self.end = Some(match report.exit_code() {
-                Some(code) => End::Code(code),
-                None if libc::WCOREDUMP(status) => End::Core(libc::WTERMSIG(status)),
-                None => End::Signal(libc::WTERMSIG(status)),
-            });
-        }
-        Ok(())
-    }
-
     /// A program was executed.
-    fn executed(&mut self, thread: Stopped) -> Result<()> {
+    pub(crate) fn executed(&mut self, thread: Stopped) -> Result<()> {
         let tid = thread.event_message()? as i32;
         let before = self.threads.get(&tid).map(|known| known.followed);
         let former = self.former(tid);
@@ -286,7 +216,9 @@ impl Engine {
         let recording = self.recording(thread.tid(), &process, block, beginning)?;
         let shared = Rc::new(RefCell::new(process));
         let entry = Thread {
+            pid: thread.tid(),
             recording,
+            mark: Some(self.mark(&shared.borrow(), block)?),
             process: Some(Rc::clone(&shared)),
             block: Some(block),
             actions: Actions::executed(thread.tid()),
@@ -304,6 +236,18 @@ impl Engine {
             process.borrow_mut().take_block(block);
         }
         known.recording.map(|recording| recording.thread)
+    }
+
+    /// Marks the block of a thread, so that its children are known by their copies. Returns the mark.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn mark(&self, process: &Process, block: u64) -> Result<u64> {
+        let mark = self.marks.get() + 1;
+        self.marks.set(mark);
+        let at = TargetAddr(block + block::MARK);
+        Memory::write(process.memory(), at, &mark.to_le_bytes())?;
+        Ok(mark)
     }
 
     /// Begins to observe a thread, if anything is observed.
@@ -336,8 +280,14 @@ impl Engine {
     }
 
     pub(crate) fn go(&self, thread: Stopped, signal: i32) -> Result<()> {
-        let call = self.threads.get(&thread.tid()).and_then(|known| known.call);
-        match call {
+        let known = self.threads.get(&thread.tid());
+        if let Some(known) = known
+            && let Some(process) = &known.process
+            && let Ok(process) = process.try_borrow()
+        {
+            known.resumed.set(process.memory().count());
+        }
+        match known.and_then(|known| known.call) {
             Some(_) => thread.cont_to_call(signal),
             None => thread.cont(signal),
         }
@@ -347,105 +297,7 @@ impl Engine {
         self.threads.get(&thread.tid())?.process.clone()
     }
 
-    /// A thread has made another one.
-    fn made(&mut self, thread: Stopped) -> Result<()> {
-        let tid = thread.event_message()? as i32;
-        let (number, args) = thread.regs()?.call();
-        let flags = clone_flags(thread, number.cast_signed(), args)?;
-        let shares = |flag: i32| flags & flag as u64 != 0;
-        let beginning = match shares(libc::CLONE_THREAD) {
-            true => Beginning::Thread,
-            false => self.make_known(thread)?,
-        };
-        let Some(maker) = self.threads.get(&thread.tid()) else {
-            return thread.cont(0);
-        };
-        let actions = match shares(libc::CLONE_SIGHAND) {
-            true => maker.actions.clone(),
-            false if flags & CLEAR_SIGHAND != 0 => maker.actions.without_handlers(),
-            false => maker.actions.copied(),
-        };
-        let is_forked = !shares(libc::CLONE_VM);
-        let spawning = shares(libc::CLONE_VFORK);
-        let process = match &maker.process {
-            Some(process) if is_forked => {
-                let own = process.borrow().forked(tid)?;
-                Some(Rc::new(RefCell::new(own)))
-            }
-            process => process.clone(),
-        };
-        let followed = match maker.followed {
-            _ if is_forked && !self.follows => Followed::No,
-            Followed::Always if !self.follows && !shares(libc::CLONE_THREAD) => {
-                Followed::UntilOwnMemory
-            }
-            followed => followed,
-        };
-        // The block of a forked thread was copied.
-        let block = maker.block.filter(|_| is_forked);
-        let recording = match (&process, block) {
-            (Some(process), Some(block)) if followed != Followed::No => {
-                self.recording(tid, &process.borrow(), block, beginning)?
-            }
-            _ => None,
-        };
-        let child = Thread {
-            process,
-            block,
-            actions,
-            recording,
-            spawning,
-            followed,
-            beginning,
-            blocked: maker.blocked,
-            ..Thread::default()
-        };
-        self.threads.insert(tid, child);
-        if let Some(child) = self.early.remove(&tid) {
-            self.begun(child)?;
-        }
-        self.go(thread, 0)
-    }
-
-    /// A thread has stopped because it was asked to: for the first time, or at the beginning of a handler.
-    fn begun(&mut self, thread: Stopped) -> Result<()> {
-        let Some(known) = self.threads.get_mut(&thread.tid()) else {
-            self.early.insert(thread.tid(), thread);
-            return Ok(());
-        };
-        let Some(process) = known.process.clone() else {
-            return thread.cont(0);
-        };
-        if known.followed == Followed::No {
-            return self.leave_child(thread, &process);
-        }
-        if known.block.is_none() {
-            let block = process.borrow_mut().give_block(thread)?;
-            let beginning = known.beginning;
-            let recording = self.recording(thread.tid(), &process.borrow(), block, beginning)?;
-            if let Some(known) = self.threads.get_mut(&thread.tid()) {
-                known.block = Some(block);
-                known.recording = recording;
-                known.look_at_mask(thread)?;
-            }
-        }
-        let known = self.threads.get_mut(&thread.tid());
-        if let Some(known) = known
-            && let Some(signal) = known.entering.take()
-        {
-            known.look_at_mask(thread)?;
-            let pc = Self::handler(&process.borrow(), thread.regs()?.pc());
-            lead(thread, &process, pc)?;
-            self.arm(thread, &process, (signal, pc))?;
-        }
-        let known = self.threads.get(&thread.tid());
-        match self.parked {
-            Some(_) if known.is_some_and(|known| !known.spawning) => self.park(thread, false),
-            _ => self.go(thread, 0),
-        }
-    }
-
-    fn signaled(&mut self, thread: Stopped, signal: i32) -> Result<()> {
+    pub(crate) fn signaled(&mut self, thread: Stopped, signal: i32) -> Result<()> {
         let Some(process) = self.process(thread) else {
             return thread.cont(signal);
         };
@@ -504,12 +356,8 @@ impl Engine {
             self.keep(libc::SIGBUS, thread, &process)?;
             return self.go(thread, 0);
         }
-        if let Some(seen) = self.signals.clone()
-            && seen.counts(signal)
-            && self.is_of_first(thread.tid())
-        {
-            seen.note(signal, hodo_ptrace::sender(&info));
-        }
+        let pid = self.threads.get(&thread.tid()).map(|known| known.pid);
+        self.program.note_signal(thread, || pid, signal);
         let is_fault = info.si_code > 0
             && matches!(
                 signal,
@@ -547,18 +395,6 @@ impl Engine {
         }
     }
 
-    /// A signal is about to be delivered to a thread: if the thread ignores it, it must not break off a system call.
-    fn restart_ignored(&mut self, thread: Stopped, signal: i32) -> Result<()> {
-        let Some(known) = self.threads.get_mut(&thread.tid()) else {
-            return Ok(());
-        };
-        let lately = known.restarted.is_some_and(|at| at.elapsed() < SELDOM);
-        if stops::restart_ignored(thread, signal, lately)? && !lately {
-            known.restarted = Some(Instant::now());
-        }
-        Ok(())
-    }
-
     /// Has a thread take a signal of the program's.
     fn deliver(
         &mut self,
@@ -575,12 +411,14 @@ impl Engine {
         let leads = !is_fault && self.leads_to_handler(thread, &process.borrow(), &regs, signal);
         let is_caught = leads || hodo_ptrace::is_caught(tid, signal);
         if !is_caught {
-            self.restart_ignored(thread, signal)?;
+            if let Some(known) = self.threads.get_mut(&tid) {
+                known.restarts.before(thread, signal)?;
+            }
             if is_fault && hodo_ptrace::is_first(tid) {
                 // The kernel does not end the first process of a PID namespace while it is traced. Alone, its thread
                 // executes the instruction again, and the process ends.
                 thread.detach()?;
-                if tid != self.first {
+                if tid != self.program.first {
                     self.threads.remove(&tid);
                 }
                 return Ok(());
@@ -891,14 +729,4 @@ fn show_instruction(thread: Stopped, at: u64, original: u64) -> Result<()> {
         thread.set_siginfo(&info)?;
     }
     Ok(())
-}
-
-/// The flags of the call by which a thread makes another one.
-fn clone_flags(thread: Stopped, number: i64, args: [u64; 6]) -> Result<u64> {
-    Ok(match number {
-        system_call::FORK => 0,
-        system_call::VFORK => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
-        libc::SYS_clone3 => thread.memory()?.read_u64(TargetAddr(args[0]))?,
-        _ => args[0],
-    })
 }

@@ -60,7 +60,7 @@ impl Engine {
         thread.cont_to_call(0)?;
         std::thread::sleep(AWHILE);
         match Report::of(thread.tid(), false) {
-            Ok(Some(report)) => self.heard(report)?,
+            Ok(Some(report)) => hodo_follow::deal(self, report)?,
             _ => thread.interrupt()?,
         }
         Ok(true)
@@ -81,16 +81,6 @@ impl Engine {
             true => stops::restart_call(thread),
             false => Ok(()),
         }
-    }
-
-    /// Whether a thread is one of the program to which signals are handed on.
-    pub(crate) fn is_of_first(&mut self, tid: i32) -> bool {
-        let Some(known) = self.threads.get_mut(&tid) else {
-            return false;
-        };
-        let id = known.process_id.or_else(|| hodo_ptrace::process_of(tid));
-        known.process_id = id;
-        id == Some(self.first)
     }
 
     /// Whether the kernel leads a thread that takes a signal to the right place of the cache.

@@ -18,7 +18,8 @@
 //!   state of a thread at each place of the cache (`points`), the targets of returns and indirect branches (`table`), and
 //!   code that may change (`units`). `hot` translates again what is executed often. `kept` remembers where code was
 //!   entered in earlier runs, `prepare` translates that, and `image` keeps translations.
-//! * **Threads** (`engine`) are followed from their first stop to their end; `attach` attaches to a running process and
+//! * **Threads** (`engine`) are followed from their first stop to their end, as `policy` says; `debuggers` leaves to
+//!   these what they trace; `written` knows what hodo has written lately. `attach` attaches to a running process and
 //!   detaches from it. `state` finds the program's state of a thread that is in the cache, `watched` sees system calls,
 //!   `trap` and `blocked` know the program's own actions for signals that hodo uses, `stepped` deals with programs that
 //!   step themselves, and `notes` reports what is known at stops.
@@ -27,6 +28,9 @@
 //! * `run` runs a program, or a part of its run, with all of that.
 #![forbid(unsafe_code)]
 
+#[macro_use(warn_user)]
+extern crate hodo_ptrace;
+
 mod access;
 mod attach;
 pub mod bare;
@@ -34,6 +38,7 @@ mod block;
 mod blocked;
 mod calls;
 mod client;
+mod debuggers;
 mod engine;
 mod events;
 mod expanding;
@@ -53,6 +58,7 @@ mod placed;
 mod places;
 mod plan;
 mod points;
+mod policy;
 mod process;
 mod profile;
 mod progress;
@@ -74,6 +80,7 @@ mod trap;
 mod units;
 mod watched;
 mod wide;
+mod written;
 mod x86_64;
 
 /// The instruction set whose programs run from the cache.
@@ -87,6 +94,7 @@ pub use block::{Block, Flow, Insn};
 pub use client::{Client, Decode, Listener, Message, Observe, size_of_other_record, stands_alone};
 pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand};
+pub use hodo_follow::Exit;
 pub use hodo_ptrace::launch::find_program;
 pub use inserted::{
     Bytes, Code, Compare, Compute, Lanes, Mark, Repeated, Scratch, ScratchMask, ScratchVector,
@@ -94,7 +102,7 @@ pub use inserted::{
 };
 pub use native::banks::{has_masks, vector_bytes, vector_registers};
 pub use passes::{Inserting, Pass, Replacing, Revising, Words};
-pub use ran::{End, Ran};
+pub use ran::Ran;
 pub use recent::{LineSets, Recent};
 pub use riscv64::translate_riscv64;
 pub use run::{instrument, listen, observe, run};

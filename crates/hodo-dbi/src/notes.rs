@@ -21,7 +21,7 @@ impl Engine {
         if !recorder.watch().order_matters() {
             return Ok(());
         }
-        for (&tid, known) in &mut self.threads {
+        for (&tid, known) in self.threads.iter_mut() {
             let is_other = tid != thread.tid()
                 && known.process.as_ref().is_some_and(|other| {
                     // The process of the thread may be borrowed.

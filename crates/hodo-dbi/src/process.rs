@@ -16,7 +16,7 @@ use hodo_abi::Span;
 use hodo_codegen::statemap::AppPoint;
 use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL};
 use hodo_ptrace::maps::{self, Mapping};
-use hodo_ptrace::{Memory, Stopped, Syscalls, TargetAddr};
+use hodo_ptrace::{Stopped, Syscalls, TargetAddr, look_into};
 
 use crate::block::Block;
 use crate::kept::Kept;
@@ -33,6 +33,7 @@ use crate::table;
 use crate::targets::Targets;
 use crate::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::units::Units;
+use crate::written::{self, Writer, map};
 
 /// Room that one translation needs at most.
 pub(crate) const ROOM: u64 = 1 << 20;
@@ -74,7 +75,7 @@ pub(crate) enum Stop {
 /// An address space.
 #[derive(Debug)]
 pub(crate) struct Process {
-    memory: Memory,
+    memory: Writer,
     /// What the program may execute.
     code: Spans,
     /// What of it may change without a system call that removes it: the program may write to it, or it is from no file.
@@ -155,7 +156,7 @@ impl Process {
     ) -> Result<Self> {
         let program = std::fs::read_link(format!("/proc/{thread}/exe"));
         Ok(Self {
-            memory: thread.memory()?,
+            memory: Writer::new(thread.memory()?),
             code: Spans::default(),
             soft: Spans::default(),
             units: Units::default(),
@@ -239,7 +240,7 @@ impl Process {
     /// # Errors
     /// If the thread is gone.
     pub(crate) fn calls_of(&self, thread: Stopped) -> Result<Syscalls> {
-        Syscalls::begin(thread, self.syscall_place())
+        Syscalls::begin_in(thread, self.syscall_place(), Some(&self.memory))
     }
 
     /// Memory of a thread for what hodo passes to the kernel.
@@ -274,13 +275,16 @@ impl Process {
         calls.end()
     }
 
-    /// The same address space in a process that was forked just now: its maker is still stopped.
+    /// The same address space in a process that was forked just now, by the thread with this block. That had last been
+    /// resumed when this much was written.
     ///
     /// # Errors
     /// If the process is gone.
-    pub(crate) fn forked(&self, child: i32) -> Result<Self> {
-        Ok(Self {
-            memory: Memory::open(child)?,
+    pub(crate) fn forked(&self, child: Stopped, block: Option<u64>, since: u64) -> Result<Self> {
+        let memory = look_into(child, self.syscall_place(), || child.memory())?;
+        let is_own = |&at: &u64| Some(at) == block;
+        let copy = Self {
+            memory: Writer::new(memory),
             code: self.code.clone(),
             soft: self.soft.clone(),
             units: self.units.clone(),
@@ -297,8 +301,9 @@ impl Process {
             misses: self.misses.clone(),
             targets: self.targets.clone(),
             blocks: self.blocks,
-            free: self.free.clone(),
-            threads: self.threads,
+            // The maker may have ended already.
+            free: self.free.iter().copied().filter(|at| !is_own(at)).collect(),
+            threads: self.threads + usize::from(self.free.iter().any(is_own)),
             next: self.next,
             mapped: self.mapped.clone(),
             recorder: self.recorder.clone(),
@@ -309,7 +314,15 @@ impl Process {
             files: self.files.clone(),
             pages: self.pages.clone(),
             prepared: self.prepared.clone(),
-        })
+        };
+        let regions: Vec<Span> = copy.regions.iter().map(|region| region.span).collect();
+        let used = copy.regions.iter();
+        let used = used.map(|region| Span::from(region.span.start..region.next()));
+        let used: Vec<Span> = used.chain([copy.targets.span()]).collect();
+        let memory = (&self.memory, &copy.memory);
+        let calls = || copy.calls_of(child);
+        written::catch_up(memory, since, calls, &regions, &used)?;
+        Ok(copy)
     }
 
     /// Gives a thread a block. Returns where it is.
@@ -373,8 +386,16 @@ impl Process {
         self.counters.borrow_mut().extend(ids);
     }
 
+    /// The mappings, in ascending order.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn list(&self, thread: Stopped) -> Result<Vec<Mapping>> {
+        look_into(thread, self.syscall_place(), || maps::read(thread.tid()))
+    }
+
     /// The program's memory.
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &Writer {
         &self.memory
     }
 
@@ -511,7 +532,7 @@ impl Process {
             return Ok(None);
         }
         if self.region_for(pc, ROOM).is_none() {
-            let maps = maps::read(thread.tid())?;
+            let maps = self.list(thread)?;
             let calls = self.calls_of(thread)?;
             let mapped = self.map_region(&calls, &maps, pc);
             calls.end()?;
@@ -520,7 +541,7 @@ impl Process {
         if let Some(recorder) = &self.recorder {
             recorder.borrow().check_room(&self.counters(), MOST)?;
             if self.maps.is_empty() {
-                self.maps = maps::read(thread.tid())?;
+                self.maps = self.list(thread)?;
             }
         }
         let is_soft = self.soft.at(pc).is_some();
@@ -574,7 +595,7 @@ impl Process {
             }
             calls.end()?;
         }
-        let maps = maps::read(thread.tid())?;
+        let maps = self.list(thread)?;
         let is_own = |at: u64| self.regions.iter().any(|region| region.span.contains(at));
         let theirs: Vec<Mapping> = maps.into_iter().filter(|map| !is_own(map.start)).collect();
         let calls = Syscalls::begin_anywhere(thread, &self.memory, &theirs)?;
@@ -972,16 +993,4 @@ impl Process {
         }
         Ok(())
     }
-}
-
-/// Maps memory of ours at a certain place.
-fn map(calls: &Syscalls, place: Span, protection: i32) -> Result<()> {
-    let flags =
-        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
-    let wanted = TargetAddr(place.start);
-    let got = calls.mmap(wanted, place.len(), protection, flags, None)?;
-    if !got.is_at(wanted) {
-        bail!("memory at {wanted:#x} was refused ({got})");
-    }
-    calls.madvise(wanted, place.len(), libc::MADV_DONTDUMP)
 }

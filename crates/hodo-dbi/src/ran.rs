@@ -2,22 +2,15 @@
 
 use std::io;
 
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// With this exit status.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
-    /// By this signal; the kernel has also written a core file.
-    Core(i32),
-}
+use hodo_follow::Exit;
 
 /// What is known about a run.
 #[derive(Debug)]
 pub struct Ran {
     /// How the program ended. `None`: it runs on.
-    pub end: Option<End>,
+    pub end: Option<Exit>,
     /// Why the program could not be executed, if so.
     pub failure: Option<io::Error>,
+    /// Whether an error has ended the observation before the program's end. It was reported.
+    pub broken: bool,
 }

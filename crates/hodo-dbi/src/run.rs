@@ -1,12 +1,13 @@
 //! Runs programs, or parts of their runs, from the cache.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use hodo_follow::{Exit, Program, Tasks};
 use hodo_ptrace::processes::{descendants, has_ended};
-use hodo_ptrace::signals::{Forward, Interrupts};
+use hodo_ptrace::signals::{self, Forward, Interrupts};
 use hodo_ptrace::{Report, launch, seize};
 use rustc_hash::FxHashMap;
 
@@ -15,9 +16,12 @@ use crate::engine::{Engine, Thread};
 use crate::events::Events;
 use crate::limit::Limit;
 use crate::passes::{Pass, Passes};
-use crate::ran::{End, Ran};
+use crate::ran::Ran;
 use crate::recorder::Recorder;
 use crate::target::{Amount, Target};
+
+/// What to say of a program that ends before the part of its run that is wanted.
+const NOTHING: &str = "nothing was observed (--from says when to begin)";
 
 /// Runs a program, or part of it, from the cache. Returns when the program and all its children have ended, or when it
 /// is left.
@@ -95,11 +99,8 @@ pub fn instrument<C: Client + 'static>(
 
 fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<Ran> {
     let mut engine = Engine {
-        first: 0,
-        threads: FxHashMap::default(),
-        early: FxHashMap::default(),
-        end: None,
-        signals: None,
+        program: Program::new(0),
+        threads: Tasks::default(),
         recorder,
         kept: Rc::default(),
         follows: match *target {
@@ -109,6 +110,11 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
         parked: None,
         stuck: None,
         crowded: false,
+        limit: None,
+        reached: false,
+        broken: false,
+        debuggers: FxHashMap::default(),
+        marks: Cell::new(0),
     };
     let ran = engine.run(target);
     let kept = Rc::clone(&engine.kept);
@@ -128,10 +134,11 @@ impl Engine {
                 self.come_to(&[pid])?;
                 let (time, limit) = split(length);
                 interrupts.begin(time);
-                self.follow_until(&interrupts, limit)?;
+                self.follow_until(interrupts, limit)?;
                 Ok(Ran {
-                    end: self.end,
+                    end: self.program.exit,
                     failure: None,
+                    broken: false,
                 })
             }
             Target::Program {
@@ -142,8 +149,9 @@ impl Engine {
             } => {
                 let length = period.and_then(|period| period.length);
                 self.measure(length)?;
+                signals::leave_terminal_to_program();
                 let child = launch::fork(path, command, false)?;
-                self.first = child.pid;
+                self.program.first = child.pid;
                 let failure = match period.and_then(|period| period.from) {
                     Some(Amount::Time(from)) => {
                         let failure = child.go()?;
@@ -155,11 +163,13 @@ impl Engine {
                     }
                     None => self.follow_from_first(child, None, length)?,
                 };
-                let end = self.end.context("the end of the program was not seen")?;
-                let failure = (end == End::Code(127)).then(|| failure.error()).flatten();
+                let end = self.program.exit;
+                let end = end.context("the end of the program was not seen")?;
+                let failure = (end == Exit::Code(127)).then(|| failure.error()).flatten();
                 Ok(Ran {
                     end: Some(end),
                     failure,
+                    broken: self.broken,
                 })
             }
         }
@@ -191,62 +201,71 @@ impl Engine {
         if from.is_some() {
             self.recorder = Some(Rc::new(RefCell::new(Recorder::counting())));
         }
-        seize(self.first, self.options())?;
-        let forward = Forward::start(Some(self.first));
-        self.signals = Some(forward.seen());
-        self.threads.insert(self.first, Thread::default());
+        seize(self.program.first, self.options())?;
+        let forward = Forward::start(Some(self.program.first));
+        self.program.tell_signals(forward.seen());
+        let first = self.program.first;
+        self.threads.insert(first, Thread::of(first));
         let failure = child.go()?;
         if let Some(from) = from {
             let interrupts = Interrupts::beside(&forward, None);
-            let reached = self.count_until(&interrupts, Limit::new(from), recorder)?;
-            if !reached && self.end.is_none() {
-                self.wait_for_end(&interrupts)?;
+            let reached = self.count_until(interrupts, Limit::new(from), recorder)?;
+            if !reached {
+                if self.program.exit.is_none() {
+                    self.wait_for_end(&Interrupts::beside(&forward, None))?;
+                }
+                bail!(
+                    "the program has ended before it had executed {from} instructions: {NOTHING}"
+                );
             }
         }
         if length.is_some() {
             let (time, limit) = split(length);
-            self.follow_until(&Interrupts::beside(&forward, time), limit)?;
-            if self.end.is_none() {
-                self.wait_for_end(&Interrupts::beside(&forward, None))?;
-            }
+            self.follow_until(Interrupts::beside(&forward, time), limit)?;
         }
-        let followed = self.follow_to_end(&Interrupts::beside(&forward, None));
+        self.follow_to_end()?;
+        if self.program.exit.is_none() {
+            self.wait_for_end(&Interrupts::beside(&forward, None))?;
+        }
         drop(forward);
-        followed.map(|()| failure)
+        Ok(failure)
     }
 
-    /// Follows a program to its end. If the client has enough before that, it runs on as alone.
-    fn follow_to_end(&mut self, interrupts: &Interrupts) -> Result<()> {
-        self.follow()?;
-        if self.has_enough() && !self.threads.is_empty() {
-            self.leave()?;
-            if self.end.is_none() {
-                self.wait_for_end(interrupts)?;
-            }
+    /// Follows a program to its end, and what it leaves behind until a signal comes. If the client has enough before that, or
+    /// something fails, the program runs on as alone.
+    fn follow_to_end(&mut self) -> Result<()> {
+        if let Err(error) = self.follow_for_now(None, None) {
+            self.broken = true;
+            warn_user!(
+                "hodo: {error:#}; from here on, nothing is observed, and the program runs on"
+            );
         }
-        Ok(())
+        match self.threads.is_empty() {
+            true => Ok(()),
+            false => self.leave(),
+        }
     }
 
     /// Waits for the end of a program that was started, and follows it meanwhile for some time.
     fn part(&mut self, from: Duration, length: Option<Amount>) -> Result<()> {
-        let forward = Forward::start(Some(self.first));
-        self.signals = Some(forward.seen());
+        let forward = Forward::start(Some(self.program.first));
+        self.program.tell_signals(forward.seen());
         let followed = self
             .wait_for_end(&Interrupts::beside(&forward, Some(from)))
             .and_then(|has_ended| match has_ended {
-                true => Ok(()),
+                true => bail!("the program has ended before {from:?} had passed: {NOTHING}"),
                 false => {
                     let mut all = match self.follows {
-                        true => descendants(self.first),
+                        true => descendants(self.program.first),
                         false => Vec::new(),
                     };
-                    all.insert(0, self.first);
+                    all.insert(0, self.program.first);
                     self.come_to(&all)?;
                     let (time, limit) = split(length);
-                    self.follow_until(&Interrupts::beside(&forward, time), limit)
+                    self.follow_until(Interrupts::beside(&forward, time), limit)
                 }
             });
-        if self.end.is_none() {
+        if self.program.exit.is_none() {
             self.wait_for_end(&Interrupts::beside(&forward, None))?;
         }
         followed
@@ -255,10 +274,9 @@ impl Engine {
     /// Waits for the end of a program that is not traced, or until time is up. Returns whether it has ended.
     fn wait_for_end(&mut self, interrupts: &Interrupts) -> Result<bool> {
         loop {
-            if let Some(report) = Report::of(self.first, false)?
-                && report.stopped().is_none()
-            {
-                self.ended(report)?;
+            let first = self.program.first;
+            if let Some(exit) = Report::of(first, false)?.and_then(Exit::of) {
+                self.program.ended(first, exit);
                 return Ok(true);
             }
             if interrupts.wait() {
@@ -272,7 +290,7 @@ impl Engine {
         self.attached = true;
         for (index, &pid) in pids.iter().enumerate() {
             if index == 0 {
-                self.first = pid;
+                self.program.first = pid;
             }
             match self.take_over(pid) {
                 Err(_) if index > 0 && has_ended(pid) => {}

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use hodo_ptrace::{Memory, TargetAddr};
+use hodo_abi::Span;
+use hodo_ptrace::TargetAddr;
 
-use crate::table::Table;
+use crate::table::{self, Table};
+use crate::written::Writer;
 
 const PAGE: u64 = 4096;
 
@@ -20,13 +22,18 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
+    /// Where it is.
+    pub(crate) fn span(&self) -> Span {
+        Span::at(self.at, table::SIZE)
+    }
+
     /// Lets returns and indirect branches find these targets. `alone`: no thread can read the table now.
     ///
     /// # Errors
     /// If the process is gone.
     pub(crate) fn put(
         &mut self,
-        memory: &Memory,
+        memory: &Writer,
         targets: &[(u64, u64)],
         alone: bool,
     ) -> Result<()> {
@@ -47,7 +54,7 @@ impl Targets {
         store(memory, &words)
     }
 
-    fn put_alone(&mut self, memory: &Memory, targets: &[(u64, u64)]) -> Result<()> {
+    fn put_alone(&mut self, memory: &Writer, targets: &[(u64, u64)]) -> Result<()> {
         let mut entries: Vec<(TargetAddr, [u64; 2])> = Vec::with_capacity(targets.len());
         for &(pc, at) in targets {
             let Some(entry) = self.table.put(pc, at) else {
@@ -80,7 +87,7 @@ impl Targets {
     ///
     /// # Errors
     /// If the process is gone.
-    pub(crate) fn remove(&mut self, memory: &Memory, gone: impl Fn(u64) -> bool) -> Result<()> {
+    pub(crate) fn remove(&mut self, memory: &Writer, gone: impl Fn(u64) -> bool) -> Result<()> {
         for (entry, address) in self.table.remove(gone) {
             memory.write(TargetAddr(self.at + entry), &address.to_le_bytes())?;
         }
@@ -91,7 +98,7 @@ impl Targets {
     ///
     /// # Errors
     /// If the process is gone.
-    pub(crate) fn clear(&mut self, memory: &Memory) -> Result<()> {
+    pub(crate) fn clear(&mut self, memory: &Writer) -> Result<()> {
         self.is_crowded = false;
         for page in self.table.clear() {
             memory.write(TargetAddr(self.at + page), &[0; PAGE as usize])?;
@@ -101,7 +108,7 @@ impl Targets {
 }
 
 /// Writes words at these addresses.
-fn store<const N: usize>(memory: &Memory, words: &[(TargetAddr, [u64; N])]) -> Result<()> {
+fn store<const N: usize>(memory: &Writer, words: &[(TargetAddr, [u64; N])]) -> Result<()> {
     let written = memory.store_words(words);
     for (place, words) in &words[written..] {
         for (number, word) in words.iter().enumerate() {

@@ -10,6 +10,7 @@ use hodo_agent::call_and_home;
 use crate::arch::{Kept, Regs, SYSTEM_CALL, broken_off};
 use crate::maps::Mapping;
 use crate::memory::Memory;
+use crate::processes::failed_by;
 use crate::request::check;
 use crate::stopped::{Report, Stopped};
 use crate::target::{Mapped, TargetAddr, TargetFd};
@@ -85,27 +86,24 @@ pub struct Syscalls {
     stopped: Cell<bool>,
     /// The registers on its stack, if there is a way back by them.
     home: Option<TargetAddr>,
-    /// Where the code is that it is lent.
-    lent: Option<TargetAddr>,
+    /// Where the code is that it is lent, and the memory of its process.
+    lent: Option<(TargetAddr, Memory)>,
 }
 
 impl Syscalls {
     /// `at`: the address of such an instruction.
     pub fn begin(thread: Stopped, at: TargetAddr) -> Result<Self> {
+        Self::begin_in(thread, at, Some(&thread.memory()?))
+    }
+
+    /// The same with the memory of the process, which this user may not be able to open any more. `None`: without a way back.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn begin_in(thread: Stopped, at: TargetAddr, memory: Option<&Memory>) -> Result<Self> {
         let saved = thread.regs()?;
         let mask = thread.signal_mask()?;
-        let memory = thread.memory()?;
-        let home = call_and_home();
-        let mut code = home.to_vec();
-        let leads_home = memory.read(at, &mut code).is_ok() && code == home;
-        let home = match saved.home(mask).filter(|_| leads_home) {
-            // Without room below its stack, there is no way back.
-            Some((home, bytes)) => {
-                let home = TargetAddr(home);
-                memory.write(home, &bytes).is_ok().then_some(home)
-            }
-            None => None,
-        };
+        let home = memory.and_then(|memory| way_home(memory, at, saved.home(mask)));
         let this = Self {
             thread,
             at,
@@ -140,10 +138,10 @@ impl Syscalls {
             && (before == code || before.iter().all(|&byte| byte == 0))
             && memory.write(at, code).is_ok()
         {
-            let begun = Self::begin(thread, at);
+            let begun = Self::begin_in(thread, at, Some(memory));
             return match begun {
                 Ok(mut calls) => {
-                    calls.lent = lent;
+                    calls.lent = Some((at, memory.another()?));
                     Ok(calls)
                 }
                 Err(error) => {
@@ -154,15 +152,15 @@ impl Syscalls {
         }
         let at = syscall_place(memory, maps)
             .context("there is no place for system calls in the process")?;
-        Self::begin(thread, at)
+        Self::begin_in(thread, at, Some(memory))
     }
 
     /// Takes back the code that it was lent.
     fn give_back(&mut self) -> Result<()> {
         match self.lent.take() {
-            Some(at) => {
+            Some((at, memory)) => {
                 let nothing = vec![0; call_and_home().len()];
-                self.thread.memory()?.write(at, &nothing)
+                memory.write(at, &nothing)
             }
             None => Ok(()),
         }
@@ -423,6 +421,47 @@ impl Syscalls {
         }
         Ok(())
     }
+}
+
+/// Puts the registers on the stack by which a thread comes back from system calls at `at`, if hodo is killed meanwhile, and
+/// the code there does so. `home`: where, and what. `None`: there is no way back.
+fn way_home(memory: &Memory, at: TargetAddr, home: Option<(u64, Vec<u8>)>) -> Option<TargetAddr> {
+    let leads_home = call_and_home();
+    let mut code = leads_home.to_vec();
+    if memory.read(at, &mut code).is_err() || code != leads_home {
+        return None;
+    }
+    let (home, bytes) = home?;
+    let home = TargetAddr(home);
+    // Without room below its stack, there is no way back.
+    memory.write(home, &bytes).is_ok().then_some(home)
+}
+
+/// Looks into the process of a stopped thread (its memory, its mappings) where this user may not, because the process has
+/// forbidden it (`PR_SET_DUMPABLE`): the process allows it meanwhile. `at`: one of its instructions that make system calls.
+///
+/// # Errors
+/// If the thread is gone, or what is looked for is not there.
+pub fn look_into<T>(thread: Stopped, at: TargetAddr, look: impl Fn() -> Result<T>) -> Result<T> {
+    match look() {
+        Err(error) if failed_by(&error, &[libc::EACCES, libc::EPERM]) => {}
+        seen => return seen,
+    }
+    let set = |calls: &Syscalls, dumpable: i64| {
+        let arguments = [libc::PR_SET_DUMPABLE as u64, dumpable as u64, 0, 0, 0, 0];
+        calls.call(libc::SYS_prctl, arguments)
+    };
+    let calls = Syscalls::begin_in(thread, at, None)?;
+    let before = calls.call(
+        libc::SYS_prctl,
+        [libc::PR_GET_DUMPABLE as u64, 0, 0, 0, 0, 0],
+    )?;
+    set(&calls, 1)?;
+    let seen = look();
+    // The kernel has more values than it lets processes set.
+    set(&calls, i64::from(before == 1))?;
+    calls.end()?;
+    seen
 }
 
 /// A thread that is about to end: it is in the stop before that, for which the tracer has asked

@@ -32,7 +32,7 @@ pub mod threads;
 pub mod waits;
 
 pub use arch::Regs;
-pub use calls::{Call, Syscalls, is_ending, syscall_place};
+pub use calls::{Call, Syscalls, is_ending, look_into, syscall_place};
 pub use memory::Memory;
 pub use request::{
     SUSPEND_SECCOMP, fault_address, interrupt, is_gone, seize, send, sender, set_fault_address,

@@ -66,6 +66,18 @@ impl Memory {
         Ok(Self { file, tid })
     }
 
+    /// Another way to the same memory.
+    ///
+    /// # Errors
+    /// If too many files are open.
+    pub fn another(&self) -> Result<Self> {
+        let file = self.file.try_clone().context("the target's memory")?;
+        Ok(Self {
+            file,
+            tid: self.tid,
+        })
+    }
+
     /// Reads all of `buffer`.
     pub fn read(&self, at: TargetAddr, buffer: &mut [u8]) -> Result<()> {
         self.file

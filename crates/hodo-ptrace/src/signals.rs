@@ -190,6 +190,17 @@ fn difference(mut set: libc::sigset_t, signals: &[i32]) -> libc::sigset_t {
     set
 }
 
+/// Signals from the terminal are for a program that is about to be started, which gets its own actions for them: hodo
+/// ends and stops when the program does. If hodo stopped first, the program could not restore the terminal before that.
+pub fn leave_terminal_to_program() {
+    // SAFETY: ignoring a signal runs no code.
+    unsafe {
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
+
 /// From here on no signal but KILL ends or stops this process: it would leave others in pieces. All threads that are
 /// started later inherit that, and nothing takes it back before the process ends or shows what it has recorded. A file
 /// that may not grow is an error, not a signal.
@@ -271,6 +282,19 @@ impl Interrupts {
         Self {
             deadline: None,
             forwarded: false,
+        }
+    }
+
+    /// The same when the program to which signals were handed on has ended: from here on they end the recording. For others,
+    /// nothing changes.
+    #[must_use]
+    pub fn after_end(self) -> Self {
+        match self.forwarded {
+            true => Self {
+                deadline: self.deadline,
+                ..Self::after_program()
+            },
+            false => self,
         }
     }
 

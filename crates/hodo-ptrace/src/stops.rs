@@ -20,6 +20,9 @@ pub const OWN: [i32; 5] = [
     libc::SIGILL,
 ];
 
+/// The signal by which stops at system calls are reported (`PTRACE_O_TRACESYSGOOD`).
+pub const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
+
 /// A signal's bit in a set of them.
 pub fn bit(signal: i32) -> u64 {
     1 << (signal - 1)

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::options::{Exit, RecordOptions};
+use crate::options::RecordOptions;
 use crate::recording::Ended;
 use crate::recording::{Populating, tell_lost};
 use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
 use crate::{modules, reserve, select, session, tracer};
+use hodo_follow::Exit;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::signals::Interrupts;
 

@@ -29,13 +29,14 @@ mod work;
 
 pub use attach::{attach, detach, left_behind, may_stop, own_memory};
 pub use control::{Changes, armed, change};
+pub use hodo_follow::Exit;
 pub use hodo_ptrace::inherited::messages_to;
 pub use hodo_ptrace::launch::execute;
 pub use hodo_ptrace::limits::has_small_stack;
 pub use hodo_ptrace::warn_user;
 pub use keys::{KeyState, ListedKey, list_keys, list_keys_of, switch_keys};
 pub use monitor::{Front, front};
-pub use options::{Clock, Exit, Match, RecordOptions};
+pub use options::{Clock, Match, RecordOptions};
 pub use recording::{Ended, record};
 pub use reserve::WithReserve;
 pub use session::{Moment, moment};

@@ -5,7 +5,7 @@ use std::io;
 
 use anyhow::{Context, Result};
 
-use crate::options::Exit;
+use hodo_follow::Exit;
 use hodo_ptrace::signals;
 
 /// Which of the two this is.

@@ -91,25 +91,3 @@ pub struct RecordOptions {
     /// The whole command line, for `info`.
     pub cmdline: Vec<String>,
 }
-
-/// How the program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// Exit status.
-    Code(i32),
-    /// Terminating signal.
-    Signal(i32),
-    /// Terminating signal; the kernel has also written a core file.
-    Core(i32),
-}
-
-impl Exit {
-    /// How a process ended that, according to its wait status, was killed by a signal.
-    pub(crate) fn by_signal(status: i32) -> Self {
-        let signal = libc::WTERMSIG(status);
-        match libc::WCOREDUMP(status) {
-            true => Self::Core(signal),
-            false => Self::Signal(signal),
-        }
-    }
-}

@@ -1,10 +1,11 @@
 //! A recording of a program, from its start to its end.
 
-use crate::options::{Exit, RecordOptions};
+use crate::options::RecordOptions;
 use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
 use crate::{events, reserve, tracer};
 use anyhow::{Context, Result, bail};
+use hodo_follow::Exit;
 use hodo_ptrace::threads::start_scoped;
 use hodo_trace::told_lost;
 use std::sync::Arc;
@@ -36,13 +37,7 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let program = hodo_ptrace::launch::find_program(name)?;
     heed_no_limits();
     reserve::hold();
-    // Signals from the terminal are for the program; hodo ends and stops when the program does. If hodo stopped first,
-    // the program could not restore the terminal before that. SAFETY: ignoring a signal runs no code.
-    unsafe {
-        libc::signal(libc::SIGINT, libc::SIG_IGN);
-        libc::signal(libc::SIGQUIT, libc::SIG_IGN);
-        libc::signal(libc::SIGTSTP, libc::SIG_IGN);
-    }
+    hodo_ptrace::signals::leave_terminal_to_program();
     let Setup {
         mut session,
         modules,

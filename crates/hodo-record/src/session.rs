@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use crate::costs::Costs;
 use crate::events::Events;
-use crate::options::{Clock, Exit, Match, RecordOptions};
+use crate::options::{Clock, Match, RecordOptions};
 use crate::trace_dir::TraceDir;
+use hodo_follow::Exit;
 use hodo_ptrace::maps::Mapping;
 
 /// A file that reserves disk space while the recording goes on.

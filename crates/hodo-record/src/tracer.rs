@@ -12,6 +12,7 @@ mod control;
 mod cores;
 mod delivery;
 mod detach;
+mod policy;
 mod shared;
 mod stopping;
 mod tasks;
@@ -26,9 +27,8 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow};
 use hodo_patch::{Raise, Recording};
 use hodo_trace::format::{BUCKET, BUCKET_ROOM, tcb};
 use serde_json::json;
@@ -36,29 +36,26 @@ use serde_json::json;
 use crate::control::Control;
 use crate::events::Events;
 use crate::modules::Modules;
-use crate::options::{Exit, RecordOptions};
-use crate::reserve;
+use crate::options::RecordOptions;
 use crate::select::Selection;
 use crate::session::Session;
 use crate::work::Work;
+use hodo_follow::{Exit, Program, Restarts, Tasks};
 use hodo_inject::context::Contexts;
 use hodo_inject::install;
 use hodo_inject::space::{SharedSpace, Sites, Space};
 use hodo_ptrace as ptrace;
 use hodo_ptrace::arch::Step;
 use hodo_ptrace::launch::Failure;
-use hodo_ptrace::signals;
-use hodo_ptrace::signals::{Interrupts, Seen};
+use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
 use hodo_ptrace::{Report, Stopped};
 use shared::Origin;
 use watching::Calls;
 
-/// The signal with which `PTRACE_O_TRACESYSGOOD` reports system calls.
-const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
-
+/// A thread that is followed.
 #[derive(Debug, Clone)]
-struct Thread {
+pub struct Thread {
     pid: i32,
     /// 0: nothing is recorded of this thread.
     task: u32,
@@ -72,8 +69,8 @@ struct Thread {
     private: Option<u64>,
     /// The thread that waits until this one executes a program or ends.
     awaited: Option<i32>,
-    /// When it last restarted a system call with a timeout.
-    again: Option<Instant>,
+    /// Of its system calls, because of signals that it ignores.
+    restarts: Restarts,
     /// The state of its system calls that are recorded by stopping at them.
     calls: Calls,
 }
@@ -91,7 +88,7 @@ impl Thread {
             step: None,
             private: None,
             awaited: None,
-            again: None,
+            restarts: Restarts::default(),
             calls: Calls::default(),
         }
     }
@@ -104,8 +101,7 @@ impl Thread {
     }
 }
 
-/// How many control blocks and ended threads are remembered before they are reused or forgotten: a child may appear
-/// after the end of the thread that made it.
+/// How many control blocks are not reused at first: a child may appear after the end of the thread that made it.
 const REMEMBERED: usize = 16;
 
 /// Follows one program and all its descendants.
@@ -115,12 +111,8 @@ pub struct Tracer<'a> {
     modules: Modules,
     selection: Selection,
     recording: Recording,
-    threads: HashMap<i32, Thread>,
-    /// New threads that stopped before their parent reported them.
-    early: Vec<Stopped>,
+    threads: Tasks<Thread>,
     free_tcbs: VecDeque<u64>,
-    /// Threads that have ended, the latest last.
-    ended: VecDeque<Thread>,
     /// Control blocks for processes that are released, by the address of the `events` file in them.
     silent: HashMap<u64, u64>,
     words: shared::Words,
@@ -132,17 +124,10 @@ pub struct Tracer<'a> {
     next_task: u32,
     lost: u64,
     unshadowed: u64,
-    first: i32,
-    /// Where to report signals that are sent to the program.
-    signals: Option<Arc<Seen>>,
-    exit: Option<Exit>,
+    program: Program,
     failure: Option<Failure>,
     /// Something has ended the recording early.
     broken: bool,
-    /// What ends a recording of a process that runs on.
-    interrupts: Option<Interrupts>,
-    /// The processes that the program has left behind.
-    rest: Rest,
     /// The reports that are being handled. After a panic, these have not been handled.
     dealing: Vec<Report>,
     /// A process that is being prepared for its core file: its threads do not run any more.
@@ -155,21 +140,6 @@ pub struct Tracer<'a> {
     clearing: bool,
     /// Something could not be undone.
     unfinished: bool,
-}
-
-/// How long a recording continues after the program's end before it says so: many processes outlive their parent a
-/// little.
-const SILENCE: Duration = Duration::from_secs(2);
-
-/// The processes that the program has left behind.
-#[derive(Debug)]
-enum Rest {
-    /// The program has not ended yet, or was not started by us.
-    Awaited,
-    /// It ended at this time, and others run on.
-    Since(Instant),
-    /// The user has been told.
-    Told,
 }
 
 /// How a recording went.
@@ -235,10 +205,8 @@ impl<'a> Tracer<'a> {
             modules,
             selection,
             recording,
-            threads: HashMap::new(),
-            early: Vec::new(),
+            threads: Tasks::default(),
             free_tcbs: VecDeque::new(),
-            ended: VecDeque::new(),
             silent: HashMap::new(),
             words: shared::Words::default(),
             crowded: 0,
@@ -247,13 +215,9 @@ impl<'a> Tracer<'a> {
             next_task: 1,
             lost: 0,
             unshadowed: 0,
-            first,
-            signals: None,
-            exit: None,
+            program: Program::new(first),
             failure: None,
             broken: false,
-            interrupts: None,
-            rest: Rest::Awaited,
             dealing: Vec::new(),
             dying: None,
             control: None,
@@ -265,7 +229,7 @@ impl<'a> Tracer<'a> {
 
     /// Reports signals that are sent to the program.
     pub fn tell_signals(&mut self, seen: Arc<Seen>) {
-        self.signals = Some(seen);
+        self.program.tell_signals(seen);
     }
 
     /// Follows threads until none are left.
@@ -277,7 +241,7 @@ impl<'a> Tracer<'a> {
         });
         self.control = None;
         match followed {
-            Ok(()) if self.interrupts.is_some() => self.detach(),
+            Ok(()) if self.program.may_be_left() => self.detach(),
             Ok(()) => {}
             Err(error) => {
                 self.broke(&error);
@@ -291,7 +255,7 @@ impl<'a> Tracer<'a> {
     /// Follows threads until none are left, or the recording has to end.
     fn follow_all(&mut self) -> Result<()> {
         while !self.threads.is_empty() {
-            let Some(report) = self.next_stop()? else {
+            let Some(report) = hodo_follow::next(self)? else {
                 break;
             };
             self.deal(report)?;
@@ -304,119 +268,32 @@ impl<'a> Tracer<'a> {
         self.broken = true;
         let text = format!("{error:#}; the recording ends, and the program runs on");
         warn_user!("hodo: {text}");
-        let _ = self.remark(self.first, &text);
+        let _ = self.remark(self.program.first, &text);
     }
 
     /// The program runs on without a tracer: waits for its end.
     fn wait_for_first(&mut self) {
-        while self.exit.is_none() {
-            match Report::of(self.first, true) {
+        while self.program.exit.is_none() {
+            match Report::of(self.program.first, true) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
-                Ok(report) => self.exit = report.and_then(exit),
+                Ok(report) => self.program.exit = report.and_then(Exit::of),
             }
         }
-    }
-
-    /// Waits for the next thread that stops or ends. `None`: none are left, or the recording has to end.
-    fn next_stop(&mut self) -> Result<Option<Report>> {
-        loop {
-            self.answer()?;
-            if reserve::was_needed() {
-                bail!("out of memory");
-            }
-            self.stay_with_rest();
-            let waits = self.interrupts.is_none();
-            let awake = waits.then(|| self.control.as_ref().map(Control::wakes));
-            let report = Report::any(waits);
-            drop(awake);
-            match (report, &self.interrupts) {
-                (Err(error), _) => match error.raw_os_error() {
-                    Some(libc::EINTR) => continue,
-                    Some(libc::ECHILD) => return Ok(None),
-                    _ => return Err(error).context("waiting for the program"),
-                },
-                (Ok(None), Some(interrupts)) => {
-                    if interrupts.wait() {
-                        return Ok(None);
-                    }
-                }
-                (Ok(None), None) => {}
-                (Ok(report), _) => return Ok(report),
-            }
-        }
-    }
-
-    /// If the program that was started has ended, and processes that it has made run on: from then on signals end the
-    /// recording, and hodo says that it goes on.
-    fn stay_with_rest(&mut self) {
-        if self.exit.is_none() {
-            return;
-        }
-        match self.rest {
-            Rest::Awaited if self.interrupts.is_none() => {
-                // Earlier signals were for the program.
-                self.interrupts = Some(Interrupts::after_program());
-                if let Some(signals) = &self.signals {
-                    signals.end();
-                }
-                self.rest = Rest::Since(Instant::now());
-            }
-            Rest::Since(begun) if begun.elapsed() > SILENCE => {
-                self.rest = Rest::Told;
-                self.tell_rest();
-            }
-            _ => {}
-        }
-    }
-
-    /// Reports which processes the recording waits for.
-    fn tell_rest(&self) {
-        let mut pids: Vec<i32> = self.threads.values().map(|thread| thread.pid).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        let name = |pid: &i32| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            format!("{pid} ({})", name.trim_end())
-        };
-        let (some, more) = pids.split_at(pids.len().min(3));
-        let names: Vec<String> = some.iter().map(name).collect();
-        let more = match more.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let (processes, they, them) = match pids.len() {
-            1 => ("process", "is", "it"),
-            _ => ("processes", "are", "them"),
-        };
-        warn_user!(
-            "hodo: the program has ended; {processes} {}{more} that it has left behind {they} still recorded. Ctrl-C, or kill {}, ends the recording and lets {them} run on.",
-            names.join(", "),
-            std::process::id()
-        );
     }
 
     /// Handles what has stopped a thread.
     fn deal(&mut self, report: Report) -> Result<()> {
         self.dealing.push(report);
-        let handled = self.handle(report);
+        let handled = hodo_follow::deal(self, report);
         self.dealing.pop();
-        if let Err(error) = handled {
-            // A thread may be killed at any time; its end is reported separately.
-            if !ptrace::is_gone(&error) {
-                self.remark(report.tid(), &format!("{error:#}"))?;
-                if let Some(stopped) = report.stopped() {
-                    let _ = stopped.cont(0);
-                }
-            }
-        }
-        Ok(())
+        handled
     }
 
     /// Completes the trace.
     fn complete(mut self) -> Result<Outcome> {
         let lost = self.lost;
-        let exit = self.exit.unwrap_or(Exit::Code(0));
+        let exit = self.program.exit.unwrap_or(Exit::Code(0));
         // SAFETY: all-zero is a valid rusage, and getrusage fills it.
         let usage = unsafe {
             let mut usage = std::mem::zeroed();
@@ -428,7 +305,7 @@ impl<'a> Tracer<'a> {
                 "{} calls have no exit: their stack cannot have a shadow",
                 self.unshadowed
             );
-            self.remark(self.first, &text)?;
+            self.remark(self.program.first, &text)?;
         }
         if self.crowded > 0 {
             let text = format!(
@@ -436,7 +313,7 @@ impl<'a> Tracer<'a> {
                 self.crowded,
                 self.most_tcbs() - tcb::FIRST
             );
-            self.remark(self.first, &text)?;
+            self.remark(self.program.first, &text)?;
             warn_user!("hodo: {text}");
         }
         self.counts()?;
@@ -470,7 +347,7 @@ impl<'a> Tracer<'a> {
             self.session.write_histograms(&histograms)?;
         }
         for text in probes.unplaced() {
-            self.remark(self.first, &text)?;
+            self.remark(self.program.first, &text)?;
         }
         Ok(())
     }
@@ -484,70 +361,16 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    fn handle(&mut self, report: Report) -> Result<()> {
-        let tid = report.tid();
-        if let Some(exit) = exit(report) {
-            return self.ended(tid, exit);
-        }
-        let Some(stopped) = report.stopped() else {
-            return Ok(());
-        };
-        let signal = report.signal();
-        let event = report.event();
-        if !self.threads.contains_key(&tid) {
-            self.early.push(stopped);
-            self.orphans();
-            return Ok(());
-        }
-        match event {
-            0 => self.signal(stopped, signal),
-            libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
-                let child = i32::try_from(stopped.event_message()?)?;
-                let made = self.child(stopped, child, event);
-                self.go(stopped, 0)?;
-                made
-            }
-            libc::PTRACE_EVENT_VFORK_DONE => {
-                self.take_back(stopped)?;
-                self.go(stopped, 0)
-            }
-            libc::PTRACE_EVENT_EXEC => self.exec(stopped),
-            libc::PTRACE_EVENT_EXIT => self.exiting(stopped),
-            libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => {
-                // The whole group stops (SIGSTOP, ^Z): let that last.
-                stopped.listen()?;
-                if tid == self.first && signal == libc::SIGTSTP && !self.options.keep_pid {
-                    signals::stop_in_foreground(tid);
-                }
-                Ok(())
-            }
-            libc::PTRACE_EVENT_STOP => {
-                if self.is_in_handler(stopped)? {
-                    return Ok(());
-                }
-                // The stop was requested, but nobody waits for it any more.
-                stops::restart_call(stopped)?;
-                self.go(stopped, 0)
-            }
-            _ => self.go(stopped, 0),
-        }
-    }
-
     fn signal(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
         if self.is_announcement(stopped, signal)? {
             return Ok(());
         }
-        if let Some(seen) = self.signals.as_ref().filter(|seen| seen.counts(signal))
-            && self
-                .threads
-                .get(&tid)
-                .is_some_and(|thread| thread.pid == self.first)
-        {
-            // SAFETY: signals from a process or the kernel carry the sender's id or zero.
-            seen.note(signal, unsafe { stopped.siginfo()?.si_pid() });
+        let process = || self.threads.get(&tid).map(|thread| thread.pid);
+        self.program.note_signal(stopped, process, signal);
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.restarts.before(stopped, signal)?;
         }
-        self.restart_ignored(stopped, signal)?;
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
             let stepped = self.end_step(stopped)?;
@@ -558,7 +381,7 @@ impl<'a> Tracer<'a> {
                         false => self.go(stopped, 0),
                     };
                 }
-                SYSTEM_CALL => return self.system_call(stopped, &space),
+                stops::SYSTEM_CALL => return self.system_call(stopped, &space),
                 libc::SIGTRAP if arch::is_breakpoint(&stopped.siginfo()?) => {
                     let mut regs = stopped.regs()?;
                     let at = regs.breakpoint();
@@ -748,7 +571,7 @@ impl<'a> Tracer<'a> {
             .map(|space| space.borrow().raised())
             .unwrap_or_default();
         let leaves = self.options.no_follow
-            && pid != self.first
+            && pid != self.program.first
             && self.threads.get(&before).is_some_and(|t| t.task == 0);
         let gone: Vec<i32> = self
             .threads
@@ -763,7 +586,6 @@ impl<'a> Tracer<'a> {
                 self.release(&thread, (other != before).then_some(Exit::Code(0)))?;
             }
         }
-        self.orphans();
         if leaves || self.clearing {
             return stopped.detach();
         }
@@ -774,7 +596,7 @@ impl<'a> Tracer<'a> {
         }
         if let Some(reason) = install::set_aside(pid, &mut self.work()) {
             self.runs_untraced(tid, reason)?;
-            if pid != self.first {
+            if pid != self.program.first {
                 self.threads.remove(&tid);
             }
             return stopped.detach();
@@ -819,14 +641,6 @@ impl<'a> Tracer<'a> {
             hodo_inject::untimed::take_time(&stopped.memory()?, &space.borrow())?;
         }
         done
-    }
-}
-
-/// How a thread has ended, if it has.
-fn exit(report: Report) -> Option<Exit> {
-    match report.exit_code() {
-        Some(code) => Some(Exit::Code(code)),
-        None => (report.is_killed()).then(|| Exit::by_signal(report.status())),
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hodo_dbi::{
-    Access, Block, Bytes, Client, Code, Compare, Compute, End, Events, Inserting, Observe, Pass,
+    Access, Block, Bytes, Client, Code, Compare, Compute, Events, Exit, Inserting, Observe, Pass,
     Scratch, TooMany, Word, Words,
 };
 use hodo_tests::target::Target;
@@ -282,7 +282,7 @@ fn from_the_middle_on() {
         let (ran, sums) = scrambled.expect("it can be observed");
         assert_eq!(
             (ran.end, sums.wrong),
-            (Some(End::Code(0)), 0),
+            (Some(Exit::Code(0)), 0),
             "from {from}"
         );
         assert!(sums.checks > 0, "from {from}");
@@ -483,7 +483,7 @@ fn much_code_is_inserted() {
     let sum = |pass: Box<dyn Pass>| {
         let (ran, sums) =
             hodo_dbi::instrument(&target, vec![pass], Sums::default()).expect("it can be run");
-        assert_eq!(ran.end, Some(End::Code(0)));
+        assert_eq!(ran.end, Some(Exit::Code(0)));
         sums.0[&0]
     };
     let instructions = sum(Box::<Count>::default());
@@ -769,7 +769,7 @@ fn code_computes_what_it_says() {
     let passes: Vec<Box<dyn Pass>> = vec![Box::<Calculations>::default()];
     let (ran, sums) =
         hodo_dbi::instrument(&target, passes, Sums::default()).expect("it can be run");
-    assert_eq!(ran.end, Some(End::Code(0)));
+    assert_eq!(ran.end, Some(Exit::Code(0)));
     let all = sums.0[&0];
     assert!(all > 1000, "{all}");
     let expected = [all, 70 * all, 35 * all, 14 * all, 42 * all, 5 * all];

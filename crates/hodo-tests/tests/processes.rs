@@ -2,10 +2,16 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use hodo_tests::{Ended, Kind, Run, Trace, build, hodo, scratch, target};
+use hodo_tests::probing::text;
+use hodo_tests::{
+    Ended, Kind, Run, Trace, build, hodo, is_root, needs, scratch, target, temporary,
+};
 
 fn available(kinds: &[Kind]) -> impl Iterator<Item = Kind> {
     kinds.iter().copied().filter(|kind| kind.is_available())
@@ -227,6 +233,160 @@ fn closing_every_descriptor() {
     }
 }
 
+/// The tools that have programs run from the code cache, and one that records in their own code.
+const TOOLS: [&[&str]; 4] = [
+    &["mem", "none"],
+    &["mem", "stat"],
+    &["mem", "hot"],
+    &["record"],
+];
+
+/// Those that work on this machine.
+fn tools() -> impl Iterator<Item = &'static [&'static str]> {
+    let is_there = |tool: &&[&str]| cfg!(target_arch = "x86_64") || tool[0] != "mem";
+    TOOLS.into_iter().filter(is_there)
+}
+
+/// Runs a tool, which must not hang.
+fn under(tool: &[&str], place: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "200"]).arg(hodo()).args(tool);
+    if tool == ["record"] {
+        command.arg("-d").arg(place.join("data"));
+    }
+    command.env("HODO_CACHE", place.join("cache"));
+    command
+}
+
+#[test]
+fn children_of_processes_that_are_killed_while_they_fork() {
+    let program = build("killed_makers.c", Kind::Pie, &[]);
+    for tool in tools() {
+        let place = scratch(&format!("killed-makers-{}", tool.join("-")));
+        let output = under(tool, &place).arg("--").arg(&program).output();
+        let output = output.expect("hodo can be run");
+        assert_eq!(text(&output.stdout), "wrong: 0\n", "{tool:?}: {output:?}");
+        assert!(output.status.success(), "{tool:?}: {output:?}");
+    }
+}
+
+#[test]
+fn processes_that_let_nobody_look_into_them() {
+    let program = build("undumpable.c", Kind::Pie, &["-pthread"]);
+    for tool in tools() {
+        // Root may look in any case.
+        let place = temporary().join(format!("undumpable-{}", tool.join("-")));
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir(&place).expect("a directory");
+        let program = match is_root() {
+            true => place.join("undumpable"),
+            false => program.clone(),
+        };
+        let mut command = under(tool, &place);
+        if is_root() {
+            let everybody = fs::Permissions::from_mode(0o777);
+            fs::set_permissions(&place, everybody).expect("it is ours");
+            fs::copy(build("undumpable.c", Kind::Pie, &["-pthread"]), &program).expect("a copy");
+            command.uid(65534).gid(65534);
+        }
+        let output = command.arg("--").arg(&program).current_dir(&place).output();
+        let output = output.expect("timeout can be run");
+        // timeout's status if others cannot execute this hodo.
+        needs!(output.status.code() != Some(126), "only root can run hodo");
+        assert_eq!(text(&output.stdout), "285 6 0\n", "{tool:?}: {output:?}");
+        assert!(output.status.success(), "{tool:?}: {output:?}");
+    }
+}
+
+#[test]
+fn debuggers_trace_what_they_want_to() {
+    let program = build("debugs.c", Kind::Pie, &[]);
+    let alone = Command::new(&program).output().expect("it can be run");
+    assert!(
+        text(&alone.stdout).contains("vfork: stops, status 5\n"),
+        "{alone:?}"
+    );
+    for tool in tools().filter(|tool| tool[0] == "mem") {
+        let place = scratch(&format!("debuggers-{}", tool.join("-")));
+        let output = under(tool, &place).arg("--").arg(&program).output();
+        let output = output.expect("hodo can be run");
+        assert_eq!(
+            text(&output.stdout),
+            text(&alone.stdout),
+            "{tool:?}: {output:?}"
+        );
+        let told = text(&output.stderr)
+            .matches(": it is not observed any more\n")
+            .count();
+        assert_eq!(told, 4, "{tool:?}: {output:?}");
+    }
+}
+
+/// Ctrl-C reaches the program and hodo. If the program ends, hodo shows what it has observed, and ends in the same way.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn results_are_shown_after_ctrl_c() {
+    for tool in ["stat", "opcodes", "cache", "hot"] {
+        let place = scratch(&format!("ctrl-c-{tool}"));
+        let ready = place.join("ready");
+        let script = format!(
+            "trap 'exit 9' INT; : > {}; while :; do :; done",
+            ready.display()
+        );
+        for (script, status) in [
+            (
+                script.replace("trap 'exit 9' INT; ", ""),
+                Some(libc::SIGINT),
+            ),
+            (script, None),
+        ] {
+            let _ = fs::remove_file(&ready);
+            let child = Command::new(hodo())
+                .args(["mem", tool, "--", "bash", "-c", &script])
+                .env("HODO_CACHE", place.join("cache"))
+                .process_group(0)
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("hodo can be run");
+            while !ready.exists() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // SAFETY: kill touches no memory, and the child has not been waited for.
+            unsafe { libc::kill(-child.id().cast_signed(), libc::SIGINT) };
+            let output = child.wait_with_output().expect("its output");
+            assert_eq!(output.status.signal(), status, "{tool}: {output:?}");
+            assert_eq!(
+                output.status.code(),
+                status.is_none().then_some(9),
+                "{tool}: {output:?}"
+            );
+            assert!(
+                text(&output.stderr).lines().count() > 2,
+                "{tool}: {output:?}"
+            );
+        }
+    }
+}
+
+/// A part that begins after the program's end was not observed: that is no result of zeros.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn programs_that_end_before_the_part_that_is_wanted() {
+    for from in ["100s", "100G-insns"] {
+        let output = Command::new(hodo())
+            .args(["mem", "stat", "--from", from, "--", "true"])
+            .output()
+            .expect("hodo can be run");
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let errors = text(&output.stderr);
+        assert!(
+            errors.starts_with("hodo: the program has ended before "),
+            "{errors}"
+        );
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+}
+
 #[test]
 fn signals_to_the_process_group_come_once() {
     let program = build("told.c", Kind::Pie, &[]);
@@ -247,41 +407,59 @@ fn signals_to_the_process_group_come_once() {
 #[test]
 fn processes_left_behind_are_released_at_a_signal() {
     let program = build("left_behind.c", Kind::Pie, &[]);
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        let place = scratch(&format!("left-behind-{signal}"));
-        let (end, done) = (place.join("end"), place.join("done"));
-        let mut recorder = Command::new(hodo())
-            .args(["record", "-d"])
-            .arg(place.join("data"))
-            .arg(&program)
-            .args([&end, &done])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("hodo can be run");
-        let mut line = String::new();
-        let stdout = recorder.stdout.take().expect("its output");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let left: i32 = line.trim().parse().expect("a process");
-        line.clear();
-        let stderr = recorder.stderr.take().expect("its errors");
-        BufReader::new(stderr).read_line(&mut line).expect("a line");
-        let begin = format!("hodo: the program has ended; process {left} (");
-        assert!(line.starts_with(&begin), "{line}");
-        let number = i32::try_from(recorder.id()).expect("a process");
-        // SAFETY: kill touches no memory, and the child has not been waited for.
-        assert_eq!(unsafe { libc::kill(number, signal) }, 0);
-        let status = recorder.wait().expect("its status");
-        assert_eq!(status.code(), Some(7), "{status}");
-        target::is_let_go(left);
-        fs::write(&end, "").expect("a file");
-        let mut waits = 0;
-        while fs::read(&done).ok().as_deref() != Some(b"done") {
-            waits += 1;
-            assert!(waits < 1000, "it does not go on");
-            std::thread::sleep(Duration::from_millis(20));
+    for tool in tools() {
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            let place = scratch(&format!("left-behind-{}-{signal}", tool.join("-")));
+            let (end, done) = (place.join("end"), place.join("done"));
+            let mut command = Command::new(hodo());
+            command.args(tool);
+            let counts = place.join("counts");
+            match tool {
+                ["record"] => command.arg("-d").arg(place.join("data")),
+                ["mem", "stat"] => command.arg("-o").arg(&counts),
+                _ => &mut command,
+            };
+            let mut recorder = command
+                .arg("--")
+                .arg(&program)
+                .args([&end, &done])
+                .env("HODO_CACHE", place.join("cache"))
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("hodo can be run");
+            let mut line = String::new();
+            // Both stay open: results may be written there.
+            let mut stdout = BufReader::new(recorder.stdout.take().expect("its output"));
+            stdout.read_line(&mut line).expect("a line");
+            let left: i32 = line.trim().parse().expect("a process");
+            line.clear();
+            let mut stderr = BufReader::new(recorder.stderr.take().expect("its errors"));
+            stderr.read_line(&mut line).expect("a line");
+            let begin = format!("hodo: the program has ended; process {left} (");
+            assert!(line.starts_with(&begin), "{tool:?}: {line}");
+            let number = i32::try_from(recorder.id()).expect("a process");
+            // SAFETY: kill touches no memory, and the child has not been waited for.
+            assert_eq!(unsafe { libc::kill(number, signal) }, 0);
+            let status = recorder.wait().expect("its status");
+            assert_eq!(status.code(), Some(7), "{tool:?}: {status}");
+            if tool == ["mem", "stat"] {
+                let counts = fs::read_to_string(counts).expect("results");
+                assert!(counts.contains(" instructions\n"), "{counts}");
+            }
+            drop((stdout, stderr));
+            target::is_let_go(left);
+            fs::write(&end, "").expect("a file");
+            let mut waits = 0;
+            while fs::read(&done).ok().as_deref() != Some(b"done") {
+                waits += 1;
+                assert!(waits < 1000, "{tool:?}: it does not go on");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            if tool == ["record"] {
+                let calls = Trace::new(place.join("data")).calls();
+                assert!(calls["beat"] > 1, "{calls:?}");
+            }
         }
-        let calls = Trace::new(place.join("data")).calls();
-        assert!(calls["beat"] > 1, "{calls:?}");
     }
 }

@@ -168,7 +168,7 @@ fn unsafe_code_is_where_it_is_needed() {
 
 /// Our crates, each listed below those that use it, with those of our crates that it may use: imports only run
 /// downward.
-const CRATES: [(&str, &[&str]); 28] = [
+const CRATES: [(&str, &[&str]); 29] = [
     ("hodo-abi", &[]),
     ("hodo-isa", &["hodo-abi"]),
     ("hodo-sys", &[]),
@@ -203,6 +203,7 @@ const CRATES: [(&str, &[&str]); 28] = [
         "hodo-ptrace",
         &["hodo-abi", "hodo-agent", "hodo-isa", "hodo-sys"],
     ),
+    ("hodo-follow", &["hodo-ptrace"]),
     ("hodo-view", &["hodo-abi", "hodo-symbols", "hodo-trace"]),
     (
         "hodo-patch",
@@ -231,6 +232,7 @@ const CRATES: [(&str, &[&str]); 28] = [
         &[
             "hodo-abi",
             "hodo-codegen",
+            "hodo-follow",
             "hodo-isa",
             "hodo-module",
             "hodo-ptrace",
@@ -269,6 +271,7 @@ const CRATES: [(&str, &[&str]); 28] = [
         "hodo-record",
         &[
             "hodo-abi",
+            "hodo-follow",
             "hodo-inject",
             "hodo-isa",
             "hodo-module",

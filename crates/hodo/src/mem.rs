@@ -12,13 +12,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Client, Decode, End, Observe, Period, Ran, Target};
+use hodo_dbi::{Client, Decode, Observe, Period, Ran, Target};
 use hodo_mem::counted::{Counted, Missing, Watched, Weighed};
 use hodo_mem::drmemtrace;
 use hodo_mem::stat::Counter;
 use hodo_mem::trace::{self, Writer};
 use hodo_mem::view::{Names, View, Wanted};
-use hodo_record::Exit;
 use serde_json::json;
 
 use crate::args::{
@@ -118,14 +117,12 @@ fn run(
         crate::output::complain(&error);
         return Ok(ExitCode::from(125));
     }
-    Ok(end(match ran.end {
+    Ok(match (ran.broken, ran.end) {
+        (true, _) => ExitCode::from(125),
         // How a process ends that is another's child is nothing to hodo.
-        _ if part.pid.is_some() => Exit::Code(0),
-        None => Exit::Code(0),
-        Some(End::Code(code)) => Exit::Code(code),
-        Some(End::Signal(signal)) => Exit::Signal(signal),
-        Some(End::Core(signal)) => Exit::Core(signal),
-    }))
+        (false, Some(exit)) if part.pid.is_none() => end(exit),
+        (false, _) => ExitCode::SUCCESS,
+    })
 }
 
 /// Where a recording is in its directory.

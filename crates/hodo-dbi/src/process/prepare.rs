@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_abi::Span;
 use hodo_module::cache::CodeFile;
-use hodo_ptrace::maps::{self, Mapping};
+use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Stopped, TargetAddr};
 use twox_hash::XxHash3_128;
 
@@ -35,7 +35,7 @@ impl Process {
     /// If the process is gone.
     pub(crate) fn enter(&mut self, thread: Stopped, pc: u64) -> Result<()> {
         if self.files.is_none() {
-            let maps = maps::read(thread.tid())?.into_iter();
+            let maps = self.list(thread)?.into_iter();
             // Unexecutable, code may be part of a mapping with the data beside it.
             let is_code = |map: &Mapping| map.inode != 0 && self.code.overlap(map.span());
             self.files = Some(Rc::new(maps.filter(is_code).collect()));

@@ -86,8 +86,10 @@ pub(crate) mod block {
     pub(crate) const POSITION: u32 = 48;
     /// What `rsi` and `rdi` were before a repeated instruction.
     pub(crate) const BEFORE: [(u8, u32); 2] = [(6, 56), (7, 64)];
-    /// Room for what hodo passes to the kernel.
+    /// Room for what hodo passes to the kernel, 40 bytes.
     pub(crate) const ARGUMENTS: u64 = 72;
+    /// A number that no other thread has: children that have a copy of the block are found by it.
+    pub(crate) const MARK: u64 = 112;
     /// Which of the signals by which threads stop for hodo the program blocks, four bytes.
     pub(crate) const BLOCKED: u32 = 120;
     /// Whether the kernel has handlers in the cache, four bytes.

@@ -1,6 +1,7 @@
 //! System calls of the program.
 
 use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, RSP, gs, mem};
+use hodo_ptrace::Regs;
 
 use super::block;
 use super::emit::{ECX, NOP, R11};
@@ -19,6 +20,8 @@ const RT_SIGPROCMASK: i64 = 14;
 const RT_SIGRETURN: i64 = 15;
 const MREMAP: i64 = 25;
 const CLONE: i64 = 56;
+pub(crate) const VFORK: i64 = 58;
+pub(crate) const PTRACE: i64 = 101;
 const EXECVE: i64 = 59;
 const OPENAT: i64 = 257;
 const EXECVEAT: i64 = 322;
@@ -27,8 +30,23 @@ const OPENAT2: i64 = 437;
 const ARCH_PRCTL: i64 = 158;
 /// `rseq`
 const RSEQ: i64 = 334;
-pub(crate) const FORK: i64 = 57;
-pub(crate) const VFORK: i64 = 58;
+
+/// The register of a system call's number, `rax`.
+const NUMBER: u8 = 0;
+
+/// Sets the arguments of a system call.
+pub(crate) fn set_arguments(regs: &mut Regs, args: [u64; 6]) {
+    for (index, value) in args.into_iter().enumerate() {
+        regs.set_argument(index, value);
+    }
+}
+
+/// Has a thread that is about to call `vfork` make a child with memory of its own. It waits for that as before.
+pub(crate) fn fork_instead(regs: &mut Regs) {
+    let flags = (libc::CLONE_VFORK | libc::SIGCHLD) as u64;
+    regs.set_general(NUMBER, CLONE.cast_unsigned());
+    set_arguments(regs, [flags, 0, 0, 0, 0, 0]);
+}
 
 /// System calls that open files.
 pub(crate) const OPENS: [i64; 3] = [OPEN, OPENAT, OPENAT2];
@@ -57,8 +75,9 @@ pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
 }
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
-/// end a program. So does opening a list of mappings. Those for signals are watched where that is necessary.
-const WATCHED: [i64; 9] = [
+/// end a program. So do `ptrace` and `vfork`, which must not concern what hodo traces, and opening a list of mappings.
+/// Those for signals are watched where that is necessary.
+const WATCHED: [i64; 11] = [
     MMAP,
     MPROTECT,
     MUNMAP,
@@ -68,6 +87,8 @@ const WATCHED: [i64; 9] = [
     CLONE,
     EXECVE,
     EXECVEAT,
+    PTRACE,
+    VFORK,
 ];
 
 /// How paths of files begin that may be lists of mappings: `/proc/self/maps`, or `smaps` in an open directory.
@@ -75,7 +96,7 @@ const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
 /// From instructions that read what the program has given to a call to its breakpoint, in bytes: a path, a set of
 /// signals, and the frame of a handler.
-pub(crate) const READ_TO_TRAP: [u64; 3] = [37, 166, 302];
+pub(crate) const READ_TO_TRAP: [u64; 3] = [37, 180, 316];
 
 /// Where the frame of a handler is that returns, from the stack pointer at `rt_sigreturn` on: the interrupted instruction,
 pub(super) const FRAME_PC: u64 = 168;
@@ -113,7 +134,7 @@ impl Emitter<'_, '_, '_> {
     /// are free here.
     pub(super) fn system_call(&mut self, pc: u64, next: u64) {
         let [watched, make, made] = [(); 3].map(|()| self.code.label());
-        let [open, open_at, path] = [(); 3].map(|()| self.code.label());
+        let [open, open_at, path, far] = [(); 4].map(|()| self.code.label());
         let ways = Ways {
             watched,
             make,
@@ -121,10 +142,13 @@ impl Emitter<'_, '_, '_> {
         };
         let reads = self.signals((pc, next), ways);
         let others = [(OPENAT, open_at), (OPENAT2, open_at), (OPEN, open)].into_iter();
-        for (number, to) in others.chain(WATCHED.map(|number| (number, watched))) {
+        for (number, to) in others.chain(WATCHED.map(|number| (number, far))) {
             self.lead(pc, number, to);
         }
         self.code.jmp_short(make);
+        // From the first ones, it is too far.
+        self.code.bind(far);
+        self.code.jmp_short(watched);
         self.code.bind(open);
         self.code.mov_rr(R11, RDI);
         self.code.jmp_short(path);

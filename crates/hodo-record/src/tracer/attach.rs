@@ -58,7 +58,7 @@ impl Tracer<'_> {
     /// Why it cannot be attached to; the process runs on as if nothing had happened.
     pub fn run_attached(mut self, mut interrupts: Interrupts, name: &str) -> Result<Outcome> {
         let begun = Instant::now();
-        let pid = self.first;
+        let pid = self.program.first;
         // This starts a thread, which may fail: before anything is changed. Requests are answered later.
         self.listen();
         let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
@@ -76,13 +76,13 @@ impl Tracer<'_> {
                 );
             }
             interrupts.begin(self.options.duration);
-            self.interrupts = Some(interrupts);
+            self.program.set_interrupts(Some(interrupts));
             self.follow_all()
         });
         if let Err(error) = followed {
             self.broke(&error);
         }
-        self.interrupts = None;
+        self.program.set_interrupts(None);
         self.control = None;
         self.detach();
         signals::forget();
@@ -100,7 +100,7 @@ impl Tracer<'_> {
 
     /// Attaches; returns for how long the process was stopped.
     fn attach(&mut self) -> Result<Duration> {
-        let pid = self.first;
+        let pid = self.program.first;
         if let Some(found) = ledger::find(pid)? {
             self.clear(&found)?;
             warn_user!(
@@ -128,7 +128,7 @@ impl Tracer<'_> {
     }
 
     fn plan_and_attach(&mut self) -> Result<Tried> {
-        let pid = self.first;
+        let pid = self.program.first;
         let mut work = self.work();
         let wanted = Wanted::new(pid, &mut work)?;
         let Some(prepared) = install::prepare(wanted, &mut work)? else {
@@ -140,11 +140,11 @@ impl Tracer<'_> {
 
     fn try_attach(&mut self, prepared: Prepared) -> Result<Tried> {
         let mut begun = Instant::now();
-        let mut stops = Stops::new(self.first, self.session.ptrace_options());
+        let mut stops = Stops::new(self.program.first, self.session.ptrace_options());
         let mut stopped = stops.stop_all();
         // A program that does little but switch keys is seldom stopped while it does not.
         for _ in 0..SWITCHES {
-            let Ok(memory) = Memory::open(self.first) else {
+            let Ok(memory) = Memory::open(self.program.first) else {
                 break;
             };
             if stopped.is_err() || !prepared.is_switching(&memory) {
@@ -153,7 +153,7 @@ impl Tracer<'_> {
             stops.detach();
             prepared.wait_for_switching(&memory);
             begun = Instant::now();
-            stops = Stops::new(self.first, self.session.ptrace_options());
+            stops = Stops::new(self.program.first, self.session.ptrace_options());
             stopped = stops.stop_all();
         }
         let done = stopped.and_then(|()| guarded(|| self.place(prepared, &mut stops)));
@@ -182,7 +182,7 @@ impl Tracer<'_> {
 
     /// Maps and writes everything. Returns the reason if that has to wait.
     fn place(&mut self, mut prepared: Prepared, stops: &mut Stops) -> Result<Option<&'static str>> {
-        let pid = self.first;
+        let pid = self.program.first;
         let memory = Memory::open(pid)?;
         if let Some(reason) = has_to_wait(pid, &prepared, &memory)? {
             return Ok(Some(reason));
@@ -243,7 +243,7 @@ impl Tracer<'_> {
 
     /// Gives tasks and control blocks to all threads.
     fn begin_tasks(&mut self, stops: &Stops, space: &SharedSpace) -> Result<()> {
-        let pid = self.first;
+        let pid = self.program.first;
         for stopped in stops.threads() {
             // Whatever fails from here on, it is known what the threads have.
             let thread = Thread {

@@ -1,7 +1,7 @@
 //! New threads and processes: which ones are followed, and which are released.
 
+use hodo_follow::Made;
 use hodo_inject::site_writer;
-use hodo_ptrace::TargetAddr;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -10,8 +10,7 @@ use hodo_trace::format::tcb;
 
 use super::shared::{Maker, Origin};
 use super::{SharedSpace, Thread, Tracer};
-use hodo_ptrace as ptrace;
-use hodo_ptrace::{Report, Stopped};
+use hodo_ptrace::Stopped;
 
 impl Tracer<'_> {
     /// `--no-follow`: releases a child process. It stays under control only while it shares its parent's memory (the
@@ -84,96 +83,27 @@ impl Tracer<'_> {
         child.detach()
     }
 
-    /// A new thread or process.
-    pub(super) fn child(&mut self, parent: Stopped, child: i32, event: i32) -> Result<()> {
-        if self.threads.contains_key(&child) {
-            return Ok(());
-        }
-        // Its own first stop may have been seen already.
-        let early = (self.early.iter()).position(|early| early.tid() == child);
-        let child = match early {
-            Some(at) => self.early.swap_remove(at),
-            None => match Report::of(child, true)
-                .ok()
-                .flatten()
-                .and_then(Report::stopped)
-            {
-                Some(child) => child,
-                None => return Ok(()),
-            },
-        };
-        let Ok(flags) = clone_flags(parent, child, event) else {
-            // The parent was killed; its end is reported separately.
-            self.early.push(child);
-            return Ok(());
-        };
-        let vfork = flags & libc::CLONE_VFORK as u64 != 0;
-        let maker = self.threads.get(&parent.tid()).cloned();
-        let maker = maker.unwrap_or(Thread::untraced(parent.tid()));
-        let beside = Maker {
-            thread: parent,
-            waits: vfork,
-        };
-        self.adopt(child, &maker, flags, Some(beside))
-    }
-
-    /// Adopts the children whose makers were killed before they reported them.
-    pub(super) fn orphans(&mut self) {
-        for child in std::mem::take(&mut self.early) {
-            let Ok(block) = child.block() else {
-                // It was killed, too.
-                continue;
-            };
-            let tid = child.tid();
-            let number = |key| ptrace::status(tid, key).and_then(|s| s.parse::<i32>().ok());
-            // A thread was made by a thread of its own process, which will still report it. If it has a word, that is
-            // in new memory, or is that of a thread that has ended.
-            if let Some(process) = number("Tgid:").filter(|&process| process != tid)
-                && self.threads.values().any(|thread| thread.pid == process)
-            {
-                self.early.push(child);
-                continue;
-            }
-            let made = |thread: &&Thread| thread.block() == Some(block);
-            if self.threads.values().any(|thread| made(&thread)) {
-                self.early.push(child);
-                continue;
-            }
-            let dead = self.ended.iter().rev().find(made).cloned();
-            let maker = match dead {
-                Some(maker) => maker,
-                None => {
-                    let parent = number("PPid:").unwrap_or(0);
-                    if self.threads.values().any(|thread| thread.pid == parent) {
-                        self.early.push(child);
-                        continue;
-                    }
-                    Thread::untraced(tid)
-                }
-            };
-            // A problem with one must leave neither the others stopped, nor threads that have nothing to do with it.
-            if let Err(error) = self.adopt(child, &maker, 0, None)
-                && !ptrace::is_gone(&error)
-            {
-                let _ = self.remark(tid, &format!("{error:#}"));
-            }
-        }
-    }
-
     /// Takes over a new thread or process, which is stopped, and lets it run in any case. `beside`: its maker, if that
     /// is there and also stopped.
-    pub(super) fn adopt(
+    pub(super) fn take_over(
         &mut self,
         child: Stopped,
-        maker: &Thread,
-        flags: u64,
-        beside: Option<Maker>,
+        maker: Option<&Thread>,
+        made: Made,
+        beside: Option<Stopped>,
     ) -> Result<()> {
         let tid = child.tid();
-        let done = self.follow(child, maker, flags, beside);
+        let untraced = Thread::untraced(beside.map_or(tid, Stopped::tid));
+        let maker = maker.unwrap_or(&untraced);
+        let waits = made.is_awaited();
+        let done = self.follow(
+            child,
+            maker,
+            made,
+            beside.map(|thread| Maker { thread, waits }),
+        );
         if let Some(thread) = self.threads.get_mut(&tid) {
-            let waits = beside.filter(|maker| maker.waits);
-            thread.awaited = waits.map(|maker| maker.thread.tid());
+            thread.awaited = beside.filter(|_| waits).map(Stopped::tid);
         }
         if done.is_err() {
             self.threads
@@ -184,16 +114,15 @@ impl Tracer<'_> {
         done
     }
 
-    pub(super) fn follow(
+    fn follow(
         &mut self,
         child: Stopped,
         maker: &Thread,
-        flags: u64,
+        made: Made,
         beside: Option<Maker>,
     ) -> Result<()> {
         let tid = child.tid();
-        let shares_memory = flags & libc::CLONE_VM as u64 != 0;
-        let is_thread = flags & libc::CLONE_THREAD as u64 != 0;
+        let (shares_memory, is_thread) = (made.shares_memory(), made.is_thread());
         let &Thread { pid, task, tcb, .. } = maker;
         let Some(space) = maker.space.clone() else {
             self.threads
@@ -233,29 +162,4 @@ impl Tracer<'_> {
         }
         self.go(child, 0)
     }
-}
-
-/// The flags with which a thread or process was made, taken from the registers of its maker.
-fn clone_flags(parent: Stopped, child: Stopped, event: i32) -> Result<u64> {
-    let regs = parent.regs()?;
-    let vfork = (libc::CLONE_VM | libc::CLONE_VFORK) as u64;
-    let argument = || regs.first_argument(parent);
-    Ok(match regs.system_call() {
-        Some(libc::SYS_clone) => argument()?,
-        Some(libc::SYS_clone3) => argument()
-            .and_then(|at| parent.memory()?.read_u64(TargetAddr(at)))
-            .unwrap_or_else(|_| {
-                // We may not see it (`PR_SET_DUMPABLE`, or a program that may be executed but not read).
-                let process = ptrace::status(child.tid(), "Tgid:");
-                if process.is_some_and(|process| process != child.to_string()) {
-                    (libc::CLONE_VM | libc::CLONE_THREAD) as u64
-                } else if event == libc::PTRACE_EVENT_VFORK {
-                    vfork
-                } else {
-                    0
-                }
-            }),
-        _ if event == libc::PTRACE_EVENT_VFORK => vfork,
-        _ => 0,
-    })
 }

@@ -20,7 +20,7 @@ impl Tracer<'_> {
     /// If the ledger there cannot be used; the process stays as it is then. Or if something could not be undone, which
     /// was reported.
     pub fn clear(&mut self, found: &Found) -> Result<()> {
-        let pid = self.first;
+        let pid = self.program.first;
         let mut stops = Stops::new(pid, self.session.ptrace_options());
         let stopped = stops.stop_all();
         let space = match stopped.and_then(|()| guarded(|| adopt::space(pid, found))) {

@@ -258,7 +258,7 @@ impl Tracer<'_> {
     /// The recorded address spaces, and their threads.
     fn spaces(&self) -> Vec<(SharedSpace, Vec<i32>)> {
         let mut spaces: HashMap<usize, (SharedSpace, Vec<i32>)> = HashMap::new();
-        for (&tid, thread) in &self.threads {
+        for (&tid, thread) in self.threads.iter() {
             let Some(space) = &thread.space else {
                 continue;
             };

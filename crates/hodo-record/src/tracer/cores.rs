@@ -99,7 +99,7 @@ impl Tracer<'_> {
     fn others_in(&self, tid: i32, space: &SharedSpace) -> Option<BTreeSet<i32>> {
         let pid = self.threads.get(&tid)?.pid;
         let mut others = BTreeSet::new();
-        for (&other, thread) in &self.threads {
+        for (&other, thread) in self.threads.iter() {
             if (thread.space.as_ref()).is_some_and(|own| Rc::ptr_eq(own, space)) {
                 if thread.pid != pid {
                     return None;

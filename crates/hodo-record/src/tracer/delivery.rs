@@ -1,26 +1,15 @@
 //! Delivers signals that interrupt our code. See [`hodo_inject::context`].
 
 use hodo_ptrace::arch;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
+use hodo_follow::CAUSED;
 use hodo_inject::context::{self, Place, STEPS, Turn, Waiting};
 use hodo_inject::space::AppPoint;
 use hodo_ptrace as ptrace;
-use hodo_ptrace::stops;
 use hodo_ptrace::{Regs, Stopped};
-
-/// Signals that instructions cause.
-pub(super) const CAUSED: [i32; 6] = [
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGSYS,
-];
 
 fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -97,21 +86,6 @@ impl Tracer<'_> {
             _ => None,
         };
         space.map_or(Ok(false), |space| self.stepped(stopped, &space))
-    }
-
-    /// A signal is about to be delivered to a thread: if the thread ignores it, it must not break off a system call.
-    pub(super) fn restart_ignored(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
-        let tid = stopped.tid();
-        /// How much time must pass before a system call with a timeout is restarted again.
-        const SELDOM: Duration = Duration::from_secs(60);
-        let Some(thread) = self.threads.get_mut(&tid) else {
-            return Ok(());
-        };
-        let lately = thread.again.is_some_and(|at| at.elapsed() < SELDOM);
-        if stops::restart_ignored(stopped, signal, lately)? && !lately {
-            thread.again = Some(Instant::now());
-        }
-        Ok(())
     }
 
     /// Delivers a signal that our code has not caused.

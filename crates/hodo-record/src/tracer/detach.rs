@@ -3,6 +3,7 @@
 
 mod unwinders;
 
+use hodo_follow::CAUSED;
 use hodo_inject::leave;
 use hodo_inject::site_writer;
 use hodo_inject::step_out;
@@ -14,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::delivery::CAUSED;
 use super::stopping::after;
 use super::stopping::{Halted, exists};
 use super::{SharedSpace, Thread, Tracer, guarded};
@@ -47,7 +47,7 @@ impl Tracer<'_> {
                 }
             }
         }
-        for thread in std::mem::take(&mut self.threads).into_values() {
+        for thread in std::mem::take(&mut *self.threads).into_values() {
             let Some(space) = &thread.space else {
                 continue;
             };

@@ -12,8 +12,8 @@ use super::shared::{Maker, Origin};
 use super::{Calls, REMEMBERED, SharedSpace, Thread, Tracer};
 use crate::arch;
 use crate::events::TcbInit;
-use crate::options::Exit;
 use crate::session::exit_json;
+use hodo_follow::{Exit, Restarts};
 use hodo_inject::context::Contexts;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Stopped;
@@ -24,26 +24,10 @@ use hodo_ptrace::arch::counter;
 const CHAIN: std::ops::Range<u64> = tcb::CHAIN_TOP..tcb::CHAIN_LO + 8;
 
 impl Tracer<'_> {
-    pub(super) fn ended(&mut self, tid: i32, exit: Exit) -> Result<()> {
-        if tid == self.first {
-            self.exit = Some(exit);
-        }
-        self.early.retain(|early| early.tid() != tid);
-        self.part(tid);
-        if let Some(thread) = self.threads.remove(&tid) {
-            self.release(&thread, Some(exit))?;
-            self.orphans();
-        }
-        Ok(())
-    }
-
     pub(super) fn release(&mut self, thread: &Thread, exit: Option<Exit>) -> Result<()> {
         if let Some(number) = thread.tcb {
             self.free_tcbs.push_back(number);
-            self.ended.push_back(thread.clone());
-            if self.ended.len() > REMEMBERED {
-                self.ended.pop_front();
-            }
+            self.threads.remember(thread);
             if thread.task == 0 {
                 return Ok(());
             }
@@ -210,7 +194,7 @@ impl Tracer<'_> {
                 step: None,
                 private: None,
                 awaited: None,
-                again: None,
+                restarts: Restarts::default(),
                 calls: Calls::default(),
             },
         );

@@ -4,20 +4,15 @@ use anyhow::Result;
 use hodo_ptrace::arch;
 
 use super::Tracer;
-use super::delivery::CAUSED;
-use crate::options::Exit;
+use hodo_follow::{Exit, ends_untraced};
 use hodo_ptrace::Stopped;
 
 impl Tracer<'_> {
-    /// A signal that an instruction has caused ends the first process of a PID namespace, unless it has a handler. But
-    /// the kernel does not end it while it is traced: the instruction would be executed again and again. So it is
-    /// released to execute it untraced. Returns whether that was the case.
+    /// If a signal ends the first process of a PID namespace only untraced (see [`ends_untraced`]), releases the process, to
+    /// execute the instruction again. Returns whether that was the case.
     pub(super) fn ends_first_process(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
         let tid = stopped.tid();
-        if !CAUSED.contains(&signal)
-            || hodo_ptrace::is_caught(tid, signal)
-            || !hodo_ptrace::is_first(tid)
-        {
+        if !ends_untraced(tid, signal) {
             return Ok(false);
         }
         // If there is no information, the whole process is stopping.
@@ -43,7 +38,7 @@ impl Tracer<'_> {
         )?;
         stopped.detach()?;
         // The end of hodo's own child is reported to hodo in any case.
-        if tid != self.first {
+        if tid != self.program.first {
             self.part(tid);
             if let Some(thread) = self.threads.remove(&tid) {
                 self.release(&thread, Some(Exit::Signal(signal)))?;

@@ -156,7 +156,7 @@ impl Tracer<'_> {
 
     /// Makes running threads stop that must be watched from now on.
     pub(super) fn begin_watching(&self) {
-        for (&tid, thread) in &self.threads {
+        for (&tid, thread) in self.threads.iter() {
             if thread.is_seen() {
                 // A thread that is gone is reported separately.
                 let _ = stops::interrupt(tid);
