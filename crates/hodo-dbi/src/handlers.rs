@@ -13,8 +13,8 @@ use hodo_ptrace::stops::{self, OWN};
 use hodo_ptrace::{Regs, Report, Stopped, TargetAddr};
 
 use crate::engine::{Engine, Shared, lead};
-use crate::native::block;
 use crate::native::system_call::MASKING;
+use crate::native::{GENERAL, block};
 use crate::process::{Place, Process};
 use crate::trap::{OUR_BITS, OURS, SIZE};
 
@@ -43,8 +43,9 @@ impl Engine {
         let Some(known) = self.threads.get_mut(&thread.tid()) else {
             return Ok(false);
         };
-        let now = (regs.pc(), regs.all());
-        if known.progress.found.insert(signal, now) != Some(now) {
+        let registers = (0..GENERAL).map(|number| regs.general(number)).collect();
+        let now = (regs.pc(), registers);
+        if known.progress.found.insert(signal, now.clone()) != Some(now) {
             return Ok(false);
         }
         // The next one is delivered in any case.

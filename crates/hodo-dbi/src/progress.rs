@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Where each signal found it last: the next instruction, and its registers.
-    pub(crate) found: FxHashMap<i32, (u64, [u64; 16])>,
+    pub(crate) found: FxHashMap<i32, (u64, Vec<u64>)>,
     /// It runs for a while, and signals wait: its own mask.
     pub(crate) held: Option<u64>,
 }
