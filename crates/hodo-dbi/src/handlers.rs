@@ -37,7 +37,13 @@ impl Engine {
         process: &Shared,
         (signal, regs): (i32, &Regs),
     ) -> Result<bool> {
-        if regs.system_call().is_some() || regs.is_stepping() || self.parked.is_some() {
+        // Those from here on queue up, and arrive in the order in which they were sent.
+        const REAL_TIME: i32 = 32;
+        if signal >= REAL_TIME
+            || regs.system_call().is_some()
+            || regs.is_stepping()
+            || self.parked.is_some()
+        {
             return Ok(false);
         }
         let Some(known) = self.threads.get_mut(&thread.tid()) else {

@@ -11,7 +11,7 @@ use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
 use crate::native::system_call::{
-    OPENS, PTRACE, READ_TO_TRAP, VFORK, fork_instead, is_refused, path_of, prevents,
+    OPENS, PTRACE, READ_TO_TRAP, VFORK, fork_instead, path_of, prevents,
 };
 use crate::process::{Place, Process, Stop};
 use crate::shown::List;
@@ -39,14 +39,9 @@ impl Engine {
             bail!("{why}");
         }
         regs.set_pc(at);
-        let refused = match number {
-            _ if is_refused(number) => Some(libc::ENOSYS),
+        if takes_own(&process.borrow(), number, args) {
             // As if there were no room.
-            _ if takes_own(&process.borrow(), number, args) => Some(libc::ENOMEM),
-            _ => None,
-        };
-        if let Some(error) = refused {
-            regs.set_result(-i64::from(error));
+            regs.set_result(-i64::from(libc::ENOMEM));
             regs.set_pc(at + SYSTEM_CALL.len() as u64);
             thread.set_regs(&regs)?;
             return self.go(thread, 0);

@@ -28,8 +28,6 @@ const EXECVEAT: i64 = 322;
 const PKEY_MPROTECT: i64 = 329;
 const OPENAT2: i64 = 437;
 const ARCH_PRCTL: i64 = 158;
-/// `rseq`
-const RSEQ: i64 = 334;
 
 /// The register of a system call's number, `rax`.
 const NUMBER: u8 = 0;
@@ -59,12 +57,6 @@ pub(crate) fn path_of(number: i64, args: [u64; 6]) -> u64 {
 /// System calls during which a thread has another mask of signals, which holds in a handler, too: `rt_sigsuspend`,
 /// `pselect6`, `ppoll`, `epoll_pwait`, `io_pgetevents`, `io_uring_enter`, `epoll_pwait2`.
 pub(crate) const MASKING: [i64; 7] = [130, 270, 271, 281, 333, 426, 441];
-
-/// Whether a call would have the kernel look whether a thread is between two addresses of the program. It never is
-/// there, and would not be led out of there when it is interrupted: the program does without, as on older kernels.
-pub(crate) fn is_refused(number: i64) -> bool {
-    number == RSEQ
-}
 
 /// Why a program that makes this system call cannot run from the cache, if so.
 pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
@@ -193,15 +185,12 @@ impl Emitter<'_, '_, '_> {
 
     /// Calls about signals. Returns where a set of signals and the frame of a handler are read.
     fn signals(&mut self, (pc, next): (u64, u64), ways: Ways) -> [u64; 2] {
-        let [others, refused, set, action, back] = [(); 5].map(|()| self.code.label());
+        let [others, set, action, back] = [(); 4].map(|()| self.code.label());
         let [set_body, back_body] = [(); 2].map(|()| self.code.label());
         self.lead(pc, RT_SIGPROCMASK, set);
         self.lead(pc, RT_SIGACTION, action);
         self.lead(pc, RT_SIGRETURN, back);
-        self.lead(pc, RSEQ, refused);
         self.code.jmp(others);
-        self.code.bind(refused);
-        self.code.jmp(ways.watched);
         self.code.bind(set);
         self.code.jmp(set_body);
         self.code.bind(back);
