@@ -108,10 +108,10 @@ impl core::fmt::Debug for Site {
 impl Site {
     /// The site at an address.
     pub(super) fn at(addr: u64) -> Option<&'static Self> {
+        // The index has 0 where it has no site.
+        let site = SITES.get(addr).filter(|_| addr != 0)?;
         // SAFETY: the index has pointers to sites, which stay.
-        SITES
-            .get(addr)
-            .map(|site| unsafe { &*(site as *const Self) })
+        Some(unsafe { &*(site as *const Self) })
     }
 
     /// The address of the site.

@@ -113,6 +113,7 @@ pub fn fork(program: &Path, command: &[OsString], keep_pid: bool) -> Result<Wait
                 libc::_exit(125);
             }
             crate::inherited::restore();
+            crate::signals::restore_mask();
             libc::execv(path.as_ptr(), argv.as_ptr());
             if *libc::__errno_location() == libc::ENOEXEC && !is_elf {
                 libc::execv(script[0], script.as_ptr());

@@ -1,7 +1,7 @@
 //! Signals that are sent to the recorder but meant for the program.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -206,12 +206,26 @@ pub fn leave_terminal_to_program() {
 /// that may not grow is an error, not a signal.
 pub fn block_all() {
     let set = all();
-    // SAFETY: the set is initialized; the old one is not asked for. Without its default action, SIGCHLD would tell of
-    // no stop; ignoring a signal runs no code.
+    let mut before = set;
+    // SAFETY: both sets are initialized. Without its default action, SIGCHLD would tell of no stop; ignoring a signal runs
+    // no code.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+    }
+    let _ = BEFORE.set(before);
+}
+
+/// What was blocked before all signals were.
+static BEFORE: OnceLock<libc::sigset_t> = OnceLock::new();
+
+/// For a program that is started later: it blocks what it would have without [`block_all`]. A fault whose signal is
+/// blocked would end it.
+pub(crate) fn restore_mask() {
+    if let Some(before) = BEFORE.get() {
+        // SAFETY: the set is initialized; the old one is not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
     }
 }
 
