@@ -278,6 +278,15 @@ pub(crate) enum Special {
     },
     /// Elements of which a mask selects some. Each has a record of its own, after that of the block.
     Expanded(Form),
+    /// Elements that an instruction copies to more lanes than there are elements. The bits of the mask select lanes, of this
+    /// number.
+    Spread(Lanes, u32),
+    /// Memory of this size, a power of two, at the multiple of it that is not above an address.
+    Aligned {
+        kind: Kind,
+        address: Address,
+        size: u32,
+    },
 }
 
 impl Special {
@@ -448,6 +457,13 @@ impl Block {
         let code: usize = self.insns.iter().map(|insn| usize::from(insn.len)).sum();
         let operands = self.operands.iter();
         let lanes = match &self.special {
+            Some(Special::Spread(lanes, among)) => {
+                lanes.indices.is_none()
+                    && matches!(lanes.count, 1..=64)
+                    && matches!(lanes.size, 1..=8)
+                    && *among <= 64
+            }
+            Some(Special::Aligned { size, .. }) => size.is_power_of_two(),
             Some(Special::Lanes(lanes)) => {
                 let index = lanes.indices.map_or(8, |(_, size)| size);
                 lanes.count <= 64 && matches!(lanes.size, 1..=8) && matches!(index, 4 | 8)
@@ -647,7 +663,29 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
     match special {
         // The first are many.
         Special::Strings { .. } | Special::Unknown => {}
-        Special::Lanes(lanes) => lane_accesses(lanes, record, out),
+        Special::Lanes(lanes) => lane_accesses(lanes, lanes.active(record), record, out),
+        Special::Spread(lanes, among) => {
+            let lanes_of = Lanes {
+                count: *among,
+                ..*lanes
+            };
+            let (mut active, mut elements) = (lanes_of.active(record), 0);
+            while active != 0 {
+                elements |= active;
+                active = active.checked_shr(lanes.count).unwrap_or(0);
+            }
+            let all = u64::MAX >> 64u32.saturating_sub(lanes.count);
+            lane_accesses(lanes, elements & all, record, out);
+        }
+        Special::Aligned {
+            kind,
+            address,
+            size,
+        } => add(
+            *kind,
+            address.of(record) & u64::from(*size).wrapping_neg(),
+            *size,
+        ),
         Special::Expanded(form) => {
             for (lane, address) in lane_records(record.get(4..).unwrap_or_default()) {
                 form.add(lane, address, out);
@@ -685,8 +723,7 @@ pub(crate) fn special_accesses(special: &Special, record: &[u8], out: &mut Vec<A
 }
 
 /// Accesses of elements: one for each that is active, but only one for neighbors.
-fn lane_accesses(lanes: &Lanes, record: &[u8], out: &mut Vec<Access>) {
-    let mut active = lanes.active(record);
+fn lane_accesses(lanes: &Lanes, mut active: u64, record: &[u8], out: &mut Vec<Access>) {
     let vector = |at| record.get(usize::from(at)..).unwrap_or_default();
     match lanes.indices {
         // Each size has its own code: with one for both, most time of gathers is spent here.

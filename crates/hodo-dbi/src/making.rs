@@ -56,8 +56,12 @@ impl Making {
         }
     }
 
-    /// Adds a translation that will be at an address, made from these pages. `None`: it does not follow the one before.
+    /// Adds a translation that will be at an address, made from these pages. `None`: it does not follow the one before, or
+    /// more than its code depends on it.
     pub(crate) fn add(&mut self, at: u64, translation: &Translation, pages: &[u64]) -> Option<()> {
+        if translation.stays {
+            return None;
+        }
         let end = self.bases.cache + self.code.len() as u64;
         if at < end || at - end >= ALIGNMENT || self.map.len() > u64::from(u32::MAX) {
             return None;

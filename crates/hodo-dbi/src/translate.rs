@@ -387,6 +387,11 @@ impl<S: Set> Translator<'_, '_, S> {
         self.out.entries.push(pc);
     }
 
+    /// The code that was written cannot be moved.
+    pub(crate) fn stays(&mut self) {
+        self.out.stays = true;
+    }
+
     /// The program calls this: it is worth being translated, too.
     pub(crate) fn called(&mut self, pc: u64) {
         if !self.bound.contains(&(pc, 0)) && !self.is_soft {

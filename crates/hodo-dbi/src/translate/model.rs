@@ -139,6 +139,8 @@ pub(crate) struct Translation {
     pub(crate) fixups: Fixups,
     /// Instructions to which others lead than the ones before them.
     pub(crate) entries: Vec<u64>,
+    /// Its code depends on its place in a way that cannot be changed.
+    pub(crate) stays: bool,
 }
 
 /// The most bytes that an instruction has, rounded up.

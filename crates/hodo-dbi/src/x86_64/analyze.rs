@@ -5,7 +5,7 @@ use iced_x86::{
     OpAccess, OpKind, Register, RflagsBits, UsedMemory,
 };
 
-use super::special::{area, is_masked, is_packed};
+use super::special::{LINE, area, cleared, ignores_mask, is_masked, is_packed, spread};
 use crate::access::Kind;
 use crate::block::{
     Address, Block, FIRST_VALUE, Flow, Insn, Lanes, Leave, Note, Noted, Operand, Recorded, Slot,
@@ -67,7 +67,10 @@ pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8])
     }
     let memory = info.used_memory().iter();
     let memory = memory.filter(|used| !kinds(used.access()).is_empty());
-    let memory: Vec<UsedMemory> = memory.copied().collect();
+    let mut memory: Vec<UsedMemory> = memory.copied().collect();
+    if insn.mnemonic() == Mnemonic::Clzero {
+        memory = vec![cleared()];
+    }
     let is_special = Analysis::new(Analyzed::Accesses)
         .special(&insn, &memory)
         .is_some();
@@ -731,7 +734,7 @@ impl Analysis {
         let used = memory
             .iter()
             .find(|used| !kinds(used.access()).is_empty())?;
-        if used.vsib_size() != 0 || is_masked(insn) {
+        if used.vsib_size() != 0 || is_masked(insn) && !ignores_mask(insn) {
             return self.lanes(insn, used);
         }
         match insn.mnemonic() {
@@ -746,6 +749,11 @@ impl Analysis {
                     size: insn.op1_register().size() as u32,
                 })
             }
+            Mnemonic::Clzero => Some(Special::Aligned {
+                kind: Kind::Store,
+                address: self.address(used)?,
+                size: LINE,
+            }),
             Mnemonic::Xlatb => {
                 let mut address = self.address(used)?;
                 address.index = None;
@@ -848,7 +856,7 @@ impl Analysis {
         if indices.is_none() && insn.op_mask() != Register::None {
             count = used.memory_size().size() as u32 / size.max(1);
         }
-        Some(Special::Lanes(Lanes {
+        let lanes = Lanes {
             kind: *kinds(used.access()).first()?,
             size,
             count,
@@ -859,7 +867,11 @@ impl Analysis {
             indices,
             mask,
             packed: is_packed(insn),
-        }))
+        };
+        Some(match spread(insn, size) {
+            Some(among) => Special::Spread(lanes, among),
+            None => Special::Lanes(lanes),
+        })
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use iced_x86::UsedMemory;
 
 use hodo_isa::x86_64::asm::{
-    AL, Cond, DWORD, Label, QWORD, RAX, RCX, RSP, Reg, gs, label, mem, mem32, scaled,
+    AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RSP, Reg, gs, label, mem, mem32, scaled,
 };
 use hodo_isa::x86_64::decode::{Insn, Kind};
 
 use super::emitter::Emitter;
+use super::narrow::{Narrow, narrow};
 use super::{block, kept};
 use crate::block::Block;
 use crate::fixups::Depends;
@@ -116,7 +117,7 @@ impl Emitter<'_, '_, '_> {
                 true
             }
             Kind::Loop => {
-                self.loop_to(opcode, short(len - 1));
+                self.loop_to(&bytes[..=usize::from(insn.opcode)], short(len - 1));
                 true
             }
             Kind::Jump => {
@@ -143,7 +144,10 @@ impl Emitter<'_, '_, '_> {
                 true
             }
             Kind::Stop => {
-                self.code.raw(&bytes[..len]);
+                if let Some(narrow) = narrow(pc, bytes, insn) {
+                    return self.narrow(&bytes[..=usize::from(insn.opcode)], next, narrow);
+                }
+                self.copy(pc, bytes, insn);
                 // After a breakpoint, the program may continue.
                 opcode == 0xCC || opcode == 0xF1
             }
@@ -152,6 +156,42 @@ impl Emitter<'_, '_, '_> {
                 true
             }
         }
+    }
+
+    /// A branch that leads to an address of two bytes, where no code is. `bytes`: up to its opcode.
+    fn narrow(&mut self, bytes: &[u8], next: u64, narrow: Narrow) -> bool {
+        const SHORT: u8 = 0x66;
+        let distance = |from: u64, len: u64, to: u16| to.wrapping_sub((from + len) as u16);
+        let jump = |code: &mut Code<'_>, to: u16| {
+            let [low, high] = distance(code.here(), 4, to).to_le_bytes();
+            code.raw(&[SHORT, 0xE9, low, high]);
+        };
+        match narrow {
+            Narrow::Branch(condition, to) => {
+                let [low, high] = distance(self.code.here(), 5, to).to_le_bytes();
+                self.code.raw(&[SHORT, 0x0F, 0x80 | condition, low, high]);
+                self.stays();
+                return true;
+            }
+            Narrow::Loop(to) => {
+                const OVER: u8 = 2;
+                const JUMP: i8 = 4;
+                self.loop_over(bytes, OVER);
+                self.code.jmp_by(JUMP);
+                jump(&mut self.code, to);
+                self.stays();
+                return true;
+            }
+            Narrow::Call(to) => {
+                let [low, high] = (next as u16).to_le_bytes();
+                self.code.raw(&[SHORT, 0x68, low, high]);
+                jump(&mut self.code, to);
+            }
+            Narrow::Jump(to) => jump(&mut self.code, to),
+        }
+        // The cache may be elsewhere, and the distance another one.
+        self.stays();
+        false
     }
 
     fn branch(&mut self, condition: u8, to: u64) {
@@ -165,13 +205,23 @@ impl Emitter<'_, '_, '_> {
         }
     }
 
-    /// `loop` and `jrcxz` have no long form: they jump to a jump.
-    fn loop_to(&mut self, opcode: u8, to: u64) {
+    /// `loop` and `jrcxz` have no long form: they jump to a jump. `bytes`: up to the opcode. What they count depends on
+    /// prefixes, on some processors their condition, too.
+    fn loop_to(&mut self, bytes: &[u8], to: u64) {
         const OVER: u8 = 2;
         const JUMP: i8 = 5;
-        self.code.raw(&[opcode, OVER]);
+        self.loop_over(bytes, OVER);
         self.code.jmp_by(JUMP);
         self.jump_to(to);
+    }
+
+    /// `loop` or `jrcxz` over this many bytes.
+    fn loop_over(&mut self, bytes: &[u8], over: u8) {
+        const SHORT: u8 = 0x66;
+        for byte in bytes.iter().filter(|&&byte| byte != SHORT) {
+            self.code.raw(&[*byte]);
+        }
+        self.code.raw(&[over]);
     }
 
     fn call(&mut self, original: u64, back: u64, to: Callee) {

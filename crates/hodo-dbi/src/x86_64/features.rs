@@ -25,6 +25,14 @@ pub(super) fn has_avx() -> bool {
     has
 }
 
+/// Whether near branches with the prefix 66 have operands of two bytes and lead to addresses of two bytes, as on AMD's
+/// processors. Intel's ignore the prefix. (AMD's manual, volume 3, "Jcc" to "RET"; Intel's, volume 2, "JMP".)
+pub(super) fn narrows_branches() -> bool {
+    static NARROWS: std::sync::LazyLock<bool> =
+        std::sync::LazyLock::new(|| matches!(&cpuid(0, 0)[1].to_le_bytes(), b"Auth" | b"Hygo"));
+    *NARROWS
+}
+
 /// What `cpuid` says in `eax` and `ebx`.
 pub(super) fn cpuid(leaf: u32, part: u32) -> [u32; 2] {
     #[cfg(target_arch = "x86_64")]

@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use iced_x86::{InstructionInfoFactory, Mnemonic, Register, UsedMemory};
 
-use hodo_isa::x86_64::decode::{Insn, Kind, decode};
+use hodo_isa::x86_64::decode::{Insn, Kind};
 
 use super::analyze::{Facts, facts, kinds};
+use super::narrow::decode;
 use crate::fragment::{Instruction, Operand};
 use crate::inserted::Repeated;
 

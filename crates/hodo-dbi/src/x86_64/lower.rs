@@ -11,11 +11,11 @@ use std::collections::{HashMap, HashSet};
 use iced_x86::{Register, UsedMemory};
 
 use hodo_isa::x86_64::asm::{AL, BYTE, Cond, DWORD, Label, Mem, QWORD, RAX, Reg, Size, gs, mem};
-use hodo_isa::x86_64::decode::decode;
 
 use super::analyze::general;
 use super::banks::{Banks, Held};
 use super::emitter::{Emitter, X86_64};
+use super::narrow::decode;
 use super::recent::FLAGS;
 use super::{RCX_NUMBER, block};
 use crate::block::Flow;

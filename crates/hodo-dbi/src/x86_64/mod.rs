@@ -13,6 +13,7 @@ pub(crate) mod instruction;
 mod lane_steps;
 pub(crate) mod lanes;
 mod lower;
+mod narrow;
 pub(crate) mod rebuilt;
 mod recent;
 pub(crate) mod redirect;

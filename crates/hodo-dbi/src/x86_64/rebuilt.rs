@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hodo_isa::x86_64::decode::decode;
+use super::narrow::decode;
 use iced_x86::InstructionInfoFactory;
 
 use super::analyze::{Facts, analyze, facts};

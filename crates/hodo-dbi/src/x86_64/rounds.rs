@@ -5,10 +5,10 @@
 //! complete, and it is not known yet whether it was the last one: if it was, the thread is after the instruction.
 
 use hodo_isa::x86_64::asm::{AL, Cond, RAX, RCX, gs, mem};
-use hodo_isa::x86_64::decode::decode;
 
 use super::emit::ECX;
 use super::lower::{Flags, Lowering, RAX_NUMBER, at};
+use super::narrow::decode;
 use super::{RCX_NUMBER, block};
 use crate::fragment::Instruction;
 use crate::inserted::{Mark, Repeated};

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use hodo_isa::x86_64::asm::{self, Label};
-use hodo_isa::x86_64::decode::{Insn, Kind, decode};
+use hodo_isa::x86_64::decode::{Insn, Kind};
 
 use super::analyze::{Facts, analyze, facts};
 use super::emit::{Cold, INVALID, NOP};
 use super::emitter::{Decoded, Emitter, Own, X86_64};
 use super::instruction::seen;
 use super::lower::lower;
+use super::narrow::decode;
 use super::recent::Compared;
 use crate::block::{Block, Flow, Noted};
 use crate::fragment::{Instruction, Item};
@@ -86,8 +87,18 @@ impl Set for X86_64 {
     }
 
     fn invalid(translator: &mut Translator<'_, '_, Self>, bytes: &Bytes) {
-        // It is no instruction here, either.
-        translator.code.raw(&bytes[..1]);
+        const MANY: usize = 4;
+        let is_prefix = |byte: &u8| {
+            matches!(
+                byte,
+                0x26 | 0x2E | 0x36 | 0x3E | 0x64..=0x67 | 0xF0 | 0xF2 | 0xF3
+            )
+        };
+        // It is no instruction here, either. It may be too long, which is another fault.
+        match bytes[..MANY].iter().all(is_prefix) {
+            true => translator.code.raw(bytes),
+            false => translator.code.raw(&bytes[..1]),
+        }
         translator.code.raw(&INVALID);
     }
 

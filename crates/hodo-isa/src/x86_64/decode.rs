@@ -185,6 +185,7 @@ struct Prefixes {
     segment: u8,
     short: bool,
     short_address: bool,
+    lock: bool,
 }
 
 impl Prefixes {
@@ -193,9 +194,22 @@ impl Prefixes {
         self.rex = if rex { byte } else { 0 };
         self.short |= byte == 0x66;
         self.short_address |= byte == 0x67;
+        self.lock |= byte == 0xF0;
         if matches!(byte, 0x64 | 0x65) {
             self.segment = byte;
         }
+    }
+
+    /// Whether a processor refuses an instruction because of them: nothing but a change of memory can be locked.
+    fn forbid(&self, flags: u16, group5: u8) -> bool {
+        let kind = KINDS[usize::from(flags >> KIND).min(KINDS.len() - 1)];
+        self.lock
+            && match kind {
+                // What faults or traps does so with the prefix, too.
+                Kind::Plain | Kind::Stop => false,
+                Kind::Group5 => matches!(group5 >> 3 & 7, 2..=5),
+                _ => true,
+            }
     }
 
     fn wide(&self) -> bool {
@@ -212,7 +226,7 @@ pub fn decode(code: &[u8; 16]) -> Option<Insn> {
     while flags & PREFIX != 0 {
         prefixes.add(code[at]);
         at += 1;
-        if at > 12 {
+        if at > 14 {
             return None;
         }
         flags = ONE[usize::from(code[at])];
@@ -224,10 +238,11 @@ pub fn decode(code: &[u8; 16]) -> Option<Insn> {
     } else if matches!(first, 0xC4 | 0xC5 | 0x62) {
         (opcode, flags) = vector(code, at);
     }
-    if flags & BAD != 0 {
+    at = opcode + 1;
+    let modrm = code.get(at).copied().unwrap_or(0);
+    if flags & BAD != 0 || prefixes.forbid(flags, modrm) {
         return None;
     }
-    at = opcode + 1;
     let mut insn = Insn {
         len: 0,
         kind: KINDS[usize::from(flags >> KIND).min(KINDS.len() - 1)],
@@ -351,5 +366,41 @@ mod tests {
         assert_eq!(decoded(&[0xE3, 0]).unwrap().kind, Kind::Loop);
         assert_eq!(decoded(&[0xFF, 0x10]).unwrap().kind, Kind::Group5);
         assert_eq!(decoded(&[0x06]), None);
+    }
+
+    #[test]
+    fn jumps_and_calls_cannot_be_locked() {
+        for branch in [
+            &[0xEB, 0][..],
+            &[0x74, 0],
+            &[0x0F, 0x84, 0, 0, 0, 0],
+            &[0xE8, 0, 0, 0, 0],
+            &[0xE3, 0],
+            &[0xC3],
+            &[0xFF, 0x10],
+            &[0xFF, 0x20],
+            &[0x0F, 0x05],
+        ] {
+            assert!(decoded(branch).is_some());
+            assert_eq!(decoded(&[&[0xF0], branch].concat()), None, "{branch:x?}");
+        }
+        // lock inc dword [rax]
+        assert!(decoded(&[0xF0, 0xFF, 0x00]).is_some());
+    }
+
+    #[test]
+    fn an_instruction_has_at_most_fifteen_bytes() {
+        let with = |prefixes: usize, rest: &[u8]| {
+            decoded(&[&[0x66].repeat(prefixes)[..], rest].concat()).map(|insn| insn.len)
+        };
+        assert_eq!(with(14, &[0x90]), Some(15));
+        assert_eq!(with(15, &[0x90]), None);
+        assert_eq!(with(13, &[0x0F, 0x05]), Some(15));
+        assert_eq!(with(14, &[0x0F, 0x05]), None);
+        assert_eq!(with(12, &[0x0F, 0x38, 0xF1]), None);
+        for prefixes in 0..15 {
+            assert!(with(prefixes, &[0xC4, 0xE2]).is_none_or(|len| len <= 15));
+            assert!(with(prefixes, &[0x62, 0xF2]).is_none_or(|len| len <= 15));
+        }
     }
 }
