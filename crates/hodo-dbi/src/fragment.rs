@@ -39,7 +39,43 @@ pub struct Operand {
     pub has_address: bool,
 }
 
+/// A register that an instruction reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegisterOperand {
+    /// What kind of register it is.
+    pub bank: RegisterBank,
+    /// Its number within its bank, as instructions have it.
+    pub number: u8,
+    /// How many bytes of it are used.
+    pub size: u32,
+    /// It is read, at least on some conditions.
+    pub is_read: bool,
+    /// It is written, at least on some conditions.
+    pub is_written: bool,
+}
+
+/// What kind of register it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegisterBank {
+    /// General registers, numbered as in [`Code::register`](crate::Code::register).
+    General,
+    /// Vectors.
+    Vector,
+    /// Masks of vectors.
+    Mask,
+    /// All others.
+    Other,
+}
+
 impl Instruction {
+    /// The registers that it reads or writes: its operands, those from which addresses of operands come, and others that its
+    /// operation uses. The program counter and the flags are left out.
+    #[must_use]
+    pub fn registers(&self) -> Vec<RegisterOperand> {
+        self.facts.registers()
+    }
+
     /// Its address. Those that a pass has put there instead of one have the address of that one.
     #[must_use]
     pub fn pc(&self) -> u64 {

@@ -93,7 +93,7 @@ pub use access::{Access, Kind};
 pub use block::{Block, Flow, Insn};
 pub use client::{Client, Decode, Listener, Message, Observe, size_of_other_record, stands_alone};
 pub use events::{Choice, Event, Events};
-pub use fragment::{Fragment, Instruction, Item, Operand};
+pub use fragment::{Fragment, Instruction, Item, Operand, RegisterBank, RegisterOperand};
 pub use hodo_follow::Exit;
 pub use hodo_ptrace::launch::find_program;
 pub use inserted::{

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use iced_x86::{InstructionInfoFactory, Mnemonic, Register, UsedMemory};
+use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, Register, UsedMemory};
 
 use hodo_isa::x86_64::decode::{Insn, Kind};
 
 use super::analyze::{Facts, facts, kinds};
 use super::narrow::decode;
-use crate::fragment::{Instruction, Operand};
+use crate::fragment::{Instruction, Operand, RegisterBank, RegisterOperand};
 use crate::inserted::Repeated;
 
 /// An instruction that a pass puts in the place of one: that is at the first address, and the next one at the second.
@@ -105,6 +105,50 @@ pub(super) fn seen(
     }
 }
 
+impl Facts {
+    /// The registers that it reads or writes.
+    pub(crate) fn registers(&self) -> Vec<RegisterOperand> {
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(self.insn());
+        let mut found: Vec<RegisterOperand> = Vec::new();
+        for used in info.used_registers() {
+            let (register, access) = (used.register(), used.access());
+            let number = register.number() as u8;
+            let (bank, number) = if register.is_gpr() {
+                (
+                    RegisterBank::General,
+                    register.full_register().number() as u8,
+                )
+            } else if register.is_vector_register() {
+                (RegisterBank::Vector, number)
+            } else if register.is_k() {
+                (RegisterBank::Mask, number)
+            } else {
+                (RegisterBank::Other, number)
+            };
+            let new = RegisterOperand {
+                bank,
+                number,
+                size: register.size() as u32,
+                is_read: !matches!(access, OpAccess::Write | OpAccess::CondWrite),
+                is_written: !matches!(access, OpAccess::Read | OpAccess::CondRead),
+            };
+            let is_same = |old: &&mut RegisterOperand| {
+                bank != RegisterBank::Other && (old.bank, old.number) == (bank, number)
+            };
+            match found.iter_mut().find(is_same) {
+                Some(old) => {
+                    old.size = old.size.max(new.size);
+                    old.is_read |= new.is_read;
+                    old.is_written |= new.is_written;
+                }
+                None => found.push(new),
+            }
+        }
+        found
+    }
+}
+
 /// Whether the address of an operand can be computed in one register.
 fn has_address(used: &UsedMemory) -> bool {
     let is_general = |register: Register| register == Register::None || register.is_gpr64();
@@ -115,4 +159,57 @@ fn has_address(used: &UsedMemory) -> bool {
         && used.segment() != Register::GS
         && !(is_thread && base != Register::None && index != Register::None)
         && (!is_thread || i32::try_from(used.displacement().cast_signed()).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Banks, numbers and bytes of registers, and whether they are read and written.
+    fn registers(own: &[u8]) -> Vec<(RegisterBank, u8, u32, bool, bool)> {
+        let instruction = instruction((0x1000, 0x1000 + own.len() as u64), own);
+        let mut found: Vec<_> = (instruction.expect("it is one").registers().into_iter())
+            .map(|used| {
+                (
+                    used.bank,
+                    used.number,
+                    used.size,
+                    used.is_read,
+                    used.is_written,
+                )
+            })
+            .collect();
+        found.sort_by_key(|used| (used.0 as u8, used.1));
+        found
+    }
+
+    #[test]
+    fn instructions_say_which_registers_they_use() {
+        use RegisterBank::{General, Mask, Vector};
+        // add rax, [rbx + rcx * 8]
+        let expected = [
+            (General, 0, 8, true, true),
+            (General, 1, 8, true, false),
+            (General, 3, 8, true, false),
+        ];
+        assert_eq!(registers(&[0x48, 0x03, 0x04, 0xCB]), expected);
+        // mul r9d; its other registers have no place in its bytes.
+        let expected = [
+            (General, 0, 8, true, true),
+            (General, 2, 8, false, true),
+            (General, 9, 4, true, false),
+        ];
+        assert_eq!(registers(&[0x41, 0xF7, 0xE1]), expected);
+        // vaddps zmm1 {k2}, zmm3, zmm20: lanes that the mask does not select stay.
+        let expected = [
+            (Vector, 1, 64, true, true),
+            (Vector, 3, 64, true, false),
+            (Vector, 20, 64, true, false),
+            (Mask, 2, 8, true, false),
+        ];
+        let bytes = [0x62, 0xB1, 0x64, 0x4A, 0x58, 0xCC];
+        assert_eq!(registers(&bytes), expected);
+        // mov ah, 1: one byte of register 0.
+        assert_eq!(registers(&[0xB4, 1]), [(General, 0, 1, false, true)]);
+    }
 }
