@@ -19,6 +19,7 @@ pub(crate) use crate::block::RECORDED;
 use crate::block::{Block, Note, Noted, RECORDED_SIZE, SLOTS, lanes_size};
 use crate::calls::Calls;
 use crate::events::{Event, Events};
+use crate::inserted::{CALL_RESULT, OWN_NUMBERS};
 use crate::plan::Plan;
 use crate::recent::Recent;
 
@@ -100,7 +101,7 @@ pub trait Client: Send {
     }
 
     /// A thread has done something else than accessing memory. It comes between the blocks where it happened. Only for
-    /// [`Observe::Accesses`].
+    /// [`Observe::Accesses`]; system calls also for passes ([`crate::instrument`]), between what is recorded.
     fn event(&mut self, thread: u32, event: &Event<'_>) {
         let _ = (thread, event);
     }
@@ -427,6 +428,8 @@ struct Decoded {
     last: Vec<u8>,
     slots: [u64; SLOTS],
     calls: Calls,
+    /// What a system call begins with, as far as it was recorded for passes.
+    begun: Vec<u64>,
 }
 
 impl Decoded {
@@ -435,6 +438,7 @@ impl Decoded {
             last: Vec::new(),
             slots: [0; SLOTS],
             calls: Calls::default(),
+            begun: Vec::new(),
         }
     }
 }
@@ -612,7 +616,7 @@ impl<C: Client> Decode<C> {
                     return Err(anyhow!("a record of {size} bytes is cut"));
                 };
                 match id {
-                    RECORDED.. => self.mark(thread, id, bytes)?,
+                    RECORDED.. => self.mark((thread, &mut decoded), id, bytes)?,
                     _ => {
                         let (words, _) = bytes[4..size].as_chunks::<8>();
                         for (slot, word) in decoded.slots.iter_mut().zip(words) {
@@ -652,7 +656,12 @@ impl<C: Client> Decode<C> {
 
     /// A record that is not of a block.
     #[inline(always)]
-    fn mark(&mut self, thread: u32, id: u32, record: &[u8]) -> Result<()> {
+    fn mark(
+        &mut self,
+        (thread, decoded): (u32, &mut Decoded),
+        id: u32,
+        record: &[u8],
+    ) -> Result<()> {
         if id >= SIGNAL {
             let event = match id {
                 // A cut is one of nothing.
@@ -669,8 +678,10 @@ impl<C: Client> Decode<C> {
         let word = record.get(8..).and_then(|bytes| bytes.first_chunk());
         let word = word.map(|bytes| u64::from_le_bytes(*bytes));
         if id < FETCHED {
-            self.client
-                .recorded(thread, number, word.unwrap_or_default());
+            match (number, word.unwrap_or_default()) {
+                (OWN_NUMBERS.., word) => self.system_call((thread, decoded), number, word),
+                (_, word) => self.client.recorded(thread, number, word),
+            }
             return Ok(());
         }
         let Some(Some((block, _))) = self.blocks.get(number as usize) else {
@@ -694,6 +705,29 @@ impl<C: Client> Decode<C> {
             self.client.accessed(thread, block, &access);
         }
         Ok(())
+    }
+
+    /// A record about a system call, among those of passes.
+    #[cold]
+    fn system_call(&mut self, (thread, decoded): (u32, &mut Decoded), number: u32, word: u64) {
+        if number == CALL_RESULT {
+            if std::mem::take(&mut decoded.calls.in_kernel) {
+                let event = Event::SystemCallEnded { result: word };
+                self.client.event(thread, &event);
+            }
+            return;
+        }
+        if number == OWN_NUMBERS {
+            decoded.begun.clear();
+        }
+        decoded.begun.push(word);
+        if let &[number, ref arguments @ ..] = &decoded.begun[..]
+            && let Ok(arguments) = arguments.try_into()
+        {
+            decoded.calls.in_kernel = true;
+            self.client
+                .event(thread, &Event::SystemCall { number, arguments });
+        }
     }
 
     /// Tells the client what the last record of a thread says, which is known to be complete now. `upto`: how many

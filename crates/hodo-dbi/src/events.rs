@@ -95,6 +95,11 @@ impl Events {
         self
     }
 
+    /// Whether calls of functions are wanted.
+    pub(crate) fn wants_functions(&self) -> bool {
+        self.functions.is_some()
+    }
+
     /// System calls.
     #[must_use]
     pub fn system_calls(mut self) -> Self {

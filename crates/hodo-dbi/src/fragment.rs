@@ -1,5 +1,6 @@
 //! Fragments of code that passes see and change: instructions of the program, and code inserted between them.
 
+use std::path::Path;
 use std::rc::Rc;
 
 use crate::access::Kind;
@@ -25,6 +26,8 @@ pub struct Instruction {
     pub(crate) origin: Option<Rc<Instruction>>,
     /// If it stands for a part of an instruction, or for one whose parts come after it.
     pub(crate) part: Option<Part>,
+    /// The file from which it is, and where it is in that.
+    pub(crate) file: Option<(Rc<Path>, u64)>,
 }
 
 /// An operand in memory.
@@ -80,6 +83,14 @@ impl Instruction {
     #[must_use]
     pub fn pc(&self) -> u64 {
         self.pc
+    }
+
+    /// The file from which it is, and where it is in that. Those that a pass has put there instead of one have the place of
+    /// that one.
+    #[must_use]
+    pub fn file(&self) -> Option<(&Path, u64)> {
+        let (file, offset) = self.file.as_ref()?;
+        Some((file, *offset))
     }
 
     /// Its bytes.

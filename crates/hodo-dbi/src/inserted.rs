@@ -3,6 +3,11 @@
 //! It computes with scratch registers. Which registers of the processor these are, and where the program's values are
 //! meanwhile, is decided when the whole fragment is known.
 
+/// From here on, numbers of records are the engine's own: what a system call begins with, one after the other.
+pub(crate) const OWN_NUMBERS: u32 = 0xFFFF_FF00;
+/// What a system call returns.
+pub(crate) const CALL_RESULT: u32 = 0xFFFF_FFFF;
+
 /// A register that inserted code may use: from where it is reserved to where it is released, it keeps what is put into
 /// it. The program does not notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -652,7 +657,19 @@ impl<'c> Code<'c> {
     ///
     /// # Errors
     /// If there are too many scratch registers: another one is used for this.
+    ///
+    /// # Panics
+    /// If the number is 0xFFFF_FF00 or more: these are the engine's own.
     pub fn record(&mut self, number: u32, value: Scratch) -> Result<(), TooMany> {
+        assert!(
+            number < OWN_NUMBERS,
+            "{number:#x} is a number of the engine"
+        );
+        self.record_own(number, value)
+    }
+
+    /// The same with any number.
+    pub(crate) fn record_own(&mut self, number: u32, value: Scratch) -> Result<(), TooMany> {
         let other = self.reserve()?;
         self.step(Step::Record(number, value, other));
         self.release(other);

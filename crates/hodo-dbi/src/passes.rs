@@ -3,11 +3,16 @@
 //! Each fragment goes through four phases. In each phase, all passes see it, in the order in which they were given. What a
 //! pass may do in a phase is what the type that it gets there lets it do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
+use crate::block::Flow;
 use crate::fragment::{Fragment, Instruction, Item};
-use crate::inserted::{Code, Lanes, Names, Repeated, Scratch, Step, TooMany, Wide, Word};
+use crate::inserted::{
+    CALL_RESULT, Code, Lanes, Names, OWN_NUMBERS, Repeated, Scratch, Step, TooMany, Wide, Word,
+};
+use crate::native::analyze::{RESULT, SYSTEM_CALL};
 use crate::native::instruction::{instruction, one_round};
 use crate::native::lanes::{lanes, row};
 
@@ -111,7 +116,11 @@ impl Replacing<'_> {
                 panic!("{bytes:x?} is no instruction that simply continues");
             };
             let origin = origin.take();
-            Item::Instruction(Instruction { origin, ..new })
+            Item::Instruction(Instruction {
+                origin,
+                file: old.file.clone(),
+                ..new
+            })
         });
         let new: Vec<Item> = new.collect();
         self.fragment.items.splice(place..=place, new);
@@ -213,6 +222,9 @@ impl Replacing<'_> {
 pub struct Inserting<'f> {
     instruction: &'f Instruction,
     is_first: bool,
+    is_again: bool,
+    /// A system call comes before the fragment.
+    is_after_call: bool,
     before: &'f mut Vec<Step>,
     after: &'f mut Vec<Step>,
     names: &'f mut Names,
@@ -230,6 +242,14 @@ impl Inserting<'_> {
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first
+    }
+
+    /// Whether passes have seen this instruction before: code is translated again if it was longer than what can be
+    /// inserted into at once, if it was thrown away meanwhile, and in each process that has it. Code from files is the same
+    /// if it is at the same place in a file. Passes that list what they see leave this out.
+    #[must_use]
+    pub fn is_again(&self) -> bool {
+        self.is_again
     }
 
     /// Code in front of the instruction, after what passes before this one have inserted there.
@@ -383,6 +403,8 @@ pub(crate) struct Passes {
     /// By number. The first one is empty.
     maps: Vec<StateMap>,
     numbers: HashMap<StateMap, u32>,
+    /// Hashes of the instructions that were seen, with their places.
+    seen: HashSet<u64>,
 }
 
 impl std::fmt::Debug for Passes {
@@ -404,7 +426,15 @@ impl Passes {
             words,
             maps: vec![StateMap::new()],
             numbers: HashMap::from([(StateMap::new(), 0)]),
+            seen: HashSet::new(),
         }
+    }
+
+    /// Has system calls recorded, too.
+    pub(crate) fn with_system_calls(mut self) -> Self {
+        // The first one: it must have scratch registers.
+        self.passes.insert(0, Box::new(SystemCalls));
+        self
     }
 
     /// How many words each thread has.
@@ -427,8 +457,8 @@ impl Passes {
         self.maps.get(number as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Brings a fragment through all phases.
-    pub(crate) fn run(&mut self, instructions: Vec<Instruction>) -> Vec<Item> {
+    /// Brings a fragment through all phases. `is_after_call`: a system call comes before it.
+    pub(crate) fn run(&mut self, instructions: Vec<Instruction>, is_after_call: bool) -> Vec<Item> {
         let items = instructions.into_iter().map(Item::Instruction);
         let mut fragment = Fragment {
             items: items.collect(),
@@ -443,7 +473,7 @@ impl Passes {
         for pass in &mut self.passes {
             pass.analyze(&fragment);
         }
-        let mut fragment = self.insert(fragment, &mut names);
+        let mut fragment = self.insert(fragment, is_after_call, &mut names);
         for pass in &mut self.passes {
             pass.revise(&mut Revising {
                 fragment: &mut fragment,
@@ -453,7 +483,7 @@ impl Passes {
         fragment.items
     }
 
-    fn insert(&mut self, fragment: Fragment, names: &mut Names) -> Fragment {
+    fn insert(&mut self, fragment: Fragment, is_after_call: bool, names: &mut Names) -> Fragment {
         names.allow(MOST_INSERTING, MOST_WIDE_INSERTING);
         let mut items = Vec::with_capacity(2 * fragment.items.len());
         let mut is_first = true;
@@ -466,11 +496,14 @@ impl Passes {
                     continue;
                 }
             };
+            let is_again = !self.seen.insert(identity(&instruction));
             let (mut before, mut after) = (Vec::new(), Vec::new());
             for pass in &mut self.passes {
                 pass.insert(&mut Inserting {
                     instruction: &instruction,
                     is_first,
+                    is_again,
+                    is_after_call,
                     before: &mut before,
                     after: &mut after,
                     names,
@@ -483,5 +516,48 @@ impl Passes {
             items.extend(after.into_iter().map(Item::Inserted));
         }
         Fragment { items }
+    }
+}
+
+/// What distinguishes an instruction from all others, as far as a hash does.
+fn identity(instruction: &Instruction) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match instruction.file() {
+        Some(place) => place.hash(&mut hasher),
+        None => instruction.pc.hash(&mut hasher),
+    }
+    instruction.bytes().hash(&mut hasher);
+    instruction.lane().hash(&mut hasher);
+    instruction.is_round().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Records system calls.
+struct SystemCalls;
+
+impl SystemCalls {
+    fn record(at: &mut Inserting<'_>, number: u32, register: u8) -> Result<(), TooMany> {
+        let mut code = at.before();
+        let value = code.reserve()?;
+        code.register(value, register);
+        code.record_own(number, value)?;
+        code.release(value);
+        Ok(())
+    }
+}
+
+impl Pass for SystemCalls {
+    fn insert(&mut self, at: &mut Inserting<'_>) {
+        let mut records = Vec::new();
+        if at.is_first && at.is_after_call {
+            records.extend([CALL_RESULT].into_iter().zip(RESULT));
+        }
+        if at.instruction.flow() == Flow::SystemCall {
+            records.extend((OWN_NUMBERS..).zip(SYSTEM_CALL));
+        }
+        for (number, register) in records {
+            let recorded = Self::record(at, number, *register);
+            assert!(recorded.is_ok(), "this pass comes first, and has registers");
+        }
     }
 }

@@ -82,17 +82,26 @@ fn with_recorder<L: Listener + 'static>(
 }
 
 /// Runs a program, or part of it, from the cache, with passes that change its code. Returns the client, which hears what
-/// the code records that they insert, and the words of threads.
+/// the code records that they insert, the words of threads, and system calls if it wants to
+/// ([`Events::system_calls`]).
 ///
 /// # Errors
-/// The same as those of [`observe`].
+/// The same as those of [`observe`], and if the client asks for calls of functions.
 pub fn instrument<C: Client + 'static>(
     target: &Target<'_>,
     passes: Vec<Box<dyn Pass>>,
     client: C,
 ) -> Result<(Ran, C)> {
+    if client.events().wants_functions() {
+        bail!("only 'observe' reports calls of functions: passes see the code themselves");
+    }
     let (ran, decode) = with_recorder(target, Decode::of_engine(client), |sink, events| {
-        Recorder::with_passes(sink, Passes::new(passes), events)
+        let passes = Passes::new(passes);
+        let passes = match events.system_calls {
+            true => passes.with_system_calls(),
+            false => passes,
+        };
+        Recorder::with_passes(sink, passes, events)
     })?;
     Ok((ran, decode.into_client()))
 }

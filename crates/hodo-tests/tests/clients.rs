@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
-use hodo_dbi::{Observe, Target};
+use hodo_dbi::{Client, Event, Events, Inserting, Observe, Pass, Target, Word, Words};
 use hodo_mem::stat::Counter;
 use hodo_tests::{Kind, build, needs};
 
@@ -199,4 +200,113 @@ fn executed_lines_are_covered() {
         starts.into_iter().any(|start| start == main),
         "main was executed"
     );
+}
+
+/// The system calls that a client receives: numbers and arguments, and what they have returned.
+#[derive(Default)]
+struct Calls {
+    begun: Vec<(u64, [u64; 6])>,
+    ended: Vec<u64>,
+}
+
+impl Client for Calls {
+    fn events(&self) -> Events {
+        Events::default().system_calls()
+    }
+
+    fn event(&mut self, _: u32, event: &Event<'_>) {
+        match *event {
+            Event::SystemCall { number, arguments } => self.begun.push((number, arguments)),
+            Event::SystemCallEnded { result } => self.ended.push(result),
+            _ => {}
+        }
+    }
+}
+
+/// Inserts nothing that does anything.
+struct Nothing;
+
+impl Pass for Nothing {}
+
+#[test]
+fn system_calls_are_received_beside_passes() {
+    let program = program();
+    let command = [program.clone().into()];
+    let target = Target::program(&program, &command);
+    let observed = hodo_dbi::observe(&target, Observe::Accesses, Calls::default());
+    let observed = observed.expect("it can be observed").1;
+    let passes: Vec<Box<dyn Pass>> = vec![Box::new(Nothing)];
+    let calls = hodo_dbi::instrument(&target, passes, Calls::default());
+    let calls = calls.expect("it can be instrumented").1;
+    let numbers = |calls: &Calls| -> Vec<u64> { calls.begun.iter().map(|call| call.0).collect() };
+    assert_eq!(numbers(&observed), numbers(&calls));
+    assert_eq!(observed.ended.len(), calls.ended.len());
+    const WRITE: u64 = 1;
+    let write = calls.begun.iter().position(|call| call.0 == WRITE);
+    let write = write.expect("it prints something");
+    let (_, [descriptor, _, count, ..]) = calls.begun[write];
+    assert_eq!((descriptor, count), (1, calls.ended[write]));
+}
+
+#[test]
+fn calls_of_functions_are_refused_beside_passes() {
+    #[derive(Debug)]
+    struct Functions;
+    impl Client for Functions {
+        fn events(&self) -> Events {
+            Events::default().functions(|_| Vec::new())
+        }
+    }
+    let program = program();
+    let command = [program.clone().into()];
+    let target = Target::program(&program, &command);
+    let error = hodo_dbi::instrument(&target, Vec::new(), Functions).expect_err("an error");
+    assert!(error.to_string().contains("'observe'"), "{error}");
+}
+
+/// Where instructions are that a pass sees: their files, places in those, and bytes.
+type Sites = Arc<Mutex<(Vec<(PathBuf, u64, Vec<u8>)>, u64)>>;
+
+/// Lists the instructions, and inserts so much that fragments become too long and have to be made again.
+struct Lists(Sites, Option<Word>);
+
+impl Pass for Lists {
+    fn begin(&mut self, words: &mut Words<'_>) {
+        self.1 = Some(words.word());
+    }
+
+    fn insert(&mut self, at: &mut Inserting<'_>) {
+        for word in [self.1; 250].into_iter().flatten() {
+            at.before().count(word, 1);
+        }
+        let mut sites = self.0.lock().expect("nobody panics");
+        let (list, again) = &mut *sites;
+        if at.is_again() {
+            *again += 1;
+        } else if let Some((file, offset)) = at.instruction().file() {
+            let bytes = at.instruction().bytes().to_vec();
+            list.push((file.to_owned(), offset, bytes));
+        }
+    }
+}
+
+#[test]
+fn passes_know_the_files_of_instructions_and_see_each_once() {
+    let program = program();
+    let command = [program.clone().into()];
+    let target = Target::program(&program, &command);
+    let sites = Sites::default();
+    let passes: Vec<Box<dyn Pass>> = vec![Box::new(Lists(Arc::clone(&sites), None))];
+    hodo_dbi::instrument(&target, passes, Calls::default()).expect("it can be instrumented");
+    let (list, again) = &*sites.lock().expect("nobody panics");
+    assert!(*again > 0, "no fragment was too long");
+    let code = fs::read(&program).expect("the program");
+    let program = fs::canonicalize(program).expect("its path");
+    let own: Vec<_> = list.iter().filter(|site| site.0 == program).collect();
+    assert!(own.len() > 1000, "{}", own.len());
+    for (_, offset, bytes) in &own {
+        assert!(code[*offset as usize..].starts_with(bytes), "{offset:#x}");
+    }
+    let places: std::collections::HashSet<u64> = own.iter().map(|site| site.1).collect();
+    assert_eq!(places.len(), own.len(), "some were listed twice");
 }

@@ -254,7 +254,7 @@ impl<S: Observe> Translator<'_, '_, S> {
         if !block.is_special() {
             return None;
         }
-        let items = passes.borrow_mut().run(vec![S::seen(first)]);
+        let items = passes.borrow_mut().run(vec![S::seen(first)], false);
         let is_lane = |item: &Item| match item {
             Item::Instruction(instruction) => instruction.lane().is_some(),
             Item::Inserted(_) => false,
@@ -310,7 +310,7 @@ impl<S: Observe> Translator<'_, '_, S> {
     }
 
     /// Whether an instruction comes after a system call.
-    fn is_after_call(&mut self, pc: u64) -> bool {
+    pub(super) fn is_after_call(&mut self, pc: u64) -> bool {
         let before = pc.wrapping_sub(S::SYSTEM_CALL.len() as u64);
         let there = (self.request.read)(before);
         there.is_some_and(|(bytes, len)| bytes[..len].starts_with(S::SYSTEM_CALL))

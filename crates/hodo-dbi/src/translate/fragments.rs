@@ -1,8 +1,12 @@
 //! Fragments: how the cache gets what passes have made of the program's code.
 
+use std::path::Path;
+use std::rc::Rc;
+
 use super::Translator;
 use super::model::{ENOUGH, Stage, Version};
 use super::set::{Decoded, Emit, Observe};
+use crate::events::Watch;
 use crate::fragment::Instruction;
 
 /// The maximum number of items of a fragment: a translation must not need more room than others.
@@ -45,11 +49,24 @@ impl<S: Observe> Translator<'_, '_, S> {
     fn fragment(&mut self, code: &[Decoded<S>]) -> Option<u64> {
         let passes = self.request.passes?;
         let valid = code.iter().take_while(|decoded| decoded.insn.is_some());
-        let mut instructions: Vec<Instruction> = valid.map(S::seen).collect();
+        let file = code.first().and_then(|first| (self.request.file)(first.pc));
+        let file = file.map(|(file, offset)| (Rc::from(file), offset));
+        // A fragment is in one mapping.
+        let place = |pc: u64| {
+            let (file, offset): &(Rc<Path>, u64) = file.as_ref()?;
+            Some((Rc::clone(file), offset + (pc - code[0].pc)))
+        };
+        let seen = |decoded: &Decoded<S>| Instruction {
+            file: place(decoded.pc),
+            ..S::seen(decoded)
+        };
+        let mut instructions: Vec<Instruction> = valid.map(seen).collect();
+        let watches = self.request.watch.is_some_and(Watch::system_calls);
+        let is_after_call = watches && self.is_after_call(code[0].pc);
         let is_valid = instructions.len() == code.len();
         let mut next = None;
         if !instructions.is_empty() {
-            let mut items = passes.borrow_mut().run(instructions.clone());
+            let mut items = passes.borrow_mut().run(instructions.clone(), is_after_call);
             while items.len() > MOST_ITEMS {
                 // A shorter one has fewer.
                 assert!(
@@ -57,7 +74,7 @@ impl<S: Observe> Translator<'_, '_, S> {
                     "passes insert too much code at one instruction"
                 );
                 instructions.truncate(instructions.len() / 2);
-                items = passes.borrow_mut().run(instructions.clone());
+                items = passes.borrow_mut().run(instructions.clone(), is_after_call);
             }
             next = S::lower(self, passes, &items);
         }

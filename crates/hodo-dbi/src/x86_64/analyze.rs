@@ -22,8 +22,8 @@ const MOST_AT_HEAD: u32 = 6;
 const RSP: usize = 4;
 /// Registers of which clients hear, by what is noted of an instruction (System V ABI for AMD64, section 3.2.3 and A.2.1).
 const ENTRY: &[u8] = &[7, 6, 2, 4];
-const SYSTEM_CALL: &[u8] = &[0, 7, 6, 2, 10, 8, 9];
-const RESULT: &[u8] = &[0];
+pub(crate) const SYSTEM_CALL: &[u8] = &[0, 7, 6, 2, 10, 8, 9];
+pub(crate) const RESULT: &[u8] = &[0];
 
 /// What an instruction does, as far as blocks depend on that.
 #[derive(Debug)]

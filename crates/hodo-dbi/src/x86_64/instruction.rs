@@ -55,6 +55,10 @@ pub(crate) fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
         .copied()
         .collect();
     let round = instruction((old.pc, old.next), &without).filter(|round| round.continues)?;
+    let round = Instruction {
+        file: old.file.clone(),
+        ..round
+    };
     let repeated = Repeated {
         while_equal: compares(insn.mnemonic()).then_some(prefix == EQUAL),
         prefix,
@@ -102,6 +106,7 @@ pub(super) fn seen(
         continues: insn.is_some_and(|insn| insn.kind == Kind::Plain),
         origin: None,
         part: None,
+        file: None,
     }
 }
 
