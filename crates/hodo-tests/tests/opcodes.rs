@@ -1,0 +1,191 @@
+//! Instructions of all kinds, legal and not, chosen at random from all maps of opcodes: under the engine they do what the
+//! processor does alone, and the accesses that clients receive are those that the processor makes.
+#![cfg(target_arch = "x86_64")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hodo_dbi::{Access, Block, Client, Kind as AccessKind, Observe};
+use hodo_tests::{Kind, build, hodo};
+
+/// How many instructions have an opcode of each map once.
+const TURNS: u64 = 15 << 8;
+/// Where the program has the instructions, and bytes of each.
+const CODE: u64 = 0x8343_3000;
+const SLOT: u64 = 128;
+/// Where their memory is: pages of this size.
+const MEMORY: u64 = 0x5000_0000;
+const PAGE: u64 = 4096;
+const PAGES: usize = 6;
+
+/// An engine in the test's own process waits for all of its children: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn program() -> PathBuf {
+    let options = ["-O1", "-fno-stack-protector", "-fcf-protection=none"];
+    build("opcodes.c", Kind::StaticPie, &options)
+}
+
+fn arguments(seed: u64, what: &str) -> Vec<OsString> {
+    let numbers = [seed, seed * 2 * TURNS, 2 * TURNS];
+    let mut all: Vec<OsString> = numbers.iter().map(|n| n.to_string().into()).collect();
+    all.push(what.into());
+    all
+}
+
+fn lines(command: &mut Command) -> Vec<String> {
+    let output = command.output().expect("it can be run");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?}: {}, {errors}",
+        output.status
+    );
+    text.lines().map(str::to_owned).collect()
+}
+
+/// What an instruction did, without flags: counters may change those that its manual leaves undefined, and those that it
+/// would have overwritten if it had not faulted.
+fn without_flags(line: &str) -> String {
+    let words: Vec<&str> = line
+        .split(' ')
+        .filter(|word| !word.starts_with("flags="))
+        .collect();
+    words.join(" ")
+}
+
+/// Compares instructions with the processor, without a tool and with tools that insert code.
+fn do_what_they_do_alone(seed: u64) {
+    let (program, arguments) = (program(), arguments(seed, "show"));
+    let alone = lines(Command::new(&program).args(&arguments));
+    assert_eq!(alone.len() as u64, 2 * TURNS);
+    for tool in ["none", "stat", "cache"] {
+        let mut command = Command::new(hodo());
+        command.args(["mem", tool]);
+        if tool != "none" {
+            command.args(["-o", "/dev/null"]);
+        }
+        let cached = lines(command.arg("--").arg(&program).args(&arguments));
+        assert_eq!(alone.len(), cached.len(), "seed {seed}, {tool}");
+        let both = alone.iter().zip(&cached);
+        let differing = both.filter(|(alone, cached)| match tool {
+            "none" => alone != cached,
+            _ => without_flags(alone) != without_flags(cached),
+        });
+        let differing: Vec<String> = differing
+            .map(|(alone, cached)| format!("alone: {alone}\n cache: {cached}\n"))
+            .collect();
+        let first = &differing[..differing.len().min(20)];
+        assert!(
+            differing.is_empty(),
+            "seed {seed}, {tool}: {} instructions differ:\n{}",
+            differing.len(),
+            first.concat()
+        );
+    }
+}
+
+/// The pages that instructions access by what a client receives: as the program says it.
+#[derive(Default)]
+struct Pages(BTreeMap<u64, [u8; PAGES]>);
+
+impl Client for Pages {
+    fn executed(&mut self, _: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
+        for access in accesses {
+            let pc = block.insns[usize::from(access.insn)].pc;
+            let number = pc.wrapping_sub(CODE) / SLOT;
+            if upto == 0 || number >= 2 * TURNS || access.size == 0 {
+                continue;
+            }
+            let pages = self.0.entry(number).or_insert([b'-'; PAGES]);
+            let first = access.address.wrapping_sub(MEMORY) / PAGE;
+            let last = (access.address.wrapping_sub(MEMORY) + u64::from(access.size) - 1) / PAGE;
+            for page in first..=last {
+                if let Some(seen) = pages.get_mut(page as usize)
+                    && *seen != b'w'
+                {
+                    *seen = if access.kind == AccessKind::Store {
+                        b'w'
+                    } else {
+                        b'r'
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// Whether an instruction writes lines back to memory, or prefetches: no accesses (docs/instrumentation.md).
+fn is_of_caches(bytes: &str) -> bool {
+    let Some(at) = bytes.find("0fae") else {
+        return false;
+    };
+    let modrm = u8::from_str_radix(&bytes[at + 4..at + 6], 16).expect("digits");
+    at < 16 && at % 2 == 0 && modrm < 0xC0 && modrm >> 3 & 7 >= 6
+}
+
+/// Compares accesses with the pages without which instructions fault.
+fn access_what_the_processor_accesses(seed: u64) {
+    let program = program();
+    let alone = lines(Command::new(&program).args(arguments(seed, "pages")));
+    assert!(alone.len() > 300, "{}", alone.len());
+    let command: Vec<OsString> = [program.clone().into_os_string()]
+        .into_iter()
+        .chain(arguments(seed, "quiet"))
+        .collect();
+    let target = hodo_dbi::Target::program(&program, &command);
+    let (_, received) =
+        hodo_dbi::observe(&target, Observe::Accesses, Pages::default()).expect("it can be run");
+    let mut differing = Vec::new();
+    for line in &alone {
+        let mut words = line.split(' ');
+        let (Some(number), Some(bytes), Some(pages)) = (words.next(), words.next(), words.next())
+        else {
+            panic!("{line}");
+        };
+        let number = number.parse::<u64>().expect("a number") - seed * 2 * TURNS;
+        let seen = received.0.get(&number).unwrap_or(&[b'-'; PAGES]);
+        if pages.as_bytes() != seen && !is_of_caches(bytes) {
+            let seen = String::from_utf8_lossy(seen);
+            differing.push(format!("{line}, received {seen}\n"));
+        }
+    }
+    let first = &differing[..differing.len().min(20)];
+    assert!(
+        differing.is_empty(),
+        "seed {seed}: accesses of {} instructions differ:\n{}",
+        differing.len(),
+        first.concat()
+    );
+}
+
+#[test]
+fn instructions_do_what_they_do_alone() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    do_what_they_do_alone(0);
+}
+
+#[test]
+fn instructions_access_what_the_processor_accesses() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    access_what_the_processor_accesses(0);
+}
+
+/// As many seeds as `HODO_OPCODES` says, from the next one on.
+#[test]
+#[ignore = "takes hours"]
+fn many_instructions() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let words = std::env::var("HODO_OPCODES").unwrap_or_else(|_| "1..1000".to_owned());
+    let (first, end) = words.split_once("..").expect("FIRST..END");
+    let number = |word: &str| word.parse::<u64>().expect("a number");
+    for seed in number(first)..number(end) {
+        println!("seed {seed}");
+        do_what_they_do_alone(seed);
+        access_what_the_processor_accesses(seed);
+    }
+}
