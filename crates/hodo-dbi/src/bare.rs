@@ -49,6 +49,7 @@ pub(crate) fn translate_bare<S: Set>(piece: &Piece<'_>) -> Bare {
         known: &|_| None,
         soft: &|_| false,
         insertion: None,
+        keeps_flags: false,
         passes: None,
         file: &|_| None,
         watch: None,

@@ -1,5 +1,6 @@
 //! An address space whose code is executed from the cache.
 
+mod flags;
 mod hot;
 mod own;
 mod prepare;
@@ -127,6 +128,10 @@ pub(crate) struct Process {
     pages: RefCell<FxHashMap<u64, Rc<[u8]>>>,
     /// Where mappings begin whose code was translated as far as earlier runs have entered it.
     prepared: FxHashSet<u64>,
+    /// Whether calls and returns keep the flags of the program.
+    keeps_flags: bool,
+    /// Whether code was translated that needs that.
+    loses_flags: bool,
 }
 
 impl Process {
@@ -185,6 +190,8 @@ impl Process {
             files: None,
             pages: RefCell::default(),
             prepared: FxHashSet::default(),
+            keeps_flags: false,
+            loses_flags: false,
         })
     }
 
@@ -314,6 +321,8 @@ impl Process {
             files: self.files.clone(),
             pages: self.pages.clone(),
             prepared: self.prepared.clone(),
+            keeps_flags: self.keeps_flags,
+            loses_flags: self.loses_flags,
         };
         let regions: Vec<Span> = copy.regions.iter().map(|region| region.span).collect();
         let used = copy.regions.iter();
@@ -547,6 +556,9 @@ impl Process {
         let is_soft = self.soft.at(pc).is_some();
         if !is_soft {
             self.enter(thread, pc)?;
+            if self.keep_flags()? {
+                return self.translated(thread, pc);
+            }
             if let Some(at) = self.known.get(pc) {
                 return Ok(Some(at));
             }
@@ -573,37 +585,10 @@ impl Process {
             }
             calls.end()?;
         }
+        if self.keep_flags()? {
+            return self.translated(thread, pc);
+        }
         Ok(self.known.get(pc))
-    }
-
-    /// Gives a running process back what hodo has taken from it: its code can be executed, and nothing of hodo is mapped.
-    /// All of its threads are stopped in front of instructions of the program. Returns whether the process was found
-    /// stopped as a whole.
-    ///
-    /// # Errors
-    /// If the thread is gone.
-    pub(crate) fn release(&self, thread: Stopped) -> Result<bool> {
-        if !self.regions.is_empty() {
-            let calls = self.calls_of(thread)?;
-            let executable = libc::PROT_READ | libc::PROT_EXEC;
-            for span in self.code.all() {
-                calls.mprotect(TargetAddr(span.start), span.len(), executable)?;
-            }
-            for span in self.writable.all() {
-                let protection = executable | libc::PROT_WRITE;
-                calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
-            }
-            calls.end()?;
-        }
-        let maps = self.list(thread)?;
-        let is_own = |at: u64| self.regions.iter().any(|region| region.span.contains(at));
-        let theirs: Vec<Mapping> = maps.into_iter().filter(|map| !is_own(map.start)).collect();
-        let calls = Syscalls::begin_anywhere(thread, &self.memory, &theirs)?;
-        let regions = self.regions.iter().map(|region| region.span);
-        for span in regions.chain(self.mapped.iter().copied()) {
-            calls.munmap(TargetAddr(span.start), span.len())?;
-        }
-        calls.end_in_stop()
     }
 
     /// Tells the listener which blocks a translation has.
@@ -647,7 +632,7 @@ impl Process {
     }
 
     /// Ends the translations of code that may change, in a range.
-    fn end_units(&mut self, range: Span) -> Result<()> {
+    pub(crate) fn end_units(&mut self, range: Span) -> Result<()> {
         /// Breakpoints that are written together are at most this far from each other.
         const NEAR: u64 = 64;
         let mut ended = self.units.end(range);
@@ -824,6 +809,7 @@ impl Process {
             known: &|pc| self.known.get(pc).filter(|_| within.contains(pc)),
             soft: &|pc| self.soft.at(pc).is_some(),
             insertion,
+            keeps_flags: self.keeps_flags,
             passes: passes.as_deref(),
             file: &|pc| maps::file_at(&self.maps, pc),
             watch: watch.as_deref(),
@@ -855,6 +841,7 @@ impl Process {
         index: usize,
         mut translation: Translation,
     ) -> Result<Vec<(u64, u64)>> {
+        self.loses_flags |= translation.loses_flags;
         let region = &mut self.regions[index];
         let base = TargetAddr(region.next());
         self.memory.write(base, &translation.bytes)?;
@@ -963,7 +950,7 @@ impl Process {
 
     /// Forgets the translations of code that cannot change. All of the code in these mappings is in the range, because it
     /// jumps to each other directly.
-    fn forget(&mut self, range: Span) -> Result<()> {
+    pub(crate) fn forget(&mut self, range: Span) -> Result<()> {
         let is_gone = |pc: u64| range.contains(pc);
         self.known.remove_pages(is_gone);
         self.hot.retain(|&pc| !is_gone(pc));

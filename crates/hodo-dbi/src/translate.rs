@@ -254,17 +254,22 @@ impl<S: Set> Translator<'_, '_, S> {
                 self.point(pc, None);
                 return self.jump_to(pc);
             }
-            let label = self.label_of((pc, 0));
             let Some((bytes, len)) = (self.request.read)(pc) else {
                 // The program must not execute this: the exit shows it the fault.
                 return self.jump_to(pc);
             };
+            let insn = S::decode(&bytes, len);
+            if insn.is_some_and(|insn| self.waits_for_flags(pc, insn)) {
+                self.point(pc, None);
+                return self.jump_to(pc);
+            }
+            let label = self.label_of((pc, 0));
             self.code.bind(label);
             self.bound.insert((pc, 0));
             self.left -= 1;
             self.point(pc, None);
             self.out.instructions.push((pc, self.code.here()));
-            let Some(insn) = S::decode(&bytes, len) else {
+            let Some(insn) = insn else {
                 return S::invalid(self, &bytes);
             };
             if !S::instruction(self, pc, &bytes, insn) {
@@ -272,6 +277,18 @@ impl<S: Set> Translator<'_, '_, S> {
             }
             pc += S::len(insn);
         }
+    }
+
+    /// Whether an instruction is a call that needs flags to be kept, which they are not yet. It is translated when a thread
+    /// comes to it, and never if it is of a function that does not return, after which comes what only looks like code
+    /// that reads them.
+    fn waits_for_flags(&mut self, pc: u64, insn: S::Insn) -> bool {
+        if self.request.keeps_flags || !S::passes_flags(self, pc, insn) {
+            return false;
+        }
+        let is_reached = self.starts.contains(&pc);
+        self.out.loses_flags |= is_reached;
+        !is_reached
     }
 
     /// What comes `ahead` bytes after this depends on a place.
@@ -430,9 +447,19 @@ impl<S: Set> Translator<'_, '_, S> {
         self.request.table
     }
 
+    /// Whether calls and returns keep the flags of the program.
+    pub(crate) fn keeps_flags(&self) -> bool {
+        self.request.keeps_flags
+    }
+
+    /// Reads the program's code at an address.
+    pub(crate) fn read(&mut self, pc: u64) -> Option<(Bytes, usize)> {
+        (self.request.read)(pc)
+    }
+
     /// Reads the program's code at an address, unless it may change.
     pub(crate) fn read_fixed(&mut self, pc: u64) -> Option<(Bytes, usize)> {
-        (self.request.read)(pc).filter(|_| !(self.request.soft)(pc))
+        self.read(pc).filter(|_| !(self.request.soft)(pc))
     }
 
     /// The number of a line from which instructions are fetched.

@@ -54,6 +54,7 @@ macro_rules! programs {
 }
 
 programs! {
+    flags_that_functions_return "returned_flags.c";
     tail_calls "tail_calls.c";
     deep_recursion "deep_recursion.c";
     jumps "jumps.c";

@@ -1,6 +1,9 @@
 //! What of an address space is hodo's, and what the program sees of it.
 
+use anyhow::Result;
 use hodo_abi::Span;
+use hodo_ptrace::maps::Mapping;
+use hodo_ptrace::{Stopped, Syscalls, TargetAddr};
 
 use super::Process;
 use crate::shown::Shown;
@@ -31,5 +34,35 @@ impl Process {
     /// Where the table of targets leads from an address of the program, if it has that.
     pub(crate) fn leads(&self, pc: u64) -> Option<u64> {
         self.targets.leads(pc)
+    }
+
+    /// Gives a running process back what hodo has taken from it: its code can be executed, and nothing of hodo is mapped.
+    /// All of its threads are stopped in front of instructions of the program. Returns whether the process was found
+    /// stopped as a whole.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn release(&self, thread: Stopped) -> Result<bool> {
+        if !self.regions.is_empty() {
+            let calls = self.calls_of(thread)?;
+            let executable = libc::PROT_READ | libc::PROT_EXEC;
+            for span in self.code.all() {
+                calls.mprotect(TargetAddr(span.start), span.len(), executable)?;
+            }
+            for span in self.writable.all() {
+                let protection = executable | libc::PROT_WRITE;
+                calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
+            }
+            calls.end()?;
+        }
+        let maps = self.list(thread)?;
+        let is_own = |at: u64| self.regions.iter().any(|region| region.span.contains(at));
+        let theirs: Vec<Mapping> = maps.into_iter().filter(|map| !is_own(map.start)).collect();
+        let calls = Syscalls::begin_anywhere(thread, &self.memory, &theirs)?;
+        let regions = self.regions.iter().map(|region| region.span);
+        for span in regions.chain(self.mapped.iter().copied()) {
+            calls.munmap(TargetAddr(span.start), span.len())?;
+        }
+        calls.end_in_stop()
     }
 }

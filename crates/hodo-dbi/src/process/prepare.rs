@@ -110,7 +110,8 @@ impl Process {
             self.tell_blocks(&translation);
             let at = self.regions[region].next();
             making = making.and_then(|mut making| {
-                making.add(at, &translation, &pages)?;
+                let stays = !translation.loses_flags;
+                stays.then(|| making.add(at, &translation, &pages))??;
                 Some(making)
             });
             all.extend(self.add(region, translation)?);
@@ -131,9 +132,11 @@ impl Process {
         let code = self.code.at(span.start);
         let stays = code.is_some_and(|code| code.end >= span.end) && !self.soft.overlap(span);
         let inserted = match &self.recorder {
+            None if self.keeps_flags => "nothing, with flags",
             None => "nothing",
-            Some(recorder) if recorder.borrow().only_counts() => "counters",
-            Some(_) => return None,
+            Some(recorder) if !recorder.borrow().only_counts() => return None,
+            Some(_) if self.keeps_flags => "counters, with flags",
+            Some(_) => "counters",
         };
         stays.then(|| CodeFile::new(&self.program, (&map.path, map.offset), inserted))?
     }

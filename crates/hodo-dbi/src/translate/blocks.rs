@@ -31,7 +31,7 @@ impl<S: Observe> Translator<'_, '_, S> {
             let (observed, until) = self.choice(pc);
             let code = self.collect(pc, until);
             if code.is_empty() {
-                // The program must not execute this: the exit shows it the fault.
+                // The program must not execute this, and the exit shows it the fault; or it waits.
                 self.begins_block(None);
                 return self.jump_to_version((pc, 0));
             }
@@ -78,6 +78,9 @@ impl<S: Observe> Translator<'_, '_, S> {
                 break;
             };
             let insn = S::decode(&bytes, len);
+            if insn.is_some_and(|insn| self.waits_for_flags(pc, insn)) {
+                break;
+            }
             let own = &bytes[..insn.map_or(1, |insn| S::len(insn) as usize)];
             let memory = &mut self.own;
             let known = match self.request.profile {
@@ -243,7 +246,7 @@ impl<S: Observe> Translator<'_, '_, S> {
             (false, _) if insertion.recent.is_some() => Analyzed::Lines,
             (false, _) => Analyzed::Counts,
         };
-        let mut block = S::analyze(id, &known, notes, observed);
+        let mut block = S::analyze(id, &known, notes, observed, self.request.keeps_flags);
         block.counter = counter;
         block
     }

@@ -28,7 +28,7 @@ impl<S: Observe> Translator<'_, '_, S> {
                 code.truncate(1);
             }
             if code.is_empty() {
-                // The program must not execute this: the exit shows it the fault.
+                // The program must not execute this, and the exit shows it the fault; or it waits.
                 return self.jump_to_version((pc, 0));
             }
             self.code.bind(label);

@@ -141,6 +141,8 @@ pub(crate) struct Translation {
     pub(crate) entries: Vec<u64>,
     /// Its code depends on its place in a way that cannot be changed.
     pub(crate) stays: bool,
+    /// A call or a return passes flags which are read then, but none that is translated here keeps them.
+    pub(crate) loses_flags: bool,
 }
 
 /// The most bytes that an instruction has, rounded up.
@@ -172,6 +174,8 @@ pub(crate) struct Request<'r> {
     /// Whether an instruction may change.
     pub(crate) soft: &'r dyn Fn(u64) -> bool,
     pub(crate) insertion: Option<Insertion>,
+    /// Whether calls and returns keep the flags of the program.
+    pub(crate) keeps_flags: bool,
     /// What changes the code.
     pub(crate) passes: Option<&'r RefCell<Passes>>,
     /// The file from which code is, and where it is in that.

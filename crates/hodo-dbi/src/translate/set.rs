@@ -87,6 +87,15 @@ pub(crate) trait Set: Sized + 'static {
         None
     }
 
+    /// Whether an instruction is a call that returns to code which reads flags.
+    fn passes_flags(
+        _translator: &mut Translator<'_, '_, Self>,
+        _pc: u64,
+        _insn: Self::Insn,
+    ) -> bool {
+        false
+    }
+
     /// Writes an exit: jumps to where a cell says, which is at first the breakpoint after that. Returns where this is.
     fn exit(translator: &mut Translator<'_, '_, Self>, target: u64, cell: Label) -> u64;
 }
@@ -148,12 +157,13 @@ pub(crate) trait Observe: Set {
     /// Where a conditional branch leads.
     fn target(decoded: &Decoded<Self>) -> Option<u64>;
 
-    /// The block at the start of this code.
+    /// The block at the start of this code. `keeps_flags`: calls and returns do so.
     fn analyze(
         id: u32,
         code: &[BlockInsn<'_, Self::Facts>],
         notes: Vec<(u16, Noted)>,
         analyzed: Analyzed,
+        keeps_flags: bool,
     ) -> Block;
 
     /// What passes see of an instruction.

@@ -230,12 +230,13 @@ struct Analysis {
     leaving: Vec<(u16, [Known; 16])>,
 }
 
-/// Finds the block at the start of this code.
+/// Finds the block at the start of this code. `keeps_flags`: calls and returns do so.
 pub(crate) fn analyze(
     id: u32,
     code: &[BlockInsn<'_, Facts>],
     notes: Vec<(u16, Noted)>,
     analyzed: Analyzed,
+    keeps_flags: bool,
 ) -> Block {
     let records = !matches!(analyzed, Analyzed::Counts | Analyzed::Lines);
     let mut analysis = Analysis::new(analyzed);
@@ -250,7 +251,7 @@ pub(crate) fn analyze(
         leaving: Vec::new(),
         notes: Vec::new(),
         observed: true,
-        flags_are_dead: flags_are_dead(code),
+        flags_are_dead: flags_are_dead(code, keeps_flags),
         counter: 0,
     };
     let operands = code.iter().flat_map(|(_, _, facts)| &facts.memory);
@@ -301,7 +302,7 @@ pub(crate) fn analyze(
 }
 
 /// Whether the block overwrites the flags, other than the carry flag, before it reads them.
-fn flags_are_dead(code: &[BlockInsn<'_, Facts>]) -> bool {
+fn flags_are_dead(code: &[BlockInsn<'_, Facts>], keeps_flags: bool) -> bool {
     let mut flags =
         RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
     for (_, _, facts) in code {
@@ -314,22 +315,50 @@ fn flags_are_dead(code: &[BlockInsn<'_, Facts>]) -> bool {
             return true;
         }
     }
-    // These overwrite the flags in the cache.
-    let last = code.last().map(|(_, _, facts)| facts.flow);
-    matches!(last, Some(Flow::Return | Flow::IndirectCall))
+    let last = code.last();
+    last.is_some_and(|(_, _, facts)| overwrites_flags(facts.flow, keeps_flags))
 }
+
+/// Whether the cache's code for such an instruction overwrites the flags. `keeps_flags`: calls and returns do not.
+pub(super) fn overwrites_flags(flow: Flow, keeps_flags: bool) -> bool {
+    matches!(flow, Flow::Return | Flow::IndirectCall) && !keeps_flags
+}
+
+/// All flags that arithmetic sets.
+pub(super) const FLAGS: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::PF
+    | RflagsBits::CF;
 
 /// The flags that an instruction overwrites, whatever its operands are.
 pub(super) fn overwritten_flags(insn: &iced_x86::Instruction) -> u32 {
     // What is counted in a register may be zero: then nothing changes.
     let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
-    let count = insn.op_count().saturating_sub(1);
-    let by_register =
-        insn.op_count() > 1 && matches!(insn.try_op_register(count), Ok(Register::CL));
-    match repeats || by_register {
+    match repeats || shifts_by_register(insn) {
         true => 0,
         false => insn.rflags_modified(),
     }
+}
+
+/// Whether it shifts or rotates by a number in a register.
+fn shifts_by_register(insn: &iced_x86::Instruction) -> bool {
+    let shifts = matches!(
+        insn.mnemonic(),
+        Mnemonic::Rcl
+            | Mnemonic::Rcr
+            | Mnemonic::Rol
+            | Mnemonic::Ror
+            | Mnemonic::Sal
+            | Mnemonic::Sar
+            | Mnemonic::Shl
+            | Mnemonic::Shr
+            | Mnemonic::Shld
+            | Mnemonic::Shrd
+    );
+    let count = insn.op_count().saturating_sub(1);
+    shifts && matches!(insn.try_op_register(count), Ok(Register::CL))
 }
 
 impl Facts {
@@ -919,7 +948,7 @@ mod tests {
             (0x1000, *bytes, Rc::new(facts))
         };
         let code: Vec<BlockInsn<'_, Facts>> = code.iter().map(facts).collect();
-        let block = analyze(0, &code, Vec::new(), Analyzed::Accesses);
+        let block = analyze(0, &code, Vec::new(), Analyzed::Accesses, false);
         assert_eq!(block.insns.len(), code.len());
         let values = block.values.iter();
         values.map(|recorded| recorded.value).collect()

@@ -49,11 +49,13 @@ pub(super) struct Emitted {
     fragments: Vec<Vec<Item>>,
     translation: Translation,
     maps: Vec<StateMap>,
+    /// Whether calls and returns keep flags.
+    keeps_flags: bool,
 }
 
 impl Emitted {
     /// Translates code with passes.
-    fn new(code: &[u8], mut passes: Vec<Box<dyn Pass>>) -> Self {
+    fn new(code: &[u8], mut passes: Vec<Box<dyn Pass>>, keeps_flags: bool) -> Self {
         let kept = Rc::default();
         passes.push(Box::new(Keep(Rc::clone(&kept))));
         let passes = RefCell::new(Passes::new(passes));
@@ -69,6 +71,7 @@ impl Emitted {
             known: &|_| None,
             soft: &|_| false,
             insertion: None,
+            keeps_flags,
             passes: Some(&passes),
             file: &|_| None,
             watch: None,
@@ -89,6 +92,7 @@ impl Emitted {
             fragments,
             maps: maps.collect(),
             translation,
+            keeps_flags,
         }
     }
 

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use iced_x86::UsedMemory;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, UsedMemory};
 
 use hodo_isa::x86_64::asm::{
     AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RSP, Reg, gs, label, mem, mem32, scaled,
 };
 use hodo_isa::x86_64::decode::{Insn, Kind};
 
+use super::analyze::{FLAGS, overwritten_flags};
 use super::emitter::Emitter;
 use super::narrow::{Narrow, narrow};
 use super::{block, kept};
@@ -29,6 +30,9 @@ pub(super) const ECX: Reg = RCX.part(DWORD);
 /// The bits of four times an address that are the offset of its entry.
 const OFFSETS: u32 = table::MASK * table::ENTRY;
 const _: () = assert!(table::ENTRY == 4 * table::SHARED);
+
+/// So many instructions are looked at to see whether they read flags.
+const AHEAD: usize = 16;
 
 /// Code that is put elsewhere.
 pub(crate) enum Cold {
@@ -299,12 +303,84 @@ impl Emitter<'_, '_, '_> {
 
     /// A return.
     fn ret(&mut self, original: u64, bytes: &[u8]) {
+        let keeps_flags = self.keeps_flags();
         self.save(original);
+        let saved = self.take_flags(original, keeps_flags);
         self.code.mov_rm(RCX, mem(RSP, 0));
-        self.look_up(original, WORK);
+        self.look_up(original, saved);
         self.code.mov_mr(mem(RSP, 0), R11);
+        self.give_flags_back(original, keeps_flags);
         self.restore(original);
         self.code.raw(bytes);
+    }
+
+    /// Saves the flags, if they are kept, when the work registers are saved: in `rax`, whose value is in the thread's block
+    /// then. Returns what is saved.
+    fn take_flags(&mut self, original: u64, keeps_flags: bool) -> Saved {
+        let saved = Saved {
+            flags: keeps_flags,
+            ..WORK
+        };
+        if keeps_flags {
+            self.code.mov_mr(gs(block::RAX), RAX);
+            self.code.lahf();
+            self.code.seto(AL);
+            self.inside(original, saved);
+        }
+        saved
+    }
+
+    /// Undoes that.
+    fn give_flags_back(&mut self, original: u64, keeps_flags: bool) {
+        if keeps_flags {
+            // 1 becomes an overflow.
+            self.code.add_ri(AL, 127);
+            self.code.sahf();
+            self.code.mov_rm(RAX, gs(block::RAX));
+            self.inside(original, WORK);
+        }
+    }
+
+    /// Whether an instruction is a call that returns to code which reads flags.
+    pub(super) fn is_call_for_flags(&mut self, pc: u64, insn: Insn) -> bool {
+        const CALL: u8 = 2;
+        let next = pc + u64::from(insn.len);
+        let Some((bytes, _)) = self.read(pc) else {
+            return false;
+        };
+        let is_call = insn.kind == Kind::Call || bytes[usize::from(insn.modrm)] >> 3 & 7 == CALL;
+        is_call && self.reads_flags(next)
+    }
+
+    /// Whether code reads flags before it overwrites them, as far as that is soon seen. What compilers for C make never does
+    /// so where a call returns to.
+    fn reads_flags(&mut self, start: u64) -> bool {
+        let (mut pc, mut rest) = (start, FLAGS);
+        for _ in 0..AHEAD {
+            let Some((bytes, len)) = self.read(pc) else {
+                return false;
+            };
+            let insn = Decoder::with_ip(64, &bytes[..len], pc, DecoderOptions::NONE).decode();
+            let target = insn.near_branch_target();
+            pc = match insn.flow_control() {
+                FlowControl::Next | FlowControl::ConditionalBranch => insn.next_ip(),
+                FlowControl::UnconditionalBranch if target != 0 => target,
+                // A system call that is said to read flags only passes them on.
+                _ => return false,
+            };
+            if insn.rflags_read() & rest != 0 {
+                return true;
+            }
+            // No program looks at flags from before a repetition that may be one of zero rounds.
+            rest &= !match insn.is_string_instruction() {
+                true => insn.rflags_modified(),
+                false => overwritten_flags(&insn),
+            };
+            if rest == 0 {
+                return false;
+            }
+        }
+        false
     }
 
     /// `inc`, `dec`, `push`, and calls and jumps through an operand.
@@ -312,7 +388,8 @@ impl Emitter<'_, '_, '_> {
         let modrm = bytes[usize::from(insn.modrm)];
         match modrm >> 3 & 7 {
             2 => {
-                self.target(pc, bytes, insn, false);
+                let keeps_flags = self.keeps_flags();
+                self.target(pc, bytes, insn, keeps_flags);
                 self.call(pc, pc + u64::from(insn.len), Callee::Looked);
                 true
             }
@@ -334,25 +411,11 @@ impl Emitter<'_, '_, '_> {
         self.inside(pc, Saved::kept(kept::RCX));
         self.operand(pc, bytes, insn);
         self.code.mov_mr(gs(block::R11), R11);
-        let saved = Saved {
-            flags: keep_flags,
-            ..WORK
-        };
         self.inside(pc, WORK);
-        if keep_flags {
-            self.code.mov_mr(gs(block::RAX), RAX);
-            self.code.lahf();
-            self.code.seto(AL);
-            self.inside(pc, saved);
-        }
+        let saved = self.take_flags(pc, keep_flags);
         self.look_up(pc, saved);
         self.code.mov_mr(gs(block::TARGET), R11);
-        if keep_flags {
-            self.code.add_ri(AL, 127);
-            self.code.sahf();
-            self.code.mov_rm(RAX, gs(block::RAX));
-            self.inside(pc, WORK);
-        }
+        self.give_flags_back(pc, keep_flags);
         self.restore(pc);
     }
 
@@ -463,19 +526,30 @@ mod tests {
     ];
 
     fn at(bases: Bases, insertion: Option<Insertion>) -> Translation {
+        translated(CODE, &[0, CODE.len() as u64 - 1], bases, (insertion, false))
+    }
+
+    /// A translation of code from these offsets on; what is inserted, and whether calls and returns keep flags.
+    fn translated(
+        code: &[u8],
+        starts: &[u64],
+        bases: Bases,
+        (insertion, keeps_flags): (Option<Insertion>, bool),
+    ) -> Translation {
         let mut numbers = (bases.block, bases.counter);
         let start = bases.original;
         translate::<super::super::X86_64>(Request {
-            starts: &[start, start + CODE.len() as u64 - 1],
+            starts: &starts.iter().map(|at| start + at).collect::<Vec<_>>(),
             profile: None,
             most: 100,
             within: EVERYWHERE,
             base: bases.cache,
             table: bases.table.into(),
-            read: &mut |pc| first_bytes(CODE, start, pc),
+            read: &mut |pc| first_bytes(code, start, pc),
             known: &|_| None,
             soft: &|_| false,
             insertion,
+            keeps_flags,
             passes: None,
             file: &|_| None,
             watch: None,
@@ -485,6 +559,38 @@ mod tests {
             },
             line_number: &mut |_| 0,
         })
+    }
+
+    /// Calls that return to code which reads flags are translated when a thread comes to them, and say that then.
+    #[test]
+    fn calls_wait_for_flags_to_be_kept() {
+        const CALLS: &[(&[u8], bool)] = &[
+            (&[0xE8, 0, 1, 0, 0, 0x72, 0x10], true),       // call; jb
+            (&[0xFF, 0xD0, 0x48, 0x89, 0xD8, 0x9C], true), // call rax; mov rax, rbx; pushf
+            (&[0xFF, 0x53, 8, 0xEB, 0, 0x0F, 0x42, 0xE3], true), // call [rbx + 8]; jmp to what is next; cmovb esp, ebx
+            (&[0xE8, 0, 1, 0, 0, 0x84, 0xC9, 0x72, 0x10], false), // call; test cl, cl; jb
+            (&[0xE8, 0, 1, 0, 0, 0xD3, 0xE0, 0x72, 0x10], true), // call; shl eax, cl; jb
+            (&[0xE8, 0, 1, 0, 0, 0x0F, 0x05, 0x72, 0x10], false), // call; syscall; jb
+            (&[0xFF, 0xC0, 0x72, 0x10], false),                  // inc eax; jb
+        ];
+        let bases = Bases {
+            original: 0x40_0000,
+            cache: 0x1040_0000,
+            table: 0x1_0000,
+            ..Bases::default()
+        };
+        for (code, waits) in CALLS {
+            let code = [&[0x90], *code].concat();
+            let has = |starts, keeps_flags| {
+                let translation = translated(&code, starts, bases, (None, keeps_flags));
+                let call = bases.original + 1;
+                let is_there = translation.instructions.iter().any(|&(pc, _)| pc == call);
+                (is_there, translation.loses_flags)
+            };
+            assert_eq!(has(&[0], false), (!waits, false), "{code:x?}");
+            assert_eq!(has(&[1], false), (true, *waits), "{code:x?}");
+            assert_eq!(has(&[0], true), (true, false), "{code:x?}");
+        }
     }
 
     #[test]

@@ -12,13 +12,11 @@ use iced_x86::{Register, UsedMemory};
 
 use hodo_isa::x86_64::asm::{AL, BYTE, Cond, DWORD, Label, Mem, QWORD, RAX, Reg, Size, gs, mem};
 
-use super::analyze::general;
+use super::analyze::{FLAGS, general, overwrites_flags};
 use super::banks::{Banks, Held};
 use super::emitter::{Emitter, X86_64};
 use super::narrow::decode;
-use super::recent::FLAGS;
 use super::{RCX_NUMBER, block};
-use crate::block::Flow;
 use crate::client::RECORDED;
 use crate::fragment::{Instruction, Item};
 use crate::inserted::{
@@ -139,9 +137,8 @@ impl Lowering<'_, '_, '_> {
     /// The last instruction, which does not simply continue.
     fn last(&mut self, instruction: &Instruction) -> Option<u64> {
         assert!(self.region.is_none(), "a mark is not placed");
-        // In the cache, the code for some overwrites the flags.
-        let flow = instruction.flow();
-        self.bring_back_all(!matches!(flow, Flow::Return | Flow::IndirectCall));
+        let keeps_flags = self.translator.keeps_flags();
+        self.bring_back_all(!overwrites_flags(instruction.flow(), keeps_flags));
         let (pc, bytes) = (instruction.pc, &instruction.bytes);
         self.point(Saved::default());
         let insn = decode(bytes)?;

@@ -48,6 +48,7 @@ impl Rebuilder {
             code.push((pc, own, facts(&mut self.0, pc, own).into()));
             pc += own.len() as u64;
         }
-        Some(analyze(id, &code, Vec::new(), Analyzed::Counts))
+        // What it says of flags matters only where it is translated.
+        Some(analyze(id, &code, Vec::new(), Analyzed::Counts, true))
     }
 }

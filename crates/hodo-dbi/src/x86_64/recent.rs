@@ -8,13 +8,11 @@
 
 use std::sync::Arc;
 
-use iced_x86::{
-    Code as Operation, Decoder, DecoderOptions, FlowControl, Register, RflagsBits, UsedMemory,
-};
+use iced_x86::{Code as Operation, Decoder, DecoderOptions, FlowControl, Register, UsedMemory};
 
 use hodo_isa::x86_64::asm::{AL, Cond, DWORD, Mem, QWORD, RAX, Reg, gs, mem, mem32, scaled};
 
-use super::analyze::{general, kinds, overwritten_flags};
+use super::analyze::{FLAGS, general, kinds, overwrites_flags, overwritten_flags};
 use super::block;
 use super::emit::{Cold, Fresh, What};
 use super::emitter::{Decoded, Emitter, X86_64};
@@ -28,13 +26,6 @@ use crate::translate::{Observe, Saved, Stage};
 const RAX_NUMBER: u8 = 0;
 /// What `cmp` subtracts from `al`, which `seto` has set: it overflows if that is 1.
 const OVERFLOW: u32 = 0x81;
-/// All flags that arithmetic sets.
-pub(super) const FLAGS: u32 = RflagsBits::OF
-    | RflagsBits::SF
-    | RflagsBits::ZF
-    | RflagsBits::AF
-    | RflagsBits::PF
-    | RflagsBits::CF;
 /// No line has this number.
 const NO_LINE: u32 = u32::MAX;
 
@@ -118,8 +109,7 @@ impl Emitter<'_, '_, '_> {
         };
         let next = last.next();
         match last.facts.flow {
-            // In the cache, these overwrite them.
-            Flow::Return | Flow::IndirectCall => 0,
+            flow if overwrites_flags(flow, self.keeps_flags()) => 0,
             Flow::Next => self.live_at(next, DEPTH),
             Flow::Branch => match X86_64::target(last) {
                 Some(target) => self.live_at(target, DEPTH) | self.live_at(next, DEPTH),
@@ -129,7 +119,7 @@ impl Emitter<'_, '_, '_> {
                 let target = super::analyze::branch_target(last.pc, last.own());
                 target.map_or(FLAGS, |target| self.live_at(target, DEPTH))
             }
-            Flow::IndirectJump | Flow::SystemCall => FLAGS,
+            Flow::Return | Flow::IndirectCall | Flow::IndirectJump | Flow::SystemCall => FLAGS,
         }
     }
 
@@ -159,7 +149,9 @@ impl Emitter<'_, '_, '_> {
                 {
                     pc = insn.near_branch_target();
                 }
-                FlowControl::Return | FlowControl::IndirectCall => rest = 0,
+                FlowControl::Return | FlowControl::IndirectCall if !self.keeps_flags() => {
+                    rest = 0;
+                }
                 FlowControl::ConditionalBranch if depth > 0 => {
                     let target = self.live_at(insn.near_branch_target(), depth - 1);
                     rest &= target | self.live_at(pc, depth - 1);

@@ -106,6 +106,11 @@ impl Set for X86_64 {
         Emitter(translator).cold(cold);
     }
 
+    fn passes_flags(translator: &mut Translator<'_, '_, Self>, pc: u64, insn: Insn) -> bool {
+        matches!(insn.kind, Kind::Call | Kind::Group5)
+            && Emitter(translator).is_call_for_flags(pc, insn)
+    }
+
     fn exit(translator: &mut Translator<'_, '_, Self>, target: u64, cell: Label) -> u64 {
         translator.point(target, None);
         translator.code.jmp_m(asm::label(cell));
@@ -157,8 +162,9 @@ impl Observe for X86_64 {
         code: &[BlockInsn<'_, Facts>],
         notes: Vec<(u16, Noted)>,
         analyzed: Analyzed,
+        keeps_flags: bool,
     ) -> Block {
-        analyze(id, code, notes, analyzed)
+        analyze(id, code, notes, analyzed, keeps_flags)
     }
 
     fn seen(decoded: &Decoded) -> Instruction {

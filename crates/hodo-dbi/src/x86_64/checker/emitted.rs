@@ -148,6 +148,7 @@ fn emitted(part: (u64, &[u8]), mode: &Mode) -> (u64, usize) {
             known: &|_| None,
             soft: &|_| false,
             insertion,
+            keeps_flags: false,
             passes: passes.as_ref(),
             file: &|_| None,
             watch: None,

@@ -12,7 +12,7 @@ use crate::passes::Moved;
 fn random(seed: u64) -> Emitted {
     let mut random = Random::new(seed);
     let code = program(&mut random);
-    Emitted::new(&code, passes(&mut random))
+    Emitted::new(&code, passes(&mut random), seed % 2 == 1)
 }
 
 fn check(seeds: std::ops::Range<u64>) {

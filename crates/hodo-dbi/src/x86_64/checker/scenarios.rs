@@ -119,7 +119,7 @@ struct Seen(Emitted);
 fn seen(code: &[&[u8]], passes: Vec<Box<dyn Pass>>) -> Seen {
     let mut code = code.concat();
     code.extend([0xEB, 0xFE]);
-    let emitted = Emitted::new(&code, passes);
+    let emitted = Emitted::new(&code, passes, false);
     if let Err(wrong) = emitted.check() {
         panic!("{wrong}");
     }

@@ -8,7 +8,7 @@ use iced_x86::{
     RflagsBits, UsedMemory,
 };
 
-use super::super::analyze::general;
+use super::super::analyze::{general, overwrites_flags};
 use super::super::{block as thread, kept};
 use super::Emitted;
 use super::steps::{Effect, Steps, THREAD, Words, computed, loaded, low};
@@ -385,7 +385,10 @@ impl Walk<'_> {
         let saved = point.inside.unwrap_or_default();
         let places = self.places(saved)?;
         let needed = match self.steps.rest().next() {
-            Some(_) => needed_flags(&mut self.factory, &self.steps) | needed,
+            Some(_) => {
+                let keeps_flags = self.emitted.keeps_flags;
+                needed_flags(&mut self.factory, &self.steps, keeps_flags) | needed
+            }
             None => ALL,
         };
         let (registers, flags) = (self.steps.registers, self.steps.flags);
@@ -514,8 +517,22 @@ fn used(factory: &mut InstructionInfoFactory, insn: &Insn) -> Used {
         used.reads |= u16::from(reads) << number;
         used.changed |= u16::from(writes) << number;
     }
-    // What is counted may be zero.
-    let by_register = insn.op_count() > 1 && {
+    // What is counted may be zero. These operate on the whole of a register, whichever it is.
+    let is_counted = !matches!(
+        insn.mnemonic(),
+        Mnemonic::Adc
+            | Mnemonic::Add
+            | Mnemonic::And
+            | Mnemonic::Cmp
+            | Mnemonic::Cmpxchg
+            | Mnemonic::Or
+            | Mnemonic::Sbb
+            | Mnemonic::Sub
+            | Mnemonic::Test
+            | Mnemonic::Xadd
+            | Mnemonic::Xor
+    );
+    let by_register = is_counted && insn.op_count() > 1 && {
         let last = insn.op_count() - 1;
         insn.op_kind(last) == OpKind::Register && insn.op_register(last) == Register::CL
     };
@@ -544,8 +561,8 @@ fn used(factory: &mut InstructionInfoFactory, insn: &Insn) -> Used {
 }
 
 /// Flags that the program reads before it overwrites them, or that a handler of a fault sees before.
-fn needed_flags(factory: &mut InstructionInfoFactory, steps: &Steps<'_>) -> u8 {
-    let (mut needed, mut rest) = (0, live(steps));
+fn needed_flags(factory: &mut InstructionInfoFactory, steps: &Steps<'_>, keeps_flags: bool) -> u8 {
+    let (mut needed, mut rest) = (0, live(steps, keeps_flags));
     for instruction in steps.rest() {
         if !instruction.continues {
             break;
@@ -562,10 +579,9 @@ fn needed_flags(factory: &mut InstructionInfoFactory, steps: &Steps<'_>) -> u8 {
 }
 
 /// All flags, unless the fragment ends in a way that does not keep flags, and nothing else comes before.
-fn live(steps: &Steps<'_>) -> u8 {
-    let ends = |flow| matches!(flow, Flow::Return | Flow::IndirectCall);
+fn live(steps: &Steps<'_>, keeps_flags: bool) -> u8 {
     match steps.rest().next() {
-        Some(last) if ends(last.flow()) => 0,
+        Some(last) if overwrites_flags(last.flow(), keeps_flags) => 0,
         _ => ALL,
     }
 }
