@@ -390,31 +390,60 @@ impl Engine {
         thread.detach()
     }
 
-    /// Leaves a process, while this thread of another one is in front of an instruction, and comes to that again.
+    /// Leaves all threads that have this memory, while this thread is in front of an instruction, and comes to that again.
+    /// It may be one of them.
     ///
     /// # Errors
     /// What could not be done.
-    pub(crate) fn leave_process(&mut self, thread: Stopped, pid: i32) -> Result<()> {
+    pub(crate) fn leave_memory(&mut self, thread: Stopped, memory: &Shared) -> Result<()> {
         self.stuck = Some(thread);
         self.park_all()?;
         let mut parked = self.parked.take().unwrap_or_default();
-        let threads = &self.threads;
-        let is_of = |tid| threads.get(&tid).is_some_and(|known| known.pid == pid);
-        let leaving: Vec<Stopped> = parked.keys().copied().filter(|t| is_of(t.tid())).collect();
-        if let Some(&worker) = leaving.first()
-            && let Some(process) = self.process(worker)
-        {
-            // Where this fails, the process is gone.
-            let _ = process.borrow().release(worker);
+        let is_leaving = |&other: &Stopped| {
+            let process = self.process(other);
+            process.is_some_and(|process| Rc::ptr_eq(&process, memory))
+        };
+        let mut leaving: Vec<Stopped> = parked.keys().copied().filter(is_leaving).collect();
+        // It wants to trace others of them, which must have been left by then.
+        leaving.sort_by_key(|&other| other == thread);
+        for &other in &leaving {
+            parked.remove(&other);
+            if let Some(known) = self.threads.remove(&other.tid()) {
+                // Where this fails, the process is gone.
+                let _ = known.actions.disarm(other, &memory.borrow());
+            }
         }
-        for thread in leaving {
-            parked.remove(&thread);
-            self.threads.remove(&thread.tid());
-            let _ = thread.set_block(0, 0, 0);
-            let _ = thread.detach();
+        if let Some(&worker) = leaving.first() {
+            let _ = memory.borrow().release(worker);
+        }
+        for other in leaving {
+            let _ = other.set_block(0, 0, 0);
+            let _ = other.detach();
         }
         self.parked = Some(parked);
         self.let_parked_on()
+    }
+
+    /// Leaves a thread that has the memory of its maker, while that waits for it to execute a program. Until then, the memory
+    /// is lent.
+    ///
+    /// # Errors
+    /// What could not be done.
+    pub(crate) fn lend(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
+        let mut regs = thread.regs()?;
+        if self.show(thread, process, &mut regs, false)? {
+            thread.set_regs(&regs)?;
+        }
+        self.take(thread)?;
+        if let Some(known) = self.threads.remove(&thread.tid()) {
+            known.actions.disarm(thread, &process.borrow())?;
+            if let Some(block) = known.block {
+                process.borrow_mut().take_block(block);
+            }
+        }
+        process.borrow_mut().lend(thread)?;
+        thread.set_block(0, 0, 0)?;
+        thread.detach()
     }
 
     /// A thread with which something could not be done: it waits, too.

@@ -1,14 +1,19 @@
 //! Debuggers that run from the cache. A process has only one tracer: what a debugger traces is left to it, and is not
 //! observed from then on.
+//!
+//! Who has the same memory as what is left cannot run from the cache any more, either, because the program's own code
+//! must be executable for that. So all of them are left. There is one exception, which is how debuggers start programs: the
+//! child of `vfork` asks to be traced while its maker waits for it to execute a program. The maker cannot be left as long
+//! as it waits. Until then, hodo *lends* the memory: the code is executable. Other threads go on in the cache. If one leaves
+//! it, hodo does not notice that before the memory is its own again.
 
 use std::rc::Rc;
 
 use anyhow::Result;
-use hodo_ptrace::processes::named;
+use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Regs, Stopped, numbers_of, status};
 
-use crate::engine::{Engine, Shared};
-use crate::native::system_call;
+use crate::engine::{Engine, Shared, Thread};
 
 impl Engine {
     /// A thread is about to call `ptrace`; its registers are those in front of the call. If that needs a process that is
@@ -23,18 +28,20 @@ impl Engine {
         regs: &Regs,
         args: [u64; 6],
     ) -> Result<bool> {
-        let tid = thread.tid();
-        let Some(own) = self.threads.get(&tid).map(|known| known.pid) else {
+        let Some(own) = self.threads.get(&thread.tid()).map(|known| known.pid) else {
             return Ok(false);
         };
         match args[0] as libc::c_uint {
-            // The parent of the first process is hodo.
-            libc::PTRACE_TRACEME if own != self.program.first && self.is_alone(tid) => {
-                thread.set_regs(regs)?;
-                self.take(thread)?;
+            libc::PTRACE_TRACEME => {
                 let parent = status(own, "PPid:").and_then(|parent| parent.parse().ok());
-                tell(own, parent.unwrap_or(0));
-                self.leave_child(thread, process).map(|()| true)
+                let parent = parent.unwrap_or(0);
+                if parent == std::process::id().cast_signed() {
+                    return self.asks_hodo(thread, *regs);
+                }
+                thread.set_regs(regs)?;
+                self.tracers.tell(own, parent);
+                self.leave_to_parent(thread, process)?;
+                Ok(true)
             }
             libc::PTRACE_ATTACH | libc::PTRACE_SEIZE => {
                 let number = args[1] as i32;
@@ -43,71 +50,60 @@ impl Engine {
                     true => Some(number),
                     false => self.threads.keys().copied().find(is_meant),
                 };
-                let pid = target.and_then(|target| Some(self.threads.get(&target)?.pid));
-                let Some(pid) = pid.filter(|&pid| pid != own && self.has_own_memory(pid)) else {
+                let target = target.and_then(|target| self.threads.get(&target));
+                // The kernel refuses threads of the own process. A thread that waits for this one cannot be left.
+                let is_possible = |target: &&Thread| target.pid != own && !self.is_awaited(thread);
+                let target = target.filter(is_possible);
+                let Some((pid, Some(memory))) =
+                    target.map(|target| (target.pid, target.process.clone()))
+                else {
                     return Ok(false);
                 };
                 thread.set_regs(regs)?;
-                tell(pid, own);
-                self.leave_process(thread, pid).map(|()| true)
+                self.tracers.tell(pid, own);
+                self.leave_memory(thread, &memory).map(|()| true)
             }
             _ => Ok(false),
         }
     }
 
-    /// Whether no other thread has the memory of this one.
-    fn is_alone(&self, tid: i32) -> bool {
-        let process = |tid: i32| self.threads.get(&tid)?.process.as_ref();
-        let is_same = |&&other: &&i32| {
-            let both = process(other).zip(process(tid));
-            both.is_some_and(|(other, own)| Rc::ptr_eq(other, own))
-        };
-        self.threads.keys().filter(is_same).count() == 1
+    /// A thread asks to be traced by its parent, which is hodo instead of who has started hodo. It gets the kernel's answer,
+    /// and stays observed: nobody waits for its stops.
+    fn asks_hodo(&mut self, thread: Stopped, mut regs: Regs) -> Result<bool> {
+        if !self.tracers.asks(thread.tid()) {
+            // The kernel refuses it the second time, too.
+            return Ok(false);
+        }
+        regs.set_result(0);
+        regs.set_pc(regs.pc() + SYSTEM_CALL.len() as u64);
+        thread.set_regs(&regs)?;
+        self.go(thread, 0)?;
+        Ok(true)
     }
 
-    /// Whether no other process has the memory of this one.
-    fn has_own_memory(&self, pid: i32) -> bool {
-        let mut own = self.threads.values().filter(|known| known.pid == pid);
-        let Some(process) = own.next().and_then(|known| known.process.as_ref()) else {
-            return false;
-        };
-        let mut others = self.threads.values().filter(|known| known.pid != pid);
-        !others.any(|known| {
-            known
-                .process
-                .as_ref()
-                .is_some_and(|other| Rc::ptr_eq(other, process))
+    /// A thread in front of an instruction asks to be traced by its parent: leaves it, and all that have to be left with it.
+    fn leave_to_parent(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
+        if self.is_awaited(thread) {
+            return self.lend(thread, process);
+        }
+        if self.shares_memory(thread, process) {
+            return self.leave_memory(thread, process);
+        }
+        self.take(thread)?;
+        self.leave_child(thread, process)
+    }
+
+    /// Whether a thread's maker waits for it.
+    fn is_awaited(&self, thread: Stopped) -> bool {
+        let known = self.threads.get(&thread.tid());
+        known.is_some_and(|known| known.spawning)
+    }
+
+    /// Whether other threads have the memory of this one.
+    fn shares_memory(&self, thread: Stopped, memory: &Shared) -> bool {
+        self.threads.iter().any(|(&tid, known)| {
+            let process = known.process.as_ref();
+            tid != thread.tid() && process.is_some_and(|other| Rc::ptr_eq(other, memory))
         })
     }
-
-    /// Whether a thread that is about to call `vfork` is that of a debugger, as it seems: its child may ask to be traced, and
-    /// then it cannot have memory that hodo needs for others.
-    pub(crate) fn may_make_traced(&mut self, thread: Stopped) -> bool {
-        let program = std::fs::read_link(format!("/proc/{thread}/exe")).unwrap_or_default();
-        if let Some(&is_debugger) = self.debuggers.get(&program) {
-            return is_debugger;
-        }
-        // By the name of the function that it imports.
-        let name = b"\0ptrace\0";
-        let content = std::fs::read(&program).unwrap_or_default();
-        let is_debugger = content.windows(name.len()).any(|bytes| bytes == name);
-        self.debuggers.insert(program, is_debugger);
-        is_debugger
-    }
-
-    /// The child of a debugger has memory of its own, though its maker has called `vfork`: it is to find the registers that
-    /// it would have. `args`: those of that call.
-    pub(crate) fn restore_arguments(thread: Stopped, args: [u64; 6]) -> Result<()> {
-        let mut regs = thread.regs()?;
-        system_call::set_arguments(&mut regs, args);
-        thread.set_regs(&regs)
-    }
-}
-
-fn tell(pid: i32, tracer: i32) {
-    warn_user!(
-        "hodo: process {} is traced by process {}: it is not observed any more",
-        named(pid),
-        named(tracer)
-    );
 }

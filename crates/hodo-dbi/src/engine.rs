@@ -1,9 +1,7 @@
 //! Follows the threads of a program that runs from the cache.
 
-use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -18,6 +16,7 @@ use crate::profile::Profile;
 use crate::progress::Progress;
 use crate::recorder::{Beginning, Cut, Recorder, Recording, Rest};
 use crate::state::{record_of, restore_from, run_to_instruction};
+use crate::tracers::Tracers;
 use crate::translate::{Saved, Stage};
 use crate::trap::{Actions, Blocked, OURS};
 
@@ -42,6 +41,7 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACEVFORKDONE
     | libc::PTRACE_O_TRACEEXEC;
 
 pub(crate) type Shared = Rc<RefCell<Process>>;
@@ -89,6 +89,8 @@ pub(crate) struct Thread {
     pub(crate) entering: Option<i32>,
     /// Its maker waits until it executes a program (`vfork`).
     pub(crate) spawning: bool,
+    /// It has waited for the one to which its memory was lent.
+    pub(crate) takes_back: bool,
     pub(crate) followed: Followed,
     pub(crate) beginning: Beginning,
     /// How it is observed, if it is.
@@ -139,8 +141,7 @@ pub(crate) struct Engine {
     pub(crate) reached: bool,
     /// An error has ended the observation. It was reported.
     pub(crate) broken: bool,
-    /// Programs, and whether they are debuggers.
-    pub(crate) debuggers: FxHashMap<PathBuf, bool>,
+    pub(crate) tracers: Tracers,
     /// How many marks threads have got.
     pub(crate) marks: Cell<u64>,
 }

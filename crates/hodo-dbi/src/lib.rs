@@ -19,7 +19,7 @@
 //!   code that may change (`units`). `hot` translates again what is executed often. `kept` remembers where code was
 //!   entered in earlier runs, `prepare` translates that, and `image` keeps translations.
 //! * **Threads** (`engine`) are followed from their first stop to their end, as `policy` says; `debuggers` leaves to
-//!   these what they trace; `written` knows what hodo has written lately. `attach` attaches to a running process and
+//!   these what they trace (`tracers`); `written` knows what hodo has written lately. `attach` attaches to a running process and
 //!   detaches from it. `state` finds the program's state of a thread that is in the cache, `watched` sees system calls,
 //!   `trap` and `blocked` know the program's own actions for signals that hodo uses, `stepped` deals with programs that
 //!   step themselves, and `notes` reports what is known at stops.
@@ -75,6 +75,7 @@ mod stepped;
 mod table;
 mod target;
 mod targets;
+mod tracers;
 mod translate;
 mod trap;
 mod units;

@@ -11,7 +11,6 @@ use hodo_ptrace::{Report, Stopped, TargetAddr, is_ending, is_gone, look_into, st
 
 use crate::engine::{Engine, Followed, Thread, lead};
 use crate::native::block;
-use crate::native::system_call::VFORK;
 use crate::recorder::Beginning;
 
 impl Task for Thread {
@@ -98,7 +97,17 @@ impl Policy for Engine {
     }
 
     fn stops(&mut self, thread: Stopped, report: Report) -> Result<()> {
-        self.end_wait(thread, report.is_asked_for())
+        self.end_wait(thread, report.is_asked_for())?;
+        // At other events, it cannot make system calls.
+        let is_place = report.event() == libc::PTRACE_EVENT_STOP;
+        let known = self.threads.get_mut(&thread.tid()).filter(|_| is_place);
+        if !known.is_some_and(|known| std::mem::take(&mut known.takes_back)) {
+            return Ok(());
+        }
+        match self.process(thread) {
+            Some(process) if !process.borrow().is_lent() => process.borrow_mut().take_back(thread),
+            _ => Ok(()),
+        }
     }
 
     fn executed(&mut self, thread: Stopped) -> Result<()> {
@@ -109,7 +118,8 @@ impl Policy for Engine {
         Engine::exits(self, thread)
     }
 
-    fn ended(&mut self, _: i32, known: Thread, _: Exit) -> Result<()> {
+    fn ended(&mut self, tid: i32, known: Thread, _: Exit) -> Result<()> {
+        self.tracers.ended(tid);
         if let (Some(process), Some(block)) = (&known.process, known.block) {
             process.borrow_mut().take_block(block);
             self.threads.remember(&known);
@@ -142,6 +152,19 @@ impl Policy for Engine {
             Some(_) => self.park(thread, true),
             None => thread.listen(),
         }
+    }
+
+    fn goes_on(&mut self, thread: Stopped) -> Result<()> {
+        let child = i32::try_from(thread.event_message()?)?;
+        if let Some(process) = self.process(thread)
+            && process.borrow_mut().ends_loan(child)
+            && let Some(known) = self.threads.get_mut(&thread.tid())
+        {
+            known.takes_back = true;
+            // It stops before it executes anything.
+            thread.interrupt()?;
+        }
+        Engine::go(self, thread, 0)
     }
 
     fn go(&mut self, thread: Stopped, signal: i32) -> Result<()> {
@@ -195,9 +218,6 @@ impl Engine {
             self.threads.insert(tid, Thread::of(tid));
             return child.cont(0);
         };
-        if let Some(call) = maker.call.filter(|call| call.number == VFORK) {
-            Self::restore_arguments(child, call.args)?;
-        }
         let is_forked = !made.shares_memory();
         let process = match &maker.process {
             Some(process) if is_forked => {

@@ -88,6 +88,8 @@ pub(crate) struct Process {
     writable: Spans,
     /// Pages of that from which code was translated. They cannot be written, so that hodo notices changes.
     watched: FxHashSet<u64>,
+    /// Threads that are not traced and have this memory: as long as there are some, its own code can be executed.
+    lent: FxHashSet<i32>,
     regions: Vec<Region>,
     /// Instructions of the program and their translations.
     known: Known,
@@ -168,6 +170,7 @@ impl Process {
             soft_links: FxHashMap::default(),
             writable: Spans::default(),
             watched: FxHashSet::default(),
+            lent: FxHashSet::default(),
             regions: Vec::new(),
             known: Known::default(),
             hot: FxHashSet::default(),
@@ -290,7 +293,7 @@ impl Process {
     pub(crate) fn forked(&self, child: Stopped, block: Option<u64>, since: u64) -> Result<Self> {
         let memory = look_into(child, self.syscall_place(), || child.memory())?;
         let is_own = |&at: &u64| Some(at) == block;
-        let copy = Self {
+        let mut copy = Self {
             memory: Writer::new(memory),
             code: self.code.clone(),
             soft: self.soft.clone(),
@@ -298,6 +301,7 @@ impl Process {
             soft_links: self.soft_links.clone(),
             writable: self.writable.clone(),
             watched: self.watched.clone(),
+            lent: FxHashSet::default(),
             regions: self.regions.clone(),
             known: self.known.clone(),
             hot: self.hot.clone(),
@@ -331,6 +335,9 @@ impl Process {
         let memory = (&self.memory, &copy.memory);
         let calls = || copy.calls_of(child);
         written::catch_up(memory, since, calls, &regions, &used)?;
+        if self.is_lent() {
+            copy.take_back(child)?;
+        }
         Ok(copy)
     }
 

@@ -9,7 +9,6 @@ use hodo_follow::{Exit, Program, Tasks};
 use hodo_ptrace::processes::{descendants, has_ended};
 use hodo_ptrace::signals::{self, Forward, Interrupts};
 use hodo_ptrace::{Report, launch, seize};
-use rustc_hash::FxHashMap;
 
 use crate::client::{self, Client, Decode, Listener, Observe, Sink, Teller};
 use crate::engine::{Engine, Thread};
@@ -19,6 +18,7 @@ use crate::passes::{Pass, Passes};
 use crate::ran::Ran;
 use crate::recorder::Recorder;
 use crate::target::{Amount, Target};
+use crate::tracers::Tracers;
 
 /// What to say of a program that ends before the part of its run that is wanted.
 const NOTHING: &str = "nothing was observed (--from says when to begin)";
@@ -122,7 +122,7 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
         limit: None,
         reached: false,
         broken: false,
-        debuggers: FxHashMap::default(),
+        tracers: Tracers::default(),
         marks: Cell::new(0),
     };
     let ran = engine.run(target);

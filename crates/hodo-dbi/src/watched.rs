@@ -10,9 +10,7 @@ use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
-use crate::native::system_call::{
-    OPENS, PTRACE, READ_TO_TRAP, VFORK, fork_instead, path_of, prevents,
-};
+use crate::native::system_call::{OPENS, PTRACE, READ_TO_TRAP, path_of, prevents};
 use crate::process::{Place, Process, Stop};
 use crate::shown::List;
 use crate::state::restore_from;
@@ -49,10 +47,6 @@ impl Engine {
         if number == PTRACE && self.leaves_to_debugger(thread, process, &regs, args)? {
             return Ok(());
         }
-        let forks_instead = number == VFORK && self.may_make_traced(thread);
-        if forks_instead {
-            fork_instead(&mut regs);
-        }
         if matches!(number, libc::SYS_execve | libc::SYS_execveat) {
             self.take(thread)?;
         }
@@ -62,7 +56,7 @@ impl Engine {
         }
         let matters = match number {
             libc::SYS_rt_sigaction => self.changes_action(thread, args),
-            _ => forks_instead || matters(&process.borrow(), number, args),
+            _ => matters(&process.borrow(), number, args),
         };
         thread.set_regs(&regs)?;
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
@@ -105,10 +99,6 @@ impl Engine {
             if regs.result() == 0 {
                 self.action_changed(thread, &process, call.args)?;
             }
-            return thread.cont(0);
-        }
-        if call.number == VFORK {
-            Self::restore_arguments(thread, call.args)?;
             return thread.cont(0);
         }
         if is_untraced(call.number, call.args) {

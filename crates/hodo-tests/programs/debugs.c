@@ -1,5 +1,8 @@
-/* A debugger: traces a child that has asked for it, or that it has attached to, after fork and after vfork. */
+/* A debugger: traces a child that has asked for it, or that it has attached to, after fork and after vfork. It has another
+   thread, and asks to be traced itself. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +27,23 @@ static void follow(const char *how, pid_t child) {
     printf("%s: %s, status %d\n", how, stops > 0 ? "stops" : "no stop", WEXITSTATUS(status));
 }
 
+static void *idles(void *unused) {
+    for (;;)
+        usleep(100);
+    return unused;
+}
+
+/* A million rounds. */
+static unsigned busy(void) {
+    unsigned sum = 0;
+    for (int i = 0; i < 1000000; i++)
+        __asm__ volatile("" : "+r"(sum));
+    return sum;
+}
+
 int main(void) {
     int status;
+    pthread_t thread;
     pid_t child = fork();
     if (child == 0)
         _exit(asks());
@@ -35,6 +53,12 @@ int main(void) {
     if (child == 0)
         _exit(asks());
     follow("vfork", child);
+    pthread_create(&thread, NULL, idles, NULL);
+    child = vfork();
+    if (child == 0)
+        _exit(asks());
+    follow("beside a thread", child);
+    printf("busy: %u\n", busy());
 
     child = fork();
     if (child == 0) {
@@ -59,5 +83,8 @@ int main(void) {
     kill(child, SIGTERM);
     waitpid(child, &status, 0);
     printf("ended: %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : -1);
+    printf("asks: %ld\n", ptrace(PTRACE_TRACEME, 0, 0, 0));
+    printf("asks again: %ld\n", ptrace(PTRACE_TRACEME, 0, 0, 0));
+    printf("because of: %d\n", errno);
     return 0;
 }

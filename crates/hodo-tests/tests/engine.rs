@@ -233,7 +233,7 @@ fn sanitizers() {
         let sanitize = format!("-fsanitize={name}");
         let program = build(source, kind, &[&sanitize, "-O1"]);
         Run::new(&format!("cache-sanitize-{name}-{kind:?}"), program)
-            // It stops the other threads by tracing them, which hodo does already.
+            // A process whose leaks are looked for is left.
             .env("ASAN_OPTIONS", "detect_leaks=0")
             .same_in_cache();
     }

@@ -21,6 +21,65 @@ impl Process {
         own.any(|own| ranges.iter().any(|range| own.overlaps(*range)))
     }
 
+    /// Makes the program's own code executable.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(super) fn open(&self, calls: &Syscalls) -> Result<()> {
+        let executable = libc::PROT_READ | libc::PROT_EXEC;
+        for span in self.code.all() {
+            calls.mprotect(TargetAddr(span.start), span.len(), executable)?;
+        }
+        for span in self.writable.all() {
+            let protection = executable | libc::PROT_WRITE;
+            calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
+        }
+        Ok(())
+    }
+
+    /// Lends the memory to a thread that does not run from the cache any more.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn lend(&mut self, thread: Stopped) -> Result<()> {
+        let calls = self.calls_of(thread)?;
+        self.open(&calls)?;
+        calls.end()?;
+        self.lent.insert(thread.tid());
+        Ok(())
+    }
+
+    /// Whether the memory is lent.
+    pub(crate) fn is_lent(&self) -> bool {
+        !self.lent.is_empty()
+    }
+
+    /// The thread with this number does not have the memory any more. Returns whether it was lent to that.
+    pub(crate) fn ends_loan(&mut self, tid: i32) -> bool {
+        self.lent.remove(&tid)
+    }
+
+    /// The memory is not lent any more: makes the program's own code unexecutable again.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn take_back(&mut self, thread: Stopped) -> Result<()> {
+        let calls = self.calls_of(thread)?;
+        for span in self.code.all() {
+            calls.mprotect(TargetAddr(span.start), span.len(), libc::PROT_READ)?;
+        }
+        for span in self.writable.all() {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
+        }
+        calls.end()?;
+        // Nobody has seen what was written there.
+        for page in std::mem::take(&mut self.watched) {
+            self.changed(page)?;
+        }
+        Ok(())
+    }
+
     /// Whether the table has no room for a target.
     pub(crate) fn is_crowded(&self) -> bool {
         self.targets.is_crowded
@@ -45,14 +104,7 @@ impl Process {
     pub(crate) fn release(&self, thread: Stopped) -> Result<bool> {
         if !self.regions.is_empty() {
             let calls = self.calls_of(thread)?;
-            let executable = libc::PROT_READ | libc::PROT_EXEC;
-            for span in self.code.all() {
-                calls.mprotect(TargetAddr(span.start), span.len(), executable)?;
-            }
-            for span in self.writable.all() {
-                let protection = executable | libc::PROT_WRITE;
-                calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
-            }
+            self.open(&calls)?;
             calls.end()?;
         }
         let maps = self.list(thread)?;

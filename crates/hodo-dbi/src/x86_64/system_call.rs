@@ -1,7 +1,6 @@
 //! System calls of the program.
 
 use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, RSP, gs, mem};
-use hodo_ptrace::Regs;
 
 use super::block;
 use super::emit::{ECX, NOP, R11};
@@ -20,7 +19,6 @@ const RT_SIGPROCMASK: i64 = 14;
 const RT_SIGRETURN: i64 = 15;
 const MREMAP: i64 = 25;
 const CLONE: i64 = 56;
-pub(crate) const VFORK: i64 = 58;
 pub(crate) const PTRACE: i64 = 101;
 const EXECVE: i64 = 59;
 const OPENAT: i64 = 257;
@@ -28,23 +26,6 @@ const EXECVEAT: i64 = 322;
 const PKEY_MPROTECT: i64 = 329;
 const OPENAT2: i64 = 437;
 const ARCH_PRCTL: i64 = 158;
-
-/// The register of a system call's number, `rax`.
-const NUMBER: u8 = 0;
-
-/// Sets the arguments of a system call.
-pub(crate) fn set_arguments(regs: &mut Regs, args: [u64; 6]) {
-    for (index, value) in args.into_iter().enumerate() {
-        regs.set_argument(index, value);
-    }
-}
-
-/// Has a thread that is about to call `vfork` make a child with memory of its own. It waits for that as before.
-pub(crate) fn fork_instead(regs: &mut Regs) {
-    let flags = (libc::CLONE_VFORK | libc::SIGCHLD) as u64;
-    regs.set_general(NUMBER, CLONE.cast_unsigned());
-    set_arguments(regs, [flags, 0, 0, 0, 0, 0]);
-}
 
 /// System calls that open files.
 pub(crate) const OPENS: [i64; 3] = [OPEN, OPENAT, OPENAT2];
@@ -67,9 +48,9 @@ pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
 }
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
-/// end a program. So do `ptrace` and `vfork`, which must not concern what hodo traces, and opening a list of mappings.
+/// end a program. So does `ptrace`, which must not concern what hodo traces, and opening a list of mappings.
 /// Those for signals are watched where that is necessary.
-const WATCHED: [i64; 11] = [
+const WATCHED: [i64; 10] = [
     MMAP,
     MPROTECT,
     MUNMAP,
@@ -80,7 +61,6 @@ const WATCHED: [i64; 11] = [
     EXECVE,
     EXECVEAT,
     PTRACE,
-    VFORK,
 ];
 
 /// How paths of files begin that may be lists of mappings: `/proc/self/maps`, or `smaps` in an open directory.
@@ -88,7 +68,7 @@ const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
 /// From instructions that read what the program has given to a call to its breakpoint, in bytes: a path, a set of
 /// signals, and the frame of a handler.
-pub(crate) const READ_TO_TRAP: [u64; 3] = [37, 180, 316];
+pub(crate) const READ_TO_TRAP: [u64; 3] = [37, 174, 310];
 
 /// Where the frame of a handler is that returns, from the stack pointer at `rt_sigreturn` on: the interrupted instruction,
 pub(super) const FRAME_PC: u64 = 168;
