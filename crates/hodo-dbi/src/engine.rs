@@ -302,7 +302,12 @@ impl Engine {
         let Some(process) = self.process(thread) else {
             return thread.cont(signal);
         };
-        let regs = thread.regs()?;
+        let mut regs = thread.regs()?;
+        let fetched = regs.pc();
+        if let Some(pc) = process.borrow_mut().take_cut(thread, fetched) {
+            regs.set_pc(pc);
+            thread.set_regs(&regs)?;
+        }
         let pc = regs.pc();
         let info = thread.siginfo()?;
         if signal == libc::SIGTRAP {
@@ -320,8 +325,8 @@ impl Engine {
         }
         let guarded = signal == libc::SIGSEGV
             && info.si_code == SEGV_ACCERR
-            && fault_address(&info) == pc
-            && process.borrow().is_code(pc);
+            && fault_address(&info) == fetched
+            && process.borrow().is_code(fetched);
         if guarded {
             self.keep(libc::SIGSEGV, thread, &process)?;
             let at = process.borrow_mut().translated(thread, pc)?;
@@ -716,9 +721,10 @@ impl Engine {
 /// # Errors
 /// If the thread is gone, or there is no room.
 pub(crate) fn lead(thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
-    let at = process.borrow_mut().translated(thread, pc)?;
+    let mut process = process.borrow_mut();
+    let at = process.translated(thread, pc)?;
     let mut regs = thread.regs()?;
-    regs.set_pc(at.unwrap_or(pc));
+    regs.set_pc(at.unwrap_or_else(|| process.faulting(thread, pc)));
     thread.set_regs(&regs)
 }
 

@@ -1,5 +1,6 @@
 //! An address space whose code is executed from the cache.
 
+mod cut;
 mod flags;
 mod hot;
 mod own;
@@ -32,7 +33,7 @@ use crate::region::Region;
 use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
-use crate::translate::{Exit, Request, Saved, Stage, Translation, translate};
+use crate::translate::{Exit, Request, Saved, Set, Stage, Translation, translate};
 use crate::units::Units;
 use crate::written::{self, Writer, map};
 
@@ -130,6 +131,8 @@ pub(crate) struct Process {
     pages: RefCell<FxHashMap<u64, Rc<[u8]>>>,
     /// Where mappings begin whose code was translated as far as earlier runs have entered it.
     prepared: FxHashSet<u64>,
+    /// Threads that fetch the rest of an instruction, where that cannot be fetched: this place, and the instruction.
+    cuts: FxHashMap<i32, (u64, u64)>,
     /// Whether calls and returns keep the flags of the program.
     keeps_flags: bool,
     /// Whether code was translated that needs that.
@@ -193,6 +196,7 @@ impl Process {
             files: None,
             pages: RefCell::default(),
             prepared: FxHashSet::default(),
+            cuts: FxHashMap::default(),
             keeps_flags: false,
             loses_flags: false,
         })
@@ -325,6 +329,7 @@ impl Process {
             files: self.files.clone(),
             pages: self.pages.clone(),
             prepared: self.prepared.clone(),
+            cuts: FxHashMap::default(),
             keeps_flags: self.keeps_flags,
             loses_flags: self.loses_flags,
         };
@@ -544,7 +549,7 @@ impl Process {
         if let Some(at) = self.known.get(pc) {
             return Ok(Some(at));
         }
-        if !self.is_code(pc) {
+        if !self.is_code(pc) || self.cut(pc).is_some() {
             return Ok(None);
         }
         if self.region_for(pc, ROOM).is_none() {
@@ -763,11 +768,10 @@ impl Process {
                 span = self.code.at(at)?;
             }
             let mut bytes = [0; 16];
-            let end = span.end.min(within.end);
             if !within.contains(at) {
                 return None;
             }
-            let len = (end - at).min(16) as usize;
+            let len = (span.end - at).min(16) as usize;
             let mut done = 0;
             while done < len {
                 let here = at + done as u64;
@@ -790,7 +794,9 @@ impl Process {
                 bytes[done..done + count].copy_from_slice(&rest[..count]);
                 done += count;
             }
-            (done > 0).then_some((bytes, done))
+            // The exit to an instruction whose rest cannot be fetched shows that fault.
+            let is_cut = done == len && done < bytes.len() && Native::is_cut(&bytes, done);
+            (done > 0 && !is_cut).then_some((bytes, done))
         };
         let region = &self.regions[region];
         let recorder = self.recorder.as_ref();

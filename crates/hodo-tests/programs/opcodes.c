@@ -4,6 +4,7 @@
  *   "show": prints what each did: signal, code, address, where, registers, memory;
  *   "pages": prints which of the pages of memory each reads and writes, if it executes: those that make it fault if they
  *            cannot be read, or written;
+ *   "cut": prints what each did whose code ends somewhere in it, at a page that is inaccessible;
  *   "quiet": nothing of that. */
 #define _GNU_SOURCE
 #include <cpuid.h>
@@ -24,6 +25,8 @@ enum { PAGE = 4096, PAGES = 6, SLOT = 128, AT = 64, STACK = 512, ARITHMETIC = 0x
 #define CODE ((MEMORY + 0x100000 + FAR) & -PAGE)
 /* A page of breakpoints to which returns lead. As flags, the address has none that matter later. */
 #define LANDING (CODE - 3 * PAGE)
+/* Pages of code that is cut, each before an inaccessible one. */
+#define CUTS (CODE + 0x1000000)
 #define SEGMENT 0x40ul
 
 typedef unsigned char Bytes[16];
@@ -37,6 +40,7 @@ static unsigned char clean[8192] __attribute__((aligned(64)));
 static unsigned offsets[16];
 static uint64_t components;
 static unsigned long count, first;
+static int is_cut;
 
 static uint64_t seed = 1;
 static uint64_t number(void) {
@@ -168,6 +172,13 @@ static int make(unsigned turn, unsigned char *bytes) {
 }
 enum { TURNS = 15 << 8 };
 
+static unsigned char *bytes_of(unsigned long which) { return (void *)(CODE + SLOT * (which - first) + AT); }
+
+/* Where it is executed. */
+static uint64_t place(unsigned long which) {
+    return is_cut ? CUTS + PAGE * (2 * (which - first) + 1) - 1 - which % 15 : (uint64_t)bytes_of(which);
+}
+
 /* Whether vectors are indices of its memory. */
 static int has_many_addresses(const unsigned char *bytes) {
     while (strchr("\x2e\x3e\x64\x66\x67\xf0\xf2\xf3", *bytes)) bytes++;
@@ -190,8 +201,8 @@ static void prepare(unsigned long which) {
     static const char kinds[] = "0220010002100122";
     static const unsigned sizes[] = {64, 32, 16, 8, 4, 2, 1, 0};
     seed = mix(which + 1, 0x9e3779b97f4a7c15ul) | 1;
-    start = CODE + SLOT * (which - first) + AT;
-    int is_index = has_many_addresses((unsigned char *)start);
+    start = place(which);
+    int is_index = has_many_addresses(bytes_of(which));
     for (int i = 0; i < 16; i++) {
         uint64_t near = MEMORY + (2 + below(2)) * PAGE - (below(2) ? sizes[below(8)] : 64 * below(30));
         state[i] = kinds[i] == '0' ? near : kinds[i] == '1' ? near + FAR : below(4) ? below(65) : -below(9);
@@ -219,18 +230,19 @@ static int returns(const unsigned char *bytes) {
     return memchr(bytes, 0xc2, 15) || memchr(bytes, 0xc3, 15);
 }
 
-static uint64_t memory_sum(uint64_t rip) {
+static uint64_t memory_sum(unsigned long which) {
     uint64_t sum = 0;
-    if (returns((unsigned char *)rip)) memset((void *)(MEMORY + STACK - 512), 0, 1024);
+    if (returns(bytes_of(which))) memset((void *)(MEMORY + STACK - 512), 0, 1024);
     for (uint64_t *word = (void *)MEMORY; word < (uint64_t *)(MEMORY + PAGES * PAGE); word++) sum = mix(sum, *word);
-    uint64_t near = (rip - FAR) & -64;
+    if (is_cut) return sum;
+    uint64_t near = (start - FAR) & -64;
     for (int i = -128; i < 256; i += 8) sum = mix(sum, *(uint64_t *)(near + i));
     return sum;
 }
 
 static void execute(unsigned long which) {
     prepare(which);
-    memset((void *)((start - FAR - 256) & -8), 0x11, 768);
+    if (!is_cut) memset((void *)((start - FAR - 256) & -8), 0x11, 768);
     run(state, clean);
 }
 
@@ -238,13 +250,14 @@ static void execute(unsigned long which) {
 static void show(unsigned long which) {
     execute(which);
     uint64_t sum = 0;
-    if (returns((unsigned char *)start)) seen.flags &= ~ARITHMETIC;
+    int size = is_cut ? 1 + which % 15 : 16;
+    if (returns(bytes_of(which))) seen.flags &= ~ARITHMETIC;
     for (int i = 0; i < 16; i++) sum = mix(sum, seen.general[i]);
     printf("%lu ", which);
-    for (int i = 0; i < 16; i++) printf("%02x", ((unsigned char *)start)[i]);
+    for (int i = 0; i < size; i++) printf("%02x", bytes_of(which)[i]);
     printf(" signal %ld %ld at=%lx rip=%ld flags=%lx general=%016lx vectors=%016lx memory=%016lx\n", seen.signal,
            seen.code, seen.address - (seen.address - start < 4096 ? start : 0), seen.rip - start, seen.flags, sum,
-           seen.vectors, memory_sum(start));
+           seen.vectors, memory_sum(which));
 }
 
 static int faults_at(unsigned long which, int page, int protection) {
@@ -289,6 +302,7 @@ int main(int argc, char **argv) {
     first = argc > 2 ? strtoul(argv[2], 0, 0) : 0;
     count = argc > 3 ? strtoul(argv[3], 0, 0) : 2 * TURNS;
     const char *what = argc > 4 ? argv[4] : "show";
+    is_cut = *what == 'c';
     unsigned a, b, c, d, size = SLOT * (count + 2);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     char *memory = mmap((void *)MEMORY, PAGES * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -310,6 +324,14 @@ int main(int argc, char **argv) {
         memcpy(code + SLOT * i + AT, bytes, len);
     }
     mprotect(code, size, PROT_READ | PROT_EXEC);
+    for (unsigned long i = 0; i < count && is_cut; i++) {
+        uint64_t at = place(first + i);
+        char *page = mmap((void *)(at & -PAGE), PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (page == MAP_FAILED) return perror("mmap"), 2;
+        memset(page, 0xcc, PAGE);
+        memcpy((void *)at, bytes_of(first + i), (uint64_t)page + PAGE - at);
+        mprotect(page, PAGE, PROT_READ | PROT_EXEC);
+    }
     __cpuid_count(13, 0, a, b, c, d);
     for (int i = 2; i < 8; i++) __cpuid_count(13, i, a, offsets[i], c, d);
     __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
@@ -330,7 +352,7 @@ int main(int argc, char **argv) {
     /* Who has started this may have blocked them; then they would end it. */
     sigprocmask(SIG_SETMASK, &action.sa_mask, 0);
     for (unsigned long i = first; i < first + count; i++) {
-        if (*what == 's') show(i);
+        if (*what == 's' || is_cut) show(i);
         else if (*what == 'p') pages(i);
         else execute(i);
     }

@@ -169,6 +169,47 @@ fn instructions_do_what_they_do_alone() {
     do_what_they_do_alone(0);
 }
 
+/// Compares instructions whose code ends somewhere in them.
+fn fault_where_they_are_cut(seed: u64) {
+    const COUNT: usize = 900;
+    // How much of what is no instruction they fetch depends on the processor.
+    const MOST_OTHERWISE: usize = COUNT / 30;
+    let words = |line: &String| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
+    let program = program();
+    let mut arguments = arguments(seed, "cut");
+    arguments[2] = COUNT.to_string().into();
+    let alone = lines(Command::new(&program).args(&arguments));
+    let mut command = Command::new(hodo());
+    command
+        .args(["mem", "stat", "-o", "/dev/null", "--"])
+        .arg(&program);
+    let cached = lines(command.args(&arguments));
+    assert_eq!((alone.len(), cached.len()), (COUNT, COUNT));
+    let (mut differing, mut otherwise) = (Vec::new(), 0);
+    for (alone, cached) in alone.iter().zip(&cached) {
+        let (alone, cached) = (words(&without_flags(alone)), words(&without_flags(cached)));
+        let signals = [&alone[3][..], &cached[3]];
+        let are_none = signals == ["4", "11"] || signals == ["11", "4"];
+        if are_none && alone[6..] == cached[6..] {
+            otherwise += 1;
+        } else if alone != cached {
+            differing.push(format!("alone: {alone:?}\n cache: {cached:?}\n"));
+        }
+    }
+    assert!(
+        differing.is_empty() && otherwise <= MOST_OTHERWISE,
+        "seed {seed}: {otherwise} have another of both faults, {} differ:\n{}",
+        differing.len(),
+        differing[..differing.len().min(20)].concat()
+    );
+}
+
+#[test]
+fn instructions_fault_where_they_are_cut() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    fault_where_they_are_cut(0);
+}
+
 #[test]
 fn instructions_access_what_the_processor_accesses() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,5 +228,6 @@ fn many_instructions() {
         println!("seed {seed}");
         do_what_they_do_alone(seed);
         access_what_the_processor_accesses(seed);
+        fault_where_they_are_cut(seed);
     }
 }

@@ -91,6 +91,11 @@ impl Set for Riscv64 {
         (insn.kind != Kind::Invalid).then_some(insn)
     }
 
+    fn is_cut(bytes: &Bytes, len: usize) -> bool {
+        let is_long = bytes[0] & 3 == 3;
+        len < if is_long { 4 } else { 2 }
+    }
+
     fn len(insn: Insn) -> u64 {
         insn.len.into()
     }

@@ -65,6 +65,9 @@ pub(crate) trait Set: Sized + 'static {
     /// The instruction at the beginning of these bytes, of which `len` are the program's. `None`: there is none.
     fn decode(bytes: &Bytes, len: usize) -> Option<Self::Insn>;
 
+    /// Whether a processor that finds these bytes, of which `len` are the program's, would fetch the ones after them.
+    fn is_cut(bytes: &Bytes, len: usize) -> bool;
+
     /// The length of an instruction.
     fn len(insn: Self::Insn) -> u64;
 

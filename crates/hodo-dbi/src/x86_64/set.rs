@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use hodo_isa::x86_64::asm::{self, Label};
-use hodo_isa::x86_64::decode::{Insn, Kind};
+use hodo_isa::x86_64::decode::{Insn, Kind, fetched, is_too_long};
 
 use super::analyze::{Facts, analyze, facts};
 use super::emit::{Cold, INVALID, NOP};
@@ -73,6 +73,11 @@ impl Set for X86_64 {
         decode(bytes).filter(|insn| usize::from(insn.len) <= len)
     }
 
+    fn is_cut(bytes: &Bytes, len: usize) -> bool {
+        let whole = decode(bytes).map_or_else(|| fetched(bytes), |insn| usize::from(insn.len));
+        whole > len
+    }
+
     fn len(insn: Insn) -> u64 {
         insn.len.into()
     }
@@ -87,17 +92,10 @@ impl Set for X86_64 {
     }
 
     fn invalid(translator: &mut Translator<'_, '_, Self>, bytes: &Bytes) {
-        const MANY: usize = 4;
-        let is_prefix = |byte: &u8| {
-            matches!(
-                byte,
-                0x26 | 0x2E | 0x36 | 0x3E | 0x64..=0x67 | 0xF0 | 0xF2 | 0xF3
-            )
-        };
-        // It is no instruction here, either. It may be too long, which is another fault.
-        match bytes[..MANY].iter().all(is_prefix) {
-            true => translator.code.raw(bytes),
-            false => translator.code.raw(&bytes[..1]),
+        // Too many bytes are another fault.
+        if is_too_long(bytes) {
+            const PREFIX: u8 = 0x66;
+            translator.code.raw(&[PREFIX; 15]);
         }
         translator.code.raw(&INVALID);
     }

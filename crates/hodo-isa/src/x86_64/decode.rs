@@ -1,7 +1,8 @@
 //! A quick decoder for translators: length, kind and operand bytes of an instruction, by two tables. It says nothing
 //! about what instructions do; `steps` and the crate iced do.
 //!
-//! Source of the tables: Intel SDM volume 2, appendix A (opcode maps), and section 2.1 (formats).
+//! Source of the tables: Intel SDM volume 2, appendix A (opcode maps), and section 2.1 (formats); AMD's manual, volume 6,
+//! for those of XOP.
 
 const MODRM: u16 = 1;
 const IMM8: u16 = 2;
@@ -18,8 +19,13 @@ const BAD: u16 = 128;
 const GROUP3: u16 = 256;
 /// `lea`, nops, prefetches: a memory operand that is not accessed.
 const NO_ACCESS: u16 = 512;
+/// An immediate of 4 bytes.
+const IMM32: u16 = 1024;
 /// The bits from here on are the kind.
-const KIND: u32 = 10;
+const KIND: u32 = 11;
+
+/// The most bytes of an instruction.
+const LONGEST: usize = 15;
 
 /// How an instruction changes the flow of control, as far as its opcode shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -220,6 +226,25 @@ impl Prefixes {
 /// Decodes the instruction at the start of `code`. `None`: there is none of 64-bit mode.
 #[must_use]
 pub fn decode(code: &[u8; 16]) -> Option<Insn> {
+    parse(code).ok()
+}
+
+/// How many bytes a processor fetches, an instruction's or not, before it executes them or finds that they are none. It
+/// faults first if it cannot.
+#[must_use]
+pub fn fetched(code: &[u8; 16]) -> usize {
+    parse(code).map_or_else(|len| len.min(LONGEST), |insn| usize::from(insn.len))
+}
+
+/// Whether the first bytes would be an instruction, or none, of more bytes than instructions may have.
+#[must_use]
+pub fn is_too_long(code: &[u8; 16]) -> bool {
+    parse(code).is_err_and(|len| len > LONGEST)
+}
+
+/// The same as [`decode`]; if there is none, how many bytes that has.
+fn parse(code: &[u8; 16]) -> Result<Insn, usize> {
+    let too_long = code.len();
     let mut prefixes = Prefixes::default();
     let mut at = 0;
     let mut flags = ONE[usize::from(code[0])];
@@ -227,7 +252,7 @@ pub fn decode(code: &[u8; 16]) -> Option<Insn> {
         prefixes.add(code[at]);
         at += 1;
         if at > 14 {
-            return None;
+            return Err(too_long);
         }
         flags = ONE[usize::from(code[at])];
     }
@@ -235,14 +260,15 @@ pub fn decode(code: &[u8; 16]) -> Option<Insn> {
     let first = code[at];
     if first == 0x0F {
         (opcode, flags) = two_bytes(code, at + 1);
-    } else if matches!(first, 0xC4 | 0xC5 | 0x62) {
+    } else if matches!(first, 0xC4 | 0xC5 | 0x62) || is_xop(code, at) {
         (opcode, flags) = vector(code, at);
     }
     at = opcode + 1;
-    let modrm = code.get(at).copied().unwrap_or(0);
-    if flags & BAD != 0 || prefixes.forbid(flags, modrm) {
-        return None;
+    if at > code.len() {
+        return Err(too_long);
     }
+    let modrm = code.get(at).copied().unwrap_or(0);
+    let is_bad = flags & BAD != 0 || prefixes.forbid(flags, modrm);
     let mut insn = Insn {
         len: 0,
         kind: KINDS[usize::from(flags >> KIND).min(KINDS.len() - 1)],
@@ -255,7 +281,7 @@ pub fn decode(code: &[u8; 16]) -> Option<Insn> {
     };
     if flags & MODRM != 0 {
         if at >= code.len() {
-            return None;
+            return Err(too_long);
         }
         insn.modrm = at as u8;
         let group3 = flags & GROUP3 != 0 && code[at] & 0x30 == 0;
@@ -270,8 +296,16 @@ pub fn decode(code: &[u8; 16]) -> Option<Insn> {
         }
     }
     at += immediates(flags, &prefixes);
-    insn.len = u8::try_from(at).ok().filter(|&len| len <= 15)?;
-    Some(insn)
+    if at > LONGEST || is_bad {
+        return Err(at);
+    }
+    insn.len = at as u8;
+    Ok(insn)
+}
+
+/// Whether these bytes are the prefix of instructions of AMD's maps 8 to 10, not `pop`.
+fn is_xop(code: &[u8; 16], at: usize) -> bool {
+    code[at] == 0x8F && code.get(at + 1).is_some_and(|byte| byte & 31 >= 8)
 }
 
 /// Where the last opcode byte is, and its flags.
@@ -283,18 +317,21 @@ fn two_bytes(code: &[u8; 16], at: usize) -> (usize, u16) {
     }
 }
 
-/// The same after a VEX or EVEX prefix.
+/// The same after a VEX, EVEX or XOP prefix.
 fn vector(code: &[u8; 16], at: usize) -> (usize, u16) {
     let (opcode, map) = match code[at] {
         0xC5 => (at + 2, 1),
-        0xC4 => (at + 3, code[at + 1] & 31),
+        0xC4 | 0x8F => (at + 3, code[at + 1] & 31),
         _ => (at + 4, code[at + 1] & 7),
     };
     let evex = code[at] == 0x62;
     let Some(&byte) = code.get(opcode) else {
-        return (at, BAD);
+        return (opcode, BAD);
     };
     let flags = match map {
+        8 if code[at] == 0x8F => MODRM | IMM8,
+        9 if code[at] == 0x8F => MODRM,
+        10 if code[at] == 0x8F => MODRM | IMM32,
         // vzeroupper, vzeroall
         1 if byte == 0x77 && !evex => 0,
         1 => TWO[usize::from(byte)] & (IMM8 | BAD) | MODRM,
@@ -336,6 +373,7 @@ fn immediates(flags: u16, prefixes: &Prefixes) -> usize {
     let has = |flag: u16, len: usize| if flags & flag != 0 { len } else { 0 };
     has(IMM8, 1)
         + has(IMM16, 2)
+        + has(IMM32, 4)
         + has(IMM_Z, z)
         + has(IMM_V, if prefixes.wide() { 8 } else { z })
         + has(OFFSET, if prefixes.short_address { 4 } else { 8 })
@@ -386,6 +424,36 @@ mod tests {
         }
         // lock inc dword [rax]
         assert!(decoded(&[0xF0, 0xFF, 0x00]).is_some());
+    }
+
+    #[test]
+    fn instructions_of_amds_maps_are_as_long_as_their_operands() {
+        let len = |bytes: &[u8]| decoded(bytes).map(|insn| insn.len);
+        // vpcmov, vfrczps, bextr; each with [rax + 0x11223344]
+        let operand = [0x80, 0x44, 0x33, 0x22, 0x11];
+        let with = |start: [u8; 4]| len(&[&start[..], &operand].concat());
+        assert_eq!(with([0x8F, 0xE8, 0x78, 0xA2]), Some(10));
+        assert_eq!(with([0x8F, 0xE9, 0x78, 0x80]), Some(9));
+        assert_eq!(with([0x8F, 0xEA, 0x78, 0x10]), Some(13));
+        // pop [rax]; pop rcx
+        assert_eq!(len(&[0x8F, 0x00]), Some(2));
+        assert_eq!(len(&[0x8F, 0xC1]), Some(2));
+    }
+
+    #[test]
+    fn bytes_are_fetched_up_to_an_instructions_end() {
+        let fetched = |bytes: &[u8]| {
+            let mut code = [0; 16];
+            code[..bytes.len()].copy_from_slice(bytes);
+            (fetched(&code), is_too_long(&code))
+        };
+        assert_eq!(fetched(&[0x15]), (5, false));
+        assert_eq!(fetched(&[0x0F, 0x0B]), (2, false));
+        // Those are none.
+        assert_eq!(fetched(&[0x06]), (1, false));
+        assert_eq!(fetched(&[0xF0, 0xE9]), (6, false));
+        assert_eq!(fetched(&[0x66; 16]), (15, true));
+        assert_eq!(fetched(&[&[0x2E; 11][..], &[0x15]].concat()), (15, true));
     }
 
     #[test]
