@@ -5,6 +5,7 @@ use crate::code::{self, Transaction};
 pub use crate::effects::Flow;
 
 pub(crate) mod entry;
+pub(crate) mod relocate;
 
 /// Where an instruction is in a sequence of a load that reserves memory (`lr`) and the store that depends on it (`sc`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,6 @@
 //! An instruction does not show that it is between exclusive loads and stores: [`steps`](super::steps::steps) finds
 //! that.
 
-use alloc::vec::Vec;
 use core::fmt;
 
 use super::decode::{Insn, Kind};
@@ -31,6 +30,9 @@ use super::regs::{BETWEEN, LINK, PLATFORM, ZERO, general};
 use super::scan::Flow;
 use super::steps::{FLAGS_BIT, Immovable, immovable_alone, mask};
 use super::{JUMP_REACH, LEN};
+use crate::buffer::OutOfRange;
+use crate::linked::relocate::{Form, Output, Piece, Rules, Target};
+pub use crate::linked::relocate::{Relocated, relocate, relocate_apart, relocated_len};
 use crate::relocate;
 pub use crate::relocate::{Link, Moved};
 
@@ -116,83 +118,6 @@ impl Options<'_> {
 /// Why code cannot be moved.
 pub type RelocateError = relocate::RelocateError<Immovable>;
 
-/// Moved code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Relocated {
-    /// The new bytes.
-    pub bytes: Vec<u8>,
-    /// One entry for each original instruction, in order.
-    pub map: Vec<Moved>,
-    /// Whether control can reach the end, so that a jump back must follow. It cannot after a jump or return, or after a
-    /// call that returns to the original code.
-    pub falls_through: bool,
-}
-
-/// What becomes of an instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Copy,
-    Drop,
-    /// Forms the address.
-    Address(u64),
-    /// Loads from the address.
-    Literal(u64),
-    Branch {
-        to: u64,
-        inside: bool,
-    },
-    Jump {
-        to: u64,
-        inside: bool,
-    },
-    Call {
-        to: u64,
-        inside: bool,
-    },
-    IndirectCall,
-    Stop,
-}
-
-struct Piece {
-    insn: Insn,
-    form: Form,
-    old: usize,
-    new: usize,
-    /// The additional register that it uses, if it needs one.
-    register: Option<u8>,
-}
-
-fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
-    let inside = |to: u64| to.wrapping_sub(from) < code.len() as u64;
-    match insn.flow() {
-        Flow::Branch(to) => Form::Branch {
-            to,
-            inside: inside(to),
-        },
-        Flow::Jump(to) => Form::Jump {
-            to,
-            inside: inside(to),
-        },
-        // A call of the code's start calls the function, and must be recorded.
-        Flow::Call(to) => Form::Call {
-            to,
-            inside: inside(to) && to != from,
-        },
-        Flow::IndirectCall if options.link == Link::Moved => Form::Copy,
-        Flow::IndirectCall => Form::IndirectCall,
-        Flow::IndirectJump | Flow::Return { .. } => Form::Stop,
-        Flow::Next if insn.is_nop() => Form::Drop,
-        Flow::Next => match (insn.kind, insn.target()) {
-            (Kind::Adr | Kind::Adrp, _) if insn.rd() == ZERO => Form::Drop,
-            (Kind::Adr | Kind::Adrp, Some(to)) => Form::Address(to),
-            (Kind::Literal, _) if insn.is_prefetch() => Form::Drop,
-            (Kind::Literal, Some(to)) => Form::Literal(to),
-            _ => Form::Copy,
-        },
-        Flow::Fault | Flow::Invalid => Form::Copy,
-    }
-}
-
 /// Picks a dead register for jumps and addresses, if there is one; preferably one that linkers use for this.
 #[must_use]
 pub fn choose(dead: u32) -> Option<u8> {
@@ -204,319 +129,79 @@ pub fn choose(dead: u32) -> Option<u8> {
     between.or_else(|| (dead != 0).then(|| dead.trailing_zeros() as u8))
 }
 
-impl Piece {
-    /// The register in which a PC-relative load forms the address: the one that it loads, if that is a general
-    /// register.
-    fn loaded(&self) -> Option<u8> {
-        let general = !self.insn.bit(26) && self.insn.rd() != ZERO;
-        general.then_some(self.insn.rd())
-    }
-
-    /// Whether it needs a register, and whether one that is saved on the stack will do.
-    fn needs(&self, options: &Options<'_>) -> (bool, bool) {
-        let far = |inside: bool| !inside && options.reach.needs_register();
-        match self.form {
-            Form::Literal(_) => (self.loaded().is_none(), true),
-            Form::Branch { inside, .. } | Form::Jump { inside, .. } => (far(inside), false),
-            Form::Call { inside, .. } => (far(inside) && options.link == Link::Original, false),
-            // The link register is read before it is written.
-            Form::IndirectCall => {
-                let by = if self.insn.bit(24) {
-                    self.insn.rd()
-                } else {
-                    ZERO
-                };
-                (
-                    self.insn.rn() == LINK || self.insn.bit(11) && by == LINK,
-                    false,
-                )
-            }
-            _ => (false, false),
-        }
-    }
-
-    /// Bytes of the moved instruction.
-    fn len(&self, options: &Options<'_>) -> usize {
-        let reach = options.reach;
-        let jump = |inside: bool| match inside {
-            true => Reach::Jump.jump_len(),
-            false => reach.jump_len(),
-        };
-        match self.form {
-            Form::Copy | Form::Stop => self.insn.len.into(),
-            Form::Drop => 0,
-            Form::Address(_) => reach.address_len(),
-            Form::Literal(_) => {
-                let kept = match (self.loaded(), self.register) {
-                    (None, None) => 8,
-                    _ => 0,
-                };
-                kept + reach.address_len() + 4
-            }
-            Form::Branch { inside: true, .. } => 4,
-            Form::Branch { inside, .. } => 4 + jump(inside),
-            Form::Jump { inside, .. } => jump(inside),
-            Form::Call { inside, .. } if options.link == Link::Moved => jump(inside),
-            Form::Call { inside, .. } => reach.address_len() + jump(inside),
-            Form::IndirectCall => {
-                let copies = if self.register.is_some() { 4 } else { 0 };
-                copies + reach.address_len() + 4
-            }
-        }
-    }
+/// What becomes of an instruction that uses its own address.
+#[derive(Clone, Copy)]
+pub enum Own {
+    /// Forms the address.
+    Address(u64),
+    /// Loads from the address.
+    Literal(u64),
 }
 
-struct Layout {
-    pieces: Vec<Piece>,
-    len: usize,
+/// The register in which a PC-relative load forms the address: the one that it loads, if that is a general register.
+fn loaded(insn: &Insn) -> Option<u8> {
+    let general = !insn.bit(26) && insn.rd() != ZERO;
+    general.then_some(insn.rd())
 }
 
-/// Chooses the form of each instruction and where it goes, with gaps before some of them.
-fn layout(
-    code: &[u8],
-    from: u64,
-    options: &Options<'_>,
-    gaps: &[(usize, usize)],
-) -> Result<Layout, RelocateError> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut offset = 0;
-    let mut new = 0;
-    while offset < code.len() {
-        let insn = Insn::new(&code[offset..], from.wrapping_add(offset as u64));
-        match immovable_alone(&insn) {
-            Some(Immovable::SystemCall) if options.system_calls => {}
-            Some(Immovable::Reserved) if options.sequences => {}
-            Some(why) => return Err(RelocateError::Immovable { offset, why }),
-            None => {}
-        }
-        if options.link == Link::Original
-            && let Some(Form::Call { .. } | Form::IndirectCall) = pieces.last().map(|p| p.form)
-        {
-            return Err(RelocateError::CallInside { offset });
-        }
-        let gap = gaps.iter().find(|(at, _)| *at == offset);
-        new += gap.map_or(0, |(_, len)| *len);
-        let mut piece = Piece {
-            insn,
-            form: form(&insn, code, from, options),
-            old: offset,
-            new,
-            register: None,
-        };
-        let (needed, stack) = piece.needs(options);
-        if needed {
-            // A register that the instruction reads is not dead; one that only receives its result may be.
-            let effects = insn.effects();
-            let dead = (options.dead)(insn.addr) & !mask(effects.reads | general(LINK));
-            piece.register = choose(dead);
-            if piece.register.is_none() && !stack {
-                return Err(RelocateError::NoRegister { offset });
-            }
-        }
-        new += piece.len(options);
-        offset += usize::from(insn.len);
-        pieces.push(piece);
+/// Whether a call through a register uses the link register, which is read before it is written.
+fn is_by_link(insn: &Insn) -> bool {
+    let by = if insn.bit(24) { insn.rd() } else { ZERO };
+    insn.rn() == LINK || insn.bit(11) && by == LINK
+}
+
+fn word(out: &mut Output, word: u32) {
+    out.bytes.extend_from_slice(&word.to_le_bytes());
+}
+
+/// A jump or call within reach of one instruction.
+fn near(out: &mut Output, link: bool, to: u64) -> Result<(), OutOfRange> {
+    let distance = to.wrapping_sub(out.here()) as i64;
+    let reach = JUMP_REACH as i64;
+    if !(-reach..reach).contains(&distance) || distance & 3 != 0 {
+        return Err(OutOfRange);
     }
-    Ok(Layout { pieces, len: new })
+    word(out, branch(link, distance));
+    Ok(())
 }
 
-/// The length of the moved code, wherever it goes.
-///
-/// # Errors
-/// If the code cannot be moved.
-pub fn relocated_len(
-    code: &[u8],
-    from: u64,
-    options: &Options<'_>,
-) -> Result<usize, RelocateError> {
-    layout(code, from, options, &[]).map(|layout| layout.len)
-}
-
-/// Moves whole instructions from the address `from` to the address `to`. Both are addresses at run time.
-///
-/// # Errors
-/// If the code cannot be moved, or not there.
-pub fn relocate(
-    code: &[u8],
-    from: u64,
-    to: u64,
-    options: &Options<'_>,
-) -> Result<Relocated, RelocateError> {
-    relocate_apart(code, from, to, options, &[])
-}
-
-/// [`relocate()`] with room between the instructions. Each gap is the offset of an original instruction and a number of
-/// bytes, a multiple of four; that many bytes of breakpoints come before the moved instruction. Branches within the
-/// code lead to the start of the gap. `map` has the offsets after the gaps.
-///
-/// # Errors
-/// If the code cannot be moved, or not there.
-pub fn relocate_apart(
-    code: &[u8],
-    from: u64,
-    to: u64,
-    options: &Options<'_>,
-    gaps: &[(usize, usize)],
-) -> Result<Relocated, RelocateError> {
-    let Layout { pieces, len } = layout(code, from, options, gaps)?;
-    let mut moving = Moving {
-        pieces: &pieces,
-        from,
-        to,
-        options,
-        gaps,
-        out: Vec::with_capacity(len),
-    };
-    for piece in &pieces {
-        moving.piece(piece)?;
-    }
-    let bytes = moving.out;
-    debug_assert_eq!(bytes.len(), len);
-    let falls_through = !pieces.last().is_some_and(|piece| match piece.form {
-        Form::Jump { .. } | Form::Stop => true,
-        Form::Call { .. } | Form::IndirectCall => options.link == Link::Original,
-        _ => false,
-    });
-    let map = pieces.iter().map(|piece| Moved {
-        old: piece.old,
-        new: piece.new,
-    });
-    Ok(Relocated {
-        bytes,
-        map: map.collect(),
-        falls_through,
-    })
-}
-
-/// It is too far away.
-struct OutOfRange;
-
-/// Code that is being written.
-struct Moving<'m> {
-    pieces: &'m [Piece],
-    from: u64,
-    to: u64,
-    options: &'m Options<'m>,
-    gaps: &'m [(usize, usize)],
-    out: Vec<u8>,
-}
-
-impl Moving<'_> {
-    fn word(&mut self, word: u32) {
-        self.out.extend_from_slice(&word.to_le_bytes());
-    }
-
-    fn here(&self) -> u64 {
-        self.to.wrapping_add(self.out.len() as u64)
-    }
-
-    fn gap(&self, piece: &Piece) -> usize {
-        let gap = self.gaps.iter().find(|(offset, _)| *offset == piece.old);
-        gap.map_or(0, |(_, len)| *len)
-    }
-
+impl Options<'_> {
     /// Forms an address.
-    fn address(&mut self, register: u8, value: u64) -> Result<(), OutOfRange> {
-        if self.options.reach == Reach::Any {
+    fn address(&self, out: &mut Output, register: u8, value: u64) -> Result<(), OutOfRange> {
+        if self.reach == Reach::Any {
             for part in 0..4 {
                 let bits = (value >> (16 * part)) as u16;
-                self.word(match part {
+                let insn = match part {
                     0 => movz(register, bits, part),
                     _ => movk(register, bits, part),
-                });
+                };
+                word(out, insn);
             }
             return Ok(());
         }
-        let pages = (value >> 12).wrapping_sub(self.here() >> 12) as i64;
+        let pages = (value >> 12).wrapping_sub(out.here() >> 12) as i64;
         if !(-(1 << 20)..1 << 20).contains(&pages) {
             return Err(OutOfRange);
         }
-        self.word(page(register, pages));
-        self.word(add(register, register, value as u32 & 0xFFF));
-        Ok(())
-    }
-
-    /// A jump or call within reach of one instruction.
-    fn near(&mut self, link: bool, to: u64) -> Result<(), OutOfRange> {
-        let distance = to.wrapping_sub(self.here()) as i64;
-        let reach = JUMP_REACH as i64;
-        if !(-reach..reach).contains(&distance) || distance & 3 != 0 {
-            return Err(OutOfRange);
-        }
-        self.word(branch(link, distance));
-        Ok(())
-    }
-
-    /// A jump to an address as [`Self::target`] returns it.
-    fn jump(&mut self, (to, inside): (u64, bool), register: Option<u8>) -> Result<(), OutOfRange> {
-        match register.filter(|_| !inside) {
-            None => self.near(false, to),
-            Some(register) => {
-                self.address(register, to)?;
-                self.word(jump(register));
-                Ok(())
-            }
-        }
-    }
-
-    /// Where a branch to an address leads: branches within the code stay within it.
-    fn target(&self, to: u64, inside: bool, offset: usize) -> Result<(u64, bool), RelocateError> {
-        if !inside {
-            return Ok((to, false));
-        }
-        let old = to.wrapping_sub(self.from);
-        let mut pieces = self.pieces.iter();
-        let piece = pieces
-            .find(|piece| piece.old as u64 == old)
-            .ok_or(RelocateError::TargetInside { offset })?;
-        let new = piece.new - self.gap(piece);
-        Ok((self.to.wrapping_add(new as u64), true))
-    }
-
-    fn piece(&mut self, piece: &Piece) -> Result<(), RelocateError> {
-        for _ in 0..self.gap(piece) / LEN as usize {
-            self.word(BREAKPOINT);
-        }
-        let offset = piece.old;
-        let out_of_range = |_: OutOfRange| RelocateError::OutOfRange { offset };
-        let (insn, register) = (&piece.insn, piece.register);
-        match piece.form {
-            Form::Copy | Form::Stop => {
-                let bytes = insn.word.to_le_bytes();
-                self.out.extend_from_slice(&bytes[..insn.len.into()]);
-                Ok(())
-            }
-            Form::Drop => Ok(()),
-            Form::Address(value) => self.address(insn.rd(), value),
-            Form::Literal(value) => self.literal(piece, value),
-            Form::Branch { to, inside } => {
-                let target = self.target(to, inside, offset)?;
-                self.branch(piece, target)
-            }
-            Form::Jump { to, inside } => {
-                let target = self.target(to, inside, offset)?;
-                self.jump(target, register)
-            }
-            Form::Call { to, inside } => {
-                let target = self.target(to, inside, offset)?;
-                self.call(piece, target)
-            }
-            Form::IndirectCall => self.indirect_call(piece),
-        }
-        .map_err(out_of_range)?;
-        debug_assert_eq!(self.out.len() - piece.new, piece.len(self.options));
+        word(out, page(register, pages));
+        word(out, add(register, register, value as u32 & 0xFFF));
         Ok(())
     }
 
     /// A PC-relative load, with its address in a register.
-    fn literal(&mut self, piece: &Piece, value: u64) -> Result<(), OutOfRange> {
-        let insn = &piece.insn;
-        let keeps = piece.loaded().is_none() && piece.register.is_none();
-        let register = piece.loaded().or(piece.register).unwrap_or(BETWEEN[0]);
-        if keeps {
-            self.word(push(register));
+    fn literal(
+        &self,
+        out: &mut Output,
+        insn: &Insn,
+        scratch: Option<u8>,
+        value: u64,
+    ) -> Result<(), OutOfRange> {
+        let free = loaded(insn).or(scratch);
+        let register = free.unwrap_or(BETWEEN[0]);
+        if free.is_none() {
+            word(out, push(register));
         }
-        self.address(register, value)?;
+        self.address(out, register, value)?;
         // ldr of 4 or 8 bytes, ldrsw; ldr of 4, 8 or 16 bytes into a vector register: without an offset.
         let load = match (insn.bit(26), insn.field(30, 2)) {
             (false, 0) => 0xB940_0000,
@@ -526,68 +211,181 @@ impl Moving<'_> {
             (true, 1) => 0xFD40_0000,
             (true, _) => 0x3DC0_0000,
         };
-        self.word(load | u32::from(register) << 5 | u32::from(insn.rd()));
-        if keeps {
-            self.word(pop(register));
+        word(out, load | u32::from(register) << 5 | u32::from(insn.rd()));
+        if free.is_none() {
+            word(out, pop(register));
         }
         Ok(())
     }
+}
 
-    fn branch(&mut self, piece: &Piece, (to, inside): (u64, bool)) -> Result<(), OutOfRange> {
-        let insn = &piece.insn;
-        let (bits, count, opposite) = match insn.kind {
-            Kind::TestBit => (insn.word & !0x0007_FFE0, 14, 1 << 24),
-            Kind::CompareZero => (insn.word & !0x00FF_FFE0, 19, 1 << 24),
-            _ => (insn.word & !0x00FF_FFE0, 19, 1),
-        };
-        let place = |distance: i64| ((distance >> 2) as u32 & ((1 << count) - 1)) << 5;
-        if inside {
-            let distance = to.wrapping_sub(self.here()) as i64;
-            let reach = 2 << count;
-            if !(-reach..reach).contains(&distance) {
-                return Err(OutOfRange);
-            }
-            self.word(bits | place(distance));
-            return Ok(());
-        }
-        // The opposite branch skips the jump.
-        let over = 4 + self.options.reach.jump_len();
-        self.word((bits ^ opposite) | place(over as i64));
-        self.jump((to, false), piece.register)
+impl Rules for Options<'_> {
+    type Insn = Insn;
+    type Own = Own;
+    type Scratch = Option<u8>;
+    type Why = Immovable;
+
+    /// Code of this length is not moved; a branch that does not reach its target is an error.
+    const BRANCH_REACH: usize = usize::MAX;
+
+    fn decode(code: &[u8], addr: u64) -> Insn {
+        Insn::new(code, addr)
     }
 
-    fn call(&mut self, piece: &Piece, (to, inside): (u64, bool)) -> Result<(), OutOfRange> {
-        match self.options.link {
-            Link::Moved if inside || self.options.reach == Reach::Jump => self.near(true, to),
-            Link::Moved => {
-                self.address(LINK, to)?;
-                self.word(call(LINK));
+    fn len(insn: &Insn) -> usize {
+        insn.len.into()
+    }
+
+    fn flow(insn: &Insn) -> Flow {
+        insn.flow()
+    }
+
+    fn plain(insn: &Insn) -> Form<Own> {
+        match (insn.kind, insn.target()) {
+            _ if insn.is_nop() => Form::Drop,
+            (Kind::Adr | Kind::Adrp, _) if insn.rd() == ZERO => Form::Drop,
+            (Kind::Adr | Kind::Adrp, Some(to)) => Form::Own(Own::Address(to)),
+            (Kind::Literal, _) if insn.is_prefetch() => Form::Drop,
+            (Kind::Literal, Some(to)) => Form::Own(Own::Literal(to)),
+            _ => Form::Copy,
+        }
+    }
+
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn needs_register(&self) -> bool {
+        self.reach.needs_register()
+    }
+
+    fn immovable(&self, insn: &Insn) -> Option<Immovable> {
+        immovable_alone(insn).filter(|why| match why {
+            Immovable::SystemCall => !self.system_calls,
+            Immovable::Reserved => !self.sequences,
+            _ => true,
+        })
+    }
+
+    fn scratch(&self, insn: &Insn, form: Form<Own>) -> Option<Option<u8>> {
+        // Whether a register that is saved on the stack will do.
+        let stack = matches!(form, Form::Own(Own::Literal(_)));
+        let needed = match form {
+            Form::Own(Own::Literal(_)) => loaded(insn).is_none(),
+            Form::IndirectCall => is_by_link(insn),
+            _ => form.needs_register(self),
+        };
+        if !needed {
+            return Some(None);
+        }
+        // A register that the instruction reads is not dead; one that only receives its result may be.
+        let dead = (self.dead)(insn.addr) & !mask(insn.effects().reads | general(LINK));
+        let chosen = choose(dead);
+        (stack || chosen.is_some()).then_some(chosen)
+    }
+
+    fn address_len(&self) -> usize {
+        self.reach.address_len()
+    }
+
+    fn jump_len(&self, _scratch: Option<u8>, inside: bool) -> usize {
+        match inside {
+            true => Reach::Jump.jump_len(),
+            false => self.reach.jump_len(),
+        }
+    }
+
+    fn indirect_call_len(&self, piece: &Piece<Self>) -> usize {
+        if piece.scratch.is_some() { 8 } else { 4 }
+    }
+
+    fn own_len(&self, piece: &Piece<Self>, own: Own) -> usize {
+        let kept = match loaded(&piece.insn).or(piece.scratch) {
+            Some(_) => 0,
+            None => 8,
+        };
+        self.reach.address_len()
+            + match own {
+                Own::Address(_) => 0,
+                Own::Literal(_) => kept + 4,
+            }
+    }
+
+    fn breakpoints(out: &mut Output, len: usize) {
+        for _ in 0..len / LEN as usize {
+            word(out, BREAKPOINT);
+        }
+    }
+
+    fn set_link(&self, out: &mut Output, call: &Insn) -> Result<(), OutOfRange> {
+        self.address(out, LINK, call.end())
+    }
+
+    fn branch(
+        out: &mut Output,
+        branch: &Insn,
+        distance: i64,
+        opposite: bool,
+    ) -> Result<(), OutOfRange> {
+        let (bits, count, flip) = match branch.kind {
+            Kind::TestBit => (branch.word & !0x0007_FFE0, 14, 1 << 24),
+            Kind::CompareZero => (branch.word & !0x00FF_FFE0, 19, 1 << 24),
+            _ => (branch.word & !0x00FF_FFE0, 19, 1),
+        };
+        let reach = 2 << count;
+        if !(-reach..reach).contains(&distance) {
+            return Err(OutOfRange);
+        }
+        let place = ((distance >> 2) as u32 & ((1 << count) - 1)) << 5;
+        let flipped = if opposite { bits ^ flip } else { bits };
+        word(out, flipped | place);
+        Ok(())
+    }
+
+    fn jump(&self, out: &mut Output, piece: &Piece<Self>, to: Target) -> Result<(), OutOfRange> {
+        match piece.scratch.filter(|_| !to.inside) {
+            None => near(out, false, to.to),
+            Some(register) => {
+                self.address(out, register, to.to)?;
+                word(out, jump(register));
                 Ok(())
             }
-            Link::Original => {
-                self.address(LINK, piece.insn.end())?;
-                self.jump((to, inside), piece.register)
-            }
         }
+    }
+
+    fn call(&self, out: &mut Output, _call: &Insn, to: Target) -> Result<(), OutOfRange> {
+        if to.inside || self.reach == Reach::Jump {
+            return near(out, true, to.to);
+        }
+        self.address(out, LINK, to.to)?;
+        word(out, call(LINK));
+        Ok(())
     }
 
     /// A call through a register becomes a jump through it.
-    fn indirect_call(&mut self, piece: &Piece) -> Result<(), OutOfRange> {
+    fn indirect_call(&self, out: &mut Output, piece: &Piece<Self>) -> Result<(), OutOfRange> {
         let insn = &piece.insn;
         // The bit that makes it a call.
-        let mut word = insn.word & !(1 << 21);
-        if let Some(register) = piece.register {
-            self.word(copy(register, LINK));
+        let mut jump = insn.word & !(1 << 21);
+        if let Some(register) = piece.scratch {
+            word(out, copy(register, LINK));
             if insn.rn() == LINK {
-                word = word & !(31 << 5) | u32::from(register) << 5;
+                jump = jump & !(31 << 5) | u32::from(register) << 5;
             }
             if insn.bit(11) && insn.bit(24) && insn.rd() == LINK {
-                word = word & !31 | u32::from(register);
+                jump = jump & !31 | u32::from(register);
             }
         }
-        self.address(LINK, insn.end())?;
-        self.word(word);
+        self.set_link(out, insn)?;
+        word(out, jump);
         Ok(())
+    }
+
+    fn own(&self, out: &mut Output, piece: &Piece<Self>, own: Own) -> Result<(), OutOfRange> {
+        match own {
+            Own::Address(value) => self.address(out, piece.insn.rd(), value),
+            Own::Literal(value) => self.literal(out, &piece.insn, piece.scratch, value),
+        }
     }
 }
 

@@ -16,7 +16,6 @@
 //!
 //! An instruction does not show that it is between `lr` and `sc`: [`steps`](super::steps::steps) finds that.
 
-use alloc::vec::Vec;
 use core::fmt;
 
 use super::asm::{Code, OutOfRange, Reach};
@@ -29,6 +28,8 @@ use super::regs::{RA, T0, ZERO};
 use super::scan::Flow;
 use super::steps::{FIXED, Immovable, immovable_alone};
 use super::{JUMP, KEEP};
+use crate::linked::relocate::{Form, Output, Piece, Rules, Target};
+pub use crate::linked::relocate::{Relocated, relocate, relocate_apart, relocated_len};
 use crate::relocate;
 pub use crate::relocate::{Link, Moved};
 
@@ -83,78 +84,8 @@ impl Options<'_> {
 /// Why code cannot be moved.
 pub type RelocateError = relocate::RelocateError<Immovable>;
 
-/// Moved code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Relocated {
-    /// The new bytes.
-    pub bytes: Vec<u8>,
-    /// One entry for each original instruction, in order.
-    pub map: Vec<Moved>,
-    /// Whether control can reach the end, so that a jump back must follow. It cannot after a jump or return, or after a
-    /// call that returns to the original code.
-    pub falls_through: bool,
-    /// Where it leaves through [`Options::pads`]: the offset of the original instruction, and the offset of the
-    /// [`EXIT`] bytes that save the register and jump.
-    pub exits: Vec<Moved>,
-}
-
 /// Bytes of a jump that saves its register.
 pub const EXIT: u64 = KEEP + JUMP;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Copy,
-    Drop,
-    Address(u64),
-    Branch { to: u64, inside: bool },
-    Jump { to: u64, inside: bool },
-    Call { to: u64, inside: bool },
-    IndirectCall,
-    Stop,
-}
-
-struct Piece {
-    insn: Insn,
-    form: Form,
-    old: usize,
-    new: usize,
-    /// The dead register that it uses, if it needs one.
-    register: u8,
-    /// Or the pad through which it leaves, if it saves [`KEPT`] on the stack.
-    pad: Option<u64>,
-}
-
-/// A branch over a jump.
-const BRANCH: usize = 4;
-/// How far branches reach.
-const BRANCH_REACH: usize = 4094;
-
-fn form(insn: &Insn, code: &[u8], from: u64, options: &Options<'_>) -> Form {
-    let inside = |to: u64| to.wrapping_sub(from) < code.len() as u64;
-    match insn.flow() {
-        Flow::Branch(to) => Form::Branch {
-            to,
-            inside: inside(to),
-        },
-        Flow::Jump(to) => Form::Jump {
-            to,
-            inside: inside(to),
-        },
-        // A call of the code's start calls the function, and must be recorded.
-        Flow::Call(to) => Form::Call {
-            to,
-            inside: inside(to) && to != from,
-        },
-        Flow::IndirectCall if options.link == Link::Moved => Form::Copy,
-        Flow::IndirectCall => Form::IndirectCall,
-        Flow::IndirectJump | Flow::Return { .. } => Form::Stop,
-        Flow::Next if insn.kind == Kind::Auipc && insn.rd() != ZERO => {
-            Form::Address(insn.addr.wrapping_add_signed(imm_u(insn.word)))
-        }
-        Flow::Next if insn.is_nop() => Form::Drop,
-        _ => Form::Copy,
-    }
-}
 
 /// Picks a dead register for jumps, if there is one. Link registers come last, because processors take jumps through
 /// them for returns.
@@ -169,331 +100,191 @@ pub fn choose(dead: u32) -> Option<u8> {
     (from != 0).then(|| 31 - from.leading_zeros() as u8)
 }
 
-impl Piece {
-    /// If it needs a dead register, those that it cannot use.
-    fn needs(&self, options: &Options<'_>) -> Option<u32> {
-        let far = |inside: bool| !inside && options.reach.needs_register();
-        let link = 1 << self.insn.rd();
-        match self.form {
-            Form::Branch { inside, .. } | Form::Jump { inside, .. } if far(inside) => Some(0),
-            Form::Call { inside, .. } if far(inside) && options.link == Link::Original => {
-                Some(link)
-            }
-            // The link register is read before it is written.
-            Form::IndirectCall if self.insn.rd() == self.insn.rs1() => Some(link),
-            _ => None,
-        }
-    }
+/// Forms an address.
+#[derive(Clone, Copy)]
+pub struct Address(u64);
 
-    /// Bytes of the moved instruction. `wide`: branches within the code are out of reach.
-    fn len(&self, options: &Options<'_>, wide: bool) -> usize {
-        let reach = options.reach;
-        let keep = self.pad.map_or(0, |_| KEEP as usize);
-        let jump = |inside: bool| match inside {
-            true => Reach::Jump.jump_len(),
-            false => keep + reach.jump_len(),
-        };
-        match self.form {
-            Form::Copy | Form::Stop => self.insn.len.into(),
-            Form::Drop => 0,
-            Form::Address(_) => reach.address_len(),
-            Form::Branch { inside: true, .. } if !wide => BRANCH,
-            Form::Branch { inside, .. } => BRANCH + jump(inside),
-            Form::Jump { inside, .. } => jump(inside),
-            Form::Call { inside, .. } if options.link == Link::Moved => jump(inside),
-            Form::Call { inside, .. } => reach.address_len() + jump(inside),
-            Form::IndirectCall if self.pad.is_some() => reach.address_len() + jump(false),
-            Form::IndirectCall => {
-                let copy = if self.insn.rd() == self.insn.rs1() {
-                    4
-                } else {
-                    0
-                };
-                copy + reach.address_len() + 4
-            }
+/// The additional register of a moved instruction.
+#[derive(Clone, Copy)]
+pub struct Scratch {
+    register: u8,
+    /// It is [`KEPT`], saved on the stack, and the instruction leaves through this pad.
+    pad: Option<u64>,
+}
+
+impl Options<'_> {
+    fn reach_of(&self, inside: bool) -> Reach {
+        match inside {
+            true => Reach::Jump,
+            false => self.reach,
         }
     }
 }
 
-struct Layout {
-    pieces: Vec<Piece>,
-    len: usize,
-    /// Branches within the code are out of reach.
-    wide: bool,
+/// Appends to moved code.
+fn code(out: &mut Output) -> Code<'_> {
+    Code::new(&mut out.bytes, out.to)
 }
 
-/// Chooses the form of each instruction and where it goes, with gaps before some of them.
-fn layout(
-    code: &[u8],
-    from: u64,
-    options: &Options<'_>,
-    gaps: &[(usize, usize)],
-) -> Result<Layout, RelocateError> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    let mut offset = 0;
-    while offset < code.len() {
-        let insn = Insn::new(&code[offset..], from.wrapping_add(offset as u64));
-        match immovable_alone(&insn) {
-            Some(Immovable::SystemCall) if options.system_calls => {}
-            Some(Immovable::Reserved) if options.sequences => {}
-            Some(why) => return Err(RelocateError::Immovable { offset, why }),
-            None => {}
-        }
-        if options.link == Link::Original
-            && let Some(Form::Call { .. } | Form::IndirectCall) = pieces.last().map(|p| p.form)
-        {
-            return Err(RelocateError::CallInside { offset });
-        }
-        let mut piece = Piece {
-            insn,
-            form: form(&insn, code, from, options),
-            old: offset,
-            new: 0,
-            register: ZERO,
-            pad: None,
-        };
-        if let Some(except) = piece.needs(options) {
-            // A register that the instruction reads is not dead; one that only receives its result may be.
-            let dead = (options.dead)(insn.addr) & !except & !insn.reads().x;
-            (piece.register, piece.pad) = match choose(dead) {
-                Some(register) => (register, None),
-                None => {
-                    let pad = (options.pads)(insn.addr);
-                    (KEPT, Some(pad.ok_or(RelocateError::NoRegister { offset })?))
-                }
-            };
-        }
-        offset += usize::from(insn.len);
-        pieces.push(piece);
+impl Rules for Options<'_> {
+    type Insn = Insn;
+    type Own = Address;
+    type Scratch = Scratch;
+    type Why = Immovable;
+
+    const BRANCH_REACH: usize = 4094;
+
+    fn decode(code: &[u8], addr: u64) -> Insn {
+        Insn::new(code, addr)
     }
-    let mut place = |wide: bool| {
-        let mut new = 0;
-        for piece in &mut pieces {
-            let gap = gaps.iter().find(|(offset, _)| *offset == piece.old);
-            new += gap.map_or(0, |(_, len)| *len);
-            piece.new = new;
-            new += piece.len(options, wide);
+
+    fn len(insn: &Insn) -> usize {
+        insn.len.into()
+    }
+
+    fn flow(insn: &Insn) -> Flow {
+        insn.flow()
+    }
+
+    fn plain(insn: &Insn) -> Form<Address> {
+        if insn.kind == Kind::Auipc && insn.rd() != ZERO {
+            Form::Own(Address(insn.addr.wrapping_add_signed(imm_u(insn.word))))
+        } else if insn.is_nop() {
+            Form::Drop
+        } else {
+            Form::Copy
         }
-        new
-    };
-    let mut len = place(false);
-    let wide = len > BRANCH_REACH;
-    if wide {
-        len = place(true);
     }
-    Ok(Layout { pieces, len, wide })
-}
 
-/// The length of the moved code, wherever it goes.
-///
-/// # Errors
-/// If the code cannot be moved.
-pub fn relocated_len(
-    code: &[u8],
-    from: u64,
-    options: &Options<'_>,
-) -> Result<usize, RelocateError> {
-    layout(code, from, options, &[]).map(|layout| layout.len)
-}
-
-/// Moves whole instructions from the address `from` to the address `to`. Both are addresses at run time.
-///
-/// # Errors
-/// If the code cannot be moved, or not there.
-pub fn relocate(
-    code: &[u8],
-    from: u64,
-    to: u64,
-    options: &Options<'_>,
-) -> Result<Relocated, RelocateError> {
-    relocate_apart(code, from, to, options, &[])
-}
-
-/// [`relocate()`] with room between the instructions. Each gap is the offset of an original instruction and a number of
-/// bytes, an even one; that many bytes of breakpoints come before the moved instruction. Branches within the code lead
-/// to the start of the gap. `map` has the offsets after the gaps.
-///
-/// # Errors
-/// If the code cannot be moved, or not there.
-pub fn relocate_apart(
-    code: &[u8],
-    from: u64,
-    to: u64,
-    options: &Options<'_>,
-    gaps: &[(usize, usize)],
-) -> Result<Relocated, RelocateError> {
-    let layout = layout(code, from, options, gaps)?;
-    let mut bytes = Vec::with_capacity(layout.len);
-    let mut writer = Writer {
-        code,
-        from,
-        to,
-        options,
-        gaps,
-        layout: &layout,
-        out: Code::new(&mut bytes, to),
-        exits: Vec::new(),
-    };
-    for piece in &layout.pieces {
-        writer.out.breakpoints(writer.gap(piece));
-        writer.write(piece)?;
-        debug_assert_eq!(
-            writer.out.offset() as usize - piece.new,
-            piece.len(options, layout.wide)
-        );
+    fn link(&self) -> Link {
+        self.link
     }
-    let exits = writer.exits;
-    debug_assert_eq!(bytes.len(), layout.len);
-    let falls_through = !layout.pieces.last().is_some_and(|piece| match piece.form {
-        Form::Jump { .. } | Form::Stop => true,
-        Form::Call { .. } | Form::IndirectCall => options.link == Link::Original,
-        _ => false,
-    });
-    let map = layout
-        .pieces
-        .iter()
-        .map(|piece| Moved {
-            old: piece.old,
-            new: piece.new,
+
+    fn needs_register(&self) -> bool {
+        self.reach.needs_register()
+    }
+
+    fn immovable(&self, insn: &Insn) -> Option<Immovable> {
+        immovable_alone(insn).filter(|why| match why {
+            Immovable::SystemCall => !self.system_calls,
+            Immovable::Reserved => !self.sequences,
+            _ => true,
         })
-        .collect();
-    Ok(Relocated {
-        bytes,
-        map,
-        falls_through,
-        exits,
-    })
-}
-
-/// Writes pieces at their new address, one after the other.
-struct Writer<'a, 'o> {
-    /// The original code.
-    code: &'a [u8],
-    /// The address of the original code.
-    from: u64,
-    /// The address of what is written.
-    to: u64,
-    options: &'a Options<'a>,
-    gaps: &'a [(usize, usize)],
-    layout: &'a Layout,
-    out: Code<'o>,
-    /// See [`Relocated::exits`].
-    exits: Vec<Moved>,
-}
-
-impl Writer<'_, '_> {
-    /// Bytes of the gap before a piece.
-    fn gap(&self, piece: &Piece) -> usize {
-        let gap = self.gaps.iter().find(|(offset, _)| *offset == piece.old);
-        gap.map_or(0, |(_, len)| *len)
     }
 
-    /// Where a branch leads, and how far away that can be. Branches within the code stay within it.
-    fn target(
-        &self,
-        piece: &Piece,
-        address: u64,
-        inside: bool,
-    ) -> Result<(u64, Reach), RelocateError> {
-        if !inside {
-            return Ok((address, self.options.reach));
-        }
-        let old = address.wrapping_sub(self.from);
-        let target = self
-            .layout
-            .pieces
-            .iter()
-            .find(|piece| piece.old as u64 == old)
-            .ok_or(RelocateError::TargetInside { offset: piece.old })?;
-        let new = target.new - self.gap(target);
-        Ok((self.to.wrapping_add(new as u64), Reach::Jump))
-    }
-
-    /// Jumps to an address, or to the piece's pad.
-    fn leave(&mut self, piece: &Piece, to: u64, reach: Reach) -> Result<(), OutOfRange> {
-        let register = piece.register;
-        match piece.pad {
-            Some(pad) => {
-                let (old, new) = (piece.old, self.out.offset() as usize);
-                self.exits.push(Moved { old, new });
-                self.out.keep(register);
-                self.out.jump(pad, self.options.reach, register)
+    fn scratch(&self, insn: &Insn, form: Form<Address>) -> Option<Scratch> {
+        let link = 1 << insn.rd();
+        let except = match form {
+            // The link register is read before it is written.
+            Form::IndirectCall if insn.rd() == insn.rs1() => link,
+            Form::Call(_) if form.needs_register(self) => link,
+            _ if form.needs_register(self) => 0,
+            _ => {
+                return Some(Scratch {
+                    register: ZERO,
+                    pad: None,
+                });
             }
-            None => self.out.jump(to, reach, register),
-        }
-    }
-
-    fn write(&mut self, piece: &Piece) -> Result<(), RelocateError> {
-        let insn = &piece.insn;
-        let (reach, link) = (self.options.reach, insn.rd());
-        let written = match piece.form {
-            Form::Copy | Form::Stop => {
-                self.out.raw(&self.code[piece.old..][..insn.len.into()]);
-                Ok(())
-            }
-            Form::Drop => Ok(()),
-            Form::Address(value) => self.out.address(link, value, reach),
-            Form::Branch { to, inside } => {
-                let (to, reach) = self.target(piece, to, inside)?;
-                self.branch(piece, inside, to, reach)
-            }
-            Form::Jump { to, inside } => {
-                let (to, reach) = self.target(piece, to, inside)?;
-                self.leave(piece, to, reach)
-            }
-            Form::Call { to, inside } => {
-                let (to, jump_reach) = self.target(piece, to, inside)?;
-                if self.options.link == Link::Moved {
-                    self.out.jump_and_link(to, jump_reach, link, link)
-                } else {
-                    self.out
-                        .address(link, insn.end(), reach)
-                        .and_then(|()| self.leave(piece, to, jump_reach))
-                }
-            }
-            // An instruction before it determines the target.
-            Form::IndirectCall if piece.pad.is_some() => self
-                .out
-                .address(link, insn.end(), reach)
-                .and_then(|()| self.leave(piece, 0, reach)),
-            Form::IndirectCall => self.indirect_call(piece),
         };
-        written.map_err(|_| RelocateError::OutOfRange { offset: piece.old })
+        // A register that the instruction reads is not dead; one that only receives its result may be.
+        let dead = (self.dead)(insn.addr) & !except & !insn.reads().x;
+        let pad = match choose(dead) {
+            Some(_) => None,
+            None => Some((self.pads)(insn.addr)?),
+        };
+        let register = choose(dead).unwrap_or(KEPT);
+        Some(Scratch { register, pad })
+    }
+
+    fn address_len(&self) -> usize {
+        self.reach.address_len()
+    }
+
+    fn jump_len(&self, scratch: Scratch, inside: bool) -> usize {
+        let keep = scratch.pad.map_or(0, |_| KEEP as usize);
+        keep + self.reach_of(inside).jump_len()
+    }
+
+    fn indirect_call_len(&self, piece: &Piece<Self>) -> usize {
+        if piece.scratch.pad.is_some() {
+            self.jump_len(piece.scratch, false)
+        } else if piece.insn.rd() == piece.insn.rs1() {
+            8
+        } else {
+            4
+        }
+    }
+
+    fn own_len(&self, _piece: &Piece<Self>, _own: Address) -> usize {
+        self.reach.address_len()
+    }
+
+    fn breakpoints(out: &mut Output, len: usize) {
+        code(out).breakpoints(len);
+    }
+
+    fn set_link(&self, out: &mut Output, call: &Insn) -> Result<(), OutOfRange> {
+        code(out).address(call.rd(), call.end(), self.reach)
     }
 
     fn branch(
-        &mut self,
-        piece: &Piece,
-        inside: bool,
-        to: u64,
-        reach: Reach,
+        out: &mut Output,
+        branch: &Insn,
+        distance: i64,
+        opposite: bool,
     ) -> Result<(), OutOfRange> {
-        let insn = &piece.insn;
-        let (rs1, rs2) = (insn.rs1(), insn.rs2());
-        if inside && !self.layout.wide {
-            let distance = to.wrapping_sub(self.out.here()) as i64;
-            self.out.word(b(funct3(insn.word), rs1, rs2, distance));
-            return Ok(());
-        }
-        // The opposite branch skips the jump.
-        let over = BRANCH + reach.jump_len() + piece.pad.map_or(0, |_| KEEP as usize);
-        self.out
-            .word(b(funct3(insn.word) ^ 1, rs1, rs2, over as i64));
-        self.leave(piece, to, reach)
+        let condition = funct3(branch.word) ^ u32::from(opposite);
+        code(out).word(b(condition, branch.rs1(), branch.rs2(), distance));
+        Ok(())
     }
 
-    fn indirect_call(&mut self, piece: &Piece) -> Result<(), OutOfRange> {
-        let (insn, register, link) = (&piece.insn, piece.register, piece.insn.rd());
-        let (base, distance) = if link == insn.rs1() {
-            self.out
-                .word(i(OP_IMM, 0, register, link, imm_i(insn.word)));
-            (register, 0)
-        } else {
-            (insn.rs1(), imm_i(insn.word))
+    /// Jumps to an address, or to the piece's pad.
+    fn jump(&self, out: &mut Output, piece: &Piece<Self>, to: Target) -> Result<(), OutOfRange> {
+        let Scratch { register, pad } = piece.scratch;
+        let Some(pad) = pad else {
+            return code(out).jump(to.to, self.reach_of(to.inside), register);
         };
-        self.out.address(link, insn.end(), self.options.reach)?;
-        self.out.word(i(JALR, 0, ZERO, base, distance));
+        let (old, new) = (piece.old, out.bytes.len());
+        out.exits.push(Moved { old, new });
+        let mut code = code(out);
+        code.keep(register);
+        code.jump(pad, self.reach, register)
+    }
+
+    fn call(&self, out: &mut Output, call: &Insn, to: Target) -> Result<(), OutOfRange> {
+        let link = call.rd();
+        code(out).jump_and_link(to.to, self.reach_of(to.inside), link, link)
+    }
+
+    fn indirect_call(&self, out: &mut Output, piece: &Piece<Self>) -> Result<(), OutOfRange> {
+        let (insn, link) = (&piece.insn, piece.insn.rd());
+        if piece.scratch.pad.is_some() {
+            // An instruction before it determines the target, to which the pad jumps.
+            self.set_link(out, insn)?;
+            let pad = Target {
+                to: 0,
+                inside: false,
+            };
+            return self.jump(out, piece, pad);
+        }
+        let (mut base, mut distance) = (insn.rs1(), imm_i(insn.word));
+        if link == base {
+            base = piece.scratch.register;
+            code(out).word(i(OP_IMM, 0, base, link, distance));
+            distance = 0;
+        }
+        self.set_link(out, insn)?;
+        code(out).word(i(JALR, 0, ZERO, base, distance));
         Ok(())
+    }
+
+    fn own(
+        &self,
+        out: &mut Output,
+        piece: &Piece<Self>,
+        Address(value): Address,
+    ) -> Result<(), OutOfRange> {
+        code(out).address(piece.insn.rd(), value, self.reach)
     }
 }
 
