@@ -2,9 +2,10 @@
 
 use iced_x86::{
     CodeSize, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, MemorySize, Mnemonic,
-    OpAccess, OpKind, Register, RflagsBits, UsedMemory,
+    OpAccess, OpKind, Register, UsedMemory,
 };
 
+use super::flags::{flags_are_dead, overwritten_flags, read_flags};
 use super::special::{LINE, area, cleared, ignores_mask, is_masked, is_packed, spread};
 use crate::access::Kind;
 use crate::block::{
@@ -251,7 +252,11 @@ pub(crate) fn analyze(
         leaving: Vec::new(),
         notes: Vec::new(),
         observed: true,
-        flags_are_dead: flags_are_dead(code, keeps_flags),
+        flags_are_dead: flags_are_dead(
+            code.iter().map(|(_, _, facts)| &facts.insn),
+            code.last().map(|(_, _, facts)| facts.flow),
+            keeps_flags,
+        ),
         counter: 0,
     };
     let operands = code.iter().flat_map(|(_, _, facts)| &facts.memory);
@@ -301,70 +306,10 @@ pub(crate) fn analyze(
     block
 }
 
-/// Whether the block overwrites the flags, other than the carry flag, before it reads them.
-fn flags_are_dead(code: &[BlockInsn<'_, Facts>], keeps_flags: bool) -> bool {
-    let mut flags =
-        RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
-    for (_, _, facts) in code {
-        let insn = &facts.insn;
-        if insn.rflags_read() & flags != 0 {
-            return false;
-        }
-        flags &= !overwritten_flags(insn);
-        if flags == 0 {
-            return true;
-        }
-    }
-    let last = code.last();
-    last.is_some_and(|(_, _, facts)| overwrites_flags(facts.flow, keeps_flags))
-}
-
-/// Whether the cache's code for such an instruction overwrites the flags. `keeps_flags`: calls and returns do not.
-pub(super) fn overwrites_flags(flow: Flow, keeps_flags: bool) -> bool {
-    matches!(flow, Flow::Return | Flow::IndirectCall) && !keeps_flags
-}
-
-/// All flags that arithmetic sets.
-pub(super) const FLAGS: u32 = RflagsBits::OF
-    | RflagsBits::SF
-    | RflagsBits::ZF
-    | RflagsBits::AF
-    | RflagsBits::PF
-    | RflagsBits::CF;
-
-/// The flags that an instruction overwrites, whatever its operands are.
-pub(super) fn overwritten_flags(insn: &iced_x86::Instruction) -> u32 {
-    // What is counted in a register may be zero: then nothing changes.
-    let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
-    match repeats || shifts_by_register(insn) {
-        true => 0,
-        false => insn.rflags_modified(),
-    }
-}
-
-/// Whether it shifts or rotates by a number in a register.
-fn shifts_by_register(insn: &iced_x86::Instruction) -> bool {
-    let shifts = matches!(
-        insn.mnemonic(),
-        Mnemonic::Rcl
-            | Mnemonic::Rcr
-            | Mnemonic::Rol
-            | Mnemonic::Ror
-            | Mnemonic::Sal
-            | Mnemonic::Sar
-            | Mnemonic::Shl
-            | Mnemonic::Shr
-            | Mnemonic::Shld
-            | Mnemonic::Shrd
-    );
-    let count = insn.op_count().saturating_sub(1);
-    shifts && matches!(insn.try_op_register(count), Ok(Register::CL))
-}
-
 impl Facts {
     /// The flags that it reads, and those that it overwrites.
     pub(super) fn flags(&self) -> (u32, u32) {
-        (self.insn.rflags_read(), overwritten_flags(&self.insn))
+        (read_flags(&self.insn), overwritten_flags(&self.insn))
     }
 
     /// The flags that it may change.

@@ -12,8 +12,8 @@ use hodo_isa::x86_64::asm::{
 };
 use hodo_isa::x86_64::decode::{Insn, Kind};
 
-use super::analyze::{FLAGS, overwritten_flags};
 use super::emitter::Emitter;
+use super::flags::{FLAGS, overwritten_flags};
 use super::narrow::{Narrow, narrow};
 use super::{block, kept};
 use crate::block::Block;

@@ -8,6 +8,7 @@ mod emit;
 mod emitter;
 mod exchange;
 mod features;
+mod flags;
 mod insert;
 pub(crate) mod instruction;
 mod lane_steps;

@@ -12,10 +12,11 @@ use iced_x86::{Code as Operation, Decoder, DecoderOptions, FlowControl, Register
 
 use hodo_isa::x86_64::asm::{AL, Cond, DWORD, Mem, QWORD, RAX, Reg, gs, mem, mem32, scaled};
 
-use super::analyze::{FLAGS, general, kinds, overwrites_flags, overwritten_flags};
+use super::analyze::{general, kinds};
 use super::block;
 use super::emit::{Cold, Fresh, What};
 use super::emitter::{Decoded, Emitter, X86_64};
+use super::flags::{FLAGS, overwrites_flags, overwritten_flags, read_flags};
 use super::{RCX_NUMBER, SCRATCH, kept};
 use crate::access::Kind;
 use crate::block::{Block, Flow};
@@ -136,7 +137,7 @@ impl Emitter<'_, '_, '_> {
                 break;
             };
             let insn = Decoder::with_ip(64, &bytes[..len], pc, DecoderOptions::NONE).decode();
-            read |= insn.rflags_read() & rest;
+            read |= read_flags(&insn) & rest;
             rest &= !overwritten_flags(&insn);
             if rest == 0 || insn.code() == Operation::INVALID {
                 break;

@@ -8,7 +8,8 @@ use iced_x86::{
     RflagsBits, UsedMemory,
 };
 
-use super::super::analyze::{general, overwrites_flags};
+use super::super::analyze::general;
+use super::super::flags::overwrites_flags;
 use super::super::{block as thread, kept};
 use super::Emitted;
 use super::steps::{Effect, Steps, THREAD, Words, computed, loaded, low};
