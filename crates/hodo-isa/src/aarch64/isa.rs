@@ -127,14 +127,6 @@ impl InstructionSet for Aarch64 {
         entry::stores(code)
     }
 
-    fn entry_frame(&self) -> i32 {
-        0
-    }
-
-    fn calls_push(&self) -> bool {
-        false
-    }
-
     /// Instructions that sign the return address are landing instructions, too.
     fn landing(&self, code: &[u8]) -> u64 {
         match Insn::new(code, 0).hint() {
@@ -180,10 +172,6 @@ impl InstructionSet for Aarch64 {
         }
     }
 
-    fn fills(&self, byte: u8) -> bool {
-        byte == 0
-    }
-
     fn unit(&self) -> u64 {
         LEN
     }
@@ -195,10 +183,6 @@ impl InstructionSet for Aarch64 {
     /// No jump is shorter than the long one.
     fn near(&self) -> &'static [JumpForm] {
         &[]
-    }
-
-    fn has_puns(&self) -> bool {
-        false
     }
 
     fn needs_register(&self) -> bool {

@@ -54,7 +54,8 @@ pub fn instruction_set(isa: Isa) -> Option<&'static dyn InstructionSet> {
 }
 
 /// What planners ask of an instruction set. Each one implements it in its own `isa.rs`; [`instruction_set`] returns the
-/// implementation.
+/// implementation. Where a function has a body, that is what most of them answer: those whose calls put the return
+/// address in a register, for example.
 ///
 /// Iterating over code does not go through this trait for each instruction: [`Sweep`] and its like know their
 /// instruction set.
@@ -163,11 +164,15 @@ pub trait InstructionSet: Sync {
 
     /// How far above the stack pointer the caller's frame begins when a function is entered.
     #[must_use]
-    fn entry_frame(&self) -> i32;
+    fn entry_frame(&self) -> i32 {
+        0
+    }
 
     /// Whether calls put the return address on the stack.
     #[must_use]
-    fn calls_push(&self) -> bool;
+    fn calls_push(&self) -> bool {
+        false
+    }
 
     /// Bytes of the landing instruction for indirect branches at the start of a function's code; 0 if it has none.
     #[must_use]
@@ -225,7 +230,9 @@ pub trait InstructionSet: Sync {
 
     /// Whether an unused byte between sections can be padding.
     #[must_use]
-    fn fills(&self, byte: u8) -> bool;
+    fn fills(&self, byte: u8) -> bool {
+        byte == 0
+    }
 
     /// Instructions begin at multiples of this.
     #[must_use]
@@ -242,7 +249,9 @@ pub trait InstructionSet: Sync {
 
     /// Whether a long jump can share its last bytes with the instructions after it.
     #[must_use]
-    fn has_puns(&self) -> bool;
+    fn has_puns(&self) -> bool {
+        false
+    }
 
     /// Whether the long jump needs a register.
     #[must_use]

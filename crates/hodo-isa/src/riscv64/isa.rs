@@ -134,14 +134,6 @@ impl InstructionSet for Riscv64 {
         entry::stores(code)
     }
 
-    fn entry_frame(&self) -> i32 {
-        0
-    }
-
-    fn calls_push(&self) -> bool {
-        false
-    }
-
     fn landing(&self, code: &[u8]) -> u64 {
         match code.starts_with(&LANDING) {
             true => LANDING.len() as u64,
@@ -194,10 +186,6 @@ impl InstructionSet for Riscv64 {
         }
     }
 
-    fn fills(&self, byte: u8) -> bool {
-        byte == 0
-    }
-
     fn unit(&self) -> u64 {
         2
     }
@@ -213,10 +201,6 @@ impl InstructionSet for Riscv64 {
                 JumpForm::plain(2, 1 << 11, (1 << 11) - 2),
             ]
         }
-    }
-
-    fn has_puns(&self) -> bool {
-        false
     }
 
     fn needs_register(&self) -> bool {
