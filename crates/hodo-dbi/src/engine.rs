@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use anyhow::Result;
+use hodo_abi::Span;
 use hodo_follow::{Program, Restarts, Tasks};
 use hodo_ptrace::{Memory, Regs, Stopped, TargetAddr, fault_address, set_fault_address};
 
@@ -20,6 +21,8 @@ use crate::tracers::Tracers;
 use crate::translate::{Saved, Stage};
 use crate::trap::{Actions, Blocked, OURS};
 
+/// `si_code` of a fault because nothing is mapped there.
+const SEGV_MAPERR: i32 = 1;
 /// `si_code` of a fault because the page may not be accessed in this way.
 const SEGV_ACCERR: i32 = 2;
 /// `si_code` after an instruction of a program that steps itself.
@@ -341,7 +344,7 @@ impl Engine {
             return self.go(thread, 0);
         }
         if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR {
-            if self.is_full(thread, fault_address(&info)) {
+            if self.is_full(thread, &process.borrow(), pc, fault_address(&info)) {
                 return self.empty(thread, &process, regs);
             }
             let page = process.borrow_mut().unwatch(thread, fault_address(&info))?;
@@ -369,6 +372,7 @@ impl Engine {
                 signal,
                 libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP
             );
+        let info = Self::without_own(thread, &process.borrow(), signal, info)?;
         self.show_sent(thread, signal, &info)?;
         self.deliver(thread, &process, regs, signal, is_fault)
     }
@@ -478,8 +482,30 @@ impl Engine {
         self.go(thread, 0)
     }
 
-    /// Whether a thread has filled its buffer, if it has faulted at this address.
-    fn is_full(&self, thread: Stopped, address: u64) -> bool {
+    /// What a program is to see of a fault: without hodo, nothing is mapped where hodo has memory.
+    fn without_own(
+        thread: Stopped,
+        process: &Process,
+        signal: i32,
+        mut info: libc::siginfo_t,
+    ) -> Result<libc::siginfo_t> {
+        let at = Span::at(fault_address(&info), 1);
+        if signal == libc::SIGSEGV
+            && info.si_code == SEGV_ACCERR
+            && process.has_own([at, Span::EMPTY])
+        {
+            info.si_code = SEGV_MAPERR;
+            thread.set_siginfo(&info)?;
+        }
+        Ok(info)
+    }
+
+    /// Whether a thread has filled its buffer, if it has faulted at this address, and is at that place of the cache.
+    fn is_full(&self, thread: Stopped, process: &Process, pc: u64, address: u64) -> bool {
+        // Instructions of the program may go there, too.
+        if !matches!(process.place(pc), Some(Place::Inside(_, saved)) if !saved.is_own) {
+            return false;
+        }
         let block = self
             .threads
             .get(&thread.tid())

@@ -3,6 +3,7 @@
 mod cut;
 mod flags;
 mod hot;
+mod opened;
 mod own;
 mod prepare;
 
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hodo_abi::Span;
 use hodo_codegen::statemap::AppPoint;
 use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL};
@@ -29,13 +30,13 @@ use crate::placed::Placed;
 use crate::places::{self, AWAY, REACH, REGION};
 use crate::profile::Profile;
 use crate::recorder::Recorder;
-use crate::region::Region;
+use crate::region::{Region, STEP};
 use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
 use crate::translate::{Exit, Request, Saved, Set, Stage, Translation, translate};
 use crate::units::Units;
-use crate::written::{self, Writer, map};
+use crate::written::{self, Writer, map, open};
 
 /// Room that one translation needs at most.
 pub(crate) const ROOM: u64 = 1 << 20;
@@ -224,9 +225,8 @@ impl Process {
         self.mapped.push(Span::at(place, table::SIZE));
         let entry = calls.thread().regs()?.pc();
         self.map_region(calls, maps, entry)?;
-        let rw = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let got = calls.mmap(TargetAddr(AWAY), BLOCKS, rw, flags, None)?;
+        let got = calls.mmap(TargetAddr(AWAY), BLOCKS, libc::PROT_NONE, flags, None)?;
         let blocks = got.addr().context("memory for threads")?;
         self.blocks = (Span::at(blocks.0, BLOCKS), 0);
         self.mapped.push(self.blocks.0);
@@ -238,9 +238,12 @@ impl Process {
         let place = places::for_region(maps, near, self.regions.is_empty());
         let place = place.context("there is no room for translated code near the program")?;
         let span = Span::at(place, REGION);
-        map(calls, span, libc::PROT_READ | libc::PROT_EXEC)?;
+        // A wild access of the program is to fault there.
+        map(calls, span, libc::PROT_NONE)?;
+        let first = Span::at(place, STEP);
+        open(calls, first)?;
         self.memory.write(TargetAddr(place), &SYSTEM_CALL)?;
-        self.regions.push(Region::new(span, 64));
+        self.regions.push(Region::new(span, 64, first));
         Ok(())
     }
 
@@ -297,6 +300,15 @@ impl Process {
     pub(crate) fn forked(&self, child: Stopped, block: Option<u64>, since: u64) -> Result<Self> {
         let memory = look_into(child, self.syscall_place(), || child.memory())?;
         let is_own = |&at: &u64| Some(at) == block;
+        // Pages of blocks after that of its own may have become accessible since it was forked.
+        let blocks = match block.filter(|&at| self.blocks.0.contains(at)) {
+            Some(at) => {
+                let end = at + block::SIZE - self.blocks.0.start;
+                (self.blocks.0, end.next_multiple_of(PAGE))
+            }
+            None => self.blocks,
+        };
+        let is_there = |&at: &u64| blocks.1 == 0 || at < blocks.0.start + blocks.1;
         let mut copy = Self {
             memory: Writer::new(memory),
             code: self.code.clone(),
@@ -315,9 +327,11 @@ impl Process {
             calls: self.calls.clone(),
             misses: self.misses.clone(),
             targets: self.targets.clone(),
-            blocks: self.blocks,
+            blocks,
             // The maker may have ended already.
-            free: self.free.iter().copied().filter(|at| !is_own(at)).collect(),
+            free: (self.free.iter().copied())
+                .filter(|at| !is_own(at) && is_there(at))
+                .collect(),
             threads: self.threads + usize::from(self.free.iter().any(is_own)),
             next: self.next,
             mapped: self.mapped.clone(),
@@ -333,7 +347,9 @@ impl Process {
             keeps_flags: self.keeps_flags,
             loses_flags: self.loses_flags,
         };
-        let regions: Vec<Span> = copy.regions.iter().map(|region| region.span).collect();
+        let regions = copy.regions.iter();
+        let regions: Vec<(Span, Span)> =
+            regions.map(|region| (region.span, region.open())).collect();
         let used = copy.regions.iter();
         let used = used.map(|region| Span::from(region.span.start..region.next()));
         let used: Vec<Span> = used.chain([copy.targets.span()]).collect();
@@ -344,57 +360,6 @@ impl Process {
             copy.take_back(child)?;
         }
         Ok(copy)
-    }
-
-    /// Gives a thread a block. Returns where it is.
-    ///
-    /// # Errors
-    /// If the thread is gone, or there are too many threads.
-    pub(crate) fn give_block(&mut self, thread: Stopped) -> Result<u64> {
-        let (blocks, used) = &mut self.blocks;
-        let at = match self.free.pop() {
-            Some(at) => at,
-            None if self.recorder.is_some() => self.map_block(thread)?,
-            None if *used + block::SIZE > blocks.len() => bail!(
-                "the program has more than {} threads",
-                blocks.len() / block::SIZE
-            ),
-            None => {
-                *used += block::SIZE;
-                blocks.start + *used - block::SIZE
-            }
-        };
-        thread.set_block(at, 0, 0)?;
-        self.threads += 1;
-        Ok(at)
-    }
-
-    /// Maps memory for a thread that is observed.
-    fn map_block(&mut self, thread: Stopped) -> Result<u64> {
-        let Some(recorder) = &self.recorder else {
-            bail!("nothing is observed");
-        };
-        let layout = recorder.borrow().layout();
-        let calls = self.calls_of(thread)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let wanted = TargetAddr(self.next);
-        let got = calls.mmap(wanted, layout.size(), libc::PROT_NONE, flags, None)?;
-        self.next += layout.size();
-        let at = got.addr().context("memory for a thread's records")?;
-        self.mapped.push(Span::at(at.0, layout.size()));
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let is_open = calls.mprotect(at, layout.accessible(), protection)?;
-        calls.end()?;
-        if !is_open {
-            bail!("memory for a thread's records was refused");
-        }
-        Ok(at.0)
-    }
-
-    /// The thread that had this block has ended.
-    pub(crate) fn take_block(&mut self, at: u64) {
-        self.free.push(at);
-        self.threads -= 1;
     }
 
     /// What the counters of its threads count: numbers of blocks.
@@ -585,6 +550,7 @@ impl Process {
             let instructions = translation.instructions.clone();
             self.units.add(at, pages.clone(), instructions);
         }
+        self.extend(thread, region, translation.bytes.len())?;
         let returns = self.add(region, translation)?;
         self.put_targets(&returns)?;
         let is_new = |page: &u64| self.writable.at(*page).is_some() && !self.watched.contains(page);

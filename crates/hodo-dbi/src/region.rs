@@ -9,12 +9,19 @@ use crate::placed::Placed;
 use crate::points::Points;
 use crate::translate::{Point, Translation};
 
+/// Bytes of a region that can be accessed at first. Later, their number is a multiple of this,
+pub(crate) const STEP: u64 = 128 << 10;
+/// and at most this much is added that is not needed yet.
+const MOST_MORE: u64 = 1 << 20;
+
 /// Part of the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     pub(crate) span: Span,
     /// Bytes from the start that are in use.
     pub(crate) used: u64,
+    /// Bytes from the start that can be accessed. What is not in use is not there for the program, as far as possible.
+    open: u64,
     points: Points,
     /// Where the code of blocks begins, in ascending order.
     blocks: Vec<(u64, Option<Arc<Block>>)>,
@@ -25,11 +32,12 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A region of which `used` bytes are in use.
-    pub(crate) fn new(span: Span, used: u64) -> Self {
+    /// A region of which `used` bytes are in use, and of which this part can be accessed.
+    pub(crate) fn new(span: Span, used: u64, open: Span) -> Self {
         Self {
             span,
             used,
+            open: open.len(),
             points: Points::default(),
             blocks: Vec::new(),
             records: Vec::new(),
@@ -47,6 +55,24 @@ impl Region {
         self.image.is_none() && self.used + bytes <= self.span.len()
     }
 
+    /// What can be accessed.
+    pub(crate) fn open(&self) -> Span {
+        Span::at(self.span.start, self.open)
+    }
+
+    /// What must become accessible before so many bytes are added, if anything must. It is, from now on. The number of
+    /// these steps is small.
+    pub(crate) fn grow(&mut self, bytes: u64) -> Option<Span> {
+        let needed = self.used + bytes;
+        if needed <= self.open {
+            return None;
+        }
+        let more = self.open.min(MOST_MORE);
+        let open = needed.max(self.open + more).next_multiple_of(STEP);
+        let before = std::mem::replace(&mut self.open, open.min(self.span.len()));
+        Some(Span::from(self.span.start + before..self.open().end))
+    }
+
     /// Where this number of bytes would begin at the end.
     pub(crate) fn end_for(&self, bytes: u64) -> u64 {
         const PAGE: u64 = 4096;
@@ -58,6 +84,7 @@ impl Region {
         let start = self.end_for(bytes);
         let span = Span::from(start..self.span.end);
         self.span = Span::from(self.span.start..start);
+        self.open = self.open.min(self.span.len());
         span
     }
 
@@ -94,5 +121,30 @@ impl Region {
         }
         let next = self.records.partition_point(|start| *start <= at);
         self.records.get(next.checked_sub(1)?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_used_cannot_be_accessed() {
+        let span = Span::at(0x10000, 8 << 20);
+        let mut region = Region::new(span, 64, Span::at(span.start, STEP));
+        assert_eq!(region.grow(1000), None);
+        let more = region.grow(STEP).expect("there is no room");
+        assert_eq!(more, Span::at(span.start + STEP, STEP));
+        assert_eq!(region.open(), Span::at(span.start, 2 * STEP));
+        region.used = region.open().len();
+        let mut steps = 0;
+        while region.has_room(1000) {
+            steps += u32::from(region.grow(1000).is_some());
+            region.used += 1000;
+            assert!(region.open().end >= region.next());
+            assert!(region.open().end <= region.next() + MOST_MORE + 2 * STEP);
+        }
+        assert!(steps < 16, "{steps}");
+        assert!(region.open().end <= span.end);
     }
 }

@@ -122,8 +122,8 @@ impl Writer {
 }
 
 /// A copy of a process's memory was made by a thread that had been resumed when there were `since` writes: writes the rest.
-/// `memory`: the maker's, and the copy; `calls`: system calls in the copy. `regions` were mapped by hodo, and `used` is what
-/// it has written to.
+/// `memory`: the maker's, and the copy; `calls`: system calls in the copy. `regions` were mapped by hodo, with what can be
+/// accessed of each, and `used` is what it has written to.
 ///
 /// # Errors
 /// If one of the processes is gone.
@@ -131,31 +131,44 @@ pub(crate) fn catch_up(
     memory: (&Writer, &Writer),
     since: u64,
     calls: impl FnOnce() -> Result<Syscalls>,
-    regions: &[Span],
+    regions: &[(Span, Span)],
     used: &[Span],
 ) -> Result<()> {
     let (maker, copy) = memory;
     if maker.count() == since {
         return Ok(());
     }
-    let is_missing = |span: &&Span| {
+    let mut is_complete = true;
+    let calls = calls()?;
+    let mapped = regions.iter().try_for_each(|&(span, open)| {
         let mut byte = [0];
-        copy.read(TargetAddr(span.start), &mut byte).is_err()
-    };
-    let missing: Vec<&Span> = regions.iter().filter(is_missing).collect();
-    if !missing.is_empty() {
-        let calls = calls()?;
-        let protection = libc::PROT_READ | libc::PROT_EXEC;
-        let mapped = missing
-            .iter()
-            .try_for_each(|&&span| map(&calls, span, protection));
-        calls.end()?;
-        mapped?;
-    }
-    if missing.is_empty() && maker.repeat(since, copy)? {
+        if copy.read(TargetAddr(span.start), &mut byte).is_err() {
+            is_complete = false;
+            map(&calls, span, libc::PROT_NONE)?;
+        }
+        self::open(&calls, open)
+    });
+    calls.end()?;
+    mapped?;
+    if is_complete && maker.repeat(since, copy)? {
         return Ok(());
     }
     used.iter().try_for_each(|&span| maker.copy(span, copy))
+}
+
+/// Has threads access and execute memory that was mapped without that.
+///
+/// # Errors
+/// If the thread is gone, or there is no memory.
+pub(crate) fn open(calls: &Syscalls, part: Span) -> Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    match calls.mprotect(TargetAddr(part.start), part.len(), protection)? {
+        true => Ok(()),
+        false => bail!(
+            "memory for translated code at {:#x} was refused",
+            part.start
+        ),
+    }
 }
 
 /// Maps memory of ours at a certain place.

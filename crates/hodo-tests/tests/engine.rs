@@ -115,6 +115,35 @@ fn program(test: &str, command: &[&str]) {
         .same_in_cache();
 }
 
+/// Where the cache has room that it does not use, accesses of the program fault as if nothing were there.
+#[test]
+fn wild_accesses_fault() {
+    let program = build("wild.c", Kind::Pie, &["-O1"]);
+    for tool in ["none", "stat"] {
+        let output = Command::new(hodo())
+            .args(["mem", tool, "--"])
+            .arg(&program)
+            .env("HODO_CACHE", scratch("wild").join("cache"))
+            .output()
+            .expect("hodo can be run");
+        let [stdout, stderr] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(
+            stdout, "wrong addresses: 0, wrong codes: 0\n",
+            "{tool}: {stderr}"
+        );
+        let readable = stderr
+            .lines()
+            .find_map(|line| line.strip_prefix("readable: "));
+        // Steps of 64 KiB; a region of the cache has 1024.
+        let readable: Option<u32> = readable.and_then(|number| number.parse().ok());
+        assert!(
+            readable.is_some_and(|number| number < 64),
+            "{tool}: {stderr}"
+        );
+    }
+}
+
 #[test]
 fn a_shell_with_pipes() {
     let script = "for i in $(seq 20); do echo $i; done | sort -n | md5sum; (exit 3); echo $?; \

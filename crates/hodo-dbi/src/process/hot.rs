@@ -51,6 +51,7 @@ impl Process {
         let new: Vec<(u64, u64)> = translation.instructions.clone();
         let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));
         let moved: Vec<(u64, u64)> = old.filter_map(|(old, at)| Some((old?, at))).collect();
+        self.extend(thread, region, translation.bytes.len())?;
         let returns = self.add(region, translation)?;
         self.put_targets(&returns)?;
         self.hot.extend(new.iter().map(|&(pc, _)| pc));

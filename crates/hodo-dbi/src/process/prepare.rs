@@ -17,6 +17,7 @@ use crate::numbered::{Numbered, Source};
 use crate::placed::Placed;
 use crate::process::{MOST, Process};
 use crate::region::Region;
+use crate::written::open;
 
 /// This many requests of earlier runs are translated at once.
 const PIECE: usize = 40;
@@ -51,7 +52,7 @@ impl Process {
             (map.start, map.end) = (start, map.end.min(code.end));
         }
         if self.prepared.insert(map.start) {
-            self.prepare(&map)?;
+            self.prepare(thread, &map)?;
         }
         let mut kept = self.kept.borrow_mut();
         kept.note(&self.program, &map.path, offset, false);
@@ -67,7 +68,7 @@ impl Process {
     }
 
     /// Translates what earlier runs have entered in a mapping.
-    fn prepare(&mut self, map: &Mapping) -> Result<()> {
+    fn prepare(&mut self, thread: Stopped, map: &Mapping) -> Result<()> {
         let entered = self.kept.borrow_mut().of(&self.program, &map.path);
         let here = |&offset: &u32| {
             let pc = map.start + u64::from(offset).checked_sub(map.offset)?;
@@ -76,7 +77,7 @@ impl Process {
         let starts: Vec<u64> = entered.starts.iter().filter_map(here).collect();
         let targets: Vec<u64> = entered.targets.iter().filter_map(here).collect();
         let (mut all, mut done) = (Vec::new(), 0);
-        if let Some(image) = self.use_image(map, starts.len())? {
+        if let Some(image) = self.use_image(thread, map, starts.len())? {
             all.extend(image.returns());
             done = image.starts();
         }
@@ -114,6 +115,7 @@ impl Process {
                 stays.then(|| making.add(at, &translation, &pages))??;
                 Some(making)
             });
+            self.extend(thread, region, translation.bytes.len())?;
             all.extend(self.add(region, translation)?);
         }
         if let Some(making) = making {
@@ -200,7 +202,12 @@ impl Process {
     }
 
     /// Uses the image of a mapping, if there is one for about as many requests.
-    fn use_image(&mut self, map: &Mapping, starts: usize) -> Result<Option<Placed>> {
+    fn use_image(
+        &mut self,
+        thread: Stopped,
+        map: &Mapping,
+        starts: usize,
+    ) -> Result<Option<Placed>> {
         if starts == 0 {
             return Ok(None);
         }
@@ -215,7 +222,7 @@ impl Process {
         let pages = image.pages(map.span());
         match pages.and_then(|pages| self.source(&pages)) {
             Some((hash, source)) if hash == image.source() => {
-                self.place_image(map, Rc::new(image), source)
+                self.place_image(thread, map, (Rc::new(image), source))
             }
             _ => Ok(None),
         }
@@ -239,9 +246,9 @@ impl Process {
     /// Puts the code of an image into the cache. `None`: there is no room.
     fn place_image(
         &mut self,
+        thread: Stopped,
         map: &Mapping,
-        image: Rc<Image>,
-        source: Source,
+        (image, source): (Rc<Image>, Source),
     ) -> Result<Option<Placed>> {
         let len = image.code().len() as u64;
         let Some(region) = self.region_for(map.start, len + 2 * ROOM) else {
@@ -272,11 +279,15 @@ impl Process {
             blocks = Some(numbered);
         }
         let span = self.regions[region].split(len);
+        let calls = self.calls_of(thread)?;
+        let opened = open(&calls, span);
+        calls.end()?;
+        opened?;
         self.memory().write(TargetAddr(span.start), &code)?;
         let placed = Placed::new(image, span.start, map.span(), blocks);
         self.known.add_image(placed.clone());
         self.link_image(&placed)?;
-        let mut own = Region::new(span, len);
+        let mut own = Region::new(span, len, span);
         own.image = Some(placed.clone());
         self.regions.push(own);
         Ok(Some(placed))
