@@ -92,10 +92,9 @@ impl Set for X86_64 {
     }
 
     fn invalid(translator: &mut Translator<'_, '_, Self>, bytes: &Bytes) {
-        // Too many bytes are another fault.
+        // Too many bytes are another fault. Of opcodes that are none, the processor knows how many they are.
         if is_too_long(bytes) {
-            const PREFIX: u8 = 0x66;
-            translator.code.raw(&[PREFIX; 15]);
+            translator.code.raw(bytes);
         }
         translator.code.raw(&INVALID);
     }
