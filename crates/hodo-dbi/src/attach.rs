@@ -454,7 +454,8 @@ impl Engine {
             process.stop(regs.pc().wrapping_sub(1))
         });
         match stop {
-            Some(Stop::Exit(at) | Stop::Ended(at) | Stop::Call(at)) => regs.set_pc(at),
+            Some(Stop::Exit(at) | Stop::Call(at)) => regs.set_pc(at),
+            Some(Stop::Changed(check)) => regs.set_pc(check.pc),
             // It comes to the branch again, whose target was looked up in vain.
             Some(Stop::Miss(_)) => {
                 regs.set_pc(regs.pc() - 1);

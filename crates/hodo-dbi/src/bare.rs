@@ -1,6 +1,7 @@
 //! Translations for who executes them without an engine: in one's own process, with nothing inserted.
 
 use crate::process::EVERYWHERE;
+use crate::protected::Notice;
 use crate::table::Table;
 use crate::translate::{Request, Set, first_bytes, translate_plain};
 
@@ -48,6 +49,9 @@ pub(crate) fn translate_bare<S: Set>(piece: &Piece<'_>) -> Bare {
         read: &mut |pc| first_bytes(piece.code, piece.start, pc),
         known: &|_| None,
         soft: &|_| false,
+        notice: &|_| Notice::Undecided,
+        on_stack: false,
+        mark: &|_| 0,
         insertion: None,
         keeps_flags: false,
         passes: None,

@@ -104,6 +104,8 @@ pub(crate) struct Thread {
     pub(crate) stepped_at: u64,
     /// Of its system calls, because of signals that it ignores.
     pub(crate) restarts: Restarts,
+    /// It has compared the program's code since.
+    pub(crate) compared: bool,
     /// Which of the signals by which threads stop for hodo it blocks.
     pub(crate) blocked: Blocked,
     /// What the program is to see of a signal that hodo has sent again.
@@ -329,7 +331,7 @@ impl Engine {
         let guarded = signal == libc::SIGSEGV
             && info.si_code == SEGV_ACCERR
             && fault_address(&info) == fetched
-            && process.borrow().is_code(fetched);
+            && process.borrow_mut().may_execute(thread, fetched)?;
         if guarded {
             self.keep(libc::SIGSEGV, thread, &process)?;
             let at = process.borrow_mut().translated(thread, pc)?;
@@ -343,17 +345,19 @@ impl Engine {
             self.keep(signal, thread, &process)?;
             return self.go(thread, 0);
         }
+        if signal == libc::SIGSEGV
+            && info.si_code == SEGV_ACCERR
+            && self.is_full(thread, &process.borrow(), pc, fault_address(&info))
+        {
+            return self.empty(thread, &process, regs);
+        }
         if signal == libc::SIGSEGV && info.si_code == SEGV_ACCERR {
-            if self.is_full(thread, &process.borrow(), pc, fault_address(&info)) {
-                return self.empty(thread, &process, regs);
-            }
-            let page = process.borrow_mut().unwatch(thread, fault_address(&info))?;
-            if let Some(page) = page {
-                self.keep(libc::SIGSEGV, thread, &process)?;
-                return self.write(thread, &process, page);
-            }
-            if process.borrow().may_write(fault_address(&info)) {
-                // Another thread was the first that tried.
+            let at = fault_address(&info);
+            let was_protected = process
+                .borrow_mut()
+                .end_protection(Some(thread), Span::at(at, 1))?;
+            // If not, another thread may have been the first that tried.
+            if was_protected || process.borrow().may_write(at) {
                 self.keep(libc::SIGSEGV, thread, &process)?;
                 return self.go(thread, 0);
             }
@@ -391,14 +395,19 @@ impl Engine {
             self.send_again(thread, process, info)?;
         }
         match stop {
-            Stop::Exit(target) => self.enter(thread, process, target),
-            Stop::Ended(target) => {
-                // Returns and indirect branches may still lead here.
-                let at = process.borrow_mut().translated(thread, target)?;
-                if let Some(at) = at {
-                    process.borrow_mut().put_target(target, at)?;
-                }
+            Stop::Exit(target) => {
+                process.borrow_mut().lead_former(thread, target)?;
                 self.enter(thread, process, target)
+            }
+            Stop::Changed(check) => {
+                let mut known = process.borrow_mut();
+                let at = known.changed(thread, &check)?;
+                let at = at.unwrap_or_else(|| known.faulting(thread, check.pc));
+                drop(known);
+                let mut regs = thread.regs()?;
+                regs.set_pc(at);
+                thread.set_regs(&regs)?;
+                self.go(thread, 0)
             }
             Stop::Call(at) => self.watch(thread, process, at),
             Stop::Miss(next) => self.missed(thread, process, next),
@@ -541,12 +550,18 @@ impl Engine {
     fn unaligned(&mut self, thread: Stopped, process: &Shared) -> Result<bool> {
         let regs = thread.regs()?;
         let place = process.borrow().place(regs.pc());
-        let is_ours = |saved: Saved| saved.scratch[0].is_some() && !saved.is_own;
-        let is_ours = matches!(place, Some(Place::Inside(_, saved)) if is_ours(saved));
-        if !is_ours {
+        let Some(Place::Inside(_, saved)) = place else {
+            return Ok(false);
+        };
+        // Code that may change is compared in parts that are not aligned.
+        let compares = saved.compares;
+        let records = saved.scratch[0].is_some() && !saved.is_own;
+        if !compares && !records {
             return Ok(false);
         }
-        self.again(thread, &process.borrow(), regs)?;
+        if !compares {
+            self.again(thread, &process.borrow(), regs)?;
+        }
         let mut regs = thread.regs()?;
         let before = regs.check_alignment(false);
         thread.set_regs(&regs)?;
@@ -555,7 +570,8 @@ impl Engine {
             regs = thread.regs()?;
             let place = process.borrow().place(regs.pc());
             let is_own = matches!(place, Some(Place::Inside(_, saved)) if saved.is_own);
-            if is_own || matches!(place, Some(Place::At(_)) | None) {
+            let is_at_breakpoint = process.borrow().stop(regs.pc()).is_some();
+            if is_own || is_at_breakpoint || matches!(place, Some(Place::At(_)) | None) {
                 break;
             }
         }
@@ -603,30 +619,6 @@ impl Engine {
             thread.set_regs(&regs)?;
         }
         Ok(())
-    }
-
-    /// A thread may now write to a page of code. If the instruction that writes is from that page, too, it is executed once
-    /// as it is, and what follows it is translated again.
-    fn write(&mut self, thread: Stopped, process: &Shared, page: u64) -> Result<()> {
-        let at = thread.regs()?.pc();
-        let is_from = process.borrow().is_from(page, at);
-        let place = process.borrow().place(at);
-        if !is_from || !matches!(place, Some(Place::At(_))) {
-            process.borrow_mut().changed(page)?;
-            return self.go(thread, 0);
-        }
-        hodo_ptrace::arch::step_alone(thread)?;
-        self.keep_after_steps(libc::SIGTRAP, thread, process)?;
-        let regs = thread.regs()?;
-        let next = process.borrow().place(regs.pc());
-        process.borrow_mut().changed(page)?;
-        match next {
-            Some(Place::At(next)) => {
-                self.cut(thread, &process.borrow(), &regs, next.original)?;
-                self.enter(thread, process, next.original)
-            }
-            _ => self.go(thread, 0),
-        }
     }
 
     /// A thread in the cache will continue elsewhere, at an instruction of the program: what it has begun to execute ends

@@ -165,7 +165,7 @@ impl Engine {
                 && std::ptr::eq(&*of.borrow(), &*process)
             {
                 let at = TargetAddr(at + u64::from(block::ARMED));
-                process.memory().write(at, &1_u32.to_le_bytes())?;
+                process.memory().write(at, &1_u16.to_le_bytes())?;
             }
         }
         Ok(())

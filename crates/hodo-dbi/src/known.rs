@@ -11,8 +11,8 @@ use crate::placed::Placed;
 const PAGE: u64 = 4096;
 
 /// For each byte of a page, how far the translation of the instruction that begins there is from the page; zero is none.
-/// Code and its translation are less than 2 GiB apart.
-type Page = [i32; PAGE as usize];
+/// Code and its translation are usually less than 2 GiB apart.
+pub(crate) type Page = [i32; PAGE as usize];
 
 /// Where instructions of the program were translated to. A copy costs little until it is changed.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +20,8 @@ pub(crate) struct Known {
     /// The place of each page in the list.
     numbers: FxHashMap<u64, usize>,
     pages: Vec<Rc<Page>>,
+    /// Instructions whose translations are farther away.
+    far: FxHashMap<u64, u64>,
     /// Translations of earlier runs.
     images: Vec<Placed>,
     /// The page that was asked for last, and its place.
@@ -45,6 +47,9 @@ impl Known {
         let distance = number.map_or(0, |number| self.pages[number][(pc - page) as usize]);
         match distance {
             0 => {
+                if let Some(&at) = self.far.get(&pc) {
+                    return Some(at);
+                }
                 let image = self.images.iter().find(|image| image.map.contains(pc))?;
                 image.known(pc)
             }
@@ -89,21 +94,55 @@ impl Known {
             self.numbers.insert(page, self.pages.len() - 1);
             self.pages.len() - 1
         });
-        let distance = at.wrapping_sub(page).cast_signed();
-        debug_assert_eq!(i64::from(distance as i32), distance, "it is too far");
-        Rc::make_mut(&mut self.pages[number])[(pc - page) as usize] = distance as i32;
+        let distance = i32::try_from(at.wrapping_sub(page).cast_signed());
+        Rc::make_mut(&mut self.pages[number])[(pc - page) as usize] = distance.unwrap_or(0);
+        match distance {
+            Ok(_) => self.far.remove(&pc),
+            Err(_) => self.far.insert(pc, at),
+        };
     }
 
     /// Forgets an instruction.
     pub(crate) fn remove(&mut self, pc: u64) {
+        self.far.remove(&pc);
         let page = pc & !(PAGE - 1);
         if let Some(number) = self.number(page) {
             Rc::make_mut(&mut self.pages[number])[(pc - page) as usize] = 0;
         }
     }
 
+    /// The instructions in these pages.
+    pub(crate) fn pages(&self, is_wanted: impl Fn(u64) -> bool) -> Vec<(u64, Rc<Page>)> {
+        let wanted = self.numbers.iter().filter(|(page, _)| is_wanted(**page));
+        wanted
+            .map(|(&page, &number)| (page, Rc::clone(&self.pages[number])))
+            .filter(|(_, known)| known.iter().any(|&distance| distance != 0))
+            .collect()
+    }
+
+    /// Images of these mappings.
+    pub(crate) fn images(&self, is_wanted: impl Fn(u64) -> bool) -> Vec<Placed> {
+        let images = self.images.iter();
+        let wanted = images.filter(|image| is_wanted(image.map.start));
+        wanted.cloned().collect()
+    }
+
+    /// The instructions in these pages have been translated, and no other ones.
+    pub(crate) fn put_pages(&mut self, pages: Vec<(u64, Rc<Page>)>) {
+        for (page, known) in pages {
+            match self.numbers.get(&page) {
+                Some(&number) => self.pages[number] = known,
+                None => {
+                    self.numbers.insert(page, self.pages.len());
+                    self.pages.push(known);
+                }
+            }
+        }
+    }
+
     /// Forgets all instructions in these pages.
     pub(crate) fn remove_pages(&mut self, is_gone: impl Fn(u64) -> bool) {
+        self.far.retain(|&pc, _| !is_gone(pc & !(PAGE - 1)));
         for (_, &number) in self.numbers.iter().filter(|(page, _)| is_gone(**page)) {
             self.pages[number] = Rc::new([0; PAGE as usize]);
         }
@@ -127,7 +166,10 @@ mod tests {
         assert_eq!(copy.get(0x40_1001), Some(0x3FFF_0000));
         assert_eq!(known.get(0x40_1000), Some(0x4000_0000));
         assert_eq!(known.get(0x40_1001), None);
+        known.insert(0x7F00_0000_1002, 0x1234);
+        assert_eq!(known.get(0x7F00_0000_1002), Some(0x1234));
         known.remove_pages(|page| page == 0x7F00_0000_1000);
+        assert_eq!(known.get(0x7F00_0000_1002), None);
         assert_eq!(known.get(0x7F00_0000_1FFF), None);
         assert_eq!(copy.get(0x7F00_0000_1FFF), Some(0x7F00_0000_0010));
     }

@@ -16,8 +16,9 @@
 //!   without an engine.
 //! * **An address space** (`process`): what may be executed, where its instructions were translated to (`known`), the
 //!   state of a thread at each place of the cache (`points`), the targets of returns and indirect branches (`table`), and
-//!   code that may change (`units`). `hot` translates again what is executed often. `kept` remembers where code was
-//!   entered in earlier runs, `prepare` translates that, and `image` keeps translations.
+//!   code that may change (`soft`): its translations (`changes`) and its pages (`marks`, `protected`). `hot` translates again what is
+//!   executed often. `kept` remembers where code was entered in earlier runs, `prepare` translates that, and `image` keeps
+//!   translations. `unloaded` has those of code that may be loaded again.
 //! * **Threads** (`engine`) are followed from their first stop to their end, as `policy` says; `debuggers` leaves to
 //!   these what they trace (`tracers`); `written` knows what hodo has written lately. `attach` attaches to a running process and
 //!   detaches from it. `state` finds the program's state of a thread that is in the cache, `watched` sees system calls,
@@ -37,6 +38,7 @@ pub mod bare;
 mod block;
 mod blocked;
 mod calls;
+mod changes;
 mod client;
 mod debuggers;
 mod engine;
@@ -51,6 +53,7 @@ mod kept;
 mod known;
 mod limit;
 mod making;
+mod marks;
 mod notes;
 mod numbered;
 mod passes;
@@ -62,6 +65,7 @@ mod policy;
 mod process;
 mod profile;
 mod progress;
+mod protected;
 mod ran;
 mod recent;
 mod recorder;
@@ -78,7 +82,7 @@ mod targets;
 mod tracers;
 mod translate;
 mod trap;
-mod units;
+mod unloaded;
 mod watched;
 mod wide;
 mod written;

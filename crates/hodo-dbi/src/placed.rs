@@ -100,6 +100,11 @@ impl Placed {
         Some(self.at + u64::from(at))
     }
 
+    /// The image.
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+
     /// For how many requests it was made.
     pub(crate) fn starts(&self) -> usize {
         self.image.starts()

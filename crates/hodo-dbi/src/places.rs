@@ -5,6 +5,7 @@
 //! mappings only in some ranges, as from 0x7E80_0000_0000 on. Some programs, valgrind for example, manage their address
 //! space themselves: they put what comes next above what they have.
 
+use hodo_abi::Span;
 use hodo_codegen::arena::{highest_gap, nearest_gap};
 use hodo_ptrace::maps::Mapping;
 
@@ -16,11 +17,24 @@ pub(crate) const REACH: u64 = 1 << 30;
 /// are where they are alone.
 pub(crate) const AWAY: u64 = 0x7E90_0000_0000;
 
+/// Bytes before that for regions that are near nothing.
+const FAR: u64 = 64 << 30;
+
 /// Room for the table of targets: its address is part of instructions.
 pub(crate) fn for_table(maps: &[Mapping], size: u64) -> Option<u64> {
     const LOWEST: u64 = 1 << 16;
     const HIGHEST: u64 = 0x7F00_0000;
     highest_gap(maps.iter().map(Mapping::span), LOWEST..HIGHEST, size)
+}
+
+/// Room for a region that is near nothing.
+pub(crate) fn for_far_region(maps: &[Mapping]) -> Option<u64> {
+    highest_gap(maps.iter().map(Mapping::span), AWAY - FAR..AWAY, REGION)
+}
+
+/// Whether a region is there.
+pub(crate) fn is_away(region: Span) -> bool {
+    (AWAY - FAR..AWAY).contains(&region.start)
 }
 
 /// Room for a region near an address. `is_first`: the address is the program's entry.

@@ -6,6 +6,7 @@ mod hot;
 mod opened;
 mod own;
 mod prepare;
+mod soft;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Ref, RefCell};
@@ -17,25 +18,28 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use hodo_abi::Span;
 use hodo_codegen::statemap::AppPoint;
-use hodo_isa::native::asm::{BREAKPOINT, SYSTEM_CALL};
+use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::maps::{self, Mapping};
 use hodo_ptrace::{Stopped, Syscalls, TargetAddr, look_into};
 
 use crate::block::Block;
+use crate::changes::{Changes, Check};
 use crate::kept::Kept;
 use crate::known::Known;
+use crate::marks::Marks;
 use crate::native::{Native, block};
 use crate::passes::StateMap;
 use crate::placed::Placed;
 use crate::places::{self, AWAY, REACH, REGION};
 use crate::profile::Profile;
+use crate::protected::Protected;
 use crate::recorder::Recorder;
 use crate::region::{Region, STEP};
 use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
 use crate::translate::{Exit, Request, Saved, Set, Stage, Translation, translate};
-use crate::units::Units;
+use crate::unloaded::Unloaded;
 use crate::written::{self, Writer, map, open};
 
 /// Room that one translation needs at most.
@@ -67,8 +71,8 @@ pub(crate) enum Place {
 pub(crate) enum Stop {
     /// The program's instruction that comes next is not translated.
     Exit(u64),
-    /// The program's instruction that comes next may have changed since it was translated.
-    Ended(u64),
+    /// The program's instruction that comes next is not what it was when it was translated.
+    Changed(Check),
     /// It is about to make a watched system call, by this instruction.
     Call(u64),
     /// The target of a branch is not in the table. It continues here when it is known.
@@ -81,18 +85,22 @@ pub(crate) struct Process {
     memory: Writer,
     /// What the program may execute.
     code: Spans,
-    /// What of it may change without a system call that removes it: the program may write to it, or it is from no file.
+    /// What of it may change without a system call that removes it: the program may write to it, or it is from no file, or
+    /// who maps the same file may write to it.
     soft: Spans,
-    units: Units,
-    /// Words of exits to such code, and their breakpoints, by the instructions that they lead to.
-    soft_links: FxHashMap<u64, Vec<(u64, u64)>>,
+    /// Marks of pages with such code.
+    marks: RefCell<Marks>,
     /// What of it the program may also write.
     writable: Spans,
-    /// Pages of that from which code was translated. They cannot be written, so that hodo notices changes.
-    watched: FxHashSet<u64>,
+    /// Checks of code that may change.
+    changes: Changes,
+    /// Pages of such code that the program cannot write to.
+    protected: Protected,
     /// Threads that are not traced and have this memory: as long as there are some, its own code can be executed.
     lent: FxHashSet<i32>,
     regions: Vec<Region>,
+    /// Code near which there is no room: addresses, divided by [`REACH`].
+    lonely: FxHashSet<u64>,
     /// Instructions of the program and their translations.
     known: Known,
     /// Instructions that are executed often, and where translations for that are.
@@ -110,6 +118,8 @@ pub(crate) struct Process {
     targets: Targets,
     /// Where the blocks of threads are, and how many bytes of that were given to threads.
     blocks: (Span, u64),
+    /// Blocks of threads.
+    given: FxHashSet<u64>,
     /// Blocks of threads that have ended.
     free: Vec<u64>,
     /// The number of threads that have a block. A child keeps its parent's number.
@@ -130,8 +140,9 @@ pub(crate) struct Process {
     files: Option<Rc<Vec<Mapping>>>,
     /// Pages of code that cannot change.
     pages: RefCell<FxHashMap<u64, Rc<[u8]>>>,
-    /// Where mappings begin whose code was translated as far as earlier runs have entered it.
-    prepared: FxHashSet<u64>,
+    /// Mappings whose code was translated as far as earlier runs have entered it, by where they begin.
+    prepared: FxHashMap<u64, Mapping>,
+    unloaded: Unloaded,
     /// Threads that fetch the rest of an instruction, where that cannot be fetched: this place, and the instruction.
     cuts: FxHashMap<i32, (u64, u64)>,
     /// Whether calls and returns keep the flags of the program.
@@ -170,12 +181,13 @@ impl Process {
             memory: Writer::new(thread.memory()?),
             code: Spans::default(),
             soft: Spans::default(),
-            units: Units::default(),
-            soft_links: FxHashMap::default(),
+            marks: RefCell::default(),
             writable: Spans::default(),
-            watched: FxHashSet::default(),
+            changes: Changes::default(),
+            protected: Protected::default(),
             lent: FxHashSet::default(),
             regions: Vec::new(),
+            lonely: FxHashSet::default(),
             known: Known::default(),
             hot: FxHashSet::default(),
             moved: FxHashMap::default(),
@@ -185,6 +197,7 @@ impl Process {
             misses: FxHashMap::default(),
             targets: Targets::default(),
             blocks: (Span::EMPTY, 0),
+            given: FxHashSet::default(),
             free: Vec::new(),
             threads: 0,
             next: AWAY + BLOCKS,
@@ -196,7 +209,8 @@ impl Process {
             program: program.unwrap_or_default(),
             files: None,
             pages: RefCell::default(),
-            prepared: FxHashSet::default(),
+            prepared: FxHashMap::default(),
+            unloaded: Unloaded::default(),
             cuts: FxHashMap::default(),
             keeps_flags: false,
             loses_flags: false,
@@ -236,13 +250,17 @@ impl Process {
     /// Maps a region near an address.
     fn map_region(&mut self, calls: &Syscalls, maps: &[Mapping], near: u64) -> Result<()> {
         let place = places::for_region(maps, near, self.regions.is_empty());
-        let place = place.context("there is no room for translated code near the program")?;
+        let place = place.or_else(|| places::for_far_region(maps));
+        let place = place.context("there is no room for translated code")?;
         let span = Span::at(place, REGION);
         // A wild access of the program is to fault there.
         map(calls, span, libc::PROT_NONE)?;
         let first = Span::at(place, STEP);
         open(calls, first)?;
         self.memory.write(TargetAddr(place), &SYSTEM_CALL)?;
+        if places::is_away(span) {
+            self.lonely.insert(near / REACH);
+        }
         self.regions.push(Region::new(span, 64, first));
         Ok(())
     }
@@ -282,11 +300,8 @@ impl Process {
                 0
             };
             if calls.mprotect(TargetAddr(span.start), span.len(), libc::PROT_READ | write)? {
-                self.add_code(
-                    span,
-                    mapping.writable,
-                    mapping.writable || mapping.inode == 0,
-                );
+                let soft = mapping.writable || mapping.shared || mapping.inode == 0;
+                self.add_code(span, mapping.writable, soft)?;
             }
         }
         calls.end()
@@ -313,12 +328,13 @@ impl Process {
             memory: Writer::new(memory),
             code: self.code.clone(),
             soft: self.soft.clone(),
-            units: self.units.clone(),
-            soft_links: self.soft_links.clone(),
+            marks: self.marks.clone(),
             writable: self.writable.clone(),
-            watched: self.watched.clone(),
+            changes: self.changes.clone(),
+            protected: self.protected.clone(),
             lent: FxHashSet::default(),
             regions: self.regions.clone(),
+            lonely: self.lonely.clone(),
             known: self.known.clone(),
             hot: self.hot.clone(),
             moved: self.moved.clone(),
@@ -328,6 +344,7 @@ impl Process {
             misses: self.misses.clone(),
             targets: self.targets.clone(),
             blocks,
+            given: block.into_iter().collect(),
             // The maker may have ended already.
             free: (self.free.iter().copied())
                 .filter(|at| !is_own(at) && is_there(at))
@@ -343,16 +360,19 @@ impl Process {
             files: self.files.clone(),
             pages: self.pages.clone(),
             prepared: self.prepared.clone(),
+            unloaded: self.unloaded.clone(),
             cuts: FxHashMap::default(),
             keeps_flags: self.keeps_flags,
             loses_flags: self.loses_flags,
         };
+        let marks = copy.marks.borrow().rooms().to_vec();
         let regions = copy.regions.iter();
-        let regions: Vec<(Span, Span)> =
-            regions.map(|region| (region.span, region.open())).collect();
+        let regions = regions.map(|region| (region.span, region.open()));
+        let rooms = marks.iter().map(|&room| (room, room));
+        let regions: Vec<(Span, Span)> = regions.chain(rooms).collect();
         let used = copy.regions.iter();
         let used = used.map(|region| Span::from(region.span.start..region.next()));
-        let used: Vec<Span> = used.chain([copy.targets.span()]).collect();
+        let used: Vec<Span> = used.chain(marks).chain([copy.targets.span()]).collect();
         let memory = (&self.memory, &copy.memory);
         let calls = || copy.calls_of(child);
         written::catch_up(memory, since, calls, &regions, &used)?;
@@ -457,8 +477,8 @@ impl Process {
         if let Some(&pc) = self.moved.get(&trap) {
             return Some(Stop::Exit(pc));
         }
-        if let Some(pc) = self.units.ended(trap) {
-            return Some(Stop::Ended(pc));
+        if let Some(&check) = self.changes.check(trap) {
+            return Some(Stop::Changed(check));
         }
         if let Some(&at) = self.calls.get(&trap) {
             return Some(Stop::Call(at));
@@ -485,7 +505,6 @@ impl Process {
         };
         if let Some((target, cell)) = exit
             && let Some(at) = self.known.get(target)
-            && self.soft.at(target).is_none()
         {
             self.memory.write(TargetAddr(cell), &at.to_le_bytes())?;
         }
@@ -517,7 +536,7 @@ impl Process {
         if !self.is_code(pc) || self.cut(pc).is_some() {
             return Ok(None);
         }
-        if self.region_for(pc, ROOM).is_none() {
+        if self.any_region_for(pc).is_none() {
             let maps = self.list(thread)?;
             let calls = self.calls_of(thread)?;
             let mapped = self.map_region(&calls, &maps, pc);
@@ -530,7 +549,7 @@ impl Process {
                 self.maps = self.list(thread)?;
             }
         }
-        let is_soft = self.soft.at(pc).is_some();
+        let is_soft = self.may_change(pc);
         if !is_soft {
             self.enter(thread, pc)?;
             if self.keep_flags()? {
@@ -540,29 +559,22 @@ impl Process {
                 return Ok(Some(at));
             }
         }
-        let region = self.region_for(pc, ROOM).context("the cache is full")?;
-        let most = if is_soft { MOST_SOFT } else { MOST };
-        let (translation, pages) = self.translate(region, &[pc], None, most, self.together(pc));
-        self.tell_blocks(&translation);
-        if is_soft {
-            let region = &self.regions[region];
-            let at = Span::at(region.next(), translation.bytes.len() as u64);
-            let instructions = translation.instructions.clone();
-            self.units.add(at, pages.clone(), instructions);
+        if is_soft && !self.marks.borrow().has_room(2 * MOST_SOFT as u64) {
+            self.map_marks(thread)?;
         }
+        if is_soft {
+            self.protect(thread, pc)?;
+        }
+        let region = self.any_region_for(pc).context("the cache is full")?;
+        let most = if is_soft { MOST_SOFT } else { MOST };
+        let within = self.together(pc);
+        let on_stack = is_soft && within.contains(thread.regs()?.sp());
+        let within = (within, on_stack);
+        let (translation, _) = self.translate(region, &[pc], None, most, within);
+        self.tell_blocks(&translation);
         self.extend(thread, region, translation.bytes.len())?;
         let returns = self.add(region, translation)?;
         self.put_targets(&returns)?;
-        let is_new = |page: &u64| self.writable.at(*page).is_some() && !self.watched.contains(page);
-        let new: Vec<u64> = pages.into_iter().filter(is_new).collect();
-        if !new.is_empty() {
-            let calls = self.calls_of(thread)?;
-            for page in new {
-                calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
-                self.watched.insert(page);
-            }
-            calls.end()?;
-        }
         if self.keep_flags()? {
             return self.translated(thread, pc);
         }
@@ -578,70 +590,6 @@ impl Process {
                 recorder.borrow_mut().tell_block(block);
             }
         }
-    }
-
-    /// A thread has tried to write to this address. If code was translated from that page, lets the program write.
-    /// Returns the page. The translations are still there.
-    ///
-    /// # Errors
-    /// If the thread is gone.
-    pub(crate) fn unwatch(&mut self, thread: Stopped, address: u64) -> Result<Option<u64>> {
-        let page = address & !(PAGE - 1);
-        if !self.watched.remove(&page) {
-            return Ok(None);
-        }
-        let calls = self.calls_of(thread)?;
-        calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ | libc::PROT_WRITE)?;
-        calls.end()?;
-        Ok(Some(page))
-    }
-
-    /// Whether an address in the cache is in a translation of code from this page, that may change.
-    pub(crate) fn is_from(&self, page: u64, at: u64) -> bool {
-        self.units.holds(page, at)
-    }
-
-    /// A page has changed: forgets what was translated from it.
-    ///
-    /// # Errors
-    /// If the process is gone.
-    pub(crate) fn changed(&mut self, page: u64) -> Result<()> {
-        self.end_units(Span::at(page, PAGE))
-    }
-
-    /// Ends the translations of code that may change, in a range.
-    pub(crate) fn end_units(&mut self, range: Span) -> Result<()> {
-        /// Breakpoints that are written together are at most this far from each other.
-        const NEAR: u64 = 64;
-        let mut ended = self.units.end(range);
-        for &(pc, at) in &ended {
-            if self.known.get(pc) == Some(at) {
-                self.known.remove(pc);
-            }
-            for (cell, trap) in self.soft_links.get(&pc).into_iter().flatten() {
-                self.memory.write(TargetAddr(*cell), &trap.to_le_bytes())?;
-                let waiting = self.waiting.entry(pc).or_default();
-                if !waiting.contains(cell) {
-                    waiting.push(*cell);
-                }
-            }
-        }
-        ended.sort_unstable_by_key(|&(_, at)| at);
-        for near in ended.chunk_by(|(_, a), (_, b)| b - a <= NEAR) {
-            let (start, end) = (near[0].1, near[near.len() - 1].1 + 1);
-            let mut bytes = vec![0; (end - start) as usize];
-            self.memory.read(TargetAddr(start), &mut bytes)?;
-            for (_, at) in near {
-                bytes[(at - start) as usize] = BREAKPOINT[0];
-            }
-            self.memory.write(TargetAddr(start), &bytes)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the program may write to this address, at which it has code.
-    pub(crate) fn may_write(&self, address: u64) -> bool {
-        self.writable.at(address).is_some()
     }
 
     /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants; `soft`: it may
@@ -660,22 +608,21 @@ impl Process {
         let protection = protection & !libc::PROT_EXEC | libc::PROT_READ;
         calls.mprotect(TargetAddr(range.start), range.len(), protection)?;
         calls.end()?;
-        self.add_code(range, protection & libc::PROT_WRITE != 0, soft);
-        Ok(())
+        self.add_code(range, protection & libc::PROT_WRITE != 0, soft)
     }
 
     /// The code that may jump directly to an instruction and is forgotten with it: that of other mappings does so through
     /// words that can be changed.
     pub(crate) fn together(&self, pc: u64) -> Span {
         let span = self.code.at(pc).unwrap_or(EVERYWHERE);
-        match self.soft.overlap(span) && self.soft.at(pc).is_none() {
+        match self.soft.overlap(span) && !self.may_change(pc) {
             true => self.hard().around(Span::at(pc, 1)),
             false => span,
         }
     }
 
     /// Code that does not change.
-    fn hard(&self) -> Spans {
+    pub(crate) fn hard(&self) -> Spans {
         let mut hard = self.code.clone();
         for span in self.soft.all() {
             hard.remove(span);
@@ -692,6 +639,16 @@ impl Process {
                 .abs_diff(pc)
                 .max(region.span.end.abs_diff(pc));
             far < REACH + REGION && region.has_room(room)
+        })
+    }
+
+    /// The region for the translation of code at an address, or one that is far from it if there is no room near it.
+    fn any_region_for(&self, pc: u64) -> Option<usize> {
+        self.region_for(pc, ROOM).or_else(|| {
+            let mut regions = self.regions.iter();
+            let lonely = self.lonely.contains(&(pc / REACH));
+            let is_far = |region: &Region| places::is_away(region.span) && region.has_room(ROOM);
+            lonely.then(|| regions.position(is_far))?
         })
     }
 
@@ -715,14 +672,15 @@ impl Process {
         content
     }
 
-    /// Translates code: `most` is the maximum number of instructions. Returns the pages that were read, too.
+    /// Translates code: `most` is the maximum number of instructions; `on_stack`: it may be on a stack. Returns the pages
+    /// that were read, too.
     pub(crate) fn translate(
         &self,
         region: usize,
         starts: &[u64],
         profile: Option<&Profile>,
         most: usize,
-        within: Span,
+        (within, on_stack): (Span, bool),
     ) -> (Translation, Vec<u64>) {
         // Pages that were read: where each begins, and what is there.
         let mut pages: Vec<(u64, Rc<[u8]>)> = Vec::new();
@@ -786,7 +744,10 @@ impl Process {
             table: self.targets.at,
             read: &mut read,
             known: &|pc| self.known.get(pc).filter(|_| within.contains(pc)),
-            soft: &|pc| self.soft.at(pc).is_some(),
+            soft: &|pc| self.may_change(pc),
+            notice: &|pc| self.notice(pc),
+            on_stack,
+            mark: &|address| self.marks.borrow_mut().of(address),
             insertion,
             keeps_flags: self.keeps_flags,
             passes: passes.as_deref(),
@@ -805,6 +766,11 @@ impl Process {
             translation,
             pages.into_iter().map(|(start, _)| start).collect(),
         )
+    }
+
+    /// Instructions for which words of exits wait.
+    pub(crate) fn waiting_for(&self) -> impl Iterator<Item = u64> {
+        self.waiting.keys().copied()
     }
 
     /// Words of exits that wait for these instructions, and the instructions. They do not wait any more.
@@ -827,10 +793,6 @@ impl Process {
         region.add(&mut translation);
         for exit in translation.exits {
             self.exits.insert(exit.trap, exit);
-            if self.soft.at(exit.target).is_some() {
-                let links = self.soft_links.entry(exit.target).or_default();
-                links.push((exit.cell, exit.trap));
-            }
             match self.known.get(exit.target).filter(|_| !exit.linked) {
                 // It was left out.
                 Some(at) => self
@@ -841,6 +803,10 @@ impl Process {
                 }
                 None => {}
             }
+        }
+        self.changes.add(&translation.checks);
+        for &made in &translation.uncompared {
+            self.protected.add(made);
         }
         self.calls.extend(translation.calls);
         self.misses.extend(translation.misses);
@@ -860,7 +826,7 @@ impl Process {
     /// If the process is gone.
     pub(crate) fn put_target(&mut self, pc: u64, at: u64) -> Result<()> {
         if let Some(map) = self.file_mapping(pc)
-            && self.soft.at(pc).is_none()
+            && !self.may_change(pc)
         {
             let offset = map.offset + (pc - map.start);
             let mut kept = self.kept.borrow_mut();
@@ -889,13 +855,21 @@ impl Process {
         self.targets.put(&self.memory, targets, alone)
     }
 
-    /// The program may execute this from now on; nothing of it was translated.
-    fn add_code(&mut self, range: Span, writable: bool, soft: bool) {
+    /// The program may execute this from now on. What may change may have been translated when it was executable before.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn add_code(&mut self, range: Span, writable: bool, soft: bool) -> Result<()> {
         self.maps.clear();
         self.code.add(range);
         match soft {
-            true => self.soft.add(range),
+            true => {
+                self.soft.add(range);
+                self.mark(range, true)?;
+            }
             false => {
+                self.known.remove_pages(|page| range.contains(page));
+                self.changes.forget(range);
                 self.soft.remove(range);
                 self.files = None;
             }
@@ -903,6 +877,7 @@ impl Process {
         if writable {
             self.writable.add(range);
         }
+        Ok(())
     }
 
     /// The program may no longer execute this, or other code is there.
@@ -910,20 +885,23 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn remove_code(&mut self, range: Span) -> Result<()> {
-        self.end_units(range)?;
+        self.mark(range, false)?;
+        self.end_protection(None, range)?;
+        self.protected.forget_shared(range);
         let hard = self.hard();
         if hard.overlap(range) {
-            self.forget(hard.around(range))?;
+            let all = hard.around(range);
+            self.keep_unloaded(all);
+            self.forget(all)?;
         }
         self.soft.remove(range);
         self.maps.clear();
-        self.prepared.retain(|&start| !range.contains(start));
+        self.prepared.retain(|&start, _| !range.contains(start));
         let mut pages = self.pages.borrow_mut();
         pages.retain(|&page, _| !range.overlaps(Span::at(page, PAGE)));
         drop(pages);
         self.code.remove(range);
         self.writable.remove(range);
-        self.watched.retain(|&page| !range.contains(page));
         Ok(())
     }
 

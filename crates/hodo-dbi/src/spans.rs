@@ -2,19 +2,26 @@
 
 use hodo_abi::Span;
 
-/// Ranges of addresses.
+/// Ranges of addresses, in ascending order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spans(Vec<Span>);
 
 impl Spans {
+    /// The number of the first range that ends after an address.
+    fn from(&self, address: u64) -> usize {
+        self.0.partition_point(|span| span.end <= address)
+    }
+
     /// The range that contains an address.
     pub(crate) fn at(&self, address: u64) -> Option<Span> {
-        self.0.iter().copied().find(|span| span.contains(address))
+        let span = self.0.get(self.from(address))?;
+        span.contains(address).then_some(*span)
     }
 
     /// Whether some of a range is in the set.
     pub(crate) fn overlap(&self, range: Span) -> bool {
-        self.0.iter().any(|span| span.overlaps(range))
+        let span = self.0.get(self.from(range.start));
+        span.is_some_and(|span| span.overlaps(range))
     }
 
     /// A range, and those that have some of it.
@@ -39,7 +46,7 @@ impl Spans {
             range.end = range.end.max(span.end);
         }
         self.0 = apart;
-        self.0.push(range);
+        self.0.insert(self.from(range.start), range);
     }
 
     /// Removes a range.
@@ -72,5 +79,12 @@ mod tests {
         assert!(spans.overlap(span(0, 11)) && !spans.overlap(span(15, 20)));
         spans.remove(span(0, 100));
         assert!(!spans.overlap(span(0, 100)));
+        for start in [70, 10, 50, 30] {
+            spans.add(span(start, start + 5));
+        }
+        let starts: Vec<u64> = spans.all().map(|span| span.start).collect();
+        assert_eq!(starts, [10, 30, 50, 70]);
+        assert!(spans.overlap(span(54, 70)) && !spans.overlap(span(55, 70)));
+        assert_eq!((spans.at(72), spans.at(75)), (Some(span(70, 75)), None));
     }
 }

@@ -15,6 +15,14 @@ impl Engine {
     pub(crate) fn steps_inside(&mut self, thread: Stopped, process: &Shared, at: u64) -> bool {
         let process = process.borrow();
         let place = process.place(at);
+        let compares = matches!(place, Some(Place::Inside(_, saved)) if saved.compares);
+        if let Some(known) = self.threads.get_mut(&thread.tid()) {
+            // After that, it is in front of the same instruction.
+            let compared = std::mem::replace(&mut known.compared, compares);
+            if compares || compared {
+                return true;
+            }
+        }
         if let Some(Place::Inside(_, saved)) = place
             && !saved.is_known
             && !saved.in_fragment

@@ -8,9 +8,10 @@
 //! * [`model`]: what a translation is made from, and what it has.
 //! * [`set`]: what an instruction set does.
 //! * This file: the queue of what is to be translated, versions, labels, and exits.
-//! * [`blocks`]: blocks of code, for clients; [`fragments`]: fragments, for passes.
+//! * [`blocks`]: blocks of code, for clients; [`fragments`]: fragments, for passes; [`changing`]: code that may change.
 
 mod blocks;
+mod changing;
 mod fragments;
 mod model;
 mod set;
@@ -23,7 +24,10 @@ use hodo_isa::buffer::Label;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::block::Block;
+use crate::changes::Check;
 use crate::fixups::Depends;
+use crate::protected::{Notice, Uncompared};
+use changing::Covered;
 
 pub(crate) use model::{
     Analyzed, BlockInsn, Bytes, Exit, Insertion, Point, Request, Saved, Stage, Translation,
@@ -62,17 +66,22 @@ pub(crate) struct Translator<'c, 'r, S: Set> {
     near: Vec<S::Cold>,
     /// and after all code.
     cold: Vec<S::Cold>,
+    covered: Covered<S>,
     out: Translation,
     left: usize,
     stage: Stage,
-    /// Whether the code may change.
+    /// Whether the code may change,
     is_soft: bool,
+    /// and how that is noticed.
+    notice: Notice,
 }
 
 impl<'c, 'r, S: Set> Translator<'c, 'r, S> {
     /// Begins a translation, which appends to `bytes`.
     fn new(request: Request<'r>, bytes: &'c mut Vec<u8>) -> Self {
         let is_soft = request.starts.iter().any(|&start| (request.soft)(start));
+        let first = request.starts.first().filter(|_| is_soft);
+        let notice = first.map_or(Notice::Undecided, |&first| (request.notice)(first));
         Self {
             code: S::Code::begin(bytes, request.base),
             own: S::Own::default(),
@@ -88,10 +97,12 @@ impl<'c, 'r, S: Set> Translator<'c, 'r, S> {
             facts: FxHashMap::default(),
             near: Vec::new(),
             cold: Vec::new(),
+            covered: Covered::default(),
             out: Translation::default(),
             left: request.most,
             stage: Stage::Body,
             is_soft,
+            notice,
             request,
         }
     }
@@ -120,6 +131,7 @@ pub(crate) fn translate<S: Observe>(request: Request<'_>) -> Translation {
     translator.all(|translator, version| match insertion {
         Some(insertion) => translator.blocks(version, insertion),
         None if translator.request.passes.is_some() => translator.fragments(version),
+        None if translator.is_soft => translator.runs(version.0),
         None => translator.piece(version.0),
     });
     if translator.request.profile.is_some() {
@@ -137,14 +149,17 @@ impl<S: Set> Translator<'_, '_, S> {
         self.cold
             .extend(starts.filter_map(|&start| S::landing(start)));
         while let Some(version) = self.queue.pop_front() {
+            self.covered = Covered::default();
             if !self.is_elsewhere(version) {
                 one(self, version);
                 self.put_near();
             }
         }
         self.begins_block(None);
-        for cold in std::mem::take(&mut self.cold) {
-            S::cold(self, cold);
+        while !self.cold.is_empty() {
+            for cold in std::mem::take(&mut self.cold) {
+                S::cold(self, cold);
+            }
         }
         self.exits();
     }
@@ -161,7 +176,7 @@ impl<S: Set> Translator<'_, '_, S> {
     }
 
     /// Whether the translation of an instruction is or will be elsewhere. Code that may change and code that does not are
-    /// never translated together.
+    /// never translated together, nor is code whose changes are noticed in different ways.
     pub(crate) fn is_elsewhere(&self, version: Version) -> bool {
         let (pc, registers) = version;
         let is_known = || match self.request.profile {
@@ -172,6 +187,7 @@ impl<S: Set> Translator<'_, '_, S> {
             || registers == 0 && is_known()
             || self.left == 0
             || (self.request.soft)(pc) != self.is_soft
+            || self.is_soft && (self.request.notice)(pc) != self.notice
             || !self.request.within.contains(pc)
     }
 
@@ -346,6 +362,7 @@ impl<S: Set> Translator<'_, '_, S> {
             cells.push((cell, trap, target));
         }
         self.code.align(8);
+        S::words(self);
         for (label, trap, target) in cells {
             self.code.bind(label);
             let cell = self.code.here();
@@ -424,6 +441,34 @@ impl<S: Set> Translator<'_, '_, S> {
     /// There is a breakpoint before a watched system call, which is made here.
     pub(crate) fn watches_at(&mut self, trap: u64) {
         self.out.calls.push((trap, self.code.here()));
+    }
+
+    /// The translation of an instruction begins here with a comparison.
+    pub(crate) fn begins_check(&mut self, pc: u64) {
+        self.out.instructions.push((pc, self.code.here()));
+        self.begins_block(None);
+    }
+
+    /// There is a comparison.
+    pub(crate) fn checks_at(&mut self, check: Check) {
+        self.out.checks.push(check);
+    }
+
+    /// The translation of a run that is not compared begins here. It depends on the code before `end`.
+    pub(crate) fn begins_uncompared(&mut self, pc: u64, end: u64) {
+        let entry = self.code.here();
+        self.out.uncompared.push(Uncompared { pc, end, entry });
+    }
+
+    /// The address of the mark of a page that may change.
+    pub(crate) fn mark(&self, address: u64) -> u32 {
+        (self.request.mark)(address)
+    }
+
+    /// The state at the last place of which one was said, if that is inside the code for an instruction.
+    pub(crate) fn last_state(&self) -> Saved {
+        let last = self.out.points.last();
+        last.and_then(|last| last.inside).unwrap_or_default()
     }
 
     /// Has code put after the piece, block or fragment that is being translated, and what follows it.

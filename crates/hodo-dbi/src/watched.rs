@@ -10,7 +10,9 @@ use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
 use crate::engine::{Engine, Shared, Watched};
-use crate::native::system_call::{OPENS, PTRACE, READ_TO_TRAP, path_of, prevents};
+use crate::native::system_call::{
+    CONSUMING, OPENS, PTRACE, READ_TO_TRAP, SIGALTSTACK, path_of, prevents, refuse, was_refused,
+};
 use crate::process::{Place, Process, Stop};
 use crate::shown::List;
 use crate::state::restore_from;
@@ -35,6 +37,20 @@ impl Engine {
         let number = number.cast_signed();
         if let Some(why) = prevents(number, args) {
             bail!("{why}");
+        }
+        if was_refused(&regs) && !free_for_kernel(thread, process, args)? {
+            refuse(&mut regs, at);
+            thread.set_regs(&regs)?;
+            return self.go(thread, 0);
+        }
+        if CONSUMING.contains(&number) {
+            free_for_kernel(thread, process, args)?;
+        }
+        if number == SIGALTSTACK {
+            let mut process = process.borrow_mut();
+            if let Some(stack) = stack_of(&process, args[0]) {
+                process.add_stack(thread, stack)?;
+            }
         }
         regs.set_pc(at);
         if takes_own(&process.borrow(), number, args) {
@@ -194,6 +210,52 @@ impl Engine {
     }
 }
 
+/// The kernel may not access memory that a program has given to a system call. If hodo has protected some of that, lets the
+/// program write to it. Returns whether there is such memory.
+///
+/// An argument may point to the memory, of which another argument may be the size; or to a list of such pointers and
+/// sizes (`struct iovec`), or to a structure with a pointer to a list (`struct msghdr`).
+fn free_for_kernel(thread: Stopped, process: &Shared, args: [u64; 6]) -> Result<bool> {
+    /// Bytes of structures.
+    const STRUCTURE: u64 = 4096;
+    /// The maximum number of words of a list.
+    const LIST: usize = 1024;
+    /// Larger numbers are no sizes.
+    const MOST: u64 = 1 << 40;
+    let mut process = process.borrow_mut();
+    let read = |process: &Process, at: u64| -> Vec<u64> {
+        let mut list = vec![0; 8 * LIST];
+        let count = process.memory().read_some(TargetAddr(at), &mut list);
+        let (words, _) = list[..count].as_chunks();
+        words.iter().map(|&word| u64::from_le_bytes(word)).collect()
+    };
+    let sizes = args.iter().copied().filter(|&size| size < MOST);
+    let size = sizes.max().unwrap_or(0).max(STRUCTURE);
+    let mut parts: Vec<(u64, u64)> = args.map(|at| (at, size)).to_vec();
+    for list in args.map(|at| read(&process, at)) {
+        let within = list.iter().take(8).map(|&at| read(&process, at));
+        for list in within.chain([list.clone()]) {
+            parts.extend(list.windows(2).map(|pair| (pair[0], pair[1])));
+        }
+    }
+    let mut freed = false;
+    for (at, size) in parts {
+        let range = Span::at(at, size.min(MOST).min(u64::MAX - at));
+        freed |= process.end_protection(Some(thread), range)?;
+    }
+    Ok(freed)
+}
+
+/// The stack for handlers that a program gives to `sigaltstack`.
+fn stack_of(process: &Process, at: u64) -> Option<Span> {
+    let [start, _, size] = [0, 8, 16].map(|offset| {
+        let at = TargetAddr(at.wrapping_add(offset));
+        process.memory().read_u64(at).ok()
+    });
+    let (start, size) = (start?, size?);
+    Some(Span::from(start..start.checked_add(size)?)).filter(|_| at != 0)
+}
+
 /// Whether a text from `/proc/PID/fdinfo` has a flag, as for `open`.
 fn has_flag(text: &str, flag: i32) -> bool {
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
@@ -264,7 +326,8 @@ fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) 
     process.remove_code(at)?;
     match gives_execution(number, args) {
         true => {
-            let of_file = number == libc::SYS_mmap && args[3] & libc::MAP_ANONYMOUS as u64 == 0;
+            let shared = (libc::MAP_ANONYMOUS | libc::MAP_SHARED) as u64;
+            let of_file = number == libc::SYS_mmap && args[3] & shared == 0;
             let is_writable = args[2] & libc::PROT_WRITE as u64 != 0;
             process.strip(thread, at, args[2] as i32, !of_file || is_writable)
         }

@@ -138,6 +138,7 @@ fn taken(page: u64) -> Mapping {
         end: page + Page::SIZE,
         writable: false,
         executable: true,
+        shared: false,
         offset: 0,
         inode: 0,
         path: std::path::PathBuf::new(),

@@ -20,6 +20,8 @@ pub struct Mapping {
     pub writable: bool,
     /// Whether it can be executed.
     pub executable: bool,
+    /// Whether others that map the same see what is written to it.
+    pub shared: bool,
     /// Offset in the file.
     pub offset: u64,
     /// Inode; 0 for anonymous memory.
@@ -48,6 +50,7 @@ fn parse(line: &str) -> Option<Mapping> {
         end: u64::from_str_radix(end, 16).ok()?,
         writable: rights.as_bytes().get(1) == Some(&b'w'),
         executable: rights.as_bytes().get(2) == Some(&b'x'),
+        shared: rights.as_bytes().get(3) == Some(&b's'),
         offset: u64::from_str_radix(offset, 16).ok()?,
         inode: inode.parse().ok()?,
         path: PathBuf::from(fields.next().unwrap_or("").trim_start()),
@@ -110,6 +113,7 @@ mod tests {
                 end: 0x7f10,
                 writable: false,
                 executable: true,
+                shared: false,
                 offset: 0x1000,
                 inode: 42,
                 path: "/tmp/a b".into()

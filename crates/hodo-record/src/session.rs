@@ -436,6 +436,7 @@ impl Session {
                 end: island.end,
                 writable: false,
                 executable: true,
+                shared: false,
                 offset: 0,
                 inode: 0,
                 path: ISLAND.into(),

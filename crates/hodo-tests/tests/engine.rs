@@ -67,11 +67,23 @@ programs! {
     handlers_that_come_often "led_handlers.c";
     traps_that_are_sent "sent_traps.c";
     code_that_changes "rewritten.c";
+    code_that_others_change "changing.c";
+    code_in_a_large_reservation "reservation.c";
     children "children.c";
     lists_of_mappings "own_maps.c";
     cancelled_threads "cancel.c";
     unwinding "unwinding.c";
     more_targets_than_the_table_has_room_for "many_targets.c";
+}
+
+#[test]
+fn memory_is_bounded_while_a_library_comes_and_goes() {
+    let options = ["-O1", "-shared", "-fPIC"];
+    let plugin = build_with("gcc", &["unloaded_often_plugin.c"], &options);
+    let program = build("unloaded_often.c", Kind::Pie, &["-ldl"]);
+    Run::new("cache-unloaded", program)
+        .args([plugin])
+        .same_in_cache();
 }
 
 #[test]

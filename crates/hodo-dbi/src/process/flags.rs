@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::process::{EVERYWHERE, Process};
+use crate::unloaded::Unloaded;
 
 impl Process {
     /// If code was translated that passes flags through calls or returns, forgets all translations, and keeps flags in
@@ -13,9 +14,10 @@ impl Process {
             return Ok(false);
         }
         self.keeps_flags = true;
-        self.end_units(EVERYWHERE)?;
+        self.end_changing()?;
         self.forget(EVERYWHERE)?;
         self.prepared.clear();
+        self.unloaded = Unloaded::default();
         Ok(true)
     }
 }

@@ -26,7 +26,7 @@ impl Process {
             self.known.get(pc).is_some()
                 && !self.hot.contains(&pc)
                 && self.is_code(pc)
-                && self.soft.at(pc).is_none()
+                && !self.may_change(pc)
         };
         let often = profile
             .iter()
@@ -46,7 +46,8 @@ impl Process {
         if let Some(recorder) = &self.recorder {
             recorder.borrow().check_room(&self.counters(), MOST_HOT)?;
         }
-        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT, together);
+        let within = (together, false);
+        let (translation, _) = self.translate(region, &starts, Some(profile), MOST_HOT, within);
         self.tell_blocks(&translation);
         let new: Vec<(u64, u64)> = translation.instructions.clone();
         let old = new.iter().map(|&(pc, at)| (self.known.get(pc), at));
@@ -60,7 +61,7 @@ impl Process {
 
     /// Has threads that come to the first of these addresses continue at the second ones. Other threads may be executing
     /// what is there.
-    fn lead(&mut self, thread: Stopped, moved: &[(u64, u64)]) -> Result<()> {
+    pub(super) fn lead(&mut self, thread: Stopped, moved: &[(u64, u64)]) -> Result<()> {
         let mut changes = Vec::new();
         for &(from, to) in moved {
             if let Some(steps) = steps(from, to)

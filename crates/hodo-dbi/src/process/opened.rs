@@ -46,6 +46,8 @@ impl Process {
             }
         };
         thread.set_block(at, 0, 0)?;
+        self.given.insert(at);
+        self.say_protected(at)?;
         self.threads += 1;
         Ok(at)
     }

@@ -5,7 +5,7 @@ use hodo_abi::Span;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Stopped, Syscalls, TargetAddr};
 
-use super::Process;
+use super::{EVERYWHERE, Process};
 use crate::shown::Shown;
 
 impl Process {
@@ -74,10 +74,7 @@ impl Process {
         }
         calls.end()?;
         // Nobody has seen what was written there.
-        for page in std::mem::take(&mut self.watched) {
-            self.changed(page)?;
-        }
-        Ok(())
+        self.end_protection(None, EVERYWHERE).map(drop)
     }
 
     /// Whether the table has no room for a target.

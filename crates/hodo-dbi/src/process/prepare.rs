@@ -8,6 +8,7 @@ use hodo_abi::Span;
 use hodo_module::cache::CodeFile;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Stopped, TargetAddr};
+use rustc_hash::FxHashSet;
 use twox_hash::XxHash3_128;
 
 use crate::fixups::Bases;
@@ -17,6 +18,7 @@ use crate::numbered::{Numbered, Source};
 use crate::placed::Placed;
 use crate::process::{MOST, Process};
 use crate::region::Region;
+use crate::unloaded::Left;
 use crate::written::open;
 
 /// This many requests of earlier runs are translated at once.
@@ -51,7 +53,7 @@ impl Process {
             map.offset += start - map.start;
             (map.start, map.end) = (start, map.end.min(code.end));
         }
-        if self.prepared.insert(map.start) {
+        if self.prepared.insert(map.start, map.clone()).is_none() && !self.load_again(&map)? {
             self.prepare(thread, &map)?;
         }
         let mut kept = self.kept.borrow_mut();
@@ -87,7 +89,7 @@ impl Process {
         }
         for piece in starts[done..].chunks(PIECE) {
             let is_new = |&pc: &u64| {
-                self.known.get(pc).is_none() && self.is_code(pc) && self.soft.at(pc).is_none()
+                self.known.get(pc).is_none() && self.is_code(pc) && !self.may_change(pc)
             };
             let new: Vec<u64> = piece.iter().copied().filter(is_new).collect();
             let Some(&first) = new.first() else {
@@ -107,7 +109,8 @@ impl Process {
                 making = None;
                 break;
             }
-            let (translation, pages) = self.translate(region, &new, None, most, map.span());
+            let (translation, pages) =
+                self.translate(region, &new, None, most, (map.span(), false));
             self.tell_blocks(&translation);
             let at = self.regions[region].next();
             making = making.and_then(|mut making| {
@@ -228,8 +231,16 @@ impl Process {
         }
     }
 
+    /// Whether the program has the code now that an image was made from.
+    pub(crate) fn is_made_from(&self, placed: &Placed) -> bool {
+        let image = placed.image();
+        let pages = image.pages(placed.map);
+        let source = pages.and_then(|pages| self.source(&pages));
+        source.is_some_and(|(hash, _)| hash == image.source())
+    }
+
     /// Exits of an image lead to what is known, and those of other code to the image.
-    fn link_image(&mut self, placed: &Placed) -> Result<()> {
+    pub(crate) fn link_image(&mut self, placed: &Placed) -> Result<()> {
         let own = placed.open().iter().copied();
         let waiting = self.known.waiting_in(placed.map);
         let waiting = waiting
@@ -291,5 +302,79 @@ impl Process {
         own.image = Some(placed.clone());
         self.regions.push(own);
         Ok(Some(placed))
+    }
+}
+
+impl Process {
+    /// All code in a range is about to be forgotten. If it is that of one mapping of a file, keeps its translations.
+    pub(crate) fn keep_unloaded(&mut self, range: Span) {
+        let mut maps = self
+            .prepared
+            .values()
+            .filter(|map| range.overlaps(map.span()));
+        let (Some(map), None) = (maps.next().cloned(), maps.next()) else {
+            return;
+        };
+        let mut hard = self.hard();
+        hard.remove(map.span());
+        if hard.overlap(range) {
+            return;
+        }
+        let is_here = |at: u64| map.span().contains(at);
+        let known = self.known.pages(is_here);
+        let images = self.known.images(is_here);
+        let pages = self.pages.borrow();
+        let code = pages.iter().filter(|(page, _)| is_here(**page));
+        let code: Vec<(u64, Rc<[u8]>)> =
+            code.map(|(&page, code)| (page, Rc::clone(code))).collect();
+        if !known.iter().all(|(page, _)| pages.contains_key(page)) {
+            return;
+        }
+        drop(pages);
+        let hot = self.hot.iter().copied().filter(|&pc| is_here(pc)).collect();
+        self.unloaded.put(Left {
+            map,
+            known,
+            images,
+            code,
+            hot,
+        });
+    }
+
+    /// Uses what was translated of a mapping before it was unloaded. Returns whether there is such a translation.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn load_again(&mut self, map: &Mapping) -> Result<bool> {
+        let Some(left) = self.unloaded.take(map) else {
+            return Ok(false);
+        };
+        let mut now = [0; 4096];
+        for (page, code) in &left.code {
+            let count = self.memory().read_some(TargetAddr(*page), &mut now);
+            if now[..count] != **code {
+                return Ok(false);
+            }
+        }
+        for image in &left.images {
+            if !self.is_made_from(image) {
+                return Ok(false);
+            }
+        }
+        self.pages.borrow_mut().extend(left.code);
+        self.hot.extend(left.hot);
+        self.known.put_pages(left.known);
+        for image in left.images {
+            self.known.add_image(image.clone());
+            self.link_image(&image)?;
+        }
+        let is_known = |pc| map.span().contains(pc) && self.known.get(pc).is_some();
+        let targets: FxHashSet<u64> = self.waiting_for().filter(|&pc| is_known(pc)).collect();
+        for (target, cell) in self.take_waiting(|pc| targets.contains(&pc)) {
+            if let Some(at) = self.known.get(target) {
+                self.memory().write(TargetAddr(cell), &at.to_le_bytes())?;
+            }
+        }
+        Ok(true)
     }
 }

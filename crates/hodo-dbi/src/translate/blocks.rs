@@ -29,16 +29,20 @@ impl<S: Observe> Translator<'_, '_, S> {
             }
             let label = self.label_of(version);
             let (observed, until) = self.choice(pc);
-            let code = self.collect(pc, until);
+            let code = self.collect_run(pc, until);
             if code.is_empty() {
                 // The program must not execute this, and the exit shows it the fault; or it waits.
                 self.begins_block(None);
                 return self.jump_to_version((pc, 0));
             }
-            self.code.bind(label);
             self.bound.insert(version);
-            if registers == 0 {
-                self.out.instructions.push((pc, self.code.here()));
+            if self.is_soft {
+                self.begin_run(label, &code);
+            } else {
+                self.code.bind(label);
+                if registers == 0 {
+                    self.out.instructions.push((pc, self.code.here()));
+                }
             }
             match self.block(&code, registers, (insertion, observed)) {
                 Some(next) => version = next,
@@ -100,7 +104,10 @@ impl<S: Observe> Translator<'_, '_, S> {
                 facts: known,
             };
             let continues = match insn.map(S::ends) {
-                Some(Ends::Never) => !S::is_special(&decoded.facts),
+                Some(Ends::Never) => {
+                    let may_change = || self.is_soft && self.may_write_code(&decoded);
+                    !S::is_special(&decoded.facts) && !may_change()
+                }
                 Some(Ends::Maybe) => self.is_rarely_taken(&decoded),
                 Some(Ends::Always) | None => false,
             };
@@ -131,7 +138,7 @@ impl<S: Observe> Translator<'_, '_, S> {
     }
 
     /// Translates code of which clients hear nothing. Returns where the program continues, if it does so after it.
-    fn unobserved(&mut self, code: &[Decoded<S>]) -> Option<Version> {
+    pub(super) fn unobserved(&mut self, code: &[Decoded<S>]) -> Option<Version> {
         self.begins_block(None);
         self.left = self.left.saturating_sub(code.len());
         self.stage = Stage::Body;

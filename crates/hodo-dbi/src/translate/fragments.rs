@@ -22,21 +22,21 @@ impl<S: Observe> Translator<'_, '_, S> {
                 return self.jump_to_version(version);
             }
             let label = self.label_of(version);
-            let mut code = self.collect(pc, u64::MAX);
-            if self.is_soft {
-                // What comes next may change.
-                code.truncate(1);
-            }
+            let code = self.collect_run(pc, u64::MAX);
             if code.is_empty() {
                 // The program must not execute this, and the exit shows it the fault; or it waits.
                 return self.jump_to_version((pc, 0));
             }
-            self.code.bind(label);
             self.bound.insert(version);
+            if self.is_soft {
+                self.begin_run(label, &code);
+            } else {
+                self.code.bind(label);
+                self.out.instructions.push((pc, self.code.here()));
+            }
             self.stage = Stage::Head;
             self.point(pc, None);
             self.stage = Stage::Body;
-            self.out.instructions.push((pc, self.code.here()));
             self.left = self.left.saturating_sub(code.len());
             match self.fragment(&code) {
                 Some(next) => version = (next, 0),

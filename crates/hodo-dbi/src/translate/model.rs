@@ -9,10 +9,12 @@ use hodo_abi::Span;
 use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
+use crate::changes::Check;
 use crate::events::Watch;
 use crate::fixups::Fixups;
 use crate::passes::Passes;
 use crate::profile::Profile;
+use crate::protected::{Notice, Uncompared};
 use crate::recent::Recent;
 
 /// Which of the program's registers are in the thread's block instead.
@@ -28,6 +30,8 @@ pub(crate) struct Saved {
     pub(crate) is_own: bool,
     /// The thread need not go on to have the program's state: that of the instruction which is being executed.
     pub(crate) is_known: bool,
+    /// The program's code is compared with what was translated.
+    pub(crate) compares: bool,
     /// It is in a fragment.
     pub(crate) in_fragment: bool,
     /// It is about to return from a handler, whose frame leads into the cache.
@@ -48,6 +52,7 @@ impl Saved {
             scratch: [None; 2],
             is_own: false,
             is_known: false,
+            compares: false,
             in_fragment: false,
             returns: false,
             map: 0,
@@ -126,6 +131,10 @@ pub(crate) struct Translation {
     /// Where calls return to, and what the table has to say of that.
     pub(crate) returns: Vec<(u64, u64)>,
     pub(crate) exits: Vec<Exit>,
+    /// Where code that may change is compared with what was translated.
+    pub(crate) checks: Vec<Check>,
+    /// Where code that may change is not compared.
+    pub(crate) uncompared: Vec<Uncompared>,
     /// Breakpoints before watched system calls, and the instructions that make these.
     pub(crate) calls: Vec<(u64, u64)>,
     /// Breakpoints that are reached with a target that is not in the table, and where to continue when its address in the
@@ -173,6 +182,12 @@ pub(crate) struct Request<'r> {
     pub(crate) known: &'r dyn Fn(u64) -> Option<u64>,
     /// Whether an instruction may change.
     pub(crate) soft: &'r dyn Fn(u64) -> bool,
+    /// How hodo notices that an instruction has changed which may.
+    pub(crate) notice: &'r dyn Fn(u64) -> Notice,
+    /// Whether what may change may be on a stack.
+    pub(crate) on_stack: bool,
+    /// The address of the mark of a page that may change.
+    pub(crate) mark: &'r dyn Fn(u64) -> u32,
     pub(crate) insertion: Option<Insertion>,
     /// Whether calls and returns keep the flags of the program.
     pub(crate) keeps_flags: bool,

@@ -99,6 +99,9 @@ pub(crate) trait Set: Sized + 'static {
         false
     }
 
+    /// Writes words that code put off.
+    fn words(_: &mut Translator<'_, '_, Self>) {}
+
     /// Writes an exit: jumps to where a cell says, which is at first the breakpoint after that. Returns where this is.
     fn exit(translator: &mut Translator<'_, '_, Self>, target: u64, cell: Label) -> u64;
 }
@@ -219,6 +222,18 @@ pub(crate) trait Observe: Set {
         bytes: &Bytes,
         to: Label,
     );
+
+    /// Whether an instruction may write to memory other than that of a stack, or to that, too, if code may be `on_stack`.
+    fn may_write(facts: &Self::Facts, on_stack: bool) -> bool;
+
+    /// The beginning of a run that is not compared: a breakpoint or a jump can replace it while threads execute it.
+    fn entry(translator: &mut Translator<'_, '_, Self>, pc: u64);
+
+    /// Compares the program's code with these bytes.
+    fn check(translator: &mut Translator<'_, '_, Self>, pc: u64, bytes: &[u8]);
+
+    /// Another way to code that was compared before: compares it, and goes on there.
+    fn other_way(label: Label, to: Label, pc: u64, bytes: Vec<u8>) -> Self::Cold;
 
     /// What is put where a branch leads that leaves a block after this number of instructions: writes a record of that.
     fn leave(label: Label, block: Arc<Block>, upto: u16, target: Version) -> Self::Cold;

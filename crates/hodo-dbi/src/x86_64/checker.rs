@@ -27,6 +27,7 @@ use super::X86_64;
 use crate::fragment::Item;
 use crate::passes::{Pass, Passes, Revising, StateMap};
 use crate::process::EVERYWHERE;
+use crate::protected::Notice;
 use crate::translate::{Point, Request, Translation, first_bytes, translate};
 
 /// Where the program's code is,
@@ -70,6 +71,9 @@ impl Emitted {
             read: &mut |pc| first_bytes(code, START, pc),
             known: &|_| None,
             soft: &|_| false,
+            notice: &|_| Notice::Undecided,
+            on_stack: false,
+            mark: &|_| 0,
             insertion: None,
             keeps_flags,
             passes: Some(&passes),

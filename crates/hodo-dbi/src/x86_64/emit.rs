@@ -62,6 +62,26 @@ pub(crate) enum Cold {
     },
     /// What is fetched or accessed is not of the line that was used last.
     Fresh(Fresh),
+    /// Code is not what was translated.
+    Changed(Changed),
+    /// Another way to code that may change.
+    OtherWay(OtherWay),
+}
+
+/// Another way to code that was compared before.
+pub(crate) struct OtherWay {
+    pub(super) label: Label,
+    pub(super) to: Label,
+    pub(super) pc: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Code that is not what was translated.
+pub(crate) struct Changed {
+    pub(super) label: Label,
+    pub(super) pc: u64,
+    /// Where its translation begins.
+    pub(super) entry: u64,
 }
 
 /// What has to be recorded, because it is not of the line that was used last.
@@ -245,6 +265,11 @@ impl Emitter<'_, '_, '_> {
 
     /// Copies an instruction, and corrects the distance to its operand.
     pub(super) fn copy(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
+        if let Some(target) = operand_address(pc, bytes, insn)
+            && !self.reaches(target)
+        {
+            return self.copy_far(pc, bytes, insn, target);
+        }
         let len = usize::from(insn.len);
         let mut copy = *bytes;
         self.correct(pc, bytes, insn, &mut copy, len);
@@ -253,12 +278,10 @@ impl Emitter<'_, '_, '_> {
 
     /// `copy` ends after `len` bytes, and has the operand's displacement where the original has it from its end.
     fn correct(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn, copy: &mut [u8], len: usize) {
-        if insn.rip == 0 {
+        let Some(target) = operand_address(pc, bytes, insn) else {
             return;
-        }
+        };
         let at = usize::from(insn.rip);
-        let old = i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let target = (pc + u64::from(insn.len)).wrapping_add_signed(old.into());
         let new = target.wrapping_sub(self.code.here() + len as u64) as u32;
         let at = len - (usize::from(insn.len) - at);
         copy[at..at + 4].copy_from_slice(&new.to_le_bytes());
@@ -423,6 +446,13 @@ impl Emitter<'_, '_, '_> {
     fn operand(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn) {
         const MOV: u8 = 0x8B;
         const RCX_FIELD: u8 = 1 << 3;
+        if let Some(target) = operand_address(pc, bytes, insn)
+            && insn.segment == 0
+            && !self.reaches(target)
+        {
+            self.code.movabs_ri(RCX, target);
+            return self.code.mov_rm(RCX, mem(RCX, 0));
+        }
         let (modrm, len) = (usize::from(insn.modrm), usize::from(insn.len));
         let mut copy = Vec::with_capacity(16);
         if insn.segment != 0 {
@@ -468,6 +498,8 @@ impl Emitter<'_, '_, '_> {
                 target,
             } => self.leave(label, block, upto, target),
             Cold::Fresh(fresh) => self.fresh(fresh),
+            Cold::Changed(changed) => self.changed(&changed),
+            Cold::OtherWay(way) => self.other_way(&way),
             Cold::Displaced {
                 label,
                 original,
@@ -495,6 +527,14 @@ impl Emitter<'_, '_, '_> {
     }
 }
 
+/// The address of an operand that is relative to the next instruction.
+fn operand_address(pc: u64, bytes: &[u8; 16], insn: Insn) -> Option<u64> {
+    let at = usize::from(insn.rip);
+    let field = bytes.get(at..)?.first_chunk().filter(|_| at != 0)?;
+    let distance = i32::from_le_bytes(*field);
+    Some((pc + u64::from(insn.len)).wrapping_add_signed(distance.into()))
+}
+
 /// Both work registers are in the block.
 const WORK: Saved = Saved::kept(kept::RCX | kept::R11);
 
@@ -507,6 +547,7 @@ pub(super) const INVALID: [u8; 2] = [0x0F, 0x0B];
 mod tests {
     use crate::fixups::{Bases, KINDS};
     use crate::process::EVERYWHERE;
+    use crate::protected::Notice;
     use crate::translate::{Insertion, Request, Translation, first_bytes, translate};
 
     /// Code with everything whose translation depends on places.
@@ -548,6 +589,9 @@ mod tests {
             read: &mut |pc| first_bytes(code, start, pc),
             known: &|_| None,
             soft: &|_| false,
+            notice: &|_| Notice::Undecided,
+            on_stack: false,
+            mark: &|_| 0,
             insertion,
             keeps_flags,
             passes: None,

@@ -6,6 +6,7 @@ use iced_x86::InstructionInfoFactory;
 use rustc_hash::FxHashMap;
 
 use crate::translate::Translator;
+use hodo_isa::x86_64::asm::Label;
 
 /// x86-64.
 pub(crate) enum X86_64 {}
@@ -30,12 +31,22 @@ impl DerefMut for Emitter<'_, '_, '_> {
     }
 }
 
+/// Words that comparisons need.
+#[derive(Default)]
+pub(crate) struct CheckWords {
+    /// What code is compared with.
+    pub(super) literals: Vec<(Label, u64)>,
+    /// Where to continue if it differs, with the breakpoint, the instruction and its translation.
+    pub(super) cells: Vec<(Label, u64, u64, u64)>,
+}
+
 /// What is known while code is translated.
 pub(crate) struct Own {
     /// Has memory for what is found out of instructions.
     pub(super) factory: InstructionInfoFactory,
     /// Flags that the program may read from instructions on.
     pub(super) live_flags: FxHashMap<u64, u32>,
+    pub(super) checks: CheckWords,
 }
 
 impl Default for Own {
@@ -43,6 +54,7 @@ impl Default for Own {
         Self {
             factory: InstructionInfoFactory::new(),
             live_flags: FxHashMap::default(),
+            checks: CheckWords::default(),
         }
     }
 }

@@ -2,11 +2,13 @@
 
 pub(crate) mod analyze;
 pub(crate) mod banks;
+mod changing;
 #[cfg(test)]
 mod checker;
 mod emit;
 mod emitter;
 mod exchange;
+mod far;
 mod features;
 mod flags;
 mod insert;
@@ -94,8 +96,10 @@ pub(crate) mod block {
     pub(crate) const MARK: u64 = 112;
     /// Which of the signals by which threads stop for hodo the program blocks, four bytes.
     pub(crate) const BLOCKED: u32 = 120;
-    /// Whether the kernel has handlers in the cache, four bytes.
+    /// Whether the kernel has handlers in the cache, two bytes.
     pub(crate) const ARMED: u32 = 124;
+    /// Whether hodo has protected memory from the program and the kernel, two bytes.
+    pub(crate) const PROTECTED: u32 = 126;
     /// The size of a block.
     pub(crate) const SIZE: u64 = 128;
     /// The address of an access whose line is looked up.

@@ -7,7 +7,8 @@ use hodo_isa::x86_64::asm::{self, Label};
 use hodo_isa::x86_64::decode::{Insn, Kind, fetched, is_too_long};
 
 use super::analyze::{Facts, analyze, facts};
-use super::emit::{Cold, INVALID, NOP};
+use super::changing::may_write;
+use super::emit::{Cold, INVALID, NOP, OtherWay};
 use super::emitter::{Decoded, Emitter, Own, X86_64};
 use super::instruction::seen;
 use super::lower::lower;
@@ -106,6 +107,10 @@ impl Set for X86_64 {
     fn passes_flags(translator: &mut Translator<'_, '_, Self>, pc: u64, insn: Insn) -> bool {
         matches!(insn.kind, Kind::Call | Kind::Group5)
             && Emitter(translator).is_call_for_flags(pc, insn)
+    }
+
+    fn words(translator: &mut Translator<'_, '_, Self>) {
+        Emitter(translator).words();
     }
 
     fn exit(translator: &mut Translator<'_, '_, Self>, target: u64, cell: Label) -> u64 {
@@ -218,6 +223,27 @@ impl Observe for X86_64 {
     fn branch(translator: &mut Translator<'_, '_, Self>, insn: Insn, bytes: &Bytes, to: Label) {
         let condition = bytes[usize::from(insn.opcode)] & 15;
         translator.code.jcc_by(condition, to);
+    }
+
+    fn may_write(facts: &Facts, on_stack: bool) -> bool {
+        may_write(facts, on_stack)
+    }
+
+    fn entry(translator: &mut Translator<'_, '_, Self>, pc: u64) {
+        Emitter(translator).entry(pc);
+    }
+
+    fn check(translator: &mut Translator<'_, '_, Self>, pc: u64, bytes: &[u8]) {
+        Emitter(translator).check(pc, bytes);
+    }
+
+    fn other_way(label: Label, to: Label, pc: u64, bytes: Vec<u8>) -> Cold {
+        Cold::OtherWay(OtherWay {
+            label,
+            to,
+            pc,
+            bytes,
+        })
     }
 
     fn leave(label: Label, block: Arc<Block>, upto: u16, target: Version) -> Cold {

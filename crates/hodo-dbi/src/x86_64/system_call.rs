@@ -1,10 +1,11 @@
 //! System calls of the program.
 
-use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, RSP, gs, mem};
+use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, RSP, SYSTEM_CALL, Size, gs, mem};
+use hodo_ptrace::Regs;
 
-use super::block;
 use super::emit::{ECX, NOP, R11};
 use super::emitter::Emitter;
+use super::{block, kept};
 use crate::fixups::Depends;
 use crate::translate::Saved;
 use crate::trap::{OUR_BITS, OURS};
@@ -26,6 +27,23 @@ const EXECVEAT: i64 = 322;
 const PKEY_MPROTECT: i64 = 329;
 const OPENAT2: i64 = 437;
 const ARCH_PRCTL: i64 = 158;
+pub(crate) const SIGALTSTACK: i64 = 131;
+
+/// In `rcx` at a breakpoint before a system call: the kernel has refused the call because it may not access memory.
+const REFUSED: u64 = 0x7265_6675_7365_6421;
+/// Bytes after a system call that look at its result.
+const LOOK: u64 = 6;
+
+/// Whether a thread that is at a breakpoint before a system call has made it already, and was refused memory.
+pub(crate) fn was_refused(regs: &Regs) -> bool {
+    regs.general(1) == REFUSED
+}
+
+/// Has a thread find that the kernel refuses a system call, by the instruction at this address.
+pub(crate) fn refuse(regs: &mut Regs, at: u64) {
+    regs.set_result(-i64::from(libc::EFAULT));
+    regs.set_pc(at + SYSTEM_CALL.len() as u64 + LOOK);
+}
 
 /// System calls that open files.
 pub(crate) const OPENS: [i64; 3] = [OPEN, OPENAT, OPENAT2];
@@ -48,9 +66,9 @@ pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
 }
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
-/// end a program. So does `ptrace`, which must not concern what hodo traces, and opening a list of mappings.
-/// Those for signals are watched where that is necessary.
-const WATCHED: [i64; 10] = [
+/// end a program, or say where the kernel writes to. So does `ptrace`, which must not concern what hodo traces, and
+/// opening a list of mappings. Those for signals are watched where that is necessary.
+const WATCHED: [i64; 11] = [
     MMAP,
     MPROTECT,
     MUNMAP,
@@ -61,14 +79,19 @@ const WATCHED: [i64; 10] = [
     EXECVE,
     EXECVEAT,
     PTRACE,
+    SIGALTSTACK,
 ];
+
+/// System calls that take a message, a connection or the end of a child, also if they cannot write what they say of that:
+/// `accept`, `recvfrom`, `recvmsg`, `wait4`, `waitid`, `accept4`, `recvmmsg`.
+pub(crate) const CONSUMING: [i64; 7] = [43, 45, 47, 61, 247, 288, 299];
 
 /// How paths of files begin that may be lists of mappings: `/proc/self/maps`, or `smaps` in an open directory.
 const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
 /// From instructions that read what the program has given to a call to its breakpoint, in bytes: a path, a set of
 /// signals, and the frame of a handler.
-pub(crate) const READ_TO_TRAP: [u64; 3] = [37, 174, 310];
+pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 271, 407];
 
 /// Where the frame of a handler is that returns, from the stack pointer at `rt_sigreturn` on: the interrupted instruction,
 pub(super) const FRAME_PC: u64 = 168;
@@ -85,6 +108,11 @@ const KNOWN: Saved = Saved {
 /// The same, and the flags are in `rax`.
 const FLAGS: Saved = Saved {
     flags: true,
+    ..KNOWN
+};
+/// A signal that comes here comes before the call is made once more. Its number is in the block.
+const REFUSED_CALL: Saved = Saved {
+    kept: kept::RAX,
     ..KNOWN
 };
 /// The same, and the frame of the handler that returns leads into the cache.
@@ -105,14 +133,18 @@ impl Emitter<'_, '_, '_> {
     /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`, so they
     /// are free here.
     pub(super) fn system_call(&mut self, pc: u64, next: u64) {
-        let [watched, make, made] = [(); 3].map(|()| self.code.label());
+        let [watched, make, made, refused] = [(); 4].map(|()| self.code.label());
         let [open, open_at, path, far] = [(); 4].map(|()| self.code.label());
         let ways = Ways {
             watched,
             make,
             made,
         };
+        // For the case that the kernel refuses memory.
+        self.code.mov_mr(gs(block::RAX), RAX);
+        self.inside(pc, KNOWN);
         let reads = self.signals((pc, next), ways);
+        self.consumes(pc, ways);
         let others = [(OPENAT, open_at), (OPENAT2, open_at), (OPEN, open)].into_iter();
         for (number, to) in others.chain(WATCHED.map(|number| (number, far))) {
             self.lead(pc, number, to);
@@ -137,6 +169,12 @@ impl Emitter<'_, '_, '_> {
             before = path;
         }
         self.code.jmp_short(make);
+        self.code.bind(refused);
+        self.inside(pc, REFUSED_CALL);
+        self.code.movabs_ri(RCX, REFUSED);
+        self.inside(pc, REFUSED_CALL);
+        self.code.mov_rm(RAX, gs(block::RAX));
+        self.inside(pc, KNOWN);
         self.code.bind(watched);
         let trap = self.code.here();
         debug_assert_eq!(
@@ -152,6 +190,12 @@ impl Emitter<'_, '_, '_> {
         self.code.bind(made);
         // The program finds there what it finds alone.
         self.point(next, None);
+        let look = self.code.here();
+        self.code.lea(RCX, mem(RAX, libc::EFAULT));
+        self.inside(next, KNOWN);
+        self.code.jrcxz(refused);
+        debug_assert_eq!(self.code.here() - look, LOOK);
+        self.inside(next, KNOWN);
         self.code.movabs_ri(RCX, next);
         self.fix(Depends::Original, 8, 0);
     }
@@ -161,6 +205,21 @@ impl Emitter<'_, '_, '_> {
         self.code.lea(RCX, mem(RAX, -(number as i32)));
         self.inside(pc, KNOWN);
         self.code.jrcxz(to);
+    }
+
+    /// Calls that lose something if the kernel cannot write it: they are watched if hodo has protected memory.
+    fn consumes(&mut self, pc: u64, ways: Ways) {
+        let [protected, others] = [(); 2].map(|()| self.code.label());
+        for number in CONSUMING {
+            self.lead(pc, number, protected);
+        }
+        self.code.jmp_short(others);
+        self.code.bind(protected);
+        self.code.movzx_rm(ECX, Size::Word, gs(block::PROTECTED));
+        self.inside(pc, KNOWN);
+        self.code.jrcxz(others);
+        self.code.jmp(ways.watched);
+        self.code.bind(others);
     }
 
     /// Calls about signals. Returns where a set of signals and the frame of a handler are read.
@@ -188,7 +247,7 @@ impl Emitter<'_, '_, '_> {
     /// `rt_sigaction`: it is watched for signals of hodo, and for all if the kernel has handlers in the cache.
     fn signal_action(&mut self, ways: Ways) {
         let [unarmed, ours] = [(); 2].map(|()| self.code.label());
-        self.code.mov_rm(ECX, gs(block::ARMED));
+        self.code.movzx_rm(ECX, Size::Word, gs(block::ARMED));
         self.code.jrcxz(unarmed);
         self.code.jmp(ways.watched);
         self.code.bind(unarmed);

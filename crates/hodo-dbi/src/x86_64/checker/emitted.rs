@@ -14,6 +14,7 @@ use crate::expanding::Expanding;
 use crate::passes::{Pass, Passes};
 use crate::process::EVERYWHERE;
 use crate::profile::Profile;
+use crate::protected::Notice;
 use crate::recent::{LineSets, Recent};
 use crate::translate::{Insertion, Request, Translation, first_bytes, translate};
 
@@ -147,6 +148,9 @@ fn emitted(part: (u64, &[u8]), mode: &Mode) -> (u64, usize) {
             read: &mut |pc| first_bytes(part.1, part.0, pc),
             known: &|_| None,
             soft: &|_| false,
+            notice: &|_| Notice::Undecided,
+            on_stack: false,
+            mark: &|_| 0,
             insertion,
             keeps_flags: false,
             passes: passes.as_ref(),

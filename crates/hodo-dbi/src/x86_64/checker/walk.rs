@@ -252,21 +252,20 @@ impl Walk<'_> {
         if last.continues || self.steps.has_effects() || !self.ahead.is_empty() {
             return false;
         }
-        let is_store = insn.mnemonic() == Mnemonic::Mov
-            && insn.op0_kind() == OpKind::Memory
-            && insn.segment_prefix() == Register::GS
-            && insn.memory_displacement64() == u64::from(thread::RCX);
+        let is_store = |slot: u32| {
+            insn.mnemonic() == Mnemonic::Mov
+                && insn.op0_kind() == OpKind::Memory
+                && insn.segment_prefix() == Register::GS
+                && insn.memory_displacement64() == u64::from(slot)
+        };
         match last.flow() {
             Flow::Branch => {
                 insn.is_jcc_near() || insn.is_loop() || insn.is_loopcc() || insn.is_jcx_short()
             }
             Flow::Jump => insn.is_jmp_near(),
             Flow::Call => insn.is_call_near(),
-            Flow::IndirectCall | Flow::IndirectJump | Flow::Return => is_store,
-            Flow::SystemCall => {
-                insn.mnemonic() == Mnemonic::Lea
-                    && (insn.op0_register(), insn.memory_base()) == (Register::RCX, Register::RAX)
-            }
+            Flow::IndirectCall | Flow::IndirectJump | Flow::Return => is_store(thread::RCX),
+            Flow::SystemCall => is_store(thread::RAX),
             Flow::Next => self.is_copy(last, insn),
         }
     }

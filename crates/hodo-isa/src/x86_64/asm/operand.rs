@@ -192,6 +192,12 @@ pub const fn label(label: Label) -> Mem {
     Mem::new(Base::Label(label), 0, Width::Long)
 }
 
+/// At an address below 2 GiB.
+#[must_use]
+pub const fn absolute(address: u32) -> Mem {
+    Mem::new(Base::Zero, address.cast_signed(), Width::Long)
+}
+
 /// At an address within 2 GiB.
 #[must_use]
 pub const fn address(address: u64) -> Mem {

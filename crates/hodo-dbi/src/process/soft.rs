@@ -1,0 +1,252 @@
+//! Code that may change, in a process.
+
+use anyhow::{Context, Result};
+use hodo_abi::Span;
+use hodo_isa::native::asm::BREAKPOINT;
+use hodo_ptrace::maps::{self, Mapping};
+use hodo_ptrace::{Stopped, TargetAddr};
+
+use crate::changes::{Check, Found};
+use crate::marks;
+use crate::native::block;
+use crate::places;
+use crate::process::Process;
+use crate::protected::Notice;
+use crate::written::map;
+
+const PAGE: u64 = 4096;
+/// Bytes of the longest instruction.
+const LONGEST: u64 = 15;
+
+/// The pages that have the instruction at an address.
+fn pages(pc: u64) -> impl Iterator<Item = u64> {
+    let [first, last] = [pc, pc.saturating_add(LONGEST - 1)].map(|at| at & !(PAGE - 1));
+    (first..=last).step_by(PAGE as usize)
+}
+
+impl Process {
+    /// Whether the program may execute this, of which it may be the first to access anything: where a stack grows down to,
+    /// it has the rights of the rest.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn may_execute(&mut self, thread: Stopped, at: u64) -> Result<bool> {
+        if self.is_code(at) {
+            return Ok(true);
+        }
+        let maps = maps::read(thread.tid())?;
+        let is_stack =
+            |map: &&Mapping| map.span().contains(at) && map.path.as_os_str() == "[stack]";
+        let stack = maps.iter().find(is_stack).map(Mapping::span);
+        let Some(stack) = stack.filter(|stack| self.soft.at(stack.end - 1).is_some()) else {
+            return Ok(false);
+        };
+        self.add_code(stack, true, true)?;
+        Ok(true)
+    }
+
+    /// Maps room for marks.
+    pub(crate) fn map_marks(&mut self, thread: Stopped) -> Result<()> {
+        let maps = maps::read(thread.tid())?;
+        let place = places::for_table(&maps, marks::ROOM);
+        let span = Span::at(place.context("there is no room below 2 GiB")?, marks::ROOM);
+        let calls = self.calls_of(thread)?;
+        map(&calls, span, libc::PROT_READ)?;
+        calls.end()?;
+        self.mapped.push(span);
+        self.marks.get_mut().add_room(span);
+        Ok(())
+    }
+
+    /// Marks the pages of a range whose code was translated: the program may execute them, or not.
+    pub(crate) fn mark(&self, range: Span, executable: bool) -> Result<()> {
+        for marks in self.marks.borrow().within(range) {
+            let marked = vec![u8::from(!executable); marks.len() as usize];
+            self.memory().write(TargetAddr(marks.start), &marked)?;
+        }
+        Ok(())
+    }
+
+    /// A thread has found that code is not what was translated. Returns where it continues in the cache. `None`: the program
+    /// may not execute it.
+    ///
+    /// # Errors
+    /// If there is no room, or the process is gone.
+    pub(crate) fn changed(&mut self, thread: Stopped, check: &Check) -> Result<Option<u64>> {
+        if !self.is_code(check.pc) {
+            return Ok(None);
+        }
+        let known = self.known.get(check.pc);
+        let is_last = known.is_some_and(|known| self.changes.found(check, known) == Found::Last);
+        let Some(first) = known.filter(|_| is_last) else {
+            // Another thread was faster.
+            let at = self.translated(thread, check.pc)?;
+            if let Some(at) = at.filter(|&at| self.changes.of(at).is_some()) {
+                self.memory()
+                    .write(TargetAddr(check.cell), &at.to_le_bytes())?;
+            }
+            return Ok(at);
+        };
+        self.known.remove(check.pc);
+        let Some(at) = self.translated(thread, check.pc)? else {
+            return Ok(None);
+        };
+        let Some(new) = self.changes.of(at) else {
+            return Ok(Some(at));
+        };
+        let (words, is_first) = self.changes.append(check, &new);
+        if !is_first {
+            self.known.insert(check.pc, first);
+        }
+        for word in words {
+            self.memory().write(TargetAddr(word), &at.to_le_bytes())?;
+        }
+        Ok(Some(at))
+    }
+
+    /// How hodo notices that the instruction at an address has changed, which may.
+    pub(crate) fn notice(&self, pc: u64) -> Notice {
+        let pages = pages(pc).filter(|&page| self.soft.overlap(Span::at(page, PAGE)));
+        let notices = pages.map(|page| self.protected.notice(page));
+        notices.fold(Notice::Protected, |all, notice| match (all, notice) {
+            (Notice::Compared, _) | (_, Notice::Compared) => Notice::Compared,
+            (Notice::Undecided, _) | (_, Notice::Undecided) => Notice::Undecided,
+            _ => Notice::Protected,
+        })
+    }
+
+    /// Code is about to be translated that may change: decides how that is noticed.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn protect(&mut self, thread: Stopped, pc: u64) -> Result<()> {
+        for page in pages(pc) {
+            let span = Span::at(page, PAGE);
+            if !self.soft.overlap(span) || self.protected.notice(page) != Notice::Undecided {
+                continue;
+            }
+            if !self.is_private(thread, page)? {
+                self.protected.add_shared(page);
+                continue;
+            }
+            let is_writable = self.writable.overlap(span);
+            if is_writable {
+                let calls = self.calls_of(thread)?;
+                calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
+                calls.end()?;
+            }
+            if self.protected.add_page(page, is_writable) {
+                self.given
+                    .iter()
+                    .try_for_each(|&block| self.say_protected(block))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a thread know whether memory is protected.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(super) fn say_protected(&self, block: u64) -> Result<()> {
+        let at = TargetAddr(block + u64::from(block::PROTECTED));
+        let is_used = u16::from(self.protected.is_used());
+        self.memory().write(at, &is_used.to_le_bytes())
+    }
+
+    /// Whether only this process writes to a page, and not as to a stack.
+    fn is_private(&self, thread: Stopped, page: u64) -> Result<bool> {
+        let sp = thread.regs()?.sp();
+        let maps = self.list(thread)?;
+        let map = maps.iter().find(|map| map.span().contains(page));
+        Ok(map.is_some_and(|map| {
+            !map.shared && !map.span().contains(sp) && map.path.as_os_str() != "[stack]"
+        }))
+    }
+
+    /// Pages in a range are about to change: what was translated from them leads to breakpoints from now on, and the
+    /// program may write to them, as far as it has allowed that. Returns whether there are any. Without a thread, the
+    /// program has given them other rights.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn end_protection(&mut self, thread: Option<Stopped>, range: Span) -> Result<bool> {
+        let taken = self.protected.take(range);
+        for made in taken.iter().flat_map(|(_, made)| made) {
+            self.end_translation(made.pc, made.entry)?;
+        }
+        if let Some(thread) = thread
+            && !taken.is_empty()
+        {
+            let calls = self.calls_of(thread)?;
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            for &(page, _) in &taken {
+                if self.may_write(page) {
+                    calls.mprotect(TargetAddr(page), PAGE, rights)?;
+                }
+            }
+            calls.end()?;
+        }
+        Ok(!taken.is_empty())
+    }
+
+    /// Who comes to a translation of code that may change stops there from now on, and goes on in a new one.
+    fn end_translation(&mut self, pc: u64, entry: u64) -> Result<()> {
+        self.memory().write(TargetAddr(entry), &BREAKPOINT)?;
+        self.moved.insert(entry, pc);
+        self.protected.add_former(pc, entry);
+        if self.known.get(pc) == Some(entry) {
+            self.known.remove(pc);
+        }
+        Ok(())
+    }
+
+    /// Ends all translations of code that may change.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn end_changing(&mut self) -> Result<()> {
+        let ended = self.protected.take_all().into_iter();
+        let ended: Vec<(u64, u64)> = ended.chain(self.changes.take_all()).collect();
+        for (pc, entry) in ended {
+            self.known.remove(pc);
+            self.end_translation(pc, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the program may write to this address, at which it has code.
+    pub(crate) fn may_write(&self, address: u64) -> bool {
+        self.writable.at(address).is_some()
+    }
+
+    /// The kernel writes frames of handlers here from now on.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn add_stack(&mut self, thread: Stopped, stack: Span) -> Result<()> {
+        self.protected.add_stack(stack);
+        self.end_protection(Some(thread), stack).map(drop)
+    }
+
+    /// A thread has come to an instruction through a former translation: all of them lead to the new one from now on.
+    ///
+    /// # Errors
+    /// If there is no room, or the process is gone.
+    pub(crate) fn lead_former(&mut self, thread: Stopped, pc: u64) -> Result<()> {
+        if self.protected.former(pc).is_empty() {
+            return Ok(());
+        }
+        let Some(at) = self.translated(thread, pc)? else {
+            return Ok(());
+        };
+        let former = self.protected.former(pc);
+        let moved: Vec<(u64, u64)> = former.iter().map(|&entry| (entry, at)).collect();
+        self.lead(thread, &moved)
+    }
+
+    /// Whether the instruction at an address may change without a system call that removes it.
+    pub(crate) fn may_change(&self, pc: u64) -> bool {
+        self.soft.overlap(Span::at(pc, LONGEST))
+    }
+}
