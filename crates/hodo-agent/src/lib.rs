@@ -47,19 +47,19 @@ pub fn announce() -> Option<Announce> {
 
 /// The handler of SIGTRAP by which threads come past breakpoints when no tracer is there any more.
 ///
-/// As long as there is one, it is told of each breakpoint first, and the handler never runs. The handler finds where the
-/// thread goes on in blocks of addresses. What it does not find there it leaves to the default action, which is what the
-/// program has alone.
+/// As long as there is one, it is told of each breakpoint first, and the handler never runs. The handler finds where
+/// the thread goes on in blocks of addresses. What it does not find there it leaves to the default action, which is
+/// what the program has alone.
 #[derive(Debug, Clone, Copy)]
 pub struct TrapHandler {
     /// Position-independent code and data. The handler is at its beginning.
     pub code: &'static [u8],
     /// Code to which the handler returns, as an offset; `None` where the kernel has its own.
     pub restorer: Option<usize>,
-    /// The kernel's `struct sigaction` for it, as an offset. Its first word has to become the handler's address, and its
-    /// third one that of the code to which the handler returns.
+    /// The kernel's `struct sigaction` for it, as an offset. Its first word has to become the handler's address, and
+    /// its third one that of the code to which the handler returns.
     pub action: usize,
-    /// The same for the default action.
+    /// The `struct sigaction` for the default action.
     pub default: usize,
     /// A word that has to become the address of the first block: the address of the next one, the number of pairs, and
     /// the pairs: the breakpoint's address, and where the thread goes on.

@@ -163,8 +163,8 @@ pub fn highest_gap(
 }
 
 /// The place for `size` bytes between mappings that is nearest to an address, of which no byte is `reach` or more away
-/// from it. `guard` bytes below and above it are free, too: a stack above grows down towards it. It is in the part of the
-/// addresses that Linux programs have.
+/// from it. `guard` bytes below and above it are free, too: a stack above grows down towards it. It is in the part of
+/// the addresses that Linux programs have.
 pub fn nearest_gap(
     mappings: impl IntoIterator<Item = Span>,
     near: u64,
@@ -178,7 +178,7 @@ pub fn nearest_gap(
     nearest_gap_within(mappings, LOWEST..HIGHEST, near, size, reach, guard)
 }
 
-/// The same within other addresses.
+/// The nearest gap within other addresses.
 pub fn nearest_gap_within(
     mappings: impl IntoIterator<Item = Span>,
     within: Range<u64>,

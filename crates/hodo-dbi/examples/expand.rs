@@ -3,15 +3,15 @@
 //!
 //!     cargo run --release -p hodo-dbi --example expand -- PROGRAM ARGUMENTS…
 //!
-//! With `--uncounted` in front of the program, it only expands.
+//! With `--uncounted` before the program, it only expands.
 
 use std::ffi::OsString;
 
 use anyhow::{Context, Result};
 use hodo_dbi::{Client, Compute, Exit, Inserting, Pass, Replacing, Target, TooMany, Word, Words};
 
-/// Words of threads: gathers and scatters, their accesses, and the sum of the addresses of these; masked loads and stores,
-/// and their accesses; repeated instructions, and their rounds. Without counting, there are none.
+/// Words of threads: gathers and scatters, their accesses, and the sum of the addresses of these; masked loads and
+/// stores, and their accesses; repeated instructions, and their rounds. Without counting, there are none.
 struct Expand(Vec<Word>, bool);
 
 impl Expand {

@@ -1,4 +1,4 @@
-//! Counts the instructions of a program by code that is inserted in front of each of them.
+//! Counts the instructions of a program by code that is inserted before each of them.
 //!
 //!     cargo run --release -p hodo-dbi --example instruction_count -- PROGRAM ARGUMENTS…
 

@@ -1,4 +1,5 @@
-//! Reserves registers at random, over random instructions, and puts other values into them: the program must not notice.
+//! Reserves registers at random, over random instructions, and puts other values into them: the program must not
+//! notice.
 //!
 //!     cargo run --release -p hodo-dbi --example scramble -- SEED PROGRAM ARGUMENTS…
 //!
@@ -35,7 +36,7 @@ impl Random {
     }
 }
 
-/// A scratch register, what it must have, and in front of which more instructions it is kept.
+/// A scratch register, what it must have, and before which more instructions it is kept.
 type Kept = (Scratch, u64, u64);
 
 /// One of the passes.
@@ -220,7 +221,7 @@ impl Pass for Scramble {
 
 impl Scramble {
     fn before(&mut self, at: &mut Inserting<'_>) -> Result<(), TooMany> {
-        // What is set in front of a lane that is not active is not set.
+        // What is set before a lane that is not active is not set.
         let may_keep = at.instruction().lane().is_none() && !at.instruction().is_round();
         let mut code = at.before();
         let kept = std::mem::take(&mut self.kept);

@@ -23,7 +23,7 @@ pub struct Access {
     pub insn: u16,
     /// What it does.
     pub kind: Kind,
-    /// If a mask selects what is accessed of a vector register: where in the register its first byte comes from or goes to.
-    /// Its other bytes are those after that one. 0 for all other accesses.
+    /// If a mask selects what is accessed of a vector register: where in the register its first byte comes from or goes
+    /// to. Its other bytes are those after that one. 0 for all other accesses.
     pub offset: u8,
 }

@@ -1,11 +1,11 @@
-//! The engine comes to processes that run already, and leaves processes that run on.
+//! The engine attaches to processes that run already, and leaves processes that run on.
 //!
 //! Coming is simple, for return addresses on stacks are always the program's own. hodo stops all threads, maps what it
 //! needs and makes the code unexecutable. Threads continue where they were; the first thing that happens is a fault, at
 //! which hodo continues them in the cache. System calls that the stop breaks off are restarted at the program's own
 //! instructions, in the same way.
 //!
-//! For leaving, hodo brings each thread to the program's state in front of an instruction, as for a signal. When all
+//! For leaving, hodo brings each thread to the program's state before an instruction, as for a signal. When all
 //! wait there, it takes back what it has changed.
 
 use std::cell::RefCell;
@@ -86,7 +86,7 @@ impl Engine {
         begun
     }
 
-    /// Begins to observe threads of a process that are in front of instructions of the program. What is known of them
+    /// Begins to observe threads of a process that are before instructions of the program. What is known of them
     /// stays.
     fn begin_threads(&mut self, threads: &[Stopped], process: &Shared) -> Result<()> {
         let mut actions = None;
@@ -197,7 +197,7 @@ impl Engine {
         changed.map(|()| true)
     }
 
-    /// All threads wait: from here on they are observed by another recorder, as if hodo had just come to them.
+    /// All threads wait: from here on they are observed by another recorder, as if hodo had just attached to them.
     fn change_over(&mut self, recorder: Option<Rc<RefCell<Recorder>>>) -> Result<()> {
         self.recorder = recorder;
         self.disarm_parked()?;
@@ -225,8 +225,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Empties tables of targets in which a target had no room. No thread may be between what it reads there, so all have
-    /// to wait for that.
+    /// Empties tables of targets in which a target had no room. No thread may be between what it reads there, so all
+    /// have to wait for that.
     ///
     /// # Errors
     /// What has failed.
@@ -265,7 +265,7 @@ impl Engine {
         parked
     }
 
-    /// Has all threads wait, in front of instructions of the program.
+    /// Has all threads wait, before instructions of the program.
     fn park_all(&mut self) -> Result<()> {
         self.parked = Some(Parked::new());
         if let Some(thread) = self.stuck.take() {
@@ -390,7 +390,7 @@ impl Engine {
         thread.detach()
     }
 
-    /// Leaves all threads that have this memory, while this thread is in front of an instruction, and comes to that again.
+    /// Leaves all threads that have this memory, while this thread is before an instruction, and reaches that again.
     /// It may be one of them.
     ///
     /// # Errors
@@ -424,8 +424,8 @@ impl Engine {
         self.let_parked_on()
     }
 
-    /// Leaves a thread that has the memory of its maker, while that waits for it to execute a program. Until then, the memory
-    /// is lent.
+    /// Leaves a thread that has the memory of its maker, while that waits for it to execute a program. Until then, the
+    /// memory is lent.
     ///
     /// # Errors
     /// What could not be done.
@@ -456,7 +456,7 @@ impl Engine {
         match stop {
             Some(Stop::Exit(at) | Stop::Call(at)) => regs.set_pc(at),
             Some(Stop::Changed(check)) => regs.set_pc(check.pc),
-            // It comes to the branch again, whose target was looked up in vain.
+            // It reaches the branch again, whose target was looked up in vain.
             Some(Stop::Miss(_)) => {
                 regs.set_pc(regs.pc() - 1);
                 if let Some(process) = self.process(thread) {

@@ -1,8 +1,9 @@
 //! Blocks of the program's code, and what threads record when they execute them.
 //!
-//! A thread that executes a block writes a record: the block's number, and the registers from which the addresses of its
-//! accesses are computed, if they are not known from the records before. Registers that the block changes are recorded in
-//! front of the instructions that use them. A branch that leaves a block before its end adds a record of that.
+//! A thread that executes a block writes a record: the block's number, and the registers from which the addresses of
+//! its accesses are computed, if they are not known from the records before. Registers that the block changes are
+//! recorded in front of the instructions that use them. A branch that leaves a block before its end adds a record of
+//! that.
 //!
 //! Instructions whose accesses depend on more (repeated strings, masks, gathers) have blocks of their own.
 
@@ -45,8 +46,8 @@ pub enum Flow {
     SystemCall,
 }
 
-/// Straight-line code: it is executed from its first instruction to its last, unless a branch leaves it or a signal cuts
-/// it. An instruction may be in several blocks.
+/// Straight-line code: it is executed from its first instruction to its last, unless a branch leaves it or a signal
+/// cuts it. An instruction may be in several blocks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Block {
     /// Its number. No other block of the run has it, in whatever process.
@@ -64,9 +65,9 @@ pub struct Block {
     pub(crate) values: Vec<Recorded>,
     /// Where the block may be left, in ascending order, if blocks that it leads to may use what is known there.
     pub(crate) leaving: Vec<Leave>,
-    /// What clients hear of it besides accesses, in the order of its instructions.
+    /// What clients receive about it besides accesses, in the order of its instructions.
     pub(crate) notes: Vec<Note>,
-    /// Clients hear of its executions and accesses; else, only of what its notes say.
+    /// Clients receive its executions and accesses; else, only of what its notes say.
     pub(crate) observed: bool,
     /// Its instructions overwrite the flags, other than the carry flag, before they read them.
     #[serde(skip)]
@@ -100,7 +101,7 @@ pub(crate) struct Recorded {
     pub(crate) slot: Slot,
 }
 
-/// Something that a client hears of when an instruction is executed.
+/// Something that a client receives when an instruction is executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     /// The number of the instruction.
@@ -145,7 +146,8 @@ pub(crate) struct Leave {
     /// Registers whose values are known then, bit by number.
     #[serde(skip)]
     pub(crate) known: u16,
-    /// Registers that have another value than at the beginning of the block: each has what is in the slot, plus a number.
+    /// Registers that have another value than at the beginning of the block: each has what is in the slot, plus a
+    /// number.
     pub(crate) sets: Vec<(u8, Slot, i64)>,
 }
 
@@ -158,7 +160,7 @@ pub(crate) enum Value {
     Half(u8),
     /// The lower half of a register whose upper half has copies of its sign: 4 bytes.
     Signed(u8),
-    /// The sum of two registers, of which the second is multiplied by a power of two: 8 bytes.
+    /// The sum of two registers; the second is multiplied by a power of two: 8 bytes.
     Sum(u8, u8, u8),
     /// What the thread-local segment is based on: 8 bytes.
     ThreadBase,
@@ -168,8 +170,8 @@ pub(crate) enum Value {
     Vector(u8),
     /// The first 32 bytes of one of the first sixteen vector registers.
     ShortVector(u8),
-    /// The highest bits of the elements of such a register, the first one's lowest: 8 bytes. The second number: the bytes
-    /// of an element, 1, 4 or 8.
+    /// The highest bits of the elements of such a register, the first one's lowest: 8 bytes. The second number: the
+    /// bytes of an element, 1, 4 or 8.
     Signs(u8, u8),
     /// A mask register: 8 bytes.
     Mask(u8),
@@ -246,15 +248,15 @@ impl Operand {
 /// Accesses that a record says in other ways.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Special {
-    /// A repeated string instruction. The record has two pointers as they were before, and the second or the first as it
-    /// is afterward: how far it went, and in which direction.
+    /// A repeated string instruction. The record has two pointers as they were before, and the second or the first as
+    /// it is afterward: how far it went, and in which direction.
     Strings {
         /// Accesses through the first and the second pointer, in this order.
         first: Option<Kind>,
         second: Option<Kind>,
         size: u32,
     },
-    /// Elements of which a mask selects some.
+    /// Elements, some of them selected by a mask.
     Lanes(Lanes),
     /// An element that a signed number of bits selects, from an operand's address on.
     Bit {
@@ -276,10 +278,10 @@ pub(crate) enum Special {
         selected: (u16, u16),
         area: Area,
     },
-    /// Elements of which a mask selects some. Each has a record of its own, after that of the block.
+    /// Elements, some of them selected by a mask. Each has a record of its own, after that of the block.
     Expanded(Form),
-    /// Elements that an instruction copies to more lanes than there are elements. The bits of the mask select lanes, of this
-    /// number.
+    /// Elements that an instruction copies to more lanes than there are elements. The bits of the mask select lanes, of
+    /// this number.
     Spread(Lanes, u32),
     /// Memory of this size, a power of two, at the multiple of it that is not above an address.
     Aligned {
@@ -300,7 +302,7 @@ impl Special {
     }
 }
 
-/// Elements of which a mask selects some.
+/// Elements, some of them selected by a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lanes {
     pub(crate) kind: Kind,
@@ -514,7 +516,7 @@ impl Block {
         }
     }
 
-    /// Whether clients hear of its executions: if not, it is there for the events in it.
+    /// Whether clients receive its executions: if not, it is there for the events in it.
     #[must_use]
     pub fn is_observed(&self) -> bool {
         self.observed
@@ -559,8 +561,8 @@ impl Block {
         true
     }
 
-    /// The accesses of the first `upto` instructions whose number and sizes do not depend on records: kinds and sizes in
-    /// bytes.
+    /// The accesses of the first `upto` instructions whose number and sizes do not depend on records: kinds and sizes
+    /// in bytes.
     pub fn plain_accesses(&self, upto: usize) -> impl Iterator<Item = (Kind, u32)> {
         let operands = self.operands.iter();
         let operands = operands.take_while(move |operand| usize::from(operand.insn) < upto);
@@ -626,7 +628,7 @@ pub(crate) fn string_accesses(
     out: &mut Vec<Access>,
     mut flush: impl FnMut(&mut Vec<Access>),
 ) {
-    /// A client hears of this many accesses at once.
+    /// A client receives this many accesses at once.
     const MANY: usize = 4096;
     let (one, two) = (word(record, 4), word(record, 12));
     let before = if second.is_some() { two } else { one };

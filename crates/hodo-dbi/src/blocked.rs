@@ -1,8 +1,8 @@
 //! Which of the signals by which threads stop for hodo each thread blocks.
 //!
-//! When a thread has stopped for hodo, nobody can tell whether the program blocks the signal: the kernel has unblocked it,
-//! and that its action is gone may be because of another thread. So hodo knows it before. It receives the calls that
-//! change it, and looks at the mask when a handler begins and when it has returned.
+//! When a thread has stopped for hodo, nobody can tell whether the program blocks the signal: the kernel has unblocked
+//! it, and that its action is gone may be because of another thread. So hodo knows it before. It receives the calls
+//! that change it, and looks at the mask when a handler begins and when it has returned.
 
 use anyhow::Result;
 use hodo_ptrace::{Stopped, TargetAddr, sender};
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// A signal is about to be delivered to a thread that has a handler, or to end it. If another thread has lost the
-    /// handler, and hodo has not heard of that yet, the signal comes again. Returns whether it does.
+    /// handler, and hodo does not know of that yet, the signal comes again. Returns whether it does.
     ///
     /// # Errors
     /// If the thread is gone.

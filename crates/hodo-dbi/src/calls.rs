@@ -15,7 +15,7 @@ struct Call {
 pub(crate) struct Calls {
     /// The outermost one first.
     open: Vec<Call>,
-    /// It has made a system call, of which the result is not known yet.
+    /// It has made a system call whose result is not known yet.
     pub(crate) in_kernel: bool,
 }
 
@@ -43,7 +43,7 @@ impl Calls {
         depth
     }
 
-    /// A function returns. `ended` hears of each function that ends with this, and what was returned to it: there are
+    /// A function returns. `ended` receives each function that ends with this, and what was returned to it: there are
     /// several if one has jumped to another.
     pub(crate) fn leave(&mut self, stack: u64, result: u64, mut ended: impl FnMut(&str, u64)) {
         while let Some(last) = self.open.last_mut() {

@@ -1,9 +1,9 @@
 //! Translations of code that has changed since.
 //!
-//! A translation of code that may change begins with a check: if the code is not what was translated, a word says where to
-//! continue. At first, that is a breakpoint. Later, it is a translation of what was found there. That has a check, too: the
-//! translations of a piece of code form a row, from the oldest to the youngest, and each stays correct: the program may
-//! bring old code back. Words lead only to younger translations, so no thread follows them for ever.
+//! A translation of code that may change begins with a check: if the code is not what was translated, a word says where
+//! to continue. At first, that is a breakpoint. Later, it is a translation of what was found there. That has a check,
+//! too: the translations of a piece of code form a row, from the oldest to the youngest, and each stays correct: the
+//! program may bring old code back. Words lead only to younger translations, so no thread follows them for ever.
 //!
 //! If a row becomes long, a new one begins, and the first translation of each former row leads to the first one of the
 //! new row.
@@ -98,8 +98,8 @@ impl Changes {
         self.rows.retain(|&pc, _| !range.contains(pc));
     }
 
-    /// The code of the last translation in a row has changed; `new` is the check of its new translation. Returns the words that
-    /// lead there from now on, and whether it is the first one of a new row.
+    /// The code of the last translation in a row has changed; `new` is the check of its new translation. Returns the
+    /// words that lead there from now on, and whether it is the first one of a new row.
     pub(crate) fn append(&mut self, old: &Check, new: &Check) -> (Vec<u64>, bool) {
         let row = self.rows.entry(old.pc).or_insert_with(|| Row {
             firsts: vec![old.cell],

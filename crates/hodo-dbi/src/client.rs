@@ -1,7 +1,7 @@
-//! Clients hear what a program does that runs.
+//! Clients receive what a program does that runs.
 //!
-//! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, in which a listener
-//! hears it. The usual one makes blocks and accesses of it for a client.
+//! hodo reads what the threads of the program have recorded, and passes it on to a thread of its own, in which a
+//! listener receives it. The usual one makes blocks and accesses of it for a client.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,13 +26,13 @@ use crate::recent::Recent;
 /// What is to be observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observe {
-    /// How often each block was executed. The accesses of special blocks are recorded, too; if a mask selects them, without
-    /// their addresses.
+    /// How often each block was executed. The accesses of special blocks are recorded, too; if a mask selects them,
+    /// without their addresses.
     Counts,
     /// Each execution of a block, with its accesses.
     Accesses,
-    /// How often each block was executed, and what was not fetched from, or not an access to, the line of its set that was
-    /// used last. The accesses of special blocks are recorded, too.
+    /// How often each block was executed, and what was not fetched from, or not an access to, the line of its set that
+    /// was used last. The accesses of special blocks are recorded, too.
     Lines(Recent),
 }
 
@@ -50,7 +50,8 @@ pub trait Client: Send {
     }
 
     /// A thread has executed the first `upto` instructions of a block. The accesses are in the order of the program. A
-    /// repeated instruction, a gather or a scatter may have accesses before it is executed to its end: `upto` is 0 then.
+    /// repeated instruction, a gather or a scatter may have accesses before it is executed to its end: `upto` is 0
+    /// then.
     fn executed(&mut self, thread: u32, block: &Arc<Block>, upto: usize, accesses: &[Access]) {
         let _ = (thread, block, upto, accesses);
     }
@@ -61,8 +62,8 @@ pub trait Client: Send {
         let _ = (thread, block, upto, times);
     }
 
-    /// A thread has executed about this many instructions with this many accesses so far, which [`Client::counted`] says
-    /// later. Only for [`Observe::Lines`], and not often.
+    /// A thread has executed about this many instructions with this many accesses so far, which [`Client::counted`]
+    /// says later. Only for [`Observe::Lines`], and not often.
     fn progress(&mut self, thread: u32, instructions: u64, accesses: u64) {
         let _ = (thread, instructions, accesses);
     }
@@ -83,8 +84,8 @@ pub trait Client: Send {
         let _ = (thread, number, value);
     }
 
-    /// A [`Word`](crate::Word) of a thread, by number, has changed by this much, maybe with an overflow, since it was last
-    /// heard of, or since it was 0 at the beginning of the thread. Comes at the end of the thread, and before.
+    /// A [`Word`](crate::Word) of a thread, by number, has changed by this much, maybe with an overflow, since it was
+    /// last received, or since it was 0 at the beginning of the thread. Comes at the end of the thread, and before.
     fn word(&mut self, thread: u32, word: u32, change: u64) {
         let _ = (thread, word, change);
     }
@@ -95,7 +96,7 @@ pub trait Client: Send {
         let _ = thread;
     }
 
-    /// The events that it wants to hear of. It is asked once, before anything else.
+    /// The events that it wants to receive. It is asked once, before anything else.
     fn events(&self) -> Events {
         Events::default()
     }
@@ -106,7 +107,7 @@ pub trait Client: Send {
         let _ = (thread, event);
     }
 
-    /// Whether it needs to hear of nothing more. It is asked now and then. A program runs on as alone then, and of a
+    /// Whether it needs to receive nothing more. It is asked now and then. A program runs on as alone then, and of a
     /// recording, the rest is not read.
     fn has_enough(&self) -> bool {
         false
@@ -121,7 +122,7 @@ pub trait Client: Send {
     }
 }
 
-/// What the engine tells, in the order in which it must be heard: blocks come before the records that have them.
+/// What the engine tells, in the order in which it must be received: blocks come before the records that have them.
 #[derive(Debug)]
 pub enum Message {
     /// A thread has begun.
@@ -198,12 +199,12 @@ pub enum Message {
     },
 }
 
-/// Hears what the engine tells, in a thread of its own. [`Decode`] is one that makes accesses of it.
+/// Receives what the engine tells, in a thread of its own. [`Decode`] is one that makes accesses of it.
 pub trait Listener: Send {
-    /// Hears a message.
+    /// Receives a message.
     ///
     /// # Errors
-    /// What it could not do. It hears nothing more then.
+    /// What it could not do. It receives nothing more then.
     fn hear(&mut self, message: &Message) -> Result<()>;
 
     /// The events of which records have to say something. It is asked once, before anything else.
@@ -211,7 +212,7 @@ pub trait Listener: Send {
         Events::default()
     }
 
-    /// Whether it needs to hear of nothing more: see [`Client::has_enough`].
+    /// Whether it needs to receive nothing more: see [`Client::has_enough`].
     fn has_enough(&self) -> bool {
         false
     }
@@ -233,11 +234,11 @@ pub(crate) const EXECUTED: u32 = SIGNAL;
 /// A record of an access to another line is this plus the number of the operand in its block. The number of the block
 /// and the address, of eight bytes, come after it.
 pub(crate) const USED: u32 = 0xFFFD_0000;
-/// A record of a fetch from another line is this plus the number of the instruction in its block. The number of the block
-/// comes after it.
+/// A record of a fetch from another line is this plus the number of the instruction in its block. The number of the
+/// block comes after it.
 pub(crate) const FETCHED: u32 = 0xFFFC_0000;
-/// A record of all general registers at the beginning of the next block: nothing else that was recorded before is needed
-/// to read on.
+/// A record of all general registers at the beginning of the next block: nothing else that was recorded before is
+/// needed to read on.
 pub(crate) const REGISTERS: u32 = 0xFFFA_0000;
 /// The number of general registers in such a record, of eight bytes each.
 pub(crate) const GENERAL: usize = crate::native::GENERAL as usize;
@@ -262,7 +263,7 @@ pub fn size_of_other_record(number: u32) -> Option<usize> {
 /// The maximum number of blocks of a run.
 pub(crate) const MOST_BLOCKS: u32 = 1 << 24;
 
-/// Blocks that the engine no longer has are forgotten whenever this many new ones were heard of. The messages about as
+/// Blocks that the engine no longer has are forgotten whenever this many new ones were received. The messages about as
 /// many do not fit into the queue.
 const MANY: usize = 50_000;
 
@@ -304,7 +305,7 @@ impl Sink {
         }
     }
 
-    /// Whether the listener needs to hear of nothing more.
+    /// Whether the listener needs to receive nothing more.
     pub(crate) fn has_enough(&self) -> bool {
         self.enough.load(Ordering::Relaxed)
     }
@@ -417,7 +418,7 @@ pub struct Decode<C> {
     forgets: bool,
     /// Blocks since blocks were last forgotten.
     new: usize,
-    /// Blocks that the engine did not have any more then. What it has told of them has been heard by the next time.
+    /// Blocks that the engine did not have any more then. What it has told of them has been received by the next time.
     gone: Vec<u32>,
 }
 
@@ -558,7 +559,8 @@ impl<C: Client> Decode<C> {
         }
     }
 
-    /// Forgets blocks of processes that have ended: else, a program that runs thousands of others would fill the memory.
+    /// Forgets blocks of processes that have ended: else, a program that runs thousands of others would fill the
+    /// memory.
     fn forget(&mut self) {
         self.new = 0;
         let threads = self.threads.values();

@@ -2,10 +2,10 @@
 //! observed from then on.
 //!
 //! Who has the same memory as what is left cannot run from the cache any more, either, because the program's own code
-//! must be executable for that. So all of them are left. There is one exception, which is how debuggers start programs: the
-//! child of `vfork` asks to be traced while its maker waits for it to execute a program. The maker cannot be left as long
-//! as it waits. Until then, hodo *lends* the memory: the code is executable. Other threads go on in the cache. If one leaves
-//! it, hodo does not notice that before the memory is its own again.
+//! must be executable for that. So all of them are left. There is one exception, which is how debuggers start programs:
+//! the child of `vfork` asks to be traced while its maker waits for it to execute a program. The maker cannot be left
+//! as long as it waits. Until then, hodo *lends* the memory: the code is executable. Other threads go on in the cache.
+//! If one leaves it, hodo does not notice that before the memory is its own again.
 
 use std::rc::Rc;
 
@@ -16,8 +16,9 @@ use hodo_ptrace::{Regs, Stopped, numbers_of, status};
 use crate::engine::{Engine, Shared, Thread};
 
 impl Engine {
-    /// A thread is about to call `ptrace`; its registers are those in front of the call. If that needs a process that is
-    /// observed, leaves the process. Returns whether the thread was dealt with: it has been let go, or comes here again.
+    /// A thread is about to call `ptrace`; its registers are those before the call. If that needs a process that is
+    /// observed, leaves the process. Returns whether the thread was dealt with: it has been let go, or comes here
+    /// again.
     ///
     /// # Errors
     /// What could not be done.
@@ -67,8 +68,8 @@ impl Engine {
         }
     }
 
-    /// A thread asks to be traced by its parent, which is hodo instead of who has started hodo. It gets the kernel's answer,
-    /// and stays observed: nobody waits for its stops.
+    /// A thread asks to be traced by its parent, which is hodo instead of who has started hodo. It gets the kernel's
+    /// answer, and stays observed: nobody waits for its stops.
     fn asks_hodo(&mut self, thread: Stopped, mut regs: Regs) -> Result<bool> {
         if !self.tracers.asks(thread.tid()) {
             // The kernel refuses it the second time, too.
@@ -81,7 +82,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// A thread in front of an instruction asks to be traced by its parent: leaves it, and all that have to be left with it.
+    /// A thread before an instruction asks to be traced by its parent: leaves it, and all that have to be left with it.
     fn leave_to_parent(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
         if self.is_awaited(thread) {
             return self.lend(thread, process);

@@ -49,7 +49,7 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
 
 pub(crate) type Shared = Rc<RefCell<Process>>;
 
-/// Threads that wait to be left, in front of instructions of the program, and whether their processes were found
+/// Threads that wait to be left, before instructions of the program, and whether their processes were found
 /// stopped as a whole.
 pub(crate) type Parked = BTreeMap<Stopped, bool>;
 
@@ -132,7 +132,7 @@ pub(crate) struct Engine {
     pub(crate) kept: Rc<RefCell<Kept>>,
     /// Child processes are followed, too.
     pub(crate) follows: bool,
-    /// hodo has come to a running process, which is to survive it.
+    /// hodo has attached to a running process, which is to survive it.
     pub(crate) attached: bool,
     /// hodo leaves; these threads wait for that.
     pub(crate) parked: Option<Parked>,
@@ -165,7 +165,7 @@ impl Engine {
         OPTIONS | exits | kill
     }
 
-    /// Whether the client needs to hear of nothing more.
+    /// Whether the client needs to receive nothing more.
     pub(crate) fn has_enough(&self) -> bool {
         let recorder = self.recorder.as_ref();
         recorder.is_some_and(|recorder| recorder.borrow().has_enough())
@@ -461,7 +461,7 @@ impl Engine {
             if regs.system_call().is_none() {
                 known.comes_before_call(before)?;
             }
-            // If it was about to make a watched call, it comes to that again.
+            // If it was about to make a watched call, it reaches that again.
             known.call = None;
         }
         if !is_fault && self.stands_still(thread, process, (signal, &regs))? {
@@ -621,8 +621,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A thread in the cache will continue elsewhere, at an instruction of the program: what it has begun to execute ends
-    /// in front of that.
+    /// A thread in the cache will continue elsewhere, at an instruction of the program: what it has begun to execute
+    /// ends before that.
     fn cut(
         &mut self,
         thread: Stopped,
@@ -665,8 +665,8 @@ impl Engine {
         recorder.cut(recording, process.memory(), at, &cut)
     }
 
-    /// Gives a thread in the cache the program's state: that of the instruction that has faulted, or of the next one that
-    /// it comes to. Returns whether the registers have changed.
+    /// Gives a thread in the cache the program's state: that of the instruction that has faulted, or of the next one
+    /// that it reaches. Returns whether the registers have changed.
     pub(crate) fn show(
         &mut self,
         thread: Stopped,
@@ -746,7 +746,8 @@ pub(crate) fn lead(thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
     thread.set_regs(&regs)
 }
 
-/// If a fault is about the instruction itself, shows the address that this has in the program instead of that in the cache.
+/// If a fault is about the instruction itself, shows the address that this has in the program instead of that in the
+/// cache.
 fn show_instruction(thread: Stopped, at: u64, original: u64) -> Result<()> {
     let mut info = thread.siginfo()?;
     if fault_address(&info) == at {

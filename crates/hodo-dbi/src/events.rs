@@ -1,4 +1,4 @@
-//! What clients hear besides accesses: calls of functions that they name, system calls, and signals.
+//! What clients receive besides accesses: calls of functions that they name, system calls, and signals.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -31,7 +31,8 @@ impl Choice {
     };
 }
 
-/// Which events a client wants to hear of, and of what code. Signals are always heard of; the others make records longer.
+/// Which events a client wants to receive, and of what code. Signals are always received; the others make records
+/// longer.
 #[derive(Clone, Default)]
 pub struct Events {
     functions: Option<Arc<Find>>,
@@ -57,7 +58,7 @@ impl fmt::Debug for Events {
 
 impl Events {
     /// Calls and returns of functions. `find` finds these in a file: where each begins in it, and the name by which the
-    /// client hears of it.
+    /// client receives it.
     #[must_use]
     pub fn functions(
         mut self,
@@ -83,9 +84,9 @@ impl Events {
         self
     }
 
-    /// Executions and accesses only of chosen code; the rest runs as under the bare engine. `choose` is asked about each
-    /// block of code: about its file and where its first instruction is in that, if it is from one. Events are still heard
-    /// of wherever they are.
+    /// Executions and accesses only of chosen code; the rest runs as under the bare engine. `choose` is asked about
+    /// each block of code: about its file and where its first instruction is in that, if it is from one. Events are
+    /// still received, wherever they are.
     #[must_use]
     pub fn only_of(
         mut self,
@@ -107,8 +108,8 @@ impl Events {
         self
     }
 
-    /// The program does not wait for the client: if that is too slow, parts of what threads do are lost. How much that was
-    /// is an event. Only for [`crate::Observe::Accesses`].
+    /// The program does not wait for the client: if that is too slow, parts of what threads do are lost. How much that
+    /// was is an event. Only for [`crate::Observe::Accesses`].
     #[must_use]
     pub fn lossy(mut self) -> Self {
         self.lossy = true;
@@ -116,8 +117,8 @@ impl Events {
     }
 
     /// Before the program executes gathers, scatters, and masked loads and stores, they are expanded as
-    /// [`crate::Replacing::expand_scatter_gather`] does, and threads record each access by itself, instead of the registers
-    /// from which all addresses come. The accesses are the same ones.
+    /// [`crate::Replacing::expand_scatter_gather`] does, and threads record each access by itself, instead of the
+    /// registers from which all addresses come. The accesses are the same ones.
     #[must_use]
     pub fn expanded(mut self) -> Self {
         self.expanded = true;
@@ -162,12 +163,12 @@ pub enum Event<'e> {
         /// All of its arguments. It may have fewer.
         arguments: [u64; 6],
     },
-    /// A system call is over. There are some of which this is not heard: they do not return, or to another place.
+    /// A system call is over. For some, this is not received: they do not return, or to another place.
     SystemCallEnded {
         /// What it returns: a negative number is an error.
         result: u64,
     },
-    /// It has mapped a file of which code may be executed, as `dlopen` does.
+    /// It has mapped a file whose code may be executed, as `dlopen` does.
     Mapped {
         /// The file.
         file: &'e Path,
@@ -185,8 +186,8 @@ pub enum Event<'e> {
     },
     /// It has executed another program: the memory of its process is new.
     Executed,
-    /// Of this many instructions, nothing is heard: see [`Events::lossy`]. What comes next is right, but for results of
-    /// calls that began before.
+    /// Nothing is received about this many instructions: see [`Events::lossy`]. What comes next is right, but for
+    /// results of calls that began before.
     Lost {
         /// The number.
         instructions: u64,
@@ -226,8 +227,8 @@ impl Watch {
         self.events.system_calls
     }
 
-    /// Whether what other threads have done must be heard before what a thread has done since then. Memory is allocated by
-    /// one thread and used by others.
+    /// Whether what other threads have done must be received before what a thread has done since then. Memory is
+    /// allocated by one thread and used by others.
     pub(crate) fn order_matters(&self) -> bool {
         self.events.order || self.functions_wanted()
     }
@@ -248,7 +249,7 @@ impl Watch {
         self.events.choose.is_some()
     }
 
-    /// The functions of a file of which calls are wanted.
+    /// The functions of a file whose calls are wanted.
     pub(crate) fn functions(&self, file: &Path) -> Rc<Functions> {
         let Some(find) = &self.events.functions else {
             return Rc::default();

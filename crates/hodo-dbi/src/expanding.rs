@@ -1,5 +1,5 @@
-//! Accesses lane by lane: a pass that makes each lane of a gather or scatter, or of a masked load or store, an access of its
-//! own, and has threads record where that is.
+//! Accesses lane by lane: a pass that makes each lane of a gather or scatter, or of a masked load or store, an access
+//! of its own, and has threads record where that is.
 
 use crate::inserted::TooMany;
 use crate::passes::{Inserting, Pass, Replacing};

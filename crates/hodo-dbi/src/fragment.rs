@@ -72,8 +72,8 @@ pub enum RegisterBank {
 }
 
 impl Instruction {
-    /// The registers that it reads or writes: its operands, those from which addresses of operands come, and others that its
-    /// operation uses. The program counter and the flags are left out.
+    /// The registers that it reads or writes: its operands, those from which addresses of operands come, and others
+    /// that its operation uses. The program counter and the flags are left out.
     #[must_use]
     pub fn registers(&self) -> Vec<RegisterOperand> {
         self.facts.registers()
@@ -85,8 +85,8 @@ impl Instruction {
         self.pc
     }
 
-    /// The file from which it is, and where it is in that. Those that a pass has put there instead of one have the place of
-    /// that one.
+    /// The file from which it is, and where it is in that. Those that a pass has put there instead of one have the
+    /// place of that one.
     #[must_use]
     pub fn file(&self) -> Option<(&Path, u64)> {
         let (file, offset) = self.file.as_ref()?;
@@ -105,8 +105,9 @@ impl Instruction {
         self.is_original
     }
 
-    /// The instruction of the program that is fetched when this is executed, for those who look at instructions: itself, or
-    /// that in the place of which a pass has put this and others. Only the first one of these has it, so each is seen once.
+    /// The instruction of the program that is fetched when this is executed, for those who look at instructions:
+    /// itself, or that in the place of which a pass has put this and others. Only the first one of these has it, so
+    /// each is seen once.
     #[must_use]
     pub fn fetched(&self) -> Option<&Self> {
         match self.is_original {
@@ -115,8 +116,8 @@ impl Instruction {
         }
     }
 
-    /// Whether it is in the place of another instruction, alone or with others, or others that access memory for it come
-    /// after it.
+    /// Whether it is in the place of another instruction, alone or with others, or others that access memory for it
+    /// come after it.
     #[must_use]
     pub fn is_emulated(&self) -> bool {
         !self.is_original || self.part.is_some()
@@ -147,15 +148,15 @@ impl Instruction {
         matches!(self.part, Some(Part::Repeated))
     }
 
-    /// Whether it is one round of a repeated string instruction. It is executed as often as there are rounds, and so is what
-    /// is inserted in front of it and after it.
+    /// Whether it is one round of a repeated string instruction. It is executed as often as there are rounds, and so is
+    /// what is inserted before it and after it.
     #[must_use]
     pub fn is_round(&self) -> bool {
         matches!(self.part, Some(Part::Round(_)))
     }
 
-    /// The number of the lane of a gather or scatter that it accesses. It is executed only if the lane is active: what is
-    /// inserted in front of it and after it is, too.
+    /// The number of the lane of a gather or scatter that it accesses. It is executed only if the lane is active: what
+    /// is inserted before it and after it is, too.
     #[must_use]
     pub fn lane(&self) -> Option<u8> {
         match self.part {

@@ -25,9 +25,9 @@ const AWHILE: Duration = Duration::from_micros(100);
 const CALL: u64 = hodo_isa::native::asm::SYSTEM_CALL.len() as u64;
 
 impl Engine {
-    /// A thread is about to take a signal before an instruction of the program. If it has executed nothing since it took
-    /// that signal the last time, signals come faster than they can be delivered: it gets this one a little later, so that
-    /// it comes further. Returns whether it goes on.
+    /// A thread is about to take a signal before an instruction of the program. If it has executed nothing since it
+    /// took that signal the last time, signals come faster than they can be delivered: it gets this one a little later,
+    /// so that it comes further. Returns whether it goes on.
     ///
     /// # Errors
     /// If the thread is gone.

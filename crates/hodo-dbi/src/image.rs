@@ -1,8 +1,8 @@
 //! Translations of a file's code that later runs use.
 //!
-//! An image has what an earlier run of the same program has translated of a mapping, for places of its own choice: code,
-//! with the words that depend on places, and what the engine must know of it. All addresses are offsets, in the code or
-//! in the mapping. It is used only for exactly the code that it was made from, which a hash of that says.
+//! An image has what an earlier run of the same program has translated of a mapping, for places of its own choice:
+//! code, with the words that depend on places, and what the engine must know of it. All addresses are offsets, in the
+//! code or in the mapping. It is used only for exactly the code that it was made from, which a hash of that says.
 
 use std::ops::Range;
 
@@ -22,8 +22,8 @@ pub(crate) enum Section {
     Points,
     /// Instructions to which others lead, and their translations.
     Known,
-    /// Breakpoints of exits, words that hold where to jump, and the two halves of the offset of the instruction that comes
-    /// next: it may be outside of the mapping.
+    /// Breakpoints of exits, words that hold where to jump, and the two halves of the offset of the instruction that
+    /// comes next: it may be outside of the mapping.
     Exits,
     /// Breakpoints before watched system calls, and the instructions that make these.
     Calls,
@@ -33,8 +33,8 @@ pub(crate) enum Section {
     Returns,
     /// Where the code of blocks begins, and their numbers; [`NO_BLOCK`] for other code.
     Places,
-    /// Blocks by number: the first instruction; the numbers of instructions and of accesses, as two halves; the bytes of a
-    /// record, or zero, if none is written.
+    /// Blocks by number: the first instruction; the numbers of instructions and of accesses, as two halves; the bytes
+    /// of a record, or zero, if none is written.
     Blocks,
     /// Where code begins that writes a record.
     Records,

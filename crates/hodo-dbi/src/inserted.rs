@@ -13,8 +13,8 @@ pub(crate) const CALL_RESULT: u32 = 0xFFFF_FFFF;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scratch(pub(crate) u32);
 
-/// A vector register that inserted code may use, like a [`Scratch`]. It has [`vector_bytes`](crate::vector_bytes) bytes, in
-/// elements of eight.
+/// A vector register that inserted code may use, like a [`Scratch`]. It has [`vector_bytes`](crate::vector_bytes)
+/// bytes, in elements of eight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScratchVector(pub(crate) u32);
 
@@ -136,8 +136,8 @@ pub(crate) enum Active {
 /// Where the lanes of an instruction access memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Places {
-    /// A gather or a scatter: a vector register has the indices, which are extended with their signs. Its number, how much
-    /// of it is used, and the size of an index.
+    /// A gather or a scatter: a vector register has the indices, which are extended with their signs. Its number, how
+    /// much of it is used, and the size of an index.
     Vector(u8, u8, u8),
     /// A masked load or store: one after the other, from the sum of the base and this general register on.
     Row(Option<u8>),
@@ -145,7 +145,8 @@ pub(crate) enum Places {
     Packed(Option<u8>),
 }
 
-/// A gather or a scatter, or a masked load or store: its registers, and where its lanes access memory. Sizes are in bytes.
+/// A gather or a scatter, or a masked load or store: its registers, and where its lanes access memory. Sizes are in
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lanes {
     /// How many there are.
@@ -193,7 +194,7 @@ impl Lanes {
     }
 }
 
-/// A repeated string instruction of which each round is executed alone.
+/// A repeated string instruction whose rounds are executed one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Repeated {
     /// It also ends when what it compares is not equal any more, or equal.
@@ -260,7 +261,7 @@ pub enum Step {
     ShiftRight(Scratch, u8),
     /// Records a number and what the first one has. The other one is used for that.
     Record(u32, Scratch, Scratch),
-    /// Unless they compare so, goes on at a mark that comes later, in front of the same instruction.
+    /// Unless they compare so, goes on at a mark that comes later, before the same instruction.
     SkipUnless(Compare, Scratch, Value, Mark),
     /// The mark.
     Mark(Mark),
@@ -610,8 +611,8 @@ impl<'c> Code<'c> {
         self.step(Step::Register(to, number));
     }
 
-    /// Sets it to what is in memory: at the address that `base` has, plus a number. If it is not there, the program gets
-    /// the signal.
+    /// Sets it to what is in memory: at the address that `base` has, plus a number. If it is not there, the program
+    /// gets the signal.
     pub fn load(&mut self, to: Scratch, bytes: Bytes, base: Scratch, displacement: i32) {
         self.step(Step::Load(to, bytes, base, displacement));
     }
@@ -653,7 +654,7 @@ impl<'c> Code<'c> {
         self.step(Step::ShiftRight(to, bits));
     }
 
-    /// Records a number and what a scratch register has: [`Client::recorded`](crate::Client::recorded) hears it.
+    /// Records a number and what a scratch register has: [`Client::recorded`](crate::Client::recorded) receives it.
     ///
     /// # Errors
     /// If there are too many scratch registers: another one is used for this.
@@ -676,8 +677,8 @@ impl<'c> Code<'c> {
         Ok(())
     }
 
-    /// Code that is executed only if two values compare so. Scratch registers that are set there, or reserved there, are not
-    /// known after it.
+    /// Code that is executed only if two values compare so. Scratch registers that are set there, or reserved there,
+    /// are not known after it.
     ///
     /// # Errors
     /// What `write` returns.
@@ -695,10 +696,10 @@ impl<'c> Code<'c> {
         written
     }
 
-    /// From outside, all registers look as if nothing had been inserted, at this place: those of the program have its values.
-    /// (The state map says everywhere where they are; this is for those who look at the processor alone.) After it, scratch
-    /// registers have what they had. Flags that the program does not need are not among them, unless a pass is
-    /// [conservative](crate::Pass::is_conservative); between the lanes of a gather, its registers are not.
+    /// From outside, all registers look as if nothing had been inserted, at this place: those of the program have its
+    /// values. (The state map says everywhere where they are; this is for those who look at the processor alone.) After
+    /// it, scratch registers have what they had. Flags that the program does not need are not among them, unless a pass
+    /// is [conservative](crate::Pass::is_conservative); between the lanes of a gather, its registers are not.
     pub fn show_program(&mut self) {
         self.step(Step::ShowProgram);
     }

@@ -10,8 +10,8 @@ use crate::placed::Placed;
 
 const PAGE: u64 = 4096;
 
-/// For each byte of a page, how far the translation of the instruction that begins there is from the page; zero is none.
-/// Code and its translation are usually less than 2 GiB apart.
+/// For each byte of a page, how far the translation of the instruction that begins there is from the page; zero is
+/// none. Code and its translation are usually less than 2 GiB apart.
 pub(crate) type Page = [i32; PAGE as usize];
 
 /// Where instructions of the program were translated to. A copy costs little until it is changed.

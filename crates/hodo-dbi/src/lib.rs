@@ -8,24 +8,25 @@
 //!
 //! * **What is recorded**: `block` has blocks of code and what threads record when they execute them, `access` the
 //!   accesses that follow from that, and `plan` how they are computed. `recent` is about lines that were used last.
-//! * **Passes** look at code before it is executed, and change it (`passes`): `fragment` is what they see, `inserted` what
-//!   they insert, `wide` the vectors and masks in that. `expanding` is a pass of our own; it records lanes one by one.
+//! * **Passes** look at code before it is executed, and change it (`passes`): `fragment` is what they see, `inserted`
+//!   what they insert, `wide` the vectors and masks in that. `expanding` is a pass of our own; it records lanes one by
+//!   one.
 //! * **Translation** (`translate`) turns a program's code into code of the cache, for any instruction set. It knows no
-//!   register by its name. An instruction set says what becomes of each instruction, in the folder named after it. There
-//!   are two: x86-64, and RISC-V, for which nothing can be inserted. `bare` gives a translation to who executes it
-//!   without an engine.
+//!   register by its name. An instruction set says what becomes of each instruction, in the folder named after it.
+//!   There are two: x86-64, and RISC-V, for which nothing can be inserted. `bare` gives a translation to who executes
+//!   it without an engine.
 //! * **An address space** (`process`): what may be executed, where its instructions were translated to (`known`), the
-//!   state of a thread at each place of the cache (`points`), the targets of returns and indirect branches (`table`), and
-//!   code that may change (`soft`): its translations (`changes`) and its pages (`marks`, `protected`). `hot` translates again what is
-//!   executed often. `kept` remembers where code was entered in earlier runs, `prepare` translates that, and `image` keeps
-//!   translations. `unloaded` has those of code that may be loaded again.
+//!   state of a thread at each place of the cache (`points`), the targets of returns and indirect branches (`table`),
+//!   and code that may change (`soft`): its translations (`changes`) and its pages (`marks`, `protected`). `hot`
+//!   translates again what is executed often. `kept` remembers where code was entered in earlier runs, `prepare`
+//!   translates that, and `image` keeps translations. `unloaded` has those of code that may be loaded again.
 //! * **Threads** (`engine`) are followed from their first stop to their end, as `policy` says; `debuggers` leaves to
-//!   these what they trace (`tracers`); `written` knows what hodo has written lately. `attach` attaches to a running process and
-//!   detaches from it. `state` finds the program's state of a thread that is in the cache, `watched` sees system calls,
-//!   `trap` and `blocked` know the program's own actions for signals that hodo uses, `stepped` deals with programs that
-//!   step themselves, and `notes` reports what is known at stops.
-//! * **Clients** (`client`) receive blocks and accesses from `recorder`, which takes them from the threads, and `events`
-//!   besides these; `calls` knows in which functions a thread is.
+//!   these what they trace (`tracers`); `written` knows what hodo has written lately. `attach` attaches to a running
+//!   process and detaches from it. `state` finds the program's state of a thread that is in the cache, `watched` sees
+//!   system calls, `trap` and `blocked` know the program's own actions for signals that hodo uses, `stepped` deals with
+//!   programs that step themselves, and `notes` reports what is known at stops.
+//! * **Clients** (`client`) receive blocks and accesses from `recorder`, which takes them from the threads, and
+//!   `events` besides these; `calls` knows in which functions a thread is.
 //! * `run` runs a program, or a part of its run, with all of that.
 #![forbid(unsafe_code)]
 

@@ -56,8 +56,8 @@ impl Making {
         }
     }
 
-    /// Adds a translation that will be at an address, made from these pages. `None`: it does not follow the one before, or
-    /// more than its code depends on it.
+    /// Adds a translation that will be at an address, made from these pages. `None`: it does not follow the one before,
+    /// or more than its code depends on it.
     pub(crate) fn add(&mut self, at: u64, translation: &Translation, pages: &[u64]) -> Option<()> {
         if translation.stays {
             return None;

@@ -1,4 +1,4 @@
-//! What clients hear of threads that have stopped.
+//! What clients receive about threads that have stopped.
 
 use std::cell::Ref;
 
@@ -11,8 +11,8 @@ use crate::process::Process;
 use crate::recorder::{Beginning, Recorder, Recording, Rest};
 
 impl Engine {
-    /// The records of a thread are about to be taken. What other threads of its process have done before comes first, if
-    /// that matters.
+    /// The records of a thread are about to be taken. What other threads of its process have done before comes first,
+    /// if that matters.
     pub(crate) fn take_from_others(&mut self, thread: Stopped, process: &Process) -> Result<()> {
         let Some(recorder) = &self.recorder else {
             return Ok(());
@@ -45,7 +45,7 @@ impl Engine {
         Some((recorder, known.recording.as_mut()?, known.block?))
     }
 
-    /// A thread has made a process: clients hear of what it has done before. Returns how the process begins.
+    /// A thread has made a process: clients receive what it has done before. Returns how the process begins.
     pub(crate) fn make_known(&mut self, maker: Stopped) -> Result<Beginning> {
         let Some(process) = self.process(maker) else {
             return Ok(Beginning::Thread);

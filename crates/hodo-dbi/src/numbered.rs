@@ -1,4 +1,4 @@
-//! The blocks of an image in a process. Nobody hears of most of them, because they are not executed: they are made when
+//! The blocks of an image in a process. Nobody receives most of them, because they are not executed: they are made when
 //! somebody needs them.
 
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! Passes look at code before it is executed, and change it.
 //!
-//! Each fragment goes through four phases. In each phase, all passes see it, in the order in which they were given. What a
-//! pass may do in a phase is what the type that it gets there lets it do.
+//! Each fragment goes through four phases. In each phase, all passes see it, in the order in which they were given.
+//! What a pass may do in a phase is what the type that it gets there lets it do.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,16 +16,16 @@ use crate::native::analyze::{RESULT, SYSTEM_CALL};
 use crate::native::instruction::{instruction, one_round};
 use crate::native::lanes::{lanes, row};
 
-/// Scratch registers that a phase may have at the same time, besides those of the phases before. Lanes have three, and two
-/// registers of the program stay for their addresses: that is all of the fifteen.
+/// Scratch registers that a phase may have at the same time, besides those of the phases before. Lanes have three, and
+/// two registers of the program stay for their addresses: that is all of the fifteen.
 const MOST_INSERTING: usize = 8;
 const MOST_REVISING: usize = 2;
 /// The same for vectors and masks.
 const MOST_WIDE_INSERTING: [usize; 2] = [4, 2];
 const MOST_WIDE_REVISING: [usize; 2] = [2, 1];
 
-/// Looks at code before it is executed, and changes it. The functions are called in hodo when code is translated; the same
-/// code may be translated more than once. They do nothing by default.
+/// Looks at code before it is executed, and changes it. The functions are called in hodo when code is translated; the
+/// same code may be translated more than once. They do nothing by default.
 pub trait Pass {
     /// Comes before all others.
     fn begin(&mut self, words: &mut Words<'_>) {
@@ -42,14 +42,14 @@ pub trait Pass {
         let _ = fragment;
     }
 
-    /// The third phase, for each instruction of the program in order: may insert code in front of it and after it.
+    /// The third phase, for each instruction of the program in order: may insert code before it and after it.
     fn insert(&mut self, at: &mut Inserting<'_>) {
         let _ = at;
     }
 
     /// Whether flags that the program does not need keep their values, too, where inserted code changes them. (General
-    /// registers do, whether the program needs them or not, and so do vectors and masks.) If one pass is conservative, all
-    /// are.
+    /// registers do, whether the program needs them or not, and so do vectors and masks.) If one pass is conservative,
+    /// all are.
     fn is_conservative(&self) -> bool {
         false
     }
@@ -95,9 +95,9 @@ impl Replacing<'_> {
         self.fragment.instructions().collect()
     }
 
-    /// Replaces an instruction by others that do the same, given as they would be at its address. A fault of one of them is
-    /// shown as a fault of the instruction: what they have changed by then must be what it would have changed. Returns
-    /// whether it was replaced: an instruction that does not simply continue with the next one cannot be.
+    /// Replaces an instruction by others that do the same, given as they would be at its address. A fault of one of
+    /// them is shown as a fault of the instruction: what they have changed by then must be what it would have changed.
+    /// Returns whether it was replaced: an instruction that does not simply continue with the next one cannot be.
     ///
     /// # Panics
     /// If there is no such instruction, or one of the others is none that simply continues.
@@ -137,9 +137,9 @@ impl Replacing<'_> {
         found.unwrap_or_else(|| panic!("the fragment has no instruction {number}"))
     }
 
-    /// Makes each lane of a gather or scatter an access of its own. The instruction stays, without operands, and after it
-    /// come its lanes in ascending order, each with one operand. Returns whether it was one that can be expanded: its
-    /// addresses must have eight bytes and no segment.
+    /// Makes each lane of a gather or scatter an access of its own. The instruction stays, without operands, and after
+    /// it come its lanes in ascending order, each with one operand. Returns whether it was one that can be expanded:
+    /// its addresses must have eight bytes and no segment.
     ///
     /// # Panics
     /// If there is no such instruction.
@@ -147,9 +147,9 @@ impl Replacing<'_> {
         self.expand(number, lanes)
     }
 
-    /// Makes each element of a masked load or store an access of its own, as [`Replacing::expand_scatter_gather`] does with
-    /// lanes. Returns whether it was one that can be expanded: its address must have eight bytes, no segment, and come from
-    /// registers.
+    /// Makes each element of a masked load or store an access of its own, as [`Replacing::expand_scatter_gather`] does
+    /// with lanes. Returns whether it was one that can be expanded: its address must have eight bytes, no segment, and
+    /// come from registers.
     ///
     /// # Panics
     /// If there is no such instruction.
@@ -157,9 +157,9 @@ impl Replacing<'_> {
         self.expand(number, row)
     }
 
-    /// Makes each round of a repeated string instruction an instruction of its own. The instruction stays, without operands,
-    /// and after it comes its round ([`Instruction::is_round`]), which is executed as often as there are rounds. Returns
-    /// whether it was one that can be expanded: its addresses must have eight bytes.
+    /// Makes each round of a repeated string instruction an instruction of its own. The instruction stays, without
+    /// operands, and after it comes its round ([`Instruction::is_round`]), which is executed as often as there are
+    /// rounds. Returns whether it was one that can be expanded: its addresses must have eight bytes.
     ///
     /// # Panics
     /// If there is no such instruction.
@@ -245,14 +245,14 @@ impl Inserting<'_> {
     }
 
     /// Whether passes have seen this instruction before: code is translated again if it was longer than what can be
-    /// inserted into at once, if it was thrown away meanwhile, and in each process that has it. Code from files is the same
-    /// if it is at the same place in a file. Passes that list what they see leave this out.
+    /// inserted into at once, if it was thrown away meanwhile, and in each process that has it. Code from files is the
+    /// same if it is at the same place in a file. Passes that list what they see leave this out.
     #[must_use]
     pub fn is_again(&self) -> bool {
         self.is_again
     }
 
-    /// Code in front of the instruction, after what passes before this one have inserted there.
+    /// Code before the instruction, after what passes before this one have inserted there.
     pub fn before(&mut self) -> Code<'_> {
         Code::new(self.before, self.names)
     }
@@ -264,8 +264,8 @@ impl Inserting<'_> {
             .then(|| Code::new(self.after, self.names))
     }
 
-    /// In front of the instruction: sets a scratch register to the address of one of its operands. Returns whether that can
-    /// be computed.
+    /// In front of the instruction: sets a scratch register to the address of one of its operands. Returns whether that
+    /// can be computed.
     pub fn address(&mut self, to: Scratch, operand: usize) -> bool {
         let operands = self.instruction.operands();
         let has_address = operands
@@ -297,7 +297,7 @@ impl Revising<'_> {
         self.fragment
     }
 
-    /// Inserts code in front of an item.
+    /// Inserts code before an item.
     ///
     /// # Errors
     /// What `write` returns.
@@ -331,8 +331,8 @@ impl Revising<'_> {
         written
     }
 
-    /// Removes a step of inserted code. Returns whether it was removed: instructions of the program stay, and so do steps
-    /// on which others depend.
+    /// Removes a step of inserted code. Returns whether it was removed: instructions of the program stay, and so do
+    /// steps on which others depend.
     pub fn remove(&mut self, place: usize) -> bool {
         let is_removed = match self.fragment.items.get(place) {
             Some(Item::Inserted(step)) => !matches!(

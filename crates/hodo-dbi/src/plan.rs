@@ -314,7 +314,7 @@ fn specially(
     }
 }
 
-/// Eight bytes, of which the last ones are zero if there are fewer.
+/// Eight bytes; the last ones are zero if there are fewer.
 #[inline(always)]
 fn word(bytes: &[u8], at: usize) -> u64 {
     let all = bytes.get(at..at + 8);

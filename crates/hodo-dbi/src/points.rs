@@ -10,7 +10,7 @@ const GROUP: usize = 64;
 /// What points have in common.
 pub(crate) type State = (Option<Saved>, Stage);
 
-/// The most frequent state: in front of an instruction, with the program's state.
+/// The most frequent state: before an instruction, with the program's state.
 const PLAIN: State = (None, Stage::Body);
 
 /// Where the bytes of a group begin, and the addresses from which its first point is counted.

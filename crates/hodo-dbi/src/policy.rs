@@ -291,8 +291,8 @@ impl Engine {
         self.asked(thread)
     }
 
-    /// A thread has stopped because it was asked to. If that is at the beginning of a handler, leads it into the cache. Returns
-    /// whether it is.
+    /// A thread has stopped because it was asked to. If that is at the beginning of a handler, leads it into the cache.
+    /// Returns whether it is.
     fn has_entered(&mut self, thread: Stopped) -> Result<bool> {
         let Some(known) = self.threads.get_mut(&thread.tid()) else {
             return Ok(false);

@@ -85,8 +85,8 @@ pub(crate) struct Process {
     memory: Writer,
     /// What the program may execute.
     code: Spans,
-    /// What of it may change without a system call that removes it: the program may write to it, or it is from no file, or
-    /// who maps the same file may write to it.
+    /// What of it may change without a system call that removes it: the program may write to it, or it is from no file,
+    /// or who maps the same file may write to it.
     soft: Spans,
     /// Marks of pages with such code.
     marks: RefCell<Marks>,
@@ -524,8 +524,8 @@ impl Process {
         Ok(at)
     }
 
-    /// Where an instruction of the program is in the cache. Translates it if necessary; a stopped thread may have to map
-    /// memory for that. `None`: the program may not execute it.
+    /// Where an instruction of the program is in the cache. Translates it if necessary; a stopped thread may have to
+    /// map memory for that. `None`: the program may not execute it.
     ///
     /// # Errors
     /// If there is no room, or the process is gone.
@@ -592,8 +592,8 @@ impl Process {
         }
     }
 
-    /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants; `soft`: it may
-    /// change.
+    /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants;
+    /// `soft`: it may change.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -611,8 +611,8 @@ impl Process {
         self.add_code(range, protection & libc::PROT_WRITE != 0, soft)
     }
 
-    /// The code that may jump directly to an instruction and is forgotten with it: that of other mappings does so through
-    /// words that can be changed.
+    /// The code that may jump directly to an instruction and is forgotten with it: that of other mappings does so
+    /// through words that can be changed.
     pub(crate) fn together(&self, pc: u64) -> Span {
         let span = self.code.at(pc).unwrap_or(EVERYWHERE);
         match self.soft.overlap(span) && !self.may_change(pc) {
@@ -672,8 +672,8 @@ impl Process {
         content
     }
 
-    /// Translates code: `most` is the maximum number of instructions; `on_stack`: it may be on a stack. Returns the pages
-    /// that were read, too.
+    /// Translates code: `most` is the maximum number of instructions; `on_stack`: it may be on a stack. Returns the
+    /// pages that were read, too.
     pub(crate) fn translate(
         &self,
         region: usize,
@@ -855,7 +855,8 @@ impl Process {
         self.targets.put(&self.memory, targets, alone)
     }
 
-    /// The program may execute this from now on. What may change may have been translated when it was executable before.
+    /// The program may execute this from now on. What may change may have been translated when it was executable
+    /// before.
     ///
     /// # Errors
     /// If the process is gone.
@@ -905,8 +906,8 @@ impl Process {
         Ok(())
     }
 
-    /// Forgets the translations of code that cannot change. All of the code in these mappings is in the range, because it
-    /// jumps to each other directly.
+    /// Forgets the translations of code that cannot change. All of the code in these mappings is in the range, because
+    /// it jumps to each other directly.
     pub(crate) fn forget(&mut self, range: Span) -> Result<()> {
         let is_gone = |pc: u64| range.contains(pc);
         self.known.remove_pages(is_gone);

@@ -64,8 +64,8 @@ impl Protected {
         }
     }
 
-    /// Code of this page cannot change unnoticed from now on. `by_us`: hodo has taken the right to write to it. Returns whether
-    /// it is the first such page.
+    /// Code of this page cannot change unnoticed from now on. `by_us`: hodo has taken the right to write to it. Returns
+    /// whether it is the first such page.
     pub(crate) fn add_page(&mut self, page: u64, by_us: bool) -> bool {
         self.pages.insert(page, Vec::new());
         let is_first = by_us && !self.is_used;

@@ -1,9 +1,9 @@
 //! Lines that were used last: what changes nothing in a cache need not be recorded.
 //!
-//! An access to the line that was used last in its set finds it there, and leaves the cache as it is, whatever line gives
-//! way when one is missing. Most accesses are of this kind. Threads have tables with the line of each set that they used
-//! last, compare accesses with these, and record only the others. A table may have fewer entries than a cache has sets: the
-//! line that was used last in several sets is that of its own set, too.
+//! An access to the line that was used last in its set finds it there, and leaves the cache as it is, whatever line
+//! gives way when one is missing. Most accesses are of this kind. Threads have tables with the line of each set that
+//! they used last, compare accesses with these, and record only the others. A table may have fewer entries than a cache
+//! has sets: the line that was used last in several sets is that of its own set, too.
 
 /// The maximum number of entries of a table.
 pub(crate) const MOST_ENTRIES: u32 = 256;
@@ -18,9 +18,9 @@ pub struct LineSets {
 }
 
 impl LineSets {
-    /// The sets of a cache with lines of this number of bytes, which has this number of sets. `None`: threads cannot compare
-    /// accesses with these. Both must be powers of two, a line must have 64 bytes to a page of 4 KiB, and there must be two
-    /// sets.
+    /// The sets of a cache with lines of this number of bytes, which has this number of sets. `None`: threads cannot
+    /// compare accesses with these. Both must be powers of two, a line must have 64 bytes to a page of 4 KiB, and there
+    /// must be two sets.
     #[must_use]
     pub fn new(line: u32, sets: u64) -> Option<Self> {
         let fits = line.is_power_of_two() && (64..=4096).contains(&line);

@@ -137,7 +137,7 @@ pub(crate) struct Recorder {
     executed: Cell<u64>,
     /// Those of records are counted, too.
     measures: bool,
-    /// Blocks of images, of which the client hears when they have been executed, by the numbers of the first ones.
+    /// Blocks of images, which the client receives when they have been executed, by the numbers of the first ones.
     images: Vec<(u32, Weak<Numbered>)>,
 }
 
@@ -270,7 +270,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Whether nobody needs to hear of anything more.
+    /// Whether nobody needs to receive anything more.
     pub(crate) fn has_enough(&self) -> bool {
         self.sink.has_enough()
     }
@@ -289,7 +289,8 @@ impl Recorder {
         self.blocks
     }
 
-    /// Blocks of an image may be executed, whose numbers come next. The client hears of most of them when they have been.
+    /// Blocks of an image may be executed, whose numbers come next. The client receives most of them when they have
+    /// been.
     pub(crate) fn add_image(&mut self, blocks: &Rc<Numbered>) {
         let first = blocks.first as usize;
         self.blocks += blocks.len();
@@ -617,8 +618,8 @@ impl Recorder {
             .for_each(|message| self.tell(message));
     }
 
-    /// The number of instructions of these records, less those that are cut off from the record before. `last`: how many
-    /// that has, and afterwards, how many the last one of these has.
+    /// The number of instructions of these records, less those that are cut off from the record before. `last`: how
+    /// many that has, and afterwards, how many the last one of these has.
     fn instructions_of(&self, bytes: &[u8], last: &mut i64) -> i64 {
         let mut sum = 0;
         for (_, number) in self.numbers(bytes) {
@@ -639,8 +640,8 @@ impl Recorder {
         self.executed.get()
     }
 
-    /// About how much a thread has executed whose counters count these blocks: instructions, and accesses without those of
-    /// special blocks.
+    /// About how much a thread has executed whose counters count these blocks: instructions, and accesses without those
+    /// of special blocks.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -723,7 +724,7 @@ impl Recorder {
             let times = now.wrapping_sub(before);
             match times.cast_signed() {
                 0 => {}
-                // It was cut after it was heard that it was executed. If it is executed again, the sum is right.
+                // It was cut after it was known to have been executed. If it is executed again, the sum is right.
                 ..0 => *now = before,
                 _ => {
                     self.need(id);
@@ -785,8 +786,8 @@ impl Recorder {
         self.append(recording, memory, block, &record.to_le_bytes())
     }
 
-    /// A thread has executed only some lanes of a gather or scatter: its last record is to have these. `active`: those that
-    /// are left, bit by number.
+    /// A thread has executed only some lanes of a gather or scatter: its last record is to have these. `active`: those
+    /// that are left, bit by number.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -860,7 +861,7 @@ fn messages_of(thread: u32, lost: Option<Loss>) -> Vec<Message> {
     cut.into_iter().chain([lost]).collect()
 }
 
-/// A block of which not all instructions were executed.
+/// A block whose instructions were not all executed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut<'b> {
     pub(crate) block: &'b Block,

@@ -29,8 +29,8 @@ const NOTHING: &str = "nothing was observed (--from says when to begin)";
 /// Blocks all signals in the calling thread, and leaves them blocked: a program that is run later inherits that.
 ///
 /// # Errors
-/// If the program cannot be traced, or does something that the engine cannot follow. A program that was started for this
-/// is ended then; a process that ran before runs on.
+/// If the program cannot be traced, or does something that the engine cannot follow. A program that was started for
+/// this is ended then; a process that ran before runs on.
 pub fn run(target: &Target<'_>) -> Result<Ran> {
     start(target, None)
 }
@@ -48,10 +48,10 @@ pub fn observe<C: Client + 'static>(
     Ok((ran, decode.into_client()))
 }
 
-/// The same with a listener.
+/// Observes a program with a listener.
 ///
 /// # Errors
-/// The same.
+/// If the program cannot be run, and what the listener could not do.
 pub fn listen<L: Listener + 'static>(
     target: &Target<'_>,
     observe: Observe,
@@ -81,8 +81,8 @@ fn with_recorder<L: Listener + 'static>(
     Ok((ran?, listener?))
 }
 
-/// Runs a program, or part of it, from the cache, with passes that change its code. Returns the client, which hears what
-/// the code records that they insert, the words of threads, and system calls if it wants to
+/// Runs a program, or part of it, from the cache, with passes that change its code. Returns the client, which receives
+/// what the code records that they insert, the words of threads, and system calls if it wants to
 /// ([`Events::system_calls`]).
 ///
 /// # Errors
@@ -134,7 +134,7 @@ fn start(target: &Target<'_>, recorder: Option<Rc<RefCell<Recorder>>>) -> Result
 }
 
 impl Engine {
-    /// Runs a program, or comes to a process.
+    /// Runs a program, or attaches to a process.
     fn run(&mut self, target: &Target<'_>) -> Result<Ran> {
         match *target {
             Target::Process { pid, length, .. } => {
@@ -240,8 +240,8 @@ impl Engine {
         Ok(failure)
     }
 
-    /// Follows a program to its end, and what it leaves behind until a signal comes. If the client has enough before that, or
-    /// something fails, the program runs on as alone.
+    /// Follows a program to its end, and what it leaves behind until a signal comes. If the client has enough before
+    /// that, or something fails, the program runs on as alone.
     fn follow_to_end(&mut self) -> Result<()> {
         if let Err(error) = self.follow_for_now(None, None) {
             self.broken = true;

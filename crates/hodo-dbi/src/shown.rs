@@ -1,8 +1,8 @@
 //! What a program reads of its own mappings.
 //!
-//! The kernel's lists (`/proc/PID/maps` and `smaps`; Linux, Documentation/filesystems/proc.rst) show the program's code as
-//! hodo has protected it. A program gets them with the rights that it has. hodo's own memory stays in them: a program
-//! that looks for room must not take that.
+//! The kernel's lists (`/proc/PID/maps` and `smaps`; Linux, Documentation/filesystems/proc.rst) show the program's code
+//! as hodo has protected it. A program gets them with the rights that it has. hodo's own memory stays in them: a
+//! program that looks for room must not take that.
 
 use hodo_abi::Span;
 
@@ -201,7 +201,8 @@ impl Shown {
         out
     }
 
-    /// A mapping that the kernel has made of several keeps its figures, which cannot be divided: it has the rights of all.
+    /// A mapping that the kernel has made of several keeps its figures, which cannot be divided: it has the rights of
+    /// all.
     fn figures<'t>(&self, lines: impl Iterator<Item = &'t [u8]>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut is_code = false;

@@ -10,7 +10,8 @@ use crate::passes::Moved;
 use crate::process::{Place, Process};
 use crate::translate::Saved;
 
-/// Brings a thread that is inside the code for an instruction to the next instruction of the program, or into a fragment.
+/// Brings a thread that is inside the code for an instruction to the next instruction of the program, or into a
+/// fragment.
 pub(crate) fn run_to_instruction(
     thread: Stopped,
     process: &mut Process,
@@ -40,8 +41,8 @@ pub(crate) fn run_to_instruction(
     }
 }
 
-/// Takes registers from the block of a thread. Vector registers are set at once. Returns where the program is: at the given
-/// instruction, or after it if it turns out to be complete.
+/// Takes registers from the block of a thread. Vector registers are set at once. Returns where the program is: at the
+/// given instruction, or after it if it turns out to be complete.
 pub(crate) fn restore_from(
     process: &Process,
     (thread, block): (Stopped, u64),

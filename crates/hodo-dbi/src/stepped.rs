@@ -1,7 +1,7 @@
 //! Programs that step themselves.
 //!
 //! A program that sets the processor's trap flag gets a signal after each of its instructions. Inserted code has
-//! instructions, too, of which it must not hear.
+//! instructions, too, which it must not receive.
 
 use hodo_ptrace::{Regs, Stopped};
 
@@ -17,7 +17,7 @@ impl Engine {
         let place = process.place(at);
         let compares = matches!(place, Some(Place::Inside(_, saved)) if saved.compares);
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
-            // After that, it is in front of the same instruction.
+            // After that, it is before the same instruction.
             let compared = std::mem::replace(&mut known.compared, compares);
             if compares || compared {
                 return true;

@@ -1,8 +1,8 @@
 //! The table through which returns, indirect calls and indirect jumps find their targets in the cache.
 //!
-//! An entry is the program's address and the address in the cache. A target is in the entry that its lowest bits select,
-//! or in one of the next ones, up to the first that is empty. What is not there is found by hodo. Some bytes of code
-//! share an entry: calls are as long or longer, and what belongs to the same code is in the same pages.
+//! An entry is the program's address and the address in the cache. A target is in the entry that its lowest bits
+//! select, or in one of the next ones, up to the first that is empty. What is not there is found by hodo. Some bytes of
+//! code share an entry: calls are as long or longer, and what belongs to the same code is in the same pages.
 //!
 //! Threads read the address of an entry, and then where it leads. So an entry is never given to another target while
 //! there are threads that may be between the two: a target that is removed leaves its entry in use.
@@ -99,8 +99,8 @@ impl Table {
         ((number * PAGE) as u64, bytes)
     }
 
-    /// Removes the targets for which `gone` holds. Returns the offsets of their entries, and the addresses that are there
-    /// from now on.
+    /// Removes the targets for which `gone` holds. Returns the offsets of their entries, and the addresses that are
+    /// there from now on.
     pub(crate) fn remove(&mut self, gone: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
         let is_gone = |entry: &Entry| entry[0] != 0 && entry[0] & REMOVED == 0 && gone(entry[0]);
         let mut removed = Vec::new();

@@ -15,8 +15,8 @@ pub enum Target<'t> {
         command: &'t [OsString],
         /// If only part of the run is observed: which. Outside of it, nothing of the engine is there.
         period: Option<Period>,
-        /// Whether its child processes are observed, too. A child that has no memory of its own is, in any case, until it
-        /// executes a program.
+        /// Whether its child processes are observed, too. A child that has no memory of its own is, in any case, until
+        /// it executes a program.
         follows: bool,
     },
     /// A process that runs already.
@@ -35,8 +35,8 @@ pub enum Target<'t> {
 pub enum Amount {
     /// What it does in this time.
     Time(Duration),
-    /// About this number of instructions of all its threads together, those of observed child processes too. They are counted
-    /// exactly, but the counters are looked at only from time to time: there may be some milliseconds of more.
+    /// About this number of instructions of all its threads together, those of observed child processes too. They are
+    /// counted exactly, but the counters are looked at only from time to time: there may be some milliseconds of more.
     Instructions(u64),
 }
 

@@ -1,5 +1,5 @@
-//! Turns a program's code into code of the cache. What is here knows no register by its name: an instruction set says how
-//! each instruction is translated ([`Set`]), and where threads are observed, what is recorded ([`Observe`]).
+//! Turns a program's code into code of the cache. What is here knows no register by its name: an instruction set says
+//! how each instruction is translated ([`Set`]), and where threads are observed, what is recorded ([`Observe`]).
 //!
 //! The translation of a piece keeps the order of its instructions. Between instructions of the program, all of its
 //! registers have their values. Inside the code that stands for one instruction, some may be in the thread's block;
@@ -175,8 +175,8 @@ impl<S: Set> Translator<'_, '_, S> {
         }
     }
 
-    /// Whether the translation of an instruction is or will be elsewhere. Code that may change and code that does not are
-    /// never translated together, nor is code whose changes are noticed in different ways.
+    /// Whether the translation of an instruction is or will be elsewhere. Code that may change and code that does not
+    /// are never translated together, nor is code whose changes are noticed in different ways.
     pub(crate) fn is_elsewhere(&self, version: Version) -> bool {
         let (pc, registers) = version;
         let is_known = || match self.request.profile {
@@ -295,9 +295,9 @@ impl<S: Set> Translator<'_, '_, S> {
         }
     }
 
-    /// Whether an instruction is a call that needs flags to be kept, which they are not yet. It is translated when a thread
-    /// comes to it, and never if it is of a function that does not return, after which comes what only looks like code
-    /// that reads them.
+    /// Whether an instruction is a call that needs flags to be kept, which they are not yet. It is translated when a
+    /// thread comes to it, and never if it is of a function that does not return, after which comes what only looks
+    /// like code that reads them.
     fn waits_for_flags(&mut self, pc: u64, insn: S::Insn) -> bool {
         if self.request.keeps_flags || !S::passes_flags(self, pc, insn) {
             return false;

@@ -1,8 +1,8 @@
 //! The program's own actions for the signals by which its threads stop for hodo.
 //!
-//! Threads stop for hodo at breakpoints, and fault where it wants to hear of them. If a thread blocks or ignores the signal
-//! of that, the kernel gives it its default action, and unblocks it (`force_sig_info_to_task`, kernel/signal.c). hodo
-//! gives the action back, and blocks the signal again.
+//! Threads stop for hodo at breakpoints, and fault where it wants to know of them. If a thread blocks or ignores the
+//! signal of that, the kernel gives it its default action, and unblocks it (`force_sig_info_to_task`, kernel/signal.c).
+//! hodo gives the action back, and blocks the signal again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -183,8 +183,8 @@ impl Actions {
         calls.end()
     }
 
-    /// Has the kernel use the program's own handlers again. Returns whether the process is stopped as a whole, if it had
-    /// to look.
+    /// Has the kernel use the program's own handlers again. Returns whether the process is stopped as a whole, if it
+    /// had to look.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -254,8 +254,8 @@ impl Actions {
         calls.end()
     }
 
-    /// A thread has stopped for hodo by a signal: gives it back what it has lost by that. `is_blocked`: the program blocks
-    /// the signal.
+    /// A thread has stopped for hodo by a signal: gives it back what it has lost by that. `is_blocked`: the program
+    /// blocks the signal.
     ///
     /// # Errors
     /// If the thread is gone.

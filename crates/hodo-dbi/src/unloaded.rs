@@ -1,7 +1,7 @@
 //! Translations of code that was unloaded.
 //!
-//! A program may load the same file again and again, for as long as it runs. If the file comes to the same place, and has
-//! the same code, its former translation is used again: numbers of blocks and memory of the cache are not used up.
+//! A program may load the same file again and again, for as long as it runs. If the file comes to the same place, and
+//! has the same code, its former translation is used again: numbers of blocks and memory of the cache are not used up.
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -138,8 +138,8 @@ impl Engine {
         thread.cont(0)
     }
 
-    /// A thread has faulted at an address in the cache. If that is where something is read that the program has given to
-    /// a call, lets the kernel deal with it. Returns whether it is.
+    /// A thread has faulted at an address in the cache. If that is where something is read that the program has given
+    /// to a call, lets the kernel deal with it. Returns whether it is.
     pub(crate) fn has_no_path(&self, thread: Stopped, process: &Shared, pc: u64) -> Result<bool> {
         let process = process.borrow();
         let stop = |distance| process.stop(pc.wrapping_add(distance));
@@ -156,8 +156,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// A thread has opened a file. If that is a list of the mappings of a process in the cache, puts a copy in its place,
-    /// with the rights that the mappings have without hodo.
+    /// A thread has opened a file. If that is a list of the mappings of a process in the cache, puts a copy in its
+    /// place, with the rights that the mappings have without hodo.
     fn show_mappings(&self, thread: Stopped, fd: TargetFd) -> Result<()> {
         let path = format!("/proc/{thread}/fd/{}", fd.0);
         let Ok(link) = fs::read_link(&path) else {
@@ -210,8 +210,8 @@ impl Engine {
     }
 }
 
-/// The kernel may not access memory that a program has given to a system call. If hodo has protected some of that, lets the
-/// program write to it. Returns whether there is such memory.
+/// The kernel may not access memory that a program has given to a system call. If hodo has protected some of that, lets
+/// the program write to it. Returns whether there is such memory.
 ///
 /// An argument may point to the memory, of which another argument may be the size; or to a list of such pointers and
 /// sizes (`struct iovec`), or to a structure with a pointer to a list (`struct msghdr`).

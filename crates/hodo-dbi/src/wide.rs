@@ -35,8 +35,8 @@ impl Code<'_> {
         self.release_wide(Wide::Mask(mask));
     }
 
-    /// Sets it to what is in memory: at the address that `base` has, plus a number. If it is not there, the program gets the
-    /// signal.
+    /// Sets it to what is in memory: at the address that `base` has, plus a number. If it is not there, the program
+    /// gets the signal.
     pub fn load_vector(&mut self, to: ScratchVector, base: Scratch, displacement: i32) {
         self.wide(VectorStep::Load(to, base, displacement));
     }

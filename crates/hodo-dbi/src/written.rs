@@ -1,6 +1,6 @@
 //! What hodo has written into a process lately.
 //!
-//! Threads of a process run while another one forks. When hodo hears of the child, it may have written into the process
+//! Threads of a process run while another one forks. When hodo receives the child, it may have written into the process
 //! for them already, which the child does not have: its memory was copied before. So it writes that once more.
 
 use std::cell::RefCell;
@@ -121,9 +121,9 @@ impl Writer {
     }
 }
 
-/// A copy of a process's memory was made by a thread that had been resumed when there were `since` writes: writes the rest.
-/// `memory`: the maker's, and the copy; `calls`: system calls in the copy. `regions` were mapped by hodo, with what can be
-/// accessed of each, and `used` is what it has written to.
+/// A copy of a process's memory was made by a thread that had been resumed when there were `since` writes: writes the
+/// rest. `memory`: the maker's, and the copy; `calls`: system calls in the copy. `regions` were mapped by hodo, with
+/// what can be accessed of each, and `used` is what it has written to.
 ///
 /// # Errors
 /// If one of the processes is gone.

@@ -1,5 +1,5 @@
-//! A second instruction set behind the neutral translator: a program for RISC-V is translated and executed in this process,
-//! and has the registers and results of the original code afterward.
+//! A second instruction set behind the neutral translator: a program for RISC-V is translated and executed in this
+//! process, and has the registers and results of the original code afterward.
 
 #![cfg(target_arch = "riscv64")]
 
@@ -333,7 +333,8 @@ fn translated_code_does_what_the_original_does() {
         let code = dispatch(|own| own.find(start));
         let (mut after, results) = run(code.expect("it is translated"), number);
         assert_eq!(results, expected, "{number}");
-        // What leads to code of these two runs differs: the addresses from which `hodo_enter` jumps, and room for results.
+        // What leads to code of these two runs differs: the addresses from which `hodo_enter` jumps, and room for
+        // results.
         for registers in [&mut before, &mut after] {
             registers[31] = 0;
             registers[9] = 0;

@@ -2,7 +2,8 @@
 //!
 //! The kernel stops each new thread before its first instruction, and each thread at signals, at executions of programs
 //! and at its end. [`next`] waits for such a stop, and [`deal`] decides what it is. What has to be done then differs: a
-//! recording changes code that runs where it is, an engine has it run from a cache. Each of them says so by a [`Policy`].
+//! recording changes code that runs where it is, an engine has it run from a cache. Each of them says so by a
+//! [`Policy`].
 //!
 //! * `exit`: how a program ends; `made`: how a thread was made.
 //! * `tasks`: the threads that are known, those that have stopped before their makers, and those that have ended.

@@ -79,7 +79,7 @@ fn astray(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)
     None
 }
 
-/// The same for a breakpoint.
+/// What was copied of a system call at whose breakpoint a thread is.
 fn met(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     let place = regs.breakpoint();
     let around = |at: u64| {

@@ -344,7 +344,8 @@ fn calls_ptrace(module: &Module) -> bool {
     calls.any(|call| call.name == "ptrace")
 }
 
-/// A value of a running process's auxiliary vector. If it is about to execute a program, it has no auxiliary vector for a moment.
+/// A value of a running process's auxiliary vector. If it is about to execute a program, it has no auxiliary vector for
+/// a moment.
 fn auxv_of_running(pid: i32, key: u64) -> Option<u64> {
     const TRIES: u32 = 200;
     const PAUSE: Duration = Duration::from_millis(5);

@@ -30,7 +30,7 @@ const MAGIC: [u8; 16] = *b"\x7fhodo's ledger\r\n";
 const FORMAT: u32 = 3;
 /// Size of its address space. It uses only as much memory as is written.
 const SIZE: u64 = 512 << 20;
-/// The same if address space is scarce.
+/// Its size if address space is scarce.
 const SMALL: u64 = 4 << 20;
 /// Bytes of the header: the magic, the format (4), the instruction set of the ELF file (4), the shadow's distance (8),
 /// the size of the mapping (8), the name of the build (48), and a checksum of all that (8). Then, not covered by it:

@@ -70,7 +70,7 @@ pub trait Recorder {
     /// If it cannot be written.
     fn log_map(&mut self, pid: i32, mapping: &Mapping) -> Result<()>;
 
-    /// The same for islands: start and length.
+    /// Records the islands of a process: start and length.
     ///
     /// # Errors
     /// If it cannot be written.

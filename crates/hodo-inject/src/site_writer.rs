@@ -252,7 +252,7 @@ pub fn put_back(memory: &Memory, space: &Space) -> Result<()> {
     put_back_except(memory, space, &BTreeSet::new())
 }
 
-/// The same, except for what was written from these addresses on.
+/// Restores them, except for what was written from these addresses on.
 pub fn put_back_except(memory: &Memory, space: &Space, stay: &BTreeSet<u64>) -> Result<()> {
     write_held(memory, space);
     lower_semaphores(memory, space)?;

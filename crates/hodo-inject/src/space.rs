@@ -61,7 +61,7 @@ impl Sites {
             && !self.image.has_resolvers()
     }
 
-    /// The same for other stubs of the file.
+    /// What is known of the file with other stubs.
     pub fn with_patches(&self, patches: Patches) -> Self {
         Self {
             image: Rc::clone(&self.image),
@@ -330,7 +330,7 @@ impl Space {
         self.written.ways().iter().any(|way| way.contains(at))
     }
 
-    /// The same for the bytes that hooks have written, which stay longer.
+    /// Whether it is in the bytes that hooks have written, which stay longer.
     pub fn is_in_hook(&self, at: u64) -> bool {
         let inside =
             |(start, bytes): &(u64, Vec<u8>)| (start + 1..start + bytes.len() as u64).contains(&at);

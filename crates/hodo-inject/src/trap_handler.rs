@@ -26,11 +26,11 @@ pub fn prepare(thread: Stopped, space: &mut Space) -> Result<()> {
     set
 }
 
-/// The same in a thread that was stopped by [`Stopped::interrupt`]. Returns whether its process was found stopped as a
-/// whole, if the thread had to make system calls.
+/// Prepares it in a thread that was stopped by [`Stopped::interrupt`]. Returns whether its process was found stopped as
+/// a whole, if the thread had to make system calls.
 ///
 /// # Errors
-/// The same.
+/// As for [`prepare`].
 pub fn prepare_in_stop(thread: Stopped, space: &mut Space) -> Result<Option<bool>> {
     if !space.trap_blocks().has_news() {
         return Ok(None);

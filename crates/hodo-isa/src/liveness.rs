@@ -1,6 +1,6 @@
-//! Liveness: what is used from a place in code on, before it is overwritten. A backward data-flow analysis that runs until
-//! nothing changes. It knows nothing of instruction sets: what is followed may be registers or flags, and a step may be
-//! one instruction or a run of them.
+//! Liveness: what is used from a place in code on, before it is overwritten. A backward data-flow analysis that runs
+//! until nothing changes. It knows nothing of instruction sets: what is followed may be registers or flags, and a step
+//! may be one instruction or a run of them.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! Shows what of a program was executed: as a file of drcov (version 2), which Lighthouse and other viewers read, and as
-//! one of lcov, from which `genhtml` makes pages.
+//! Shows what of a program was executed: as a file of drcov (version 2), which Lighthouse and other viewers read, and
+//! as one of lcov, from which `genhtml` makes pages.
 //!
 //!     cargo run --release -p hodo-mem --example coverage -- OUT.drcov OUT.info PROGRAM ARGUMENTS…
 

@@ -44,7 +44,7 @@ struct Step {
     lanes: Option<Lanes>,
 }
 
-/// A vector register of which lanes are loaded or stored that a mask selects.
+/// A vector register whose lanes are loaded or stored if a mask selects them.
 struct Lanes {
     register: Register,
     /// Its bytes that stay what they are in lanes that are not loaded, a bit for each.
@@ -311,7 +311,7 @@ impl Client for Taint {
         let thread = self.threads.entry(thread).or_default();
         let process = thread.process;
         let mut accesses = accesses.iter().peekable();
-        // A repeated instruction is heard of in parts.
+        // A repeated instruction is received in parts.
         let upto = upto.max(usize::from(block.is_repeated()));
         for (number, step) in steps.iter().enumerate().take(upto) {
             let own: Vec<&Access> =

@@ -46,14 +46,15 @@ pub struct Blame {
 /// Accesses of data that missed the first cache, in calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stack {
-    /// The instructions that call, the outermost first, and then one of the code that missed. `None`: it is from no file.
+    /// The instructions that call, the outermost first, and then one of the code that missed. `None`: it is from no
+    /// file.
     pub calls: Vec<Option<InFile>>,
     /// How many.
     pub misses: u64,
 }
 
 impl Blame {
-    /// Takes a simulator that has not run yet. If it hears only of lines, nothing else can be wanted.
+    /// Takes a simulator that has not run yet. If it receives lines only, nothing else can be wanted.
     #[must_use]
     pub fn new(mut simulator: Simulator, wanted: Wanted) -> Self {
         if wanted.any() {

@@ -1,7 +1,7 @@
 //! A model of caches: two at the first level, for instructions and data, and one after them for both.
 //!
-//! By default, it counts as cachegrind does: all caches replace the line that was used the longest time ago; a write that misses
-//! fetches the line; an access that spans two lines is one reference, and at most one miss.
+//! By default, it counts as cachegrind does: all caches replace the line that was used the longest time ago; a write
+//! that misses fetches the line; an access that spans two lines is one reference, and at most one miss.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,8 +117,8 @@ pub struct Counts {
     pub second_misses: [u64; 2],
     /// Those that missed the last cache, too.
     pub last_misses: [u64; 2],
-    /// Accesses that missed the first cache because another processor had written to the line: only to other bytes of it
-    /// first (false sharing), then to those that are accessed (true sharing).
+    /// Accesses that missed the first cache because another processor had written to the line: only to other bytes of
+    /// it first (false sharing), then to those that are accessed (true sharing).
     pub sharing_misses: [u64; 2],
 }
 
@@ -165,8 +165,8 @@ pub struct Counted {
     /// How often only the first instructions were executed, by their number, if it was ever left before its end.
     uptos: Vec<u64>,
     fetches: Vec<Fetch>,
-    /// The changes of the cache for instructions when it was executed last, if that changed nothing. If they still are as
-    /// many, it changes nothing now, either.
+    /// The changes of the cache for instructions when it was executed last, if that changed nothing. If they still are
+    /// as many, it changes nothing now, either.
     unchanged: u64,
     is_special: bool,
 }
@@ -278,7 +278,7 @@ pub struct Simulator {
     timeline: Timeline,
     /// Accesses of data that missed the first cache, if they are wanted.
     misses: Option<Vec<Miss>>,
-    /// Executions are heard as numbers, and only accesses that may change a cache.
+    /// Executions are received as numbers, and only accesses that may change a cache.
     by_lines: bool,
     ended: Ended,
     /// What threads do at the same time, if they are on several processors.
@@ -290,7 +290,7 @@ pub struct Simulator {
 struct Ended {
     /// Blocks since this was looked at last.
     new: usize,
-    /// Those that nobody had then. What was told of them before has been heard by the next time.
+    /// Those that nobody had then. What was told of them before has been received by the next time.
     gone: Vec<u32>,
     /// A block for each place in a file. What happened at blocks with the same instructions there is added to it.
     places: FxHashMap<(PathBuf, u64), u32>,
@@ -333,8 +333,8 @@ impl Simulator {
         })
     }
 
-    /// What threads may leave out, because it changes no cache: the simulator is to hear [`Observe::Lines`] of this. `None`:
-    /// everything changes something, or threads cannot compare it. A timeline has only its end then.
+    /// What threads may leave out, because it changes no cache: the simulator is to receive [`Observe::Lines`] of this.
+    /// `None`: everything changes something, or threads cannot compare it. A timeline has only its end then.
     pub fn by_lines(&mut self) -> Option<Observe> {
         let recent = self.recent?;
         self.by_lines = true;
@@ -351,7 +351,7 @@ impl Simulator {
         self.misses = Some(Vec::new());
     }
 
-    /// Takes the misses since this was done last: `use_miss` hears of each.
+    /// Takes the misses since this was done last: `use_miss` receives each.
     pub(crate) fn take_misses(&mut self, use_miss: impl FnMut(Miss)) {
         if let Some(misses) = &mut self.misses {
             misses.drain(..).for_each(use_miss);

@@ -68,8 +68,8 @@ impl Finder {
         self.causes
     }
 
-    /// A line is accessed. `missed`: the cache whose misses are explained did not have it. `was_taken`: because of another
-    /// processor.
+    /// A line is accessed. `missed`: the cache whose misses are explained did not have it. `was_taken`: because of
+    /// another processor.
     pub(crate) fn access(&mut self, number: u64, missed: bool, was_taken: bool) {
         let newest = self.lines.get(self.newest);
         if !missed && newest.is_some_and(|line| line.number == number) {

@@ -1,9 +1,9 @@
-//! What caches of several processors do to each other: the states of MESI (Papamarcos and Patel, "A Low-Overhead Coherence
-//! Solution for Multiprocessors with Private Cache Memories", 1984), and misses because of that.
+//! What caches of several processors do to each other: the states of MESI (Papamarcos and Patel, "A Low-Overhead
+//! Coherence Solution for Multiprocessors with Private Cache Memories", 1984), and misses because of that.
 //!
 //! A processor that writes to a line takes it from the others. If one of these accesses it again, it misses its cache
-//! because of that: the two share data if the bytes that it accesses were written since then, or else only the line (Torrellas
-//! et al., "False Sharing and Spatial Locality in Multiprocessor Caches", 1994).
+//! because of that: the two share data if the bytes that it accesses were written since then, or else only the line
+//! (Torrellas et al., "False Sharing and Spatial Locality in Multiprocessor Caches", 1994).
 
 use rustc_hash::FxHashMap;
 
@@ -56,8 +56,8 @@ impl Taken {
         }
     }
 
-    /// A processor gets a line into its cache, to access these bytes. Says what it shares with others if it was taken from
-    /// it.
+    /// A processor gets a line into its cache, to access these bytes. Says what it shares with others if it was taken
+    /// from it.
     pub(crate) fn give_back(&mut self, line: u64, core: usize, bytes: u128) -> Option<Sharing> {
         let from = self.lines.get_mut(&line)?;
         let place = from.iter().position(|(other, _)| *other == core)?;

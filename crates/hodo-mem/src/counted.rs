@@ -1,4 +1,4 @@
-//! What a tool has heard of so far, and what not.
+//! What a tool has received so far, and what not.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Watched {
     }
 }
 
-/// How many instructions a client has not heard of, because the program did not wait.
+/// How many instructions a client has not received, because the program did not wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Missing(u64);
 
@@ -93,7 +93,7 @@ impl Missing {
     }
 }
 
-/// A client, and what it has heard of.
+/// A client, and what it has received.
 #[derive(Debug)]
 pub struct Counted<C> {
     client: C,
@@ -101,7 +101,7 @@ pub struct Counted<C> {
     watched: Watched,
     lost: u64,
     counts: Arc<Counts>,
-    /// The client hears of blocks that begin with these instructions, counted in the order in which they come.
+    /// The client receives blocks that begin with these instructions, counted in the order in which they come.
     wanted: Range<u64>,
     instructions: u64,
     accesses: u64,
@@ -110,7 +110,7 @@ pub struct Counted<C> {
 }
 
 impl<C> Counted<C> {
-    /// Counts are shown if the client hears of all executions, or of progress.
+    /// Counts are shown if the client receives all executions, or progress.
     pub fn new(client: C, observe: Observe, watched: Watched, counts: &Arc<Counts>) -> Self {
         Self {
             client,
@@ -125,7 +125,7 @@ impl<C> Counted<C> {
         }
     }
 
-    /// From here on, the client hears only of this part of a recording.
+    /// From here on, the client receives only this part of a recording.
     ///
     /// # Errors
     /// If it is one by time: recordings have none.
@@ -142,7 +142,7 @@ impl<C> Counted<C> {
         Ok(())
     }
 
-    /// Shows what has been heard of, and what threads have done that are at work.
+    /// Shows what has been received, and what threads have done that are at work.
     fn show(&self) {
         let [instructions, accesses] = [0, 1].map(|which| {
             let working = self.working.values();
@@ -156,7 +156,7 @@ impl<C> Counted<C> {
         counts.accesses.store(accesses, Ordering::Relaxed);
     }
 
-    /// The client, and how much it has not heard of.
+    /// The client, and how much it has not received.
     pub fn into_client(self) -> (C, Missing) {
         (self.client, Missing(self.lost))
     }
@@ -240,7 +240,7 @@ impl<C: Client> Client for Counted<C> {
     }
 }
 
-/// A listener, and how many bytes of records it has heard of.
+/// A listener, and how many bytes of records it has received.
 #[derive(Debug)]
 pub struct Weighed<L> {
     listener: L,
@@ -260,7 +260,7 @@ impl<L> Weighed<L> {
         }
     }
 
-    /// The listener, and how much it has not heard of.
+    /// The listener, and how much it has not received.
     pub fn into_listener(self) -> (L, Missing) {
         (self.listener, Missing(self.lost))
     }

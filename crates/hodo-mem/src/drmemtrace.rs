@@ -79,7 +79,7 @@ struct Open {
 struct Output {
     file: GzEncoder<BufWriter<File>>,
     tid: i32,
-    /// Not all instructions are heard of.
+    /// Not all instructions are received.
     filtered: bool,
     /// Instructions whose encodings are in the file.
     seen: HashMap<u64, Vec<u8>>,
@@ -105,8 +105,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates the directory. `name` becomes part of the names of files. `filtered`: instructions will be missing, which
-    /// is no sign of a signal.
+    /// Creates the directory. `name` becomes part of the names of files. `filtered`: instructions will be missing,
+    /// which is no sign of a signal.
     ///
     /// # Errors
     /// If it cannot be created, or has traces already.
@@ -481,7 +481,7 @@ fn traces(directory: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Tells a client what a directory has. It hears of one thread after the other.
+/// Tells a client what a directory has. It receives one thread after the other.
 ///
 /// # Errors
 /// If a file cannot be read, or is not of the final format.

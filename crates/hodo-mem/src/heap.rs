@@ -125,7 +125,7 @@ impl FromStr for Allocator {
     }
 }
 
-/// The same events with those of these functions, if a client wants to hear of allocations.
+/// The same events with those of these functions, if a client wants to receive allocations.
 #[must_use]
 pub fn also(events: Events, allocators: Vec<Allocator>) -> Events {
     if allocators.is_empty() {

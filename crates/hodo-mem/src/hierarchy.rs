@@ -1,14 +1,14 @@
 //! A model of caches in more detail: a second level, what levels have in common, dirty lines, lines that are fetched
 //! before they are accessed, and several processors. It is slower than the usual one. If an access of two lines misses,
-//! only the lines that are not there are looked for in the next level; the usual model, as cachegrind's, looks for both.
-//! There is no other difference.
+//! only the lines that are not there are looked for in the next level; the usual model, as cachegrind's, looks for
+//! both. There is no other difference.
 //!
 //! A line that is written becomes dirty in the first cache. If it gives way there, it is written to the next level, and
 //! from the last one to memory. That does not count as a use of the line.
 //!
-//! Each processor has caches of its own, but for the last one. A line of a processor's first cache for data has one of the
-//! states of MESI: a dirty one that is not shared is modified, another one that is not shared is exclusive. Whoever misses
-//! its first cache looks at all caches of the others.
+//! Each processor has caches of its own, but for the last one. A line of a processor's first cache for data has one of
+//! the states of MESI: a dirty one that is not shared is modified, another one that is not shared is exclusive. Whoever
+//! misses its first cache looks at all caches of the others.
 
 use rustc_hash::FxHashMap;
 
@@ -23,8 +23,8 @@ const SURE: u8 = 2;
 /// What happened that misses do not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events {
-    /// Dirty lines that have left the first cache for data, the second one, and the last one. The last number is that of
-    /// writes to memory: if lines are written past a cache that does not have them, they are among these.
+    /// Dirty lines that have left the first cache for data, the second one, and the last one. The last number is that
+    /// of writes to memory: if lines are written past a cache that does not have them, they are among these.
     pub write_backs: [u64; 3],
     /// Lines that were fetched into the first cache for data before they were accessed.
     pub prefetched: u64,
@@ -71,7 +71,8 @@ struct Level {
     sets: Sets,
     ways: usize,
     marks: Vec<Marks>,
-    /// The line of each set that was used last, as its tag, and its place. If it is used again, nothing changes but marks.
+    /// The line of each set that was used last, as its tag, and its place. If it is used again, nothing changes but
+    /// marks.
     recent: Vec<(u64, usize)>,
 }
 
@@ -217,7 +218,8 @@ impl Hierarchy {
         }
     }
 
-    /// What comes next is done by this thread of this process. Threads are distributed over processors by their numbers.
+    /// What comes next is done by this thread of this process. Threads are distributed over processors by their
+    /// numbers.
     #[inline]
     pub(crate) fn turn_to(&mut self, thread: u32, process: i32) {
         if self.extent.cores > 1 && self.thread != Some(thread) {
@@ -369,7 +371,8 @@ impl Hierarchy {
         }
     }
 
-    /// A processor needs a line. Others that have it share it, or lose it if it `is_taken`. Returns whether there are any.
+    /// A processor needs a line. Others that have it share it, or lose it if it `is_taken`. Returns whether there are
+    /// any.
     fn look_at_others(&mut self, line: u64, is_taken: bool) -> bool {
         let mut has_any = false;
         let mut was_dirty = false;
@@ -414,8 +417,8 @@ impl Hierarchy {
         has_any
     }
 
-    /// Uses a line that the first cache does not have. Returns how far that goes, and whether the line comes from the last
-    /// cache as a dirty one, which does not keep it.
+    /// Uses a line that the first cache does not have. Returns how far that goes, and whether the line comes from the
+    /// last cache as a dirty one, which does not keep it.
     fn beyond(&mut self, line: u64) -> (Reach, bool) {
         if let Some(second) = &mut self.cores[self.core].second
             && second.uses(line).is_some()

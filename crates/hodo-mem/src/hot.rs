@@ -1,5 +1,5 @@
-//! Which memory is accessed most: variables, stacks, allocations by the code that made them, and other memory by the code
-//! that wrote it first.
+//! Which memory is accessed most: variables, stacks, allocations by the code that made them, and other memory by the
+//! code that wrote it first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -36,8 +36,8 @@ struct Allocation {
     size: u64,
     /// Where it was allocated.
     context: u32,
-    /// How many more times it will be heard that an allocation at this address is freed: those that other threads have
-    /// freed before.
+    /// How many more times it will be reported that an allocation at this address is freed: those that other threads
+    /// have freed before.
     late: u32,
 }
 
@@ -126,7 +126,7 @@ pub enum What {
     Allocated(Vec<Place>),
     /// Other memory: the instruction that has written it first, if one has.
     Written(Option<Place>),
-    /// Other memory, of which it is not known who has written it.
+    /// Other memory; nobody knows who has written it.
     Other,
 }
 
@@ -308,7 +308,7 @@ impl Hot {
         let sums = process.take(range);
         let mut late = 0;
         match before {
-            // Another thread has freed it, which is heard later.
+            // Another thread has freed it, which is received later.
             Some(before) => {
                 late = before.late + 1;
                 self.freed.entry(before.context).or_default().add(sums.1);

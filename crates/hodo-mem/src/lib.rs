@@ -1,9 +1,9 @@
 //! What programs do with memory: clients of the instrumentation engine.
 //!
 //! * [`blame`]: whose accesses miss caches.
-//! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines give
-//!   way; [`causes`]: why accesses miss; [`coherence`]: what processors do to each other's caches.
-//! * [`counted`]: what clients have heard of so far, and what not.
+//! * [`cache`]: a model of caches; [`model`]: which ones; [`hierarchy`]: in more detail; [`replacement`]: which lines
+//!   give way; [`causes`]: why accesses miss; [`coherence`]: what processors do to each other's caches.
+//! * [`counted`]: what clients have received so far, and what not.
 //! * [`drmemtrace`]: DynamoRIO's traces.
 //! * [`executions`]: how often each instruction was executed.
 //! * [`heap`]: allocations; [`stacks`]: the calls in which threads are.

@@ -162,8 +162,8 @@ impl Sharing {
     }
 
     /// Lines that several threads of a process use, and that at least one of them writes to. Those with the most stores
-    /// come first: what is only read disturbs nobody. `most`: there are not more. Calls that have allocated them are shown
-    /// with this number of callers.
+    /// come first: what is only read disturbs nobody. `most`: there are not more. Calls that have allocated them are
+    /// shown with this number of callers.
     #[must_use]
     pub fn shared(&self, most: usize, callers: usize) -> Vec<Shared> {
         let freed = self.freed.iter();

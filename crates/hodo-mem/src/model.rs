@@ -66,7 +66,8 @@ pub enum Prefetch {
     None,
     /// The line after one that misses the first cache.
     NextLine,
-    /// What an instruction will access next, if the last four addresses that it accessed were equally far from each other.
+    /// What an instruction will access next, if the last four addresses that it accessed were equally far from each
+    /// other.
     Stride,
 }
 
@@ -81,7 +82,8 @@ pub struct Extent {
     pub write_backs: bool,
     /// Why data is not in the first cache.
     pub causes: bool,
-    /// The number of processors. Each has caches of its own, but for the last one; the MESI protocol keeps them coherent.
+    /// The number of processors. Each has caches of its own, but for the last one; the MESI protocol keeps them
+    /// coherent.
     pub cores: u32,
 }
 

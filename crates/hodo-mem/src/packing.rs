@@ -1,9 +1,9 @@
 //! Records, packed by what threads repeat.
 //!
-//! Which block comes next is usually the one that came next after the last two blocks before, and a value of a record is
-//! often as far from the last one of the same kind as that was from the one before. What is so takes a bit or a byte; of
-//! other values, only the bytes of the difference are stored. Burtscher's VPC and TCgen compress traces in this way
-//! ("Automatic Generation of High-Performance Trace Compressors", 2005).
+//! Which block comes next is usually the one that came next after the last two blocks before, and a value of a record
+//! is often as far from the last one of the same kind as that was from the one before. What is so takes a bit or a
+//! byte; of other values, only the bytes of the difference are stored. Burtscher's VPC and TCgen compress traces in
+//! this way ("Automatic Generation of High-Performance Trace Compressors", 2005).
 
 use anyhow::{Context, Result, bail};
 use hodo_dbi::{Block, size_of_other_record};

@@ -116,8 +116,8 @@ impl Functions {
         }
     }
 
-    /// The name of the function that has the instruction at this offset in the file, if one has it, and the offset up to
-    /// which that is so.
+    /// The name of the function that has the instruction at this offset in the file, if one has it, and the offset up
+    /// to which that is so.
     #[must_use]
     pub fn around(&self, offset: u64) -> (Option<String>, u64) {
         let Some(address) = to_address(&self.segments, offset) else {

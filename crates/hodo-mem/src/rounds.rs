@@ -1,8 +1,8 @@
 //! What threads do at the same time.
 //!
-//! The records of all threads of a process are taken at the same times, one thread after the other. What they did from one
-//! of these times to the next is a round. Nobody knows the order of it any more, so it is assumed that each thread went on
-//! steadily.
+//! The records of all threads of a process are taken at the same times, one thread after the other. What they did from
+//! one of these times to the next is a round. Nobody knows the order of it any more, so it is assumed that each thread
+//! went on steadily.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -76,7 +76,7 @@ impl Rounds {
         self.size += 1 + accesses.len();
     }
 
-    /// Ends a round: `execute` hears of each thread, block, number of instructions, and their accesses.
+    /// Ends a round: `execute` receives each thread, block, number of instructions, and their accesses.
     pub(crate) fn end(&mut self, mut execute: impl FnMut(u32, u32, usize, &[Access])) {
         self.size = 0;
         let parts = std::mem::take(&mut self.parts);

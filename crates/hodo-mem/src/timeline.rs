@@ -13,8 +13,8 @@ pub struct Sample {
     pub misses: u64,
     /// Of these, those that had missed the last cache, too.
     pub last_misses: u64,
-    /// The working set: lines of data that had been accessed in the last part of the run, which has [`PART`] instructions.
-    /// The first part may be shorter.
+    /// The working set: lines of data that had been accessed in the last part of the run, which has [`PART`]
+    /// instructions. The first part may be shorter.
     pub part_lines: u64,
     /// Lines of data that had been accessed at all.
     pub all_lines: u64,

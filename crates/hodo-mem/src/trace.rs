@@ -257,7 +257,7 @@ pub fn read_from(
             loop {
                 let part = next(&mut file, &mut unpacker);
                 let is_last = matches!(part, Part::End(_));
-                // If nobody hears it, the listener has enough.
+                // If nobody receives it, the listener has enough.
                 if sender.send(part).is_err() || is_last {
                     break;
                 }

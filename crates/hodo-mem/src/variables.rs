@@ -52,7 +52,8 @@ impl Data {
         })
     }
 
-    /// How far the file is from where it is in its own terms. `distance`: how far its code is from its place in the file.
+    /// How far the file is from where it is in its own terms. `distance`: how far its code is from its place in the
+    /// file.
     pub(crate) fn bias(&self, distance: u64) -> Option<u64> {
         let &(offset, _, address) = self.code.first()?;
         Some(distance.wrapping_add(offset).wrapping_sub(address))

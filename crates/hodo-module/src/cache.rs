@@ -308,8 +308,8 @@ impl Key {
     }
 }
 
-/// Where threads have entered the code of a file in earlier runs of a program, as offsets in the file. It is only advice:
-/// whoever reads it must be right without it, too.
+/// Where threads have entered the code of a file in earlier runs of a program, as offsets in the file. It is only
+/// advice: whoever reads it must be right without it, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entered {
     /// Instructions at which something had to be translated, in the order in which that was noticed.
@@ -355,8 +355,8 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
-    /// The mapping begins at this offset in the file. `inserted`: what is inserted into the code. `None`: nothing is kept,
-    /// because the cache is off, or one of the files cannot be inspected.
+    /// The mapping begins at this offset in the file. `inserted`: what is inserted into the code. `None`: nothing is
+    /// kept, because the cache is off, or one of the files cannot be inspected.
     pub fn new(program: &Path, (file, offset): (&Path, u64), inserted: &str) -> Option<Self> {
         let versions = [Version::of(program).ok()?, Version::of(file).ok()?];
         let key = ("code", inserted, own()?, versions, offset);

@@ -297,7 +297,7 @@ impl Island {
         island
     }
 
-    /// The same without the agent's frame table: unwinders cannot find their way there.
+    /// An island without the agent's frame table: unwinders cannot find their way there.
     #[must_use]
     pub fn bare(base: u64, capacity: u64, signal_return: u64) -> Self {
         let runtime = hodo_agent::runtime();
@@ -332,7 +332,7 @@ impl Island {
         Self::resume_in(Vec::new(), base, capacity, used)
     }
 
-    /// The same, using the memory of an earlier island's code: see [`Self::into_code`].
+    /// The island as it was after earlier use, in the memory of an earlier island's code: see [`Self::into_code`].
     #[must_use]
     pub fn resume_in(mut memory: Vec<u8>, base: u64, capacity: u64, used: Used) -> Self {
         // The tables are already there, with the same size.
@@ -505,8 +505,8 @@ impl Island {
         write_later(open, &hosts, image, places, patches);
     }
 
-    /// The same without the sites for which memory has to be found; these are returned, together with the functions
-    /// that are patched.
+    /// Adds a module without the sites for which memory has to be found; these are returned, together with the
+    /// functions that are patched.
     fn build_module(
         &mut self,
         sites: Sites<'_>,

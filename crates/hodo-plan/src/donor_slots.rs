@@ -158,7 +158,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The same for a short jump to hodo's memory.
+    /// A site that reaches hodo's memory by a short jump and pads.
     pub(crate) fn hop_by_pads(&self, subject: &Subject<'_>) -> Option<SitePlan> {
         let near = self.isa().near().first()?;
         self.places(subject).find_map(|patch| {

@@ -99,7 +99,7 @@ pub fn plan_probes(
     plan_probes_with(path, bytes, wanted, &options)
 }
 
-/// The same. Of the options, only `threads`, `keep` and `breakpoints` matter.
+/// Finds these regions. Of the options, only `threads`, `keep` and `breakpoints` matter.
 ///
 /// # Errors
 /// As those of [`plan_probes`].

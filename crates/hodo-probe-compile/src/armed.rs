@@ -44,7 +44,8 @@ pub struct List<'l> {
 }
 
 impl Probes {
-    /// The probes of a file that are in place, in the order of their addresses: one object each, as [`List`] knows them.
+    /// The probes of a file that are in place, in the order of their addresses: one object each, as [`List`] knows
+    /// them.
     pub fn list_armed(&self, path: &Path, probed: &Probed, list: &List<'_>) -> Vec<Value> {
         let hits = self.hits(path, list.counters);
         let mut sites: Vec<&SitePlan> = probed.sites.iter().map(|(site, _)| site).collect();

@@ -1,4 +1,5 @@
-//! System calls as events: `syscalls:sys_enter_NAME` and `syscalls:sys_exit_NAME`, as the kernel's tracepoints are called.
+//! System calls as events: `syscalls:sys_enter_NAME` and `syscalls:sys_exit_NAME`, as the kernel's tracepoints are
+//! called.
 //!
 //! A definition that names them becomes one definition for each event, with registers in place of the arguments. All of
 //! them together are what is done at each instruction that calls the kernel, by the number of the call.
@@ -309,8 +310,8 @@ fn unknown(isa: Isa, text: &str) -> String {
     }
 }
 
-/// Functions of the C library that make calls of other names: glibc 2.36 and musl 1.2 on 64-bit Linux. The first call is
-/// that of x86-64 where instruction sets differ.
+/// Functions of the C library that make calls of other names: glibc 2.36 and musl 1.2 on 64-bit Linux. The first call
+/// is that of x86-64 where instruction sets differ.
 const FUNCTIONS: &[(&str, &[&str])] = &[
     ("accept", &["accept"]),
     ("creat", &["creat", "openat"]),

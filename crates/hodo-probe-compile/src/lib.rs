@@ -164,7 +164,7 @@ fn has_rdpid() -> bool {
     })
 }
 
-/// The same, if the machine has an instruction for the number of the processor at all.
+/// Whether it has `rdpid`, if the machine has an instruction for the number of the processor at all.
 fn rdpid(machine: &Machine) -> Option<bool> {
     machine.tells_cpu.then(has_rdpid)
 }
@@ -176,7 +176,7 @@ impl Probes {
         Self::for_machine(arch::NATIVE, texts, timed)
     }
 
-    /// The same for files of an instruction set. If it is another than this processor's, the probes can only be
+    /// Probes for files of an instruction set. If it is another than this processor's, the probes can only be
     /// examined.
     fn for_machine(machine: &Machine, texts: &[String], timed: bool) -> Result<Self> {
         let mut definitions = Vec::new();
@@ -366,7 +366,7 @@ impl Probes {
         self.placed[definition]
     }
 
-    /// The same of definitions that were given one by one: patterns of events may match nothing.
+    /// What names no place, of definitions that were given one by one: patterns of events may match nothing.
     pub fn unplaced_definitions(&self) -> Vec<String> {
         let none = |&index: &usize| {
             let own = !self.follows_names(index) && !self.events.has_made(index);

@@ -39,7 +39,7 @@ fn taken(
         .collect()
 }
 
-/// The same of a region.
+/// The bytes that a region's change takes.
 fn taken_by(isa: &dyn InstructionSet, site: &ProbeSite) -> Vec<Range<u64>> {
     let patch = (site.patch, site.patch_len);
     taken(
@@ -51,7 +51,7 @@ fn taken_by(isa: &dyn InstructionSet, site: &ProbeSite) -> Vec<Range<u64>> {
     )
 }
 
-/// The same of a function's site.
+/// The bytes that the change of a function's site takes.
 fn taken_for(isa: &dyn InstructionSet, site: &SitePlan) -> Vec<Range<u64>> {
     let patch = (site.patch, site.patch_len);
     taken(

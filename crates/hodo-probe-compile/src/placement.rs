@@ -50,7 +50,7 @@ pub(super) struct Planned {
     pub remarks: Vec<String>,
     /// What a user must know who asked for them.
     pub warnings: Vec<String>,
-    /// The same of system calls that cannot be seen.
+    /// What a user must know who asked for system calls that cannot be seen.
     pub unseen: Option<Unseen>,
 }
 
@@ -225,8 +225,8 @@ impl Probes {
         Ok(located)
     }
 
-    /// Adds the instructions that call the kernel, if calls are events. What is done there is the same at all of them, so
-    /// each is there once.
+    /// Adds the instructions that call the kernel, if calls are events. What is done there is the same at all of them,
+    /// so each is there once.
     fn add_points_of_calls(&self, image: &Image, functions: &[Function], located: &mut Located) {
         let Some(definition) = self.kernel_calls.first() else {
             return;
@@ -336,8 +336,8 @@ impl Probes {
         }
     }
 
-    /// Adds the places after the instructions that a definition with `post` names: the next ones. They count from further
-    /// on, so that their offsets are those of the instructions that are named.
+    /// Adds the places after the instructions that a definition with `post` names: the next ones. They count from
+    /// further on, so that their offsets are those of the instructions that are named.
     fn add_points_after(&self, index: usize, found: &Found, image: &Image, located: &mut Located) {
         for &addr in &found.addrs {
             match after::next(image, addr) {

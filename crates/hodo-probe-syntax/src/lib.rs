@@ -44,7 +44,8 @@
 //! With `post`, everything happens after the instruction at the place has been executed, with the values that there are
 //! then. Otherwise, it happens before.
 //!
-//! A word that can be an action is one, and so is `post` after the place. To fetch a variable named `count`, write `count=count`.
+//! A word that can be an action is one, and so is `post` after the place. To fetch a variable named `count`, write
+//! `count=count`.
 
 #![no_std]
 #![forbid(unsafe_code)]

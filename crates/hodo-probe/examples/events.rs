@@ -1,6 +1,6 @@
 //! Calls a function many times, with something in it, so that an emulator can count the instructions that this takes:
-//! `events KIND CALLS`, where KIND is one of `KINDS`. `benches/riscv64.sh` and `benches/kprobes.sh` run it. It fails if a
-//! probe has not been hit as often as the function was called.
+//! `events KIND CALLS`, where KIND is one of `KINDS`. `benches/riscv64.sh` and `benches/kprobes.sh` run it. It fails if
+//! a probe has not been hit as often as the function was called.
 
 use std::error::Error;
 use std::ffi::c_void;

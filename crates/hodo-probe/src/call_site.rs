@@ -3,8 +3,8 @@
 use alloc::string::String;
 use core::ops::Range;
 
-/// A place at the entry of a function whose code a function tracer switches at any time, between a call and something that
-/// does nothing.
+/// A place at the entry of a function whose code a function tracer switches at any time, between a call and something
+/// that does nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallSite {
     /// Its code.
@@ -19,8 +19,8 @@ pub struct CallSite {
 ///
 /// # Safety
 /// * A range of code in which nothing was found has no call site later, except in code that is loaded later.
-/// * While a site is set, each execution of it calls [`traps::called`](crate::traps::called), whoever else is added to it
-///   or taken away.
+/// * While a site is set, each execution of it calls [`traps::called`](crate::traps::called), whoever else is added to
+///   it or taken away.
 pub unsafe trait CallSites: Sync {
     /// Looks at code that was loaded since the last time. It is called before probes are registered.
     fn update(&self) {}

@@ -1,5 +1,5 @@
-//! Probes at the call sites of a function tracer, as the kernel has them (`CONFIG_KPROBES_ON_FTRACE`): the tracer calls the
-//! probe, and nothing is written. Nothing else of a call site is probed, moved or overwritten.
+//! Probes at the call sites of a function tracer, as the kernel has them (`CONFIG_KPROBES_ON_FTRACE`): the tracer calls
+//! the probe, and nothing is written. Nothing else of a call site is probed, moved or overwritten.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -28,7 +28,8 @@ pub(super) fn is_reserved(code: Range<u64>) -> bool {
     branches::any(code.clone()) || find(code).is_some()
 }
 
-/// The call site where a probe is that was asked for at an address: the one at this address, or `landing` bytes after it.
+/// The call site where a probe is that was asked for at an address: the one at this address, or `landing` bytes after
+/// it.
 pub(super) fn of_probe(addr: u64, landing: u64) -> Result<Option<CallSite>, Refusal> {
     let refused = |code: Range<u64>, reason: &str| Refusal::CallSite {
         code,

@@ -24,8 +24,9 @@ pub struct Window {
 /// Threads; in a kernel, what runs on a stack of its own.
 ///
 /// # Safety
-/// * The thread pointer (`tp` on RISC-V, the base of `fs` on x86-64) of each thread points to its own block of thread-local variables, as the linker
-///   has laid them out (`PT_TLS`), zeroed at first. It is so in handlers of interrupts, too.
+/// * The thread pointer (`tp` on RISC-V, the base of `fs` on x86-64) of each thread points to its own block of
+///   thread-local variables, as the linker has laid them out (`PT_TLS`), zeroed at first. It is so in handlers of
+///   interrupts, too.
 /// * No two threads that exist have the same number.
 /// * [`barrier`](Self::barrier) is a memory barrier in all threads that run.
 pub unsafe trait Threads: Sync {
@@ -73,8 +74,8 @@ pub trait Environment: Text + Pages + Threads {
         Ok(())
     }
 
-    /// Called whenever probes are changed. Returns whether this is a copy, with one thread, of the process that called it
-    /// before: a child of `fork`.
+    /// Called whenever probes are changed. Returns whether this is a copy, with one thread, of the process that called
+    /// it before: a child of `fork`.
     ///
     /// # Errors
     /// If the copy cannot write to its code.

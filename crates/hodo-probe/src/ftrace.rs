@@ -1,5 +1,6 @@
-//! The function tracer of Linux programs: `libhodo_ftrace`, if the program has it. `hodo-ftrace.h` describes the interface,
-//! which is found by the name of a variable: linked, or through the C library's `dlsym`. Neither needs to be there.
+//! The function tracer of Linux programs: `libhodo_ftrace`, if the program has it. `hodo-ftrace.h` describes the
+//! interface, which is found by the name of a variable: linked, or through the C library's `dlsym`. Neither needs to be
+//! there.
 
 use alloc::string::String;
 use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};

@@ -45,8 +45,8 @@
 //!
 //! # In a kernel
 //!
-//! All that the engine needs of Linux is asked through the traits of [`environment`]. A kernel implements them, and calls
-//! [`traps`] in its handlers of exceptions. The page `docs/kernels.md` says more, and `examples/` has kernels.
+//! All that the engine needs of Linux is asked through the traits of [`environment`]. A kernel implements them, and
+//! calls [`traps`] in its handlers of exceptions. The page `docs/kernels.md` says more, and `examples/` has kernels.
 
 #![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
 #![no_std]
@@ -118,8 +118,8 @@ pub enum Execution {
     Boosted = 3,
     /// In a detour that a jump at the site leads to, together with its neighbours: no signal.
     Optimized = 4,
-    /// By a call that is there already: it is a call site of a function tracer (`hodo-ftrace`), which calls the handlers.
-    /// No signal, and nothing is written. The kernel's list says `[FTRACE]`.
+    /// By a call that is there already: it is a call site of a function tracer (`hodo-ftrace`), which calls the
+    /// handlers. No signal, and nothing is written. The kernel's list says `[FTRACE]`.
     CallSite = 5,
 }
 
@@ -326,8 +326,8 @@ impl Engine {
         registry::optimize()
     }
 
-    /// All registered probes, by address, as the kernel lists its kprobes. A probe with handlers for the entry and the return
-    /// is there twice.
+    /// All registered probes, by address, as the kernel lists its kprobes. A probe with handlers for the entry and the
+    /// return is there twice.
     ///
     /// # Errors
     /// If it is called from a handler.

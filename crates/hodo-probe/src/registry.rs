@@ -395,8 +395,8 @@ pub(super) fn register(requests: &[Request]) -> Vec<Result<Probe, Refusal>> {
     results
 }
 
-/// The site of a probe, if there can be one, with the code that its returns need. That must be written before the probe is
-/// added.
+/// The site of a probe, if there can be one, with the code that its returns need. That must be written before the probe
+/// is added.
 fn site_of(
     inner: &mut Inner,
     request: &Request,

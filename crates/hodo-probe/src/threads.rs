@@ -48,7 +48,7 @@ pub(super) fn current() -> Option<&'static Thread> {
     unsafe { claim().as_ref() }
 }
 
-/// The same, for assembly.
+/// The entry, for assembly: null if there is no room.
 pub(super) extern "C" fn claim() -> *const Thread {
     let known = common::thread_pointer();
     if !known.is_null() {

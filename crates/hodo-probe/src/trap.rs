@@ -17,8 +17,8 @@ pub enum Breakpoint {
     Handled,
     /// It is none of the engine's.
     Foreign,
-    /// It was one of the engine's. The probed instruction was executed on the registers, and has faulted in this way: the
-    /// fault should be handled as if it had happened at the instruction. Only x86-64 has such instructions.
+    /// It was one of the engine's. The probed instruction was executed on the registers, and has faulted in this way:
+    /// the fault should be handled as if it had happened at the instruction. Only x86-64 has such instructions.
     Faulted(Cause),
 }
 
@@ -147,8 +147,8 @@ fn pass(registers: &mut Registers) -> bool {
         if !done {
             return false;
         }
-        // The list stays valid: whatever made the thread busy keeps it. Otherwise `threads::wait` would not wait for this
-        // thread.
+        // The list stays valid: whatever made the thread busy keeps it. Otherwise `threads::wait` would not wait for
+        // this thread.
         site.nodes().for_each(miss);
         site.return_nodes().for_each(miss);
         return true;
@@ -238,9 +238,9 @@ fn hit(site: &Site, registers: &mut Registers) -> Breakpoint {
     result
 }
 
-/// Calls the probes at a call site, which a function tracer has called ([`CallSites`](crate::environment::CallSites)). `pc`
-/// of the registers is set to the site's address before, and to where execution goes on after it. Handlers may use vector
-/// registers; the tracer keeps them.
+/// Calls the probes at a call site, which a function tracer has called ([`CallSites`](crate::environment::CallSites)).
+/// `pc` of the registers is set to the site's address before, and to where execution goes on after it. Handlers may use
+/// vector registers; the tracer keeps them.
 pub fn called(addr: u64, registers: &mut Registers) {
     registers.pc = addr;
     if let Some(site) = Site::at(addr).filter(|site| site.call_site.is_some()) {

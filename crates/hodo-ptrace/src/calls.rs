@@ -96,7 +96,8 @@ impl Syscalls {
         Self::begin_in(thread, at, Some(&thread.memory()?))
     }
 
-    /// The same with the memory of the process, which this user may not be able to open any more. `None`: without a way back.
+    /// The same with the memory of the process, which this user may not be able to open any more. `None`: without a way
+    /// back.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -122,7 +123,7 @@ impl Syscalls {
         Ok(this)
     }
 
-    /// The same where there is no code of hodo: the end of the kernel's own page is used, if nothing is there, or else
+    /// Begins where there is no code of hodo: the end of the kernel's own page is used, if nothing is there, or else
     /// some instruction of the process.
     pub fn begin_anywhere(thread: Stopped, memory: &Memory, maps: &[Mapping]) -> Result<Self> {
         let page = maps.iter().find(|m| m.path.to_str() == Some("[vdso]"));
@@ -234,8 +235,8 @@ impl Syscalls {
         Ok(self.call(libc::SYS_close, arguments)? == 0)
     }
 
-    /// Makes a file that is only in memory, with the string at `name` as its name; `flags` as for `memfd_create`. `None`:
-    /// the kernel refuses.
+    /// Makes a file that is only in memory, with the string at `name` as its name; `flags` as for `memfd_create`.
+    /// `None`: the kernel refuses.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -253,8 +254,8 @@ impl Syscalls {
         Ok(self.call(libc::SYS_dup3, arguments)? >= 0)
     }
 
-    /// Gives a signal the action that the kernel's `struct sigaction` at `new` has, and writes what it was to `old`; 0 is
-    /// neither. Returns whether the kernel did.
+    /// Gives a signal the action that the kernel's `struct sigaction` at `new` has, and writes what it was to `old`; 0
+    /// is neither. Returns whether the kernel did.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -277,7 +278,8 @@ impl Syscalls {
     }
 
     /// Makes every processor that runs a thread of the process execute code as it was last written (`membarrier`,
-    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE`). The process is registered for that. Returns whether the kernel can.
+    /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE`). The process is registered for that. Returns whether the kernel
+    /// can.
     ///
     /// # Errors
     /// If the thread is gone.
@@ -379,9 +381,9 @@ impl Syscalls {
         Ok(self.thread.regs()?.result())
     }
 
-    /// Puts registers and signal mask back in a thread that was stopped by [`Stopped::interrupt`], and brings it to such a stop
-    /// again: only from there the kernel restarts the system call that it was stopped in. No handler of a signal begins
-    /// meanwhile. Returns whether the process is stopped as a whole.
+    /// Puts registers and signal mask back in a thread that was stopped by [`Stopped::interrupt`], and brings it to
+    /// such a stop again: only from there the kernel restarts the system call that it was stopped in. No handler of a
+    /// signal begins meanwhile. Returns whether the process is stopped as a whole.
     pub fn end_in_stop(mut self) -> Result<bool> {
         let (again, argument) = broken_off(self.thread, &self.saved)?;
         if let Some(argument) = argument {
@@ -423,8 +425,8 @@ impl Syscalls {
     }
 }
 
-/// Puts the registers on the stack by which a thread comes back from system calls at `at`, if hodo is killed meanwhile, and
-/// the code there does so. `home`: where, and what. `None`: there is no way back.
+/// Puts the registers on the stack by which a thread comes back from system calls at `at`, if hodo is killed meanwhile,
+/// and the code there does so. `home`: where, and what. `None`: there is no way back.
 fn way_home(memory: &Memory, at: TargetAddr, home: Option<(u64, Vec<u8>)>) -> Option<TargetAddr> {
     let leads_home = call_and_home();
     let mut code = leads_home.to_vec();
@@ -437,8 +439,9 @@ fn way_home(memory: &Memory, at: TargetAddr, home: Option<(u64, Vec<u8>)>) -> Op
     memory.write(home, &bytes).is_ok().then_some(home)
 }
 
-/// Looks into the process of a stopped thread (its memory, its mappings) where this user may not, because the process has
-/// forbidden it (`PR_SET_DUMPABLE`): the process allows it meanwhile. `at`: one of its instructions that make system calls.
+/// Looks into the process of a stopped thread (its memory, its mappings) where this user may not, because the process
+/// has forbidden it (`PR_SET_DUMPABLE`): the process allows it meanwhile. `at`: one of its instructions that make
+/// system calls.
 ///
 /// # Errors
 /// If the thread is gone, or what is looked for is not there.

@@ -145,13 +145,14 @@ impl Memory {
         load(self.tid, at, buffer)
     }
 
-    /// Writes as much of `bytes` as the target itself can write (`process_vm_writev(2)`). Returns how many that is. None, if
-    /// the thread has ended by which the memory was opened.
+    /// Writes as much of `bytes` as the target itself can write (`process_vm_writev(2)`). Returns how many that is.
+    /// None, if the thread has ended by which the memory was opened.
     pub fn store(&self, at: TargetAddr, bytes: &[u8]) -> usize {
         store(self.tid, at, bytes)
     }
 
-    /// Writes words at these addresses, in this order, where the target itself can write. Returns at how many addresses.
+    /// Writes words at these addresses, in this order, where the target itself can write. Returns at how many
+    /// addresses.
     pub fn store_words<const N: usize>(&self, words: &[(TargetAddr, [u64; N])]) -> usize {
         /// The kernel's limit (`UIO_MAXIOV`).
         const MOST: usize = 1024;

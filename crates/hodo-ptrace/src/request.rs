@@ -21,8 +21,8 @@ pub(crate) fn request(request: libc::c_uint, tid: i32, addr: u64, data: u64) -> 
     check(result, "a ptrace request", tid).map(drop)
 }
 
-/// Reads or writes a register set of a stopped thread (`PTRACE_GETREGSET`, `PTRACE_SETREGSET`), by the number of its note in
-/// core files. Returns how many bytes it has.
+/// Reads or writes a register set of a stopped thread (`PTRACE_GETREGSET`, `PTRACE_SETREGSET`), by the number of its
+/// note in core files. Returns how many bytes it has.
 pub(crate) fn register_set(
     request: libc::c_uint,
     tid: i32,
@@ -57,7 +57,8 @@ pub fn fault_address(info: &libc::siginfo_t) -> u64 {
 /// Changes the address that a fault is about.
 pub fn set_fault_address(info: &mut libc::siginfo_t, address: u64) {
     let words = std::ptr::from_mut(info).cast::<u64>();
-    // SAFETY: the address comes after three numbers of 32 bits and a gap, within the structure, which is aligned for it.
+    // SAFETY: the address comes after three numbers of 32 bits and a gap, within the structure, which is aligned for
+    // it.
     unsafe { words.add(2).write(address) };
 }
 
@@ -73,7 +74,8 @@ pub fn seize(tid: i32, options: i32) -> Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options as u64)
 }
 
-/// Option for [`Stopped::set_options`](crate::Stopped::set_options): seccomp filters do not apply (Linux 4.3, needs privileges).
+/// Option for [`Stopped::set_options`](crate::Stopped::set_options): seccomp filters do not apply (Linux 4.3, needs
+/// privileges).
 pub const SUSPEND_SECCOMP: i32 = 1 << 21;
 
 /// Has a thread that runs stop at once, and one that is stopped stop again when it goes on.

@@ -44,8 +44,8 @@ impl Stopped {
     }
 }
 
-/// Lets a thread run on untraced, if it has stopped. At the end, whoever is traced still is let go so, whatever is known
-/// of it.
+/// Lets a thread run on untraced, if it has stopped. At the end, whoever is traced still is let go so, whatever is
+/// known of it.
 ///
 /// # Errors
 /// If the thread is gone, or runs.

@@ -207,8 +207,8 @@ pub fn leave_terminal_to_program() {
 pub fn block_all() {
     let set = all();
     let mut before = set;
-    // SAFETY: both sets are initialized. Without its default action, SIGCHLD would tell of no stop; ignoring a signal runs
-    // no code.
+    // SAFETY: both sets are initialized. Without its default action, SIGCHLD would tell of no stop; ignoring a signal
+    // runs no code.
     unsafe {
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
@@ -299,8 +299,8 @@ impl Interrupts {
         }
     }
 
-    /// The same when the program to which signals were handed on has ended: from here on they end the recording. For others,
-    /// nothing changes.
+    /// The same when the program to which signals were handed on has ended: from here on they end the recording. For
+    /// others, nothing changes.
     #[must_use]
     pub fn after_end(self) -> Self {
         match self.forwarded {
@@ -322,7 +322,7 @@ impl Interrupts {
         self.wait_for(LONGEST)
     }
 
-    /// The same, but not longer than until then.
+    /// Waits likewise, but not longer than until then.
     pub fn wait_until(&self, at: Instant) -> bool {
         self.wait_for(LONGEST.min(at.saturating_duration_since(Instant::now())))
     }

@@ -7,8 +7,8 @@ use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
-/// Starts threads in which no signal arrives: those that are sent to hodo are for the thread that does the work, or for the
-/// program, and would end hodo in any other thread.
+/// Starts threads in which no signal arrives: those that are sent to hodo are for the thread that does the work, or for
+/// the program, and would end hodo in any other thread.
 pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: all-zero is a valid sigset_t; the calls only write the sets that they are given.
     unsafe {
@@ -32,10 +32,10 @@ pub fn start(run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> 
     Ok(started)
 }
 
-/// The same for a thread that ends in a scope.
+/// Runs a function in a new thread that ends in a scope. Returns when the thread runs.
 ///
 /// # Errors
-/// The same.
+/// If there can be no more threads.
 pub fn start_scoped<'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: impl FnOnce() + Send + 'scope,

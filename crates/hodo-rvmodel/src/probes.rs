@@ -24,7 +24,7 @@ pub const COUNTER: i32 = 0x100;
 pub enum Way {
     /// `auipc; jalr` through a free register: 8 bytes.
     Pair,
-    /// The same after a register was put on the stack: 12 bytes.
+    /// `auipc; jalr` after a register was put on the stack: 12 bytes.
     Kept,
     /// `c.jall` without a link: 6 bytes.
     Jall,

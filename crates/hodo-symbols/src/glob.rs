@@ -1,7 +1,7 @@
 //! Shell globs as patterns for names.
 
-/// Converts a shell glob to a regular expression, which matches whole names: `*` stands for any characters, `?` for one,
-/// and `[a-c]`, `[!a-c]` for one of a class.
+/// Converts a shell glob to a regular expression, which matches whole names: `*` stands for any characters, `?` for
+/// one, and `[a-c]`, `[!a-c]` for one of a class.
 #[must_use]
 pub fn to_regex(glob: &str) -> String {
     /// What means something in regular expressions.

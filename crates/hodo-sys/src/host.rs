@@ -15,8 +15,8 @@ pub const ENOSYS: Errno = 38;
 ///
 /// # Safety
 /// * What [`write`](Self::write) has written is there.
-/// * On RISC-V, aligned words of four bytes are stored at once, and so are the aligned halves of one that is not written
-///   as a whole. On AArch64, aligned words are.
+/// * On RISC-V, aligned words of four bytes are stored at once, and so are the aligned halves of one that is not
+///   written as a whole. On AArch64, aligned words are.
 /// * When [`sync`](Self::sync) returns, all processors see what was written, and none executes what it fetched before.
 pub unsafe trait Text: Sync {
     /// Called before the first write of a change.
@@ -107,8 +107,8 @@ const TRIES: usize = 16;
 /// # Safety
 /// Memory that is mapped is zeroed, nobody else uses it, and it stays. [`Text::write`] can write to code there.
 pub unsafe trait Pages: Sync {
-    /// Shows everything that is mapped, or where nothing can be mapped, in the order of addresses. Probes are set only in
-    /// code that is shown as executable.
+    /// Shows everything that is mapped, or where nothing can be mapped, in the order of addresses. Probes are set only
+    /// in code that is shown as executable.
     ///
     /// # Errors
     /// If that is not known.

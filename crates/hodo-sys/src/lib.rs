@@ -1,11 +1,11 @@
-//! Changes the code of one's own process while its threads run: what probes (`hodo-probe`), static keys (`hodo-keys`) and
-//! function tracing (`hodo-ftrace`) have in common.
+//! Changes the code of one's own process while its threads run: what probes (`hodo-probe`), static keys (`hodo-keys`)
+//! and function tracing (`hodo-ftrace`) have in common.
 //!
 //! All of them write code by the trait [`Text`], and get memory by the trait [`Pages`]: a kernel implements each once.
 //! [`poke`] writes changes that are near each other together.
 //!
-//! On Linux, [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and backed by its file.
-//! (Where the kernel lets only tracers do that, it is writable for the moment of the write.)
+//! On Linux, [`Memory`] writes code through `/proc/self/mem`: the mapping stays read-only, executable, and backed by
+//! its file. (Where the kernel lets only tracers do that, it is writable for the moment of the write.)
 //! [`sys::sync_core`] then makes every processor discard what it has fetched before. The callers decide in which order
 //! bytes are written, so that no thread ever executes half of an instruction.
 //!

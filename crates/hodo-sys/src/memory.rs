@@ -19,10 +19,11 @@ pub fn set_written(written: fn(u64, usize)) {
     WRITTEN.store(written as *mut (), Ordering::Release);
 }
 
-/// Writes to this process's memory, as [`sys::pwrite`] to `file`, which is `/proc/self/mem`, even if the mapping is read-only.
+/// Writes to this process's memory, as [`sys::pwrite`] to `file`, which is `/proc/self/mem`, even if the mapping is
+/// read-only.
 ///
-/// Some kernels let only a tracer do that (`proc_mem.force_override`, since Linux 6.12; Debian 14 is built so). There the
-/// pages are made writable for the moment of the write.
+/// Some kernels let only a tracer do that (`proc_mem.force_override`, since Linux 6.12; Debian 14 is built so). There
+/// the pages are made writable for the moment of the write.
 ///
 /// # Safety
 /// As writing to that memory.
@@ -118,8 +119,8 @@ unsafe impl Text for Memory {
     }
 }
 
-/// The memory of this process, opened for each change: in a child of fork, a kept descriptor would be the parent's memory,
-/// and programs that close all descriptors they do not know might close it.
+/// The memory of this process, opened for each change: in a child of fork, a kept descriptor would be the parent's
+/// memory, and programs that close all descriptors they do not know might close it.
 #[derive(Debug)]
 pub struct Process(AtomicI32);
 

@@ -63,8 +63,8 @@ unsafe fn protect(start: u64, size: u64, rights: u64) -> Result<(), Errno> {
     unsafe { sys::call(number::MPROTECT, args) }.map(drop)
 }
 
-/// Writes to `file`, which is `/proc/self/mem`, while the pages are writable. Code remains executable: other threads may
-/// be in it.
+/// Writes to `file`, which is `/proc/self/mem`, while the pages are writable. Code remains executable: other threads
+/// may be in it.
 ///
 /// # Safety
 /// As writing to that memory.

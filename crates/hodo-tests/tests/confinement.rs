@@ -68,7 +68,7 @@ fn on_a_small_disk(run: Run, size: u32) -> Run {
     on_a_disk(run, &format!("mount -t tmpfs -o size={size}k none"))
 }
 
-/// The same with a disk that a command mounts.
+/// Runs it with a disk that a command mounts.
 fn on_a_disk(run: Run, mount: &str) -> Run {
     let place = run.place().to_owned();
     std::fs::create_dir_all(place.join("disk")).expect("a directory can be made");

@@ -1,5 +1,5 @@
-//! Instructions of all kinds, legal and not, chosen at random from all maps of opcodes: under the engine they do what the
-//! processor does alone, and the accesses that clients receive are those that the processor makes.
+//! Instructions of all kinds, legal and not, chosen at random from all maps of opcodes: under the engine they do what
+//! the processor does alone, and the accesses that clients receive are those that the processor makes.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
@@ -48,8 +48,8 @@ fn lines(command: &mut Command) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What an instruction did, without flags if it was executed: counters may change those that its manual leaves undefined,
-/// and those that it would have overwritten if it had not faulted. What is refused overwrites none.
+/// What an instruction did, without flags if it was executed: counters may change those that its manual leaves
+/// undefined, and those that it would have overwritten if it had not faulted. What is refused overwrites none.
 fn without_flags(line: &str) -> String {
     if line.contains(" signal 4 ") {
         return line.to_owned();

@@ -89,8 +89,8 @@ fn take_last_line(run: &mut Outcome) -> String {
     text[start..].trim_end().to_owned()
 }
 
-/// Gathers and scatters that are expanded do what they do alone, also as far as a handler sees it that looks at a fault in
-/// the middle of them, and each access of a lane is seen once.
+/// Gathers and scatters that are expanded do what they do alone, also as far as a handler sees it that looks at a fault
+/// in the middle of them, and each access of a lane is seen once.
 #[test]
 fn gathers_and_scatters_lane_by_lane() {
     let program = build("gathers.c", Kind::Pie, &["-O1"]);
@@ -307,8 +307,8 @@ fn a_process_that_runs() {
     target.ends("wrong: 0\n");
 }
 
-/// hodo comes and goes while lanes are accessed. `observe` returns whether the process was still there, and looks at what
-/// was observed, each time `pause` milliseconds longer.
+/// hodo comes and goes while lanes are accessed. `observe` returns whether the process was still there, and looks at
+/// what was observed, each time `pause` milliseconds longer.
 fn come_and_go(pause: u64, observe: impl Fn(&hodo_dbi::Target<'_>, u64) -> bool) {
     let program = build("gathers.c", Kind::Pie, &["-O1"]);
     let command = format!("{} 1000 faults", program.display());
@@ -395,8 +395,8 @@ fn program() -> PathBuf {
     build("called.c", Kind::Static, &["-g", "-O1"])
 }
 
-/// A static program where nothing is random, and what starts it that way. What it does before `main` depends on the size of
-/// its environment: it has none.
+/// A static program where nothing is random, and what starts it that way. What it does before `main` depends on the
+/// size of its environment: it has none.
 fn steady() -> [OsString; 5] {
     let program = program().into_os_string();
     [

@@ -742,3 +742,65 @@ fn words_are_defined_once() {
         .collect();
     none(&wrong, "docs/vocabulary.md defines these words twice");
 }
+
+/// The most columns of a line of text.
+const WIDEST: usize = 120;
+
+/// Whose comments are still wider.
+const WIDE: [&str; 0] = [];
+
+/// Returns whether a line is too wide: a comment, or a line of Markdown. Tables, code in texts, and addresses have the
+/// width that they need; of code, strings are all that rustfmt leaves wide.
+fn is_wide(name: &str, line: &str) -> bool {
+    let text = line.trim_start();
+    let has_room = line.chars().count() <= WIDEST || line.contains("](") || line.contains("://");
+    let counts = match name.rsplit('.').next() {
+        Some("rs") => {
+            let comment = text.trim_start_matches(['/', '!']);
+            comment.len() < text.len()
+                && text.starts_with("//")
+                // Code, and what is aligned.
+                && !comment.contains("    ")
+                && !comment.starts_with('~')
+                && !comment.starts_with(" |")
+        }
+        Some("md") => !text.starts_with('|') && !line.starts_with("    "),
+        _ => false,
+    };
+    counts && !has_room
+}
+
+#[test]
+fn lines_of_text_are_narrow() {
+    let wide = "a ".repeat(61);
+    assert!(is_wide("a.md", &wide) && is_wide("a.rs", &format!("    // {wide}")));
+    assert!(
+        !is_wide("a.md", &format!("| {wide}"))
+            && !is_wide("a.rs", &wide)
+            && !is_wide("a.md", "short")
+    );
+    let texts = texts();
+    let wrong: Vec<String> = texts
+        .iter()
+        .filter(|(name, _)| !WIDE.iter().any(|at| name.starts_with(at)))
+        .flat_map(|(name, text)| {
+            let lines = text.lines().enumerate();
+            let wide = lines.filter(move |(_, line)| is_wide(name, line));
+            wide.map(move |(number, _)| format!("{name}:{}", number + 1))
+        })
+        .collect();
+    none(&wrong, "break these lines: they have more than 120 columns");
+    let needless: Vec<String> = WIDE
+        .iter()
+        .filter(|at| {
+            let of = texts.iter().filter(|(name, _)| name.starts_with(**at));
+            !of.flat_map(|(name, text)| text.lines().map(move |line| is_wide(name, line)))
+                .any(|wide| wide)
+        })
+        .map(|at| (*at).to_owned())
+        .collect();
+    none(
+        &needless,
+        "these have no wide lines any more: remove them from the list",
+    );
+}

@@ -71,7 +71,7 @@ pub struct Records<'a> {
     skip: u32,
     /// Where the window of stack addresses of the next entry begins; 0 if not known.
     window: u64,
-    /// The same for later entries.
+    /// Where the windows of later entries begin.
     windows: u64,
     /// The first error of any reader of these events.
     unread: &'a OnceLock<String>,

@@ -54,7 +54,7 @@ pub mod kind {
     /// An array. The parameter has three bits with the argument that says how many elements there are, three with the
     /// logarithm of their size, and four with the largest size of the array in units of 16 bytes.
     pub const SIZED: u64 = 3;
-    /// The same, but the result says how many elements there are.
+    /// An array, but the result says how many elements there are.
     pub const RESULT: u64 = 4;
     /// A list of addresses that ends with zero: this many strings, and the number of the others.
     pub const TEXTS: u64 = 5;
@@ -368,8 +368,8 @@ mod tests {
         for isa in Isa::ALL {
             for (_, call) in all(isa) {
                 let (named, kinds) = (arguments(isa, call), call.args().map(Iterator::count));
-                // `preadv` and `pwritev` have the upper half of a position, which means nothing to 64 bits. The argument of
-                // `rt_sigreturn` is on the stack.
+                // `preadv` and `pwritev` have the upper half of a position, which means nothing to 64 bits. The
+                // argument of `rt_sigreturn` is on the stack.
                 match call.name {
                     "preadv" | "pwritev" => assert_eq!(named.len(), 5),
                     "rt_sigreturn" => assert!(named.is_empty()),

@@ -15,7 +15,7 @@ struct Open {
     words: Vec<u64>,
     /// The upper half of the time of the last record.
     epoch: Option<u32>,
-    /// The same at the beginning of the chunk.
+    /// This upper half at the beginning of the chunk.
     start: u32,
     seq: u32,
     lost: u64,

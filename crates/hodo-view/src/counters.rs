@@ -206,8 +206,8 @@ impl Counters {
     }
 
     /// Writes the counters as a table, for people to read. A probe on a function with several implementations has
-    /// several places of the same name. Those without a hit are left out; if none has a hit, one is shown. If many places
-    /// have no hit, as with a probe on every instruction, their number is shown instead.
+    /// several places of the same name. Those without a hit are left out; if none has a hit, one is shown. If many
+    /// places have no hit, as with a probe on every instruction, their number is shown instead.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
         if self.all().any(|count| count.hits.is_some()) {
             writeln!(out, "        HITS  PROBE")?;

@@ -71,7 +71,7 @@ pub struct DetachArgs {
     /// The processes
     #[arg(value_name = "PID", value_parser = process)]
     pub pids: Vec<i32>,
-    /// The same
+    /// A process, as an option
     #[arg(short, long = "pid", value_name = "PID", value_parser = process)]
     pub pid: Vec<i32>,
 }

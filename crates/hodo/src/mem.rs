@@ -51,7 +51,7 @@ pub fn mem(args: &MemArgs) -> Result<ExitCode> {
 /// What is printed after a program has ended.
 type Report = Box<dyn FnOnce() -> Result<()>>;
 
-/// Runs a program by `start`, or comes to a process, and reports.
+/// Runs a program by `start`, or attaches to a process, and reports.
 fn run(
     part: &Part,
     command: &[OsString],

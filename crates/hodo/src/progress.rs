@@ -113,7 +113,8 @@ impl Progress {
         has_terminal().then(|| Self::start(Place::Line, now))
     }
 
-    /// Starts to show how far the observation of memory has come. `runs`: a program runs meanwhile, and uses the screen.
+    /// Starts to show how far the observation of memory has come. `runs`: a program runs meanwhile, and uses the
+    /// screen.
     pub fn observing(runs: bool, done: impl Fn() -> String + Send + 'static) -> Option<Self> {
         let place = if runs { Place::Title } else { Place::Line };
         let now = move |seconds| format!("hodo: {}{seconds} s", done());

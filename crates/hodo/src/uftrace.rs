@@ -360,7 +360,7 @@ pub fn extended(mut cli: Command) -> Command {
     cli
 }
 
-/// The same for the options of one command.
+/// Returns one command with all options that are accepted.
 pub fn extended_for(cli: Command, name: &str) -> Command {
     match COMMANDS.contains(&name) {
         true => cli.mut_subcommand(name, accepting),

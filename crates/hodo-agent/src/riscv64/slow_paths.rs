@@ -508,7 +508,7 @@ pub struct Runtime {
     pub tail: usize,
     /// Stubs make single records themselves: not used.
     pub record: usize,
-    /// The same without the time.
+    /// Makes a single record without the time: not used.
     pub record_untimed: usize,
     /// A word: function id. In: what the shadow has. The result is the return address.
     pub frame: usize,

@@ -525,7 +525,7 @@ pub struct Runtime {
     pub window: usize,
     /// In: `ecx` = upper half of the record. Clobbers `rax`, `rcx`, `rdx`.
     pub record: usize,
-    /// The same without the time.
+    /// In and out as for `record`; without the time.
     pub record_untimed: usize,
     /// In: `rax` = the shadow, `ecx` = function id, `rdx` = minus the shadow's distance. Out: `rax` = return address.
     /// Clobbers `rcx`.

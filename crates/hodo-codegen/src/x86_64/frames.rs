@@ -22,7 +22,7 @@ use hodo_isa::x86_64::cfa::{CALLEE_SAVED, RSP, Row, Rule, State, code_rows};
 
 /// The second to fifth byte of the instruction to which bodies return: `lea rsp, [rsp-8]`.
 pub const RETURN_POINT: [u8; 4] = [0x8D, 0x64, 0x24, 0xF8];
-/// The same for `lea rsp, [rsp+8]`.
+/// The second to fifth byte of `lea rsp, [rsp+8]`.
 const RELEASE: [u8; 4] = [0x8D, 0x64, 0x24, 0x08];
 /// Length of the call of the body; the return point is after it.
 const CALL_SIZE: u8 = 5;

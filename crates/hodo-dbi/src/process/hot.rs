@@ -16,8 +16,8 @@ const MOST_STARTS: usize = 256;
 const MOST_HOT: usize = 3000;
 
 impl Process {
-    /// Translates again what is executed often, in a way that records less. Threads continue there from the beginning of
-    /// each of these blocks.
+    /// Translates again what is executed often, in a way that records less. Threads continue there from the beginning
+    /// of each of these blocks.
     ///
     /// # Errors
     /// If there is no room, or the process is gone.
@@ -59,7 +59,7 @@ impl Process {
         self.lead(thread, &moved)
     }
 
-    /// Has threads that come to the first of these addresses continue at the second ones. Other threads may be executing
+    /// Has threads that reach the first of these addresses continue at the second ones. Other threads may be executing
     /// what is there.
     pub(super) fn lead(&mut self, thread: Stopped, moved: &[(u64, u64)]) -> Result<()> {
         let mut changes = Vec::new();

@@ -92,8 +92,8 @@ impl Process {
         self.targets.leads(pc)
     }
 
-    /// Gives a running process back what hodo has taken from it: its code can be executed, and nothing of hodo is mapped.
-    /// All of its threads are stopped in front of instructions of the program. Returns whether the process was found
+    /// Gives a running process back what hodo has taken from it: its code can be executed, and nothing of hodo is
+    /// mapped. All of its threads are stopped before instructions of the program. Returns whether the process was found
     /// stopped as a whole.
     ///
     /// # Errors

@@ -25,8 +25,8 @@ fn pages(pc: u64) -> impl Iterator<Item = u64> {
 }
 
 impl Process {
-    /// Whether the program may execute this, of which it may be the first to access anything: where a stack grows down to,
-    /// it has the rights of the rest.
+    /// Whether the program may execute this, of which it may be the first to access anything: where a stack grows down
+    /// to, it has the rights of the rest.
     ///
     /// # Errors
     /// If the process is gone.
@@ -67,8 +67,8 @@ impl Process {
         Ok(())
     }
 
-    /// A thread has found that code is not what was translated. Returns where it continues in the cache. `None`: the program
-    /// may not execute it.
+    /// A thread has found that code is not what was translated. Returns where it continues in the cache. `None`: the
+    /// program may not execute it.
     ///
     /// # Errors
     /// If there is no room, or the process is gone.

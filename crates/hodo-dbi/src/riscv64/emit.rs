@@ -1,12 +1,12 @@
 //! How the program's instructions are translated.
 //!
-//! Return addresses are the original ones: a call puts the program's own address into its register, and a jump through a
-//! register looks up where the cache continues. Such a jump needs a register for that address, which the program may use, too:
-//! its value stays on the stack, and the code to which the table leads, a *landing*, restores it. So threads come to a
-//! landing from the table and from exits, and directly to what follows it from jumps.
+//! Return addresses are the original ones: a call puts the program's own address into its register, and a jump through
+//! a register looks up where the cache continues. Such a jump needs a register for that address, which the program may
+//! use, too: its value stays on the stack, and the code to which the table leads, a *landing*, restores it. So threads
+//! come to a landing from the table and from exits, and directly to what follows it from jumps.
 //!
-//! What is below the stack pointer belongs to nobody (psABI, "Procedure Calling Convention"), so values are kept there. A
-//! thread that takes a signal in between has its values restored before the kernel writes there.
+//! What is below the stack pointer belongs to nobody (psABI, "Procedure Calling Convention"), so values are kept there.
+//! A thread that takes a signal in between has its values restored before the kernel writes there.
 
 use hodo_isa::buffer::Label;
 use hodo_isa::riscv64::asm::ops::Insns;
@@ -27,8 +27,8 @@ type Translating<'t, 'c, 'r> = &'t mut Translator<'c, 'r, Riscv64>;
 const T2: u8 = 7;
 /// The register by which threads come to a landing.
 const LEADS: u8 = T1;
-/// The registers that a jump through a register needs, and where each is kept, from the stack pointer. The places in this list
-/// are the bits of [`Saved::kept`].
+/// The registers that a jump through a register needs, and where each is kept, from the stack pointer. The places in
+/// this list are the bits of [`Saved::kept`].
 const KEPT: [(u8, i64); 3] = [(LEADS, -8), (T0, -16), (T2, -24)];
 
 /// Code that is put elsewhere.

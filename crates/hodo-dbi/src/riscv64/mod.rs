@@ -1,4 +1,5 @@
-//! RISC-V with 64 bits. Its code can be translated; threads cannot be observed yet, and programs do not run from the cache.
+//! RISC-V with 64 bits. Its code can be translated; threads cannot be observed yet, and programs do not run from the
+//! cache.
 
 mod emit;
 

@@ -137,7 +137,7 @@ impl<S: Observe> Translator<'_, '_, S> {
         count(branch.next()) > count(target)
     }
 
-    /// Translates code of which clients hear nothing. Returns where the program continues, if it does so after it.
+    /// Translates code that clients do not receive. Returns where the program continues, if it does so after it.
     pub(super) fn unobserved(&mut self, code: &[Decoded<S>]) -> Option<Version> {
         self.begins_block(None);
         self.left = self.left.saturating_sub(code.len());
@@ -281,7 +281,7 @@ impl<S: Observe> Translator<'_, '_, S> {
         next
     }
 
-    /// What clients hear of these instructions besides accesses.
+    /// What clients receive about these instructions besides accesses.
     fn notes(
         &mut self,
         code: &[Decoded<S>],

@@ -1,15 +1,15 @@
 //! Code that may change.
 //!
-//! Its translation is a row of short runs. Each begins with a comparison of the program's code with what it was translated
-//! from, and is left if they differ: what is executed is always what the program has there, whoever has written it, and
-//! at which address: the program itself, the kernel, another process. A run ends after an instruction that may write to
-//! the code after it.
+//! Its translation is a row of short runs. Each begins with a comparison of the program's code with what it was
+//! translated from, and is left if they differ: what is executed is always what the program has there, whoever has
+//! written it, and at which address: the program itself, the kernel, another process. A run ends after an instruction
+//! that may write to the code after it.
 //!
 //! On pages that the program cannot write to while hodo knows of it, there are no comparisons: each run can be made to
 //! lead elsewhere instead.
 //!
-//! A comparison also covers what follows without a jump if a branch is not taken: nothing has been written in between. If
-//! something else leads there, it comes to a comparison of its own first.
+//! A comparison also covers what follows without a jump if a branch is not taken: nothing has been written in between.
+//! If something else leads there, it comes to a comparison of its own first.
 
 use hodo_abi::Span;
 use hodo_isa::buffer::Label;

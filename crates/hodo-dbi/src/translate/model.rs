@@ -84,7 +84,7 @@ pub(crate) struct Point {
     pub(crate) at: u64,
     /// The instruction of the program that is being executed, or comes next.
     pub(crate) original: u64,
-    /// `None`: at `at` itself, the thread is in front of that instruction, with the program's state.
+    /// `None`: at `at` itself, the thread is before that instruction, with the program's state.
     pub(crate) inside: Option<Saved>,
     pub(crate) stage: Stage,
 }
@@ -137,8 +137,8 @@ pub(crate) struct Translation {
     pub(crate) uncompared: Vec<Uncompared>,
     /// Breakpoints before watched system calls, and the instructions that make these.
     pub(crate) calls: Vec<(u64, u64)>,
-    /// Breakpoints that are reached with a target that is not in the table, and where to continue when its address in the
-    /// cache is known.
+    /// Breakpoints that are reached with a target that is not in the table, and where to continue when its address in
+    /// the cache is known.
     pub(crate) misses: Vec<(u64, u64)>,
     /// Blocks, and where their code begins. Code that belongs to none begins at an address without a block.
     pub(crate) blocks: Vec<(u64, Option<Arc<Block>>)>,
@@ -164,8 +164,8 @@ pub(crate) type Bytes = [u8; LONGEST];
 pub(crate) struct Request<'r> {
     /// The first instructions.
     pub(crate) starts: &'r [u64],
-    /// Only these are translated, with what lies between them, in a way that records less. How often blocks of the program
-    /// were executed helps with that.
+    /// Only these are translated, with what lies between them, in a way that records less. How often blocks of the
+    /// program were executed helps with that.
     pub(crate) profile: Option<&'r Profile>,
     /// The maximum number of instructions that are translated.
     pub(crate) most: usize,
@@ -175,8 +175,8 @@ pub(crate) struct Request<'r> {
     pub(crate) base: u64,
     /// The address of the table of targets.
     pub(crate) table: u64,
-    /// Reads the program's code at an address: up to [`LONGEST`] bytes, and how many there are. `None`: it is not code that
-    /// the program may execute.
+    /// Reads the program's code at an address: up to [`LONGEST`] bytes, and how many there are. `None`: it is not code
+    /// that the program may execute.
     pub(crate) read: &'r mut dyn FnMut(u64) -> Option<(Bytes, usize)>,
     /// Where an instruction of the program was translated to.
     pub(crate) known: &'r dyn Fn(u64) -> Option<u64>,
@@ -195,7 +195,7 @@ pub(crate) struct Request<'r> {
     pub(crate) passes: Option<&'r RefCell<Passes>>,
     /// The file from which code is, and where it is in that.
     pub(crate) file: &'r dyn Fn(u64) -> Option<(PathBuf, u64)>,
-    /// The events that a client wants to hear of.
+    /// The events that a client wants to receive.
     pub(crate) watch: Option<&'r Watch>,
     /// Numbers for blocks, and for their counters.
     pub(crate) numbers: &'r mut dyn FnMut() -> (u32, u32),
@@ -222,8 +222,8 @@ pub(crate) enum Analyzed {
     Lines,
     /// Threads record what its accesses depend on.
     Accesses,
-    /// The same, and blocks that it leads to may use that. The values of these registers are known from earlier records,
-    /// bit by number.
+    /// The same, and blocks that it leads to may use that. The values of these registers are known from earlier
+    /// records, bit by number.
     Hot(u16),
 }
 

@@ -58,8 +58,8 @@ pub(crate) trait Set: Sized + 'static {
 
     /// How far a jump leads, in bytes.
     const REACH: u64;
-    /// Whether threads come to the code for an instruction with all registers of the program, from wherever they come. If
-    /// not, exits and the table of targets lead to other places than direct jumps do.
+    /// Whether threads come to the code for an instruction with all registers of the program, from wherever they come.
+    /// If not, exits and the table of targets lead to other places than direct jumps do.
     const IS_ENTERED_ANYWHERE: bool;
 
     /// The instruction at the beginning of these bytes, of which `len` are the program's. `None`: there is none.
@@ -175,7 +175,8 @@ pub(crate) trait Observe: Set {
     /// What passes see of an instruction.
     fn seen(decoded: &Decoded<Self>) -> Instruction;
 
-    /// Turns what passes have made of instructions into code. Returns where the program continues, if it does so after it.
+    /// Turns what passes have made of instructions into code. Returns where the program continues, if it does so after
+    /// it.
     fn lower(
         translator: &mut Translator<'_, '_, Self>,
         passes: &RefCell<Passes>,
@@ -190,10 +191,10 @@ pub(crate) trait Observe: Set {
         recent: Recent,
     ) -> Self::Compared;
 
-    /// The state in front of an instruction, if registers are taken there to compare.
+    /// The state before an instruction, if registers are taken there to compare.
     fn taken(compared: &Self::Compared) -> Option<Saved>;
 
-    /// Compares what an instruction fetches and accesses, in front of it.
+    /// Compares what an instruction fetches and accesses, before it.
     fn compare(
         translator: &mut Translator<'_, '_, Self>,
         compared: &mut Self::Compared,
@@ -212,7 +213,7 @@ pub(crate) trait Observe: Set {
     /// Records what an instruction needs that is not known at the beginning of the block.
     fn middle(translator: &mut Translator<'_, '_, Self>, block: &Block, number: u16, pc: u64);
 
-    /// Writes the record of a block, in front of an instruction.
+    /// Writes the record of a block, before an instruction.
     fn record(translator: &mut Translator<'_, '_, Self>, block: &Block, pc: u64);
 
     /// Writes the branch of an instruction, to a place of ours.
@@ -223,7 +224,8 @@ pub(crate) trait Observe: Set {
         to: Label,
     );
 
-    /// Whether an instruction may write to memory other than that of a stack, or to that, too, if code may be `on_stack`.
+    /// Whether an instruction may write to memory other than that of a stack, or to that, too, if code may be
+    /// `on_stack`.
     fn may_write(facts: &Self::Facts, on_stack: bool) -> bool;
 
     /// The beginning of a run that is not compared: a breakpoint or a jump can replace it while threads execute it.

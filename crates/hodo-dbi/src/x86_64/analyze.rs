@@ -21,7 +21,8 @@ const MOST_EACH: usize = 6;
 /// The maximum number of these that are registers at the beginning of the block.
 const MOST_AT_HEAD: u32 = 6;
 const RSP: usize = 4;
-/// Registers of which clients hear, by what is noted of an instruction (System V ABI for AMD64, section 3.2.3 and A.2.1).
+/// Registers that clients receive, by what is noted of an instruction (System V ABI for AMD64, section 3.2.3 and
+/// A.2.1).
 const ENTRY: &[u8] = &[7, 6, 2, 4];
 pub(crate) const SYSTEM_CALL: &[u8] = &[0, 7, 6, 2, 10, 8, 9];
 pub(crate) const RESULT: &[u8] = &[0];
@@ -88,8 +89,8 @@ pub(crate) fn facts(factory: &mut InstructionInfoFactory, pc: u64, bytes: &[u8])
     }
 }
 
-/// Whether an instruction may leave the registers that it writes as they are: those of shadow stacks do if there is none,
-/// and others do if they find nothing (Intel's manual, volume 2).
+/// Whether an instruction may leave the registers that it writes as they are: those of shadow stacks do if there is
+/// none, and others do if they find nothing (Intel's manual, volume 2).
 fn may_change_nothing(insn: &iced_x86::Instruction) -> bool {
     matches!(
         insn.mnemonic(),
@@ -348,8 +349,8 @@ impl Facts {
         is_of_bits && self.insn.op1_kind() == OpKind::Register
     }
 
-    /// Whether it cannot fault, as is known of many instructions that access no memory and only general registers: a move
-    /// to a segment register may.
+    /// Whether it cannot fault, as is known of many instructions that access no memory and only general registers: a
+    /// move to a segment register may.
     pub(super) fn cannot_fault(&self) -> bool {
         let mut operands = 0..self.insn.op_count();
         self.memory.is_empty()
@@ -463,7 +464,7 @@ impl Analysis {
         Some(address)
     }
 
-    /// Has threads record a value in front of an instruction. Returns its slot.
+    /// Has threads record a value before an instruction. Returns its slot.
     fn record(&mut self, value: Value, insn: u16) -> Slot {
         // An instruction that reads and writes has the same address twice.
         let is_same = |old: &&Recorded| {
@@ -509,8 +510,8 @@ impl Analysis {
         }
     }
 
-    /// If neither the base nor the index of an operand is known, and knowing them would not help what comes after: their
-    /// sum, which takes less room.
+    /// If neither the base nor the index of an operand is known, and knowing them would not help what comes after:
+    /// their sum, which takes less room.
     fn sum(&self, memory: &UsedMemory, after: &[BlockInsn<'_, Facts>]) -> Option<Value> {
         let (base, index) = (general(memory.base())?, general(memory.index())?);
         let is_whole = memory.base().is_gpr64() && memory.index().is_gpr64();
@@ -576,8 +577,8 @@ impl Analysis {
         operand
     }
 
-    /// Adds the operands of an instruction. `after`: this instruction and those that follow. Returns whether a record has
-    /// room for what they need.
+    /// Adds the operands of an instruction. `after`: this instruction and those that follow. Returns whether a record
+    /// has room for what they need.
     fn operands(&mut self, insn: u16, facts: &Facts, after: &[BlockInsn<'_, Facts>]) -> bool {
         if self.values.len() + MOST_EACH > MOST_VALUES && insn > 0 {
             return false;
@@ -677,7 +678,7 @@ impl Analysis {
         }
     }
 
-    /// Has threads record what clients hear of an instruction. Returns whether a record has room for that.
+    /// Has threads record what clients receive about an instruction. Returns whether a record has room for that.
     fn note(&mut self, insn: u16, what: Noted) -> bool {
         let registers = match what {
             Noted::Entry(_) => ENTRY,

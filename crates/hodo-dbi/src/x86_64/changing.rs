@@ -55,8 +55,8 @@ impl Emitter<'_, '_, '_> {
         self.code.jmp(way.to);
     }
 
-    /// The beginning of a run that is not compared. A jump fits in the place of the first instruction. The second one is
-    /// there for programs that step themselves: they hear of neither.
+    /// The beginning of a run that is not compared. A jump fits in the place of the first instruction. The second one
+    /// is there for programs that step themselves: they receive neither.
     pub(super) fn entry(&mut self, pc: u64) {
         const LONG_NOP: [u8; 5] = [0x0F, 0x1F, 0x44, 0, 0];
         let before = self.stage();

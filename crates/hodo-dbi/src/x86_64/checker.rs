@@ -1,13 +1,13 @@
 //! Checks the state map: walks forward over the code that was emitted for a fragment, and keeps account of what each
 //! register, each slot of the thread's block and the flags have.
 //!
-//! The rules: an instruction of the program that writes a register puts the program's value there, and what slots have of
-//! it is old; inserted code that writes a register puts something else there; a load from a slot brings back what the slot
-//! has; a store to a slot puts there what the register has. Flags are followed bit by bit, through `lahf`, `seto`, `add` and
-//! `sahf`. Where branches of inserted code meet, only what is the same on both ways is known.
+//! The rules: an instruction of the program that writes a register puts the program's value there, and what slots have
+//! of it is old; inserted code that writes a register puts something else there; a load from a slot brings back what
+//! the slot has; a store to a slot puts there what the register has. Flags are followed bit by bit, through `lahf`,
+//! `seto`, `add` and `sahf`. Where branches of inserted code meet, only what is the same on both ways is known.
 //!
-//! Values are numbers that the walk makes up, so inserted code is computed, too: what it stores, counts, records and compares
-//! must be what its steps say ([`steps`]). A scratch register that loses its value is found in this way.
+//! Values are numbers that the walk makes up, so inserted code is computed, too: what it stores, counts, records and
+//! compares must be what its steps say ([`steps`]). A scratch register that loses its value is found in this way.
 
 mod emitted;
 mod properties;

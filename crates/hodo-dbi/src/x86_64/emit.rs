@@ -1,7 +1,7 @@
 //! How the program's instructions are translated.
 //!
-//! Return addresses on the stack are the original ones: a call pushes the program's own address, and a return looks up where
-//! the cache continues. The processor still predicts returns, because calls are calls and returns are returns.
+//! Return addresses on the stack are the original ones: a call pushes the program's own address, and a return looks up
+//! where the cache continues. The processor still predicts returns, because calls are calls and returns are returns.
 
 use std::sync::Arc;
 
@@ -337,8 +337,8 @@ impl Emitter<'_, '_, '_> {
         self.code.raw(bytes);
     }
 
-    /// Saves the flags, if they are kept, when the work registers are saved: in `rax`, whose value is in the thread's block
-    /// then. Returns what is saved.
+    /// Saves the flags, if they are kept, when the work registers are saved: in `rax`, whose value is in the thread's
+    /// block then. Returns what is saved.
     fn take_flags(&mut self, original: u64, keeps_flags: bool) -> Saved {
         let saved = Saved {
             flags: keeps_flags,
@@ -375,8 +375,8 @@ impl Emitter<'_, '_, '_> {
         is_call && self.reads_flags(next)
     }
 
-    /// Whether code reads flags before it overwrites them, as far as that is soon seen. What compilers for C make never does
-    /// so where a call returns to.
+    /// Whether code reads flags before it overwrites them, as far as that is soon seen. What compilers for C make never
+    /// does so where a call returns to.
     fn reads_flags(&mut self, start: u64) -> bool {
         let (mut pc, mut rest) = (start, FLAGS);
         for _ in 0..AHEAD {

@@ -5,8 +5,8 @@ use hodo_isa::x86_64::asm::{AL, RAX, Reg};
 use super::lower::{Flags, Lowering, RAX_NUMBER, at};
 
 impl Lowering<'_, '_, '_> {
-    /// Exchanges what scratch registers have for what the program has there, and back. Afterwards, everything is where it was
-    /// before, so this may be skipped like other code.
+    /// Exchanges what scratch registers have for what the program has there, and back. Afterwards, everything is where
+    /// it was before, so this may be skipped like other code.
     pub(super) fn show_program(&mut self) {
         let (program, flags) = (self.program, self.flags);
         let mut kept = Vec::new();

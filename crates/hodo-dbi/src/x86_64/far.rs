@@ -76,7 +76,7 @@ fn with_base(own: &[u8], insn: Insn, number: u8) -> Option<Vec<u8>> {
         let rex = copy.iter().position(|&byte| byte == insn.rex)?;
         copy[rex] = insn.rex & !REX_B | upper;
     } else if upper != 0 {
-        // The prefix is in front of the opcode, which has one byte, or begins with this one.
+        // The prefix is before the opcode, which has one byte, or begins with this one.
         let opcode = usize::from(insn.opcode);
         let first = own[..opcode].iter().position(|&byte| byte == 0x0F);
         if modrm != opcode + 1 || matches!(own[0], 0xC4 | 0xC5 | 0x62) || own.len() > 14 {

@@ -1,7 +1,7 @@
 //! What the processor has that executes translated code: this machine's, if it has this instruction set.
 
-/// Whether code of this instruction set is executed here. Elsewhere it can be translated, for a processor without vectors
-/// that inserted code could use.
+/// Whether code of this instruction set is executed here. Elsewhere it can be translated, for a processor without
+/// vectors that inserted code could use.
 pub(super) const IS_HERE: bool = cfg!(target_arch = "x86_64");
 
 /// Whether it has vectors of 32 bytes, and whether it has some of 64 with masks.

@@ -4,8 +4,8 @@ use iced_x86::{CpuidFeature, EncodingKind, Mnemonic, Register, RflagsBits};
 
 use crate::block::Flow;
 
-/// Whether instructions overwrite the flags, other than the carry flag, before they read them. `last`: how control flows
-/// after them. `keeps_flags`: calls and returns do so.
+/// Whether instructions overwrite the flags, other than the carry flag, before they read them. `last`: how control
+/// flows after them. `keeps_flags`: calls and returns do so.
 pub(super) fn flags_are_dead<'i>(
     insns: impl Iterator<Item = &'i iced_x86::Instruction>,
     last: Option<Flow>,
@@ -38,8 +38,8 @@ pub(super) const FLAGS: u32 = RflagsBits::OF
     | RflagsBits::PF
     | RflagsBits::CF;
 
-/// Whether it is none, or one that programs may not execute or that hardly a processor has, which is looked at more closely
-/// if it changes flags: a handler sees the flags from before it.
+/// Whether it is none, or one that programs may not execute or that hardly a processor has, which is looked at more
+/// closely if it changes flags: a handler sees the flags from before it.
 fn is_refused(insn: &iced_x86::Instruction) -> bool {
     use CpuidFeature as Has;
     let is_usual = |feature: &Has| {

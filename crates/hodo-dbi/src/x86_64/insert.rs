@@ -1,7 +1,8 @@
 //! Code for clients, inserted at the beginning of blocks: a counter, or a record.
 //!
-//! The code changes only flags that the block overwrites before it reads them. A thread that stops in it is shown to the program in front of the block, or, if the record
-//! is complete, in front of the first instruction; the registers that the code uses are in the thread's block.
+//! The code changes only flags that the block overwrites before it reads them. A thread that stops in it is shown to
+//! the program before the block, or, if the record is complete, before the first instruction; the registers that the
+//! code uses are in the thread's block.
 
 use std::sync::Arc;
 
@@ -113,7 +114,7 @@ impl Emitter<'_, '_, '_> {
         self.set_stage(Stage::Body);
     }
 
-    /// Writes a record, in front of an instruction.
+    /// Writes a record, before an instruction.
     pub(super) fn record(&mut self, block: &Block, pc: u64) {
         let at_head = block.values.iter().filter(|recorded| recorded.insn == 0);
         let values: Vec<Value> = at_head.map(|recorded| recorded.value).collect();

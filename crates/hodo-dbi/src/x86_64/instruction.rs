@@ -27,8 +27,8 @@ pub(crate) fn instruction((pc, next): (u64, u64), own: &[u8]) -> Option<Instruct
     })
 }
 
-/// One round of a repeated string instruction: the instruction without its prefix, and how it is repeated. `None`: it is no
-/// such instruction, or its addresses have four bytes.
+/// One round of a repeated string instruction: the instruction without its prefix, and how it is repeated. `None`: it
+/// is no such instruction, or its addresses have four bytes.
 pub(crate) fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
     const EQUAL: u8 = 0xF3;
     const DIFFERENT: u8 = 0xF2;

@@ -1,9 +1,9 @@
 //! Gathers and scatters, and masked loads and stores, lane by lane.
 //!
-//! The registers go to the thread's block, and each lane that is active loads its index from there and accesses memory. A
-//! gather's registers get their new values at the end. Where a thread stops in between, the state map says that they are in
-//! the block, and how many lanes are complete: these are zero in the mask, also if they were not active (Intel's manual,
-//! volume 2, VPGATHERDD).
+//! The registers go to the thread's block, and each lane that is active loads its index from there and accesses memory.
+//! A gather's registers get their new values at the end. Where a thread stops in between, the state map says that they
+//! are in the block, and how many lanes are complete: these are zero in the mask, also if they were not active (Intel's
+//! manual, volume 2, VPGATHERDD).
 //!
 //! A masked load or store has no such state: if it faults, its registers are as they were, and it begins anew.
 
@@ -130,8 +130,8 @@ impl Lowering<'_, '_, '_> {
         self.point(Saved::default());
     }
 
-    /// A masked store that faults stores nothing. If it is in two pages, it may fault in the second one: then all that it
-    /// stores to is touched first, in order, so a fault is where the processor has it.
+    /// A masked store that faults stores nothing. If it is in two pages, it may fault in the second one: then all that
+    /// it stores to is touched first, in order, so a fault is where the processor has it.
     fn probe(&mut self, lanes: Lanes) {
         const PAGE: u32 = 4096;
         let last = match lanes.places {

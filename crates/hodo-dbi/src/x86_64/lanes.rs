@@ -117,8 +117,8 @@ pub(crate) fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<La
     })
 }
 
-/// The lanes of a gather or scatter. `None`: it is none, the processor refuses it, or its addresses have a segment or four
-/// bytes.
+/// The lanes of a gather or scatter. `None`: it is none, the processor refuses it, or its addresses have a segment or
+/// four bytes.
 pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
     let insn = instruction.facts.insn();
     let (index_size, size, stores) = form(insn.mnemonic())?;

@@ -1,9 +1,10 @@
-//! Turns fragments into code: decides which registers scratch registers are, and moves the program's values out of their
-//! way and back.
+//! Turns fragments into code: decides which registers scratch registers are, and moves the program's values out of
+//! their way and back.
 //!
-//! A value of the program that is in the way goes to a slot of the thread's block. It comes back when an instruction of the
-//! program reads it, or at the end of the fragment, not earlier. While it is in a slot, the state map says so. Flags go to
-//! a slot by way of `rax`. All scratch registers of all passes are seen here together: no two values share a slot.
+//! A value of the program that is in the way goes to a slot of the thread's block. It comes back when an instruction of
+//! the program reads it, or at the end of the fragment, not earlier. While it is in a slot, the state map says so.
+//! Flags go to a slot by way of `rax`. All scratch registers of all passes are seen here together: no two values share
+//! a slot.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -748,8 +749,8 @@ impl Lowering<'_, '_, '_> {
         code.mov_mr(gs(block::POSITION), position);
     }
 
-    /// Skips what comes up to a mark unless two values compare in a way. Nothing may move in between: everything that is used
-    /// there gets its place before.
+    /// Skips what comes up to a mark unless two values compare in a way. Nothing may move in between: everything that
+    /// is used there gets its place before.
     fn skip(&mut self, compare: Compare, left: Scratch, right: Value, mark: Mark) {
         self.begin_region(mark);
         let left = self.register(left);
@@ -845,8 +846,8 @@ impl Lowering<'_, '_, '_> {
         }
         let only: Vec<Step> = steps.iter().map(|(step, _)| *step).collect();
         self.wide_prepare(&only);
-        // What is released there does not need its register any more, unless it is used again in the next round; what is
-        // reserved there needs it only from there on.
+        // What is released there does not need its register any more, unless it is used again in the next round; what
+        // is reserved there needs it only from there on.
         let is_round = only.iter().any(|step| matches!(step, Step::BeginRound(_)));
         let (mut own, mut spare) = (HashSet::new(), Vec::new());
         for (step, _) in steps {

@@ -60,7 +60,8 @@ pub(crate) const GENERAL: u8 = 16;
 /// The number of `rcx`.
 const RCX_NUMBER: u8 = 1;
 
-/// Registers that have words of their own in the block of a thread, as bits of [`Saved::kept`](crate::translate::Saved).
+/// Registers that have words of their own in the block of a thread, as bits of
+/// [`Saved::kept`](crate::translate::Saved).
 pub(crate) mod kept {
     use super::block;
 
@@ -118,8 +119,8 @@ pub(crate) mod block {
     pub(crate) const FETCHED: u32 = 1024;
     /// Lines of data that were used last, of eight bytes.
     pub(crate) const USED: u32 = FETCHED + 4 * crate::recent::MOST_ENTRIES;
-    /// Words for vector registers of the program that inserted code needs, of 64 bytes. There are no tables of lines if there
-    /// is inserted code of passes.
+    /// Words for vector registers of the program that inserted code needs, of 64 bytes. There are no tables of lines if
+    /// there is inserted code of passes.
     pub(crate) const VECTORS: u32 = 1024;
     /// How many there are.
     pub(crate) const VECTOR_SLOTS: u32 = 20;

@@ -4,8 +4,8 @@ use hodo_isa::x86_64::decode::{self, Insn, Kind};
 
 use super::features::narrows_branches;
 
-/// Decodes the instruction at the start of `code` as this processor does. [`Kind::Stop`]: among others, a near branch that
-/// leads to an address of two bytes.
+/// Decodes the instruction at the start of `code` as this processor does. [`Kind::Stop`]: among others, a near branch
+/// that leads to an address of two bytes.
 pub(super) fn decode(code: &[u8; 16]) -> Option<Insn> {
     let mut insn = decode::decode(code)?;
     if is_narrow(code, insn) && narrows_branches() {

@@ -1,7 +1,8 @@
-//! Code that compares what instructions fetch and access with the lines that the thread used last, and records the rest.
+//! Code that compares what instructions fetch and access with the lines that the thread used last, and records the
+//! rest.
 //!
-//! The numbers of the last line of an access and of the set of its first one are computed. If the access is of two lines,
-//! these do not fit to each other, and no entry of the table has that number. So one comparison is enough.
+//! The numbers of the last line of an access and of the set of its first one are computed. If the access is of two
+//! lines, these do not fit to each other, and no entry of the table has that number. So one comparison is enough.
 //!
 //! The code needs two registers. If a block has two that its instructions do not use, they are taken for the first
 //! access and given back after the last one. The flags are saved only where the program may read them afterward.
@@ -55,7 +56,7 @@ const NOTHING_SAVED: Saved = Saved {
 };
 
 impl Compared {
-    /// The state in front of an instruction, if registers are taken there.
+    /// The state before an instruction, if registers are taken there.
     pub(super) fn saved(&self) -> Option<Saved> {
         let is_own = Saved {
             is_own: true,

@@ -32,8 +32,8 @@ impl Lowering<'_, '_, '_> {
 
     /// A round. It uses the program's registers.
     ///
-    /// If neither of two operands can be accessed, a processor may fault at another one of them than it does without the
-    /// prefix: so the round is a repetition, of one round.
+    /// If neither of two operands can be accessed, a processor may fault at another one of them than it does without
+    /// the prefix: so the round is a repetition, of one round.
     pub(super) fn round(&mut self, instruction: &Instruction, repeated: Repeated) {
         let own = Saved {
             is_own: true,

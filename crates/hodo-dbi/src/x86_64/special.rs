@@ -1,4 +1,4 @@
-//! Instructions of which general registers alone do not say what they access.
+//! Instructions whose accesses do not follow from general registers alone.
 
 use iced_x86::{MemorySize, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 
@@ -35,8 +35,8 @@ pub(super) fn is_masked(insn: &iced_x86::Instruction) -> bool {
         )
 }
 
-/// Whether it accesses its whole operand, whatever its mask is: instructions that move elements to other lanes, as Intel's
-/// manual says (volume 2, section 2.8, classes with "NF").
+/// Whether it accesses its whole operand, whatever its mask is: instructions that move elements to other lanes, as
+/// Intel's manual says (volume 2, section 2.8, classes with "NF").
 pub(super) fn ignores_mask(insn: &iced_x86::Instruction) -> bool {
     matches!(
         insn.mnemonic(),

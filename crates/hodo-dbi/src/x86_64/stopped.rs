@@ -32,8 +32,8 @@ pub(crate) fn restore_flags(regs: &mut Regs) {
     regs.set_flags(word as u16);
 }
 
-/// A thread has completed a round of a repeated instruction: counts it, unless it `is_counted`. Returns whether it was the
-/// last one.
+/// A thread has completed a round of a repeated instruction: counts it, unless it `is_counted`. Returns whether it was
+/// the last one.
 pub(crate) fn end_round(regs: &mut Regs, repeated: Repeated, is_counted: bool) -> bool {
     let before = regs.general(RCX_NUMBER);
     let left = before.wrapping_sub(u64::from(!is_counted));
@@ -52,8 +52,8 @@ pub(crate) fn active(thread: Stopped, mask: Value) -> Result<u16> {
     }
 }
 
-/// Gives a thread that stops between lanes what the program would have in its vector and mask registers, if this number of
-/// lanes is complete.
+/// Gives a thread that stops between lanes what the program would have in its vector and mask registers, if this number
+/// of lanes is complete.
 pub(crate) fn restore_lanes(
     memory: &Memory,
     (thread, block): (Stopped, u64),

@@ -82,8 +82,8 @@ const WATCHED: [i64; 11] = [
     SIGALTSTACK,
 ];
 
-/// System calls that take a message, a connection or the end of a child, also if they cannot write what they say of that:
-/// `accept`, `recvfrom`, `recvmsg`, `wait4`, `waitid`, `accept4`, `recvmmsg`.
+/// System calls that take a message, a connection or the end of a child, also if they cannot write what they say of
+/// that: `accept`, `recvfrom`, `recvmsg`, `wait4`, `waitid`, `accept4`, `recvmmsg`.
 pub(crate) const CONSUMING: [i64; 7] = [43, 45, 47, 61, 247, 288, 299];
 
 /// How paths of files begin that may be lists of mappings: `/proc/self/maps`, or `smaps` in an open directory.
@@ -93,7 +93,8 @@ const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 /// signals, and the frame of a handler.
 pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 271, 407];
 
-/// Where the frame of a handler is that returns, from the stack pointer at `rt_sigreturn` on: the interrupted instruction,
+/// Where the frame of a handler is that returns, from the stack pointer at `rt_sigreturn` on: the interrupted
+/// instruction,
 pub(super) const FRAME_PC: u64 = 168;
 /// the flag of steps, in a byte,
 const FRAME_STEPS: i32 = 177;
@@ -130,8 +131,8 @@ struct Ways {
 }
 
 impl Emitter<'_, '_, '_> {
-    /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`, so they
-    /// are free here.
+    /// A system call: those that hodo watches stop at a breakpoint first. The kernel overwrites `rcx` and `r11`, so
+    /// they are free here.
     pub(super) fn system_call(&mut self, pc: u64, next: u64) {
         let [watched, make, made, refused] = [(); 4].map(|()| self.code.label());
         let [open, open_at, path, far] = [(); 4].map(|()| self.code.label());
@@ -286,7 +287,8 @@ impl Emitter<'_, '_, '_> {
         read
     }
 
-    /// `rt_sigprocmask`: it is watched if signals of hodo are in its set, or are blocked. Returns where the set is read.
+    /// `rt_sigprocmask`: it is watched if signals of hodo are in its set, or are blocked. Returns where the set is
+    /// read.
     fn signal_set(&mut self, pc: u64, ways: Ways) -> u64 {
         let [none, unwatched] = [(); 2].map(|()| self.code.label());
         self.inside(pc, KNOWN);

@@ -1,8 +1,8 @@
 //! Vector and mask registers of inserted code.
 //!
-//! They follow the rules of general registers: what the program has in one that is needed goes to a slot of the thread's
-//! block, and comes back when an instruction of the program uses it, or at the end of the fragment. A register that
-//! an instruction of the program overwrites as a whole need not come back.
+//! They follow the rules of general registers: what the program has in one that is needed goes to a slot of the
+//! thread's block, and comes back when an instruction of the program uses it, or at the end of the fragment. A register
+//! that an instruction of the program overwrites as a whole need not come back.
 
 use std::collections::HashSet;
 
@@ -343,7 +343,8 @@ impl Lowering<'_, '_, '_> {
         self.wide_load(kind, to, from);
     }
 
-    /// Exchanges what inserted code has in registers for what the program has there. Returns where that of inserted code is.
+    /// Exchanges what inserted code has in registers for what the program has there. Returns where that of inserted
+    /// code is.
     pub(super) fn wide_show(&mut self) -> Vec<(Wide, u8, u8)> {
         let mut shown = Vec::new();
         for kind in [Kind::Vector, Kind::Mask] {

@@ -25,8 +25,9 @@ pub const PER_THREAD: usize = 8;
 /// taken away. On x86-64 this costs a look at the sites at each call. (Elsewhere no tracer misses any.)
 pub const EVERY_CALL: usize = 16;
 
-/// The mask of a trampoline that does not know it: it is the mask of the site that has called. There is one for each kind,
-/// for combinations of tracers for which there is no other, and for sites that must not be switched off for a moment.
+/// The mask of a trampoline that does not know it: it is the mask of the site that has called. There is one for each
+/// kind, for combinations of tracers for which there is no other, and for sites that must not be switched off for a
+/// moment.
 pub(crate) const LOOKED_UP: u64 = !0;
 
 /// What is called at entries: the address of the site, the address to which the function will return, the tracer, and

@@ -97,7 +97,7 @@ impl Wanted {
         Self::of_now(pid, recorder)
     }
 
-    /// The same, if it does not execute another program meanwhile.
+    /// What is wanted in it, if it does not execute another program meanwhile.
     fn of_now(pid: i32, recorder: &mut dyn Recorder) -> Result<Self> {
         let exe = exe_of(pid);
         let version = Version::of(&exe)?;
@@ -300,7 +300,7 @@ fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
         .or_else(|| place_above(maps, base))
 }
 
-/// The same above the libraries, where the kernel maps nothing, but toward which the first stack grows: for programs
+/// A place above the libraries, where the kernel maps nothing, but toward which the first stack grows: for programs
 /// whose own memory fills everything within reach below.
 fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
     const ROOM: u64 = 512 << 20;

@@ -1,5 +1,5 @@
-//! Call sites of `libhodo_ftrace` in the process. The library switches their code at any time, so nothing is written over
-//! it, and no copy of it is executed. `hodo-ftrace.h` describes what is read here: `struct hodo_ftrace_probing`.
+//! Call sites of `libhodo_ftrace` in the process. The library switches their code at any time, so nothing is written
+//! over it, and no copy of it is executed. `hodo-ftrace.h` describes what is read here: `struct hodo_ftrace_probing`.
 
 use std::ops::Range;
 

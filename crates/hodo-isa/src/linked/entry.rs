@@ -230,8 +230,8 @@ impl<I: Linked, P: Fn(u64, Slot) -> Option<i32>> Ways<I, P> {
                 None => self.elsewhere = true,
             }
         }
-        // A copy of the return address may be reloaded from a stack slot of its own. Who has the address of the slot can
-        // do that, too.
+        // A copy of the return address may be reloaded from a stack slot of its own. Who has the address of the slot
+        // can do that, too.
         if !self.places.is_empty() && (insn.loads_other() || insn.takes_address()) {
             let here = self.here(insn.addr(), insn.slot(), state);
             if here.is_some_and(|at| self.places.contains(&at)) {

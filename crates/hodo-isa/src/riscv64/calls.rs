@@ -88,7 +88,8 @@ pub fn called_by(before: [u8; 8], at: u64) -> Called {
 /// Whether [`leaving_jump`] finds jumps.
 pub const FINDS_LEAVING_JUMPS: bool = false;
 
-/// The first jump to another function that a long jump could replace: there is none, because such jumps have four bytes.
+/// The first jump to another function that a long jump could replace: there is none, because such jumps have four
+/// bytes.
 #[must_use]
 pub fn leaving_jump(_at: u64, _code: &[u8]) -> Option<(u64, u64)> {
     None

@@ -13,8 +13,8 @@ pub fn ends_thread(code: &[u8]) -> bool {
     (code.strip_prefix(&EXIT)).is_some_and(|code| code.starts_with(&SYSTEM_CALL))
 }
 
-/// Whether the bytes before and after those of a system call's instruction look as if it were one. Four bytes are seldom
-/// that by chance.
+/// Whether the bytes before and after those of a system call's instruction look as if it were one. Four bytes are
+/// seldom that by chance.
 #[must_use]
 pub fn looks_like_call(_: &[u8], _: &[u8]) -> bool {
     true

@@ -1,8 +1,8 @@
 //! A quick decoder for translators: length, kind and operand bytes of an instruction, by two tables. It says nothing
 //! about what instructions do; `steps` and the crate iced do.
 //!
-//! Source of the tables: Intel SDM volume 2, appendix A (opcode maps), and section 2.1 (formats); AMD's manual, volume 6,
-//! for those of XOP.
+//! Source of the tables: Intel SDM volume 2, appendix A (opcode maps), and section 2.1 (formats); AMD's manual, volume
+//! 6, for those of XOP.
 
 const MODRM: u16 = 1;
 const IMM8: u16 = 2;

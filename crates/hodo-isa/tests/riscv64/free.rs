@@ -1,5 +1,5 @@
-//! Free registers of RISC-V code, found in two independent ways: by a search from one instruction, and by the analysis of
-//! all code that planners use.
+//! Free registers of RISC-V code, found in two independent ways: by a search from one instruction, and by the analysis
+//! of all code that planners use.
 //!
 //! A general register is dead at an instruction if, wherever control may go from there, the register is overwritten
 //! before anything reads it. [`dead_registers`] goes forward from one instruction, as far as it is told to;

@@ -1,5 +1,5 @@
-//! Results as a file of cachegrind, which `cg_annotate` and KCachegrind read: "Cachegrind: a high-precision tracing profiler",
-//! section "Cachegrind Output File Format", in valgrind's manual.
+//! Results as a file of cachegrind, which `cg_annotate` and KCachegrind read: "Cachegrind: a high-precision tracing
+//! profiler", section "Cachegrind Output File Format", in valgrind's manual.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -122,8 +122,8 @@ pub(super) struct Around<'a, L> {
 }
 
 impl<L: Fn(Way, u32) -> u32> Around<'_, L> {
-    /// Returns what is used after an instruction from which control may leave. `live` has what is used at the places that
-    /// `led_to` names.
+    /// Returns what is used after an instruction from which control may leave. `live` has what is used at the places
+    /// that `led_to` names.
     #[inline]
     pub fn away(&self, way: Way, next: u32, live: &[u32]) -> u32 {
         match way {

@@ -65,7 +65,7 @@ impl Tracer<'_> {
         true
     }
 
-    /// The same with a time limit. Returns whether all have stopped; the others may still do so.
+    /// Stops all within a time limit. Returns whether all have stopped; the others may still do so.
     pub(super) fn stop_within(
         &mut self,
         wanted: &BTreeSet<i32>,
@@ -179,7 +179,7 @@ impl Tracer<'_> {
         self.run_within(tids, halted, until, None).map(drop)
     }
 
-    /// The same, with a time limit for stopping. Returns whether all have stopped.
+    /// Lets them run likewise, with a time limit for stopping. Returns whether all have stopped.
     pub(super) fn run_within(
         &mut self,
         tids: &BTreeSet<impl Copy + Into<i32>>,

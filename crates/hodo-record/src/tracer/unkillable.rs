@@ -8,8 +8,8 @@ use hodo_follow::{Exit, ends_untraced};
 use hodo_ptrace::Stopped;
 
 impl Tracer<'_> {
-    /// If a signal ends the first process of a PID namespace only untraced (see [`ends_untraced`]), releases the process, to
-    /// execute the instruction again. Returns whether that was the case.
+    /// If a signal ends the first process of a PID namespace only untraced (see [`ends_untraced`]), releases the
+    /// process, to execute the instruction again. Returns whether that was the case.
     pub(super) fn ends_first_process(&mut self, stopped: Stopped, signal: i32) -> Result<bool> {
         let tid = stopped.tid();
         if !ends_untraced(tid, signal) {

@@ -1,7 +1,7 @@
 //! What is the same for all instruction sets that use Linux's generic system call numbers.
 
-/// Changes of code are written in aligned units of this many bytes: the kernel's `memcpy` stores such words at once, and
-/// everything else byte by byte. Nobody may execute half of a changed instruction.
+/// Changes of code are written in aligned units of this many bytes: the kernel's `memcpy` stores such words at once,
+/// and everything else byte by byte. Nobody may execute half of a changed instruction.
 pub const UNIT: u64 = 4;
 
 /// Numbers of system calls, from the kernel's `include/uapi/asm-generic/unistd.h`.

@@ -7,8 +7,8 @@ pub(super) const NAMES: [(u64, &str); 1] = [(38, "renameat")];
 pub(super) const ARGUMENTS: [(&str, &str); 1] =
     [("clone", "clone_flags newsp parent_tidptr tls child_tidptr")];
 
-/// Flags of `open` with other values: its own, and the generic ones. These are `O_DIRECTORY`, `O_NOFOLLOW`, `O_DIRECT` and
-/// `O_LARGEFILE`.
+/// Flags of `open` with other values: its own, and the generic ones. These are `O_DIRECTORY`, `O_NOFOLLOW`, `O_DIRECT`
+/// and `O_LARGEFILE`.
 const OPEN_FLAGS: [(u64, u64); 4] = [
     (0x4000, 0x10000),
     (0x8000, 0x20000),

@@ -1,5 +1,5 @@
-//! The names of the arguments of system calls, as the kernel's sources give them to the parameters of the functions that
-//! carry them out (`SYSCALL_DEFINE…`), and as its tracepoints show them.
+//! The names of the arguments of system calls, as the kernel's sources give them to the parameters of the functions
+//! that carry them out (`SYSCALL_DEFINE…`), and as its tracepoints show them.
 
 /// By name of the call, sorted. Calls without arguments, and those that the kernel no longer has, are not in the list.
 pub(super) const ARGUMENTS: [(&str, &str); 347] = [

@@ -49,7 +49,8 @@ pub enum EventFormatArg {
 pub struct NoOptimize {
     /// Make each probe a breakpoint, even where there is room for a jump
     ///
-    /// Breakpoints are slow, but change one instruction only, as with `sysctl debug.kprobes-optimization=0` in the kernel.
+    /// Breakpoints are slow, but change one instruction only, as with `sysctl debug.kprobes-optimization=0` in the
+    /// kernel.
     #[arg(long)]
     pub no_optimize: bool,
 }
@@ -94,9 +95,9 @@ pub struct Inspect {
     pub usdt: bool,
     /// List the probes that a running hodo has placed in a process: `-p PID --list-armed`
     ///
-    /// Shows each one's address, kind (p, r on the return, u for USDT), place, file, flags, counted hits and name, as the
-    /// kernel's kprobes/list does. OPTIMIZED: a jump, not a breakpoint; DISABLED: switched off by an action; POST: at the
-    /// instruction after its place. Hits are known of probes with the action count.
+    /// Shows each one's address, kind (p, r on the return, u for USDT), place, file, flags, counted hits and name, as
+    /// the kernel's kprobes/list does. OPTIMIZED: a jump, not a breakpoint; DISABLED: switched off by an action; POST:
+    /// at the instruction after its place. Hits are known of probes with the action count.
     #[arg(long, group = "inspect", requires = "pid", conflicts_with_all = ["probes", "events", "no_optimize", "span"])]
     pub list_armed: bool,
     /// Write JSON

@@ -39,7 +39,8 @@ pub enum MemTool {
     Reuse(LineArgs),
     /// Show how much memory is accessed in each part of a run
     WorkingSet(WorkingSetArgs),
-    /// Show which memory is accessed most: variables, stacks, allocations, and other memory by the code that wrote it first
+    /// Show which memory is accessed most: variables, stacks, allocations, and other memory by the code that wrote it
+    /// first
     Hot(HotArgs),
     /// Show lines that several threads use and some write to
     Share(ShareArgs),
@@ -53,7 +54,8 @@ pub struct Part {
     /// Ctrl-C detaches: the process runs on as before. Children that it makes meanwhile are observed, too.
     #[arg(short, long, value_name = "PID", value_parser = super::process, conflicts_with = "command")]
     pub pid: Option<i32>,
-    /// Begin this long after the program was started (as 10, 500ms), or after about 100 million instructions (100M-insns)
+    /// Begin this long after the program was started (as 10, 500ms), or after about 100 million instructions
+    /// (100M-insns)
     ///
     /// Until this time, the program runs as alone. Instructions are counted meanwhile, of all threads and children
     /// together; hodo looks at the counters every few milliseconds. Of recordings, a part by instructions can be read.
@@ -144,10 +146,11 @@ pub struct WatchArgs {
     /// Do not make the program wait if hodo is slower: say how many instructions are missing
     #[arg(long)]
     pub lossy: bool,
-    /// Expand gathers, scatters, and masked loads and stores, and record each access by itself: the same ones, but slower
+    /// Expand gathers, scatters, and masked loads and stores, and record each access by itself: the same ones, but
+    /// slower
     ///
-    /// Before the program executes such an instruction, it is replaced by loads or stores of its lanes. Without this, threads
-    /// record the registers from which all addresses come.
+    /// Before the program executes such an instruction, it is replaced by loads or stores of its lanes. Without this,
+    /// threads record the registers from which all addresses come.
     #[arg(long)]
     pub expand: bool,
     /// The program's function NAME allocates or frees memory like a function of the C library: my_alloc=malloc
@@ -162,8 +165,8 @@ pub struct WatchArgs {
 pub struct FunctionArgs {
     /// Only these functions; PATTERN@LIB for functions of a library
     ///
-    /// Can be repeated. A pattern is the whole name, with * and ? for other characters: mem*@libc. The rest of the program
-    /// runs nearly as fast as alone.
+    /// Can be repeated. A pattern is the whole name, with * and ? for other characters: mem*@libc. The rest of the
+    /// program runs nearly as fast as alone.
     #[arg(long, value_name = "PATTERN")]
     pub only: Vec<String>,
     /// Leave out these functions

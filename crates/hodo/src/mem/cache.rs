@@ -89,7 +89,7 @@ pub fn cache(args: &CacheArgs) -> Result<ExitCode> {
     )
 }
 
-/// What the simulator has to hear of: if nothing else is wanted, not of what changes no cache.
+/// What the simulator has to receive: if nothing else is wanted, nothing that changes no cache.
 fn least(simulator: &mut Simulator, source: &SourceArgs, is_whole: bool) -> Observe {
     if is_whole || source.directory.is_some() {
         return Observe::Accesses;

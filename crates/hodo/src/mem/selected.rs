@@ -117,7 +117,7 @@ impl Selection {
     }
 }
 
-/// A client or a listener that hears only of selected functions.
+/// A client or a listener that receives only what selected functions do.
 #[derive(Debug)]
 pub struct Selected<C> {
     client: C,

@@ -62,7 +62,7 @@ impl Stub<'_, '_> {
         }
     }
 
-    /// The same with only the link register and two others.
+    /// An exit with only the link register and two others.
     fn exit_by_two(&mut self, exit: u32) {
         self.scratch = Scratch::choose(self.records.registers.free_after, 2, None, PREFERENCE);
         let [a, time] = [0, 1].map(|index| self.scratch.get(index).unwrap_or(ZERO));

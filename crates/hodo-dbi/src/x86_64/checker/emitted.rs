@@ -1,5 +1,5 @@
-//! Prints hashes of what is emitted for programs, to compare two versions of hodo: a change that moves code about leaves
-//! them as they are.
+//! Prints hashes of what is emitted for programs, to compare two versions of hodo: a change that moves code about
+//! leaves them as they are.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

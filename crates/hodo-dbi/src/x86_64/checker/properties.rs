@@ -53,8 +53,8 @@ impl Emitted {
         entries.collect()
     }
 
-    /// Moves of the program's values to slots and back: where the offset of the slot is in the translation, and whether it is
-    /// a store.
+    /// Moves of the program's values to slots and back: where the offset of the slot is in the translation, and whether
+    /// it is a store.
     fn moves(&self) -> Vec<(usize, bool)> {
         let first = u64::from(thread::FIRST_SPILL);
         let slots = first..first + 8 * u64::from(thread::SPILLS);

@@ -1,5 +1,5 @@
-//! The scenarios of DynamoRIO's `drreg-test`, by the numbers that its comments give them. Each is checked by the walk, and
-//! what is special about it is looked at.
+//! The scenarios of DynamoRIO's `drreg-test`, by the numbers that its comments give them. Each is checked by the walk,
+//! and what is special about it is looked at.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use crate::fragment::{Fragment, Item};
 use crate::inserted::{Bytes, Code, Compare, Compute, Scratch, Step, TooMany, Word};
 use crate::passes::{Inserting, Moved, Pass, Replacing, Revising, Words};
 
-/// Inserts what texts say in front of instructions, by number. `+a` reserves a register and sets it, `-a` releases it, `a`
-/// writes it to a word, `!a` computes with it, which changes flags, `?a` skips a sum if it is 5, `=a` stores it to memory,
-/// `*a` shows the program's registers.
+/// Inserts what texts say before instructions, by number. `+a` reserves a register and sets it, `-a` releases it, `a`
+/// writes it to a word, `!a` computes with it, which changes flags, `?a` skips a sum if it is 5, `=a` stores it to
+/// memory, `*a` shows the program's registers.
 struct Script {
     texts: &'static [(usize, &'static str)],
     /// In the fourth phase instead of the third.
@@ -308,7 +308,7 @@ fn drreg_17_overlapping() {
     }
 }
 
-/// Two instructions read a register: it comes back in front of the first one.
+/// Two instructions read a register: it comes back before the first one.
 #[test]
 fn drreg_16_restored_once() {
     let code = [LOAD, READ_R15, READ_R15, LOAD];
@@ -390,7 +390,8 @@ fn drreg_21_flags_nested_and_overlapping() {
     assert_eq!(flags(6), None);
 }
 
-/// A place where all registers have the program's values (`drreg_statelessly_restore_app_value`). The walk finds them there.
+/// A place where all registers have the program's values (`drreg_statelessly_restore_app_value`). The walk finds them
+/// there.
 #[test]
 fn drreg_12_the_program_is_shown() {
     let shown = |insn: &iced_x86::Instruction| insn.mnemonic() == Mnemonic::Nop && insn.len() == 2;
@@ -446,8 +447,8 @@ fn drreg_36_the_third_phase_around_the_fourth() {
     assert!(!seen.has(3, Moved::Flags));
 }
 
-/// As drreg-end-restore and drreg-flow: everything is back at the end, whether code was skipped or not; what the program
-/// overwrites does not have to come back.
+/// As drreg-end-restore and drreg-flow: everything is back at the end, whether code was skipped or not; what the
+/// program overwrites does not have to come back.
 #[test]
 fn drreg_end_and_flow() {
     let code = [LOAD, NOP, WRITE_R15, LOAD];
@@ -457,7 +458,7 @@ fn drreg_end_and_flow() {
     assert_eq!(seen.loads(Register::R15), usize::from(seen.has(3, R15)));
 }
 
-/// How often flags are saved in front of the second instruction and after that, if the last one overwrites them.
+/// How often flags are saved before the second instruction and after that, if the last one overwrites them.
 fn saves(code: &[&[u8]], texts: &'static [(usize, &'static str)]) -> usize {
     let seen = seen(code, vec![script(texts)]);
     seen.count(|insn| insn.mnemonic() == Mnemonic::Lahf)
@@ -554,8 +555,8 @@ impl Pass for Emulates {
     }
 }
 
-/// As drbbdup-emul-test and app_emulation_api: those who look at instructions see each one once, those who look at memory see
-/// each access once. A gather has a fragment of its own.
+/// As drbbdup-emul-test and app_emulation_api: those who look at instructions see each one once, those who look at
+/// memory see each access once. A gather has a fragment of its own.
 #[test]
 fn emulated_instructions_are_seen_once() {
     let emitted = seen(&[NOP, LOAD, GATHER, NOP], vec![Box::new(Emulates)]).0;

@@ -160,7 +160,7 @@ impl<'s> Steps<'s> {
     /// Executes the next instruction of the program, which changes these registers and flags.
     ///
     /// # Errors
-    /// If inserted code in front of it was not seen.
+    /// If inserted code before it was not seen.
     pub(super) fn program(&mut self, registers: u16, flags: u8) -> Result<(), String> {
         if let Some(missing) = self.effect() {
             return Err(format!("{missing:x?} is missing"));
@@ -204,7 +204,8 @@ impl<'s> Steps<'s> {
         })
     }
 
-    /// Executes inserted code up to what can be seen of it. `None`: an instruction of the program comes first, or the end.
+    /// Executes inserted code up to what can be seen of it. `None`: an instruction of the program comes first, or the
+    /// end.
     pub(super) fn effect(&mut self) -> Option<Effect> {
         while let Some(item) = self.items.get(self.next) {
             let effect = match item {

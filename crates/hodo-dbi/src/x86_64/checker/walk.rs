@@ -375,8 +375,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Compares what the map says of this instruction with what is there. These flags are needed, also if the program does not
-    /// read them any more.
+    /// Compares what the map says of this instruction with what is there. These flags are needed, also if the program
+    /// does not read them any more.
     fn compare(&mut self, needed: u8) -> Result<(), String> {
         let point = self.point()?;
         self.count += 1;

@@ -17,7 +17,7 @@ impl Moved {
         moved
     }
 
-    /// The same, but which instructions stand for which may not be known yet.
+    /// What is known, but which instructions stand for which may not be known yet.
     pub fn ways_of(space: &mut Space) -> Rc<Self> {
         if let Some(moved) = space.written.moved() {
             return moved;

@@ -53,7 +53,8 @@ impl Code<'_> {
         self.vector(0x11, (base, offset), vector, len);
     }
 
-    /// `vmovups vector, [base + offset]`: `len` bytes, 16, 32 or 64, of which the offset is a multiple; the rest becomes zero.
+    /// `vmovups vector, [base + offset]`: `len` bytes, 16, 32 or 64, of which the offset is a multiple; the rest
+    /// becomes zero.
     pub fn load_vector(&mut self, vector: u8, base: Reg, offset: i8, len: u8) {
         self.vector(0x10, (base, offset), vector, len);
     }

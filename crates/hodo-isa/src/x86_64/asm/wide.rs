@@ -1,5 +1,5 @@
-//! Computing with whole vector registers of 32 or 64 bytes, and with mask registers. Intel's manual, volume 2, sections 2.3
-//! and 2.7.
+//! Computing with whole vector registers of 32 or 64 bytes, and with mask registers. Intel's manual, volume 2, sections
+//! 2.3 and 2.7.
 
 use super::{Code, Reg};
 

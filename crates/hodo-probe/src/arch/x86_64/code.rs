@@ -51,9 +51,9 @@ pub(crate) fn step(code: &[u8], start: u64, addr: u64) -> Result<Step, Refusal> 
     Err(Refusal::NotCode)
 }
 
-/// How many bytes after the beginning of code a call site begins there, if it does. A probe may as well be there: before it
-/// is the instruction that says that the function may be called (`is_entry`), or a prefix of the call that linkers make of
-/// a longer one.
+/// How many bytes after the beginning of code a call site begins there, if it does. A probe may as well be there:
+/// before it is the instruction that says that the function may be called (`is_entry`), or a prefix of the call that
+/// linkers make of a longer one.
 pub(crate) fn landing(code: &[u8], is_entry: bool) -> u64 {
     const ENDBR64: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
     let landing = if is_entry && code.starts_with(&ENDBR64) {

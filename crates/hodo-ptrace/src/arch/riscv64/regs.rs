@@ -111,7 +111,7 @@ impl Kept {
         }
     }
 
-    /// The same with a valid type, if it has none.
+    /// The registers with a valid type, if they have none.
     fn without_illegal(&self) -> Option<Vec<u8>> {
         let vtype = self.0.get(TYPE)?;
         let vtype = u64::from_le_bytes(vtype.try_into().ok()?);

@@ -87,7 +87,8 @@ impl Stopped {
         })
     }
 
-    /// Has it take a signal, and stop at the first instruction of its handler, as [`Stopped::interrupt`] stops a thread.
+    /// Has it take a signal, and stop at the first instruction of its handler, as [`Stopped::interrupt`] stops a
+    /// thread.
     ///
     /// # Errors
     /// If the thread is gone.

@@ -32,7 +32,8 @@ impl Stopped {
         request(libc::PTRACE_SINGLESTEP, self.tid(), 0, 0).map(|()| Step)
     }
 
-    /// Has it take a signal, and stop at the first instruction of its handler, as [`Stopped::interrupt`] stops a thread.
+    /// Has it take a signal, and stop at the first instruction of its handler, as [`Stopped::interrupt`] stops a
+    /// thread.
     ///
     /// A step would do it, too. But the kernel takes the step's flag for the program's own if the next instruction may
     /// set it (`popf`, `iret`): the flag would then be in the handler's frame, and come back from there.
@@ -57,9 +58,9 @@ pub fn step_alone(thread: Stopped) -> Result<()> {
     }
 }
 
-/// Has a stopped thread execute instructions while its signals wait, until `is_done` says so of its registers. If one of the
-/// instructions faults, returns the signal, which the thread does not get. The thread may then have no action for SIGTRAP,
-/// or SIGSEGV, if it had one.
+/// Has a stopped thread execute instructions while its signals wait, until `is_done` says so of its registers. If one
+/// of the instructions faults, returns the signal, which the thread does not get. The thread may then have no action
+/// for SIGTRAP, or SIGSEGV, if it had one.
 ///
 /// # Errors
 /// If the thread is gone.

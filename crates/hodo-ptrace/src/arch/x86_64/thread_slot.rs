@@ -14,7 +14,8 @@ pub const SCRATCH_PAGE: u64 = 0;
 pub const SLOTS: u64 = u64::MAX;
 
 impl Stopped {
-    /// Where the word is that leads to its control block and may be another thread's, too: nowhere, each has a register.
+    /// Where the word is that leads to its control block and may be another thread's, too: nowhere, each has a
+    /// register.
     ///
     /// # Errors
     /// Never, here.

@@ -1,5 +1,5 @@
-//! Vector and mask registers of stopped threads, in the form of `xsave` that is not compacted (Intel's manual, volume 1,
-//! section 13.4).
+//! Vector and mask registers of stopped threads, in the form of `xsave` that is not compacted (Intel's manual, volume
+//! 1, section 13.4).
 
 use std::arch::x86_64::__cpuid_count;
 
