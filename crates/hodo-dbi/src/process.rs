@@ -378,6 +378,8 @@ impl Process {
         written::catch_up(memory, since, calls, &regions, &used)?;
         if self.is_lent() {
             copy.take_back(child)?;
+        } else if self.memory.count() != since && self.protected.is_used() {
+            copy.renew_rights(child)?;
         }
         Ok(copy)
     }

@@ -73,6 +73,11 @@ impl Protected {
         is_first
     }
 
+    /// The pages that cannot change unnoticed.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = u64> {
+        self.pages.keys().copied()
+    }
+
     /// Whether hodo has taken the right to write to some page.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used

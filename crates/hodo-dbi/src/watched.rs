@@ -240,7 +240,9 @@ fn free_for_kernel(thread: Stopped, process: &Shared, args: [u64; 6]) -> Result<
     }
     let mut freed = false;
     for (at, size) in parts {
-        let range = Span::at(at, size.min(MOST).min(u64::MAX - at));
+        // What comes after a pointer may be another one.
+        let size = if size < MOST { size } else { STRUCTURE };
+        let range = Span::at(at, size.min(u64::MAX - at));
         freed |= process.end_protection(Some(thread), range)?;
     }
     Ok(freed)

@@ -92,6 +92,11 @@ impl Writer {
         written
     }
 
+    /// Rights of memory have changed, which a child that is being forked may not have, either: counts as a write.
+    pub(crate) fn note_rights(&self) {
+        self.lately.borrow_mut().add(TargetAddr(0), &[]);
+    }
+
     /// How often anything was written.
     pub(crate) fn count(&self) -> u64 {
         self.lately.borrow().count()
@@ -103,7 +108,7 @@ impl Writer {
         let Some(writes) = lately.since(since) else {
             return Ok(false);
         };
-        for (at, bytes) in writes {
+        for (at, bytes) in writes.filter(|(_, bytes)| !bytes.is_empty()) {
             copy.write(*at, bytes)?;
         }
         Ok(true)

@@ -2,6 +2,7 @@
 // of the same memory, the instruction before.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -75,6 +76,40 @@ static void by_another_mapping(void) {
     if (pwrite(file, returning(78), sizeof code, 16) < 0)
         abort();
     printf("%d\n", call(run + 16));
+}
+
+static unsigned char *both;
+static pthread_barrier_t barrier;
+static int sums[2];
+
+static void *calls_what_changes(void *sum) {
+    for (int round = 0; round < 60; round++) {
+        pthread_barrier_wait(&barrier);
+        *(int *)sum += call(both);
+        pthread_barrier_wait(&barrier);
+    }
+    return 0;
+}
+
+// Two threads find the same change at the same time.
+static void by_another_mapping_for_two(void) {
+    int file = memfd_create("code", 0);
+    if (ftruncate(file, 4096))
+        abort();
+    unsigned char *write = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    both = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, file, 0);
+    pthread_barrier_init(&barrier, 0, 3);
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], 0, calls_what_changes, &sums[i]);
+    for (int round = 0; round < 60; round++) {
+        memcpy(write, returning(round * 7 % 40), sizeof code);
+        pthread_barrier_wait(&barrier);
+        pthread_barrier_wait(&barrier);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], 0);
+    printf("%d %d\n", sums[0], sums[1]);
 }
 
 static volatile long signals;
@@ -226,6 +261,7 @@ static void in_turns(void) {
 int main(void) {
     by_system_calls();
     by_another_mapping();
+    by_another_mapping_for_two();
     on_the_stack();
     printf("%d\n", deep(300, plain));
     aligned();

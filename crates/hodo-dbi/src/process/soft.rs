@@ -1,6 +1,6 @@
 //! Code that may change, in a process.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hodo_abi::Span;
 use hodo_isa::native::asm::BREAKPOINT;
 use hodo_ptrace::maps::{self, Mapping};
@@ -77,11 +77,15 @@ impl Process {
             return Ok(None);
         }
         let known = self.known.get(check.pc);
-        let is_last = known.is_some_and(|known| self.changes.found(check, known) == Found::Last);
+        // A word that leads on already must not lead back: threads would go round for ever.
+        let is_open = self.memory().read_u64(TargetAddr(check.cell))? == check.trap;
+        let is_last = known.is_some_and(|known| {
+            self.changes.found(check, known) == Found::Last || is_open && known == check.entry
+        });
         let Some(first) = known.filter(|_| is_last) else {
             // Another thread was faster.
             let at = self.translated(thread, check.pc)?;
-            if let Some(at) = at.filter(|&at| self.changes.of(at).is_some()) {
+            if is_open && let Some(at) = at.filter(|&at| self.changes.of(at).is_some()) {
                 self.memory()
                     .write(TargetAddr(check.cell), &at.to_le_bytes())?;
             }
@@ -125,15 +129,22 @@ impl Process {
             if !self.soft.overlap(span) || self.protected.notice(page) != Notice::Undecided {
                 continue;
             }
-            if !self.is_private(thread, page)? {
+            // Whom the memory is lent to writes to it as alone.
+            if self.is_lent() || !self.is_private(thread, page)? {
                 self.protected.add_shared(page);
                 continue;
             }
             let is_writable = self.writable.overlap(span);
             if is_writable {
                 let calls = self.calls_of(thread)?;
-                calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
+                let is_done = calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
                 calls.end()?;
+                if !is_done {
+                    // There are too many mappings.
+                    self.protected.add_shared(page);
+                    continue;
+                }
+                self.memory().note_rights();
             }
             if self.protected.add_page(page, is_writable) {
                 self.given
@@ -180,14 +191,39 @@ impl Process {
         {
             let calls = self.calls_of(thread)?;
             let rights = libc::PROT_READ | libc::PROT_WRITE;
+            let mut is_done = true;
             for &(page, _) in &taken {
                 if self.may_write(page) {
-                    calls.mprotect(TargetAddr(page), PAGE, rights)?;
+                    is_done &= calls.mprotect(TargetAddr(page), PAGE, rights)?;
                 }
             }
             calls.end()?;
+            self.memory().note_rights();
+            ensure!(
+                is_done,
+                "the program cannot write to its code any more: there are too many mappings"
+            );
         }
         Ok(!taken.is_empty())
+    }
+
+    /// In a child that was just forked: gives pages of code the rights that they have by now in its maker.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub(crate) fn renew_rights(&mut self, thread: Stopped) -> Result<()> {
+        let calls = self.calls_of(thread)?;
+        for span in self.writable.all() {
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            calls.mprotect(TargetAddr(span.start), span.len(), rights)?;
+        }
+        for page in self.protected.pages() {
+            calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
+        }
+        calls.end()?;
+        self.given
+            .iter()
+            .try_for_each(|&block| self.say_protected(block))
     }
 
     /// Who comes to a translation of code that may change stops there from now on, and goes on in a new one.

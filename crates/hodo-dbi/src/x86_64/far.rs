@@ -19,6 +19,12 @@ const REG: u8 = 0x38;
 /// Bits of a REX prefix: the base is one of the upper eight registers.
 const REX: u8 = 0x40;
 const REX_B: u8 = 1;
+/// The same in a VEX or EVEX prefix of three or more bytes, inverted.
+const VEX_B: u8 = 1 << 5;
+/// Prefixes that may come before others.
+const LEGACY: [u8; 11] = [
+    0x26, 0x2E, 0x36, 0x3E, 0x64, 0x65, 0x66, 0x67, 0xF0, 0xF2, 0xF3,
+];
 
 impl Emitter<'_, '_, '_> {
     /// Copies an instruction with an operand at a far address.
@@ -72,6 +78,11 @@ fn with_base(own: &[u8], insn: Insn, number: u8) -> Option<Vec<u8>> {
     copy[modrm] = LONG_DISPLACEMENT | own[modrm] & REG | number & 7;
     copy[at..at + 4].fill(0);
     let upper = number >> 3;
+    // The processor ignores this bit, which is inverted there, if there is no base.
+    let prefixes = own.iter().take_while(|byte| LEGACY.contains(byte)).count();
+    if matches!(own.get(prefixes), Some(0xC4 | 0x62)) {
+        copy[prefixes + 1] |= VEX_B;
+    }
     if insn.rex != 0 {
         let rex = copy.iter().position(|&byte| byte == insn.rex)?;
         copy[rex] = insn.rex & !REX_B | upper;
@@ -79,7 +90,8 @@ fn with_base(own: &[u8], insn: Insn, number: u8) -> Option<Vec<u8>> {
         // The prefix is before the opcode, which has one byte, or begins with this one.
         let opcode = usize::from(insn.opcode);
         let first = own[..opcode].iter().position(|&byte| byte == 0x0F);
-        if modrm != opcode + 1 || matches!(own[0], 0xC4 | 0xC5 | 0x62) || own.len() > 14 {
+        let has_vex = matches!(own.get(prefixes), Some(0xC4 | 0xC5 | 0x62));
+        if modrm != opcode + 1 || has_vex || own.len() > 14 {
             return None;
         }
         copy.insert(first.unwrap_or(opcode), REX | REX_B);
@@ -96,14 +108,17 @@ mod tests {
 
     #[test]
     fn the_base_is_the_only_difference() {
-        let codes: [&[u8]; 7] = [
-            &[0x8B, 0x05, 1, 0, 0, 0],                   // mov eax, [rip + 1]
-            &[0x48, 0x8D, 0x15, 1, 2, 3, 4],             // lea rdx, [rip + ..]
-            &[0xF0, 0x48, 0x0F, 0xB1, 0x0D, 1, 2, 3, 4], // lock cmpxchg [rip + ..], rcx
-            &[0xF0, 0x0F, 0xB1, 0x0D, 1, 2, 3, 4],       // lock cmpxchg [rip + ..], ecx
-            &[0x66, 0x0F, 0x6F, 0x05, 1, 2, 3, 4],       // movdqa xmm0, [rip + ..]
-            &[0xC5, 0xF8, 0x28, 0x05, 1, 2, 3, 4],       // vmovaps xmm0, [rip + ..]
-            &[0x64, 0xC7, 0x05, 1, 2, 3, 4, 9, 8, 7, 6], // mov dword fs:[rip + ..], ..
+        let codes: [&[u8]; 10] = [
+            &[0x8B, 0x05, 1, 0, 0, 0],                         // mov eax, [rip + 1]
+            &[0x48, 0x8D, 0x15, 1, 2, 3, 4],                   // lea rdx, [rip + ..]
+            &[0xF0, 0x48, 0x0F, 0xB1, 0x0D, 1, 2, 3, 4],       // lock cmpxchg [rip + ..], rcx
+            &[0xF0, 0x0F, 0xB1, 0x0D, 1, 2, 3, 4],             // lock cmpxchg [rip + ..], ecx
+            &[0x66, 0x0F, 0x6F, 0x05, 1, 2, 3, 4],             // movdqa xmm0, [rip + ..]
+            &[0xC5, 0xF8, 0x28, 0x05, 1, 2, 3, 4],             // vmovaps xmm0, [rip + ..]
+            &[0xC4, 0xC1, 0x78, 0x28, 0x05, 1, 2, 3, 4],       // the same with an ignored bit
+            &[0x2E, 0xC4, 0xC1, 0x78, 0x28, 0x05, 1, 2, 3, 4], // and another prefix
+            &[0x62, 0xD1, 0x7C, 0x48, 0x28, 0x05, 1, 2, 3, 4], // vmovaps zmm0, [rip + ..], with that bit
+            &[0x64, 0xC7, 0x05, 1, 2, 3, 4, 9, 8, 7, 6],       // mov dword fs:[rip + ..], ..
         ];
         let read = |bytes: &[u8]| Decoder::new(64, bytes, DecoderOptions::NONE).decode();
         for code in codes {
@@ -112,7 +127,10 @@ mod tests {
             let insn = decode(&bytes).unwrap();
             for (number, base) in [(0, Register::RAX), (1, Register::RCX), (11, Register::R11)] {
                 let Some(copy) = with_base(code, insn, number) else {
-                    assert_eq!((code[0], number), (0xC5, 11));
+                    assert_eq!(
+                        (matches!(code[0], 0x2E | 0x62 | 0xC4 | 0xC5), number),
+                        (true, 11)
+                    );
                     continue;
                 };
                 let (old, new) = (read(code), read(&copy));
