@@ -2,7 +2,7 @@
 //! change of page tables.
 //!
 //! Bytes between two changes are read and rewritten as they are. So whoever changes code this way holds
-//! [`lock`](crate::lock).
+//! [`lock`].
 
 use core::ops::Deref;
 
