@@ -2,7 +2,7 @@
 //!
 //! A thread that executes a block writes a record: the block's number, and the registers from which the addresses of
 //! its accesses are computed, if they are not known from the records before. Registers that the block changes are
-//! recorded in front of the instructions that use them. A branch that leaves a block before its end adds a record of
+//! recorded before the instructions that use them. A branch that leaves a block before its end adds a record of
 //! that.
 //!
 //! Instructions whose accesses depend on more (repeated strings, masks, gathers) have blocks of their own.
