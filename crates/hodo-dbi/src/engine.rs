@@ -1,5 +1,18 @@
 //! Follows the threads of a program that runs from the cache.
 
+mod attach;
+mod blocked;
+mod debuggers;
+mod handlers;
+mod limit;
+mod notes;
+mod policy;
+mod progress;
+pub(crate) mod run;
+mod stepped;
+mod tracers;
+mod watched;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,15 +22,15 @@ use hodo_abi::Span;
 use hodo_follow::{Program, Restarts, Tasks};
 use hodo_ptrace::{Memory, Regs, Stopped, TargetAddr, fault_address, set_fault_address};
 
+use self::limit::Limit;
+use self::progress::Progress;
+use self::tracers::Tracers;
 use crate::kept::Kept;
-use crate::limit::Limit;
 use crate::native::{block, stopped};
 use crate::process::{Place, Process, Stop};
 use crate::profile::Profile;
-use crate::progress::Progress;
 use crate::recorder::{Beginning, Cut, Recorder, Recording, Rest};
 use crate::state::{record_of, restore_from, run_to_instruction};
-use crate::tracers::Tracers;
 use crate::translate::{Saved, Stage};
 use crate::trap::{Actions, Blocked, OURS};
 

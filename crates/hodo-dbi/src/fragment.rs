@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::access::Kind;
 use crate::block::Flow;
 use crate::inserted::{Lanes, Part, Places, Repeated, Step};
-use crate::native::analyze::Facts;
+use crate::native::facts::Facts;
 
 /// An instruction of the program.
 #[derive(Debug, Clone)]

@@ -20,71 +20,60 @@
 //!   and code that may change (`soft`): its translations (`changes`) and its pages (`marks`, `protected`). `hot`
 //!   translates again what is executed often. `kept` remembers where code was entered in earlier runs, `prepare`
 //!   translates that, and `image` keeps translations. `unloaded` has those of code that may be loaded again.
-//! * **Threads** (`engine`) are followed from their first stop to their end, as `policy` says; `debuggers` leaves to
-//!   these what they trace (`tracers`); `written` knows what hodo has written lately. `attach` attaches to a running
-//!   process and detaches from it. `state` finds the program's state of a thread that is in the cache, `watched` sees
-//!   system calls, `trap` and `blocked` know the program's own actions for signals that hodo uses, `stepped` deals with
-//!   programs that step themselves, and `notes` reports what is known at stops.
+//! * **Threads** (`engine`) are followed from their first stop to their end. The files in `engine/` are its parts:
+//!   `run` runs a program, or a part of its run; `policy` says what is done at stops, `attach` attaches to a running
+//!   process and detaches from it, `watched` sees system calls, `handlers` leads threads to handlers of signals and
+//!   back, `blocked` knows which signals threads block, `debuggers` leaves to these what they trace (`tracers`),
+//!   `stepped` deals with programs that step themselves, and `notes` reports what is known at stops. Below it, `state`
+//!   finds the program's state of a thread that is in the cache, `trap` has the program's own actions for signals that
+//!   hodo uses, and `written` knows what hodo has written lately.
 //! * **Clients** (`client`) receive blocks and accesses from `recorder`, which takes them from the threads, and
 //!   `events` besides these; `calls` knows in which functions a thread is.
-//! * `run` runs a program, or a part of its run, with all of that.
 #![forbid(unsafe_code)]
 
 #[macro_use(warn_user)]
 extern crate hodo_ptrace;
 
 mod access;
-mod attach;
 pub mod bare;
 mod block;
-mod blocked;
 mod calls;
 mod changes;
 mod client;
-mod debuggers;
 mod engine;
 mod events;
 mod expanding;
 mod fixups;
 mod fragment;
-mod handlers;
 mod image;
 mod inserted;
 mod kept;
 mod known;
-mod limit;
 mod making;
 mod marks;
-mod notes;
 mod numbered;
 mod passes;
 mod placed;
 mod places;
 mod plan;
 mod points;
-mod policy;
 mod process;
 mod profile;
-mod progress;
 mod protected;
 mod ran;
 mod recent;
 mod recorder;
 mod region;
 mod riscv64;
-mod run;
 mod shown;
 mod spans;
 mod state;
-mod stepped;
 mod table;
 mod target;
 mod targets;
-mod tracers;
 mod translate;
 mod trap;
 mod unloaded;
-mod watched;
 mod wide;
 mod written;
 mod x86_64;
@@ -98,6 +87,7 @@ mod native {
 pub use access::{Access, Kind};
 pub use block::{Block, Flow, Insn};
 pub use client::{Client, Decode, Listener, Message, Observe, size_of_other_record, stands_alone};
+pub use engine::run::{instrument, listen, observe, run};
 pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand, RegisterBank, RegisterOperand};
 pub use hodo_follow::Exit;
@@ -111,6 +101,5 @@ pub use passes::{Inserting, Pass, Replacing, Revising, Words};
 pub use ran::Ran;
 pub use recent::{LineSets, Recent};
 pub use riscv64::translate_riscv64;
-pub use run::{instrument, listen, observe, run};
 pub use target::{Amount, Period, Target};
-pub use x86_64::analyze::{branch_target, mnemonic};
+pub use x86_64::facts::{branch_target, mnemonic};

@@ -12,7 +12,7 @@ use crate::fragment::{Fragment, Instruction, Item};
 use crate::inserted::{
     CALL_RESULT, Code, Lanes, Names, OWN_NUMBERS, Repeated, Scratch, Step, TooMany, Wide, Word,
 };
-use crate::native::analyze::{RESULT, SYSTEM_CALL};
+use crate::native::facts::{RESULT, SYSTEM_CALL};
 use crate::native::instruction::{instruction, one_round};
 use crate::native::lanes::{lanes, row};
 

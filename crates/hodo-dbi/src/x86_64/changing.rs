@@ -8,9 +8,9 @@ use hodo_isa::x86_64::asm::{
 };
 use iced_x86::Register;
 
-use super::analyze::{Facts, kinds};
 use super::emit::{Changed, Cold, NOP, OtherWay};
 use super::emitter::Emitter;
+use super::facts::{Facts, kinds};
 use super::{block, kept};
 use crate::access::Kind;
 use crate::changes::Check;

@@ -6,10 +6,10 @@
 use hodo_isa::x86_64::asm::{QWORD, RAX, RCX, Reg, gs};
 use hodo_isa::x86_64::decode::Insn;
 
-use super::analyze::facts;
 use super::block;
 use super::emit::{INVALID, R11};
 use super::emitter::Emitter;
+use super::facts::facts;
 use super::kept;
 use crate::translate::Saved;
 

@@ -6,7 +6,7 @@ use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, Register, UsedMemory}
 
 use hodo_isa::x86_64::decode::{Insn, Kind};
 
-use super::analyze::{Facts, facts, kinds};
+use super::facts::{Facts, facts, kinds};
 use super::narrow::decode;
 use crate::fragment::{Instruction, Operand, RegisterBank, RegisterOperand};
 use crate::inserted::Repeated;

@@ -2,7 +2,7 @@
 
 use iced_x86::{Mnemonic, OpKind, Register};
 
-use super::analyze::general;
+use super::facts::general;
 use super::features::has_avx;
 use super::special::is_packed;
 use crate::fragment::Instruction;

@@ -13,9 +13,9 @@ use iced_x86::{Register, UsedMemory};
 
 use hodo_isa::x86_64::asm::{AL, BYTE, Cond, DWORD, Label, Mem, QWORD, RAX, Reg, Size, gs, mem};
 
-use super::analyze::general;
 use super::banks::{Banks, Held};
 use super::emitter::{Emitter, X86_64};
+use super::facts::general;
 use super::flags::{FLAGS, overwrites_flags};
 use super::narrow::decode;
 use super::{RCX_NUMBER, block};

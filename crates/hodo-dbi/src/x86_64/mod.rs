@@ -1,6 +1,5 @@
 //! x86-64.
 
-pub(crate) mod analyze;
 pub(crate) mod banks;
 mod changing;
 #[cfg(test)]
@@ -8,6 +7,7 @@ mod checker;
 mod emit;
 mod emitter;
 mod exchange;
+pub(crate) mod facts;
 mod far;
 mod features;
 mod flags;

@@ -5,7 +5,7 @@ use std::fmt;
 use super::narrow::decode;
 use iced_x86::InstructionInfoFactory;
 
-use super::analyze::{Facts, analyze, facts};
+use super::facts::{Facts, analyze, facts};
 use crate::block::Block;
 use crate::translate::{Analyzed, BlockInsn};
 

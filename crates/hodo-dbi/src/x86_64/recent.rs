@@ -13,10 +13,10 @@ use iced_x86::{Code as Operation, Decoder, DecoderOptions, FlowControl, Register
 
 use hodo_isa::x86_64::asm::{AL, Cond, DWORD, Mem, QWORD, RAX, Reg, gs, mem, mem32, scaled};
 
-use super::analyze::{general, kinds};
 use super::block;
 use super::emit::{Cold, Fresh, What};
 use super::emitter::{Decoded, Emitter, X86_64};
+use super::facts::{general, kinds};
 use super::flags::{FLAGS, overwrites_flags, overwritten_flags, read_flags};
 use super::{RCX_NUMBER, SCRATCH, kept};
 use crate::access::Kind;
@@ -118,7 +118,7 @@ impl Emitter<'_, '_, '_> {
                 None => FLAGS,
             },
             Flow::Jump | Flow::Call => {
-                let target = super::analyze::branch_target(last.pc, last.own());
+                let target = super::facts::branch_target(last.pc, last.own());
                 target.map_or(FLAGS, |target| self.live_at(target, DEPTH))
             }
             Flow::Return | Flow::IndirectCall | Flow::IndirectJump | Flow::SystemCall => FLAGS,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use iced_x86::{Register, UsedMemory};
 
-use super::super::analyze::general;
+use super::super::facts::general;
 use crate::fragment::{Instruction, Item};
 use crate::inserted::{Bytes, Compare, Compute, Mark, Part, Scratch, Step, Value};
 

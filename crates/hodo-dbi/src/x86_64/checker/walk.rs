@@ -8,7 +8,7 @@ use iced_x86::{
     RflagsBits, UsedMemory,
 };
 
-use super::super::analyze::general;
+use super::super::facts::general;
 use super::super::flags::overwrites_flags;
 use super::super::{block as thread, kept};
 use super::Emitted;

@@ -13,7 +13,7 @@ use anyhow::Result;
 use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Regs, Stopped, numbers_of, status};
 
-use crate::engine::{Engine, Shared, Thread};
+use super::{Engine, Shared, Thread};
 
 impl Engine {
     /// A thread is about to call `ptrace`; its registers are those before the call. If that needs a process that is

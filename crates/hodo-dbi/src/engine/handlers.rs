@@ -12,7 +12,7 @@ use anyhow::Result;
 use hodo_ptrace::stops::{self, OWN};
 use hodo_ptrace::{Regs, Report, Stopped, TargetAddr};
 
-use crate::engine::{Engine, Shared, lead};
+use super::{Engine, Shared, lead};
 use crate::native::system_call::MASKING;
 use crate::native::{GENERAL, block};
 use crate::process::{Place, Process};

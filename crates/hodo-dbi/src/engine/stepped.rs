@@ -5,7 +5,7 @@
 
 use hodo_ptrace::{Regs, Stopped};
 
-use crate::engine::{Engine, Shared};
+use super::{Engine, Shared};
 use crate::process::Place;
 use crate::translate::Stage;
 

@@ -10,15 +10,15 @@ use hodo_ptrace::processes::{descendants, has_ended};
 use hodo_ptrace::signals::{self, Forward, Interrupts};
 use hodo_ptrace::{Report, launch, seize};
 
+use super::limit::Limit;
+use super::tracers::Tracers;
+use super::{Engine, Thread};
 use crate::client::{self, Client, Decode, Listener, Observe, Sink, Teller};
-use crate::engine::{Engine, Thread};
 use crate::events::Events;
-use crate::limit::Limit;
 use crate::passes::{Pass, Passes};
 use crate::ran::Ran;
 use crate::recorder::Recorder;
 use crate::target::{Amount, Target};
-use crate::tracers::Tracers;
 
 /// What to say of a program that ends before the part of its run that is wanted.
 const NOTHING: &str = "nothing was observed (--from says when to begin)";

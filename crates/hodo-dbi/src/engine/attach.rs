@@ -20,8 +20,8 @@ use hodo_ptrace::signals::Interrupts;
 use hodo_ptrace::stops::{self, OWN, Stops};
 use hodo_ptrace::{Report, Stopped, is_gone};
 
-use crate::engine::{Engine, Parked, Shared};
-use crate::limit::Limit;
+use super::limit::Limit;
+use super::{Engine, Parked, Shared};
 use crate::process::{Process, Stop};
 use crate::recorder::{Beginning, Recorder};
 use crate::trap::Actions;

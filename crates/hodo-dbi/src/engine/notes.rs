@@ -5,8 +5,8 @@ use std::cell::Ref;
 use anyhow::Result;
 use hodo_ptrace::Stopped;
 
+use super::Engine;
 use crate::client::Message;
-use crate::engine::Engine;
 use crate::process::Process;
 use crate::recorder::{Beginning, Recorder, Recording, Rest};
 

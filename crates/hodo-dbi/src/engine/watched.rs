@@ -9,7 +9,7 @@ use hodo_abi::Span;
 use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
-use crate::engine::{Engine, Shared, Watched};
+use super::{Engine, Shared, Watched};
 use crate::native::system_call::{
     CONSUMING, OPENS, PTRACE, READ_TO_TRAP, SIGALTSTACK, path_of, prevents, refuse, was_refused,
 };

@@ -9,7 +9,7 @@ use hodo_follow::{Exit, Made, Policy, Program, Task, Tasks};
 use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Report, Stopped, TargetAddr, is_ending, is_gone, look_into, stops};
 
-use crate::engine::{Engine, Followed, Thread, lead};
+use super::{Engine, Followed, Thread, lead};
 use crate::native::block;
 use crate::recorder::Beginning;
 

@@ -7,7 +7,7 @@
 use anyhow::Result;
 use hodo_ptrace::{Stopped, TargetAddr, sender};
 
-use crate::engine::{Engine, Shared, Thread};
+use super::{Engine, Shared, Thread};
 use crate::native::block;
 use crate::trap::{OUR_BITS, bit};
 
