@@ -21,13 +21,19 @@ pub struct Insn {
     pub pc: u64,
     /// Its length in bytes.
     pub len: u8,
-    /// What comes after it.
-    pub flow: Flow,
+    /// How it passes control on.
+    pub transfer: Transfer,
 }
 
-/// What comes after an instruction.
+/// How an instruction passes control on.
+///
+/// `hodo_isa` has [`Flow`](hodo_isa::effects::Flow) for those who follow code before it is executed. This is not the
+/// same: each instruction of each block has it, in memory and in files, so it takes one byte, and is without the
+/// target, which the bytes say ([`branch_target`](crate::branch_target)). It distinguishes system calls, after which
+/// `Flow` goes on to the next instruction, and it does not distinguish what returns in an unusual way, or faults: what
+/// comes next is not known of these in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Flow {
+pub enum Transfer {
     /// The next one.
     Next,
     /// The next one, or one that it names.

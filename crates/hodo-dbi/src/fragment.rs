@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::access::Kind;
-use crate::block::Flow;
+use crate::block::Transfer;
 use crate::inserted::{Lanes, Part, Places, Repeated, Step};
 use crate::native::facts::Facts;
 
@@ -206,8 +206,8 @@ impl Instruction {
 
     /// Where it leads.
     #[must_use]
-    pub fn flow(&self) -> Flow {
-        self.facts.flow
+    pub fn transfer(&self) -> Transfer {
+        self.facts.transfer
     }
 
     /// Its operands in memory, also implicit ones.
@@ -219,13 +219,13 @@ impl Instruction {
     /// General registers that it reads, by number, one bit each. One of which it changes only a part is among them.
     #[must_use]
     pub fn reads(&self) -> u16 {
-        self.facts.reads
+        self.facts.reads()
     }
 
     /// General registers that it changes, by number, one bit each.
     #[must_use]
     pub fn changes(&self) -> u16 {
-        self.facts.changed
+        self.facts.changes()
     }
 }
 

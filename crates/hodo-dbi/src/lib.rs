@@ -85,7 +85,7 @@ mod native {
 }
 
 pub use access::{Access, Kind};
-pub use block::{Block, Flow, Insn};
+pub use block::{Block, Insn, Transfer};
 pub use client::{Client, Decode, Listener, Message, Observe, size_of_other_record, stands_alone};
 pub use engine::run::{instrument, listen, observe, run};
 pub use events::{Choice, Event, Events};

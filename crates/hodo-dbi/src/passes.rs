@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use crate::block::Flow;
+use crate::block::Transfer;
 use crate::fragment::{Fragment, Instruction, Item};
 use crate::inserted::{
     CALL_RESULT, Code, Lanes, Names, OWN_NUMBERS, Repeated, Scratch, Step, TooMany, Wide, Word,
@@ -552,7 +552,7 @@ impl Pass for SystemCalls {
         if at.is_first && at.is_after_call {
             records.extend([CALL_RESULT].into_iter().zip(RESULT));
         }
-        if at.instruction.flow() == Flow::SystemCall {
+        if at.instruction.transfer() == Transfer::SystemCall {
             records.extend((OWN_NUMBERS..).zip(SYSTEM_CALL));
         }
         for (number, register) in records {

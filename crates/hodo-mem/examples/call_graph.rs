@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use hodo_dbi::{Access, Block, Client, Flow, Observe, Target};
+use hodo_dbi::{Access, Block, Client, Observe, Target, Transfer};
 use hodo_mem::places::{InFile, places};
 
 #[derive(Default)]
@@ -29,8 +29,8 @@ impl Client for Calls {
         if let Some(caller) = self.calling.remove(&thread) {
             *self.counts.entry((caller.id, block.id)).or_default() += 1;
         }
-        let last = block.insns[block.insns.len() - 1].flow;
-        if upto == block.insns.len() && matches!(last, Flow::Call | Flow::IndirectCall) {
+        let last = block.insns[block.insns.len() - 1].transfer;
+        if upto == block.insns.len() && matches!(last, Transfer::Call | Transfer::IndirectCall) {
             self.calling.insert(thread, Arc::clone(block));
         }
     }

@@ -902,7 +902,7 @@ mod tests {
                 let insn = Insn {
                     pc: 64 * place,
                     len: 1,
-                    flow: hodo_dbi::Flow::Next,
+                    transfer: hodo_dbi::Transfer::Next,
                 };
                 // At one place, there is different code each time.
                 let code = if place == 7 { id as u8 } else { 0x90 };
@@ -942,7 +942,7 @@ mod tests {
         let insn = |id: u32| Insn {
             pc: u64::from(id) * 40,
             len: 7,
-            flow: hodo_dbi::Flow::Next,
+            transfer: hodo_dbi::Transfer::Next,
         };
         let blocks = (0..50).map(|id| Arc::new(Block::of_instruction(id, insn(id), &[0x90; 7])));
         let blocks: Vec<Arc<Block>> = blocks.collect();

@@ -316,7 +316,7 @@ mod tests {
         let insn = hodo_dbi::Insn {
             pc: 0,
             len: 1,
-            flow: hodo_dbi::Flow::Next,
+            transfer: hodo_dbi::Transfer::Next,
         };
         let block = Arc::new(Block::of_instruction(0, insn, &[0x90]));
         client.progress(1, 500, 7);

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use hodo_dbi::{Access, Block, Client, Event, Events, Flow, Insn, Kind};
+use hodo_dbi::{Access, Block, Client, Event, Events, Insn, Kind, Transfer};
 
 use crate::packed;
 
@@ -200,22 +200,25 @@ impl Output {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        let Insn { pc, len, flow } = open.insn;
+        let Insn { pc, len, transfer } = open.insn;
         let after = pc + u64::from(len);
         let target = next.unwrap_or(after);
         let is_taken = || hodo_dbi::branch_target(pc, &open.bytes) == Some(target);
-        let kind = match flow {
-            Flow::Next | Flow::SystemCall => entry::INSTR,
-            Flow::Branch if is_taken() => entry::INSTR_TAKEN_JUMP,
-            Flow::Branch => entry::INSTR_UNTAKEN_JUMP,
-            Flow::Jump => entry::INSTR_DIRECT_JUMP,
-            Flow::IndirectJump => entry::INSTR_INDIRECT_JUMP,
-            Flow::Call => entry::INSTR_DIRECT_CALL,
-            Flow::IndirectCall => entry::INSTR_INDIRECT_CALL,
-            Flow::Return => entry::INSTR_RETURN,
+        let kind = match transfer {
+            Transfer::Next | Transfer::SystemCall => entry::INSTR,
+            Transfer::Branch if is_taken() => entry::INSTR_TAKEN_JUMP,
+            Transfer::Branch => entry::INSTR_UNTAKEN_JUMP,
+            Transfer::Jump => entry::INSTR_DIRECT_JUMP,
+            Transfer::IndirectJump => entry::INSTR_INDIRECT_JUMP,
+            Transfer::Call => entry::INSTR_DIRECT_CALL,
+            Transfer::IndirectCall => entry::INSTR_INDIRECT_CALL,
+            Transfer::Return => entry::INSTR_RETURN,
         };
         self.count()?;
-        if matches!(flow, Flow::IndirectJump | Flow::IndirectCall | Flow::Return) {
+        if matches!(
+            transfer,
+            Transfer::IndirectJump | Transfer::IndirectCall | Transfer::Return
+        ) {
             self.entry(entry::MARKER, marker::BRANCH_TARGET, target)?;
         }
         self.instruction(kind, pc, &open.bytes)?;
@@ -231,13 +234,15 @@ impl Output {
             return Ok(());
         }
         let continues = match kind {
-            entry::INSTR | entry::INSTR_UNTAKEN_JUMP if flow != Flow::SystemCall => target == after,
+            entry::INSTR | entry::INSTR_UNTAKEN_JUMP if transfer != Transfer::SystemCall => {
+                target == after
+            }
             _ => true,
         };
         if !continues {
             self.entry(entry::MARKER, marker::KERNEL_EVENT, after)?;
         }
-        if flow == Flow::SystemCall && next.is_some_and(|next| next != after) {
+        if transfer == Transfer::SystemCall && next.is_some_and(|next| next != after) {
             self.entry(entry::MARKER, marker::KERNEL_XFER, after)?;
         }
         Ok(())
@@ -297,7 +302,7 @@ impl Output {
             && self
                 .open
                 .as_ref()
-                .is_none_or(|open| open.insn.flow != Flow::Branch)
+                .is_none_or(|open| open.insn.transfer != Transfer::Branch)
         {
             self.close(Some(next.pc))?;
             self.cut = Some(next.pc);
@@ -627,7 +632,7 @@ impl Reading {
         blocks: &mut Blocks,
         client: &mut impl Client,
     ) -> Result<()> {
-        let flow = match kind {
+        let transfer = match kind {
             entry::READ | entry::WRITE => {
                 let kind = if kind == entry::READ {
                     Kind::Load
@@ -657,13 +662,13 @@ impl Reading {
                 client.thread(self.thread, address as i32, self.tid);
                 return Ok(());
             }
-            entry::INSTR => Flow::Next,
-            entry::INSTR_DIRECT_JUMP => Flow::Jump,
-            entry::INSTR_INDIRECT_JUMP => Flow::IndirectJump,
-            entry::INSTR_DIRECT_CALL => Flow::Call,
-            entry::INSTR_INDIRECT_CALL => Flow::IndirectCall,
-            entry::INSTR_RETURN => Flow::Return,
-            entry::INSTR_TAKEN_JUMP | entry::INSTR_UNTAKEN_JUMP => Flow::Branch,
+            entry::INSTR => Transfer::Next,
+            entry::INSTR_DIRECT_JUMP => Transfer::Jump,
+            entry::INSTR_INDIRECT_JUMP => Transfer::IndirectJump,
+            entry::INSTR_DIRECT_CALL => Transfer::Call,
+            entry::INSTR_INDIRECT_CALL => Transfer::IndirectCall,
+            entry::INSTR_RETURN => Transfer::Return,
+            entry::INSTR_TAKEN_JUMP | entry::INSTR_UNTAKEN_JUMP => Transfer::Branch,
             // A further repetition: its accesses are of the same instruction.
             _ => return Ok(()),
         };
@@ -676,7 +681,7 @@ impl Reading {
         self.now = Some(Insn {
             pc: address,
             len,
-            flow,
+            transfer,
         });
         Ok(())
     }

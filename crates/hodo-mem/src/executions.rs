@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Flow, Observe};
+use hodo_dbi::{Access, Block, Client, Observe, Transfer};
 
 /// A block, and how often its first instructions were executed, by their number.
 type Counted = (Arc<Block>, Vec<u64>);
@@ -58,7 +58,7 @@ impl Executions {
             begins.insert(place(block, 0));
             for (number, insn) in block.insns.iter().enumerate() {
                 *counts.entry(place(block, number)).or_default() += executed[number];
-                if insn.flow != Flow::Next && number + 1 < block.insns.len() {
+                if insn.transfer != Transfer::Next && number + 1 < block.insns.len() {
                     begins.insert(place(block, number + 1));
                 }
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Client, Event, Events, Flow, Kind};
+use hodo_dbi::{Access, Block, Client, Event, Events, Kind, Transfer};
 use rustc_hash::FxHashMap;
 
 use crate::heap::{self, Change, Heap};
@@ -208,8 +208,8 @@ impl Hot {
         let pid = known.process;
         if let Some(access) = accesses.last()
             && matches!(
-                block.insns[usize::from(access.insn)].flow,
-                Flow::Call | Flow::IndirectCall | Flow::Return
+                block.insns[usize::from(access.insn)].transfer,
+                Transfer::Call | Transfer::IndirectCall | Transfer::Return
             )
         {
             let at = access.address;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hodo_dbi::{Access, Block, Flow, Kind};
+use hodo_dbi::{Access, Block, Kind, Transfer};
 use rustc_hash::FxHashMap;
 
 use crate::places::InFile;
@@ -98,9 +98,12 @@ impl Stacks {
         let Some(last) = upto.checked_sub(1) else {
             return;
         };
-        let flow = block.insns[last].flow;
-        if matches!(flow, Flow::Call | Flow::IndirectCall | Flow::Return) {
-            self.follow(thread, (block, last as u16), flow, accesses);
+        let transfer = block.insns[last].transfer;
+        if matches!(
+            transfer,
+            Transfer::Call | Transfer::IndirectCall | Transfer::Return
+        ) {
+            self.follow(thread, (block, last as u16), transfer, accesses);
         }
     }
 
@@ -108,10 +111,10 @@ impl Stacks {
         &mut self,
         thread: u32,
         (block, insn): (&Arc<Block>, u16),
-        flow: Flow,
+        transfer: Transfer,
         accesses: &[Access],
     ) {
-        let calls = flow != Flow::Return;
+        let calls = transfer != Transfer::Return;
         let kind = if calls { Kind::Store } else { Kind::Load };
         let own = |access: &&Access| access.insn == insn && access.kind == kind;
         let Some(access) = accesses.iter().rev().find(own) else {

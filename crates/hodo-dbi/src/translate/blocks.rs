@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::Translator;
 use super::model::{Analyzed, BlockInsn, Bytes, ENOUGH, Insertion, Stage, Version};
 use super::set::{Decoded, Emit, Ends, Observe};
-use crate::block::{Block, Flow, Noted};
+use crate::block::{Block, Noted, Transfer};
 use crate::fragment::Item;
 
 /// Most blocks have at most this many instructions.
@@ -223,8 +223,8 @@ impl<S: Observe> Translator<'_, '_, S> {
             S::record(self, &analyzed, continues?);
         }
         // What comes after a call or a system call is reached in other ways, too.
-        let known = match analyzed.insns[len - 1].flow {
-            Flow::Next | Flow::Branch => known,
+        let known = match analyzed.insns[len - 1].transfer {
+            Transfer::Next | Transfer::Branch => known,
             _ => 0,
         };
         self.leaving = Some((id, len as u16));
@@ -299,11 +299,13 @@ impl<S: Observe> Translator<'_, '_, S> {
         let functions = functions.filter(|functions| !functions.is_empty());
         let first = file.map_or(0, |&(_, offset)| offset);
         for (decoded, number) in code.iter().zip(0..) {
-            let flow = S::flow(&decoded.facts);
-            if flow == Flow::SystemCall && watch.system_calls() {
+            let transfer = S::transfer(&decoded.facts);
+            if transfer == Transfer::SystemCall && watch.system_calls() {
                 notes.push((number, Noted::SystemCall));
             }
-            if watch.functions_wanted() && matches!(flow, Flow::Call | Flow::IndirectCall) {
+            if watch.functions_wanted()
+                && matches!(transfer, Transfer::Call | Transfer::IndirectCall)
+            {
                 notes.push((number, Noted::Call));
             }
             let Some(functions) = &functions else {
@@ -312,7 +314,7 @@ impl<S: Observe> Translator<'_, '_, S> {
             if let Some(name) = functions.get(&(first + (decoded.pc - code[0].pc))) {
                 notes.push((number, Noted::Entry(name.clone())));
             }
-            if flow == Flow::Return {
+            if transfer == Transfer::Return {
                 notes.push((number, Noted::Return));
             }
         }

@@ -8,7 +8,7 @@ use hodo_isa::buffer::Label;
 
 use super::Translator;
 use super::model::{Analyzed, BlockInsn, Bytes, Insertion, Saved, Version};
-use crate::block::{Block, Flow, Noted};
+use crate::block::{Block, Noted, Transfer};
 use crate::fragment::{Instruction, Item};
 use crate::passes::Passes;
 use crate::recent::Recent;
@@ -152,7 +152,7 @@ pub(crate) trait Observe: Set {
     fn facts(own: &mut Self::Own, pc: u64, bytes: &[u8]) -> Self::Facts;
 
     /// Where an instruction leads.
-    fn flow(facts: &Self::Facts) -> Flow;
+    fn transfer(facts: &Self::Facts) -> Transfer;
 
     /// Whether an instruction has a block of its own.
     fn is_special(facts: &Self::Facts) -> bool;

@@ -2,13 +2,13 @@
 
 use iced_x86::{CpuidFeature, EncodingKind, Mnemonic, Register, RflagsBits};
 
-use crate::block::Flow;
+use crate::block::Transfer;
 
-/// Whether instructions overwrite the flags, other than the carry flag, before they read them. `last`: how control
-/// flows after them. `keeps_flags`: calls and returns do so.
+/// Whether instructions overwrite the flags, other than the carry flag, before they read them. `last`: how the last
+/// one passes control on. `keeps_flags`: calls and returns do so.
 pub(super) fn flags_are_dead<'i>(
     insns: impl Iterator<Item = &'i iced_x86::Instruction>,
-    last: Option<Flow>,
+    last: Option<Transfer>,
     keeps_flags: bool,
 ) -> bool {
     let mut flags =
@@ -22,12 +22,12 @@ pub(super) fn flags_are_dead<'i>(
             return true;
         }
     }
-    last.is_some_and(|flow| overwrites_flags(flow, keeps_flags))
+    last.is_some_and(|transfer| overwrites_flags(transfer, keeps_flags))
 }
 
 /// Whether the cache's code for such an instruction overwrites the flags. `keeps_flags`: calls and returns do not.
-pub(super) fn overwrites_flags(flow: Flow, keeps_flags: bool) -> bool {
-    matches!(flow, Flow::Return | Flow::IndirectCall) && !keeps_flags
+pub(super) fn overwrites_flags(transfer: Transfer, keeps_flags: bool) -> bool {
+    matches!(transfer, Transfer::Return | Transfer::IndirectCall) && !keeps_flags
 }
 
 /// All flags that arithmetic sets.

@@ -140,7 +140,7 @@ impl Lowering<'_, '_, '_> {
     fn last(&mut self, instruction: &Instruction) -> Option<u64> {
         assert!(self.region.is_none(), "a mark is not placed");
         let keeps_flags = self.translator.keeps_flags();
-        self.bring_back_all(!overwrites_flags(instruction.flow(), keeps_flags));
+        self.bring_back_all(!overwrites_flags(instruction.transfer(), keeps_flags));
         let (pc, bytes) = (instruction.pc, &instruction.bytes);
         self.point(Saved::default());
         let insn = decode(bytes)?;
@@ -347,9 +347,9 @@ impl Lowering<'_, '_, '_> {
             self.bring_back_flags();
         }
         for number in 0..16 {
-            if facts.reads >> number & 1 == 1 {
+            if facts.reads() >> number & 1 == 1 {
                 self.bring_back(number);
-            } else if facts.changed >> number & 1 == 1 {
+            } else if facts.changes() >> number & 1 == 1 {
                 self.evict(number);
             }
         }
@@ -368,7 +368,7 @@ impl Lowering<'_, '_, '_> {
         self.translator
             .copy(instruction.pc, &instruction.bytes, insn);
         for (number, place) in self.program.iter_mut().enumerate() {
-            if facts.changed >> number & 1 == 1
+            if facts.changes() >> number & 1 == 1
                 && let Some(slot) = place.take()
             {
                 self.free |= 1 << slot;
@@ -447,11 +447,11 @@ impl Lowering<'_, '_, '_> {
                 continue;
             };
             for (number, soon) in soon.iter_mut().enumerate() {
-                if instruction.facts.used & unused & 1 << number != 0 {
+                if instruction.facts.used() & unused & 1 << number != 0 {
                     *soon = place;
                 }
             }
-            unused &= !instruction.facts.used;
+            unused &= !instruction.facts.used();
         }
         let allowed =
             (0..16).filter(|&number| number != RSP_NUMBER && self.pinned >> number & 1 == 0);
@@ -687,7 +687,7 @@ impl Lowering<'_, '_, '_> {
     /// Brings all registers back that the next instruction uses, a round. They stay.
     pub(super) fn keep_for_round(&mut self) {
         let round = self.items[self.place..].iter().find_map(instruction_of);
-        let used = round.map_or(0, |round| round.facts.used) | 1 << RCX_NUMBER;
+        let used = round.map_or(0, |round| round.facts.used()) | 1 << RCX_NUMBER;
         for number in (0..16).filter(|number| used >> number & 1 == 1) {
             self.bring_back(number);
             self.pinned |= 1 << number;

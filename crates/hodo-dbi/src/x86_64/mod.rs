@@ -19,6 +19,7 @@ mod lower;
 mod narrow;
 pub(crate) mod rebuilt;
 mod recent;
+mod records;
 pub(crate) mod redirect;
 mod rounds;
 mod set;

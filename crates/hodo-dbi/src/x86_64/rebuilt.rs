@@ -5,7 +5,8 @@ use std::fmt;
 use super::narrow::decode;
 use iced_x86::InstructionInfoFactory;
 
-use super::facts::{Facts, analyze, facts};
+use super::facts::{Facts, facts};
+use super::records::analyze;
 use crate::block::Block;
 use crate::translate::{Analyzed, BlockInsn};
 

@@ -20,7 +20,7 @@ use super::facts::{general, kinds};
 use super::flags::{FLAGS, overwrites_flags, overwritten_flags, read_flags};
 use super::{RCX_NUMBER, SCRATCH, kept};
 use crate::access::Kind;
-use crate::block::{Block, Flow};
+use crate::block::{Block, Transfer};
 use crate::client::{FETCHED, USED};
 use crate::recent::{LineSets, Recent};
 use crate::translate::{Observe, Saved, Stage};
@@ -84,7 +84,9 @@ impl Emitter<'_, '_, '_> {
         }
         live.reverse();
         let accesses = |decoded: &Decoded| !decoded.facts.memory.is_empty();
-        let used = code.iter().fold(0, |all, decoded| all | decoded.facts.used);
+        let used = code
+            .iter()
+            .fold(0, |all, decoded| all | decoded.facts.used());
         // It has the flags while these are saved.
         let used = used | u16::from(live.contains(&true)) << RAX_NUMBER;
         let mut free = SCRATCH.into_iter().filter(|number| used >> number & 1 == 0);
@@ -110,18 +112,21 @@ impl Emitter<'_, '_, '_> {
             return FLAGS;
         };
         let next = last.next();
-        match last.facts.flow {
-            flow if overwrites_flags(flow, self.keeps_flags()) => 0,
-            Flow::Next => self.live_at(next, DEPTH),
-            Flow::Branch => match X86_64::target(last) {
+        match last.facts.transfer {
+            transfer if overwrites_flags(transfer, self.keeps_flags()) => 0,
+            Transfer::Next => self.live_at(next, DEPTH),
+            Transfer::Branch => match X86_64::target(last) {
                 Some(target) => self.live_at(target, DEPTH) | self.live_at(next, DEPTH),
                 None => FLAGS,
             },
-            Flow::Jump | Flow::Call => {
+            Transfer::Jump | Transfer::Call => {
                 let target = super::facts::branch_target(last.pc, last.own());
                 target.map_or(FLAGS, |target| self.live_at(target, DEPTH))
             }
-            Flow::Return | Flow::IndirectCall | Flow::IndirectJump | Flow::SystemCall => FLAGS,
+            Transfer::Return
+            | Transfer::IndirectCall
+            | Transfer::IndirectJump
+            | Transfer::SystemCall => FLAGS,
         }
     }
 

@@ -9,12 +9,13 @@ use hodo_isa::x86_64::decode::{Insn, Kind, fetched, is_too_long};
 use super::changing::may_write;
 use super::emit::{Cold, INVALID, NOP, OtherWay};
 use super::emitter::{Decoded, Emitter, Own, X86_64};
-use super::facts::{Facts, analyze, facts};
+use super::facts::{Facts, facts};
 use super::instruction::seen;
 use super::lower::lower;
 use super::narrow::decode;
 use super::recent::Compared;
-use crate::block::{Block, Flow, Noted};
+use super::records::{analyze, is_special};
+use crate::block::{Block, Noted, Transfer};
 use crate::fragment::{Instruction, Item};
 use crate::passes::Passes;
 use crate::recent::Recent;
@@ -133,12 +134,12 @@ impl Observe for X86_64 {
         facts(&mut own.factory, pc, bytes)
     }
 
-    fn flow(facts: &Facts) -> Flow {
-        facts.flow
+    fn transfer(facts: &Facts) -> Transfer {
+        facts.transfer
     }
 
     fn is_special(facts: &Facts) -> bool {
-        facts.is_special
+        is_special(facts)
     }
 
     fn ends(insn: Insn) -> Ends {

@@ -13,7 +13,7 @@ use super::super::flags::overwrites_flags;
 use super::super::{block as thread, kept};
 use super::Emitted;
 use super::steps::{Effect, Steps, THREAD, Words, computed, loaded, low};
-use crate::block::Flow;
+use crate::block::Transfer;
 use crate::client::RECORDED;
 use crate::fragment::Instruction;
 use crate::inserted::{Compare, Compute, Lanes, Part};
@@ -258,15 +258,17 @@ impl Walk<'_> {
                 && insn.segment_prefix() == Register::GS
                 && insn.memory_displacement64() == u64::from(slot)
         };
-        match last.flow() {
-            Flow::Branch => {
+        match last.transfer() {
+            Transfer::Branch => {
                 insn.is_jcc_near() || insn.is_loop() || insn.is_loopcc() || insn.is_jcx_short()
             }
-            Flow::Jump => insn.is_jmp_near(),
-            Flow::Call => insn.is_call_near(),
-            Flow::IndirectCall | Flow::IndirectJump | Flow::Return => is_store(thread::RCX),
-            Flow::SystemCall => is_store(thread::RAX),
-            Flow::Next => self.is_copy(last, insn),
+            Transfer::Jump => insn.is_jmp_near(),
+            Transfer::Call => insn.is_call_near(),
+            Transfer::IndirectCall | Transfer::IndirectJump | Transfer::Return => {
+                is_store(thread::RCX)
+            }
+            Transfer::SystemCall => is_store(thread::RAX),
+            Transfer::Next => self.is_copy(last, insn),
         }
     }
 
@@ -581,7 +583,7 @@ fn needed_flags(factory: &mut InstructionInfoFactory, steps: &Steps<'_>, keeps_f
 /// All flags, unless the fragment ends in a way that does not keep flags, and nothing else comes before.
 fn live(steps: &Steps<'_>, keeps_flags: bool) -> u8 {
     match steps.rest().next() {
-        Some(last) if overwrites_flags(last.flow(), keeps_flags) => 0,
+        Some(last) if overwrites_flags(last.transfer(), keeps_flags) => 0,
         _ => ALL,
     }
 }
