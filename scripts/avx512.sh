@@ -4,7 +4,7 @@
 # The exit status is 0 if all tests have passed, and none was skipped.
 #
 #   scripts/avx512.sh                 all of them
-#   scripts/avx512.sh FILE [NAME…]    tests of one file in crates/hodo-tests/tests; without names, all of them
+#   scripts/avx512.sh DIRECTORY [NAME…]   tests of one directory in crates/hodo-tests/tests; without names, all of them
 #   scripts/avx512.sh missing         prints what makes this impossible, if anything; otherwise downloads what is needed
 #
 #   HODO_AVX512_TIMEOUT=3600    the timeout in seconds
@@ -22,12 +22,12 @@ limit="${HODO_AVX512_TIMEOUT:-3600}"
 suite=trixie
 machines=amd64
 
-# The tests: the file in crates/hodo-tests/tests, and the names of its tests. These execute the code that takes the place
+# The tests: the directory in crates/hodo-tests/tests, and the names of its tests. These execute the code that takes the place
 # of every form. Those are left out that compare faults of whole instructions with what processors show: after a fault of
 # a gather of AVX2, bochs has extended the mask to whole lanes, and masked moves fault at another address. Those with
 # whole gathers and scatters, too: bochs 3.0 refuses (SIGILL) any with an index register above 15.
 tests=(
-    "lane_interpreter expanded_gathers_and_scatters_do_what_the_interpreter_does expanded_masked_moves_do_what_the_interpreter_does"
+    "engine lane_interpreter::expanded_gathers_and_scatters_do_what_the_interpreter_does lane_interpreter::expanded_masked_moves_do_what_the_interpreter_does"
 )
 # The examples of hodo-dbi that they start, and this machine's programs that they use.
 examples=(expand scramble)

@@ -66,21 +66,21 @@ left_out=(
     "hodo-tests, all but those named in scripts/cross.sh: minutes each in the emulated machine"
 )
 
-# Whole-program tests that run in a real Linux for RISC-V: the file in crates/hodo-tests/tests, and the names of its
-# tests. Without names, all of them run.
+# Whole-program tests that run in a real Linux for RISC-V: the directory in crates/hodo-tests/tests, the file there, and
+# the names of its tests. Without names, all of them run.
 whole_programs=(
-    "filters calls_of_a_limited_depth everything_without_options"
-    "processes cancelled_threads"
-    "control_flow coroutines_by_swapcontext"
-    "libraries"
-    "left"
-    "killed programs_with_traps_outlive_hodo attached_programs_with_traps_outlive_hodo"
-    "attach_moments contexts_saved_through_a_jump queued_signals_arrive_as_sent threads_that_are_cancelled threads_that_throw_all_the_time"
-    "registers vector_registers_in_use_at_entries_on_new_stacks"
-    "live_control an_attached_process_changes_too_and_gets_its_code_back"
-    "syscalls errors_are_reported"
-    "probes_armed"
-    "probes_after"
+    "record filters calls_of_a_limited_depth everything_without_options"
+    "record processes cancelled_threads"
+    "record control_flow coroutines_by_swapcontext"
+    "record libraries"
+    "record left"
+    "attach killed programs_with_traps_outlive_hodo attached_programs_with_traps_outlive_hodo"
+    "attach moments contexts_saved_through_a_jump queued_signals_arrive_as_sent threads_that_are_cancelled threads_that_throw_all_the_time"
+    "record registers vector_registers_in_use_at_entries_on_new_stacks"
+    "attach live_control an_attached_process_changes_too_and_gets_its_code_back"
+    "syscalls printed errors_are_reported"
+    "probes armed"
+    "probes after"
 )
 
 # The groups and tests that failed twice, and those that failed once.
@@ -342,8 +342,9 @@ whole() {
     for line in "${whole_programs[@]}"; do
         read -ra words <<<"$line"
         test="hodo-tests/${words[0]}"
-        names=("${words[@]:1}")
-        [ ${#names[@]} = 0 ] || names+=(--exact)
+        names=("${words[@]:2}")
+        names=("${names[@]/#/${words[1]}::}")
+        if [ ${#names[@]} = 0 ]; then names=("${words[1]}::"); else names+=(--exact); fi
         tell_skipped "riscv64, in a real Linux" "$triple"
         # Reports each test as failed, since none can run.
         run_test "$test" env HODO_TEST_BUILDS=1 PATH="$PWD/$tools:$PATH" qemu-riscv64 -L /usr/riscv64-linux-gnu \
@@ -355,7 +356,7 @@ whole() {
     # These are programs of this machine, with the features that all others have.
     group "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone" \
         env HODO_RISCV64="$hodo" HODO_RISCV64_OPTIMIZED=1 HODO_VM_TIMEOUT=900 \
-        cargo test --quiet --workspace --test riscv64_reference --test riscv64_programs
+        cargo test --quiet --workspace --test riscv64
 }
 
 # All that runs for RISC-V, also in the machine. One build makes all of it.

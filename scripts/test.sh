@@ -174,7 +174,7 @@ fi
 scripts/cross.sh install
 scripts/cross.sh riscv64 >"$logs/riscv64.log" 2>&1 &
 riscv64=$!
-# This runs riscv64_reference and riscv64_programs, too, or reports why not.
+# This runs hodo-tests/tests/riscv64, too, or reports why not.
 export HODO_RISCV64=
 native=0
 run 2>&1 | tee "$logs/tests.log" || native=$?

@@ -1,5 +1,4 @@
 //! Programs do in the code cache (`hodo mem none`) what they do alone.
-#![cfg(target_arch = "x86_64")]
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! What threads do not record, because it changes no cache (`hodo mem cache`).
-#![cfg(target_arch = "x86_64")]
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,5 @@
 //! Instructions of all kinds, legal and not, chosen at random from all maps of opcodes: under the engine they do what
 //! the processor does alone, and the accesses that clients receive are those that the processor makes.
-#![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

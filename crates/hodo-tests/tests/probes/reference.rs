@@ -1,5 +1,5 @@
 //! Counts of a probe on every instruction, compared with single-stepping. RISC-V has no single steps; there
-//! `riscv64_reference.rs` uses an emulator.
+//! `riscv64/reference.rs` uses an emulator.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
 //! The engine comes to running processes (`hodo mem … -p`) and leaves them: they do not notice.
-#![cfg(target_arch = "x86_64")]
 
 use std::fs;
 use std::process::Command;

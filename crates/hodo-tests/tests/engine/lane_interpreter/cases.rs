@@ -5,7 +5,7 @@ use std::io::Write;
 
 use hodo_tests::interpreter::{Registers, VECTOR};
 
-use crate::forms::{Displacement, Form, Operands};
+use super::forms::{Displacement, Form, Operands};
 
 pub const PAGE: usize = 4096;
 pub const PAGES: usize = 4;

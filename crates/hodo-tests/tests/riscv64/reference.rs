@@ -3,7 +3,6 @@
 //!
 //! `HODO_RISCV64` is the path of a `hodo` for RISC-V, which runs in a real Linux (`scripts/riscv64-linux.sh`); it is
 //! empty if `scripts/cross.sh` runs this in addition.
-#![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -5,7 +5,6 @@
 //! `HODO_RISCV64` is the path of a `hodo` for RISC-V; it is empty if `scripts/cross.sh` runs this in addition. With
 //! `HODO_RISCV64_OPTIMIZED`, for one that is built with optimizations, large programs and the insides of libraries are
 //! recorded, too: without optimizations, reading their code takes minutes.
-#![cfg(target_arch = "x86_64")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The accesses that a client hears of are those that a program makes when it is executed step by step.
-#![cfg(target_arch = "x86_64")]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The accesses of a program are those that another tool sees.
-#![cfg(target_arch = "x86_64")]
 
 use std::fs;
 use std::ops::Range;

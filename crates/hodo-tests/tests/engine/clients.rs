@@ -1,5 +1,4 @@
 //! The examples of clients say what programs do that are known.
-#![cfg(target_arch = "x86_64")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +9,19 @@ use hodo_dbi::{Client, Event, Events, Inserting, Observe, Pass, Target, Word, Wo
 use hodo_mem::stat::Counter;
 use hodo_tests::{Kind, build, needs};
 
-#[path = "../../hodo-mem/examples/call_graph.rs"]
+#[path = "../../../hodo-mem/examples/call_graph.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod call_graph;
-#[path = "../../hodo-mem/examples/coverage.rs"]
+#[path = "../../../hodo-mem/examples/coverage.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod coverage;
-#[path = "../../hodo-mem/examples/memory_tracer.rs"]
+#[path = "../../../hodo-mem/examples/memory_tracer.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod memory_tracer;
-#[path = "../../hodo-mem/examples/opcode_mix.rs"]
+#[path = "../../../hodo-mem/examples/opcode_mix.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod opcode_mix;
-#[path = "../../hodo-mem/examples/taint.rs"]
+#[path = "../../../hodo-mem/examples/taint.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod taint;
 

@@ -2,7 +2,7 @@
 
 use hodo_tests::interpreter::{Access, End, Kind, Memory, Registers, execute};
 
-use crate::cases::{AREA, Case, PAGE, PAGES, Page, STATE, state};
+use super::cases::{AREA, Case, PAGE, PAGES, Page, STATE, state};
 
 /// `si_code` of a fault without an address.
 const SI_KERNEL: i64 = 128;

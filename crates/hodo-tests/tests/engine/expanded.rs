@@ -1,5 +1,4 @@
 //! What is recorded lane by lane, of instructions that were expanded, is what is recorded of them otherwise.
-#![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,5 +1,4 @@
 //! A program that does little but gather: its output is what it is alone, and each access is seen once.
-#![cfg(target_arch = "x86_64")]
 
 use std::fs;
 use std::path::PathBuf;

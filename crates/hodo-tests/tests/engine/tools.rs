@@ -1,5 +1,4 @@
 //! The tools of `hodo mem` on programs whose accesses are known.
-#![cfg(target_arch = "x86_64")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,4 @@
 //! What `hodo mem` says besides accesses: allocations, system calls, signals; and whose accesses miss caches.
-#![cfg(target_arch = "x86_64")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +7,7 @@ use hodo_mem::variables::{Variable, fields};
 use hodo_tests::{Kind, build, hodo};
 use serde_json::Value;
 
-#[path = "../../hodo-mem/examples/leaks.rs"]
+#[path = "../../../hodo-mem/examples/leaks.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod leaks;
 

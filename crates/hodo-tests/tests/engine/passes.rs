@@ -1,5 +1,4 @@
 //! Passes that insert code: programs do what they do alone, and what is inserted does what it says.
-#![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,10 +16,10 @@ use hodo_dbi::{
 use hodo_tests::target::Target;
 use hodo_tests::{Ended, Kind, Outcome, Run, build, example, has_tool, needs};
 
-#[path = "../../hodo-dbi/examples/instruction_count.rs"]
+#[path = "../../../hodo-dbi/examples/instruction_count.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod instruction_count;
-#[path = "../../hodo-dbi/examples/scramble.rs"]
+#[path = "../../../hodo-dbi/examples/scramble.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod scramble;
 

@@ -2,13 +2,9 @@
 //! scale, displacement, with and without a base, active lanes, overlapping addresses, and a fault at each lane, in
 //! pages that cannot be accessed for different reasons. First it is compared with the processor. Then what hodo records
 //! of the same cases, and what programs do while lanes are expanded, is compared with the interpreter.
-#![cfg(target_arch = "x86_64")]
 
-#[path = "lane_interpreter/cases.rs"]
 mod cases;
-#[path = "lane_interpreter/expected.rs"]
 mod expected;
-#[path = "lane_interpreter/forms.rs"]
 mod forms;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,16 @@
+//! Programs in the code cache: `hodo mem`, and clients of the engine.
+#![cfg(target_arch = "x86_64")]
+
+mod accesses;
+mod attach;
+mod clients;
+mod events;
+mod expanded;
+mod lackey;
+mod lane_interpreter;
+mod lines;
+mod many_gathers;
+mod opcodes;
+mod passes;
+mod programs;
+mod tools;

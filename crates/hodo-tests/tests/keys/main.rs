@@ -1,0 +1,5 @@
+//! Static keys and tracepoints of programs, seen from outside.
+
+mod control;
+mod programs;
+mod tracepoints;

@@ -1,0 +1,13 @@
+//! `hodo probe`.
+
+mod actions;
+mod after;
+mod armed;
+mod beside;
+mod conditions;
+mod counted;
+mod reference;
+mod returns;
+mod sources;
+mod tracepoints;
+mod variables;

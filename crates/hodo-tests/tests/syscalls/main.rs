@@ -1,0 +1,5 @@
+//! `hodo syscalls`, and events of system calls.
+
+mod events;
+mod live;
+mod printed;
