@@ -8,11 +8,11 @@ use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo, needs, scratch};
 
 /// Runs a program of the tests in the cache, linked in several ways. Those that differ only in addresses run under all
 /// tools in `all_programs_in_all_kinds_under_all_tools`.
-fn runs(source: &str) {
+fn runs(source: &str, options: &[&str]) {
     for kind in [Kind::Pie, Kind::Fixed, Kind::Static, Kind::StaticPie] {
         let run = Run::new(
             &format!("cache-{source}-{kind:?}"),
-            build(source, kind, &[]),
+            build(source, kind, options),
         );
         match kind {
             Kind::Pie | Kind::Static => run.same_in_cache(),
@@ -25,19 +25,20 @@ fn runs(source: &str) {
 fn another_c_library() {
     needs!(Kind::Musl.is_available(), "there is no musl");
     for kind in [Kind::Musl, Kind::MuslStatic] {
-        let program = build("threads.c", kind, &[]);
+        let program = build("threads.c", kind, &["-DTHREADS=1000"]);
         Run::new(&format!("cache-musl-{kind:?}"), program).same_in_cache();
     }
 }
 
 macro_rules! programs {
-    ($($name:ident $source:literal;)*) => {
+    ($($name:ident $source:literal $($option:literal)?;)*) => {
         #[test]
         #[ignore = "takes minutes: the rest of what these tests leave out"]
         fn all_programs_in_all_kinds_under_all_tools() {
-            for source in [$($source),*] {
+            let all: &[(&str, &[&str])] = &[$(($source, &[$($option)?])),*];
+            for (source, options) in all {
                 for kind in [Kind::Fixed, Kind::StaticPie] {
-                    let program = build(source, kind, &[]);
+                    let program = build(source, kind, options);
                     Run::new(&format!("cache-all-{source}-{kind:?}"), program).same_in_cache();
                 }
             }
@@ -46,7 +47,7 @@ macro_rules! programs {
         $(
             #[test]
             fn $name() {
-                runs($source);
+                runs($source, &[$($option)?]);
             }
         )*
     };
@@ -58,7 +59,7 @@ programs! {
     deep_recursion "deep_recursion.c";
     jumps "jumps.c";
     coroutines "coroutines.c";
-    threads "threads.c";
+    threads "threads.c" "-DTHREADS=1000";
     signals "signals.c";
     blocked_faults "blocked_faults.c";
     flags_that_are_popped "popped_flags.c";
@@ -73,6 +74,12 @@ programs! {
     cancelled_threads "cancel.c";
     unwinding "unwinding.c";
     more_targets_than_the_table_has_room_for "many_targets.c";
+}
+
+#[test]
+fn ten_thousand_threads() {
+    let program = build("threads.c", Kind::Pie, &[]);
+    Run::new("cache-ten-thousand-threads", program).same_in_cache_briefly();
 }
 
 #[test]
@@ -244,17 +251,14 @@ fn hodo_itself() {
 /// It looks up in `/proc/self/maps` what it may execute, and decides itself where its memory is.
 #[test]
 fn a_virtual_processor() {
-    for tool in [
-        &["--error-exitcode=9"][..],
-        &[
-            "--tool=cachegrind",
-            "--cachegrind-out-file=/dev/null",
-            "--log-file=/dev/null",
-        ],
-    ] {
-        let command = [&["valgrind", "-q"], tool, &["/bin/echo", "x"]].concat();
-        program("cache-valgrind", &command);
-    }
+    needs!(has_tool("valgrind"), "it is not installed");
+    Run::new("cache-valgrind", "valgrind")
+        .args(["-q", "--error-exitcode=9", "/bin/echo", "x"])
+        .same_in_cache();
+    Run::new("cache-cachegrind", "valgrind")
+        .args(["-q", "--tool=cachegrind", "--cachegrind-out-file=/dev/null"])
+        .args(["--log-file=/dev/null", "/bin/echo", "x"])
+        .same_in_cache_briefly();
 }
 
 /// The runtimes of sanitizers map much memory at places of their own, and look up whether these are free.
