@@ -73,6 +73,8 @@ pub(crate) struct Watched {
     pub(crate) args: [u64; 6],
     /// Whether the kernel has it.
     pub(crate) entered: bool,
+    /// The kernel has got other rights for memory than the program wants.
+    pub(crate) stripped: bool,
 }
 
 /// How long a thread is followed.

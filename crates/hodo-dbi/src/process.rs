@@ -6,6 +6,7 @@ mod hot;
 mod opened;
 mod own;
 mod prepare;
+mod rights;
 mod soft;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -41,6 +42,8 @@ use crate::targets::Targets;
 use crate::translate::{Exit, Request, Saved, Set, Stage, Translation, translate};
 use crate::unloaded::Unloaded;
 use crate::written::{self, Writer, map, open};
+
+pub(crate) use rights::stripped;
 
 /// Room that one translation needs at most.
 pub(crate) const ROOM: u64 = 1 << 20;
@@ -92,6 +95,8 @@ pub(crate) struct Process {
     marks: RefCell<Marks>,
     /// What of it the program may also write.
     writable: Spans,
+    /// Memory of which the kernel has let the program execute all that is mapped there.
+    granted: Spans,
     /// Checks of code that may change.
     changes: Changes,
     /// Pages of such code that the program cannot write to.
@@ -183,6 +188,7 @@ impl Process {
             soft: Spans::default(),
             marks: RefCell::default(),
             writable: Spans::default(),
+            granted: Spans::default(),
             changes: Changes::default(),
             protected: Protected::default(),
             lent: FxHashSet::default(),
@@ -330,6 +336,7 @@ impl Process {
             soft: self.soft.clone(),
             marks: self.marks.clone(),
             writable: self.writable.clone(),
+            granted: self.granted.clone(),
             changes: self.changes.clone(),
             protected: self.protected.clone(),
             lent: FxHashSet::default(),
@@ -594,25 +601,6 @@ impl Process {
         }
     }
 
-    /// Makes memory that the program may now execute unexecutable for itself. `protection` is what the program wants;
-    /// `soft`: it may change.
-    ///
-    /// # Errors
-    /// If the thread is gone.
-    pub(crate) fn strip(
-        &mut self,
-        thread: Stopped,
-        range: Span,
-        protection: i32,
-        soft: bool,
-    ) -> Result<()> {
-        let calls = self.calls_of(thread)?;
-        let protection = protection & !libc::PROT_EXEC | libc::PROT_READ;
-        calls.mprotect(TargetAddr(range.start), range.len(), protection)?;
-        calls.end()?;
-        self.add_code(range, protection & libc::PROT_WRITE != 0, soft)
-    }
-
     /// The code that may jump directly to an instruction and is forgotten with it: that of other mappings does so
     /// through words that can be changed.
     pub(crate) fn together(&self, pc: u64) -> Span {
@@ -853,8 +841,12 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn put_targets(&mut self, targets: &[(u64, u64)]) -> Result<()> {
-        let alone = self.threads == 1;
-        self.targets.put(&self.memory, targets, alone)
+        self.targets.put(&self.memory, targets, self.is_alone())
+    }
+
+    /// Whether only one thread runs from the cache.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.threads == 1
     }
 
     /// The program may execute this from now on. What may change may have been translated when it was executable
@@ -865,6 +857,7 @@ impl Process {
     pub(crate) fn add_code(&mut self, range: Span, writable: bool, soft: bool) -> Result<()> {
         self.maps.clear();
         self.code.add(range);
+        self.granted.add(range);
         match soft {
             true => {
                 self.soft.add(range);

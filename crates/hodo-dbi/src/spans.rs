@@ -24,6 +24,13 @@ impl Spans {
         span.is_some_and(|span| span.overlaps(range))
     }
 
+    /// What of a range is in the set.
+    pub(crate) fn within(&self, range: Span) -> impl Iterator<Item = Span> {
+        let spans = self.0[self.from(range.start)..].iter();
+        let spans = spans.take_while(move |span| span.start < range.end);
+        spans.map(move |span| Span::from(span.start.max(range.start)..span.end.min(range.end)))
+    }
+
     /// A range, and those that have some of it.
     pub(crate) fn around(&self, range: Span) -> Span {
         let spans = self.0.iter().filter(|span| span.overlaps(range));
@@ -85,6 +92,9 @@ mod tests {
         let starts: Vec<u64> = spans.all().map(|span| span.start).collect();
         assert_eq!(starts, [10, 30, 50, 70]);
         assert!(spans.overlap(span(54, 70)) && !spans.overlap(span(55, 70)));
+        let within: Vec<Span> = spans.within(span(12, 51)).collect();
+        assert_eq!(within, [span(12, 15), span(30, 35), span(50, 51)]);
+        assert_eq!(spans.within(span(15, 30)).count(), 0);
         assert_eq!((spans.at(72), spans.at(75)), (Some(span(70, 75)), None));
     }
 }

@@ -13,8 +13,9 @@ use super::{Engine, Shared, Watched};
 use crate::native::system_call::{
     CONSUMING, OPENS, PTRACE, READ_TO_TRAP, SIGALTSTACK, path_of, prevents, refuse, was_refused,
 };
-use crate::process::{Place, Process, Stop};
+use crate::process::{Place, Process, Stop, stripped};
 use crate::shown::List;
+use crate::spans::Spans;
 use crate::state::restore_from;
 
 /// A thread or process is not to be traced by who traces its maker.
@@ -83,6 +84,7 @@ impl Engine {
                 number,
                 args,
                 entered: false,
+                stripped: false,
             });
         }
         self.go(thread, 0)
@@ -98,8 +100,18 @@ impl Engine {
         };
         if !call.entered {
             call.entered = true;
+            call.stripped = match &known.process {
+                Some(process) => strips(&process.borrow(), call.number, call.args),
+                None => false,
+            };
             known.call = Some(call);
+            if call.stripped {
+                set_rights(thread, stripped(call.args[2]))?;
+            }
             return thread.cont_to_call(0);
+        }
+        if call.stripped {
+            set_rights(thread, call.args[2])?;
         }
         let regs = thread.regs()?;
         let Some(process) = known.process.clone() else {
@@ -272,20 +284,37 @@ fn is_untraced(number: i64, args: [u64; 6]) -> bool {
 
 /// Whether a call asks for memory that can be executed.
 fn gives_execution(number: i64, args: [u64; 6]) -> bool {
-    let protects = matches!(
-        number,
-        libc::SYS_mmap | libc::SYS_mprotect | libc::SYS_pkey_mprotect
-    );
-    protects && args[2] & libc::PROT_EXEC as u64 != 0
+    (protects(number) || number == libc::SYS_mmap) && args[2] & libc::PROT_EXEC as u64 != 0
+}
+
+/// Whether a call changes rights of memory that is mapped.
+fn protects(number: i64) -> bool {
+    matches!(number, libc::SYS_mprotect | libc::SYS_pkey_mprotect)
+}
+
+/// Whether the kernel gets a call without the right to execute the memory, which it would grant.
+fn strips(process: &Process, number: i64, args: [u64; 6]) -> bool {
+    protects(number) && gives_execution(number, args) && process.was_granted(range(number, args))
+}
+
+/// Changes the rights that a thread asks for that is at the beginning or at the end of such a call.
+fn set_rights(thread: Stopped, rights: u64) -> Result<()> {
+    let mut regs = thread.regs()?;
+    regs.set_argument(2, rights);
+    thread.set_regs(&regs)
 }
 
 /// Whether a call would change memory of hodo.
 fn takes_own(process: &Process, number: i64, args: [u64; 6]) -> bool {
-    let moved = match number {
+    MEMORY.contains(&number) && process.has_own([range(number, args), moved(number, args)])
+}
+
+/// Where a call moves memory to, if it says that.
+fn moved(number: i64, args: [u64; 6]) -> Span {
+    match number {
         libc::SYS_mremap if args[3] & libc::MREMAP_FIXED as u64 != 0 => Span::at(args[4], args[2]),
         _ => Span::EMPTY,
-    };
-    MEMORY.contains(&number) && process.has_own([range(number, args), moved])
+    }
 }
 
 /// The memory that a call is about.
@@ -298,11 +327,16 @@ fn range(number: i64, args: [u64; 6]) -> Span {
 }
 
 fn matters(process: &Process, number: i64, args: [u64; 6]) -> bool {
-    let memory = MEMORY.contains(&number);
+    let is_memory = MEMORY.contains(&number);
+    let is_known = || {
+        let at = range(number, args);
+        let others = || [at, moved(number, args)].map(|at| process.has_granted(at));
+        process.has_code(at) || !protects(number) && others().contains(&true)
+    };
     number == libc::SYS_rt_sigreturn
         || OPENS.contains(&number) && may_be_list(process, number, args)
         || is_untraced(number, args)
-        || memory && (gives_execution(number, args) || process.has_code(range(number, args)))
+        || is_memory && (gives_execution(number, args) || is_known())
 }
 
 /// Whether the path of a file that a thread opens may be that of a list of mappings.
@@ -325,14 +359,30 @@ fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) 
     if number == libc::SYS_mmap {
         at = Span::at(result.cast_unsigned(), args[1].saturating_add(4095) & !4095);
     }
-    process.remove_code(at)?;
-    match gives_execution(number, args) {
-        true => {
-            let shared = (libc::MAP_ANONYMOUS | libc::MAP_SHARED) as u64;
-            let of_file = number == libc::SYS_mmap && args[3] & shared == 0;
-            let is_writable = args[2] & libc::PROT_WRITE as u64 != 0;
-            process.strip(thread, at, args[2] as i32, !of_file || is_writable)
-        }
-        false => Ok(()),
+    if !protects(number) {
+        process.forget_granted(at);
+        process.forget_granted(moved(number, args));
     }
+    if !gives_execution(number, args) {
+        return process.remove_code(at);
+    }
+    let shared = (libc::MAP_ANONYMOUS | libc::MAP_SHARED) as u64;
+    let of_file = number == libc::SYS_mmap && args[3] & shared == 0;
+    let is_writable = args[2] & libc::PROT_WRITE as u64 != 0;
+    let mut parts = Spans::default();
+    parts.add(at);
+    if protects(number) && !is_writable {
+        // The rest stays as it is: programs give the same rights again to all that they have.
+        parts = process.changeable(at);
+    }
+    for part in parts.all() {
+        process.remove_code(part)?;
+    }
+    if !call.stripped {
+        process.strip(thread, at, args[2])?;
+    }
+    for part in parts.all() {
+        process.add_code(part, is_writable, !of_file || is_writable)?;
+    }
+    Ok(())
 }

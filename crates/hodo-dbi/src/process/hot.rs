@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use hodo_ptrace::{Stopped, TargetAddr};
+use hodo_ptrace::{Stopped, Syscalls, TargetAddr};
 
 use crate::native::redirect::steps;
 use crate::process::{Place, Process, ROOM};
@@ -71,13 +71,22 @@ impl Process {
                 changes.push((from, steps.into_iter()));
             }
         }
-        let calls = self.calls_of(thread)?;
+        // Alone, this thread executes nothing meanwhile, and the kernel's return to it takes the code as it is then.
+        let calls = match self.is_alone() {
+            true => None,
+            false => Some(self.calls_of(thread)?),
+        };
         let mut has_begun = false;
         loop {
             let next = changes.iter_mut();
             let next = next.filter_map(|(from, steps)| Some((*from, steps.next()?)));
             let next: Vec<_> = next.collect();
-            if next.is_empty() || has_begun && !calls.sync_core()? {
+            if next.is_empty() {
+                break;
+            }
+            if let Some(calls) = calls.as_ref().filter(|_| has_begun)
+                && !calls.sync_core()?
+            {
                 break;
             }
             for (from, (offset, bytes)) in next {
@@ -86,6 +95,6 @@ impl Process {
             }
             has_begun = true;
         }
-        calls.end()
+        calls.map_or(Ok(()), Syscalls::end)
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo, needs, scratch};
+use hodo_tests::{Kind, Run, build, build_with, has_tool, hodo, is_root, needs, scratch};
 
 /// Runs a program of the tests in the cache, linked in several ways. Those that differ only in addresses run under all
 /// tools in `all_programs_in_all_kinds_under_all_tools`.
@@ -90,6 +90,28 @@ fn memory_is_bounded_while_a_library_comes_and_goes() {
     Run::new("cache-unloaded", program)
         .args([plugin])
         .same_in_cache();
+}
+
+/// Each change of rights costs a few stops, however much code keeps its rights.
+#[test]
+fn rights_in_turns() {
+    let program = build("rights_in_turns.c", Kind::Pie, &[]);
+    Run::new("cache-rights", &program).same_in_cache();
+    let output = Command::new(hodo())
+        .args(["mem", "none", "--"])
+        .args([program.as_os_str(), "waits".as_ref()])
+        .env("HODO_CACHE", scratch("rights").join("cache"))
+        .output()
+        .expect("hodo can be run");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let waits: Option<u32> = text.lines().last().and_then(|line| line.parse().ok());
+    // At each of two calls: before it, where it begins, and where it ends; and where the code is executed again.
+    assert!(waits.is_some_and(|waits| waits < 12), "{output:?}");
+    needs!(is_root(), "mounting needs root");
+    let script = "mount -t tmpfs -o noexec none /dev/shm; exec \"$@\"";
+    Run::new("cache-rights-refused", &program)
+        .inside(["unshare", "-m", "sh", "-ec", script, "sh"])
+        .same_in_cache_briefly();
 }
 
 #[test]
