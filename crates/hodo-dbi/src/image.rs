@@ -11,7 +11,7 @@ use hodo_module::cache::KeptCode;
 use serde::{Deserialize, Serialize};
 
 use crate::fixups::{Fixups, KINDS};
-use crate::points::State;
+use crate::translate::State;
 
 /// What an image has.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +56,7 @@ pub(crate) struct Head {
     /// The code that it depends on, as offsets in the mapping and lengths, and the hash of that.
     pub(crate) pages: Vec<(u64, u64)>,
     pub(crate) source: u128,
+    /// The states of points, from number 1 on.
     pub(crate) states: Vec<State>,
     /// Bytes of each section.
     pub(crate) sections: [u64; SECTIONS],
@@ -128,7 +129,7 @@ impl Image {
         self.head.source
     }
 
-    /// The states of its points.
+    /// The states of its points, from number 1 on.
     pub(crate) fn states(&self) -> &[State] {
         &self.head.states
     }

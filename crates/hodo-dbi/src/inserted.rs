@@ -125,7 +125,7 @@ pub enum Compare {
 }
 
 /// What says which lanes are active.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Active {
     /// The highest bits of the lanes of a vector register.
     Vector(u8),
@@ -134,7 +134,7 @@ pub(crate) enum Active {
 }
 
 /// Where the lanes of an instruction access memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Places {
     /// A gather or a scatter: a vector register has the indices, which are extended with their signs. Its number, how
     /// much of it is used, and the size of an index.
@@ -147,7 +147,7 @@ pub(crate) enum Places {
 
 /// A gather or a scatter, or a masked load or store: its registers, and where its lanes access memory. Sizes are in
 /// bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lanes {
     /// How many there are.
     pub(crate) count: u8,
@@ -195,7 +195,7 @@ impl Lanes {
 }
 
 /// A repeated string instruction whose rounds are executed one by one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Repeated {
     /// It also ends when what it compares is not equal any more, or equal.
     pub(crate) while_equal: Option<bool>,

@@ -16,10 +16,11 @@
 //!   There are two: x86-64, and RISC-V, for which nothing can be inserted. `bare` gives a translation to who executes
 //!   it without an engine.
 //! * **An address space** (`process`): what may be executed, where its instructions were translated to (`known`), the
-//!   state of a thread at each place of the cache (`points`), the targets of returns and indirect branches (`table`),
-//!   and code that may change (`soft`): its translations (`changes`) and its pages (`marks`, `protected`). `hot`
-//!   translates again what is executed often. `kept` remembers where code was entered in earlier runs, `prepare`
-//!   translates that, and `image` keeps translations. `unloaded` has those of code that may be loaded again.
+//!   parts of the cache, with the state of a thread at each place (`region`; the table is in `hodo_codegen::statemap`),
+//!   the targets of returns and indirect branches (`table`), and code that may change (`soft`): its translations
+//!   (`changes`) and its pages (`marks`, `protected`). `hot` translates again what is executed often. `kept` remembers
+//!   where code was entered in earlier runs, `prepare` translates that, and `image` keeps translations. `unloaded` has
+//!   those of code that may be loaded again.
 //! * **Threads** (`engine`) are followed from their first stop to their end. The files in `engine/` are its parts:
 //!   `run` runs a program, or a part of its run; `policy` says what is done at stops, `attach` attaches to a running
 //!   process and detaches from it, `watched` sees system calls, `handlers` leads threads to handlers of signals and
@@ -56,7 +57,6 @@ mod passes;
 mod placed;
 mod places;
 mod plan;
-mod points;
 mod process;
 mod profile;
 mod protected;

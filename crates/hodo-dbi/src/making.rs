@@ -5,8 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::fixups::{Bases, Fixups};
 use crate::image::{Head, NO_BLOCK, halves, join};
-use crate::points::Points;
-use crate::translate::{Point, Translation};
+use crate::translate::{Point, Points, Translation};
 
 /// Translations begin at multiples of this.
 const ALIGNMENT: u64 = 16;
@@ -76,8 +75,7 @@ impl Making {
             original: point.original.wrapping_sub(self.map.start),
             ..*point
         });
-        let points: Vec<Point> = points.collect();
-        self.points.extend(&points);
+        self.points.extend(points);
         let instructions = translation.instructions.iter();
         let instructions = instructions.map(|&(pc, at)| (original(pc), cache(at)));
         self.instructions.extend(instructions);
@@ -156,8 +154,8 @@ impl Making {
         }
         let fixups = &self.fixups;
         fixups.apply(&mut self.code, self.bases, Bases::default())?;
-        let (groups, points, states) = self.points.parts();
-        let groups = groups.map(|group| {
+        let points = self.points.parts();
+        let groups = (0..points.count).map(points.group).map(|group| {
             let [low, high] = halves(group.original);
             [group.at as u32, group.bytes as u32, low, high]
         });
@@ -165,7 +163,7 @@ impl Making {
         let sections = [
             self.code,
             words(groups.collect::<Vec<_>>().as_flattened()),
-            points.to_vec(),
+            points.bytes.to_vec(),
             words(known.as_flattened()),
             words(self.exits.as_flattened()),
             words(self.calls.as_flattened()),
@@ -181,7 +179,7 @@ impl Making {
             starts,
             pages: pages.collect(),
             source,
-            states: states.to_vec(),
+            states: points.states.to_vec(),
             sections: std::array::from_fn(|number| sections[number].len() as u64),
         };
         let head = postcard::to_allocvec(&head).ok()?;

@@ -3,9 +3,11 @@
 //! Each fragment goes through four phases. In each phase, all passes see it, in the order in which they were given.
 //! What a pass may do in a phase is what the type that it gets there lets it do.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
+
+use hodo_codegen::statemap::{self, Interned};
 
 use crate::block::Transfer;
 use crate::fragment::{Fragment, Instruction, Item};
@@ -374,7 +376,7 @@ fn live_at(items: &[Item]) -> (Vec<Scratch>, Vec<Wide>) {
 }
 
 /// Where a value of the program is that is not in its register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Moved {
     /// A general register, by number.
     General(u8),
@@ -391,7 +393,7 @@ pub(crate) enum Moved {
 }
 
 /// Values of the program that are not in their registers, and the slots of the thread's block where they are.
-pub(crate) type StateMap = Vec<(Moved, u8)>;
+pub(crate) type InSlots = statemap::InSlots<Moved>;
 
 /// All passes, and what belongs to them.
 #[derive(Default)]
@@ -400,9 +402,8 @@ pub(crate) struct Passes {
     words: u32,
     /// Flags that are not needed keep their values.
     pub(crate) is_conservative: bool,
-    /// By number. The first one is empty.
-    maps: Vec<StateMap>,
-    numbers: HashMap<StateMap, u32>,
+    /// What is in slots: lists by number. The first one is empty.
+    maps: Interned<InSlots>,
     /// Hashes of the instructions that were seen, with their places.
     seen: HashSet<u64>,
 }
@@ -424,8 +425,7 @@ impl Passes {
             is_conservative: passes.iter().any(|pass| pass.is_conservative()),
             passes,
             words,
-            maps: vec![StateMap::new()],
-            numbers: HashMap::from([(StateMap::new(), 0)]),
+            maps: Interned::default(),
             seen: HashSet::new(),
         }
     }
@@ -443,18 +443,13 @@ impl Passes {
     }
 
     /// The number of a map: 0 for one that says nothing.
-    pub(crate) fn number(&mut self, map: StateMap) -> u32 {
-        let next = self.maps.len() as u32;
-        let number = *self.numbers.entry(map.clone()).or_insert(next);
-        if number == next {
-            self.maps.push(map);
-        }
-        number
+    pub(crate) fn number(&mut self, map: InSlots) -> u32 {
+        self.maps.number(map)
     }
 
     /// A map by number.
     pub(crate) fn map(&self, number: u32) -> &[(Moved, u8)] {
-        self.maps.get(number as usize).map_or(&[], Vec::as_slice)
+        self.maps.get(number).map_or(&[], Vec::as_slice)
     }
 
     /// Brings a fragment through all phases. `is_after_call`: a system call comes before it.

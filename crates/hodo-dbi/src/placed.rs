@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hodo_abi::Span;
+use hodo_codegen::statemap::{Group, Parts};
 
 use crate::block::Block;
 use crate::image::{Image, NO_BLOCK, Section, find, join};
 use crate::numbered::Numbered;
-use crate::points;
 use crate::translate::Point;
 
 /// An image in a process.
@@ -58,15 +58,19 @@ impl Placed {
         let groups = image.list(Section::Groups);
         let group = |number: usize| {
             let [at, bytes, low, high] = groups[number].map(u32::from_le_bytes);
-            points::Group {
+            Group {
                 at: at.into(),
                 original: join(low, high),
                 bytes: bytes as usize,
             }
         };
-        let bytes = image.section(Section::Points as usize);
-        let at = at.checked_sub(self.at)?;
-        let point = points::find(groups.len(), group, bytes, image.states(), at)?;
+        let points = Parts {
+            count: groups.len(),
+            group,
+            bytes: image.section(Section::Points as usize),
+            states: image.states(),
+        };
+        let point = points.at_or_before(at.checked_sub(self.at)?)?;
         Some(Point {
             at: self.at + point.at,
             original: self.map.start.wrapping_add(point.original),

@@ -29,7 +29,7 @@ use crate::kept::Kept;
 use crate::known::Known;
 use crate::marks::Marks;
 use crate::native::{Native, block};
-use crate::passes::StateMap;
+use crate::passes::InSlots;
 use crate::placed::Placed;
 use crate::places::{self, AWAY, REACH, REGION};
 use crate::profile::Profile;
@@ -432,7 +432,7 @@ impl Process {
     /// Where a thread is that is at this address in the cache.
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
         let point = self.region_of(at)?.point(at)?;
-        Some(match point.inside {
+        Some(match point.state.inside {
             None if point.at == at => Place::At(AppPoint::unprobed(point.original)),
             None => Place::Inside(point.original, Saved::default()),
             Some(saved) => Place::Inside(point.original, saved),
@@ -440,16 +440,16 @@ impl Process {
     }
 
     /// A map of values of the program that are in a thread's block.
-    pub(crate) fn state_map(&self, number: u32) -> StateMap {
+    pub(crate) fn state_map(&self, number: u32) -> InSlots {
         let recorder = self.recorder.as_ref();
         let passes = recorder.and_then(|recorder| recorder.borrow().passes());
-        passes.map_or_else(StateMap::new, |passes| passes.borrow().map(number).to_vec())
+        passes.map_or_else(InSlots::new, |passes| passes.borrow().map(number).to_vec())
     }
 
     /// What of the code for its block a thread has executed that is at this address.
     pub(crate) fn stage(&self, at: u64) -> Stage {
         let point = self.region_of(at).and_then(|region| region.point(at));
-        point.map_or(Stage::Body, |point| point.stage)
+        point.map_or(Stage::Body, |point| point.state.stage)
     }
 
     /// The block to which the code at this address belongs.

@@ -6,8 +6,7 @@ use hodo_abi::Span;
 
 use crate::block::Block;
 use crate::placed::Placed;
-use crate::points::Points;
-use crate::translate::{Point, Translation};
+use crate::translate::{Point, Points, Translation};
 
 /// Bytes of a region that can be accessed at first. Later, their number is a multiple of this,
 pub(crate) const STEP: u64 = 128 << 10;
@@ -92,7 +91,7 @@ impl Region {
     pub(crate) fn add(&mut self, translation: &mut Translation) {
         let used = self.used + translation.bytes.len() as u64;
         self.used = used.next_multiple_of(16);
-        self.points.extend(&translation.points);
+        self.points.extend(translation.points.iter().copied());
         self.blocks.append(&mut translation.blocks);
         self.records.append(&mut translation.records);
     }
@@ -101,7 +100,7 @@ impl Region {
     pub(crate) fn point(&self, at: u64) -> Option<Point> {
         match &self.image {
             Some(image) => image.point(at),
-            None => self.points.get(at),
+            None => self.points.at_or_before(at),
         }
     }
 

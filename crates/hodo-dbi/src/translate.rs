@@ -30,8 +30,8 @@ use crate::protected::{Notice, Uncompared};
 use changing::Covered;
 
 pub(crate) use model::{
-    Analyzed, BlockInsn, Bytes, Exit, Insertion, Point, Request, Saved, Stage, Translation,
-    Version, first_bytes,
+    Analyzed, BlockInsn, Bytes, Exit, Insertion, Point, Points, Request, Saved, Stage, State,
+    Translation, Version, first_bytes,
 };
 pub(crate) use set::{Decoded, Emit, Ends, Observe, Set};
 
@@ -246,11 +246,11 @@ impl<S: Set> Translator<'_, '_, S> {
     /// The state from here on.
     pub(crate) fn point(&mut self, original: u64, inside: Option<Saved>) {
         let at = self.code.here();
+        let stage = self.stage;
         let point = Point {
             at,
             original,
-            inside,
-            stage: self.stage,
+            state: State { inside, stage },
         };
         match self.out.points.last_mut() {
             Some(last) if last.at == at && inside.is_some() => {}
@@ -468,7 +468,7 @@ impl<S: Set> Translator<'_, '_, S> {
     /// The state at the last place of which one was said, if that is inside the code for an instruction.
     pub(crate) fn last_state(&self) -> Saved {
         let last = self.out.points.last();
-        last.and_then(|last| last.inside).unwrap_or_default()
+        last.and_then(|last| last.state.inside).unwrap_or_default()
     }
 
     /// Has code put after the piece, block or fragment that is being translated, and what follows it.

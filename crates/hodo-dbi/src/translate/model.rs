@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use hodo_abi::Span;
+use hodo_codegen::statemap;
 use serde::{Deserialize, Serialize};
 
 use crate::block::Block;
@@ -18,7 +19,7 @@ use crate::protected::{Notice, Uncompared};
 use crate::recent::Recent;
 
 /// Which of the program's registers are in the thread's block instead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
     /// Those that have words of their own there, bit by their place in the instruction set's list of these.
     pub(crate) kept: u8,
@@ -61,7 +62,7 @@ impl Saved {
 }
 
 /// What of the code for a block has been executed, besides that for the instructions before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// Everything.
     #[default]
@@ -78,16 +79,18 @@ pub(crate) enum Stage {
     Left(u16),
 }
 
-/// From an address in the cache on, the state of a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Point {
-    pub(crate) at: u64,
-    /// The instruction of the program that is being executed, or comes next.
-    pub(crate) original: u64,
-    /// `None`: at `at` itself, the thread is before that instruction, with the program's state.
+/// The state of a thread in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// `None`: where the state begins, the thread is before the instruction, with the program's state.
     pub(crate) inside: Option<Saved>,
     pub(crate) stage: Stage,
 }
+
+/// From an address in the cache on, the state of a thread, and the instruction of the program that is being executed,
+/// or comes next.
+pub(crate) type Point = statemap::Point<State>;
+pub(crate) type Points = statemap::Points<State>;
 
 /// What is inserted into the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use hodo_isa::x86_64::text;
 
 use super::X86_64;
 use crate::fragment::Item;
-use crate::passes::{Pass, Passes, Revising, StateMap};
+use crate::passes::{InSlots, Pass, Passes, Revising};
 use crate::process::EVERYWHERE;
 use crate::protected::Notice;
 use crate::translate::{Point, Request, Translation, first_bytes, translate};
@@ -49,7 +49,7 @@ pub(super) struct Emitted {
     /// The items of each fragment.
     fragments: Vec<Vec<Item>>,
     translation: Translation,
-    maps: Vec<StateMap>,
+    maps: Vec<InSlots>,
     /// Whether calls and returns keep flags.
     keeps_flags: bool,
 }
@@ -86,7 +86,7 @@ impl Emitted {
             line_number: &mut |_| 0,
         });
         let numbers = translation.points.iter();
-        let numbers = numbers.filter_map(|point| Some(point.inside?.map));
+        let numbers = numbers.filter_map(|point| Some(point.state.inside?.map));
         let last = numbers.max().unwrap_or(0);
         let passes = passes.borrow();
         let maps = (0..=last).map(|number| passes.map(number).to_vec());
@@ -133,7 +133,7 @@ impl Emitted {
         while at <= end {
             let bytes = self.bytes(at);
             let insn = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
-            let own = self.point(at).and_then(|point| point.inside);
+            let own = self.point(at).and_then(|point| point.state.inside);
             let mark = match own.is_some_and(|saved| saved.is_own) {
                 true => '*',
                 false => ' ',

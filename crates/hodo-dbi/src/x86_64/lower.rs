@@ -24,7 +24,7 @@ use crate::fragment::{Instruction, Item};
 use crate::inserted::{
     Bytes, Compare, Compute, Lanes, Mark, Part, Repeated, Scratch, Step, Value, Wide, Word,
 };
-use crate::passes::{Moved, Passes, StateMap};
+use crate::passes::{InSlots, Moved, Passes};
 use crate::translate::{Saved, Translator};
 
 pub(super) const RAX_NUMBER: usize = 0;
@@ -152,7 +152,7 @@ impl Lowering<'_, '_, '_> {
     pub(super) fn point(&mut self, saved: Saved) {
         let moved = self.program.iter().zip(0..);
         let moved = moved.filter_map(|(slot, number)| Some((Moved::General(number), (*slot)?)));
-        let mut map: StateMap = moved.chain(self.banks.moved()).collect();
+        let mut map: InSlots = moved.chain(self.banks.moved()).collect();
         if let Flags::Slot(slot) = self.flags {
             map.push((Moved::Flags, slot));
         }

@@ -89,9 +89,9 @@ fn add(translation: &Translation, passes: Option<&RefCell<Passes>>, hash: &mut X
     hash.write(&translation.bytes);
     let mut text = String::new();
     for point in &translation.points {
-        let (at, original, stage) = (point.at, point.original, point.stage);
+        let (at, original, stage) = (point.at, point.original, point.state.stage);
         let _ = write!(text, "{at:x} {original:x} {stage:?}");
-        if let Some(saved) = point.inside {
+        if let Some(saved) = point.state.inside {
             let [rcx, r11, rax] =
                 [kept::RCX, kept::R11, kept::RAX].map(|bit| saved.kept & bit != 0);
             let flags = saved.flags;

@@ -44,7 +44,7 @@ impl Emitted {
     /// What the maps of points say: the map's number, and the entry.
     fn entries(&self) -> Vec<(usize, usize)> {
         let points = self.translation.points.iter();
-        let used = points.filter_map(|point| Some(point.inside?.map as usize));
+        let used = points.filter_map(|point| Some(point.state.inside?.map as usize));
         let used: BTreeSet<usize> = used.collect();
         let entries = used.into_iter().flat_map(|number| {
             let count = self.maps[number].len();
@@ -84,7 +84,7 @@ impl Emitted {
     fn named(&self, at: u64) -> Vec<u8> {
         let map = self
             .point(at)
-            .and_then(|point| self.maps.get(point.inside?.map as usize));
+            .and_then(|point| self.maps.get(point.state.inside?.map as usize));
         map.map_or(Vec::new(), |map| {
             map.iter().map(|(_, slot)| *slot).collect()
         })

@@ -131,7 +131,7 @@ impl Seen {
     fn moved(&self, number: usize) -> Vec<(Moved, u8)> {
         let own = |saved: &crate::translate::Saved| saved.is_own;
         let points = self.0.translation.points.iter();
-        let mut own = points.filter_map(|point| point.inside.filter(own));
+        let mut own = points.filter_map(|point| point.state.inside.filter(own));
         let saved = own.nth(number).expect("an instruction");
         self.0.maps[saved.map as usize].clone()
     }
@@ -410,7 +410,7 @@ fn drreg_12_the_program_is_shown() {
             let own = Decoder::new(64, seen.0.bytes(point.at), DecoderOptions::NONE).decode();
             shown(&own)
         });
-        assert!(is_shown.all(|point| point.inside.is_none_or(|saved| saved.map == 0)));
+        assert!(is_shown.all(|point| point.state.inside.is_none_or(|saved| saved.map == 0)));
     }
 }
 

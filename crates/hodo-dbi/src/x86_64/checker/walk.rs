@@ -184,7 +184,8 @@ impl Walk<'_> {
                 return self.ends();
             }
             let point = self.point()?;
-            let is_own = point.at == self.at && point.inside.is_some_and(|saved| saved.is_own);
+            let is_own =
+                point.at == self.at && point.state.inside.is_some_and(|saved| saved.is_own);
             match is_own {
                 true => self.own(&insn)?,
                 false => self.inserted(&insn)?,
@@ -356,7 +357,7 @@ impl Walk<'_> {
         let (Some(head), None) = (heads.next(), heads.next()) else {
             return Ok(());
         };
-        let map = point.inside.map_or(0, |saved| saved.map);
+        let map = point.state.inside.map_or(0, |saved| saved.map);
         let map = self.emitted.maps.get(map as usize).into_iter().flatten();
         let said = map.filter_map(|(moved, _)| match moved {
             Moved::Lanes(_, complete) => Some(*complete),
@@ -384,7 +385,7 @@ impl Walk<'_> {
         self.count += 1;
         self.pc(&point)?;
         self.compare_lanes(&point)?;
-        let saved = point.inside.unwrap_or_default();
+        let saved = point.state.inside.unwrap_or_default();
         let places = self.places(saved)?;
         let needed = match self.steps.rest().next() {
             Some(_) => {
