@@ -3,7 +3,7 @@
 //! A place in code is a [`Label`]. An instruction set says how its instructions can refer to places: each way is a
 //! [`Reference`], with its length and its reach. Code is written in one of two ways:
 //!
-//! * where it will stay: [`Labels`] fills in the references to a label when the label is bound;
+//! * where it will stay, in a [`Buffer`]: [`Labels`] fills in the references to a label when the label is bound;
 //! * as a [`Draft`]: its references get the length that they need once all of the code is known.
 
 mod draft;
@@ -157,5 +157,107 @@ impl<R: Reference> Labels<R> {
     #[must_use]
     pub fn all_bound(&self) -> bool {
         self.open == 0
+    }
+}
+
+/// Code that is written where it will stay. The assembler of each instruction set adds its instructions to this.
+#[derive(Debug)]
+pub struct Buffer<'a, R> {
+    pub(crate) bytes: &'a mut Vec<u8>,
+    /// Address of `bytes[0]`.
+    base: u64,
+    labels: Labels<R>,
+}
+
+impl<'a, R: Reference> Buffer<'a, R> {
+    /// Appends to `bytes`, whose first byte will be at `base`.
+    #[must_use]
+    pub fn new(bytes: &'a mut Vec<u8>, base: u64) -> Self {
+        Self {
+            bytes,
+            base,
+            labels: Labels::default(),
+        }
+    }
+
+    /// The address of the next byte.
+    #[must_use]
+    pub fn here(&self) -> u64 {
+        self.base.wrapping_add(self.bytes.len() as u64)
+    }
+
+    /// The offset of the next byte in the buffer.
+    ///
+    /// # Panics
+    /// If the buffer holds 4 GiB or more.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
+    }
+
+    /// What was appended from an offset on.
+    #[must_use]
+    pub fn from(&self, offset: u32) -> &[u8] {
+        &self.bytes[offset as usize..]
+    }
+
+    /// Appends code that was made elsewhere.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends a number of eight bytes that code reads.
+    pub fn data(&mut self, number: u64) {
+        self.raw(&number.to_le_bytes());
+    }
+
+    /// Pads with what is never executed up to a multiple of `alignment`, a power of two that is at least as large as
+    /// the shortest instruction.
+    pub fn align(&mut self, alignment: u64) {
+        let missing = self.here().wrapping_neg() & (alignment - 1);
+        R::fill(self.bytes, missing as usize);
+    }
+
+    /// A label of a place that comes later.
+    pub fn label(&mut self) -> Label {
+        self.labels.label()
+    }
+
+    /// A label of what comes next.
+    pub fn label_here(&mut self) -> Label {
+        let label = self.label();
+        self.bind(label);
+        label
+    }
+
+    /// Binds a label to what comes next.
+    ///
+    /// # Panics
+    /// If something that refers to it does not reach it.
+    pub fn bind(&mut self, label: Label) {
+        self.labels.bind(self.bytes, label);
+    }
+
+    /// Appends a reference to a label.
+    ///
+    /// # Panics
+    /// If the label is bound and out of reach.
+    pub(crate) fn refer(&mut self, reference: R, label: Label) {
+        self.labels.refer(self.bytes, reference, label);
+    }
+
+    /// The address of a label that is bound.
+    ///
+    /// # Panics
+    /// If it is not bound.
+    #[must_use]
+    pub fn address_of(&self, label: Label) -> u64 {
+        self.base + self.labels.at(label) as u64
+    }
+
+    /// Whether every label that is referred to is bound.
+    #[must_use]
+    pub fn all_bound(&self) -> bool {
+        self.labels.all_bound()
     }
 }

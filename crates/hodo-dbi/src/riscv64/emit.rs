@@ -10,7 +10,7 @@
 
 use hodo_isa::buffer::Label;
 use hodo_isa::riscv64::asm::ops::Insns;
-use hodo_isa::riscv64::asm::{Code, If};
+use hodo_isa::riscv64::asm::{Code, If, Refer};
 use hodo_isa::riscv64::decode::operand::{imm_b, imm_i, imm_j, imm_u};
 use hodo_isa::riscv64::decode::{Insn, Kind};
 use hodo_isa::riscv64::regs::{SP, T0, T1, ZERO};
@@ -38,32 +38,10 @@ pub(crate) enum Cold {
 }
 
 impl<'c> Emit<'c> for Code<'c> {
+    type Reference = Refer;
+
     fn begin(bytes: &'c mut Vec<u8>, base: u64) -> Self {
         Self::new(bytes, base)
-    }
-
-    fn here(&self) -> u64 {
-        self.here()
-    }
-
-    fn offset(&self) -> u32 {
-        self.offset()
-    }
-
-    fn label(&mut self) -> Label {
-        self.label()
-    }
-
-    fn bind(&mut self, label: Label) {
-        self.bind(label);
-    }
-
-    fn align(&mut self, alignment: u64) {
-        self.align(alignment);
-    }
-
-    fn data(&mut self, number: u64) {
-        self.raw(&number.to_le_bytes());
     }
 
     fn jmp(&mut self, to: Label) {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::Translator;
 use super::model::{Analyzed, BlockInsn, Bytes, ENOUGH, Insertion, Stage, Version};
-use super::set::{Decoded, Emit, Ends, Observe};
+use super::set::{Decoded, Ends, Observe};
 use crate::block::{Block, Noted, Transfer};
 use crate::fragment::Item;
 

@@ -18,7 +18,7 @@ use super::Translator;
 use super::model::{LONGEST, Version};
 use crate::protected::Notice;
 
-use super::set::{Decoded, Emit, Ends, Observe, Set};
+use super::set::{Decoded, Ends, Observe, Set};
 
 /// A comparison covers what follows up to about this many bytes.
 const COVERED: u64 = 96;

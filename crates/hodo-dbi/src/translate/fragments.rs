@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::Translator;
 use super::model::{ENOUGH, Stage, Version};
-use super::set::{Decoded, Emit, Observe};
+use super::set::{Decoded, Observe};
 use crate::events::Watch;
 use crate::fragment::Instruction;
 

@@ -1,10 +1,11 @@
 //! What an instruction set does for a translation.
 
 use std::cell::RefCell;
+use std::ops::DerefMut;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hodo_isa::buffer::Label;
+use hodo_isa::buffer::{Buffer, Label, Reference};
 
 use super::Translator;
 use super::model::{Analyzed, BlockInsn, Bytes, Insertion, Saved, Version};
@@ -13,28 +14,13 @@ use crate::fragment::{Instruction, Item};
 use crate::passes::Passes;
 use crate::recent::Recent;
 
-/// Writes code for a known address.
-pub(crate) trait Emit<'c> {
+/// Writes code for a known address: what all assemblers share, and jumps.
+pub(crate) trait Emit<'c>: DerefMut<Target = Buffer<'c, Self::Reference>> {
+    /// How its instructions refer to places.
+    type Reference: Reference + 'c;
+
     /// Appends to bytes, the first of which will be at `base`.
     fn begin(bytes: &'c mut Vec<u8>, base: u64) -> Self;
-
-    /// The address of what comes next.
-    fn here(&self) -> u64;
-
-    /// How many bytes were written.
-    fn offset(&self) -> u32;
-
-    /// A label of a place that comes later.
-    fn label(&mut self) -> Label;
-
-    /// Binds a label to what comes next.
-    fn bind(&mut self, label: Label);
-
-    /// Pads up to a multiple of a power of two.
-    fn align(&mut self, alignment: u64);
-
-    /// A number that code reads.
-    fn data(&mut self, number: u64);
 
     /// A jump.
     fn jmp(&mut self, to: Label);

@@ -24,32 +24,10 @@ use crate::translate::{
 };
 
 impl<'c> Emit<'c> for asm::Code<'c> {
+    type Reference = asm::Field;
+
     fn begin(bytes: &'c mut Vec<u8>, base: u64) -> Self {
         Self::new(bytes, base)
-    }
-
-    fn here(&self) -> u64 {
-        self.here()
-    }
-
-    fn offset(&self) -> u32 {
-        self.offset()
-    }
-
-    fn label(&mut self) -> Label {
-        self.label()
-    }
-
-    fn bind(&mut self, label: Label) {
-        self.bind(label);
-    }
-
-    fn align(&mut self, alignment: u64) {
-        self.align(alignment);
-    }
-
-    fn data(&mut self, number: u64) {
-        self.data(number);
     }
 
     fn jmp(&mut self, to: Label) {

@@ -8,6 +8,7 @@
 //! [`Insns`](ops::Insns) has the single instructions for both.
 
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 
 pub mod ops;
 pub mod relax;
@@ -16,7 +17,7 @@ mod short;
 use super::decode::operand::signed;
 use super::encode::{AUIPC, JALR, LUI, OP_IMM, OP_IMM_32, b, i, j, u};
 use super::regs::ZERO;
-use crate::buffer::{JumpForm, Labels, Reference};
+use crate::buffer::{Buffer, JumpForm, Reference};
 pub use crate::buffer::{Label, OutOfRange};
 
 /// How far away the addresses that code refers to can be, at most. This decides the length of jumps and constants,
@@ -169,10 +170,21 @@ impl Reference for Refer {
 /// Code being written for a known address.
 #[derive(Debug)]
 pub struct Code<'a> {
-    bytes: &'a mut Vec<u8>,
-    /// Address of `bytes[0]`.
-    base: u64,
-    labels: Labels<Refer>,
+    buffer: Buffer<'a, Refer>,
+}
+
+impl<'a> Deref for Code<'a> {
+    type Target = Buffer<'a, Refer>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.buffer
+    }
+}
+
+impl DerefMut for Code<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.buffer
+    }
 }
 
 impl<'a> Code<'a> {
@@ -180,36 +192,8 @@ impl<'a> Code<'a> {
     #[must_use]
     pub fn new(bytes: &'a mut Vec<u8>, base: u64) -> Self {
         Self {
-            bytes,
-            base,
-            labels: Labels::default(),
+            buffer: Buffer::new(bytes, base),
         }
-    }
-
-    /// The address of what comes next.
-    #[must_use]
-    pub fn here(&self) -> u64 {
-        self.base.wrapping_add(self.bytes.len() as u64)
-    }
-
-    /// The offset in the buffer of what comes next.
-    ///
-    /// # Panics
-    /// If the buffer holds 4 GiB or more.
-    #[must_use]
-    pub fn offset(&self) -> u32 {
-        u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
-    }
-
-    /// What was appended from an offset on.
-    #[must_use]
-    pub fn from(&self, offset: u32) -> &[u8] {
-        &self.bytes[offset as usize..]
-    }
-
-    /// Appends bytes as they are.
-    pub fn raw(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
     }
 
     /// Appends a 32-bit instruction.
@@ -229,33 +213,7 @@ impl<'a> Code<'a> {
 
     /// Appends this many bytes of breakpoints, an even number.
     pub fn breakpoints(&mut self, len: usize) {
-        fill(self.bytes, self.bytes.len() + len);
-    }
-
-    /// Pads with breakpoints up to a multiple of `alignment`, a power of two, at least 2.
-    pub fn align(&mut self, alignment: u64) {
-        let here = self.here();
-        self.breakpoints((here.next_multiple_of(alignment) - here) as usize);
-    }
-
-    /// A label of a place that comes later.
-    pub fn label(&mut self) -> Label {
-        self.labels.label()
-    }
-
-    /// A label of what comes next.
-    pub fn label_here(&mut self) -> Label {
-        let label = self.label();
-        self.bind(label);
-        label
-    }
-
-    /// Binds a label to what comes next.
-    ///
-    /// # Panics
-    /// If something that refers to it does not reach it.
-    pub fn bind(&mut self, label: Label) {
-        self.labels.bind(self.bytes, label);
+        Refer::fill(self.bytes, len);
     }
 
     /// A branch to a label within 4 KiB.
@@ -263,7 +221,7 @@ impl<'a> Code<'a> {
     /// # Panics
     /// If it is known to be farther away.
     pub fn branch(&mut self, condition: If, left: u8, right: u8, to: Label) {
-        self.refer(Refer::Branch(condition, left, right), to);
+        self.buffer.refer(Refer::Branch(condition, left, right), to);
     }
 
     /// A jump to a label within 1 MiB. The address after it goes into `link`.
@@ -271,16 +229,12 @@ impl<'a> Code<'a> {
     /// # Panics
     /// If it is known to be farther away.
     pub fn jal(&mut self, link: u8, to: Label) {
-        self.refer(Refer::Jump(link), to);
+        self.buffer.refer(Refer::Jump(link), to);
     }
 
     /// Puts the address of a label into a register other than the zero register.
     pub fn address_of_label(&mut self, rd: u8, of: Label) {
-        self.refer(Refer::Address(rd), of);
-    }
-
-    fn refer(&mut self, reference: Refer, to: Label) {
-        self.labels.refer(self.bytes, reference, to);
+        self.buffer.refer(Refer::Address(rd), of);
     }
 
     /// Appends a reference to an address.

@@ -11,9 +11,10 @@ mod vector;
 mod wide;
 
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 
 pub use crate::buffer::Label;
-use crate::buffer::{JumpForm, Labels, OutOfRange, Reference};
+use crate::buffer::{Buffer, JumpForm, OutOfRange, Reference};
 pub use operand::*;
 pub use wide::{WideOp, WidePlace};
 
@@ -53,17 +54,14 @@ pub fn jump(from: u64, to: u64) -> Result<[u8; 5], OutOfRange> {
 /// Machine code being written for a known address.
 #[derive(Debug)]
 pub struct Code<'a> {
-    bytes: &'a mut Vec<u8>,
-    /// Address of `bytes[0]`.
-    base: u64,
-    labels: Labels<Field>,
+    buffer: Buffer<'a, Field>,
     /// Fields that depend on where the code is and whom it serves, if the caller asked for them.
     marks: Option<Vec<Mark>>,
 }
 
 /// The last bytes of an instruction, which hold the distance from their end to a label.
 #[derive(Debug, Clone, Copy)]
-enum Field {
+pub enum Field {
     /// One byte.
     Short,
     /// Four.
@@ -134,36 +132,27 @@ pub fn distance(next: u64, target: u64) -> u32 {
     distance.cast_unsigned()
 }
 
+impl<'a> Deref for Code<'a> {
+    type Target = Buffer<'a, Field>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.buffer
+    }
+}
+
+impl DerefMut for Code<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.buffer
+    }
+}
+
 impl<'a> Code<'a> {
     /// Appends to `bytes`, whose first byte will be at `base`.
     pub fn new(bytes: &'a mut Vec<u8>, base: u64) -> Self {
         Self {
-            bytes,
-            base,
-            labels: Labels::default(),
+            buffer: Buffer::new(bytes, base),
             marks: None,
         }
-    }
-
-    /// Address of the next byte.
-    #[must_use]
-    pub fn here(&self) -> u64 {
-        self.base.wrapping_add(self.bytes.len() as u64)
-    }
-
-    /// Offset of the next byte in the buffer.
-    ///
-    /// If the buffer holds 4 GiB or more.
-    /// If the buffer has 4 GiB.
-    #[must_use]
-    pub fn offset(&self) -> u32 {
-        u32::try_from(self.bytes.len()).expect("an island is smaller than 4 GiB")
-    }
-
-    /// What was appended from an offset on.
-    #[must_use]
-    pub fn from(&self, offset: u32) -> &[u8] {
-        &self.bytes[offset as usize..]
     }
 
     /// Checks that the distance from the end of the next instruction, which has `len` bytes, to an address fits four
@@ -174,55 +163,6 @@ impl<'a> Code<'a> {
     pub fn reach(&self, len: u64, to: u64) -> Result<(), OutOfRange> {
         let distance = to.wrapping_sub(self.here().wrapping_add(len)).cast_signed();
         i32::try_from(distance).map(drop).map_err(|_| OutOfRange)
-    }
-
-    /// Appends code that was made elsewhere.
-    pub fn raw(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// Appends a number of eight bytes that code reads.
-    pub fn data(&mut self, number: u64) {
-        self.raw(&number.to_le_bytes());
-    }
-
-    /// Pads with breakpoints up to a multiple of `alignment`, a power of two.
-    pub fn align(&mut self, alignment: u64) {
-        let missing = self.here().wrapping_neg() & (alignment - 1);
-        let len = self.bytes.len() + missing as usize;
-        fill(self.bytes, len);
-    }
-
-    /// A label of a place that comes later.
-    pub fn label(&mut self) -> Label {
-        self.labels.label()
-    }
-
-    /// A label of what comes next.
-    pub fn label_here(&mut self) -> Label {
-        let label = self.label();
-        self.bind(label);
-        label
-    }
-
-    /// Binds a label to what comes next.
-    ///
-    /// # Panics
-    /// If something that refers to it does not reach it.
-    pub fn bind(&mut self, label: Label) {
-        self.labels.bind(self.bytes, label);
-    }
-
-    /// The address of a label that is bound.
-    #[must_use]
-    pub fn address_of(&self, label: Label) -> u64 {
-        self.base + self.labels.at(label) as u64
-    }
-
-    /// Whether every label that is referred to is bound.
-    #[must_use]
-    pub fn all_bound(&self) -> bool {
-        self.labels.all_bound()
     }
 
     /// From now on, records the fields that depend on where the code is and whom it serves.
@@ -246,7 +186,7 @@ impl<'a> Code<'a> {
         if matches!(field, Field::Long) {
             self.mark(Marked::Label(label));
         }
-        self.labels.refer(self.bytes, field, label);
+        self.buffer.refer(field, label);
     }
 
     /// Records what the next four-byte field holds.
