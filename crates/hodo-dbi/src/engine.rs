@@ -24,6 +24,7 @@ use hodo_ptrace::{Memory, Regs, Stopped, TargetAddr, fault_address, set_fault_ad
 
 use self::limit::Limit;
 use self::progress::Progress;
+use self::stepped::Steps;
 use self::tracers::Tracers;
 use crate::kept::Kept;
 use crate::native::{block, stopped};
@@ -60,26 +61,26 @@ const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEVFORKDONE
     | libc::PTRACE_O_TRACEEXEC;
 
-pub(crate) type Shared = Rc<RefCell<Process>>;
+type Shared = Rc<RefCell<Process>>;
 
 /// Threads that wait to be left, before instructions of the program, and whether their processes were found
 /// stopped as a whole.
-pub(crate) type Parked = BTreeMap<Stopped, bool>;
+type Parked = BTreeMap<Stopped, bool>;
 
 /// A watched system call that a thread makes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watched {
-    pub(crate) number: i64,
-    pub(crate) args: [u64; 6],
+struct Watched {
+    number: i64,
+    args: [u64; 6],
     /// Whether the kernel has it.
-    pub(crate) entered: bool,
+    entered: bool,
     /// The kernel has got other rights for memory than the program wants.
-    pub(crate) stripped: bool,
+    stripped: bool,
 }
 
 /// How long a thread is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Followed {
+enum Followed {
     /// To its end.
     #[default]
     Always,
@@ -90,49 +91,44 @@ pub(crate) enum Followed {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Thread {
+struct Thread {
     /// Its process.
-    pub(crate) pid: i32,
+    pid: i32,
     /// `None`: its program has not been executed yet.
-    pub(crate) process: Option<Shared>,
+    process: Option<Shared>,
     /// Where its block is, if it has one.
-    pub(crate) block: Option<u64>,
+    block: Option<u64>,
     /// What it says there of itself.
-    pub(crate) mark: Option<u64>,
+    mark: Option<u64>,
     /// How often hodo had written into its process when it was last resumed, or earlier.
-    pub(crate) resumed: Cell<u64>,
-    pub(crate) actions: Actions,
-    pub(crate) call: Option<Watched>,
+    resumed: Cell<u64>,
+    actions: Actions,
+    call: Option<Watched>,
     /// It takes this signal, and stops at the first instruction of its handler.
-    pub(crate) entering: Option<i32>,
+    entering: Option<i32>,
     /// Its maker waits until it executes a program (`vfork`).
-    pub(crate) spawning: bool,
+    spawning: bool,
     /// It has waited for the one to which its memory was lent.
-    pub(crate) takes_back: bool,
-    pub(crate) followed: Followed,
-    pub(crate) beginning: Beginning,
+    takes_back: bool,
+    followed: Followed,
+    beginning: Beginning,
     /// How it is observed, if it is.
-    pub(crate) recording: Option<Recording>,
-    /// If it steps itself: the instruction that was next when it had last stopped.
-    pub(crate) stepped: Option<u64>,
-    /// Where in the cache that was.
-    pub(crate) stepped_at: u64,
+    recording: Option<Recording>,
+    steps: Steps,
     /// Of its system calls, because of signals that it ignores.
-    pub(crate) restarts: Restarts,
-    /// It has compared the program's code since.
-    pub(crate) compared: bool,
+    restarts: Restarts,
     /// Which of the signals by which threads stop for hodo it blocks.
-    pub(crate) blocked: Blocked,
+    blocked: Blocked,
     /// What the program is to see of a signal that hodo has sent again.
-    pub(crate) sent_again: Option<libc::siginfo_t>,
+    sent_again: Option<libc::siginfo_t>,
     /// How often such a signal has come again because of another thread.
-    pub(crate) waits: u32,
-    pub(crate) progress: Progress,
+    waits: u32,
+    progress: Progress,
 }
 
 impl Thread {
     /// The thread with this number, the first one of a process whose program has not been executed yet.
-    pub(crate) fn of(pid: i32) -> Self {
+    fn of(pid: i32) -> Self {
         Self {
             pid,
             ..Self::default()
@@ -140,35 +136,35 @@ impl Thread {
     }
 }
 
-pub(crate) struct Engine {
-    pub(crate) program: Program,
-    pub(crate) threads: Tasks<Thread>,
-    pub(crate) recorder: Option<Rc<RefCell<Recorder>>>,
-    pub(crate) kept: Rc<RefCell<Kept>>,
+struct Engine {
+    program: Program,
+    threads: Tasks<Thread>,
+    recorder: Option<Rc<RefCell<Recorder>>>,
+    kept: Rc<RefCell<Kept>>,
     /// Child processes are followed, too.
-    pub(crate) follows: bool,
+    follows: bool,
     /// hodo has attached to a running process, which is to survive it.
-    pub(crate) attached: bool,
+    attached: bool,
     /// hodo leaves; these threads wait for that.
-    pub(crate) parked: Option<Parked>,
+    parked: Option<Parked>,
     /// With this thread, something could not be done.
-    pub(crate) stuck: Option<Stopped>,
+    stuck: Option<Stopped>,
     /// The table of some process has no room for a target.
-    pub(crate) crowded: bool,
+    crowded: bool,
     /// The threads are followed until they have executed enough instructions,
-    pub(crate) limit: Option<Limit>,
+    limit: Option<Limit>,
     /// which they have.
-    pub(crate) reached: bool,
+    reached: bool,
     /// An error has ended the observation. It was reported.
-    pub(crate) broken: bool,
-    pub(crate) tracers: Tracers,
+    broken: bool,
+    tracers: Tracers,
     /// How many marks threads have got.
-    pub(crate) marks: Cell<u64>,
+    marks: Cell<u64>,
 }
 
 impl Engine {
     /// Options for the threads that are traced.
-    pub(crate) fn options(&self) -> i32 {
+    fn options(&self) -> i32 {
         let exits = match self.recorder {
             Some(_) => libc::PTRACE_O_TRACEEXIT,
             None => 0,
@@ -181,13 +177,13 @@ impl Engine {
     }
 
     /// Whether the client needs to receive nothing more.
-    pub(crate) fn has_enough(&self) -> bool {
+    fn has_enough(&self) -> bool {
         let recorder = self.recorder.as_ref();
         recorder.is_some_and(|recorder| recorder.borrow().has_enough())
     }
 
     /// A thread is about to end: its memory is there for the last time. Another one may have ended it inside a block.
-    pub(crate) fn exits(&mut self, thread: Stopped) -> Result<()> {
+    fn exits(&mut self, thread: Stopped) -> Result<()> {
         if let Some(process) = self.process(thread) {
             let regs = thread.regs()?;
             let process = process.borrow();
@@ -205,7 +201,7 @@ impl Engine {
     }
 
     /// Takes what a thread has recorded.
-    pub(crate) fn take(&mut self, thread: Stopped) -> Result<()> {
+    fn take(&mut self, thread: Stopped) -> Result<()> {
         if let Some(process) = self.process(thread) {
             self.take_from_others(thread, &process.borrow())?;
         }
@@ -223,7 +219,7 @@ impl Engine {
     }
 
     /// A program was executed.
-    pub(crate) fn executed(&mut self, thread: Stopped) -> Result<()> {
+    fn executed(&mut self, thread: Stopped) -> Result<()> {
         let tid = thread.event_message()? as i32;
         let before = self.threads.get(&tid).map(|known| known.followed);
         let former = self.former(tid);
@@ -263,7 +259,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the process is gone.
-    pub(crate) fn mark(&self, process: &Process, block: u64) -> Result<u64> {
+    fn mark(&self, process: &Process, block: u64) -> Result<u64> {
         let mark = self.marks.get() + 1;
         self.marks.set(mark);
         let at = TargetAddr(block + block::MARK);
@@ -272,7 +268,7 @@ impl Engine {
     }
 
     /// Begins to observe a thread, if anything is observed.
-    pub(crate) fn recording(
+    fn recording(
         &self,
         tid: i32,
         process: &Process,
@@ -295,12 +291,12 @@ impl Engine {
     }
 
     /// Lets a thread continue at an instruction of the program.
-    pub(crate) fn enter(&mut self, thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
+    fn enter(&mut self, thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
         lead(thread, process, pc)?;
         self.go(thread, 0)
     }
 
-    pub(crate) fn go(&self, thread: Stopped, signal: i32) -> Result<()> {
+    fn go(&self, thread: Stopped, signal: i32) -> Result<()> {
         let known = self.threads.get(&thread.tid());
         if let Some(known) = known
             && let Some(process) = &known.process
@@ -314,11 +310,11 @@ impl Engine {
         }
     }
 
-    pub(crate) fn process(&self, thread: Stopped) -> Option<Shared> {
+    fn process(&self, thread: Stopped) -> Option<Shared> {
         self.threads.get(&thread.tid())?.process.clone()
     }
 
-    pub(crate) fn signaled(&mut self, thread: Stopped, signal: i32) -> Result<()> {
+    fn signaled(&mut self, thread: Stopped, signal: i32) -> Result<()> {
         let Some(process) = self.process(thread) else {
             return thread.cont(signal);
         };
@@ -682,7 +678,7 @@ impl Engine {
 
     /// Gives a thread in the cache the program's state: that of the instruction that has faulted, or of the next one
     /// that it reaches. Returns whether the registers have changed.
-    pub(crate) fn show(
+    fn show(
         &mut self,
         thread: Stopped,
         process: &Shared,
@@ -753,7 +749,7 @@ impl Engine {
 ///
 /// # Errors
 /// If the thread is gone, or there is no room.
-pub(crate) fn lead(thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
+fn lead(thread: Stopped, process: &Shared, pc: u64) -> Result<()> {
     let mut process = process.borrow_mut();
     let at = process.translated(thread, pc)?;
     let mut regs = thread.regs()?;

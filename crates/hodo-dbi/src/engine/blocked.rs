@@ -16,7 +16,7 @@ impl Thread {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn look_at_mask(&mut self, thread: Stopped) -> Result<()> {
+    pub(super) fn look_at_mask(&mut self, thread: Stopped) -> Result<()> {
         self.blocked.before = None;
         self.block_signals(thread.signal_mask()?)
     }
@@ -37,7 +37,7 @@ impl Thread {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn changes_mask(&mut self, args: [u64; 6], at: u64) -> Result<()> {
+    pub(super) fn changes_mask(&mut self, args: [u64; 6], at: u64) -> Result<()> {
         const BYTES: u64 = 8;
         let [how, set, _, BYTES, ..] = args else {
             return Ok(());
@@ -62,7 +62,7 @@ impl Thread {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn comes_before_call(&mut self, at: u64) -> Result<()> {
+    pub(super) fn comes_before_call(&mut self, at: u64) -> Result<()> {
         match self.blocked.before.take() {
             Some((call, before)) if call == at => self.block_signals(before),
             _ => Ok(()),
@@ -75,7 +75,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn keep(&self, signal: i32, thread: Stopped, process: &Shared) -> Result<()> {
+    pub(super) fn keep(&self, signal: i32, thread: Stopped, process: &Shared) -> Result<()> {
         let Some(known) = self.threads.get(&thread.tid()) else {
             return Ok(());
         };
@@ -88,7 +88,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn keep_after_steps(
+    pub(super) fn keep_after_steps(
         &self,
         signal: i32,
         thread: Stopped,
@@ -105,7 +105,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn send_again(
+    pub(super) fn send_again(
         &mut self,
         thread: Stopped,
         process: &Shared,
@@ -126,7 +126,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn waits_for_action(
+    pub(super) fn waits_for_action(
         &mut self,
         thread: Stopped,
         signal: i32,
@@ -157,7 +157,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn show_sent(
+    pub(super) fn show_sent(
         &mut self,
         thread: Stopped,
         signal: i32,

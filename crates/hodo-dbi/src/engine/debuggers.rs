@@ -22,7 +22,7 @@ impl Engine {
     ///
     /// # Errors
     /// What could not be done.
-    pub(crate) fn leaves_to_debugger(
+    pub(super) fn leaves_to_debugger(
         &mut self,
         thread: Stopped,
         process: &Shared,

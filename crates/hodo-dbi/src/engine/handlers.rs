@@ -31,7 +31,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn stands_still(
+    pub(super) fn stands_still(
         &mut self,
         thread: Stopped,
         process: &Shared,
@@ -77,7 +77,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn end_wait(&mut self, thread: Stopped, is_asked_for: bool) -> Result<()> {
+    pub(super) fn end_wait(&mut self, thread: Stopped, is_asked_for: bool) -> Result<()> {
         let known = self.threads.get_mut(&thread.tid());
         let Some(mask) = known.and_then(|known| known.progress.held.take()) else {
             return Ok(());
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Whether the kernel leads a thread that takes a signal to the right place of the cache.
-    pub(crate) fn leads_to_handler(
+    pub(super) fn leads_to_handler(
         &self,
         thread: Stopped,
         process: &Process,
@@ -115,7 +115,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the process is gone.
-    pub(crate) fn lead_back(&mut self, process: &Shared, regs: &Regs) -> Result<()> {
+    pub(super) fn lead_back(&mut self, process: &Shared, regs: &Regs) -> Result<()> {
         let mut process = process.borrow_mut();
         // The kernel may have the thread make its call again.
         let before = regs.system_call().map(|_| regs.pc().wrapping_sub(CALL));
@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// A thread has stopped at the first instruction of a handler. Returns where that is in the program.
-    pub(crate) fn handler(process: &Process, pc: u64) -> u64 {
+    pub(super) fn handler(process: &Process, pc: u64) -> u64 {
         match process.place(pc) {
             Some(Place::At(point)) => point.original,
             _ => pc,
@@ -142,7 +142,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn arm(
+    pub(super) fn arm(
         &mut self,
         thread: Stopped,
         process: &Shared,
@@ -172,7 +172,7 @@ impl Engine {
     }
 
     /// A thread is about to change or to read the action for a signal. Returns whether hodo has to see the result.
-    pub(crate) fn changes_action(&self, thread: Stopped, args: [u64; 6]) -> bool {
+    pub(super) fn changes_action(&self, thread: Stopped, args: [u64; 6]) -> bool {
         let [signal, new, old, ..] = args;
         let signal = signal as i32;
         let Some(known) = self.threads.get(&thread.tid()) else {
@@ -194,7 +194,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the thread is gone.
-    pub(crate) fn action_changed(
+    pub(super) fn action_changed(
         &self,
         thread: Stopped,
         process: &Process,
@@ -226,7 +226,7 @@ impl Engine {
     ///
     /// # Errors
     /// If a thread is gone.
-    pub(crate) fn disarm_parked(&mut self) -> Result<()> {
+    pub(super) fn disarm_parked(&mut self) -> Result<()> {
         let parked: Vec<Stopped> = (self.parked.iter().flatten())
             .map(|(&thread, _)| thread)
             .collect();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Waits for a number of instructions. Their counters are not looked at all the time: the less is left, the more often.
 #[derive(Debug)]
-pub(crate) struct Limit {
+pub(super) struct Limit {
     instructions: u64,
     /// When the counters were last looked at, and what they were.
     last: (Instant, u64),
@@ -21,7 +21,7 @@ impl Limit {
     /// or execute this many instructions in a second.
     const FAST: f64 = 4e9;
 
-    pub(crate) fn new(instructions: u64) -> Self {
+    pub(super) fn new(instructions: u64) -> Self {
         let now = Instant::now();
         Self {
             instructions,
@@ -31,12 +31,12 @@ impl Limit {
     }
 
     /// When the counters are to be looked at.
-    pub(crate) fn next(&self) -> Instant {
+    pub(super) fn next(&self) -> Instant {
         self.next
     }
 
     /// As many have been executed. Returns whether that is enough.
-    pub(crate) fn look(&mut self, executed: u64) -> bool {
+    pub(super) fn look(&mut self, executed: u64) -> bool {
         let now = Instant::now();
         let left = self.instructions.saturating_sub(executed);
         let (time, before) = self.last;

@@ -13,7 +13,7 @@ use crate::recorder::{Beginning, Recorder, Recording, Rest};
 impl Engine {
     /// The records of a thread are about to be taken. What other threads of its process have done before comes first,
     /// if that matters.
-    pub(crate) fn take_from_others(&mut self, thread: Stopped, process: &Process) -> Result<()> {
+    pub(super) fn take_from_others(&mut self, thread: Stopped, process: &Process) -> Result<()> {
         let Some(recorder) = &self.recorder else {
             return Ok(());
         };
@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// How a thread is observed, if it is, and where its block is.
-    pub(crate) fn recorded(
+    pub(super) fn recorded(
         &mut self,
         tid: i32,
     ) -> Option<(Ref<'_, Recorder>, &mut Recording, u64)> {
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// A thread has made a process: clients receive what it has done before. Returns how the process begins.
-    pub(crate) fn make_known(&mut self, maker: Stopped) -> Result<Beginning> {
+    pub(super) fn make_known(&mut self, maker: Stopped) -> Result<Beginning> {
         let Some(process) = self.process(maker) else {
             return Ok(Beginning::Thread);
         };
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// A thread is about to begin with the handler of a signal.
-    pub(crate) fn note_signal(
+    pub(super) fn note_signal(
         &mut self,
         thread: Stopped,
         process: &Process,
@@ -74,7 +74,7 @@ impl Engine {
     }
 
     /// A thread has called `mmap` for a file, with these arguments. Code of the file may be executed.
-    pub(crate) fn note_file(&mut self, thread: Stopped, args: [u64; 6], result: i64) -> Result<()> {
+    pub(super) fn note_file(&mut self, thread: Stopped, args: [u64; 6], result: i64) -> Result<()> {
         // Errors are between -4095 and -1.
         let is_file = args[3] & libc::MAP_ANONYMOUS as u64 == 0;
         if !is_file || (-4095..0).contains(&result) {

@@ -9,16 +9,27 @@ use super::{Engine, Shared};
 use crate::process::Place;
 use crate::translate::Stage;
 
+/// What is known of a thread that steps itself.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    /// The instruction that was next when it had last stopped.
+    next: Option<u64>,
+    /// Where in the cache that was.
+    at: u64,
+    /// It has compared the program's code since.
+    compared: bool,
+}
+
 impl Engine {
     /// A thread that steps itself has stopped at an address in the cache. Returns whether it has executed only inserted
     /// code since its last stop.
-    pub(crate) fn steps_inside(&mut self, thread: Stopped, process: &Shared, at: u64) -> bool {
+    pub(super) fn steps_inside(&mut self, thread: Stopped, process: &Shared, at: u64) -> bool {
         let process = process.borrow();
         let place = process.place(at);
         let compares = matches!(place, Some(Place::Inside(_, saved)) if saved.compares);
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
             // After that, it is before the same instruction.
-            let compared = std::mem::replace(&mut known.compared, compares);
+            let compared = std::mem::replace(&mut known.steps.compared, compares);
             if compares || compared {
                 return true;
             }
@@ -43,26 +54,26 @@ impl Engine {
         };
         // What is repeated has been executed once if it comes again; in a fragment, each round is several instructions.
         let is_again = match in_fragment {
-            true => at <= known.stepped_at,
-            false => at == known.stepped_at,
+            true => at <= known.steps.at,
+            false => at == known.steps.at,
         };
         // At the beginning of a block, it has come from elsewhere, maybe from the block's only instruction.
         let is_start = matches!(place, Some(Place::At(_))) && process.stage(at) == Stage::Head;
-        let is_inside = match known.stepped {
+        let is_inside = match known.steps.next {
             Some(before) => before == next && !is_start && !is_again,
             // The flag was set by the instruction before, and counts after the next one.
             None => !is_own,
         };
-        known.stepped = Some(next);
-        known.stepped_at = at;
+        known.steps.next = Some(next);
+        known.steps.at = at;
         is_inside
     }
 
     /// A handler has returned.
-    pub(crate) fn returned(&mut self, thread: Stopped, regs: &Regs) {
+    pub(super) fn returned(&mut self, thread: Stopped, regs: &Regs) {
         if let Some(known) = self.threads.get_mut(&thread.tid()) {
-            known.stepped = regs.is_stepping().then(|| regs.pc());
-            known.stepped_at = 0;
+            known.steps.next = regs.is_stepping().then(|| regs.pc());
+            known.steps.at = 0;
         }
     }
 }

@@ -31,7 +31,7 @@ const MEMORY: [i64; 5] = [
 
 impl Engine {
     /// A thread is about to make a system call that may change what can be executed. `at` is the instruction.
-    pub(crate) fn watch(&mut self, thread: Stopped, process: &Shared, at: u64) -> Result<()> {
+    pub(super) fn watch(&mut self, thread: Stopped, process: &Shared, at: u64) -> Result<()> {
         let mut regs = thread.regs()?;
         // The kernel has not been called yet: the number is where the program has put it.
         let (number, args) = regs.call();
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// A thread is at the beginning or at the end of a watched system call.
-    pub(crate) fn at_call(&mut self, thread: Stopped) -> Result<()> {
+    pub(super) fn at_call(&mut self, thread: Stopped) -> Result<()> {
         let Some(known) = self.threads.get_mut(&thread.tid()) else {
             return thread.cont(0);
         };
@@ -152,7 +152,7 @@ impl Engine {
 
     /// A thread has faulted at an address in the cache. If that is where something is read that the program has given
     /// to a call, lets the kernel deal with it. Returns whether it is.
-    pub(crate) fn has_no_path(&self, thread: Stopped, process: &Shared, pc: u64) -> Result<bool> {
+    pub(super) fn has_no_path(&self, thread: Stopped, process: &Shared, pc: u64) -> Result<bool> {
         let process = process.borrow();
         let stop = |distance| process.stop(pc.wrapping_add(distance));
         let (Some(Stop::Call(at)), Some(Place::Inside(original, saved))) =
