@@ -1,6 +1,9 @@
 //! An address space whose code is executed from the cache.
 
+mod blocks;
+mod cache;
 mod cut;
+mod files;
 mod flags;
 mod hot;
 mod opened;
@@ -8,11 +11,11 @@ mod own;
 mod prepare;
 mod rights;
 mod soft;
+mod stops;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Ref, RefCell};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -30,8 +33,7 @@ use crate::known::Known;
 use crate::marks::Marks;
 use crate::native::{Native, block};
 use crate::passes::InSlots;
-use crate::placed::Placed;
-use crate::places::{self, AWAY, REACH, REGION};
+use crate::places::{self, AWAY, REGION};
 use crate::profile::Profile;
 use crate::protected::Protected;
 use crate::recorder::Recorder;
@@ -40,8 +42,12 @@ use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
 use crate::translate::{Exit, Request, Saved, Set, Stage, Translation, translate};
-use crate::unloaded::Unloaded;
 use crate::written::{self, Writer, map, open};
+use blocks::Blocks;
+use cache::Cache;
+use files::Files;
+use flags::Flags;
+use stops::Stops;
 
 pub(crate) use rights::stripped;
 
@@ -51,8 +57,6 @@ pub(crate) const ROOM: u64 = 1 << 20;
 pub(crate) const MOST: usize = 100;
 /// and for one in code that may change,
 const MOST_SOFT: usize = 300;
-/// Bytes for the blocks of threads.
-const BLOCKS: u64 = 4 << 20;
 const PAGE: u64 = 4096;
 /// All addresses of programs.
 pub(crate) const EVERYWHERE: Span = Span {
@@ -103,34 +107,14 @@ pub(crate) struct Process {
     protected: Protected,
     /// Threads that are not traced and have this memory: as long as there are some, its own code can be executed.
     lent: FxHashSet<i32>,
-    regions: Vec<Region>,
-    /// Code near which there is no room: addresses, divided by [`REACH`].
-    lonely: FxHashSet<u64>,
+    cache: Cache,
     /// Instructions of the program and their translations.
     known: Known,
     /// Instructions that are executed often, and where translations for that are.
     hot: FxHashSet<u64>,
-    /// Instructions whose former translations lead to such ones, by the addresses of these former ones.
-    moved: FxHashMap<u64, u64>,
-    /// By their breakpoints.
-    exits: FxHashMap<u64, Exit>,
-    /// Words of exits by the instructions that they wait for.
-    waiting: FxHashMap<u64, Vec<u64>>,
-    /// Breakpoints before watched system calls, and the instructions that make these.
-    calls: FxHashMap<u64, u64>,
-    /// Breakpoints where a target is missing in the table, and where to continue when it is known.
-    misses: FxHashMap<u64, u64>,
+    stops: Stops,
     targets: Targets,
-    /// Where the blocks of threads are, and how many bytes of that were given to threads.
-    blocks: (Span, u64),
-    /// Blocks of threads.
-    given: FxHashSet<u64>,
-    /// Blocks of threads that have ended.
-    free: Vec<u64>,
-    /// The number of threads that have a block. A child keeps its parent's number.
-    threads: usize,
-    /// Where memory for the next thread that is observed may be.
-    next: u64,
+    blocks: Blocks,
     /// Memory that hodo has mapped, besides regions.
     mapped: Vec<Span>,
     recorder: Option<Rc<RefCell<Recorder>>>,
@@ -138,22 +122,12 @@ pub(crate) struct Process {
     counters: RefCell<Vec<u32>>,
     /// The mappings, if they are known: only what observes needs them.
     maps: Vec<Mapping>,
-    kept: Rc<RefCell<Kept>>,
-    /// The program.
-    program: PathBuf,
-    /// Code from files; `None`: it is to be read.
-    files: Option<Rc<Vec<Mapping>>>,
+    files: Files,
     /// Pages of code that cannot change.
     pages: RefCell<FxHashMap<u64, Rc<[u8]>>>,
-    /// Mappings whose code was translated as far as earlier runs have entered it, by where they begin.
-    prepared: FxHashMap<u64, Mapping>,
-    unloaded: Unloaded,
     /// Threads that fetch the rest of an instruction, where that cannot be fetched: this place, and the instruction.
     cuts: FxHashMap<i32, (u64, u64)>,
-    /// Whether calls and returns keep the flags of the program.
-    keeps_flags: bool,
-    /// Whether code was translated that needs that.
-    loses_flags: bool,
+    flags: Flags,
 }
 
 impl Process {
@@ -192,34 +166,20 @@ impl Process {
             changes: Changes::default(),
             protected: Protected::default(),
             lent: FxHashSet::default(),
-            regions: Vec::new(),
-            lonely: FxHashSet::default(),
+            cache: Cache::default(),
             known: Known::default(),
             hot: FxHashSet::default(),
-            moved: FxHashMap::default(),
-            exits: FxHashMap::default(),
-            waiting: FxHashMap::default(),
-            calls: FxHashMap::default(),
-            misses: FxHashMap::default(),
+            stops: Stops::default(),
             targets: Targets::default(),
-            blocks: (Span::EMPTY, 0),
-            given: FxHashSet::default(),
-            free: Vec::new(),
-            threads: 0,
-            next: AWAY + BLOCKS,
+            blocks: Blocks::none(),
             mapped: Vec::new(),
             recorder,
             counters: RefCell::default(),
             maps: Vec::new(),
-            kept,
-            program: program.unwrap_or_default(),
-            files: None,
+            files: Files::new(program.unwrap_or_default(), kept),
             pages: RefCell::default(),
-            prepared: FxHashMap::default(),
-            unloaded: Unloaded::default(),
             cuts: FxHashMap::default(),
-            keeps_flags: false,
-            loses_flags: false,
+            flags: Flags::default(),
         })
     }
 
@@ -246,16 +206,15 @@ impl Process {
         let entry = calls.thread().regs()?.pc();
         self.map_region(calls, maps, entry)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let got = calls.mmap(TargetAddr(AWAY), BLOCKS, libc::PROT_NONE, flags, None)?;
-        let blocks = got.addr().context("memory for threads")?;
-        self.blocks = (Span::at(blocks.0, BLOCKS), 0);
-        self.mapped.push(self.blocks.0);
+        let got = calls.mmap(TargetAddr(AWAY), blocks::SIZE, libc::PROT_NONE, flags, None)?;
+        let at = got.addr().context("memory for threads")?;
+        self.mapped.push(self.blocks.begin(at.0));
         Ok(())
     }
 
     /// Maps a region near an address.
     fn map_region(&mut self, calls: &Syscalls, maps: &[Mapping], near: u64) -> Result<()> {
-        let place = places::for_region(maps, near, self.regions.is_empty());
+        let place = places::for_region(maps, near, self.cache.is_empty());
         let place = place.or_else(|| places::for_far_region(maps));
         let place = place.context("there is no room for translated code")?;
         let span = Span::at(place, REGION);
@@ -265,15 +224,15 @@ impl Process {
         open(calls, first)?;
         self.memory.write(TargetAddr(place), &SYSTEM_CALL)?;
         if places::is_away(span) {
-            self.lonely.insert(near / REACH);
+            self.cache.note_lonely(near);
         }
-        self.regions.push(Region::new(span, 64, first));
+        self.cache.add(Region::new(span, 64, first));
         Ok(())
     }
 
     /// One of our instructions that makes system calls.
     fn syscall_place(&self) -> TargetAddr {
-        TargetAddr(self.regions.first().map_or(0, |region| region.span.start))
+        TargetAddr(self.cache.spans().next().map_or(0, |span| span.start))
     }
 
     /// Begins system calls in a stopped thread.
@@ -320,16 +279,6 @@ impl Process {
     /// If the process is gone.
     pub(crate) fn forked(&self, child: Stopped, block: Option<u64>, since: u64) -> Result<Self> {
         let memory = look_into(child, self.syscall_place(), || child.memory())?;
-        let is_own = |&at: &u64| Some(at) == block;
-        // Pages of blocks after that of its own may have become accessible since it was forked.
-        let blocks = match block.filter(|&at| self.blocks.0.contains(at)) {
-            Some(at) => {
-                let end = at + block::SIZE - self.blocks.0.start;
-                (self.blocks.0, end.next_multiple_of(PAGE))
-            }
-            None => self.blocks,
-        };
-        let is_there = |&at: &u64| blocks.1 == 0 || at < blocks.0.start + blocks.1;
         let mut copy = Self {
             memory: Writer::new(memory),
             code: self.code.clone(),
@@ -340,44 +289,27 @@ impl Process {
             changes: self.changes.clone(),
             protected: self.protected.clone(),
             lent: FxHashSet::default(),
-            regions: self.regions.clone(),
-            lonely: self.lonely.clone(),
+            cache: self.cache.clone(),
             known: self.known.clone(),
             hot: self.hot.clone(),
-            moved: self.moved.clone(),
-            exits: self.exits.clone(),
-            waiting: self.waiting.clone(),
-            calls: self.calls.clone(),
-            misses: self.misses.clone(),
+            stops: self.stops.clone(),
             targets: self.targets.clone(),
-            blocks,
-            given: block.into_iter().collect(),
-            // The maker may have ended already.
-            free: (self.free.iter().copied())
-                .filter(|at| !is_own(at) && is_there(at))
-                .collect(),
-            threads: self.threads + usize::from(self.free.iter().any(is_own)),
-            next: self.next,
+            blocks: self.blocks.forked(block),
             mapped: self.mapped.clone(),
             recorder: self.recorder.clone(),
             counters: self.counters.clone(),
             maps: self.maps.clone(),
-            kept: Rc::clone(&self.kept),
-            program: self.program.clone(),
             files: self.files.clone(),
             pages: self.pages.clone(),
-            prepared: self.prepared.clone(),
-            unloaded: self.unloaded.clone(),
             cuts: FxHashMap::default(),
-            keeps_flags: self.keeps_flags,
-            loses_flags: self.loses_flags,
+            flags: self.flags,
         };
         let marks = copy.marks.borrow().rooms().to_vec();
-        let regions = copy.regions.iter();
+        let regions = copy.cache.all();
         let regions = regions.map(|region| (region.span, region.open()));
         let rooms = marks.iter().map(|&room| (room, room));
         let regions: Vec<(Span, Span)> = regions.chain(rooms).collect();
-        let used = copy.regions.iter();
+        let used = copy.cache.all();
         let used = used.map(|region| Span::from(region.span.start..region.next()));
         let used: Vec<Span> = used.chain(marks).chain([copy.targets.span()]).collect();
         let memory = (&self.memory, &copy.memory);
@@ -416,22 +348,12 @@ impl Process {
 
     /// Whether an address is in the cache.
     pub(crate) fn holds(&self, at: u64) -> bool {
-        self.region_of(at).is_some()
-    }
-
-    /// The part of the cache that has this address.
-    fn region_of(&self, at: u64) -> Option<&Region> {
-        self.regions.iter().find(|region| region.span.contains(at))
-    }
-
-    /// The image that has this address in the cache.
-    fn image_of(&self, at: u64) -> Option<&Placed> {
-        self.region_of(at)?.image.as_ref()
+        self.cache.region_of(at).is_some()
     }
 
     /// Where a thread is that is at this address in the cache.
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
-        let point = self.region_of(at)?.point(at)?;
+        let point = self.cache.region_of(at)?.point(at)?;
         Some(match point.state.inside {
             None if point.at == at => Place::At(AppPoint::unprobed(point.original)),
             None => Place::Inside(point.original, Saved::default()),
@@ -448,18 +370,18 @@ impl Process {
 
     /// What of the code for its block a thread has executed that is at this address.
     pub(crate) fn stage(&self, at: u64) -> Stage {
-        let point = self.region_of(at).and_then(|region| region.point(at));
+        let point = self.cache.region_of(at).and_then(|region| region.point(at));
         point.map_or(Stage::Body, |point| point.state.stage)
     }
 
     /// The block to which the code at this address belongs.
     pub(crate) fn block_at(&self, at: u64) -> Option<Arc<Block>> {
-        self.region_of(at)?.block_at(at)
+        self.cache.region_of(at)?.block_at(at)
     }
 
     /// Where the code begins that writes a record, and that a thread is in that is at this address.
     pub(crate) fn record_start(&self, at: u64) -> Option<u64> {
-        self.region_of(at)?.record_start(at)
+        self.cache.region_of(at)?.record_start(at)
     }
 
     /// Whether the program may execute this.
@@ -474,32 +396,26 @@ impl Process {
 
     /// What a breakpoint of the cache is for.
     pub(crate) fn stop(&self, trap: u64) -> Option<Stop> {
-        if let Some(image) = self.image_of(trap) {
+        if let Some(image) = self.cache.image_of(trap) {
             let exit = image.exit(trap).map(|(target, _)| Stop::Exit(target));
             let call = || image.call(trap).map(Stop::Call);
             let miss = || image.miss(trap).map(Stop::Miss);
             return exit.or_else(call).or_else(miss);
         }
-        if let Some(exit) = self.exits.get(&trap) {
-            return Some(Stop::Exit(exit.target));
-        }
-        if let Some(&pc) = self.moved.get(&trap) {
-            return Some(Stop::Exit(pc));
+        if let Some(stop) = self.stops.leading(trap) {
+            return Some(stop);
         }
         if let Some(&check) = self.changes.check(trap) {
             return Some(Stop::Changed(check));
         }
-        if let Some(&at) = self.calls.get(&trap) {
-            return Some(Stop::Call(at));
-        }
-        self.miss(trap).map(Stop::Miss)
+        self.stops.other(trap)
     }
 
     /// Whether a thread that is here misses a target in the table, and where it continues.
     pub(crate) fn miss(&self, trap: u64) -> Option<u64> {
-        match self.image_of(trap) {
+        match self.cache.image_of(trap) {
             Some(image) => image.miss(trap),
-            None => self.misses.get(&trap).copied(),
+            None => self.stops.miss(trap),
         }
     }
 
@@ -508,9 +424,9 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn link(&self, trap: u64) -> Result<()> {
-        let exit = match self.image_of(trap) {
+        let exit = match self.cache.image_of(trap) {
             Some(image) => image.exit(trap),
-            None => self.exits.get(&trap).map(|exit| (exit.target, exit.cell)),
+            None => self.stops.exit(trap),
         };
         if let Some((target, cell)) = exit
             && let Some(at) = self.known.get(target)
@@ -545,7 +461,7 @@ impl Process {
         if !self.is_code(pc) || self.cut(pc).is_some() {
             return Ok(None);
         }
-        if self.any_region_for(pc).is_none() {
+        if self.cache.any_region_for(pc).is_none() {
             let maps = self.list(thread)?;
             let calls = self.calls_of(thread)?;
             let mapped = self.map_region(&calls, &maps, pc);
@@ -574,7 +490,7 @@ impl Process {
         if is_soft {
             self.protect(thread, pc)?;
         }
-        let region = self.any_region_for(pc).context("the cache is full")?;
+        let region = self.cache.any_region_for(pc).context("the cache is full")?;
         let most = if is_soft { MOST_SOFT } else { MOST };
         let within = self.together(pc);
         let on_stack = is_soft && within.contains(thread.regs()?.sp());
@@ -618,28 +534,6 @@ impl Process {
             hard.remove(span);
         }
         hard
-    }
-
-    /// The region for the translation of code at an address. `room`: bytes that are needed there.
-    pub(crate) fn region_for(&self, pc: u64, room: u64) -> Option<usize> {
-        self.regions.iter().position(|region| {
-            let far = region
-                .span
-                .start
-                .abs_diff(pc)
-                .max(region.span.end.abs_diff(pc));
-            far < REACH + REGION && region.has_room(room)
-        })
-    }
-
-    /// The region for the translation of code at an address, or one that is far from it if there is no room near it.
-    fn any_region_for(&self, pc: u64) -> Option<usize> {
-        self.region_for(pc, ROOM).or_else(|| {
-            let mut regions = self.regions.iter();
-            let lonely = self.lonely.contains(&(pc / REACH));
-            let is_far = |region: &Region| places::is_away(region.span) && region.has_room(ROOM);
-            lonely.then(|| regions.position(is_far))?
-        })
     }
 
     /// A page of code, as far as it can be read.
@@ -712,7 +606,7 @@ impl Process {
             let is_cut = done == len && done < bytes.len() && Native::is_cut(&bytes, done);
             (done > 0 && !is_cut).then_some((bytes, done))
         };
-        let region = &self.regions[region];
+        let region = &self.cache[region];
         let recorder = self.recorder.as_ref();
         let insertion = recorder.map(|recorder| recorder.borrow().insertion());
         let passes = recorder.and_then(|recorder| recorder.borrow().passes());
@@ -739,7 +633,7 @@ impl Process {
             on_stack,
             mark: &|address| self.marks.borrow_mut().of(address),
             insertion,
-            keeps_flags: self.keeps_flags,
+            keeps_flags: self.flags.are_kept(),
             passes: passes.as_deref(),
             file: &|pc| maps::file_at(&self.maps, pc),
             watch: watch.as_deref(),
@@ -758,39 +652,25 @@ impl Process {
         )
     }
 
-    /// Instructions for which words of exits wait.
-    pub(crate) fn waiting_for(&self) -> impl Iterator<Item = u64> {
-        self.waiting.keys().copied()
-    }
-
-    /// Words of exits that wait for these instructions, and the instructions. They do not wait any more.
-    pub(crate) fn take_waiting(&mut self, is_known: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
-        let found = self.waiting.extract_if(|&target, _| is_known(target));
-        let cells = found.map(|(target, cells)| cells.into_iter().map(move |cell| (target, cell)));
-        cells.flatten().collect()
-    }
-
     /// Writes a translation into the cache. Returns where its calls return to, for the table of targets.
     pub(crate) fn add(
         &mut self,
         index: usize,
         mut translation: Translation,
     ) -> Result<Vec<(u64, u64)>> {
-        self.loses_flags |= translation.loses_flags;
-        let region = &mut self.regions[index];
+        self.flags.note(translation.loses_flags);
+        let region = &mut self.cache[index];
         let base = TargetAddr(region.next());
         self.memory.write(base, &translation.bytes)?;
         region.add(&mut translation);
         for exit in translation.exits {
-            self.exits.insert(exit.trap, exit);
+            self.stops.add_exit(exit);
             match self.known.get(exit.target).filter(|_| !exit.linked) {
                 // It was left out.
                 Some(at) => self
                     .memory
                     .write(TargetAddr(exit.cell), &at.to_le_bytes())?,
-                None if !exit.linked => {
-                    self.waiting.entry(exit.target).or_default().push(exit.cell)
-                }
+                None if !exit.linked => self.stops.wait(exit.target, exit.cell),
                 None => {}
             }
         }
@@ -798,11 +678,10 @@ impl Process {
         for &made in &translation.uncompared {
             self.protected.add(made);
         }
-        self.calls.extend(translation.calls);
-        self.misses.extend(translation.misses);
+        self.stops.add(translation.calls, translation.misses);
         for (pc, at) in translation.instructions {
             self.known.insert(pc, at);
-            let waiting = self.waiting.remove(&pc).unwrap_or_default();
+            let waiting = self.stops.end_wait(pc);
             for cell in waiting.into_iter().chain(self.known.waiting(pc)) {
                 self.memory.write(TargetAddr(cell), &at.to_le_bytes())?;
             }
@@ -815,12 +694,11 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn put_target(&mut self, pc: u64, at: u64) -> Result<()> {
-        if let Some(map) = self.file_mapping(pc)
+        if let Some(map) = self.files.mapping(pc)
             && !self.may_change(pc)
         {
             let offset = map.offset + (pc - map.start);
-            let mut kept = self.kept.borrow_mut();
-            kept.note(&self.program, &map.path, offset, true);
+            self.files.note(&map.path, offset, true);
         }
         self.put_targets(&[(pc, at)])
     }
@@ -846,7 +724,7 @@ impl Process {
 
     /// Whether only one thread runs from the cache.
     pub(crate) fn is_alone(&self) -> bool {
-        self.threads == 1
+        self.blocks.is_single()
     }
 
     /// The program may execute this from now on. What may change may have been translated when it was executable
@@ -867,7 +745,7 @@ impl Process {
                 self.known.remove_pages(|page| range.contains(page));
                 self.changes.forget(range);
                 self.soft.remove(range);
-                self.files = None;
+                self.files.forget_list();
             }
         }
         if writable {
@@ -892,7 +770,7 @@ impl Process {
         }
         self.soft.remove(range);
         self.maps.clear();
-        self.prepared.retain(|&start, _| !range.contains(start));
+        self.files.end(range);
         let mut pages = self.pages.borrow_mut();
         pages.retain(|&page, _| !range.overlaps(Span::at(page, PAGE)));
         drop(pages);
@@ -910,26 +788,20 @@ impl Process {
         self.targets.remove(&self.memory, is_gone)?;
         // Threads may still be in an image.
         for image in self.known.remove_images(is_gone) {
-            self.exits.extend(image.exits().map(|[trap, cell, target]| {
-                let exit = Exit {
+            for [trap, cell, target] in image.exits() {
+                self.stops.add_exit(Exit {
                     trap,
                     cell,
                     target,
                     linked: false,
-                };
-                (trap, exit)
-            }));
+                });
+            }
         }
         for [trap, cell, _] in self.known.exits_to(is_gone) {
             self.memory.write(TargetAddr(cell), &trap.to_le_bytes())?;
         }
-        for exit in self.exits.values().filter(|exit| is_gone(exit.target)) {
-            self.memory
-                .write(TargetAddr(exit.cell), &exit.trap.to_le_bytes())?;
-            let waiting = self.waiting.entry(exit.target).or_default();
-            if !waiting.contains(&exit.cell) {
-                waiting.push(exit.cell);
-            }
+        for (cell, trap) in self.stops.unlink(is_gone) {
+            self.memory.write(TargetAddr(cell), &trap.to_le_bytes())?;
         }
         Ok(())
     }

@@ -3,21 +3,40 @@
 use anyhow::Result;
 
 use crate::process::{EVERYWHERE, Process};
-use crate::unloaded::Unloaded;
+
+/// The flags of the program, at calls and returns.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Flags {
+    /// They are kept.
+    keeps: bool,
+    /// Code was translated that needs that.
+    loses: bool,
+}
+
+impl Flags {
+    /// Whether they are kept.
+    pub(super) fn are_kept(self) -> bool {
+        self.keeps
+    }
+
+    /// Code was translated, and whether it needs that.
+    pub(super) fn note(&mut self, loses: bool) {
+        self.loses |= loses;
+    }
+}
 
 impl Process {
     /// If code was translated that passes flags through calls or returns, forgets all translations, and keeps flags in
     /// those that are made from now on. Threads may go on in the former ones up to a call that needs flags: none of
     /// these has been made. Returns whether this was so.
     pub(crate) fn keep_flags(&mut self) -> Result<bool> {
-        if self.keeps_flags || !self.loses_flags {
+        if self.flags.keeps || !self.flags.loses {
             return Ok(false);
         }
-        self.keeps_flags = true;
+        self.flags.keeps = true;
         self.end_changing()?;
         self.forget(EVERYWHERE)?;
-        self.prepared.clear();
-        self.unloaded = Unloaded::default();
+        self.files.forget_translations();
         Ok(true)
     }
 }

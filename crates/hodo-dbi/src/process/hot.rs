@@ -36,7 +36,7 @@ impl Process {
         let Some(&(_, first)) = often.first() else {
             return Ok(());
         };
-        let Some(region) = self.region_for(first, ROOM) else {
+        let Some(region) = self.cache.region_for(first, ROOM) else {
             return Ok(());
         };
         let starts = often.into_iter().map(|(_, pc)| pc);
@@ -67,7 +67,7 @@ impl Process {
             if let Some(steps) = steps(from, to)
                 && let Some(Place::At(point)) = self.place(from)
             {
-                self.moved.insert(from, point.original);
+                self.stops.add_moved(from, point.original);
                 changes.push((from, steps.into_iter()));
             }
         }

@@ -5,7 +5,6 @@ use hodo_abi::Span;
 use hodo_ptrace::{Stopped, TargetAddr};
 
 use super::{PAGE, Process};
-use crate::native::block;
 use crate::written::open;
 
 impl Process {
@@ -14,7 +13,7 @@ impl Process {
     /// # Errors
     /// If the thread is gone, or there is no memory.
     pub(crate) fn extend(&mut self, thread: Stopped, region: usize, bytes: usize) -> Result<()> {
-        let Some(more) = self.regions[region].grow(bytes as u64) else {
+        let Some(more) = self.cache[region].grow(bytes as u64) else {
             return Ok(());
         };
         let calls = self.calls_of(thread)?;
@@ -28,17 +27,13 @@ impl Process {
     /// # Errors
     /// If the thread is gone, or there are too many threads.
     pub(crate) fn give_block(&mut self, thread: Stopped) -> Result<u64> {
-        let (blocks, used) = &mut self.blocks;
-        let at = match self.free.pop() {
+        let at = match self.blocks.take_free() {
             Some(at) => at,
             None if self.recorder.is_some() => self.map_block(thread)?,
-            None if *used + block::SIZE > blocks.len() => bail!(
-                "the program has more than {} threads",
-                blocks.len() / block::SIZE
-            ),
             None => {
-                let at = blocks.start + *used;
-                *used += block::SIZE;
+                let Some(at) = self.blocks.take_new() else {
+                    bail!("the program has more than {} threads", self.blocks.most());
+                };
                 if at.is_multiple_of(PAGE) {
                     self.open_blocks(thread, at)?;
                 }
@@ -46,9 +41,8 @@ impl Process {
             }
         };
         thread.set_block(at, 0, 0)?;
-        self.given.insert(at);
         self.say_protected(at)?;
-        self.threads += 1;
+        self.blocks.give(at);
         Ok(at)
     }
 
@@ -72,9 +66,9 @@ impl Process {
         let layout = recorder.borrow().layout();
         let calls = self.calls_of(thread)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let wanted = TargetAddr(self.next);
+        let wanted = TargetAddr(self.blocks.next());
         let got = calls.mmap(wanted, layout.size(), libc::PROT_NONE, flags, None)?;
-        self.next += layout.size();
+        self.blocks.skip(layout.size());
         let at = got.addr().context("memory for a thread's records")?;
         self.mapped.push(Span::at(at.0, layout.size()));
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -88,7 +82,6 @@ impl Process {
 
     /// The thread that had this block has ended.
     pub(crate) fn take_block(&mut self, at: u64) {
-        self.free.push(at);
-        self.threads -= 1;
+        self.blocks.end(at);
     }
 }

@@ -16,8 +16,7 @@ impl Process {
 
     /// Whether memory of hodo is in one of these ranges.
     pub(crate) fn has_own(&self, ranges: [Span; 2]) -> bool {
-        let regions = self.regions.iter().map(|region| region.span);
-        let mut own = regions.chain(self.mapped.iter().copied());
+        let mut own = self.cache.spans().chain(self.mapped.iter().copied());
         own.any(|own| ranges.iter().any(|range| own.overlaps(*range)))
     }
 
@@ -99,17 +98,16 @@ impl Process {
     /// # Errors
     /// If the thread is gone.
     pub(crate) fn release(&self, thread: Stopped) -> Result<bool> {
-        if !self.regions.is_empty() {
+        if !self.cache.is_empty() {
             let calls = self.calls_of(thread)?;
             self.open(&calls)?;
             calls.end()?;
         }
         let maps = self.list(thread)?;
-        let is_own = |at: u64| self.regions.iter().any(|region| region.span.contains(at));
+        let is_own = |at: u64| self.cache.region_of(at).is_some();
         let theirs: Vec<Mapping> = maps.into_iter().filter(|map| !is_own(map.start)).collect();
         let calls = Syscalls::begin_anywhere(thread, &self.memory, &theirs)?;
-        let regions = self.regions.iter().map(|region| region.span);
-        for span in regions.chain(self.mapped.iter().copied()) {
+        for span in self.cache.spans().chain(self.mapped.iter().copied()) {
             calls.munmap(TargetAddr(span.start), span.len())?;
         }
         calls.end_in_stop()

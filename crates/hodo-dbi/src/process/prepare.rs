@@ -37,13 +37,14 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn enter(&mut self, thread: Stopped, pc: u64) -> Result<()> {
-        if self.files.is_none() {
+        if !self.files.are_listed() {
             let maps = self.list(thread)?.into_iter();
             // Unexecutable, code may be part of a mapping with the data beside it.
             let is_code = |map: &Mapping| map.inode != 0 && self.code.overlap(map.span());
-            self.files = Some(Rc::new(maps.filter(is_code).collect()));
+            let maps = maps.filter(is_code).collect();
+            self.files.list(maps);
         }
-        let Some(map) = self.file_mapping(pc) else {
+        let Some(map) = self.files.mapping(pc) else {
             return Ok(());
         };
         let mut map = map.clone();
@@ -53,25 +54,16 @@ impl Process {
             map.offset += start - map.start;
             (map.start, map.end) = (start, map.end.min(code.end));
         }
-        if self.prepared.insert(map.start, map.clone()).is_none() && !self.load_again(&map)? {
+        if self.files.begin(&map) && !self.load_again(&map)? {
             self.prepare(thread, &map)?;
         }
-        let mut kept = self.kept.borrow_mut();
-        kept.note(&self.program, &map.path, offset, false);
+        self.files.note(&map.path, offset, false);
         Ok(())
-    }
-
-    /// The mapping of a file that has this code.
-    pub(crate) fn file_mapping(&self, pc: u64) -> Option<&Mapping> {
-        let files = self.files.as_ref()?;
-        let next = files.partition_point(|map| map.start <= pc);
-        let map = files.get(next.checked_sub(1)?)?;
-        map.span().contains(pc).then_some(map)
     }
 
     /// Translates what earlier runs have entered in a mapping.
     fn prepare(&mut self, thread: Stopped, map: &Mapping) -> Result<()> {
-        let entered = self.kept.borrow_mut().of(&self.program, &map.path);
+        let entered = self.files.entered(&map.path);
         let here = |&offset: &u32| {
             let pc = map.start + u64::from(offset).checked_sub(map.offset)?;
             map.span().contains(pc).then_some(pc)
@@ -95,7 +87,7 @@ impl Process {
             let Some(&first) = new.first() else {
                 continue;
             };
-            let Some(region) = self.region_for(first, ROOM) else {
+            let Some(region) = self.cache.region_for(first, ROOM) else {
                 making = None;
                 break;
             };
@@ -112,7 +104,7 @@ impl Process {
             let (translation, pages) =
                 self.translate(region, &new, None, most, (map.span(), false));
             self.tell_blocks(&translation);
-            let at = self.regions[region].next();
+            let at = self.cache[region].next();
             making = making.and_then(|mut making| {
                 let stays = !translation.loses_flags;
                 stays.then(|| making.add(at, &translation, &pages))??;
@@ -137,13 +129,13 @@ impl Process {
         let code = self.code.at(span.start);
         let stays = code.is_some_and(|code| code.end >= span.end) && !self.soft.overlap(span);
         let inserted = match &self.recorder {
-            None if self.keeps_flags => "nothing, with flags",
+            None if self.flags.are_kept() => "nothing, with flags",
             None => "nothing",
             Some(recorder) if !recorder.borrow().only_counts() => return None,
-            Some(_) if self.keeps_flags => "counters, with flags",
+            Some(_) if self.flags.are_kept() => "counters, with flags",
             Some(_) => "counters",
         };
-        stays.then(|| CodeFile::new(&self.program, (&map.path, map.offset), inserted))?
+        stays.then(|| CodeFile::new(self.files.program(), (&map.path, map.offset), inserted))?
     }
 
     /// What code depends on whose translation begins at an address.
@@ -160,8 +152,8 @@ impl Process {
 
     /// Begins an image of a mapping.
     fn making(&self, map: &Mapping) -> Option<Making> {
-        let region = self.region_for(map.start, ROOM)?;
-        let bases = self.bases(map.start, self.regions[region].next());
+        let region = self.cache.region_for(map.start, ROOM)?;
+        let bases = self.bases(map.start, self.cache[region].next());
         self.place_of_image(map)?;
         Some(Making::new(bases, map.span()))
     }
@@ -245,7 +237,7 @@ impl Process {
         let waiting = self.known.waiting_in(placed.map);
         let waiting = waiting
             .into_iter()
-            .chain(self.take_waiting(|pc| placed.known(pc).is_some()));
+            .chain(self.stops.take_waiting(|pc| placed.known(pc).is_some()));
         for (target, cell) in own.chain(waiting) {
             if let Some(at) = self.known.get(target) {
                 self.memory().write(TargetAddr(cell), &at.to_le_bytes())?;
@@ -262,10 +254,10 @@ impl Process {
         (image, source): (Rc<Image>, Source),
     ) -> Result<Option<Placed>> {
         let len = image.code().len() as u64;
-        let Some(region) = self.region_for(map.start, len + 2 * ROOM) else {
+        let Some(region) = self.cache.region_for(map.start, len + 2 * ROOM) else {
             return Ok(None);
         };
-        let bases = self.bases(map.start, self.regions[region].end_for(len));
+        let bases = self.bases(map.start, self.cache[region].end_for(len));
         let mut code = image.code().to_vec();
         let fixups = image.fixups();
         if fixups.apply(&mut code, Bases::default(), bases).is_none() {
@@ -289,7 +281,7 @@ impl Process {
             self.add_counters(bases.block..bases.block + count);
             blocks = Some(numbered);
         }
-        let span = self.regions[region].split(len);
+        let span = self.cache[region].split(len);
         let calls = self.calls_of(thread)?;
         let opened = open(&calls, span);
         calls.end()?;
@@ -300,7 +292,7 @@ impl Process {
         self.link_image(&placed)?;
         let mut own = Region::new(span, len, span);
         own.image = Some(placed.clone());
-        self.regions.push(own);
+        self.cache.add(own);
         Ok(Some(placed))
     }
 }
@@ -308,11 +300,7 @@ impl Process {
 impl Process {
     /// All code in a range is about to be forgotten. If it is that of one mapping of a file, keeps its translations.
     pub(crate) fn keep_unloaded(&mut self, range: Span) {
-        let mut maps = self
-            .prepared
-            .values()
-            .filter(|map| range.overlaps(map.span()));
-        let (Some(map), None) = (maps.next().cloned(), maps.next()) else {
+        let Some(map) = self.files.only_begun(range) else {
             return;
         };
         let mut hard = self.hard();
@@ -332,7 +320,7 @@ impl Process {
         }
         drop(pages);
         let hot = self.hot.iter().copied().filter(|&pc| is_here(pc)).collect();
-        self.unloaded.put(Left {
+        self.files.leave(Left {
             map,
             known,
             images,
@@ -346,7 +334,7 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub(crate) fn load_again(&mut self, map: &Mapping) -> Result<bool> {
-        let Some(left) = self.unloaded.take(map) else {
+        let Some(left) = self.files.take_left(map) else {
             return Ok(false);
         };
         let mut now = [0; 4096];
@@ -369,8 +357,12 @@ impl Process {
             self.link_image(&image)?;
         }
         let is_known = |pc| map.span().contains(pc) && self.known.get(pc).is_some();
-        let targets: FxHashSet<u64> = self.waiting_for().filter(|&pc| is_known(pc)).collect();
-        for (target, cell) in self.take_waiting(|pc| targets.contains(&pc)) {
+        let targets: FxHashSet<u64> = self
+            .stops
+            .waiting_for()
+            .filter(|&pc| is_known(pc))
+            .collect();
+        for (target, cell) in self.stops.take_waiting(|pc| targets.contains(&pc)) {
             if let Some(at) = self.known.get(target) {
                 self.memory().write(TargetAddr(cell), &at.to_le_bytes())?;
             }

@@ -147,9 +147,9 @@ impl Process {
                 self.memory().note_rights();
             }
             if self.protected.add_page(page, is_writable) {
-                self.given
-                    .iter()
-                    .try_for_each(|&block| self.say_protected(block))?;
+                self.blocks
+                    .given()
+                    .try_for_each(|block| self.say_protected(block))?;
             }
         }
         Ok(())
@@ -221,15 +221,15 @@ impl Process {
             calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
         }
         calls.end()?;
-        self.given
-            .iter()
-            .try_for_each(|&block| self.say_protected(block))
+        self.blocks
+            .given()
+            .try_for_each(|block| self.say_protected(block))
     }
 
     /// Who comes to a translation of code that may change stops there from now on, and goes on in a new one.
     fn end_translation(&mut self, pc: u64, entry: u64) -> Result<()> {
         self.memory().write(TargetAddr(entry), &BREAKPOINT)?;
-        self.moved.insert(entry, pc);
+        self.stops.add_moved(entry, pc);
         self.protected.add_former(pc, entry);
         if self.known.get(pc) == Some(entry) {
             self.known.remove(pc);
