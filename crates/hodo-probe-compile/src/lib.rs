@@ -68,6 +68,7 @@ pub use kernel_calls::{CallEvent, functions_of};
 use kernel_calls::{KernelCalls, expanded, is_of_calls};
 pub use list_events::{ListedEvent, list_call_events, list_events, list_events_of};
 pub use list_functions::{Listed, list, list_usdt};
+pub use near::near;
 pub use places::is_file;
 use switches::Switches;
 pub use syscalls::SyscallOptions;

@@ -6,7 +6,8 @@ const MOST: usize = 3;
 const FAR: usize = 2;
 
 /// The names that are nearest to a wrong one, or begin nearly so, the nearest first.
-pub(super) fn near<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+#[must_use]
+pub fn near<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let far = FAR.min(wrong.len() / 2);
     let mut found: Vec<(usize, &str)> = names
         .filter_map(|name| {

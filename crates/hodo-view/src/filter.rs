@@ -86,6 +86,8 @@ pub struct Table {
     time: u64,
     /// Filters that match no function.
     pub useless: Vec<String>,
+    /// None of the filters that were asked for to choose functions matches one: nothing is left to show.
+    pub chooses_nothing: bool,
     /// Decisions that apply from a time on, in units of the counter: the filters were changed during the recording.
     later: Vec<(u64, Arc<Table>)>,
 }
@@ -98,6 +100,7 @@ impl Table {
     pub fn new(trace: &Trace, names: &Names, filters: &Filters) -> Result<Self> {
         let mut bits = vec![0u8; trace.functions.len()];
         let mut useless = Vec::new();
+        let mut chooses_nothing = false;
         let of = |text: &str, kind: Match| -> Result<Vec<usize>> {
             let rule = Rule::new(text, kind)?;
             let all = trace.functions.iter().enumerate();
@@ -112,6 +115,8 @@ impl Table {
         for (index, list) in filters.lists.iter().enumerate() {
             let is_asked = index + 1 == filters.lists.len();
             let mut own = vec![0u8; bits.len()];
+            // Filters that choose functions, and those of them that match one.
+            let (mut choosing, mut matching) = (0, 0);
             for (filter, text, kind) in list {
                 let (option, bit) = if *filter {
                     ("-F", FILTER)
@@ -119,6 +124,8 @@ impl Table {
                     ("-N", NOTRACE)
                 };
                 let found = of(text, *kind)?;
+                choosing += usize::from(*filter);
+                matching += usize::from(*filter && !found.is_empty());
                 // A function that the recording left out need not be in the trace.
                 if found.is_empty() && (*filter || is_asked) {
                     useless.push(format!("{option} {text}"));
@@ -127,6 +134,7 @@ impl Table {
                     own[id] = bit;
                 }
             }
+            chooses_nothing |= is_asked && choosing > 0 && matching == 0;
             if list.iter().any(|rule| rule.0) {
                 bits.iter_mut().for_each(|bits| *bits &= !FILTER);
             }
@@ -162,6 +170,7 @@ impl Table {
             depth: filters.depth.unwrap_or(u32::MAX),
             time: filters.time.unwrap_or(0),
             useless,
+            chooses_nothing,
             later: Vec::new(),
         })
     }

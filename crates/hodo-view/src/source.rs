@@ -206,6 +206,10 @@ fn table(trace: &Trace, names: &Names, options: &SourceOptions) -> Result<Table>
         }
         known.push(filters);
     }
+    if table.chooses_nothing {
+        let all = table.useless.join(", ");
+        bail!("{all}: no function of this trace matches, and nothing else is asked for");
+    }
     for useless in &table.useless {
         eprintln!("hodo: {useless} matches no function of this trace");
     }
@@ -213,15 +217,23 @@ fn table(trace: &Trace, names: &Names, options: &SourceOptions) -> Result<Table>
 }
 
 /// Returns the indices of the tasks with these ids, or of all tasks if there are no ids.
-fn tasks(trace: &Trace, tids: &[i32]) -> Vec<usize> {
-    for tid in tids {
-        if !trace.tasks.iter().any(|task| task.tid == *tid) {
-            eprintln!("hodo: there is no task {tid} in this trace");
-        }
+///
+/// # Errors
+/// If there are ids, and none of these tasks is in the trace.
+fn tasks(trace: &Trace, tids: &[i32]) -> Result<Vec<usize>> {
+    let is_there = |tid: &i32| trace.tasks.iter().any(|task| task.tid == *tid);
+    let (found, missing): (Vec<i32>, Vec<i32>) = tids.iter().partition(|tid| is_there(tid));
+    if found.is_empty()
+        && let Some(tid) = missing.first()
+    {
+        bail!("there is no task {tid} in this trace");
     }
-    (0..trace.tasks.len())
+    for tid in missing {
+        eprintln!("hodo: there is no task {tid} in this trace");
+    }
+    Ok((0..trace.tasks.len())
         .filter(|&index| tids.is_empty() || tids.contains(&trace.tasks[index].tid))
-        .collect()
+        .collect())
 }
 
 impl Source {
@@ -242,7 +254,7 @@ impl Source {
             );
         }
         let table = table(&trace, &names, options)?;
-        let tasks = tasks(&trace, &options.tids);
+        let tasks = tasks(&trace, &options.tids)?;
         let inherited = trace.inherited();
         let scale = trace.scale();
         let costs = match options.raw_times {

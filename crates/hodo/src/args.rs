@@ -12,7 +12,7 @@ mod syscalls;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 pub use control::{Control, SwitchArg};
 pub use events::{EventPatterns, ListEventsArgs};
 pub use inspect::{EventFormatArg, NoOptimize};
@@ -315,7 +315,7 @@ pub struct Attach {
     /// Attach to this process instead of running a program
     ///
     /// Ctrl-C detaches. So does anything else that ends hodo, except kill -9: the process runs on, its code restored.
-    #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with = "command")]
+    #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with = "command", action = ArgAction::Append)]
     pub pid: Option<i32>,
     /// Detach after this many seconds (as 10, 500ms)
     #[arg(long = "for", value_name = "TIME", value_parser = span, requires = "pid")]

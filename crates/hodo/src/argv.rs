@@ -3,10 +3,75 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, Command, CommandFactory};
 
 use crate::args::Cli;
-use crate::uftrace;
+use crate::{run, uftrace};
+
+/// Commands of other tools that a user may look for here, and what does their job. Whoever wants to run a program of
+/// such a name says so by `--`.
+const ELSEWHERE: [(&str, &str); 12] = [
+    (
+        "annotate",
+        "hodo mem cache --instructions shows what instructions cost",
+    ),
+    ("attach", "hodo record -p PID attaches to a process"),
+    (
+        "diff",
+        "hodo report --format=json of both traces gives two files to compare",
+    ),
+    (
+        "list",
+        "hodo list-events, hodo probe --list and hodo plan show what can be observed",
+    ),
+    ("opcodes", "hodo mem opcodes counts instructions"),
+    (
+        "run",
+        "hodo record PROGRAM records its calls, hodo PROGRAM shows them",
+    ),
+    (
+        "stat",
+        "hodo mem stat counts instructions, loads and stores",
+    ),
+    ("tlb", "hodo mem tlb simulates caches of translations"),
+    (
+        "top",
+        "hodo report shows where the time of a recording went",
+    ),
+    (
+        "trace",
+        "hodo record records calls, hodo syscalls shows system calls",
+    ),
+    ("view", "hodo mem view shows accesses of memory"),
+    (
+        "watch",
+        "hodo probe shows each execution of an instruction, with values",
+    ),
+];
+
+/// Returns an error if a word is no program to run, but a command of another tool, or a misspelt one of hodo.
+fn no_program(cli: &Command, word: &str) -> Option<clap::Error> {
+    let error = |text: String| clap::Error::raw(ErrorKind::InvalidSubcommand, text);
+    if let Some(missing) = uftrace::missing_command(word) {
+        return Some(missing);
+    }
+    if let Some((_, instead)) = ELSEWHERE.iter().find(|(name, _)| *name == word) {
+        return Some(error(format!(
+            "'{word}' is no command of hodo: {instead}. hodo -- {word} runs a program of that name\n"
+        )));
+    }
+    let candidates = run::candidates(OsStr::new(word));
+    if word.contains('/') || candidates.iter().any(|path| path.exists()) {
+        return None;
+    }
+    let names = cli.get_subcommands().map(Command::get_name);
+    let near = hodo_probe_compile::near(word, names);
+    let near = near.first()?;
+    Some(error(format!(
+        "'{word}' is neither a command of hodo nor a program in PATH or in the current directory: hodo {near} may be meant\n"
+    )))
+}
 
 /// Returns whether an option takes a value, or `None` if no command has the option.
 fn wants_value(cli: &Command, is: impl Fn(&clap::Arg) -> bool) -> Option<bool> {
@@ -40,7 +105,7 @@ fn length(cli: &Command, word: &[u8]) -> usize {
 /// parses the words, too: building it takes a millisecond.
 ///
 /// # Errors
-/// If it is a command of uftrace that hodo does not have.
+/// If it is a command of another tool that hodo does not have, or a misspelt one.
 pub fn with_command(mut words: Vec<OsString>) -> Result<(Command, Vec<OsString>), clap::Error> {
     let cli = Cli::command();
     let first = words.get(1).and_then(|word| word.to_str());
@@ -65,7 +130,7 @@ pub fn with_command(mut words: Vec<OsString>) -> Result<(Command, Vec<OsString>)
             }
             name => match std::str::from_utf8(name)
                 .ok()
-                .and_then(uftrace::missing_command)
+                .and_then(|word| no_program(&cli, word))
             {
                 Some(error) => return Err(error),
                 None => break,
@@ -101,13 +166,28 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_uftrace_are_not_taken_for_programs() {
-        for text in ["hodo tui", "hodo -d x script -S y", "hodo recv", "hodo map"] {
+    fn commands_of_other_tools_and_misspelt_ones_are_not_taken_for_programs() {
+        for text in [
+            "hodo tui",
+            "hodo -d x script -S y",
+            "hodo recv",
+            "hodo map",
+            "hodo diff a b",
+            "hodo -v top",
+            "hodo recrod ls",
+            "hodo -d x reprot",
+        ] {
             let words = text.split(' ').map(OsString::from).collect();
             let error = with_command(words).expect_err(text);
             assert_eq!(error.exit_code(), 2);
         }
         check("hodo -- tui", "hodo live -- tui");
+        check("hodo -- recrod", "hodo live -- recrod");
+        check("hodo ./diff", "hodo live ./diff");
+        check(
+            "hodo no-such-program-at-all",
+            "hodo live no-such-program-at-all",
+        );
         check("hodo record tui", "hodo record tui");
         check("hodo ./tui", "hodo live ./tui");
         // The value of an option that only other commands have.

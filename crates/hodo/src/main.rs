@@ -105,10 +105,33 @@ fn parse(words: Vec<OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
     let (cli, words) = argv::with_command(words)?;
     let matches = cli.try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
-    if let Some((_, matches)) = matches.subcommand() {
+    if let Some((name, matches)) = matches.subcommand() {
         uftrace::check_patterns(matches)?;
+        if name != "detach" {
+            check_processes(matches)?;
+        }
     }
     Ok((cli, matches))
+}
+
+/// Refuses several processes where one is observed.
+///
+/// # Errors
+/// If `--pid` of a command that takes one process is there more than once.
+fn check_processes(matches: &ArgMatches) -> Result<(), clap::Error> {
+    // A tool of `hodo mem` has the option itself.
+    let matches = matches.subcommand().map_or(matches, |(_, tool)| tool);
+    let pids = matches.try_get_many::<i32>("pid").ok().flatten();
+    match pids.map_or(0, |pids| pids.len()) {
+        0 | 1 => Ok(()),
+        count => Err(clap::Error::raw(
+            ErrorKind::TooManyValues,
+            format!(
+                "--pid is there {count} times: hodo attaches to one process. Start it once for each, with its own \
+                 --data if it writes a trace\n"
+            ),
+        )),
+    }
 }
 
 /// Prints help, the version, or an error in the command line.

@@ -123,6 +123,18 @@ fn unless_unplaced(ended: &Ended) -> Exit {
     }
 }
 
+/// Returns the files that a program's name may mean.
+pub fn candidates(program: &OsStr) -> Vec<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return vec![PathBuf::from(program)];
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from(".")])
+        .map(|dir| dir.join(program))
+        .collect()
+}
+
 /// Reports why there was no recording. Returns the exit status, as `env` and `timeout` do.
 pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
     let limit = limit_of(error);
@@ -140,16 +152,7 @@ pub fn failed(error: &anyhow::Error, command: &[OsString]) -> ExitCode {
         // The command line names a process to attach to.
         return ExitCode::from(125);
     };
-    let program: &OsStr = program;
-    let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
-        vec![PathBuf::from(program)]
-    } else {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path)
-            .chain([PathBuf::from(".")])
-            .map(|dir| dir.join(program))
-            .collect()
-    };
+    let candidates = candidates(program);
     let runs = |path: &Path| {
         path.metadata()
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)

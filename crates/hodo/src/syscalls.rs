@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hodo_abi::Isa;
 use hodo_probe_compile::SyscallOptions;
 use hodo_record::{Clock, RecordOptions};
@@ -18,10 +19,51 @@ use crate::run;
 
 /// `hodo syscalls`: records system calls only. `named`: the command line names the trace directory.
 pub fn syscalls(args: &SyscallsArgs, named: bool) -> ExitCode {
+    if let Err(error) = check(args) {
+        complain(&error);
+        return ExitCode::from(2);
+    }
     record(args, named).unwrap_or_else(|error| {
         complain(&error);
         ExitCode::from(125)
     })
+}
+
+/// Refuses what strace has and hodo does not.
+///
+/// # Errors
+/// If it is asked for.
+fn check(args: &SyscallsArgs) -> Result<()> {
+    if args.follow > 1 {
+        bail!(
+            "-ff: hodo writes no file for each thread; with -o FILE, each line begins with the thread's id"
+        );
+    }
+    if args.names > 1 {
+        bail!("-yy: hodo shows no addresses of sockets; -y shows what descriptors refer to");
+    }
+    let command = args.output.as_deref().filter(|path| {
+        let name = path.as_os_str().as_bytes();
+        name.starts_with(b"|") || name.starts_with(b"!")
+    });
+    match command {
+        Some(path) => bail!(
+            "-o '{0}': hodo starts no command for its output; -o - writes to stdout, and ./{0} is a file",
+            path.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Creates the output file; `-` is standard output.
+///
+/// # Errors
+/// If it cannot be created.
+fn opened(path: &Path) -> Result<File> {
+    match path.as_os_str() == "-" {
+        true => stream(&std::io::stdout()),
+        false => File::create(path).with_context(|| format!("writing {}", path.display())),
+    }
 }
 
 /// # Errors
@@ -32,18 +74,14 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     let only = hodo_view::chosen_syscalls(&args.events)?;
-    let output = args
-        .output
-        .as_ref()
-        .map(|path| File::create(path).with_context(|| format!("writing {}", path.display())));
-    let output = output.transpose()?;
+    let output = args.output.as_deref().map(opened).transpose()?;
     let mut options = RecordOptions {
         command: args.command.clone(),
         data: args.place.data.clone(),
         no_follow: args.no_follow,
         no_optimize: args.no_jumps.no_optimize,
         syscalls: Some(SyscallOptions {
-            only: recorded(only.as_deref(), args.names),
+            only: recorded(only.as_deref(), args.names > 0),
             bare: args.summary,
             buffer: usize::from(args.string_limit),
         }),
@@ -130,7 +168,7 @@ fn shown(
         summary: args.summary,
         numbered: to_file && !args.no_follow,
         only,
-        names: args.names,
+        names: args.names > 0,
         times: Times {
             stamp: match args.times {
                 0 => None,

@@ -1,5 +1,6 @@
 //! The commands that read a recording.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -79,9 +80,23 @@ fn replay_options(reading: &Reading, style: &ReplayStyle, order: &Order) -> Repl
 }
 
 /// Warns if a trace is not of the program named on the command line.
-fn compare(recorded: &Recorded, data: &Path) {
+///
+/// # Errors
+/// If the words are not the name of a program: several, or a trace directory, which only `--data` names.
+fn compare(recorded: &Recorded, data: &Path) -> Result<()> {
+    let is_trace = |word: &OsString| Path::new(word).join("info.json").is_file();
+    if let Some(trace) = recorded.program.iter().find(|word| is_trace(word)) {
+        let trace = trace.display();
+        bail!("{trace} is a trace directory: -d {trace} reads it, one in each command");
+    }
+    if let [_, extra, ..] = &recorded.program[..] {
+        bail!(
+            "{}: this is one word too many, for there is one program",
+            extra.display()
+        );
+    }
     let Some(program) = recorded.program.first().map(Path::new) else {
-        return;
+        return Ok(());
     };
     // The view reports what cannot be read.
     let info = std::fs::read(data.join("info.json")).ok();
@@ -93,12 +108,13 @@ fn compare(recorded: &Recorded, data: &Path) {
         let (data, program) = (data.display(), program.display());
         warn_user!("hodo: {data} is a trace of {exe}, not of {program}");
     }
+    Ok(())
 }
 
 /// `hodo replay`.
 pub fn replay(args: &ReplayArgs, order: &Order) -> Result<ExitCode> {
     let options = replay_options(&args.reading, &args.style, order);
-    compare(&args.recorded, &options.source.data);
+    compare(&args.recorded, &options.source.data)?;
     with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::replay(&options, out)
     })?;
@@ -215,7 +231,7 @@ pub fn report(args: &ReportArgs, order: &Order) -> Result<ExitCode> {
             FormatArg::Json => ReportFormat::Json,
         },
     };
-    compare(&args.recorded, &options.source.data);
+    compare(&args.recorded, &options.source.data)?;
     with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::report(&options, out)
     })?;
@@ -257,7 +273,7 @@ pub fn dump(args: &DumpArgs, order: &Order) -> Result<ExitCode> {
         format,
         sample_time: args.sample_time,
     };
-    compare(&args.recorded, &options.source.data);
+    compare(&args.recorded, &options.source.data)?;
     with_output(args.reading.common.screen.no_pager, |out| {
         hodo_view::dump(&options, out)
     })?;
@@ -275,7 +291,7 @@ pub fn info(args: InfoArgs) -> Result<ExitCode> {
         task: args.task,
         symbols: args.symbols,
     };
-    compare(&args.recorded, &options.source.data);
+    compare(&args.recorded, &options.source.data)?;
     with_output(args.screen.no_pager, |out| hodo_view::info(&options, out))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -73,6 +73,91 @@ fn an_unknown_option_runs_nothing() {
     assert!(!place.path().join("ran").exists());
 }
 
+/// Each of these was once run, or written, or left out without a word.
+#[test]
+fn what_is_not_obeyed_is_an_error() {
+    let place = place();
+    let at = place.path();
+    for (arguments, expected) in [
+        (&["recrod", "ls"][..], "hodo record may be meant"),
+        (&["diff", "a", "b"], "hodo -- diff runs a program"),
+        (&["top"], "hodo report shows"),
+        (
+            &["mem", "cache", "--L3", "1K,2,64", "touch", "ran"],
+            "unexpected argument '--L3'",
+        ),
+        (
+            &["mem", "none", "--frobnicate", "touch", "ran"],
+            "unexpected argument '--frobnicate'",
+        ),
+        (&["record", "-p", "1", "-p", "2"], "--pid is there 2 times"),
+        (
+            &["mem", "stat", "-p", "1", "-p", "2"],
+            "--pid is there 2 times",
+        ),
+        (
+            &["keys", "list", "-p", "1", "-p", "2"],
+            "--pid is there 2 times",
+        ),
+        (&["syscalls", "-ff", "-o", "x", "touch", "ran"], "-ff: "),
+        (&["syscalls", "-yy", "touch", "ran"], "-yy: "),
+        (
+            &["syscalls", "-o", "|cat", "touch", "ran"],
+            "starts no command",
+        ),
+    ] {
+        let output = run(at, arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        assert!(
+            text(&output.stderr).contains(expected),
+            "{arguments:?}: {output:?}"
+        );
+    }
+    assert_eq!(at.read_dir().unwrap().count(), 0);
+    // These are what they seem to be.
+    let output = run(
+        at,
+        &[
+            "mem",
+            "cache",
+            "--I1=1024,2,64",
+            "--D1",
+            "1024,2,64",
+            "--LL",
+            "64K,4,64",
+            "true",
+        ],
+    );
+    assert!(output.status.success(), "{output:?}");
+    let output = run(at, &["syscalls", "-o", "-", "true"]);
+    assert!(text(&output.stdout).contains("exit_group(0)"), "{output:?}");
+    let output = run(at, &["--", "diff", "--version"]);
+    assert!(text(&output.stdout).contains("diffutils"), "{output:?}");
+    assert!(run(at, &["record", "-d", "a", "true"]).status.success());
+    assert!(run(at, &["record", "-d", "b", "true"]).status.success());
+    for (arguments, expected) in [
+        (&["report", "a"][..], "-d a reads it"),
+        (&["report", "-d", "a", "b"], "-d b reads it"),
+        (
+            &["report", "-d", "a", "true", "ls"],
+            "ls: this is one word too many",
+        ),
+        (
+            &["report", "-d", "a", "-F", "nosuch"],
+            "-F nosuch: no function of this trace",
+        ),
+        (&["replay", "-d", "a", "--tid", "1"], "there is no task 1"),
+    ] {
+        let output = run(at, arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
+        assert!(
+            text(&output.stderr).contains(expected),
+            "{arguments:?}: {output:?}"
+        );
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_directory_that_is_not_a_trace_is_not_overwritten() {
     let place = place();
@@ -182,7 +267,7 @@ fn a_filter_that_matches_nothing_is_reported_before_the_program_runs() {
     assert!(warning.starts_with("hodo: ") && warning.contains("no_such_function"));
     assert_eq!(program, "it runs");
     let replay = run(place.path(), &["replay", "-F", "neither_this"]);
-    assert!(replay.status.success());
+    assert_eq!(replay.status.code(), Some(1));
     assert!(text(&replay.stderr).contains("neither_this"));
     let wrong = run(place.path(), &["record", "-F", "(", "touch", "ran"]);
     assert_eq!(wrong.status.code(), Some(125));

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueHint};
+use clap::{ArgAction, Args, ValueHint};
 
 use super::{Screen, process};
 
@@ -27,7 +27,7 @@ pub struct EventPatterns {
 #[derive(Debug, Args)]
 pub struct ListEventsArgs {
     /// List the events of all files of this process, and whether each is switched on
-    #[arg(short, long, value_name = "PID", value_parser = process)]
+    #[arg(short, long, value_name = "PID", value_parser = process, action = ArgAction::Append)]
     pub pid: Option<i32>,
     /// Only events that match: GROUP:NAME, where * stands for any text
     #[arg(short, long = "event", value_name = "PATTERN")]

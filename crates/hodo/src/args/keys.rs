@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, ValueEnum, ValueHint};
 
 use super::{Screen, process};
 
@@ -41,6 +41,7 @@ pub struct KeysArgs {
         long,
         value_name = "PID",
         value_parser = process,
+        action = ArgAction::Append,
         required_if_eq_any = [("action", "enable"), ("action", "disable")]
     )]
     pub pid: Option<i32>,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, Subcommand, ValueEnum, ValueHint};
 use hodo_dbi::Amount;
 use hodo_mem::heap::Allocator;
 use hodo_mem::model::Geometry;
@@ -52,7 +52,7 @@ pub struct Part {
     /// Attach to this process instead of running a program
     ///
     /// Ctrl-C detaches: the process runs on as before. Children that it makes meanwhile are observed, too.
-    #[arg(short, long, value_name = "PID", value_parser = super::process, conflicts_with = "command")]
+    #[arg(short, long, value_name = "PID", value_parser = super::process, conflicts_with = "command", action = ArgAction::Append)]
     pub pid: Option<i32>,
     /// Begin this long after the program was started (as 10, 500ms), or after about 100 million instructions
     /// (100M-insns)
@@ -103,7 +103,7 @@ pub struct NoneArgs {
     #[command(flatten)]
     pub part: Part,
     /// The program and its arguments
-    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -136,7 +136,7 @@ pub struct RecordMemArgs {
     #[command(flatten)]
     pub part: Part,
     /// The program and its arguments
-    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -190,7 +190,7 @@ pub struct SourceArgs {
     #[command(flatten)]
     pub part: Part,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
@@ -307,17 +307,17 @@ pub struct CacheArgs {
     /// The processor whose caches are simulated
     #[arg(long, value_enum, default_value_t)]
     pub like: Like,
-    /// The first cache for instructions: bytes, ways, bytes of a line
-    #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
+    /// The first cache for instructions: bytes, ways, bytes of a line. cachegrind's --I1, --D1 and --LL mean the same
+    #[arg(long, alias = "I1", value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
     pub i1: Option<Geometry>,
     /// The first cache for data
-    #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
+    #[arg(long, alias = "D1", value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
     pub d1: Option<Geometry>,
     /// A second cache, for both: "like" is that of the processor. Without it, there are two levels
     #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = second)]
     pub l2: Option<SecondArg>,
     /// The last cache, for both
-    #[arg(long, value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
+    #[arg(long, alias = "LL", value_name = "SIZE,WAYS,LINE", value_parser = geometry)]
     pub ll: Option<Geometry>,
     /// Which line gives way to a new one, in all caches
     #[arg(long, value_enum, default_value_t)]

@@ -28,8 +28,8 @@ pub struct SyscallsArgs {
     #[arg(short = 'e', long, value_name = "FILTER")]
     pub events: Vec<String>,
     /// Follow child processes (the default)
-    #[arg(short = 'f', long)]
-    pub follow: bool,
+    #[arg(short = 'f', long, action = clap::ArgAction::Count)]
+    pub follow: u8,
     /// Do not follow child processes
     #[arg(long, conflicts_with = "follow")]
     pub no_follow: bool,
@@ -43,8 +43,8 @@ pub struct SyscallsArgs {
     #[arg(short = 'T', long = "syscall-times")]
     pub spent: bool,
     /// Show what file descriptors refer to: `3</etc/passwd>`, `4<socket:[12345]>`
-    #[arg(short = 'y', long = "decode-fds")]
-    pub names: bool,
+    #[arg(short = 'y', long = "decode-fds", action = clap::ArgAction::Count)]
+    pub names: u8,
     /// Show this many bytes of buffers, at most 240
     #[arg(
         short = 's',
@@ -57,7 +57,7 @@ pub struct SyscallsArgs {
     /// The output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: FormatArg,
-    /// Write to this file instead of stderr
+    /// Write to this file instead of stderr; - is stdout
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// The program and its arguments
