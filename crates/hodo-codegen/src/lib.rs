@@ -4,6 +4,9 @@
 //! What the instruction sets share is in modules of this crate. Each set has modules with the same names: `stub`
 //! records a function's calls, `detour` does what probes ask for, `hooks` are placed in front of functions of the C
 //! library, `patch` writes the jumps from a site to these, and `frames` writes the unwind tables.
+//!
+//! The engine (`hodo-dbi`) writes its own code. It has two modules in common with what is here: `reserve` says which
+//! registers our code works with, and `statemap` what our instructions stand for.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -18,8 +21,8 @@ pub mod frames;
 pub mod hooks;
 mod lower;
 pub mod patch;
+pub mod reserve;
 pub mod riscv64;
-mod scratch;
 pub mod statemap;
 pub mod stub;
 pub mod x86_64;

@@ -52,7 +52,7 @@ pub use crate::stub::{Body, Emitted, Layout, Records, Registers, Runtime, Scope}
 use hodo_isa::Via;
 use hodo_isa::cfa::{Row, Rule};
 
-use crate::scratch::Scratch;
+use crate::reserve::scratch::Scratch;
 use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::encode::{LOAD, i};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};

@@ -1,19 +1,26 @@
-//! Which vector and mask registers there are, and what is in them.
+//! Which registers inserted code may have, and what instructions do with vectors and masks.
 
-use std::collections::HashMap;
-
-use hodo_isa::x86_64::asm::WidePlace;
+use hodo_codegen::reserve::Bank;
 use iced_x86::{EncodingKind, InstructionInfoFactory, Mnemonic, OpAccess};
 
-use super::{block, features};
-use crate::inserted::Wide;
-use crate::passes::Moved;
+use super::{RAX_NUMBER, RSP_NUMBER, block, features};
+use crate::inserted::{Scratch, ScratchMask, ScratchVector};
 
-/// Where a scratch register is. At first, it is nowhere.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Held {
-    pub(super) register: Option<u8>,
-    pub(super) slot: Option<u8>,
+/// General registers,
+pub(super) type General = Bank<Scratch>;
+/// vectors,
+pub(super) type Vectors = Bank<ScratchVector>;
+/// and masks: those of the program, and of inserted code.
+pub(super) type Masks = Bank<ScratchMask>;
+
+/// All registers, which are the program's.
+pub(super) fn banks() -> (General, Vectors, Masks) {
+    // `rax` is needed for the flags.
+    let general = Bank::new(block::SPILLS, 0xFFFF & !(1 << RSP_NUMBER), 1 << RAX_NUMBER);
+    let vectors = u32::MAX.checked_shr(32 - u32::from(vector_registers()));
+    let vectors = Bank::new(block::VECTOR_SLOTS, vectors.unwrap_or(0), 0);
+    // The first mask cannot select elements.
+    (general, vectors, Bank::new(block::MASK_SLOTS, 0xFE, 0))
 }
 
 /// Bytes of the vector registers that inserted code uses: all of them, so that nothing of the program's is lost. 0: the
@@ -40,117 +47,6 @@ pub fn vector_registers() -> u8 {
         64 => 32,
         32 => 16,
         _ => 0,
-    }
-}
-
-/// A kind of registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Vector,
-    Mask,
-}
-
-impl Kind {
-    pub(super) fn of(wide: Wide) -> Self {
-        match wide {
-            Wide::Vector(_) => Self::Vector,
-            Wide::Mask(_) => Self::Mask,
-        }
-    }
-
-    /// Those that scratch registers may be, by number. The first mask cannot select elements.
-    pub(super) fn numbers(self) -> std::ops::Range<u8> {
-        match self {
-            Self::Vector => 0..vector_registers(),
-            Self::Mask => 1..8,
-        }
-    }
-
-    /// A slot of the thread's block.
-    pub(super) fn at(self, slot: u8) -> WidePlace {
-        WidePlace::Block(match self {
-            Self::Vector => block::VECTORS + 64 * u32::from(slot),
-            Self::Mask => block::MASKS + 8 * u32::from(slot),
-        })
-    }
-}
-
-/// The registers of a kind.
-#[derive(Debug)]
-pub(super) struct Bank {
-    /// The slots of registers whose values are in one.
-    pub(super) program: [Option<u8>; 32],
-    pub(super) holder: [Option<Wide>; 32],
-    /// Slots that are free, and registers that the step uses: bits by number.
-    pub(super) free: u32,
-    pub(super) pinned: u32,
-}
-
-impl Bank {
-    fn new(slots: u32) -> Self {
-        Self {
-            program: [None; 32],
-            holder: [None; 32],
-            free: (1 << slots) - 1,
-            pinned: 0,
-        }
-    }
-
-    pub(super) fn slot(&mut self) -> u8 {
-        assert!(self.free != 0, "a fragment needs too many slots");
-        let slot = self.free.trailing_zeros();
-        self.free &= !(1 << slot);
-        slot as u8
-    }
-}
-
-/// Vectors and masks: those of the program, and of inserted code.
-#[derive(Debug)]
-pub(super) struct Banks {
-    vectors: Bank,
-    masks: Bank,
-    pub(super) held: HashMap<Wide, Held>,
-    /// What the program has is in its registers, too.
-    pub(super) are_shown: bool,
-}
-
-impl Default for Banks {
-    fn default() -> Self {
-        Self {
-            vectors: Bank::new(block::VECTOR_SLOTS),
-            masks: Bank::new(block::MASK_SLOTS),
-            held: HashMap::new(),
-            are_shown: false,
-        }
-    }
-}
-
-impl Banks {
-    pub(super) fn of(&mut self, kind: Kind) -> &mut Bank {
-        match kind {
-            Kind::Vector => &mut self.vectors,
-            Kind::Mask => &mut self.masks,
-        }
-    }
-
-    /// Nothing is used by a step yet.
-    pub(super) fn unpin(&mut self) {
-        self.vectors.pinned = 0;
-        self.masks.pinned = 0;
-    }
-
-    /// What of the program is in slots.
-    pub(super) fn moved(&self) -> impl Iterator<Item = (Moved, u8)> {
-        let vectors = self.vectors.program.iter().zip(0..);
-        let vectors = vectors.filter_map(|(slot, number)| Some((Moved::Vector(number), (*slot)?)));
-        let masks = self.masks.program.iter().zip(0..);
-        let masks = masks.filter_map(|(slot, number)| Some((Moved::Mask(number), (*slot)?)));
-        vectors.chain(masks).filter(|_| !self.are_shown)
-    }
-
-    /// Whether nothing is moved, and nothing reserved.
-    pub(super) fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.moved().next().is_none()
     }
 }
 

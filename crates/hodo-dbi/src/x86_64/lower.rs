@@ -4,31 +4,29 @@
 //! A value of the program that is in the way goes to a slot of the thread's block. It comes back when an instruction of
 //! the program reads it, or at the end of the fragment, not earlier. While it is in a slot, the state map says so.
 //! Flags go to a slot by way of `rax`. All scratch registers of all passes are seen here together: no two values share
-//! a slot.
+//! a slot. [`hodo_codegen::reserve`] keeps account of that, for general registers as for vectors and masks.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use iced_x86::{Register, UsedMemory};
 
+use hodo_codegen::reserve::{Ahead, REGISTERS, Shares};
 use hodo_isa::x86_64::asm::{AL, BYTE, Cond, DWORD, Label, Mem, QWORD, RAX, Reg, Size, gs, mem};
 
-use super::banks::{Banks, Held};
+use super::banks::{General, Masks, Vectors, banks};
 use super::emitter::{Emitter, X86_64};
 use super::facts::general;
 use super::flags::{FLAGS, overwrites_flags};
 use super::narrow::decode;
-use super::{RCX_NUMBER, block};
+use super::{RAX_NUMBER, RCX_NUMBER, RSP_NUMBER, block};
 use crate::client::RECORDED;
 use crate::fragment::{Instruction, Item};
 use crate::inserted::{
-    Bytes, Compare, Compute, Lanes, Mark, Part, Repeated, Scratch, Step, Value, Wide, Word,
+    Bytes, Compare, Compute, Lanes, Mark, Part, Repeated, Scratch, Step, Value, Word,
 };
 use crate::passes::{InSlots, Moved, Passes};
 use crate::translate::{Saved, Translator};
-
-pub(super) const RAX_NUMBER: usize = 0;
-const RSP_NUMBER: u8 = 4;
 
 /// Where the program's flags are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,22 +47,12 @@ pub(super) struct Lowering<'l, 'c, 'r> {
     place: usize,
     /// The instruction of the program that is being executed, or comes next.
     pub(super) pc: u64,
-    /// The slots of registers whose values are in one.
-    pub(super) program: [Option<u8>; 16],
     pub(super) flags: Flags,
-    holder: [Option<Scratch>; 16],
-    held: HashMap<Scratch, Held>,
-    /// Slots that are free, bit by number.
-    free: u64,
-    /// Registers that the step uses, bit by number: they stay what they are.
-    pinned: u16,
     /// What may be skipped ends at this item, and nothing moves before that.
     region: Option<usize>,
-    /// Scratch registers that are released there.
-    released: Vec<Scratch>,
-    pub(super) released_wide: Vec<Wide>,
-    /// Vectors and masks.
-    pub(super) banks: Banks,
+    pub(super) general: General,
+    pub(super) vectors: Vectors,
+    pub(super) masks: Masks,
     marks: HashMap<Mark, Label>,
     /// Where the rounds begin that end at a mark.
     pub(super) starts: HashMap<Mark, Label>,
@@ -81,22 +69,18 @@ pub(super) fn lower(
     items: &[Item],
 ) -> Option<u64> {
     let first = items.iter().find_map(instruction_of);
+    let (general, vectors, masks) = banks();
     let mut lowering = Lowering {
         translator: Emitter(translator),
         passes,
         items,
         place: 0,
         pc: first.map_or(0, |first| first.pc),
-        program: [None; 16],
         flags: Flags::There,
-        holder: [None; 16],
-        held: HashMap::new(),
-        free: (1 << block::SPILLS) - 1,
-        pinned: 0,
         region: None,
-        released: Vec::new(),
-        released_wide: Vec::new(),
-        banks: Banks::default(),
+        general,
+        vectors,
+        masks,
         marks: HashMap::new(),
         starts: HashMap::new(),
         lanes: None,
@@ -120,8 +104,9 @@ impl Lowering<'_, '_, '_> {
             .rposition(|item| instruction_of(item).is_some())?;
         for (place, item) in items.iter().enumerate() {
             self.place = place;
-            self.pinned = 0;
-            self.banks.unpin();
+            self.general.unpin();
+            self.vectors.unpin();
+            self.masks.unpin();
             match item {
                 Item::Inserted(step) => self.step(*step),
                 Item::Instruction(instruction) if place < last || instruction.continues => {
@@ -150,9 +135,10 @@ impl Lowering<'_, '_, '_> {
 
     /// From here on, the state of a thread.
     pub(super) fn point(&mut self, saved: Saved) {
-        let moved = self.program.iter().zip(0..);
-        let moved = moved.filter_map(|(slot, number)| Some((Moved::General(number), (*slot)?)));
-        let mut map: InSlots = moved.chain(self.banks.moved()).collect();
+        let general = self.general.in_slots(Moved::General);
+        let vectors = self.vectors.in_slots(Moved::Vector);
+        let masks = self.masks.in_slots(Moved::Mask);
+        let mut map: InSlots = general.chain(vectors).chain(masks).collect();
         if let Flags::Slot(slot) = self.flags {
             map.push((Moved::Flags, slot));
         }
@@ -170,27 +156,9 @@ impl Lowering<'_, '_, '_> {
         self.translator.set_point(self.pc, saved);
     }
 
-    /// From here on, the thread is between instructions.
-    pub(super) fn here(&mut self) {
-        self.point(Saved::default());
-    }
-
     /// Whether this code may be skipped.
     pub(super) fn is_in_region(&self) -> bool {
         self.region.is_some()
-    }
-
-    /// Whether inserted code has something in a register.
-    pub(super) fn is_held(&self, number: u8) -> bool {
-        self.holder[usize::from(number)].is_some()
-    }
-
-    /// Nothing moves in code that may be skipped.
-    pub(super) fn may_move(&self) {
-        assert!(
-            self.region.is_none(),
-            "nothing moves in code that may be skipped"
-        );
     }
 
     /// The items from here on.
@@ -198,77 +166,20 @@ impl Lowering<'_, '_, '_> {
         &self.items[self.place..]
     }
 
-    pub(super) fn slot(&mut self) -> u8 {
-        assert!(self.free != 0, "a fragment needs too many slots");
-        let slot = self.free.trailing_zeros();
-        self.free &= !(1 << slot);
-        slot as u8
-    }
-
-    pub(super) fn free(&mut self, slot: u8) {
-        self.free |= 1 << slot;
-    }
-
-    /// Moves what the program has in a register to a slot.
-    fn spill(&mut self, number: u8) {
-        if self.program[usize::from(number)].is_none() {
-            let slot = self.slot();
-            let register = Reg::whole(number);
-            self.translator.code.mov_mr(at(slot), register);
-            self.program[usize::from(number)] = Some(slot);
-            self.point(Saved::default());
-        }
-    }
-
-    /// Moves what a scratch register has out of a register.
-    fn evict(&mut self, number: u8) {
-        let Some(scratch) = self.holder[usize::from(number)].take() else {
-            return;
-        };
-        self.may_move();
-        let slot = self.slot();
-        self.translator.code.mov_mr(at(slot), Reg::whole(number));
-        self.held.insert(
-            scratch,
-            Held {
-                register: None,
-                slot: Some(slot),
-            },
-        );
-    }
-
-    /// Brings what the program has in a register back.
-    fn bring_back(&mut self, number: u8) {
-        let Some(slot) = self.program[usize::from(number)] else {
-            return;
-        };
-        self.evict(number);
-        self.translator.code.mov_rm(Reg::whole(number), at(slot));
-        self.program[usize::from(number)] = None;
-        self.free(slot);
-        self.point(Saved::default());
-    }
-
     fn bring_back_all(&mut self, with_flags: bool) {
         self.wide_bring_back_all();
-        for scratch in std::mem::take(&mut self.held).into_keys() {
-            for holder in &mut self.holder {
-                holder.take_if(|holder| *holder == scratch);
-            }
-        }
+        self.general.drop_holders();
         if with_flags {
             self.bring_back_flags();
         }
         self.flags = Flags::There;
-        for number in 0..16 {
-            self.bring_back(number);
-        }
+        General::bring_back_all(self);
     }
 
     /// Makes `rax` free for the flags.
     fn free_rax(&mut self) {
-        self.evict(RAX_NUMBER as u8);
-        self.spill(RAX_NUMBER as u8);
+        General::evict(self, RAX_NUMBER);
+        General::spill(self, RAX_NUMBER);
     }
 
     /// The flags may be changed after this.
@@ -283,7 +194,7 @@ impl Lowering<'_, '_, '_> {
         self.free_rax();
         self.translator.code.lahf();
         self.translator.code.seto(AL);
-        let slot = self.slot();
+        let slot = self.general.slot();
         self.translator.code.mov_mr(at(slot), RAX);
         self.flags = Flags::Slot(slot);
         self.point(Saved::default());
@@ -299,7 +210,7 @@ impl Lowering<'_, '_, '_> {
         self.translator.code.add_ri(AL, 127);
         self.translator.code.sahf();
         self.flags = Flags::There;
-        self.free(slot);
+        self.general.free(slot);
         self.point(Saved::default());
     }
 
@@ -346,13 +257,7 @@ impl Lowering<'_, '_, '_> {
         if read & FLAGS != 0 || keeps_some {
             self.bring_back_flags();
         }
-        for number in 0..16 {
-            if facts.reads() >> number & 1 == 1 {
-                self.bring_back(number);
-            } else if facts.changes() >> number & 1 == 1 {
-                self.evict(number);
-            }
-        }
+        General::before(self, facts.reads().into(), facts.changes().into());
         self.wide_before(instruction);
         // What is repeated may take long, and can be broken off.
         let own = Saved {
@@ -367,17 +272,11 @@ impl Lowering<'_, '_, '_> {
         };
         self.translator
             .copy(instruction.pc, &instruction.bytes, insn);
-        for (number, place) in self.program.iter_mut().enumerate() {
-            if facts.changes() >> number & 1 == 1
-                && let Some(slot) = place.take()
-            {
-                self.free |= 1 << slot;
-            }
-        }
+        self.general.after(facts.changes().into());
         self.wide_after(instruction);
         if changed != 0 {
             if let Flags::Slot(slot) = self.flags {
-                self.free(slot);
+                self.general.free(slot);
             }
             self.flags = Flags::There;
         }
@@ -403,89 +302,7 @@ impl Lowering<'_, '_, '_> {
 
     /// The register in which a scratch register is.
     pub(super) fn register(&mut self, scratch: Scratch) -> Reg {
-        let held = self.held.get(&scratch).copied();
-        let Some(held) = held else {
-            panic!("a scratch register is used that is not reserved");
-        };
-        if let Some(number) = held.register {
-            self.pinned |= 1 << number;
-            return Reg::whole(number);
-        }
-        let number = self.choose(scratch);
-        self.evict(number);
-        self.spill(number);
-        if let Some(slot) = held.slot {
-            self.translator.code.mov_rm(Reg::whole(number), at(slot));
-            self.free(slot);
-        }
-        self.hold(scratch, number);
-        Reg::whole(number)
-    }
-
-    /// A scratch register is in this register from now on.
-    fn hold(&mut self, scratch: Scratch, number: u8) {
-        self.holder[usize::from(number)] = Some(scratch);
-        let held = Held {
-            register: Some(number),
-            slot: None,
-        };
-        self.held.insert(scratch, held);
-        self.pinned |= 1 << number;
-    }
-
-    /// The best register for a scratch register: one that is free and that the program does not need soon.
-    fn choose(&self, scratch: Scratch) -> u8 {
-        self.may_move();
-        let rest = self.rest();
-        let is_end =
-            |item: &Item| matches!(item, Item::Inserted(Step::Release(other)) if *other == scratch);
-        let end = rest.iter().position(is_end).unwrap_or(rest.len());
-        let mut unused = !(1 << RSP_NUMBER);
-        let mut soon = [end; 16];
-        for (place, item) in rest[..end].iter().enumerate() {
-            let Some(instruction) = instruction_of(item) else {
-                continue;
-            };
-            for (number, soon) in soon.iter_mut().enumerate() {
-                if instruction.facts.used() & unused & 1 << number != 0 {
-                    *soon = place;
-                }
-            }
-            unused &= !instruction.facts.used();
-        }
-        let allowed =
-            (0..16).filter(|&number| number != RSP_NUMBER && self.pinned >> number & 1 == 0);
-        let best = allowed.max_by_key(|&number| {
-            let index = usize::from(number);
-            let is_free = self.holder[index].is_none();
-            // `rax` is needed for the flags.
-            (
-                is_free,
-                soon[index],
-                self.program[index].is_some(),
-                index != RAX_NUMBER,
-            )
-        });
-        let Some(best) = best else {
-            panic!("a step uses too many scratch registers");
-        };
-        best
-    }
-
-    fn release(&mut self, scratch: Scratch) {
-        if self.region.is_some() {
-            self.released.push(scratch);
-            return;
-        }
-        let Some(held) = self.held.remove(&scratch) else {
-            return;
-        };
-        if let Some(number) = held.register {
-            self.holder[usize::from(number)].take_if(|holder| *holder == scratch);
-        }
-        if let Some(slot) = held.slot {
-            self.free(slot);
-        }
+        Reg::whole(General::register(self, scratch))
     }
 
     fn step(&mut self, step: Step) {
@@ -493,10 +310,8 @@ impl Lowering<'_, '_, '_> {
             self.save_flags();
         }
         match step {
-            Step::Reserve(scratch) => {
-                self.held.entry(scratch).or_default();
-            }
-            Step::Release(scratch) => self.release(scratch),
+            Step::Reserve(scratch) => self.general.reserve(scratch),
+            Step::Release(scratch) => General::release(self, scratch),
             Step::ReserveWide(wide) => self.wide_reserve(wide),
             Step::ReleaseWide(wide) => self.wide_release(wide),
             Step::Wide(step) => self.wide_step(step),
@@ -540,7 +355,7 @@ impl Lowering<'_, '_, '_> {
             }
             Step::Register(to, number) => {
                 let to = self.register(to);
-                match self.program[usize::from(number)] {
+                match self.general.slot_of(number) {
                     Some(slot) => self.translator.code.mov_rm(to, at(slot)),
                     None => self.translator.code.mov_rr(to, Reg::whole(number)),
                 }
@@ -612,12 +427,12 @@ impl Lowering<'_, '_, '_> {
             return self.translator.code.add_mi(QWORD, word, number);
         }
         let scratch = Scratch(u32::MAX);
-        self.held.insert(scratch, Held::default());
+        self.general.reserve(scratch);
         let register = self.register(scratch);
         self.translator.code.mov_rm(register, word);
         self.translator.code.lea(register, mem(register, number));
         self.translator.code.mov_mr(word, register);
-        self.release(scratch);
+        General::release(self, scratch);
     }
 
     fn compute(&mut self, compute: Compute, to: Scratch, value: Value) {
@@ -666,12 +481,17 @@ impl Lowering<'_, '_, '_> {
         }
     }
 
+    /// Brings a register back. It stays.
+    fn bring_back_to_stay(&mut self, number: u8) {
+        General::bring_back(self, number);
+        self.general.pin(number);
+    }
+
     /// Brings the registers of an operand back. They stay.
     fn bring_back_for(&mut self, operand: &UsedMemory) {
         for register in [operand.base(), operand.index()] {
             if let Some(number) = general(register) {
-                self.bring_back(number as u8);
-                self.pinned |= 1 << number;
+                self.bring_back_to_stay(number as u8);
             }
         }
     }
@@ -679,8 +499,7 @@ impl Lowering<'_, '_, '_> {
     /// Brings the registers back from which the addresses of lanes come. They stay.
     pub(super) fn bring_back_for_lanes(&mut self, lanes: Lanes) {
         for number in lanes.registers() {
-            self.bring_back(number);
-            self.pinned |= 1 << number;
+            self.bring_back_to_stay(number);
         }
     }
 
@@ -689,8 +508,7 @@ impl Lowering<'_, '_, '_> {
         let round = self.items[self.place..].iter().find_map(instruction_of);
         let used = round.map_or(0, |round| round.facts.used()) | 1 << RCX_NUMBER;
         for number in (0..16).filter(|number| used >> number & 1 == 1) {
-            self.bring_back(number);
-            self.pinned |= 1 << number;
+            self.bring_back_to_stay(number);
         }
     }
 
@@ -849,30 +667,15 @@ impl Lowering<'_, '_, '_> {
         // What is released there does not need its register any more, unless it is used again in the next round; what
         // is reserved there needs it only from there on.
         let is_round = only.iter().any(|step| matches!(step, Step::BeginRound(_)));
-        let (mut own, mut spare) = (HashSet::new(), Vec::new());
-        for (step, _) in steps {
+        let mut ahead = Ahead::default();
+        for step in only {
             match step {
-                Step::Reserve(scratch) => {
-                    self.held.entry(scratch).or_default();
-                    own.insert(scratch);
-                }
-                Step::Release(scratch) if own.contains(&scratch) || !is_round => {
-                    let held = self.held.get(&scratch);
-                    let register = held.and_then(|held| held.register);
-                    spare.extend(register.filter(|number| self.pinned >> number & 1 == 1));
-                }
+                Step::Reserve(scratch) => ahead.reserve(&mut self.general, scratch),
+                Step::Release(scratch) => ahead.release(&self.general, scratch, !is_round),
                 _ => {}
             }
             for scratch in step.uses() {
-                let is_new = own.contains(&scratch)
-                    && self
-                        .held
-                        .get(&scratch)
-                        .is_some_and(|held| held.register.is_none());
-                match is_new.then(|| spare.pop()).flatten() {
-                    Some(number) => self.hold(scratch, number),
-                    None => drop(self.register(scratch)),
-                }
+                ahead.uses(self, scratch);
             }
         }
     }
@@ -884,12 +687,52 @@ impl Lowering<'_, '_, '_> {
         self.translator.code.bind(label);
         if self.region == Some(self.place) {
             self.region = None;
-            for scratch in std::mem::take(&mut self.released) {
-                self.release(scratch);
-            }
-            for wide in std::mem::take(&mut self.released_wide) {
-                self.wide_release(wide);
-            }
+            self.general.release_skipped();
+            self.vectors.release_skipped();
+            self.masks.release_skipped();
         }
+    }
+}
+
+impl Shares<Scratch> for Lowering<'_, '_, '_> {
+    fn bank(&mut self) -> &mut General {
+        &mut self.general
+    }
+
+    fn save(&mut self, register: u8, slot: u8) {
+        self.translator.code.mov_mr(at(slot), Reg::whole(register));
+    }
+
+    fn load(&mut self, register: u8, slot: u8) {
+        self.translator.code.mov_rm(Reg::whole(register), at(slot));
+    }
+
+    fn has_moved(&mut self) {
+        self.point(Saved::default());
+    }
+
+    fn is_skippable(&self) -> bool {
+        self.is_in_region()
+    }
+
+    fn next_uses(&self, scratch: Scratch) -> [usize; REGISTERS] {
+        let rest = self.rest();
+        let is_end =
+            |item: &Item| matches!(item, Item::Inserted(Step::Release(other)) if *other == scratch);
+        let end = rest.iter().position(is_end).unwrap_or(rest.len());
+        let mut unused = !(1 << RSP_NUMBER);
+        let mut soon = [end; REGISTERS];
+        for (place, item) in rest[..end].iter().enumerate() {
+            let Some(instruction) = instruction_of(item) else {
+                continue;
+            };
+            for (number, soon) in soon[..16].iter_mut().enumerate() {
+                if instruction.facts.used() & unused & 1 << number != 0 {
+                    *soon = place;
+                }
+            }
+            unused &= !instruction.facts.used();
+        }
+        soon
     }
 }

@@ -58,8 +58,10 @@ pub(crate) fn check() -> Result<()> {
 const SCRATCH: [u8; 13] = [1, 2, 0, 6, 7, 8, 9, 10, 11, 3, 13, 14, 15];
 /// How many general registers there are.
 pub(crate) const GENERAL: u8 = 16;
-/// The number of `rcx`.
+/// The numbers of some of them.
+const RAX_NUMBER: u8 = 0;
 const RCX_NUMBER: u8 = 1;
+const RSP_NUMBER: u8 = 4;
 
 /// Registers that have words of their own in the block of a thread, as bits of
 /// [`Saved::kept`](crate::translate::Saved).

@@ -18,14 +18,13 @@ use super::emit::{Cold, Fresh, What};
 use super::emitter::{Decoded, Emitter, X86_64};
 use super::facts::{general, kinds};
 use super::flags::{FLAGS, overwrites_flags, overwritten_flags, read_flags};
-use super::{RCX_NUMBER, SCRATCH, kept};
+use super::{RAX_NUMBER, RCX_NUMBER, SCRATCH, kept};
 use crate::access::Kind;
 use crate::block::{Block, Transfer};
 use crate::client::{FETCHED, USED};
 use crate::recent::{LineSets, Recent};
 use crate::translate::{Observe, Saved, Stage};
 
-const RAX_NUMBER: u8 = 0;
 /// What `cmp` subtracts from `al`, which `seto` has set: it overflows if that is 1.
 const OVERFLOW: u32 = 0x81;
 /// No line has this number.

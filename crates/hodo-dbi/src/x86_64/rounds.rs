@@ -7,9 +7,9 @@
 use hodo_isa::x86_64::asm::{AL, Cond, RAX, RCX, gs, mem};
 
 use super::emit::ECX;
-use super::lower::{Flags, Lowering, RAX_NUMBER, at};
+use super::lower::{Flags, Lowering, at};
 use super::narrow::decode;
-use super::{RCX_NUMBER, block};
+use super::{RAX_NUMBER, RCX_NUMBER, block};
 use crate::fragment::Instruction;
 use crate::inserted::{Mark, Repeated};
 use crate::translate::Saved;
@@ -40,10 +40,10 @@ impl Lowering<'_, '_, '_> {
             ..Saved::default()
         };
         self.pc = instruction.pc;
-        let count = (instruction.operands.len() > 1).then(|| self.slot());
+        let count = (instruction.operands.len() > 1).then(|| self.general.slot());
         if let Some(count) = count {
             self.translator.code.mov_mr(at(count), RCX);
-            self.program[usize::from(RCX_NUMBER)] = Some(count);
+            self.general.set_slot_of(RCX_NUMBER, Some(count));
             self.point(Saved::default());
             self.translator.code.mov_ri(ECX, 1);
             self.point(own);
@@ -67,8 +67,8 @@ impl Lowering<'_, '_, '_> {
         self.point(Saved::default());
         if let Some(count) = count {
             self.translator.code.mov_rm(RCX, at(count));
-            self.program[usize::from(RCX_NUMBER)] = None;
-            self.free(count);
+            self.general.set_slot_of(RCX_NUMBER, None);
+            self.general.free(count);
             self.point(Saved::default());
         }
         self.translator.code.lea(RCX, mem(RCX, -1));
@@ -81,11 +81,11 @@ impl Lowering<'_, '_, '_> {
 
     /// Puts the flags into a slot. Nothing moves.
     fn keep_flags(&mut self, slot: u8) {
-        let other = self.slot();
+        let other = self.general.slot();
         self.translator.code.mov_mr(at(other), RAX);
-        let before = self.program[RAX_NUMBER];
+        let before = self.general.slot_of(RAX_NUMBER);
         if before.is_none() {
-            self.program[RAX_NUMBER] = Some(other);
+            self.general.set_slot_of(RAX_NUMBER, Some(other));
         }
         self.point(Saved::default());
         self.translator.code.lahf();
@@ -94,8 +94,8 @@ impl Lowering<'_, '_, '_> {
         self.flags = Flags::Slot(slot);
         self.point(Saved::default());
         self.translator.code.mov_rm(RAX, at(other));
-        self.program[RAX_NUMBER] = before;
-        self.free(other);
+        self.general.set_slot_of(RAX_NUMBER, before);
+        self.general.free(other);
         self.point(Saved::default());
     }
 

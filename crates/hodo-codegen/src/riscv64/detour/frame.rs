@@ -5,8 +5,8 @@
 
 use super::{Fetch, Register, Rows, Source};
 use crate::detour::{Block, Deed};
+use crate::reserve::scratch::{Preference, Scratch};
 use crate::riscv64::masm::{Asm, Op, small};
-use crate::scratch::{Preference, Scratch};
 use hodo_isa::riscv64::regs::{RA, SP};
 use hodo_isa::riscv64::steps::FIXED;
 

@@ -3,7 +3,7 @@
 use super::scratch::{PREFERENCE, bytes};
 use super::slow::Then;
 use super::{Hot, Info, Stub, return_point};
-use crate::scratch::Scratch;
+use crate::reserve::scratch::Scratch;
 use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::asm::{If, Label};
 use hodo_isa::riscv64::encode::{LOAD, i};

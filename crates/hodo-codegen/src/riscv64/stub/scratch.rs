@@ -1,7 +1,7 @@
 //! The registers that a stub works with, and where it saves some of them on the stack.
 
 use crate::detour::Register;
-use crate::scratch::{Preference, Scratch};
+use crate::reserve::scratch::{Preference, Scratch};
 
 /// Instructions have short forms for the first ones.
 const CANDIDATES: &[Register] = &[15, 14, 13, 12, 11, 10, 28, 29, 30, 31, 6, 7, 16, 17, 5];
