@@ -1,12 +1,58 @@
 //! Fragments of code that passes see and change: instructions of the program, and code inserted between them.
 
+use std::fmt::Debug;
 use std::path::Path;
 use std::rc::Rc;
 
+use hodo_isa::effects::Effects;
+
 use crate::access::Kind;
 use crate::block::Transfer;
-use crate::inserted::{Lanes, Part, Places, Repeated, Step};
-use crate::native::facts::Facts;
+use crate::inserted::{Lanes, Part, Places, Repeated, Scratch, Step};
+use crate::native::Native;
+
+/// What passes see of an instruction besides its bytes and operands.
+pub(crate) trait Seen: Debug {
+    /// The registers that it reads or writes.
+    fn registers(&self) -> Vec<RegisterOperand>;
+
+    /// What it does to general registers: a bit for each, by number.
+    fn effects(&self) -> Effects<u16>;
+
+    /// How it passes control on.
+    fn transfer(&self) -> Transfer;
+
+    /// Whether it is a gather. Those that only prefetch are none.
+    fn is_gather(&self) -> bool;
+
+    /// Whether it is a scatter.
+    fn is_scatter(&self) -> bool;
+}
+
+/// An instruction set for which passes can change code.
+pub(crate) trait Rewrite {
+    /// What an instruction does.
+    type Facts: Seen;
+
+    /// General registers with the number and the arguments of a system call,
+    const CALL: &'static [u8];
+    /// and with its result.
+    const RESULT: &'static [u8];
+
+    /// An instruction that a pass puts in the place of one: that is at the first address, and the next one at the
+    /// second.
+    fn instruction(place: (u64, u64), own: &[u8]) -> Option<Instruction>;
+
+    /// One round of a repeated string instruction: the instruction without its prefix, and how it is repeated. `None`:
+    /// it is no such instruction, or its addresses have four bytes.
+    fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)>;
+
+    /// The lanes of a gather or scatter, if it can be expanded.
+    fn lanes(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes>;
+
+    /// The lanes of a masked load or store, if it can be expanded.
+    fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes>;
+}
 
 /// An instruction of the program.
 #[derive(Debug, Clone)]
@@ -16,7 +62,7 @@ pub struct Instruction {
     pub(crate) len: u8,
     /// Where the program continues after it, or after what it is there for.
     pub(crate) next: u64,
-    pub(crate) facts: Rc<Facts>,
+    pub(crate) facts: Rc<<Native as Rewrite>::Facts>,
     pub(crate) operands: Vec<Operand>,
     /// The program's own, which is at this address in its memory; else a pass has put it there instead of that.
     pub(crate) is_original: bool,
@@ -207,7 +253,7 @@ impl Instruction {
     /// Where it leads.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
-        self.facts.transfer
+        self.facts.transfer()
     }
 
     /// Its operands in memory, also implicit ones.
@@ -219,13 +265,13 @@ impl Instruction {
     /// General registers that it reads, by number, one bit each. One of which it changes only a part is among them.
     #[must_use]
     pub fn reads(&self) -> u16 {
-        self.facts.reads()
+        self.facts.effects().reads
     }
 
     /// General registers that it changes, by number, one bit each.
     #[must_use]
     pub fn changes(&self) -> u16 {
-        self.facts.changes()
+        self.facts.effects().changes
     }
 }
 

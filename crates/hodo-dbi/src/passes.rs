@@ -10,13 +10,11 @@ use std::rc::Rc;
 use hodo_codegen::statemap::{self, Interned};
 
 use crate::block::Transfer;
-use crate::fragment::{Fragment, Instruction, Item};
+use crate::fragment::{Fragment, Instruction, Item, Rewrite};
 use crate::inserted::{
     CALL_RESULT, Code, Lanes, Names, OWN_NUMBERS, Repeated, Scratch, Step, TooMany, Wide, Word,
 };
-use crate::native::facts::{RESULT, SYSTEM_CALL};
-use crate::native::instruction::{instruction, one_round};
-use crate::native::lanes::{lanes, row};
+use crate::native::Native;
 
 /// Scratch registers that a phase may have at the same time, besides those of the phases before. Lanes have three, and
 /// two registers of the program stay for their addresses: that is all of the fifteen.
@@ -114,7 +112,7 @@ impl Replacing<'_> {
         };
         let place_of = (old.pc, old.next);
         let new = others.iter().map(|bytes| {
-            let Some(new) = instruction(place_of, bytes).filter(|new| new.continues) else {
+            let Some(new) = Native::instruction(place_of, bytes).filter(|new| new.continues) else {
                 panic!("{bytes:x?} is no instruction that simply continues");
             };
             let origin = origin.take();
@@ -146,7 +144,7 @@ impl Replacing<'_> {
     /// # Panics
     /// If there is no such instruction.
     pub fn expand_scatter_gather(&mut self, number: usize) -> bool {
-        self.expand(number, lanes)
+        self.expand(number, Native::lanes)
     }
 
     /// Makes each element of a masked load or store an access of its own, as [`Replacing::expand_scatter_gather`] does
@@ -156,7 +154,7 @@ impl Replacing<'_> {
     /// # Panics
     /// If there is no such instruction.
     pub fn expand_masked_move(&mut self, number: usize) -> bool {
-        self.expand(number, row)
+        self.expand(number, Native::row)
     }
 
     /// Makes each round of a repeated string instruction an instruction of its own. The instruction stays, without
@@ -170,7 +168,7 @@ impl Replacing<'_> {
         if old.part.is_some() {
             return false;
         }
-        let Some((round, repeated)) = one_round(old) else {
+        let Some((round, repeated)) = Native::one_round(old) else {
             return false;
         };
         let head = old.clone().head_of_rounds();
@@ -545,10 +543,10 @@ impl Pass for SystemCalls {
     fn insert(&mut self, at: &mut Inserting<'_>) {
         let mut records = Vec::new();
         if at.is_first && at.is_after_call {
-            records.extend([CALL_RESULT].into_iter().zip(RESULT));
+            records.extend([CALL_RESULT].into_iter().zip(Native::RESULT));
         }
         if at.instruction.transfer() == Transfer::SystemCall {
-            records.extend((OWN_NUMBERS..).zip(SYSTEM_CALL));
+            records.extend((OWN_NUMBERS..).zip(Native::CALL));
         }
         for (number, register) in records {
             let recorded = Self::record(at, number, *register);

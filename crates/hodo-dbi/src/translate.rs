@@ -40,10 +40,10 @@ const MOST_VERSIONS: usize = 4;
 
 /// A translation that is being made.
 pub(crate) struct Translator<'c, 'r, S: Set> {
-    /// What is emitted. The instruction set writes to it.
+    /// What is emitted. The instruction set writes to it, everywhere in its room.
     pub(crate) code: S::Code<'c>,
     /// What the instruction set knows of this translation.
-    pub(crate) own: S::Own,
+    own: S::Own,
     request: Request<'r>,
     labels: FxHashMap<Version, Label>,
     bound: FxHashSet<Version>,
@@ -388,6 +388,11 @@ impl<S: Set> Translator<'_, '_, S> {
             self.out.points.pop();
         }
         self.inside(original, saved);
+    }
+
+    /// What the instruction set knows of this translation.
+    pub(crate) fn own(&mut self) -> &mut S::Own {
+        &mut self.own
     }
 
     /// Whether the code that is translated may change.

@@ -99,7 +99,7 @@ impl Emitter<'_, '_, '_> {
                 8 => {
                     let literal = self.code.label();
                     let wanted = u64::from_le_bytes(wanted);
-                    self.own.checks.literals.push((literal, wanted));
+                    self.own().checks.literals.push((literal, wanted));
                     self.code.cmp_rm(RCX, label(literal));
                 }
                 _ => {
@@ -165,16 +165,16 @@ impl Emitter<'_, '_, '_> {
         let trap = self.code.here();
         self.code.int3();
         self.code.raw(&NOP);
-        self.own.checks.cells.push((cell, trap, pc, entry));
+        self.own().checks.cells.push((cell, trap, pc, entry));
     }
 
     /// The words that code is compared with, and those that say where to continue.
     pub(super) fn words(&mut self) {
-        for (label, number) in std::mem::take(&mut self.own.checks.literals) {
+        for (label, number) in std::mem::take(&mut self.own().checks.literals) {
             self.code.bind(label);
             self.code.data(number);
         }
-        for (label, trap, pc, entry) in std::mem::take(&mut self.own.checks.cells) {
+        for (label, trap, pc, entry) in std::mem::take(&mut self.own().checks.cells) {
             self.code.bind(label);
             let cell = self.code.here();
             self.code.data(trap);

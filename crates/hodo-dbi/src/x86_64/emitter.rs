@@ -5,11 +5,9 @@ use std::ops::{Deref, DerefMut};
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::FxHashMap;
 
+use super::X86_64;
 use crate::translate::Translator;
 use hodo_isa::x86_64::asm::Label;
-
-/// x86-64.
-pub(crate) enum X86_64 {}
 
 /// An instruction of a block.
 pub(super) type Decoded = crate::translate::Decoded<X86_64>;

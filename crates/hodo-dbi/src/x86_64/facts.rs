@@ -15,8 +15,8 @@ pub(super) const RSP: usize = 4;
 /// Registers that clients receive, by what is noted of an instruction (System V ABI for AMD64, section 3.2.3 and
 /// A.2.1).
 pub(super) const ENTRY: &[u8] = &[7, 6, 2, 4];
-pub(crate) const SYSTEM_CALL: &[u8] = &[0, 7, 6, 2, 10, 8, 9];
-pub(crate) const RESULT: &[u8] = &[0];
+pub(super) const CALL: &[u8] = &[0, 7, 6, 2, 10, 8, 9];
+pub(super) const RESULT: &[u8] = &[0];
 
 /// What an instruction does, as far as blocks depend on that.
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub(crate) struct Facts {
     insn: iced_x86::Instruction,
     pub(super) memory: Vec<UsedMemory>,
     /// What it does to general registers: a bit for each, by number.
-    effects: Effects<u16>,
+    pub(super) effects: Effects<u16>,
     /// It sets the first register to the second one, if there is one, plus a number.
     pub(super) sets: Option<(usize, Option<usize>, i64)>,
     /// A register, the upper half of which it sets to zero or to copies of the lower half's sign.
     pub(super) extends: Option<(usize, Extension)>,
-    pub(crate) transfer: Transfer,
+    pub(super) transfer: Transfer,
 }
 
 /// Finds out what an instruction does. `bytes` are its own. `factory` has memory for that.
@@ -195,12 +195,12 @@ fn sets(insn: &iced_x86::Instruction) -> Option<(usize, Option<usize>, i64)> {
 
 impl Facts {
     /// General registers that it reads, or of which it may leave a part as it is: a bit for each, by number.
-    pub(crate) fn reads(&self) -> u16 {
+    pub(super) fn reads(&self) -> u16 {
         self.effects.reads
     }
 
     /// Those that it changes, or may change.
-    pub(crate) fn changes(&self) -> u16 {
+    pub(super) fn changes(&self) -> u16 {
         self.effects.changes
     }
 
@@ -228,17 +228,6 @@ impl Facts {
     pub(super) fn repeats(&self) -> bool {
         self.insn.is_string_instruction()
             && (self.insn.has_rep_prefix() || self.insn.has_repne_prefix())
-    }
-
-    /// Whether it is a gather. Those that only prefetch are none.
-    pub(crate) fn is_gather(&self) -> bool {
-        self.insn.is_vsib() && self.insn.op0_kind() == OpKind::Register
-    }
-
-    /// Whether it is a scatter.
-    pub(crate) fn is_scatter(&self) -> bool {
-        let stores = self.insn.op0_kind() == OpKind::Memory && self.insn.op_count() == 2;
-        self.insn.is_vsib() && stores
     }
 
     /// Whether it may access other bytes than its operand in memory says: a bit that a register numbers.

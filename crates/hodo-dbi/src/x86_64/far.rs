@@ -30,7 +30,7 @@ impl Emitter<'_, '_, '_> {
     /// Copies an instruction with an operand at a far address.
     pub(super) fn copy_far(&mut self, pc: u64, bytes: &[u8; 16], insn: Insn, target: u64) {
         let own = &bytes[..usize::from(insn.len)];
-        let used = facts(&mut self.own.factory, pc, own).used();
+        let used = facts(&mut self.own().factory, pc, own).used();
         let state = self.last_state();
         let (number, kept) = match used {
             used if used & 1 << 1 == 0 => (1, kept::RCX),

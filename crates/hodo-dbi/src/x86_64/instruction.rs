@@ -2,17 +2,43 @@
 
 use std::rc::Rc;
 
-use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, Register, UsedMemory};
+use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 
+use hodo_isa::effects::Effects;
 use hodo_isa::x86_64::decode::{Insn, Kind};
 
-use super::facts::{Facts, facts, kinds};
+use super::X86_64;
+use super::facts::{CALL, Facts, RESULT, facts, kinds};
+use super::lanes::{lanes, row};
 use super::narrow::decode;
-use crate::fragment::{Instruction, Operand, RegisterBank, RegisterOperand};
-use crate::inserted::Repeated;
+use crate::block::Transfer;
+use crate::fragment::{Instruction, Operand, RegisterBank, RegisterOperand, Rewrite, Seen};
+use crate::inserted::{Lanes, Repeated, Scratch};
 
-/// An instruction that a pass puts in the place of one: that is at the first address, and the next one at the second.
-pub(crate) fn instruction((pc, next): (u64, u64), own: &[u8]) -> Option<Instruction> {
+impl Rewrite for X86_64 {
+    type Facts = Facts;
+
+    const CALL: &'static [u8] = CALL;
+    const RESULT: &'static [u8] = RESULT;
+
+    fn instruction(place: (u64, u64), own: &[u8]) -> Option<Instruction> {
+        instruction(place, own)
+    }
+
+    fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
+        one_round(old)
+    }
+
+    fn lanes(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
+        lanes(instruction, scratch)
+    }
+
+    fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
+        row(instruction, scratch)
+    }
+}
+
+fn instruction((pc, next): (u64, u64), own: &[u8]) -> Option<Instruction> {
     let mut bytes = [0; 16];
     bytes.get_mut(..own.len())?.copy_from_slice(own);
     let insn = decode(&bytes)?;
@@ -27,9 +53,7 @@ pub(crate) fn instruction((pc, next): (u64, u64), own: &[u8]) -> Option<Instruct
     })
 }
 
-/// One round of a repeated string instruction: the instruction without its prefix, and how it is repeated. `None`: it
-/// is no such instruction, or its addresses have four bytes.
-pub(crate) fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
+fn one_round(old: &Instruction) -> Option<(Instruction, Repeated)> {
     const EQUAL: u8 = 0xF3;
     const DIFFERENT: u8 = 0xF2;
     const SHORT_ADDRESSES: u8 = 0x67;
@@ -110,9 +134,8 @@ pub(super) fn seen(
     }
 }
 
-impl Facts {
-    /// The registers that it reads or writes.
-    pub(crate) fn registers(&self) -> Vec<RegisterOperand> {
+impl Seen for Facts {
+    fn registers(&self) -> Vec<RegisterOperand> {
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(self.insn());
         let mut found: Vec<RegisterOperand> = Vec::new();
@@ -151,6 +174,23 @@ impl Facts {
             }
         }
         found
+    }
+
+    fn effects(&self) -> Effects<u16> {
+        self.effects
+    }
+
+    fn transfer(&self) -> Transfer {
+        self.transfer
+    }
+
+    fn is_gather(&self) -> bool {
+        self.insn().is_vsib() && self.insn().op0_kind() == OpKind::Register
+    }
+
+    fn is_scatter(&self) -> bool {
+        let stores = self.insn().op0_kind() == OpKind::Memory && self.insn().op_count() == 2;
+        self.insn().is_vsib() && stores
     }
 }
 

@@ -54,7 +54,7 @@ fn is_usual(instruction: &Instruction) -> bool {
 
 /// The lanes of a masked load or store. `None`: it is none, or its addresses are relative to the instruction, or have a
 /// segment or four bytes.
-pub(crate) fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
+pub(super) fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
     let insn = instruction.facts.insn();
     let (size, is_aligned) = row_form(insn.mnemonic())?;
     let mut kinds = insn.op_kinds();
@@ -119,7 +119,7 @@ pub(crate) fn row(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<La
 
 /// The lanes of a gather or scatter. `None`: it is none, the processor refuses it, or its addresses have a segment or
 /// four bytes.
-pub(crate) fn lanes(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
+pub(super) fn lanes(instruction: &Instruction, scratch: [Scratch; 4]) -> Option<Lanes> {
     let insn = instruction.facts.insn();
     let (index_size, size, stores) = form(insn.mnemonic())?;
     if !is_usual(instruction) {

@@ -14,8 +14,9 @@ use iced_x86::{Register, UsedMemory};
 use hodo_codegen::reserve::{Ahead, REGISTERS, Shares};
 use hodo_isa::x86_64::asm::{AL, BYTE, Cond, DWORD, Label, Mem, QWORD, RAX, Reg, Size, gs, mem};
 
+use super::X86_64;
 use super::banks::{General, Masks, Vectors, banks};
-use super::emitter::{Emitter, X86_64};
+use super::emitter::Emitter;
 use super::facts::general;
 use super::flags::{FLAGS, overwrites_flags};
 use super::narrow::decode;

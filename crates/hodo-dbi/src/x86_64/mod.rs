@@ -12,9 +12,9 @@ mod far;
 mod features;
 mod flags;
 mod insert;
-pub(crate) mod instruction;
+mod instruction;
 mod lane_steps;
-pub(crate) mod lanes;
+mod lanes;
 mod lower;
 mod narrow;
 pub(crate) mod rebuilt;
@@ -30,7 +30,8 @@ mod vectors;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) use emitter::X86_64;
+/// x86-64.
+pub(crate) enum X86_64 {}
 
 /// Checks that this machine can execute what clients have inserted: the base of `fs` is read by an instruction that the
 /// kernel must allow (`FSGSBASE`, Linux 5.9; AT_HWCAP2 bit 1, arch/x86/include/uapi/asm/hwcap2.h).

@@ -13,9 +13,10 @@ use iced_x86::{Code as Operation, Decoder, DecoderOptions, FlowControl, Register
 
 use hodo_isa::x86_64::asm::{AL, Cond, DWORD, Mem, QWORD, RAX, Reg, gs, mem, mem32, scaled};
 
+use super::X86_64;
 use super::block;
 use super::emit::{Cold, Fresh, What};
-use super::emitter::{Decoded, Emitter, X86_64};
+use super::emitter::{Decoded, Emitter};
 use super::facts::{general, kinds};
 use super::flags::{FLAGS, overwrites_flags, overwritten_flags, read_flags};
 use super::{RAX_NUMBER, RCX_NUMBER, SCRATCH, kept};
@@ -131,7 +132,7 @@ impl Emitter<'_, '_, '_> {
 
     /// The flags that the program may read from an instruction on.
     fn live_at(&mut self, start: u64, depth: u8) -> u32 {
-        if let Some(&known) = self.own.live_flags.get(&start) {
+        if let Some(&known) = self.own().live_flags.get(&start) {
             return known;
         }
         let (mut read, mut rest) = (0, FLAGS);
@@ -168,7 +169,7 @@ impl Emitter<'_, '_, '_> {
         }
         let live = read | rest;
         if depth == DEPTH {
-            self.own.live_flags.insert(start, live);
+            self.own().live_flags.insert(start, live);
         }
         live
     }

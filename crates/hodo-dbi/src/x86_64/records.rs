@@ -3,7 +3,7 @@
 
 use iced_x86::{CodeSize, MemorySize, Mnemonic, OpKind, Register, UsedMemory};
 
-use super::facts::{ENTRY, Extension, Facts, RESULT, RSP, SYSTEM_CALL, general, kinds};
+use super::facts::{CALL, ENTRY, Extension, Facts, RESULT, RSP, general, kinds};
 use super::flags::flags_are_dead;
 use super::special::{LINE, area, ignores_mask, is_masked, is_packed, spread};
 use crate::access::Kind;
@@ -405,7 +405,7 @@ impl Analysis {
     fn note(&mut self, insn: u16, what: Noted) -> bool {
         let registers = match what {
             Noted::Entry(_) => ENTRY,
-            Noted::SystemCall => SYSTEM_CALL,
+            Noted::SystemCall => CALL,
             Noted::Return | Noted::AfterCall => RESULT,
             Noted::Call => &[],
         };

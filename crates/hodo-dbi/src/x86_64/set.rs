@@ -6,9 +6,10 @@ use std::sync::Arc;
 use hodo_isa::x86_64::asm::{self, Label};
 use hodo_isa::x86_64::decode::{Insn, Kind, fetched, is_too_long};
 
+use super::X86_64;
 use super::changing::may_write;
 use super::emit::{Cold, INVALID, NOP, OtherWay};
-use super::emitter::{Decoded, Emitter, Own, X86_64};
+use super::emitter::{Decoded, Emitter, Own};
 use super::facts::{Facts, facts};
 use super::instruction::seen;
 use super::lower::lower;
