@@ -3,6 +3,7 @@
 mod blocks;
 mod cache;
 mod cut;
+mod fetched;
 mod files;
 mod flags;
 mod hot;
@@ -41,10 +42,11 @@ use crate::region::{Region, STEP};
 use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
-use crate::translate::{Exit, Request, Saved, Set, Stage, Translation, translate};
+use crate::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::written::{self, Writer, map, open};
 use blocks::Blocks;
 use cache::Cache;
+use fetched::Fetched;
 use files::Files;
 use flags::Flags;
 use stops::Stops;
@@ -536,26 +538,6 @@ impl Process {
         hard
     }
 
-    /// A page of code, as far as it can be read.
-    fn page(&self, at: u64) -> Rc<[u8]> {
-        let page = Span::at(at, PAGE);
-        let stays = self.code.at(at).is_some_and(|code| code.end >= page.end);
-        let stays = stays && !self.soft.overlap(page);
-        if let Some(known) = self.pages.borrow().get(&at)
-            && stays
-        {
-            return Rc::clone(known);
-        }
-        let mut content = vec![0; PAGE as usize];
-        let read = self.memory.read_some(TargetAddr(at), &mut content);
-        content.truncate(read);
-        let content: Rc<[u8]> = content.into();
-        if stays {
-            self.pages.borrow_mut().insert(at, Rc::clone(&content));
-        }
-        content
-    }
-
     /// Translates code: `most` is the maximum number of instructions; `on_stack`: it may be on a stack. Returns the
     /// pages that were read, too.
     pub(crate) fn translate(
@@ -566,46 +548,7 @@ impl Process {
         most: usize,
         (within, on_stack): (Span, bool),
     ) -> (Translation, Vec<u64>) {
-        // Pages that were read: where each begins, and what is there.
-        let mut pages: Vec<(u64, Rc<[u8]>)> = Vec::new();
-        // The page and the range of code that were used last.
-        let mut last = 0;
-        let mut span = Span::EMPTY;
-        let mut read = |at: u64| {
-            if !span.contains(at) {
-                span = self.code.at(at)?;
-            }
-            let mut bytes = [0; 16];
-            if !within.contains(at) {
-                return None;
-            }
-            let len = (span.end - at).min(16) as usize;
-            let mut done = 0;
-            while done < len {
-                let here = at + done as u64;
-                let start = here & !(PAGE - 1);
-                if pages.get(last).is_none_or(|page| page.0 != start) {
-                    let found = pages.iter().position(|page| page.0 == start);
-                    last = found.unwrap_or_else(|| {
-                        pages.push((start, self.page(start)));
-                        pages.len() - 1
-                    });
-                }
-                let rest = pages[last]
-                    .1
-                    .get((here % PAGE) as usize..)
-                    .filter(|rest| !rest.is_empty());
-                let Some(rest) = rest else {
-                    break;
-                };
-                let count = rest.len().min(len - done);
-                bytes[done..done + count].copy_from_slice(&rest[..count]);
-                done += count;
-            }
-            // The exit to an instruction whose rest cannot be fetched shows that fault.
-            let is_cut = done == len && done < bytes.len() && Native::is_cut(&bytes, done);
-            (done > 0 && !is_cut).then_some((bytes, done))
-        };
+        let mut fetched = Fetched::new(self, within);
         let region = &self.cache[region];
         let recorder = self.recorder.as_ref();
         let insertion = recorder.map(|recorder| recorder.borrow().insertion());
@@ -626,7 +569,7 @@ impl Process {
             within,
             base: region.next(),
             table: self.targets.at,
-            read: &mut read,
+            read: &mut |at| fetched.read(at),
             known: &|pc| self.known.get(pc).filter(|_| within.contains(pc)),
             soft: &|pc| self.may_change(pc),
             notice: &|pc| self.notice(pc),
@@ -646,10 +589,7 @@ impl Process {
             let made = counters.len() as u32..passes.borrow().words();
             counters.extend(made);
         }
-        (
-            translation,
-            pages.into_iter().map(|(start, _)| start).collect(),
-        )
+        (translation, fetched.pages())
     }
 
     /// Writes a translation into the cache. Returns where its calls return to, for the table of targets.
