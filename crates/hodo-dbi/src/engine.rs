@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use hodo_abi::Span;
-use hodo_follow::{Program, Restarts, Tasks};
+use hodo_follow::{CAUSED, Program, Restarts, Tasks, ends_untraced};
 use hodo_ptrace::{Memory, Regs, Stopped, TargetAddr, fault_address, set_fault_address};
 
 use self::limit::Limit;
@@ -382,11 +382,7 @@ impl Engine {
         }
         let pid = self.threads.get(&thread.tid()).map(|known| known.pid);
         self.program.note_signal(thread, || pid, signal);
-        let is_fault = info.si_code > 0
-            && matches!(
-                signal,
-                libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP
-            );
+        let is_fault = info.si_code > 0 && signal != libc::SIGSYS && CAUSED.contains(&signal);
         let info = Self::without_own(thread, &process.borrow(), signal, info)?;
         self.show_sent(thread, signal, &info)?;
         self.deliver(thread, &process, regs, signal, is_fault)
@@ -444,9 +440,8 @@ impl Engine {
             if let Some(known) = self.threads.get_mut(&tid) {
                 known.restarts.before(thread, signal)?;
             }
-            if is_fault && hodo_ptrace::is_first(tid) {
-                // The kernel does not end the first process of a PID namespace while it is traced. Alone, its thread
-                // executes the instruction again, and the process ends.
+            if is_fault && ends_untraced(tid, signal) {
+                // Untraced, the thread executes the instruction again.
                 thread.detach()?;
                 if tid != self.program.first {
                     self.threads.remove(&tid);
