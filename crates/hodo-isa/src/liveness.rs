@@ -1,6 +1,8 @@
-//! Liveness: what is used from a place in code on, before it is overwritten. A backward data-flow analysis that runs
-//! until nothing changes. It knows nothing of instruction sets: what is followed may be registers or flags, and a step
-//! may be one instruction or a run of them.
+//! Liveness: what is used from a place in code on, before it is overwritten. It knows nothing of instruction sets: what
+//! is followed may be registers or flags, and a step may be one instruction or a run of them.
+//!
+//! * [`solve`] is for code that is all there: a backward data-flow analysis that runs until nothing changes.
+//! * [`Path`] goes forward along one way, as far as someone looks.
 
 use alloc::vec::Vec;
 
@@ -55,6 +57,50 @@ pub fn after(graph: &impl Graph, step: usize, next: u32, live: &[u32]) -> u32 {
         Leads::Branch(to) => next | live[to],
         Leads::Jump(to) => live[to],
         Leads::Away => graph.away(step, next, live),
+    }
+}
+
+/// What is used along one way through code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    used: u32,
+    rest: u32,
+}
+
+impl Path {
+    /// Begins; all of this is followed.
+    #[must_use]
+    pub const fn new(all: u32) -> Self {
+        Self { used: 0, rest: all }
+    }
+
+    /// A step comes next, which uses and then overwrites something.
+    pub const fn step(&mut self, uses: u32, overwrites: u32) {
+        self.used |= uses & self.rest;
+        self.rest &= !overwrites;
+    }
+
+    /// Of what is neither used nor overwritten, only this may be used later.
+    pub const fn end(&mut self, live: u32) {
+        self.rest &= live;
+    }
+
+    /// Whether something is used.
+    #[must_use]
+    pub const fn is_used(&self) -> bool {
+        self.used != 0
+    }
+
+    /// Whether everything is overwritten, so nothing that comes later matters.
+    #[must_use]
+    pub const fn is_decided(&self) -> bool {
+        self.rest == 0
+    }
+
+    /// What is used, or may be later.
+    #[must_use]
+    pub const fn live(&self) -> u32 {
+        self.used | self.rest
     }
 }
 
@@ -117,4 +163,22 @@ pub fn solve(graph: &impl Graph, live: &mut [u32], Passes { back }: &mut Passes)
     // Practically never: deeply nested loops.
     live.fill(graph.all());
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_overwritten_before_it_is_used_is_dead() {
+        let mut path = Path::new(0b1111);
+        path.step(0b0001, 0b0011);
+        assert!(path.is_used() && !path.is_decided());
+        // The first two are new values by now.
+        path.step(0b0010, 0b0100);
+        assert_eq!(path.live(), 0b1001);
+        path.end(0b0111);
+        assert!(path.is_decided());
+        assert_eq!(path.live(), 0b0001);
+    }
 }

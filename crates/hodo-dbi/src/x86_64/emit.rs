@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, UsedMemory};
 
+use hodo_isa::liveness::Path;
 use hodo_isa::x86_64::asm::{
     AL, Code, Cond, DWORD, Label, QWORD, RAX, RCX, RSP, Reg, gs, label, mem, mem32, scaled,
 };
@@ -378,7 +379,7 @@ impl Emitter<'_, '_, '_> {
     /// Whether code reads flags before it overwrites them, as far as that is soon seen. What compilers for C make never
     /// does so where a call returns to.
     fn reads_flags(&mut self, start: u64) -> bool {
-        let (mut pc, mut rest) = (start, FLAGS);
+        let (mut pc, mut path) = (start, Path::new(FLAGS));
         for _ in 0..AHEAD {
             let Some((bytes, len)) = self.read(pc) else {
                 return false;
@@ -391,16 +392,14 @@ impl Emitter<'_, '_, '_> {
                 // A system call that is said to read flags only passes them on.
                 _ => return false,
             };
-            if insn.rflags_read() & rest != 0 {
-                return true;
-            }
             // No program looks at flags from before a repetition that may be one of zero rounds.
-            rest &= !match insn.is_string_instruction() {
+            let overwritten = match insn.is_string_instruction() {
                 true => insn.rflags_modified(),
                 false => overwritten_flags(&insn),
             };
-            if rest == 0 {
-                return false;
+            path.step(insn.rflags_read(), overwritten);
+            if path.is_used() || path.is_decided() {
+                return path.is_used();
             }
         }
         false

@@ -1,28 +1,25 @@
 //! Which flags instructions read and overwrite.
 
+use hodo_isa::liveness::Path;
 use iced_x86::{CpuidFeature, EncodingKind, Mnemonic, Register, RflagsBits};
 
 use crate::block::Transfer;
 
-/// Whether instructions overwrite the flags, other than the carry flag, before they read them. `last`: how the last
-/// one passes control on. `keeps_flags`: calls and returns do so.
-pub(super) fn flags_are_dead<'i>(
-    insns: impl Iterator<Item = &'i iced_x86::Instruction>,
-    last: Option<Transfer>,
-    keeps_flags: bool,
+/// Whether steps overwrite flags before they read them. Each reads some and then overwrites some. `end`: whether the
+/// flags are overwritten after them.
+pub(super) fn flags_are_dead(
+    flags: u32,
+    steps: impl Iterator<Item = (u32, u32)>,
+    end: bool,
 ) -> bool {
-    let mut flags =
-        RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
-    for insn in insns {
-        if read_flags(insn) & flags != 0 {
-            return false;
-        }
-        flags &= !overwritten_flags(insn);
-        if flags == 0 {
-            return true;
+    let mut path = Path::new(flags);
+    for (read, overwritten) in steps {
+        path.step(read, overwritten);
+        if path.is_used() || path.is_decided() {
+            return !path.is_used();
         }
     }
-    last.is_some_and(|transfer| overwrites_flags(transfer, keeps_flags))
+    end
 }
 
 /// Whether the cache's code for such an instruction overwrites the flags. `keeps_flags`: calls and returns do not.
@@ -30,13 +27,12 @@ pub(super) fn overwrites_flags(transfer: Transfer, keeps_flags: bool) -> bool {
     matches!(transfer, Transfer::Return | Transfer::IndirectCall) && !keeps_flags
 }
 
-/// All flags that arithmetic sets.
-pub(super) const FLAGS: u32 = RflagsBits::OF
-    | RflagsBits::SF
-    | RflagsBits::ZF
-    | RflagsBits::AF
-    | RflagsBits::PF
-    | RflagsBits::CF;
+/// All flags that arithmetic sets,
+pub(super) const FLAGS: u32 = BUT_CARRY | RflagsBits::CF;
+
+/// and those that counters change, which have no carry.
+pub(super) const BUT_CARRY: u32 =
+    RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
 
 /// Whether it is none, or one that programs may not execute or that hardly a processor has, which is looked at more
 /// closely if it changes flags: a handler sees the flags from before it.

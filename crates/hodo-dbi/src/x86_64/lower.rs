@@ -18,7 +18,7 @@ use super::X86_64;
 use super::banks::{General, Masks, Vectors, banks};
 use super::emitter::Emitter;
 use super::facts::general;
-use super::flags::{FLAGS, overwrites_flags};
+use super::flags::{FLAGS, flags_are_dead, overwrites_flags};
 use super::narrow::decode;
 use super::{RAX_NUMBER, RCX_NUMBER, RSP_NUMBER, block};
 use crate::client::RECORDED;
@@ -217,24 +217,17 @@ impl Lowering<'_, '_, '_> {
 
     /// Whether the program overwrites the flags before anything can read them.
     fn flags_are_dead(&self) -> bool {
-        let mut rest = FLAGS;
-        for item in &self.items[self.place..] {
-            let instruction = match item {
-                Item::Instruction(instruction) => instruction,
-                // They may fault.
-                Item::Inserted(Step::Load(..) | Step::Store(..)) => return false,
-                Item::Inserted(_) => continue,
-            };
-            let (read, overwritten) = instruction.facts.flags();
-            if read & rest != 0 || !instruction.facts.cannot_fault() {
-                return false;
+        let steps = self.rest().iter().filter_map(|item| match item {
+            Item::Instruction(instruction) if instruction.facts.cannot_fault() => {
+                Some(instruction.facts.flags())
             }
-            rest &= !overwritten;
-            if rest == 0 {
-                return true;
+            // They may fault: the handler reads all.
+            Item::Instruction(_) | Item::Inserted(Step::Load(..) | Step::Store(..)) => {
+                Some((FLAGS, 0))
             }
-        }
-        false
+            Item::Inserted(_) => None,
+        });
+        flags_are_dead(FLAGS, steps, false)
     }
 
     /// An instruction of the program that continues with the next one.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use iced_x86::{Code as Operation, Decoder, DecoderOptions, FlowControl, Register, UsedMemory};
 
+use hodo_isa::liveness::Path;
 use hodo_isa::x86_64::asm::{AL, Cond, DWORD, Mem, QWORD, RAX, Reg, gs, mem, mem32, scaled};
 
 use super::X86_64;
@@ -135,7 +136,7 @@ impl Emitter<'_, '_, '_> {
         if let Some(&known) = self.own().live_flags.get(&start) {
             return known;
         }
-        let (mut read, mut rest) = (0, FLAGS);
+        let mut path = Path::new(FLAGS);
         let mut pc = start;
         for _ in 0..AHEAD {
             let there = self.read_fixed(pc);
@@ -143,9 +144,8 @@ impl Emitter<'_, '_, '_> {
                 break;
             };
             let insn = Decoder::with_ip(64, &bytes[..len], pc, DecoderOptions::NONE).decode();
-            read |= read_flags(&insn) & rest;
-            rest &= !overwritten_flags(&insn);
-            if rest == 0 || insn.code() == Operation::INVALID {
+            path.step(read_flags(&insn), overwritten_flags(&insn));
+            if path.is_decided() || insn.code() == Operation::INVALID {
                 break;
             }
             pc = insn.next_ip();
@@ -157,17 +157,17 @@ impl Emitter<'_, '_, '_> {
                     pc = insn.near_branch_target();
                 }
                 FlowControl::Return | FlowControl::IndirectCall if !self.keeps_flags() => {
-                    rest = 0;
+                    path.end(0);
                 }
                 FlowControl::ConditionalBranch if depth > 0 => {
                     let target = self.live_at(insn.near_branch_target(), depth - 1);
-                    rest &= target | self.live_at(pc, depth - 1);
+                    path.end(target | self.live_at(pc, depth - 1));
                     break;
                 }
                 _ => break,
             }
         }
-        let live = read | rest;
+        let live = path.live();
         if depth == DEPTH {
             self.own().live_flags.insert(start, live);
         }

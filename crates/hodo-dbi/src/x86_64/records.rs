@@ -4,7 +4,7 @@
 use iced_x86::{CodeSize, MemorySize, Mnemonic, OpKind, Register, UsedMemory};
 
 use super::facts::{CALL, ENTRY, Extension, Facts, RESULT, RSP, general, kinds};
-use super::flags::flags_are_dead;
+use super::flags::{BUT_CARRY, flags_are_dead, overwrites_flags};
 use super::special::{LINE, area, ignores_mask, is_masked, is_packed, spread};
 use crate::access::Kind;
 use crate::block::{
@@ -67,9 +67,10 @@ pub(crate) fn analyze(
         notes: Vec::new(),
         observed: true,
         flags_are_dead: flags_are_dead(
-            code.iter().map(|(_, _, facts)| facts.insn()),
-            code.last().map(|(_, _, facts)| facts.transfer),
-            keeps_flags,
+            BUT_CARRY,
+            code.iter().map(|(_, _, facts)| facts.flags()),
+            code.last()
+                .is_some_and(|(_, _, facts)| overwrites_flags(facts.transfer, keeps_flags)),
         ),
         counter: 0,
     };
