@@ -2,6 +2,7 @@
 
 mod blocks;
 mod cache;
+mod code;
 mod cut;
 mod fetched;
 mod files;
@@ -39,13 +40,13 @@ use crate::profile::Profile;
 use crate::protected::Protected;
 use crate::recorder::Recorder;
 use crate::region::{Region, STEP};
-use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
 use crate::translate::{Exit, Request, Saved, Stage, Translation, translate};
 use crate::written::{self, Writer, map, open};
 use blocks::Blocks;
 use cache::Cache;
+use code::Code;
 use fetched::Fetched;
 use files::Files;
 use flags::Flags;
@@ -92,17 +93,9 @@ pub(crate) enum Stop {
 #[derive(Debug)]
 pub(crate) struct Process {
     memory: Writer,
-    /// What the program may execute.
-    code: Spans,
-    /// What of it may change without a system call that removes it: the program may write to it, or it is from no file,
-    /// or who maps the same file may write to it.
-    soft: Spans,
-    /// Marks of pages with such code.
+    code: Code,
+    /// Marks of pages with code that may change.
     marks: RefCell<Marks>,
-    /// What of it the program may also write.
-    writable: Spans,
-    /// Memory of which the kernel has let the program execute all that is mapped there.
-    granted: Spans,
     /// Checks of code that may change.
     changes: Changes,
     /// Pages of such code that the program cannot write to.
@@ -160,11 +153,8 @@ impl Process {
         let program = std::fs::read_link(format!("/proc/{thread}/exe"));
         Ok(Self {
             memory: Writer::new(thread.memory()?),
-            code: Spans::default(),
-            soft: Spans::default(),
+            code: Code::default(),
             marks: RefCell::default(),
-            writable: Spans::default(),
-            granted: Spans::default(),
             changes: Changes::default(),
             protected: Protected::default(),
             lent: FxHashSet::default(),
@@ -284,10 +274,7 @@ impl Process {
         let mut copy = Self {
             memory: Writer::new(memory),
             code: self.code.clone(),
-            soft: self.soft.clone(),
             marks: self.marks.clone(),
-            writable: self.writable.clone(),
-            granted: self.granted.clone(),
             changes: self.changes.clone(),
             protected: self.protected.clone(),
             lent: FxHashSet::default(),
@@ -388,12 +375,12 @@ impl Process {
 
     /// Whether the program may execute this.
     pub(crate) fn is_code(&self, at: u64) -> bool {
-        self.code.at(at).is_some()
+        self.code.spans().at(at).is_some()
     }
 
     /// Whether some of a range is code.
     pub(crate) fn has_code(&self, range: Span) -> bool {
-        self.code.overlap(range)
+        self.code.spans().overlap(range)
     }
 
     /// What a breakpoint of the cache is for.
@@ -494,7 +481,7 @@ impl Process {
         }
         let region = self.cache.any_region_for(pc).context("the cache is full")?;
         let most = if is_soft { MOST_SOFT } else { MOST };
-        let within = self.together(pc);
+        let within = self.code.together(pc);
         let on_stack = is_soft && within.contains(thread.regs()?.sp());
         let within = (within, on_stack);
         let (translation, _) = self.translate(region, &[pc], None, most, within);
@@ -517,25 +504,6 @@ impl Process {
                 recorder.borrow_mut().tell_block(block);
             }
         }
-    }
-
-    /// The code that may jump directly to an instruction and is forgotten with it: that of other mappings does so
-    /// through words that can be changed.
-    pub(crate) fn together(&self, pc: u64) -> Span {
-        let span = self.code.at(pc).unwrap_or(EVERYWHERE);
-        match self.soft.overlap(span) && !self.may_change(pc) {
-            true => self.hard().around(Span::at(pc, 1)),
-            false => span,
-        }
-    }
-
-    /// Code that does not change.
-    pub(crate) fn hard(&self) -> Spans {
-        let mut hard = self.code.clone();
-        for span in self.soft.all() {
-            hard.remove(span);
-        }
-        hard
     }
 
     /// Translates code: `most` is the maximum number of instructions; `on_stack`: it may be on a stack. Returns the
@@ -674,22 +642,14 @@ impl Process {
     /// If the process is gone.
     pub(crate) fn add_code(&mut self, range: Span, writable: bool, soft: bool) -> Result<()> {
         self.maps.clear();
-        self.code.add(range);
-        self.granted.add(range);
+        self.code.add(range, writable, soft);
         match soft {
-            true => {
-                self.soft.add(range);
-                self.mark(range, true)?;
-            }
+            true => self.mark(range, true)?,
             false => {
                 self.known.remove_pages(|page| range.contains(page));
                 self.changes.forget(range);
-                self.soft.remove(range);
                 self.files.forget_list();
             }
-        }
-        if writable {
-            self.writable.add(range);
         }
         Ok(())
     }
@@ -702,20 +662,17 @@ impl Process {
         self.mark(range, false)?;
         self.end_protection(None, range)?;
         self.protected.forget_shared(range);
-        let hard = self.hard();
+        let hard = self.code.hard();
         if hard.overlap(range) {
             let all = hard.around(range);
             self.keep_unloaded(all);
             self.forget(all)?;
         }
-        self.soft.remove(range);
+        self.code.remove(range);
         self.maps.clear();
         self.files.end(range);
         let mut pages = self.pages.borrow_mut();
         pages.retain(|&page, _| !range.overlaps(Span::at(page, PAGE)));
-        drop(pages);
-        self.code.remove(range);
-        self.writable.remove(range);
         Ok(())
     }
 

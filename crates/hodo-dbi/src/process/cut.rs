@@ -10,7 +10,7 @@ impl Process {
     /// Where code ends in the middle of an instruction.
     pub(super) fn cut(&self, pc: u64) -> Option<u64> {
         let mut bytes = [0; 16];
-        let end = self.code.at(pc)?.end;
+        let end = self.code.spans().at(pc)?.end;
         let rest = bytes.get_mut(..usize::try_from(end - pc).ok()?)?;
         let len = rest.len();
         let is_read = len < 16 && self.memory.read_some(TargetAddr(pc), rest) == len;

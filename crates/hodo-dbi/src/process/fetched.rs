@@ -42,7 +42,7 @@ impl<'p> Fetched<'p> {
     /// Bytes of code from an address on, and how many of them the program may execute.
     pub(super) fn read(&mut self, at: u64) -> Option<(Bytes, usize)> {
         if !self.span.contains(at) {
-            self.span = self.process.code.at(at)?;
+            self.span = self.process.code.spans().at(at)?;
         }
         let mut bytes = [0; 16];
         if !self.within.contains(at) {
@@ -83,8 +83,7 @@ impl Process {
     /// A page of code, as far as it can be read.
     fn page(&self, at: u64) -> Rc<[u8]> {
         let page = Span::at(at, PAGE);
-        let stays = self.code.at(at).is_some_and(|code| code.end >= page.end);
-        let stays = stays && !self.soft.overlap(page);
+        let stays = self.code.stays(page);
         if let Some(known) = self.pages.borrow().get(&at)
             && stays
         {

@@ -40,7 +40,7 @@ impl Process {
             return Ok(());
         };
         let starts = often.into_iter().map(|(_, pc)| pc);
-        let together = self.together(first);
+        let together = self.code.together(first);
         let starts = starts.filter(|&pc| together.contains(pc));
         let starts: Vec<u64> = starts.take(MOST_STARTS).collect();
         if let Some(recorder) = &self.recorder {

@@ -11,7 +11,7 @@ use crate::shown::Shown;
 impl Process {
     /// What the program is to read of its mappings.
     pub(crate) fn shown(&self) -> Shown {
-        Shown::new(&self.code, &self.writable)
+        Shown::new(self.code.spans(), self.code.writable())
     }
 
     /// Whether memory of hodo is in one of these ranges.
@@ -26,10 +26,10 @@ impl Process {
     /// If the thread is gone.
     pub(super) fn open(&self, calls: &Syscalls) -> Result<()> {
         let executable = libc::PROT_READ | libc::PROT_EXEC;
-        for span in self.code.all() {
+        for span in self.code.spans().all() {
             calls.mprotect(TargetAddr(span.start), span.len(), executable)?;
         }
-        for span in self.writable.all() {
+        for span in self.code.writable().all() {
             let protection = executable | libc::PROT_WRITE;
             calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
         }
@@ -64,10 +64,10 @@ impl Process {
     /// If the thread is gone.
     pub(crate) fn take_back(&mut self, thread: Stopped) -> Result<()> {
         let calls = self.calls_of(thread)?;
-        for span in self.code.all() {
+        for span in self.code.spans().all() {
             calls.mprotect(TargetAddr(span.start), span.len(), libc::PROT_READ)?;
         }
-        for span in self.writable.all() {
+        for span in self.code.writable().all() {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
         }

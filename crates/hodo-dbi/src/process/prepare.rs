@@ -40,7 +40,7 @@ impl Process {
         if !self.files.are_listed() {
             let maps = self.list(thread)?.into_iter();
             // Unexecutable, code may be part of a mapping with the data beside it.
-            let is_code = |map: &Mapping| map.inode != 0 && self.code.overlap(map.span());
+            let is_code = |map: &Mapping| map.inode != 0 && self.code.spans().overlap(map.span());
             let maps = maps.filter(is_code).collect();
             self.files.list(maps);
         }
@@ -49,7 +49,7 @@ impl Process {
         };
         let mut map = map.clone();
         let offset = map.offset + (pc - map.start);
-        if let Some(code) = self.code.at(pc) {
+        if let Some(code) = self.code.spans().at(pc) {
             let start = map.start.max(code.start);
             map.offset += start - map.start;
             (map.start, map.end) = (start, map.end.min(code.end));
@@ -126,8 +126,7 @@ impl Process {
     /// inserted into them, or its code may change.
     fn place_of_image(&self, map: &Mapping) -> Option<CodeFile> {
         let span = map.span();
-        let code = self.code.at(span.start);
-        let stays = code.is_some_and(|code| code.end >= span.end) && !self.soft.overlap(span);
+        let stays = self.code.stays(span);
         let inserted = match &self.recorder {
             None if self.flags.are_kept() => "nothing, with flags",
             None => "nothing",
@@ -303,7 +302,7 @@ impl Process {
         let Some(map) = self.files.only_begun(range) else {
             return;
         };
-        let mut hard = self.hard();
+        let mut hard = self.code.hard();
         hard.remove(map.span());
         if hard.overlap(range) {
             return;

@@ -27,28 +27,28 @@ impl Process {
     /// Whether the kernel lets the program execute all of a range: it has done so before, and the same is mapped there.
     /// It refuses files of some file systems, for example.
     pub(crate) fn was_granted(&self, range: Span) -> bool {
-        let granted = self.granted.at(range.start);
+        let granted = self.code.granted().at(range.start);
         granted.is_some_and(|granted| range.end <= granted.end)
     }
 
     /// Whether some of a range was granted.
     pub(crate) fn has_granted(&self, range: Span) -> bool {
-        self.granted.overlap(range)
+        self.code.granted().overlap(range)
     }
 
     /// Other memory may be mapped here.
     pub(crate) fn forget_granted(&mut self, range: Span) {
-        self.granted.remove(range);
+        self.code.forget_granted(range);
     }
 
     /// The parts of a range that the program may not execute, or write to.
     pub(crate) fn changeable(&self, range: Span) -> Spans {
         let mut rest = Spans::default();
         rest.add(range);
-        for code in self.code.within(range) {
+        for code in self.code.spans().within(range) {
             rest.remove(code);
         }
-        for writable in self.writable.within(range) {
+        for writable in self.code.writable().within(range) {
             rest.add(writable);
         }
         rest

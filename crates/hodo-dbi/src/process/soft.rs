@@ -16,7 +16,7 @@ use crate::written::map;
 
 const PAGE: u64 = 4096;
 /// Bytes of the longest instruction.
-const LONGEST: u64 = 15;
+pub(super) const LONGEST: u64 = 15;
 
 /// The pages that have the instruction at an address.
 fn pages(pc: u64) -> impl Iterator<Item = u64> {
@@ -38,7 +38,7 @@ impl Process {
         let is_stack =
             |map: &&Mapping| map.span().contains(at) && map.path.as_os_str() == "[stack]";
         let stack = maps.iter().find(is_stack).map(Mapping::span);
-        let Some(stack) = stack.filter(|stack| self.soft.at(stack.end - 1).is_some()) else {
+        let Some(stack) = stack.filter(|stack| self.code.soft().at(stack.end - 1).is_some()) else {
             return Ok(false);
         };
         self.add_code(stack, true, true)?;
@@ -110,7 +110,7 @@ impl Process {
 
     /// How hodo notices that the instruction at an address has changed, which may.
     pub(crate) fn notice(&self, pc: u64) -> Notice {
-        let pages = pages(pc).filter(|&page| self.soft.overlap(Span::at(page, PAGE)));
+        let pages = pages(pc).filter(|&page| self.code.soft().overlap(Span::at(page, PAGE)));
         let notices = pages.map(|page| self.protected.notice(page));
         notices.fold(Notice::Protected, |all, notice| match (all, notice) {
             (Notice::Compared, _) | (_, Notice::Compared) => Notice::Compared,
@@ -126,7 +126,7 @@ impl Process {
     pub(crate) fn protect(&mut self, thread: Stopped, pc: u64) -> Result<()> {
         for page in pages(pc) {
             let span = Span::at(page, PAGE);
-            if !self.soft.overlap(span) || self.protected.notice(page) != Notice::Undecided {
+            if !self.code.soft().overlap(span) || self.protected.notice(page) != Notice::Undecided {
                 continue;
             }
             // Whom the memory is lent to writes to it as alone.
@@ -134,7 +134,7 @@ impl Process {
                 self.protected.add_shared(page);
                 continue;
             }
-            let is_writable = self.writable.overlap(span);
+            let is_writable = self.code.writable().overlap(span);
             if is_writable {
                 let calls = self.calls_of(thread)?;
                 let is_done = calls.mprotect(TargetAddr(page), PAGE, libc::PROT_READ)?;
@@ -213,7 +213,7 @@ impl Process {
     /// If the thread is gone.
     pub(crate) fn renew_rights(&mut self, thread: Stopped) -> Result<()> {
         let calls = self.calls_of(thread)?;
-        for span in self.writable.all() {
+        for span in self.code.writable().all() {
             let rights = libc::PROT_READ | libc::PROT_WRITE;
             calls.mprotect(TargetAddr(span.start), span.len(), rights)?;
         }
@@ -253,7 +253,7 @@ impl Process {
 
     /// Whether the program may write to this address, at which it has code.
     pub(crate) fn may_write(&self, address: u64) -> bool {
-        self.writable.at(address).is_some()
+        self.code.writable().at(address).is_some()
     }
 
     /// The kernel writes frames of handlers here from now on.
@@ -283,6 +283,6 @@ impl Process {
 
     /// Whether the instruction at an address may change without a system call that removes it.
     pub(crate) fn may_change(&self, pc: u64) -> bool {
-        self.soft.overlap(Span::at(pc, LONGEST))
+        self.code.may_change(pc)
     }
 }
