@@ -21,7 +21,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The next report of any thread. `None`: there is none yet, and it was not to `wait` for one.
+    /// The next report of any thread that the calling thread traces or has started. `None`: there is none yet, and it was
+    /// not to `wait` for one.
     ///
     /// # Errors
     /// The kernel's: there is no thread, or a signal has come.
@@ -38,9 +39,11 @@ impl Report {
     }
 
     fn from_kernel(whose: i32, wait: bool) -> io::Result<Option<Self>> {
+        // Other threads of this process may have children, of which this one knows nothing. What a thread traces, and
+        // what it has started, is its own.
         let flags = match wait {
-            true => libc::__WALL,
-            false => libc::__WALL | libc::WNOHANG,
+            true => libc::__WALL | libc::__WNOTHREAD,
+            false => libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG,
         };
         let mut status = 0;
         // SAFETY: waitpid writes one int.

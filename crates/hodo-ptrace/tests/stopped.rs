@@ -171,6 +171,16 @@ fn calls_are_made_in_a_call_that_goes_on_afterwards() {
     assert_eq!(child.exit(), 42);
 }
 
+/// A tracer in a program with other threads and children takes none of their ends away.
+#[test]
+fn children_of_other_threads_are_left_to_them() {
+    let child = Child::new(|| 42);
+    let other = std::thread::spawn(|| Report::any(true).map(|report| report.is_some()));
+    let error = other.join().expect("no panic").expect_err("a report");
+    assert_eq!(error.raw_os_error(), Some(libc::ECHILD));
+    assert_eq!(child.exit(), 42);
+}
+
 #[test]
 fn calls_that_are_broken_off_are_made_again() {
     let [out, into] = pipe();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use hodo_dbi::{Access, Block, Client, Kind as AccessKind, Observe};
 use hodo_tests::{Kind, build, hodo, scratch};
@@ -19,9 +19,6 @@ const SLOT: u64 = 128;
 const MEMORY: u64 = 0x5000_0000;
 const PAGE: u64 = 4096;
 const PAGES: usize = 6;
-
-/// An engine in the test's own process waits for all of its children: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn program() -> PathBuf {
     let options = ["-O1", "-fno-stack-protector", "-fcf-protection=none"];
@@ -170,7 +167,6 @@ fn access_what_the_processor_accesses(seed: u64) {
 
 #[test]
 fn instructions_do_what_they_do_alone() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     do_what_they_do_alone(0);
 }
 
@@ -214,13 +210,11 @@ fn fault_where_they_are_cut(seed: u64) {
 
 #[test]
 fn instructions_fault_where_they_are_cut() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     fault_where_they_are_cut(0);
 }
 
 #[test]
 fn instructions_access_what_the_processor_accesses() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     access_what_the_processor_accesses(0);
 }
 
@@ -228,7 +222,6 @@ fn instructions_access_what_the_processor_accesses() {
 #[test]
 #[ignore = "takes hours"]
 fn many_instructions() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let words = std::env::var("HODO_OPCODES").unwrap_or_else(|_| "1..1000".to_owned());
     let (first, end) = words.split_once("..").expect("FIRST..END");
     let number = |word: &str| word.parse::<u64>().expect("a number");
