@@ -7,7 +7,7 @@
 //!
 //! * [`model`]: what a translation is made from, and what it has.
 //! * [`set`]: what an instruction set does.
-//! * This file: the queue of what is to be translated, versions, labels, and exits.
+//! * This file: the queue of what is to be translated, labels, and exits; [`versions`]: versions of instructions.
 //! * [`blocks`]: blocks of code, for clients; [`fragments`]: fragments, for passes; [`changing`]: code that may change.
 
 mod blocks;
@@ -15,6 +15,7 @@ mod changing;
 mod fragments;
 mod model;
 mod set;
+mod versions;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -28,15 +29,13 @@ use crate::changes::Check;
 use crate::fixups::Depends;
 use crate::protected::{Notice, Uncompared};
 use changing::Covered;
+use versions::Versions;
 
 pub(crate) use model::{
     Analyzed, BlockInsn, Bytes, Exit, Insertion, Point, Points, Request, Saved, Stage, State,
     Translation, Version, first_bytes,
 };
 pub(crate) use set::{Decoded, Emit, Ends, Observe, Set};
-
-/// The maximum number of versions of an instruction that are not for all threads.
-const MOST_VERSIONS: usize = 4;
 
 /// A translation that is being made.
 pub(crate) struct Translator<'c, 'r, S: Set> {
@@ -47,19 +46,10 @@ pub(crate) struct Translator<'c, 'r, S: Set> {
     request: Request<'r>,
     labels: FxHashMap<Version, Label>,
     bound: FxHashSet<Version>,
-    /// The registers of the versions of each instruction that are not for all threads.
-    versions: FxHashMap<u64, Vec<u16>>,
+    versions: Versions,
     queue: VecDeque<Version>,
     /// Where the translation begins.
     starts: FxHashSet<u64>,
-    /// The versions of the blocks by number.
-    block_versions: FxHashMap<u32, Version>,
-    /// The versions to which blocks lead, by their numbers and the number of instructions after which they are left.
-    leads: FxHashMap<(u32, u16), Vec<Version>>,
-    /// The block and the number of instructions after which the code that is being translated leaves it.
-    leaving: Option<(u32, u16)>,
-    /// Registers whose values are known where the code that is being translated leads to.
-    known_registers: u16,
     /// What instructions do that blocks have.
     facts: FxHashMap<u64, Rc<S::Facts>>,
     /// What is put after the code that is being translated,
@@ -87,13 +77,9 @@ impl<'c, 'r, S: Set> Translator<'c, 'r, S> {
             own: S::Own::default(),
             labels: FxHashMap::with_capacity_and_hasher(request.most, Default::default()),
             bound: FxHashSet::with_capacity_and_hasher(request.most, Default::default()),
-            versions: FxHashMap::default(),
+            versions: Versions::default(),
             queue: request.starts.iter().map(|&start| (start, 0)).collect(),
             starts: request.starts.iter().copied().collect(),
-            block_versions: FxHashMap::default(),
-            leads: FxHashMap::default(),
-            leaving: None,
-            known_registers: 0,
             facts: FxHashMap::default(),
             near: Vec::new(),
             cold: Vec::new(),
@@ -214,33 +200,13 @@ impl<S: Set> Translator<'_, '_, S> {
 
     /// The best version of an instruction where the values of these registers are known.
     pub(crate) fn version(&mut self, pc: u64, registers: u16) -> Version {
-        let version = self.choose_version(pc, registers);
-        if let Some(leaving) = self.leaving
-            && version.1 != 0
-        {
-            self.leads.entry(leaving).or_default().push(version);
-        }
+        let is_wanted = registers != 0 && self.request.profile.is_some();
+        let version = match is_wanted && self.starts.contains(&pc) {
+            true => self.versions.choose(pc, registers, self.left == 0),
+            false => (pc, 0),
+        };
+        self.versions.lead(version);
         version
-    }
-
-    fn choose_version(&mut self, pc: u64, registers: u16) -> Version {
-        if registers == 0 || self.request.profile.is_none() || !self.starts.contains(&pc) {
-            return (pc, 0);
-        }
-        let versions = self.versions.entry(pc).or_default();
-        let fitting = versions
-            .iter()
-            .filter(|&&version| version & !registers == 0);
-        let best = fitting.max_by_key(|version| version.count_ones()).copied();
-        match best {
-            Some(best) if best == registers || versions.len() >= MOST_VERSIONS => (pc, best),
-            None if versions.len() >= MOST_VERSIONS => (pc, 0),
-            _ if self.left == 0 => (pc, best.unwrap_or(0)),
-            _ => {
-                versions.push(registers);
-                (pc, registers)
-            }
-        }
     }
 
     /// The state from here on.
@@ -322,7 +288,7 @@ impl<S: Set> Translator<'_, '_, S> {
     /// Jumps to the version for the registers that are known here.
     pub(crate) fn jump_to(&mut self, pc: u64) {
         self.out.entries.push(pc);
-        let version = self.version(pc, self.known_registers);
+        let version = self.version(pc, self.versions.known());
         self.jump_to_version(version);
     }
 
@@ -489,7 +455,7 @@ impl<S: Set> Translator<'_, '_, S> {
     /// The version to which a branch leads.
     pub(crate) fn version_of_branch(&mut self, to: u64) -> Version {
         self.out.entries.push(to);
-        self.version(to, self.known_registers)
+        self.version(to, self.versions.known())
     }
 
     /// The address of the table of targets.

@@ -211,13 +211,15 @@ impl<S: Observe> Translator<'_, '_, S> {
                 self.may_leave(&analyzed, number as u16 + 1, insn, (target, &decoded.bytes));
                 continue;
             }
-            self.known_registers = analyzed.known_after(number + 1);
-            self.leaving = Some((id, number as u16 + 1));
+            let known = analyzed.known_after(number + 1);
+            self.versions.set_known(known);
+            self.versions.leave(Some((id, number as u16 + 1)));
             let follows = S::instruction(self, pc, &decoded.bytes, insn);
-            self.leaving = None;
+            self.versions.leave(None);
             continues = follows.then(|| decoded.next());
         }
-        let known = std::mem::take(&mut self.known_registers);
+        let known = self.versions.known();
+        self.versions.set_known(0);
         if self.stage == Stage::Repeating {
             self.stage = Stage::Repeated;
             S::record(self, &analyzed, continues?);
@@ -227,9 +229,9 @@ impl<S: Observe> Translator<'_, '_, S> {
             Transfer::Next | Transfer::Branch => known,
             _ => 0,
         };
-        self.leaving = Some((id, len as u16));
+        self.versions.leave(Some((id, len as u16)));
         let next = self.version(continues?, known);
-        self.leaving = None;
+        self.versions.leave(None);
         Some(next)
     }
 
@@ -246,7 +248,7 @@ impl<S: Observe> Translator<'_, '_, S> {
             .iter()
             .map(|decoded| (decoded.pc, decoded.own(), Rc::clone(&decoded.facts)))
             .collect();
-        self.block_versions.insert(id, (code[0].pc, registers));
+        self.versions.add_block(id, (code[0].pc, registers));
         let observed = match (insertion.records, self.request.profile) {
             (true, Some(_)) => Analyzed::Hot(registers),
             (true, None) => Analyzed::Accesses,
@@ -334,31 +336,11 @@ impl<S: Observe> Translator<'_, '_, S> {
         let blocks: FxHashMap<u32, Arc<Block>> = blocks
             .filter_map(|(_, block)| Some((block.as_ref()?.id, Arc::clone(block.as_ref()?))))
             .collect();
-        let mut needs: FxHashMap<Version, u16> = FxHashMap::default();
-        let wanted = |needs: &FxHashMap<Version, u16>, block: u32, upto: u16| {
-            let leads = self.leads.get(&(block, upto)).into_iter().flatten();
-            leads.fold(0, |all, to| all | needs.get(to).copied().unwrap_or(0))
-        };
-        let mut has_changed = true;
-        while has_changed {
-            has_changed = false;
-            for (id, version) in &self.block_versions {
-                let Some(block) = blocks.get(id) else {
-                    continue;
-                };
-                let need = block
-                    .leaving
-                    .iter()
-                    .fold(block.used_before(), |all, leave| {
-                        all | block.needed_before(leave, wanted(&needs, *id, leave.upto))
-                    });
-                has_changed |= needs.insert(*version, need) != Some(need);
-            }
-        }
+        let needs = self.versions.needs(&blocks);
         let trimmed = blocks.into_iter().map(|(id, block)| {
             let mut block = Block::clone(&block);
             for leave in &mut block.leaving {
-                let wanted = wanted(&needs, id, leave.upto);
+                let wanted = self.versions.wanted(&needs, id, leave.upto);
                 leave
                     .sets
                     .retain(|&(register, ..)| wanted >> register & 1 == 1);
@@ -386,9 +368,9 @@ impl<S: Observe> Translator<'_, '_, S> {
         insn: S::Insn,
         (target, bytes): (u64, &Bytes),
     ) {
-        self.leaving = Some((block.id, upto));
+        self.versions.leave(Some((block.id, upto)));
         let target = self.version(target, block.known_after(usize::from(upto)));
-        self.leaving = None;
+        self.versions.leave(None);
         // It will be translated, too.
         self.label_of(target);
         let label = self.code.label();
