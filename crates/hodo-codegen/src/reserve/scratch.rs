@@ -16,6 +16,19 @@ pub(crate) struct Preference {
     pub saved: &'static [Register],
 }
 
+/// The first registers in an order that code does not use. Who takes them saves them.
+pub fn unused<const COUNT: usize>(
+    order: &[Register],
+    is_used: impl Fn(Register) -> bool,
+) -> Option<[Register; COUNT]> {
+    let mut unused = order.iter().copied().filter(|&register| !is_used(register));
+    let mut chosen = [Register::default(); COUNT];
+    for register in &mut chosen {
+        *register = unused.next()?;
+    }
+    Some(chosen)
+}
+
 /// A list of registers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct List {
@@ -120,6 +133,13 @@ mod tests {
         assert_eq!((scratch.slot(7), scratch.slot(6)), (Some(0), None));
         assert_eq!((scratch.get(1), scratch.get(2)), (Some(7), None));
         assert_eq!(PREFERENCE.available(1 << 6 | 1 << 1), 1);
+    }
+
+    #[test]
+    fn registers_that_are_not_used_are_taken_in_order() {
+        let is_used = |register| register == 7;
+        assert_eq!(unused(&[7, 3, 9], is_used), Some([3, 9]));
+        assert_eq!(unused::<3>(&[7, 3, 9], is_used), None);
     }
 
     #[test]

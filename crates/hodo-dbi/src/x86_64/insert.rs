@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use hodo_codegen::reserve::unused;
 use hodo_isa::x86_64::asm::{DWORD, Label, QWORD, RCX, Reg, gs, mem};
 
 use super::block;
@@ -50,9 +51,8 @@ impl Emitter<'_, '_, '_> {
             if recorded.insn != number {
                 continue;
             }
-            let uses = |free: &u8| !recorded.value.uses(*free);
-            let mut free = SCRATCH.into_iter().filter(uses);
-            let (Some(position), Some(second)) = (free.next(), free.next()) else {
+            let is_used = |number| recorded.value.uses(number);
+            let Some([position, second]) = unused(&SCRATCH, is_used) else {
                 unreachable!("a value has at most two registers");
             };
             self.point(pc, None);
@@ -118,21 +118,20 @@ impl Emitter<'_, '_, '_> {
     pub(super) fn record(&mut self, block: &Block, pc: u64) {
         let at_head = block.values.iter().filter(|recorded| recorded.insn == 0);
         let values: Vec<Value> = at_head.map(|recorded| recorded.value).collect();
-        let is_free = |number: &u8| !values.iter().any(|value| value.uses(*number));
-        let mut free = SCRATCH.into_iter().filter(is_free);
+        let is_used = |number| values.iter().any(|value| value.uses(number));
+        let Some([position]) = unused(&SCRATCH, is_used) else {
+            unreachable!("a record has fewer registers at its head");
+        };
         let needs_two = values.iter().any(|value| {
             use Value::{Before, Signs, Sum, ThreadBase};
             matches!(value, ThreadBase | Before(_) | Sum(..) | Signs(..))
         });
-        let Some(position) = free.next() else {
-            unreachable!("a record has fewer registers at its head");
-        };
         self.point(pc, None);
         self.begins_record();
         let mut saved = self.take(pc, position);
         let mut second = Reg::whole(position);
         let position = second;
-        if needs_two && let Some(number) = free.next() {
+        if needs_two && let Some([_, number]) = unused(&SCRATCH, is_used) {
             second = Reg::whole(number);
             self.take_second(pc, number, &mut saved);
         }

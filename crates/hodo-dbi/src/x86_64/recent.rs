@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use iced_x86::{Code as Operation, Decoder, DecoderOptions, FlowControl, Register, UsedMemory};
 
+use hodo_codegen::reserve::unused;
 use hodo_isa::liveness::Path;
 use hodo_isa::x86_64::asm::{AL, Cond, DWORD, Mem, QWORD, RAX, Reg, gs, mem, mem32, scaled};
 
@@ -90,16 +91,13 @@ impl Emitter<'_, '_, '_> {
             .fold(0, |all, decoded| all | decoded.facts.used());
         // It has the flags while these are saved.
         let used = used | u16::from(live.contains(&true)) << RAX_NUMBER;
-        let mut free = SCRATCH.into_iter().filter(|number| used >> number & 1 == 0);
-        let free = free.next().zip(free.next());
+        let free = unused(&SCRATCH, |number| used >> number & 1 == 1);
         Compared {
             recent,
             block: Arc::clone(block),
             live,
             // Code that may change ends at any instruction.
-            free: free
-                .filter(|_| !self.is_soft())
-                .map(|(first, second)| [first, second]),
+            free: free.filter(|_| !self.is_soft()),
             saved: NOTHING_SAVED,
             last: code.iter().rposition(accesses),
             operands: 0,
@@ -269,16 +267,9 @@ impl Emitter<'_, '_, '_> {
         let live = compared.live[number];
         let registers = compared.free.unwrap_or_else(|| {
             let used = [memory.base(), memory.index()].map(general);
-            let is_free = |free: &u8| {
-                let is_used = used.contains(&Some(usize::from(*free)));
-                !is_used && (*free != RAX_NUMBER || !live)
-            };
-            let mut free = SCRATCH.into_iter().filter(is_free);
-            let mut next = || {
-                free.next()
-                    .unwrap_or_else(|| unreachable!("there are enough"))
-            };
-            [next(), next()]
+            let is_used =
+                |number| used.contains(&Some(usize::from(number))) || live && number == RAX_NUMBER;
+            unused(&SCRATCH, is_used).unwrap_or_else(|| unreachable!("there are enough"))
         });
         let mut saved = compared.saved;
         self.set_point(pc, saved);
