@@ -21,8 +21,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The next report of any thread that the calling thread traces or has started. `None`: there is none yet, and it was
-    /// not to `wait` for one.
+    /// The next report of any thread that the calling thread traces or has started. `None`: there is none yet, and it
+    /// was not to `wait` for one.
     ///
     /// # Errors
     /// The kernel's: there is no thread, or a signal has come.
