@@ -231,7 +231,7 @@ fn all_tools_write_the_same() {
 #[test]
 fn ordinary_programs() {
     needs!(has_tool("setarch"), "it is not installed");
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/accesses.rs");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine/accesses.rs");
     let script = "import array\n\
                   a = array.array('d', range(2000)); b = array.array('i', range(2000))\n\
                   print(sum(a[i] * b[(i * 7) % 2000] for i in range(2000)), a[::-1] == a, b'x' * 99 in bytes(999))";
