@@ -38,7 +38,7 @@ impl Engine {
     ///
     /// # Errors
     /// If it cannot be traced, or there is no room. It runs on untraced then.
-    pub(crate) fn take_over(&mut self, pid: i32) -> Result<()> {
+    pub(super) fn take_over(&mut self, pid: i32) -> Result<()> {
         let mut stops = Stops::new(pid, self.options());
         let taken = stops
             .stop_all()
@@ -122,7 +122,7 @@ impl Engine {
     ///
     /// # Errors
     /// What has failed.
-    pub(crate) fn follow_until(
+    pub(super) fn follow_until(
         &mut self,
         interrupts: Interrupts,
         limit: Option<Limit>,
@@ -133,7 +133,7 @@ impl Engine {
     }
 
     /// Follows the threads until then. Returns whether threads are there that have executed enough instructions.
-    pub(crate) fn follow_for_now(
+    pub(super) fn follow_for_now(
         &mut self,
         interrupts: Option<Interrupts>,
         limit: Option<Limit>,
@@ -154,7 +154,7 @@ impl Engine {
     }
 
     /// About how many instructions were executed.
-    pub(crate) fn executed_instructions(&self) -> u64 {
+    pub(super) fn executed_instructions(&self) -> u64 {
         let Some(recorder) = &self.recorder else {
             return 0;
         };
@@ -179,7 +179,7 @@ impl Engine {
     ///
     /// # Errors
     /// What has failed. The threads are left then.
-    pub(crate) fn count_until(
+    pub(super) fn count_until(
         &mut self,
         interrupts: Interrupts,
         limit: Limit,
@@ -230,7 +230,7 @@ impl Engine {
     ///
     /// # Errors
     /// What has failed.
-    pub(crate) fn make_room(&mut self) -> Result<()> {
+    pub(super) fn make_room(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.crowded) {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl Engine {
     ///
     /// # Errors
     /// What could not be done.
-    pub(crate) fn leave(&mut self) -> Result<()> {
+    pub(super) fn leave(&mut self) -> Result<()> {
         let parked = self.park_all();
         self.let_go();
         parked
@@ -352,7 +352,7 @@ impl Engine {
     }
 
     /// A thread has stopped because it was asked to: it waits, unless it has to deal with a signal of its own first.
-    pub(crate) fn park(&mut self, thread: Stopped, group: bool) -> Result<()> {
+    pub(super) fn park(&mut self, thread: Stopped, group: bool) -> Result<()> {
         let tid = thread.tid();
         let own = OWN.iter().fold(0, |set, &signal| set | stops::bit(signal));
         if !group && hodo_ptrace::pending(tid) & own & !thread.signal_mask()? != 0 {
@@ -376,7 +376,7 @@ impl Engine {
     }
 
     /// Leaves a process that was just forked, and is not observed.
-    pub(crate) fn leave_child(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
+    pub(super) fn leave_child(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
         stops::restart_call(thread)?;
         let mut regs = thread.regs()?;
         if self.show(thread, process, &mut regs, false)? {
@@ -395,7 +395,7 @@ impl Engine {
     ///
     /// # Errors
     /// What could not be done.
-    pub(crate) fn leave_memory(&mut self, thread: Stopped, memory: &Shared) -> Result<()> {
+    pub(super) fn leave_memory(&mut self, thread: Stopped, memory: &Shared) -> Result<()> {
         self.stuck = Some(thread);
         self.park_all()?;
         let mut parked = self.parked.take().unwrap_or_default();
@@ -429,7 +429,7 @@ impl Engine {
     ///
     /// # Errors
     /// What could not be done.
-    pub(crate) fn lend(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
+    pub(super) fn lend(&mut self, thread: Stopped, process: &Shared) -> Result<()> {
         let mut regs = thread.regs()?;
         if self.show(thread, process, &mut regs, false)? {
             thread.set_regs(&regs)?;
