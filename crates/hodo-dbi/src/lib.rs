@@ -92,6 +92,7 @@ pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand, RegisterBank, RegisterOperand};
 pub use hodo_follow::Exit;
 pub use hodo_ptrace::launch::find_program;
+pub use hodo_ptrace::signals::stay_blocked;
 pub use inserted::{
     Bytes, Code, Compare, Compute, Lanes, Mark, Repeated, Scratch, ScratchMask, ScratchVector,
     Step, TooMany, Value, VectorStep, Word,

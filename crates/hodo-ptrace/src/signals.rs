@@ -1,5 +1,6 @@
 //! Signals that are sent to the recorder but meant for the program.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -202,8 +203,8 @@ pub fn leave_terminal_to_program() {
 }
 
 /// From here on no signal but KILL ends or stops this process: it would leave others in pieces. All threads that are
-/// started later inherit that, and nothing takes it back before the process ends or shows what it has recorded. A file
-/// that may not grow is an error, not a signal.
+/// started later inherit that, and nothing but [`Mask`] takes it back before the process ends or shows what it has
+/// recorded. A file that may not grow is an error, not a signal.
 pub fn block_all() {
     let set = all();
     let mut before = set;
@@ -215,6 +216,55 @@ pub fn block_all() {
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
     }
     let _ = BEFORE.set(before);
+}
+
+/// The signals that the calling thread blocks, which it blocks again when this is dropped.
+#[derive(Debug)]
+pub struct Mask {
+    before: libc::sigset_t,
+    /// It is a thread's.
+    _own: PhantomData<*const ()>,
+}
+
+impl Mask {
+    /// What the thread blocks now.
+    pub fn keep() -> Self {
+        // SAFETY: all-zero is a valid sigset_t, which the call fills; no other set is given.
+        let before = unsafe {
+            let mut before = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut before);
+            before
+        };
+        Self {
+            before,
+            _own: PhantomData,
+        }
+    }
+}
+
+/// See [`stay_blocked`].
+static STAYS: AtomicBool = AtomicBool::new(false);
+
+/// From here on, no [`Mask`] brings signals back that [`block_all`] has blocked: after its work, this process only shows
+/// what it has recorded.
+pub fn stay_blocked() {
+    STAYS.store(true, Ordering::Relaxed);
+}
+
+impl Drop for Mask {
+    fn drop(&mut self) {
+        if STAYS.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: the set is initialized; the old one is not asked for.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            )
+        };
+    }
 }
 
 /// What was blocked before all signals were.

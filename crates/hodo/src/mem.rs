@@ -100,6 +100,8 @@ fn run(
             }
         }
     };
+    // What was observed is still to be written.
+    hodo_dbi::stay_blocked();
     let (ran, report) = match start(&target) {
         Ok(ran) => ran,
         Err(error) => {

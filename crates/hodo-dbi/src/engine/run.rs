@@ -26,12 +26,14 @@ const NOTHING: &str = "nothing was observed (--from says when to begin)";
 /// Runs a program, or part of it, from the cache. Returns when the program and all its children have ended, or when it
 /// is left.
 ///
-/// Blocks all signals in the calling thread, and leaves them blocked: a program that is run later inherits that.
+/// Blocks all signals in the calling thread meanwhile, and in threads that are started from it. Those that wait at the
+/// end, and are not for the program, are delivered then: who does not want that blocks them before.
 ///
 /// # Errors
 /// If the program cannot be traced, or does something that the engine cannot follow. A program that was started for
 /// this is ended then; a process that ran before runs on.
 pub fn run(target: &Target<'_>) -> Result<Ran> {
+    let _mask = signals::Mask::keep();
     start(target, None)
 }
 
@@ -68,9 +70,10 @@ fn with_recorder<L: Listener + 'static>(
     make: impl FnOnce(Sink, Events) -> Recorder,
 ) -> Result<(Ran, L)> {
     crate::native::check()?;
+    let _mask = signals::Mask::keep();
     if matches!(target, Target::Process { .. }) {
         // Those that are started from here on must not get them.
-        hodo_ptrace::signals::block_all();
+        signals::block_all();
     }
     let events = listener.events();
     let (sink, teller) = Teller::start(listener).parts();

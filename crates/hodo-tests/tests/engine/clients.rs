@@ -42,6 +42,26 @@ fn address(name: &str) -> u32 {
     u32::from_str_radix(&line.expect("the symbol")[..16], 16).expect("an address")
 }
 
+/// The signals that the calling thread blocks.
+fn blocked() -> String {
+    let status = fs::read_to_string("/proc/thread-self/status").expect("the status");
+    let line = status.lines().find(|line| line.starts_with("SigBlk:"));
+    line.expect("the signals").to_owned()
+}
+
+#[test]
+fn signals_are_blocked_as_before() {
+    let program = program();
+    let before = blocked();
+    let command = [program.clone().into()];
+    let target = Target::program(&program, &command);
+    hodo_dbi::run(&target).expect("it can be run");
+    assert_eq!(before, blocked());
+    let counter = Counter::new(Observe::Counts);
+    hodo_dbi::observe(&target, Observe::Counts, counter).expect("it can be observed");
+    assert_eq!(before, blocked());
+}
+
 #[test]
 fn every_access_is_a_line() {
     let file = place("accesses.txt");
