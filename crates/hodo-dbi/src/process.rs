@@ -102,6 +102,10 @@ pub(crate) struct Process {
     protected: Protected,
     /// Threads that are not traced and have this memory: as long as there are some, its own code can be executed.
     lent: FxHashSet<i32>,
+    /// Its own code can be executed,
+    is_open: bool,
+    /// or could be when hodo had written less often than this.
+    closed: u64,
     cache: Cache,
     /// Instructions of the program and their translations.
     known: Known,
@@ -158,6 +162,8 @@ impl Process {
             changes: Changes::default(),
             protected: Protected::default(),
             lent: FxHashSet::default(),
+            is_open: false,
+            closed: 0,
             cache: Cache::default(),
             known: Known::default(),
             hot: FxHashSet::default(),
@@ -278,6 +284,8 @@ impl Process {
             changes: self.changes.clone(),
             protected: self.protected.clone(),
             lent: FxHashSet::default(),
+            is_open: false,
+            closed: 0,
             cache: self.cache.clone(),
             known: self.known.clone(),
             hot: self.hot.clone(),
@@ -295,16 +303,18 @@ impl Process {
         };
         let marks = copy.marks.borrow().rooms().to_vec();
         let regions = copy.cache.all();
-        let regions = regions.map(|region| (region.span, region.open()));
-        let rooms = marks.iter().map(|&room| (room, room));
-        let regions: Vec<(Span, Span)> = regions.chain(rooms).collect();
+        let executable = libc::PROT_READ | libc::PROT_EXEC;
+        let regions = regions.map(|region| (region.span, region.open(), executable));
+        let rooms = marks.iter().map(|&room| (room, room, libc::PROT_READ));
+        let regions: Vec<(Span, Span, i32)> = regions.chain(rooms).collect();
         let used = copy.cache.all();
         let used = used.map(|region| Span::from(region.span.start..region.next()));
         let used: Vec<Span> = used.chain(marks).chain([copy.targets.span()]).collect();
         let memory = (&self.memory, &copy.memory);
         let calls = || copy.calls_of(child);
         written::catch_up(memory, since, calls, &regions, &used)?;
-        if self.is_lent() {
+        // It was copied after its maker had last been resumed.
+        if self.is_open || self.closed > since {
             copy.take_back(child)?;
         } else if self.memory.count() != since && self.protected.is_used() {
             copy.renew_rights(child)?;

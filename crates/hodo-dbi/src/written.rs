@@ -128,7 +128,7 @@ impl Writer {
 
 /// A copy of a process's memory was made by a thread that had been resumed when there were `since` writes: writes the
 /// rest. `memory`: the maker's, and the copy; `calls`: system calls in the copy. `regions` were mapped by hodo, with
-/// what can be accessed of each, and `used` is what it has written to.
+/// what can be accessed of each, and how, and `used` is what it has written to.
 ///
 /// # Errors
 /// If one of the processes is gone.
@@ -136,7 +136,7 @@ pub(crate) fn catch_up(
     memory: (&Writer, &Writer),
     since: u64,
     calls: impl FnOnce() -> Result<Syscalls>,
-    regions: &[(Span, Span)],
+    regions: &[(Span, Span, i32)],
     used: &[Span],
 ) -> Result<()> {
     let (maker, copy) = memory;
@@ -145,13 +145,13 @@ pub(crate) fn catch_up(
     }
     let mut is_complete = true;
     let calls = calls()?;
-    let mapped = regions.iter().try_for_each(|&(span, open)| {
+    let mapped = regions.iter().try_for_each(|&(span, open, rights)| {
         let mut byte = [0];
         if copy.read(TargetAddr(span.start), &mut byte).is_err() {
             is_complete = false;
             map(&calls, span, libc::PROT_NONE)?;
         }
-        self::open(&calls, open)
+        allow(&calls, open, rights)
     });
     calls.end()?;
     mapped?;
@@ -166,8 +166,12 @@ pub(crate) fn catch_up(
 /// # Errors
 /// If the thread is gone, or there is no memory.
 pub(crate) fn open(calls: &Syscalls, part: Span) -> Result<()> {
-    let protection = libc::PROT_READ | libc::PROT_EXEC;
-    match calls.mprotect(TargetAddr(part.start), part.len(), protection)? {
+    allow(calls, part, libc::PROT_READ | libc::PROT_EXEC)
+}
+
+/// Gives memory of ours these rights.
+fn allow(calls: &Syscalls, part: Span, rights: i32) -> Result<()> {
+    match calls.mprotect(TargetAddr(part.start), part.len(), rights)? {
         true => Ok(()),
         false => bail!(
             "memory for translated code at {:#x} was refused",

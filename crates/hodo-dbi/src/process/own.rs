@@ -44,6 +44,7 @@ impl Process {
         let calls = self.calls_of(thread)?;
         self.open(&calls)?;
         calls.end()?;
+        self.is_open = true;
         self.lent.insert(thread.tid());
         Ok(())
     }
@@ -72,6 +73,9 @@ impl Process {
             calls.mprotect(TargetAddr(span.start), span.len(), protection)?;
         }
         calls.end()?;
+        self.memory.note_rights();
+        self.is_open = false;
+        self.closed = self.memory.count();
         // Nobody has seen what was written there.
         self.end_protection(None, EVERYWHERE).map(drop)
     }
