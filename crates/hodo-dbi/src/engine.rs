@@ -8,6 +8,7 @@ mod limit;
 mod notes;
 mod policy;
 mod progress;
+mod refused;
 pub(crate) mod run;
 mod stepped;
 mod tracers;
@@ -436,6 +437,9 @@ impl Engine {
         }
         let leads = !is_fault && self.leads_to_handler(thread, &process.borrow(), &regs, signal);
         let is_caught = leads || hodo_ptrace::is_caught(tid, signal);
+        if is_caught && self.frees_frame(thread, process, &regs, (signal, is_fault))? {
+            return self.go(thread, 0);
+        }
         if !is_caught {
             if let Some(known) = self.threads.get_mut(&tid) {
                 known.restarts.before(thread, signal)?;
@@ -684,6 +688,9 @@ impl Engine {
             self.leave_fragment(thread, process, regs)?;
         }
         let mut process = process.borrow_mut();
+        if !is_fault {
+            Self::hide_refusal(thread, &process, regs)?;
+        }
         let Some(place) = process.place(regs.pc()) else {
             return Ok(false);
         };

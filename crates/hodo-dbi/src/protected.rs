@@ -101,11 +101,23 @@ impl Protected {
         }
     }
 
-    /// Pages in a range are about to change. Returns them, and what was translated from them.
-    pub(crate) fn take(&mut self, range: Span) -> Vec<(u64, Vec<Uncompared>)> {
+    /// The pages of a range that cannot change unnoticed.
+    pub(crate) fn within(&self, range: Span) -> impl Iterator<Item = u64> {
         let first = range.start & !(PAGE - 1);
         let pages = self.pages.range(first..range.end.max(first));
-        let pages: Vec<u64> = pages.map(|(&page, _)| page).collect();
+        pages.map(|(&page, _)| page)
+    }
+
+    /// Whether a translation of an instruction begins here.
+    pub(crate) fn has(&self, pc: u64, entry: u64) -> bool {
+        let made = self.pages.get(&(pc & !(PAGE - 1))).into_iter().flatten();
+        made.into_iter()
+            .any(|made| (made.pc, made.entry) == (pc, entry))
+    }
+
+    /// Pages in a range are about to change. Returns them, and what was translated from them.
+    pub(crate) fn take(&mut self, range: Span) -> Vec<(u64, Vec<Uncompared>)> {
+        let pages: Vec<u64> = self.within(range).collect();
         let taken = pages.into_iter().filter_map(|page| {
             *self.changes.entry(page).or_default() += 1;
             Some((page, self.pages.remove(&page)?))

@@ -245,8 +245,8 @@ impl Mask {
 /// See [`stay_blocked`].
 static STAYS: AtomicBool = AtomicBool::new(false);
 
-/// From here on, no [`Mask`] brings signals back that [`block_all`] has blocked: after its work, this process only shows
-/// what it has recorded.
+/// From here on, no [`Mask`] brings signals back that [`block_all`] has blocked: after its work, this process only
+/// shows what it has recorded.
 pub fn stay_blocked() {
     STAYS.store(true, Ordering::Relaxed);
 }

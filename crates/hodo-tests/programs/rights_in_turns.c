@@ -35,6 +35,29 @@ static void refused(void) {
     printf("%d\n", mprotect(page, 4096, PROT_READ | PROT_EXEC) ? errno : 0);
 }
 
+static long waits(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_nvcsw;
+}
+
+// Where code was that others might have changed, there is other code that only this process changes. Returns how often
+// the process has waited.
+static long replaced(void) {
+    const int all = PROT_READ | PROT_WRITE | PROT_EXEC;
+    unsigned char *page = mmap(0, 4096, all, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    put(page, 1);
+    long sum = ((function *)page)();
+    munmap(page, 4096);
+    mmap(page, 4096, all, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    put(page, 2);
+    long before = waits();
+    for (int call = 0; call < ROUNDS; call++)
+        sum += ((function *)page)();
+    printf("%ld\n", sum);
+    return waits() - before;
+}
+
 int main(int count, char **arguments) {
     const size_t size = PAGES * 4096L;
     unsigned char *all = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -54,10 +77,10 @@ int main(int count, char **arguments) {
             sum += ((function *)(all + page * 4096))();
     }
     printf("%ld\n", sum);
+    const long all_waits = waits();
     refused();
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
+    const long later = replaced();
     if (count > 1)
-        printf("%ld\n", usage.ru_nvcsw / ROUNDS);
+        printf("%ld\n%ld\n", all_waits / ROUNDS, later);
     return 0;
 }

@@ -28,9 +28,10 @@ impl Thread {
         };
         let at = TargetAddr(at + u64::from(block::BLOCKED));
         let armed = u64::from(self.actions.has_entries());
-        // Two words of four bytes.
+        // A word of four bytes, and one of two. What comes after them is another one.
+        const BYTES: usize = 6;
         let words = (self.blocked.bits | armed << 32).to_le_bytes();
-        process.borrow().memory().write(at, &words)
+        process.borrow().memory().write(at, &words[..BYTES])
     }
 
     /// It is about to change its mask by a call with these arguments, at this address in the cache.

@@ -9,9 +9,11 @@ use hodo_abi::Span;
 use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
+use super::refused::free_for_kernel;
 use super::{Engine, Shared, Watched};
 use crate::native::system_call::{
-    CONSUMING, OPENS, PTRACE, READ_TO_TRAP, SIGALTSTACK, path_of, prevents, refuse, was_refused,
+    CONSUMING, OPENS, PTRACE, READ_TO_TRAP, SETTING, SIGALTSTACK, path_of, prevents, refuse,
+    was_refused,
 };
 use crate::process::{Place, Process, Stop, stripped};
 use crate::shown::List;
@@ -39,13 +41,13 @@ impl Engine {
         if let Some(why) = prevents(number, args) {
             bail!("{why}");
         }
-        if was_refused(&regs) && !free_for_kernel(thread, process, args)? {
+        if was_refused(&regs) && !free_for_kernel(thread, process, (number, args))? {
             refuse(&mut regs, at);
             thread.set_regs(&regs)?;
             return self.go(thread, 0);
         }
-        if CONSUMING.contains(&number) {
-            free_for_kernel(thread, process, args)?;
+        if CONSUMING.contains(&number) || SETTING.contains(&number) {
+            free_for_kernel(thread, process, (number, args))?;
         }
         if number == SIGALTSTACK {
             let mut process = process.borrow_mut();
@@ -220,44 +222,6 @@ impl Engine {
         let process = self.threads.get(&owner)?.process.clone()?;
         Some((process, list, format!("/proc/{owner}/{name}")))
     }
-}
-
-/// The kernel may not access memory that a program has given to a system call. If hodo has protected some of that, lets
-/// the program write to it. Returns whether there is such memory.
-///
-/// An argument may point to the memory, of which another argument may be the size; or to a list of such pointers and
-/// sizes (`struct iovec`), or to a structure with a pointer to a list (`struct msghdr`).
-fn free_for_kernel(thread: Stopped, process: &Shared, args: [u64; 6]) -> Result<bool> {
-    /// Bytes of structures.
-    const STRUCTURE: u64 = 4096;
-    /// The maximum number of words of a list.
-    const LIST: usize = 1024;
-    /// Larger numbers are no sizes.
-    const MOST: u64 = 1 << 40;
-    let mut process = process.borrow_mut();
-    let read = |process: &Process, at: u64| -> Vec<u64> {
-        let mut list = vec![0; 8 * LIST];
-        let count = process.memory().read_some(TargetAddr(at), &mut list);
-        let (words, _) = list[..count].as_chunks();
-        words.iter().map(|&word| u64::from_le_bytes(word)).collect()
-    };
-    let sizes = args.iter().copied().filter(|&size| size < MOST);
-    let size = sizes.max().unwrap_or(0).max(STRUCTURE);
-    let mut parts: Vec<(u64, u64)> = args.map(|at| (at, size)).to_vec();
-    for list in args.map(|at| read(&process, at)) {
-        let within = list.iter().take(8).map(|&at| read(&process, at));
-        for list in within.chain([list.clone()]) {
-            parts.extend(list.windows(2).map(|pair| (pair[0], pair[1])));
-        }
-    }
-    let mut freed = false;
-    for (at, size) in parts {
-        // What comes after a pointer may be another one.
-        let size = if size < MOST { size } else { STRUCTURE };
-        let range = Span::at(at, size.min(u64::MAX - at));
-        freed |= process.end_protection(Some(thread), range)?;
-    }
-    Ok(freed)
 }
 
 /// The stack for handlers that a program gives to `sigaltstack`.

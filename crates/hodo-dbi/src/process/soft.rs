@@ -85,7 +85,7 @@ impl Process {
         let Some(first) = known.filter(|_| is_last) else {
             // Another thread was faster.
             let at = self.translated(thread, check.pc)?;
-            if is_open && let Some(at) = at.filter(|&at| self.changes.of(at).is_some()) {
+            if is_open && let Some(at) = at.filter(|&at| self.may_be_led_to(check.pc, at)) {
                 self.memory()
                     .write(TargetAddr(check.cell), &at.to_le_bytes())?;
             }
@@ -96,6 +96,10 @@ impl Process {
             return Ok(None);
         };
         let Some(new) = self.changes.of(at) else {
+            if self.may_be_led_to(check.pc, at) {
+                self.memory()
+                    .write(TargetAddr(check.cell), &at.to_le_bytes())?;
+            }
             return Ok(Some(at));
         };
         let (words, is_first) = self.changes.append(check, &new);
@@ -106,6 +110,12 @@ impl Process {
             self.memory().write(TargetAddr(word), &at.to_le_bytes())?;
         }
         Ok(Some(at))
+    }
+
+    /// Whether a check of an instruction may lead to this translation of it for ever: that leads on when the code
+    /// changes once more.
+    fn may_be_led_to(&self, pc: u64, at: u64) -> bool {
+        self.changes.of(at).is_some() || self.protected.has(pc, at)
     }
 
     /// How hodo notices that the instruction at an address has changed, which may.
@@ -249,6 +259,17 @@ impl Process {
             self.end_translation(pc, entry)?;
         }
         Ok(())
+    }
+
+    /// Whether hodo has taken the right to write to some page.
+    pub(crate) fn protects(&self) -> bool {
+        self.protected.is_used()
+    }
+
+    /// Whether hodo has taken the right to write to some page of a range.
+    pub(crate) fn guards(&self, range: Span) -> bool {
+        let mut pages = self.protected.within(range);
+        pages.any(|page| self.may_write(page))
     }
 
     /// Whether the program may write to this address, at which it has code.

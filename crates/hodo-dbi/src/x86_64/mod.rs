@@ -17,6 +17,7 @@ mod lane_steps;
 mod lanes;
 mod lower;
 mod narrow;
+pub(crate) mod outputs;
 pub(crate) mod rebuilt;
 mod recent;
 mod records;

@@ -1,6 +1,8 @@
 //! System calls of the program.
 
-use hodo_isa::x86_64::asm::{AL, Cond, Label, RAX, RCX, RDI, RSI, RSP, SYSTEM_CALL, Size, gs, mem};
+use hodo_isa::x86_64::asm::{
+    AL, Cond, Label, RAX, RCX, RDI, RDX, RSI, RSP, SYSTEM_CALL, Size, gs, mem,
+};
 use hodo_ptrace::Regs;
 
 use super::emit::{ECX, NOP, R11};
@@ -82,16 +84,35 @@ const WATCHED: [i64; 11] = [
     SIGALTSTACK,
 ];
 
-/// System calls that take a message, a connection or the end of a child, also if they cannot write what they say of
-/// that: `accept`, `recvfrom`, `recvmsg`, `wait4`, `waitid`, `accept4`, `recvmmsg`.
-pub(crate) const CONSUMING: [i64; 7] = [43, 45, 47, 61, 247, 288, 299];
+/// System calls that take a message, a connection, a signal or the end of a child, also if they cannot write what they
+/// say of that: `accept`, `recvfrom`, `recvmsg`, `wait4`, `msgrcv`, `rt_sigtimedwait`, `mq_timedreceive`, `waitid`,
+/// `accept4`, `recvmmsg`; and that set something, also if they cannot write what it was: `setitimer`, `timer_settime`,
+/// `timerfd_settime`, `prlimit64`.
+pub(crate) const CONSUMING: [i64; 14] = [
+    38, 43, 45, 47, 61, 70, 128, 223, 243, 247, 286, 288, 299, 302,
+];
+
+/// Others that set something, also if they cannot write what it was.
+pub(crate) const SETTING: [i64; 3] = [RT_SIGACTION, RT_SIGPROCMASK, SIGALTSTACK];
 
 /// How paths of files begin that may be lists of mappings: `/proc/self/maps`, or `smaps` in an open directory.
 const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
 /// From instructions that read what the program has given to a call to its breakpoint, in bytes: a path, a set of
 /// signals, and the frame of a handler.
-pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 271, 407];
+pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 343, 479];
+
+/// Where a thread's block has the number of the system call that it makes.
+pub(crate) const NUMBER: u32 = block::RAX;
+
+/// From the breakpoint before a system call to the call, in bytes;
+pub(crate) const TRAP_TO_CALL: u64 = 1 + NOP.len() as u64;
+/// and from there to where its result is not looked at yet.
+pub(crate) const CALL_TO_LOOK: [u64; 2] = {
+    let call = SYSTEM_CALL.len() as u64;
+    // An instruction of two bytes looks at what the one before it has computed.
+    [call, call + LOOK - 2]
+};
 
 /// Where the frame of a handler is that returns, from the stack pointer at `rt_sigreturn` on: the interrupted
 /// instruction,
@@ -187,6 +208,7 @@ impl Emitter<'_, '_, '_> {
         self.code.bind(make);
         self.watches_at(trap);
         self.point(pc, None);
+        debug_assert_eq!(self.code.here() - trap, TRAP_TO_CALL);
         self.code.syscall();
         self.code.bind(made);
         // The program finds there what it finds alone.
@@ -245,9 +267,10 @@ impl Emitter<'_, '_, '_> {
         [read, frame]
     }
 
-    /// `rt_sigaction`: it is watched for signals of hodo, and for all if the kernel has handlers in the cache.
+    /// `rt_sigaction`: it is watched for signals of hodo, and for all if the kernel has handlers in the cache, or hodo
+    /// has protected memory.
     fn signal_action(&mut self, ways: Ways) {
-        let [unarmed, ours] = [(); 2].map(|()| self.code.label());
+        let [unarmed, ours, unprotected] = [(); 3].map(|()| self.code.label());
         self.code.movzx_rm(ECX, Size::Word, gs(block::ARMED));
         self.code.jrcxz(unarmed);
         self.code.jmp(ways.watched);
@@ -256,9 +279,13 @@ impl Emitter<'_, '_, '_> {
             self.code.lea(ECX, mem(RDI, -signal));
             self.code.jrcxz(ours);
         }
-        self.code.jmp(ways.make);
+        // It is set, also if the kernel cannot write what it was.
+        self.code.movzx_rm(ECX, Size::Word, gs(block::PROTECTED));
+        self.code.jrcxz(unprotected);
         self.code.bind(ours);
         self.code.jmp(ways.watched);
+        self.code.bind(unprotected);
+        self.code.jmp(ways.make);
     }
 
     /// `rt_sigreturn`: the kernel continues in the cache at once, where the instruction was translated to. The call is
@@ -287,10 +314,10 @@ impl Emitter<'_, '_, '_> {
         read
     }
 
-    /// `rt_sigprocmask`: it is watched if signals of hodo are in its set, or are blocked. Returns where the set is
-    /// read.
+    /// `rt_sigprocmask`: it is watched if signals of hodo are in its set, or are blocked, or if hodo has protected
+    /// memory and it says what is blocked. Returns where the set is read.
     fn signal_set(&mut self, pc: u64, ways: Ways) -> u64 {
-        let [none, unwatched] = [(); 2].map(|()| self.code.label());
+        let [none, unwatched, watched, unprotected] = [(); 4].map(|()| self.code.label());
         self.inside(pc, KNOWN);
         self.code.mov_mr(gs(block::RAX), RAX);
         self.code.lahf();
@@ -309,8 +336,16 @@ impl Emitter<'_, '_, '_> {
         self.code.mov_rm(RAX, gs(block::RAX));
         self.inside(pc, KNOWN);
         self.code.jrcxz(unwatched);
+        self.code.bind(watched);
         self.code.jmp(ways.watched);
         self.code.bind(unwatched);
+        // It is set, also if the kernel cannot write what it was.
+        self.code.mov_rr(RCX, RDX);
+        self.code.jrcxz(unprotected);
+        self.code.movzx_rm(ECX, Size::Word, gs(block::PROTECTED));
+        self.code.jrcxz(unprotected);
+        self.code.jmp_short(watched);
+        self.code.bind(unprotected);
         self.code.jmp(ways.make);
         read
     }
