@@ -63,6 +63,9 @@ pub(crate) fn restore_from(
             regs.set_general(number, word(offset)?);
         }
     }
+    if saved.kept & kept::CALLED != 0 {
+        stopped::undo_call(regs);
+    }
     for (register, offset) in saved.scratch.into_iter().zip(block::SCRATCH) {
         if let Some(number) = register {
             regs.set_general(number, word(offset)?);

@@ -475,10 +475,12 @@ impl Emitter<'_, '_, '_> {
                 to,
             } => {
                 self.code.bind(label);
-                self.inside(original, Saved::default());
+                self.inside(original, Saved::kept(kept::CALLED));
                 let address = self.code.label();
                 self.code.lea(RSP, mem(RSP, 8));
+                self.inside(original, Saved::default());
                 self.code.push_m(self::label(address));
+                self.inside(original, Saved::kept(kept::CALLED));
                 match to {
                     Callee::At(to) => {
                         self.point(to, None);

@@ -76,6 +76,10 @@ pub(crate) mod kept {
     /// The one in which flags may be.
     pub(crate) const FLAGS: u8 = RAX;
 
+    /// Nothing is kept, but a call has put the address to which it returns on the stack. It is not complete: if its
+    /// target is no address at all, it faults, and has put nothing there.
+    pub(crate) const CALLED: u8 = 8;
+
     /// Their numbers and words, in the order of these bits.
     pub(crate) const WORDS: [(u8, u32); 3] = [(1, block::RCX), (11, block::R11), (0, block::RAX)];
 }

@@ -32,6 +32,11 @@ pub(crate) fn restore_flags(regs: &mut Regs) {
     regs.set_flags(word as u16);
 }
 
+/// Takes back that a call of a thread has put the address to which it returns on the stack.
+pub(crate) fn undo_call(regs: &mut Regs) {
+    regs.set_sp(regs.sp() + 8);
+}
+
 /// A thread has completed a round of a repeated instruction: counts it, unless it `is_counted`. Returns whether it was
 /// the last one.
 pub(crate) fn end_round(regs: &mut Regs, repeated: Repeated, is_counted: bool) -> bool {

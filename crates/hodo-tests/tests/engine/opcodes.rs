@@ -50,9 +50,36 @@ fn without_flags(line: &str) -> String {
     if line.contains(" signal 4 ") {
         return line.to_owned();
     }
+    without(line, &["flags="])
+}
+
+/// A call of a word that is no address: in the cache, it has changed flags, and memory below the stack pointer.
+fn is_wild_call(line: &str) -> bool {
+    let mut words = line.split(' ').skip(1);
+    let code = words.next().unwrap_or_default();
+    let prefixes = [
+        "26", "2e", "36", "3e", "64", "65", "66", "67", "f0", "f2", "f3",
+    ];
+    let mut bytes = code
+        .as_bytes()
+        .chunks(2)
+        .map(|two| std::str::from_utf8(two).unwrap_or_default());
+    let opcode = bytes
+        .by_ref()
+        .find(|byte| !prefixes.contains(byte) && !byte.starts_with('4'));
+    let modrm = bytes
+        .next()
+        .and_then(|byte| u8::from_str_radix(byte, 16).ok());
+    opcode == Some("ff")
+        && modrm.is_some_and(|modrm| modrm >> 3 & 7 == 2)
+        && line.contains(" signal 11 128 ")
+}
+
+/// A line without the words that begin so.
+fn without(line: &str, left_out: &[&str]) -> String {
     let words: Vec<&str> = line
         .split(' ')
-        .filter(|word| !word.starts_with("flags="))
+        .filter(|word| !left_out.iter().any(|start| word.starts_with(start)))
         .collect();
     words.join(" ")
 }
@@ -75,6 +102,10 @@ fn do_what_they_do_alone(seed: u64) {
         assert_eq!(alone.len(), cached.len(), "seed {seed}, {tool}");
         let both = alone.iter().zip(&cached);
         let differing = both.filter(|(alone, cached)| match tool {
+            _ if is_wild_call(alone) => {
+                let shown = |line| without(line, &["flags=", "memory="]);
+                shown(alone) != shown(cached)
+            }
             "none" => alone != cached,
             _ => without_flags(alone) != without_flags(cached),
         });

@@ -56,6 +56,7 @@ macro_rules! programs {
 programs! {
     flags_that_functions_return "returned_flags.c";
     tail_calls "tail_calls.c";
+    calls_of_no_address "wild_calls.c";
     deep_recursion "deep_recursion.c";
     jumps "jumps.c";
     coroutines "coroutines.c";
