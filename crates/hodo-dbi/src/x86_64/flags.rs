@@ -34,46 +34,86 @@ pub(super) const FLAGS: u32 = BUT_CARRY | RflagsBits::CF;
 pub(super) const BUT_CARRY: u32 =
     RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::PF;
 
-/// Whether it is none, or one that programs may not execute or that hardly a processor has, which is looked at more
-/// closely if it changes flags: a handler sees the flags from before it.
+/// Whether it is none, or one that programs may not execute or that not every processor of today has: a handler sees
+/// the flags from before it.
 fn is_refused(insn: &iced_x86::Instruction) -> bool {
-    use CpuidFeature as Has;
-    let is_usual = |feature: &Has| {
-        matches!(
-            feature,
-            Has::INTEL8086
-                | Has::INTEL186
-                | Has::INTEL286
-                | Has::INTEL386
-                | Has::INTEL486
-                | Has::X64
-                | Has::FPU
-                | Has::CMOV
-                | Has::CX8
-                | Has::CMPXCHG16B
-                | Has::SSE
-                | Has::SSE2
-                | Has::SSE4_1
-                | Has::SSE4_2
-                | Has::AVX
-                | Has::AVX512F
-                | Has::AVX512BW
-                | Has::AVX512DQ
-                | Has::POPCNT
-                | Has::LZCNT
-                | Has::BMI1
-                | Has::BMI2
-                | Has::ADX
-                | Has::RDRAND
-                | Has::RDSEED
-        )
-    };
-    let changes_flags = insn.rflags_modified() & FLAGS != 0;
     insn.is_invalid()
         || insn.is_privileged()
         || insn.encoding() == EncodingKind::XOP
-        || matches!(insn.mnemonic(), Mnemonic::Femms | Mnemonic::Getsec)
-        || changes_flags && !insn.cpuid_features().iter().all(is_usual)
+        || insn.mnemonic() == Mnemonic::Femms
+        || !insn.cpuid_features().iter().all(is_usual)
+}
+
+/// Whether programs use it where they have asked the processor, if at all.
+fn is_usual(feature: &CpuidFeature) -> bool {
+    use CpuidFeature as Has;
+    matches!(
+        feature,
+        Has::INTEL8086
+            | Has::INTEL186
+            | Has::INTEL286
+            | Has::INTEL386
+            | Has::INTEL486
+            | Has::X64
+            | Has::FPU
+            | Has::FPU287
+            | Has::FPU387
+            | Has::MMX
+            | Has::CMOV
+            | Has::CX8
+            | Has::CMPXCHG16B
+            | Has::CPUID
+            | Has::TSC
+            | Has::RDTSCP
+            | Has::RDPID
+            | Has::FSGSBASE
+            | Has::SYSCALL
+            | Has::PAUSE
+            | Has::MULTIBYTENOP
+            | Has::CET_IBT
+            | Has::FXSR
+            | Has::XSAVE
+            | Has::XSAVEC
+            | Has::XSAVEOPT
+            | Has::SSE
+            | Has::SSE2
+            | Has::SSE3
+            | Has::SSSE3
+            | Has::SSE4_1
+            | Has::SSE4_2
+            | Has::AES
+            | Has::PCLMULQDQ
+            | Has::SHA
+            | Has::GFNI
+            | Has::VAES
+            | Has::VPCLMULQDQ
+            | Has::F16C
+            | Has::FMA
+            | Has::AVX
+            | Has::AVX2
+            | Has::AVX512F
+            | Has::AVX512BW
+            | Has::AVX512CD
+            | Has::AVX512DQ
+            | Has::AVX512VL
+            | Has::AVX512_IFMA
+            | Has::AVX512_VBMI
+            | Has::AVX512_VBMI2
+            | Has::AVX512_VNNI
+            | Has::AVX512_BITALG
+            | Has::AVX512_VPOPCNTDQ
+            | Has::MOVBE
+            | Has::PREFETCHW
+            | Has::CLFSH
+            | Has::CLFLUSHOPT
+            | Has::POPCNT
+            | Has::LZCNT
+            | Has::BMI1
+            | Has::BMI2
+            | Has::ADX
+            | Has::RDRAND
+            | Has::RDSEED
+    )
 }
 
 /// The flags that an instruction reads, or shows to the handler of a signal that it raises.
