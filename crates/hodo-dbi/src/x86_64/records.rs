@@ -5,7 +5,7 @@ use iced_x86::{CodeSize, MemorySize, Mnemonic, OpKind, Register, UsedMemory};
 
 use super::facts::{CALL, ENTRY, Extension, Facts, RESULT, RSP, general, kinds};
 use super::flags::{BUT_CARRY, flags_are_dead, overwrites_flags};
-use super::special::{LINE, area, ignores_mask, is_masked, is_packed, spread};
+use super::special::{LINE, area, ignores_mask, is_masked, is_packed, selected, spread};
 use crate::access::Kind;
 use crate::block::{
     Address, Block, FIRST_VALUE, Insn, Lanes, Leave, Note, Noted, Operand, Recorded, Slot, Special,
@@ -514,7 +514,7 @@ impl Analysis {
         let vectors: Vec<Register> = vectors.collect();
         let data = vectors.first()?;
         let whole = used.memory_size().element_type();
-        let mut size = whole.size() as u32;
+        let mut size = selected(insn).unwrap_or(whole.size() as u32);
         let mask = insn.op_mask();
         let mask = if mask != Register::None {
             Value::Mask(mask.number() as u8)
@@ -594,6 +594,39 @@ mod tests {
         assert_eq!(block.insns.len(), code.len());
         let values = block.values.iter();
         values.map(|recorded| recorded.value).collect()
+    }
+
+    /// A bit of a mask selects an element of the result.
+    #[test]
+    fn bits_of_masks_select_what_makes_one_element() {
+        let lanes = |bytes: &&'static [u8]| {
+            let facts = facts(&mut InstructionInfoFactory::new(), 0x1000, bytes);
+            let code = [(0x1000, *bytes, Rc::new(facts))];
+            match analyze(0, &code, Vec::new(), Analyzed::Accesses, false).special {
+                Some(Special::Lanes(lanes)) => (lanes.size, lanes.count, None),
+                Some(Special::Spread(lanes, among)) => (lanes.size, lanes.count, Some(among)),
+                other => panic!("{bytes:x?}: {other:?}"),
+            }
+        };
+        let codes: [&[u8]; 5] = [
+            // vpmuldq ymm3{k1}, ymm31, [rdx + rsi], and with one number for all lanes
+            &[0x62, 0xF2, 0x85, 0x21, 0x28, 0x1C, 0x32],
+            &[0x62, 0xF2, 0x85, 0x31, 0x28, 0x1C, 0x32],
+            // vpdpbusd zmm3{k1}, zmm15, [rdx + rsi]
+            &[0x62, 0xF2, 0x05, 0x49, 0x50, 0x1C, 0x32],
+            // vpaddd zmm3{k1}, zmm15, [rdx + rsi]; vpaddw
+            &[0x62, 0xF1, 0x05, 0x49, 0xFE, 0x1C, 0x32],
+            &[0x62, 0xF1, 0x05, 0x49, 0xFD, 0x1C, 0x32],
+        ];
+        let all: Vec<_> = codes.iter().map(lanes).collect();
+        let expected = [
+            (8, 4, None),
+            (8, 1, Some(4)),
+            (4, 16, None),
+            (4, 16, None),
+            (2, 32, None),
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]

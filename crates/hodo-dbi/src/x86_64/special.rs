@@ -128,6 +128,20 @@ fn shifts_by_one_number(insn: &iced_x86::Instruction) -> bool {
     is_shift && insn.op_count() == 3 && insn.op2_kind() == OpKind::Memory
 }
 
+/// Bytes that one bit of the mask selects, of instructions that make one element of several in memory: products of
+/// every second number, and sums of products.
+pub(super) fn selected(insn: &iced_x86::Instruction) -> Option<u32> {
+    match insn.mnemonic() {
+        Mnemonic::Vpmuldq | Mnemonic::Vpmuludq => Some(8),
+        Mnemonic::Vdpbf16ps
+        | Mnemonic::Vpdpbusd
+        | Mnemonic::Vpdpbusds
+        | Mnemonic::Vpdpwssd
+        | Mnemonic::Vpdpwssds => Some(4),
+        _ => None,
+    }
+}
+
 /// The number of lanes among which elements of this size are spread that are fewer.
 pub(super) fn spread(insn: &iced_x86::Instruction, size: u32) -> Option<u32> {
     let spreads = matches!(
