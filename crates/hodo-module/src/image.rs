@@ -235,6 +235,17 @@ impl Image {
         })
     }
 
+    /// Returns whether it has restartable sequences: descriptors of them, which compilers put into a section of their own
+    /// (librseq, tcmalloc).
+    pub fn has_sequences(&self) -> bool {
+        use object::{Object, ObjectSection};
+        let file = ElfFile64::<object::Endianness>::parse(&*self.bytes);
+        let section = file
+            .ok()
+            .and_then(|file| Some(file.section_by_name("__rseq_cs")?.size()));
+        section.is_some_and(|size| size > 0)
+    }
+
     /// Returns the link-time address of the symbol with this name, if all symbols with the name have the same address.
     pub fn only_symbol(&self, name: &str) -> Option<u64> {
         use object::{Object, ObjectSymbol};

@@ -10,15 +10,17 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use hodo_module::image::of_mapping;
 use hodo_ptrace::arch::BLOCK_IN_USE;
 use hodo_ptrace::processes::shares_memory;
 use hodo_ptrace::signals::Interrupts;
 use hodo_ptrace::stops::{self, OWN, Stops};
-use hodo_ptrace::{Report, Stopped, is_gone};
+use hodo_ptrace::{Report, Stopped, is_gone, maps};
 
 use super::limit::Limit;
 use super::{Engine, Parked, Shared};
@@ -33,12 +35,31 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// The longest time that they run.
 const LONGEST: Duration = Duration::from_millis(400);
 
+/// A file of a process that has restartable sequences.
+fn with_sequences(pid: i32) -> Option<PathBuf> {
+    let mappings = maps::read(pid).ok()?;
+    let mut files = mappings
+        .into_iter()
+        .filter(|mapping| mapping.executable && mapping.inode != 0);
+    files.find_map(|mapping| {
+        let (_, image) = of_mapping(pid, &mapping).ok()?;
+        image.has_sequences().then_some(mapping.path)
+    })
+}
+
 impl Engine {
     /// Comes to a running process.
     ///
     /// # Errors
     /// If it cannot be traced, or there is no room. It runs on untraced then.
     pub(super) fn take_over(&mut self, pid: i32) -> Result<()> {
+        if let Some(file) = with_sequences(pid) {
+            bail!(
+                "process {pid} may be in restartable sequences (rseq), which {} has, and hodo would not restart them: start \
+                 the program under hodo, where it does without",
+                file.display()
+            );
+        }
         let mut stops = Stops::new(pid, self.options());
         let taken = stops
             .stop_all()

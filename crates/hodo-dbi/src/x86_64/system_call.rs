@@ -30,6 +30,7 @@ const PKEY_MPROTECT: i64 = 329;
 const OPENAT2: i64 = 437;
 const ARCH_PRCTL: i64 = 158;
 pub(crate) const SIGALTSTACK: i64 = 131;
+const RSEQ: i64 = 334;
 
 /// In `rcx` at a breakpoint before a system call: the kernel has refused the call because it may not access memory.
 const REFUSED: u64 = 0x7265_6675_7365_6421;
@@ -165,6 +166,7 @@ impl Emitter<'_, '_, '_> {
         // For the case that the kernel refuses memory.
         self.code.mov_mr(gs(block::RAX), RAX);
         self.inside(pc, KNOWN);
+        self.sequences((pc, next), ways);
         let reads = self.signals((pc, next), ways);
         self.consumes(pc, ways);
         let others = [(OPENAT, open_at), (OPENAT2, open_at), (OPEN, open)].into_iter();
@@ -228,6 +230,27 @@ impl Emitter<'_, '_, '_> {
         self.code.lea(RCX, mem(RAX, -(number as i32)));
         self.inside(pc, KNOWN);
         self.code.jrcxz(to);
+    }
+
+    /// Registering restartable sequences: the kernel is said not to have them. It would take a thread that is in the
+    /// cache to be in none, so none would be restarted, and what threads do by turns on one processor would be lost.
+    /// What was registered before hodo came can be taken back.
+    fn sequences(&mut self, (pc, next): (u64, u64), ways: Ways) {
+        let [registers, none, others] = [(); 3].map(|()| self.code.label());
+        self.lead(pc, RSEQ, registers);
+        self.code.jmp_short(others);
+        self.code.bind(registers);
+        // The flags: without any, it registers.
+        self.code.mov_rr(RCX, RDX);
+        self.inside(pc, KNOWN);
+        self.code.jrcxz(none);
+        self.code.jmp(ways.make);
+        self.code.bind(none);
+        self.code.lea(RAX, mem(RCX, -libc::ENOSYS));
+        self.point(next, None);
+        self.code.jmp(ways.made);
+        self.code.bind(others);
+        self.inside(pc, KNOWN);
     }
 
     /// Calls that lose something if the kernel cannot write it: they are watched if hodo has protected memory.

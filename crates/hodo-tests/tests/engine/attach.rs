@@ -1,7 +1,8 @@
 //! The engine comes to running processes (`hodo mem … -p`) and leaves them: they do not notice.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hodo_tests::probing::{path, text};
@@ -33,6 +34,34 @@ fn calls_in_all_kinds_of_programs() {
     for kind in Kind::ALL.into_iter().filter(|kind| kind.is_available()) {
         rounds("attached.c", kind, 3, true);
     }
+}
+
+/// It may be in one of them, which would not be restarted any more.
+#[test]
+fn programs_with_restartable_sequences_are_left_alone() {
+    let mut program = Command::new(build("sequences.c", Kind::Pie, &["-pthread"]))
+        .arg("wait")
+        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it can be run");
+    let mut lines = BufReader::new(program.stdout.take().expect("its output")).lines();
+    let mut line = || lines.next().expect("a line").expect("text");
+    assert_eq!(line(), "ready");
+    let pid = program.id().to_string();
+    let refused = Command::new(hodo())
+        .args(["mem", "none", "--for", "0.1", "-p", &pid])
+        .output()
+        .expect("hodo can be run");
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert!(
+        text(&refused.stderr).contains("restartable sequences"),
+        "{refused:?}"
+    );
+    drop(program.stdin.take());
+    assert_eq!(line(), "200000, the processor is known");
+    assert!(program.wait().expect("its end").success());
 }
 
 macro_rules! programs {

@@ -84,6 +84,15 @@ fn ten_thousand_threads() {
     Run::new("cache-ten-thousand-threads", program).same_in_cache_briefly();
 }
 
+/// They would not be restarted in the cache, so they cannot be registered, and threads take a lock.
+#[test]
+fn sequences_that_would_be_restarted() {
+    let program = build("sequences.c", Kind::Pie, &["-pthread"]);
+    Run::new("cache-sequences", program)
+        .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+        .same_in_cache();
+}
+
 #[test]
 fn memory_is_bounded_while_a_library_comes_and_goes() {
     let options = ["-O1", "-shared", "-fPIC"];
