@@ -40,6 +40,7 @@ use crate::profile::Profile;
 use crate::protected::Protected;
 use crate::recorder::Recorder;
 use crate::region::{Region, STEP};
+use crate::spans::Spans;
 use crate::table;
 use crate::targets::Targets;
 use crate::translate::{Exit, Request, Saved, Stage, Translation, translate};
@@ -660,6 +661,39 @@ impl Process {
                 self.changes.forget(range);
                 self.files.forget_list();
             }
+        }
+        Ok(())
+    }
+
+    /// Memory was moved, with the rights that the program has there.
+    ///
+    /// # Errors
+    /// If the process is gone.
+    pub(crate) fn move_code(&mut self, from: Span, to: Span) -> Result<()> {
+        let within = |spans: &Spans| -> Vec<Span> {
+            let mut moved = Vec::new();
+            for part in spans.within(from) {
+                let start = part.start - from.start + to.start;
+                // What comes after the end has the rights of what was before it.
+                let end = match part.end == from.end {
+                    true => to.end,
+                    false => (part.end - from.start + to.start).min(to.end),
+                };
+                if start < end {
+                    moved.push(Span::from(start..end));
+                }
+            }
+            moved
+        };
+        let (code, writable) = (within(self.code.spans()), within(self.code.writable()));
+        self.remove_code(from)?;
+        self.remove_code(to)?;
+        for part in code {
+            self.add_code(
+                part,
+                writable.iter().any(|other| other.overlaps(part)),
+                true,
+            )?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 // System calls that the kernel refuses because the memory is that of code, which an engine may have protected.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -147,6 +149,75 @@ static void own_errors(void) {
     printf(" %d %d\n", number, called(code, 9));
 }
 
+// Calls that send or copy: once, though they say how much beside code.
+static void sent(void) {
+    int sockets[2], number = 3, got;
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets))
+        abort();
+    struct iovec vector = {&number, 4};
+    struct mmsghdr *message = (struct mmsghdr *)page();
+    *message = (struct mmsghdr){{.msg_iov = &vector, .msg_iovlen = 1}, 0};
+    printf("%d ", called((unsigned char *)message + 1024, 8));
+    printf("%d", sendmmsg(sockets[0], message, 1, 0));
+    printf(" %d", message->msg_len);
+    int count = 0;
+    while (recv(sockets[1], &got, 4, MSG_DONTWAIT) == 4) count++;
+    printf(" %d\n", count);
+    int file = memfd_create("sent", 0), into[2];
+    if (write(file, "abcdefgh", 8) != 8 || pipe(into))
+        abort();
+    off_t *at = (off_t *)page();
+    *at = 2;
+    printf("%d ", called((unsigned char *)at + 64, 6));
+    printf("%zd", sendfile(into[1], file, at, 3));
+    printf(" %d", (int)*at);
+    char text[32] = "";
+    printf(" %zd %s\n", read(into[0], text, sizeof text - 1), text);
+}
+
+// Waits that a signal ends: the program sees that.
+static void ended_waits(void) {
+    struct itimerval soon = {{0, 0}, {0, 20000}};
+    struct sigaction action = {.sa_sigaction = look, .sa_flags = SA_SIGINFO};
+    sigaction(SIGALRM, &action, 0);
+    struct pollfd *polled = (struct pollfd *)page();
+    *polled = (struct pollfd){.fd = -1};
+    printf("%d ", called((unsigned char *)polled + 64, 5));
+    setitimer(ITIMER_REAL, &soon, 0);
+    printf("%d", poll(polled, 1, 5000));
+    printf(" %d\n", errno);
+    struct timespec *left = (struct timespec *)page();
+    setitimer(ITIMER_REAL, &soon, 0);
+    printf("%d", nanosleep(&(struct timespec){5, 0}, left));
+    printf(" %d %d\n", errno, left->tv_sec == 4);
+}
+
+// Code that is moved, and code over which other code is moved.
+static void moved(void) {
+    unsigned char *from = mmap(0, 8192, ALL, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *to = mmap(0, 8192, ALL, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("%d %d ", called(from, 1), called(to, 2));
+    mprotect(to, 8192, PROT_READ | PROT_EXEC);
+    printf("%d ", ((function *)to)());
+    if (mremap(from, 8192, 8192, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to)
+        abort();
+    printf("%d ", ((function *)to)());
+    printf("%d ", called(to + 4096, 3));
+    mprotect(to, 8192, PROT_READ | PROT_EXEC);
+    printf("%d %d ", ((function *)to)(), ((function *)(to + 4096))());
+    // What was written before it became code.
+    unsigned char *data = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(data, (unsigned char[]){0xB8, 4, 0, 0, 0, 0xC3}, 6);
+    if (mremap(data, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to)
+        abort();
+    mprotect(to, 4096, PROT_READ | PROT_EXEC);
+    printf("%d ", ((function *)to)());
+    unsigned char *grown = mmap(0, 4096, ALL, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    printf("%d ", called(grown, 5));
+    grown = mremap(grown, 4096, 1 << 16, MREMAP_MAYMOVE);
+    printf("%d %d\n", ((function *)grown)(), called(grown + 40000, 6));
+}
+
 static unsigned char *volatile owned;
 static volatile int waits = 1;
 static pthread_barrier_t barrier;
@@ -209,5 +280,8 @@ int main(int count, char **arguments) {
     former_values();
     taken();
     own_errors();
+    sent();
+    ended_waits();
+    moved();
     return 0;
 }

@@ -165,14 +165,17 @@ impl Engine {
         info: &libc::siginfo_t,
     ) -> Result<()> {
         let known = self.threads.get_mut(&thread.tid());
-        let Some(sent) = known.and_then(|known| known.sent_again.take()) else {
+        let Some(sent) = known.and_then(|known| {
+            // Another signal may come first.
+            known.sent_again.take_if(|sent| sent.si_signo == signal)
+        }) else {
             return Ok(());
         };
         let mut own = hodo_ptrace::numbers_of(thread.tid());
         // hodo has no number in the namespace of a program that is in another one.
         own.extend([0, std::process::id().cast_signed()]);
         let is_ours = info.si_code == libc::SI_TKILL && own.contains(&sender(info));
-        match is_ours && sent.si_signo == signal {
+        match is_ours {
             true => thread.set_siginfo(&sent),
             false => Ok(()),
         }

@@ -33,6 +33,29 @@ pub(crate) fn free_for_kernel(
     Ok(freed)
 }
 
+/// Lets the program write to what the kernel writes to for this call from now on, also while other threads execute code
+/// there: the call must not be refused.
+///
+/// # Errors
+/// If the process is gone.
+pub(super) fn free_for_good(
+    thread: Stopped,
+    process: &Shared,
+    (number, args): (i64, [u64; 6]),
+) -> Result<()> {
+    let mut process = process.borrow_mut();
+    for span in guarded(&process, number, args) {
+        process.add_stack(thread, span)?;
+    }
+    Ok(())
+}
+
+/// Whether the kernel writes to code for this call that the program may change.
+pub(super) fn writes_to_code(process: &Process, number: i64, args: [u64; 6]) -> bool {
+    let all = written(process, number, args);
+    all.into_iter().any(|span| process.has_writable_code(span))
+}
+
 impl Engine {
     /// A thread is about to take a signal. If hodo has protected memory to which the kernel writes the frame of the
     /// handler, lets the program write to that: the kernel would end it. The signal comes again. Returns whether it
@@ -98,17 +121,20 @@ fn guarded(process: &Process, number: i64, args: [u64; 6]) -> Vec<Span> {
     if !process.protects() {
         return Vec::new();
     }
-    let mut all = match outputs(number) {
-        Some(outputs) => {
-            let parts = outputs
-                .into_iter()
-                .map(|output| parts(process, args, output));
-            parts.flatten().collect()
-        }
-        None => perhaps(process, args),
-    };
+    let mut all = written(process, number, args);
     all.retain(|&span| process.guards(span));
     all
+}
+
+/// The memory that the kernel writes to for this call.
+fn written(process: &Process, number: i64, args: [u64; 6]) -> Vec<Span> {
+    let Some(outputs) = outputs(number) else {
+        return perhaps(process, args);
+    };
+    let parts = outputs
+        .into_iter()
+        .map(|output| parts(process, args, output));
+    parts.flatten().collect()
 }
 
 /// This many bytes at an address, as far as there are so many.

@@ -9,7 +9,7 @@ use hodo_abi::Span;
 use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
-use super::refused::free_for_kernel;
+use super::refused::{free_for_good, free_for_kernel, writes_to_code};
 use super::{Engine, Shared, Watched};
 use crate::native::system_call::{
     CONSUMING, OPENS, PTRACE, READ_TO_TRAP, SETTING, SIGALTSTACK, path_of, prevents, refuse,
@@ -37,17 +37,26 @@ impl Engine {
         let mut regs = thread.regs()?;
         // The kernel has not been called yet: the number is where the program has put it.
         let (number, args) = regs.call();
-        let number = number.cast_signed();
+        // The kernel takes the lower half.
+        let number = i64::from(number as u32 as i32);
         if let Some(why) = prevents(number, args) {
             bail!("{why}");
         }
-        if was_refused(&regs) && !free_for_kernel(thread, process, (number, args))? {
+        if was_refused(&regs)
+            && !free_for_kernel(thread, process, (number, args))?
+            && !self.others_freed(thread, process, (number, args))
+        {
             refuse(&mut regs, at);
             thread.set_regs(&regs)?;
             return self.go(thread, 0);
         }
-        if CONSUMING.contains(&number) || SETTING.contains(&number) {
-            free_for_kernel(thread, process, (number, args))?;
+        if CONSUMING.contains(&number) || SETTING.contains(&number) || number == libc::SYS_clone {
+            free_for_good(thread, process, (number, args))?;
+        }
+        if number == libc::SYS_mremap {
+            // Where it is moved to, nobody would know that hodo has taken the right to write.
+            let range = range(number, args);
+            process.borrow_mut().end_protection(Some(thread), range)?;
         }
         if number == SIGALTSTACK {
             let mut process = process.borrow_mut();
@@ -92,6 +101,20 @@ impl Engine {
         self.go(thread, 0)
     }
 
+    /// Whether another thread may have been the first to whom the kernel refused what it has refused to this one: hodo
+    /// has changed something in the process since the thread was last resumed.
+    fn others_freed(
+        &self,
+        thread: Stopped,
+        process: &Shared,
+        (number, args): (i64, [u64; 6]),
+    ) -> bool {
+        let process = process.borrow();
+        let known = self.threads.get(&thread.tid());
+        known.is_some_and(|known| known.resumed.get() != process.memory().count())
+            && writes_to_code(&process, number, args)
+    }
+
     /// A thread is at the beginning or at the end of a watched system call.
     pub(super) fn at_call(&mut self, thread: Stopped) -> Result<()> {
         let Some(known) = self.threads.get_mut(&thread.tid()) else {
@@ -103,7 +126,10 @@ impl Engine {
         if !call.entered {
             call.entered = true;
             call.stripped = match &known.process {
-                Some(process) => strips(&process.borrow(), call.number, call.args),
+                // A filter of the program is to see the call that it makes.
+                Some(process) => {
+                    strips(&process.borrow(), call.number, call.args) && !is_confined(thread.tid())
+                }
                 None => false,
             };
             known.call = Some(call);
@@ -326,6 +352,10 @@ fn changed(thread: Stopped, process: &mut Process, call: &Watched, result: i64) 
     if !protects(number) {
         process.forget_granted(at);
         process.forget_granted(moved(number, args));
+    }
+    if number == libc::SYS_mremap {
+        let to = Span::at(result.cast_unsigned(), args[2].saturating_add(4095) & !4095);
+        return process.move_code(at, to);
     }
     if !gives_execution(number, args) {
         return process.remove_code(at);

@@ -277,7 +277,12 @@ impl Process {
         self.code.writable().at(address).is_some()
     }
 
-    /// The kernel writes frames of handlers here from now on.
+    /// Whether there is code here that the program may write to.
+    pub(crate) fn has_writable_code(&self, range: Span) -> bool {
+        self.code.writable().overlap(range)
+    }
+
+    /// The kernel writes frames of handlers, or results of calls, here from now on.
     ///
     /// # Errors
     /// If the thread is gone.

@@ -58,6 +58,8 @@ pub(crate) fn outputs(number: i64) -> Option<Vec<Output>> {
         calls::MSGRCV => vec![Array(1, 2, 1, 8)],
         calls::MQ_TIMEDRECEIVE => vec![bytes(1, 2), Fixed(3, 4)],
         calls::SENDFILE => vec![Fixed(2, 8)],
+        calls::MQ_GETSETATTR => vec![Fixed(2, 64)],
+        calls::CLONE => vec![Fixed(2, 4), Fixed(3, 4)],
         calls::SPLICE | calls::COPY_FILE_RANGE => vec![Fixed(1, 8), Fixed(3, 8)],
         calls::POLL => vec![Array(0, 1, POLL, 0)],
         calls::PPOLL => vec![Array(0, 1, POLL, 0), Fixed(2, TIME)],
@@ -149,6 +151,7 @@ mod calls {
     pub(super) const SOCKETPAIR: i64 = 53;
     pub(super) const SETSOCKOPT: i64 = 54;
     pub(super) const GETSOCKOPT: i64 = 55;
+    pub(super) const CLONE: i64 = 56;
     pub(super) const EXECVE: i64 = 59;
     pub(super) const WAIT4: i64 = 61;
     pub(super) const UNAME: i64 = 63;
@@ -201,6 +204,7 @@ mod calls {
     pub(super) const EPOLL_WAIT: i64 = 232;
     pub(super) const EPOLL_CTL: i64 = 233;
     pub(super) const MQ_TIMEDRECEIVE: i64 = 243;
+    pub(super) const MQ_GETSETATTR: i64 = 245;
     pub(super) const WAITID: i64 = 247;
     pub(super) const OPENAT: i64 = 257;
     pub(super) const MKDIRAT: i64 = 258;

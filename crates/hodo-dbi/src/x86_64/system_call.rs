@@ -85,13 +85,18 @@ const WATCHED: [i64; 11] = [
     SIGALTSTACK,
 ];
 
-/// System calls that take a message, a connection, a signal or the end of a child, also if they cannot write what they
-/// say of that: `accept`, `recvfrom`, `recvmsg`, `wait4`, `msgrcv`, `rt_sigtimedwait`, `mq_timedreceive`, `waitid`,
-/// `accept4`, `recvmmsg`; and that set something, also if they cannot write what it was: `setitimer`, `timer_settime`,
-/// `timerfd_settime`, `prlimit64`.
-pub(crate) const CONSUMING: [i64; 14] = [
-    38, 43, 45, 47, 61, 70, 128, 223, 243, 247, 286, 288, 299, 302,
+/// System calls that must not be made twice, although they cannot write what they say of what they have done. They take
+/// a message, a connection, a signal, an error or the end of a child: `accept`, `recvfrom`, `recvmsg`, `getsockopt`,
+/// `wait4`, `msgrcv`, `rt_sigtimedwait`, `mq_timedreceive`, `waitid`, `accept4`, `recvmmsg`. Or they send or copy:
+/// `sendfile`, `splice`, `sendmmsg`, `copy_file_range`. Or they set something: `setitimer`, `timer_settime`, `mq_getsetattr`,
+/// `timerfd_settime`, `prlimit64`. Or they wait, until a signal comes, whose handler sees that: `poll`, `nanosleep`,
+/// `clock_nanosleep`, `ppoll`.
+pub(crate) const CONSUMING: [i64; 24] = [
+    7, 35, 38, 40, 43, 45, 47, 55, 61, 70, 128, 223, 230, 243, 245, 247, 271, 275, 286, 288, 299,
+    302, 307, 326,
 ];
+/// As many of them are looked for at once as a short jump leads across.
+const AT_ONCE: usize = 12;
 
 /// Others that set something, also if they cannot write what it was.
 pub(crate) const SETTING: [i64; 3] = [RT_SIGACTION, RT_SIGPROCMASK, SIGALTSTACK];
@@ -101,7 +106,7 @@ const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
 /// From instructions that read what the program has given to a call to its breakpoint, in bytes: a path, a set of
 /// signals, and the frame of a handler.
-pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 343, 479];
+pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 397, 533];
 
 /// Where a thread's block has the number of the system call that it makes.
 pub(crate) const NUMBER: u32 = block::RAX;
@@ -225,9 +230,9 @@ impl Emitter<'_, '_, '_> {
         self.fix(Depends::Original, 8, 0);
     }
 
-    /// Jumps if this is the number of the call.
+    /// Jumps if this is the number of the call, of which the kernel takes the lower half.
     fn lead(&mut self, pc: u64, number: i64, to: Label) {
-        self.code.lea(RCX, mem(RAX, -(number as i32)));
+        self.code.lea(ECX, mem(RAX, -(number as i32)));
         self.inside(pc, KNOWN);
         self.code.jrcxz(to);
     }
@@ -255,16 +260,24 @@ impl Emitter<'_, '_, '_> {
 
     /// Calls that lose something if the kernel cannot write it: they are watched if hodo has protected memory.
     fn consumes(&mut self, pc: u64, ways: Ways) {
-        let [protected, others] = [(); 2].map(|()| self.code.label());
-        for number in CONSUMING {
-            self.lead(pc, number, protected);
-        }
-        self.code.jmp_short(others);
-        self.code.bind(protected);
+        let [protected, free, others] = [(); 3].map(|()| self.code.label());
         self.code.movzx_rm(ECX, Size::Word, gs(block::PROTECTED));
         self.inside(pc, KNOWN);
-        self.code.jrcxz(others);
-        self.code.jmp(ways.watched);
+        self.code.jrcxz(free);
+        self.code.jmp_short(protected);
+        self.code.bind(free);
+        self.code.jmp(others);
+        self.code.bind(protected);
+        for numbers in CONSUMING.chunks(AT_ONCE) {
+            let [found, next] = [(); 2].map(|()| self.code.label());
+            for &number in numbers {
+                self.lead(pc, number, found);
+            }
+            self.code.jmp_short(next);
+            self.code.bind(found);
+            self.code.jmp(ways.watched);
+            self.code.bind(next);
+        }
         self.code.bind(others);
     }
 
