@@ -292,6 +292,7 @@ fn from_the_middle_on() {
 fn a_process_that_runs() {
     let target = Target::start(&build("attached_handlers.c", Kind::Pie, &[]));
     let (maps, threads) = (target.maps(), target.threads());
+    let mut checks = 0;
     for seed in 1..8 {
         let process = hodo_dbi::Target::Process {
             pid: target.pid(),
@@ -300,9 +301,11 @@ fn a_process_that_runs() {
         };
         let (_, sums) = scramble::scramble(&process, seed).expect("it can be observed");
         assert_eq!(sums.wrong, 0);
-        assert!(sums.checks > 0, "round {seed}");
+        // On a busy machine, the process may hardly run for so short a time.
+        checks += sums.checks;
         target.is_untouched(&maps, threads);
     }
+    assert!(checks > 0);
     target.ends("wrong: 0\n");
 }
 
