@@ -41,6 +41,7 @@ static MEMORY: hodo_record::WithReserve<memory::Memory> = hodo_record::WithReser
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
+    memory::heed_limit();
     if !hodo_record::has_small_stack() {
         return run_all();
     }

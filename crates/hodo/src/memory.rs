@@ -22,6 +22,29 @@ pub struct Memory;
 /// Freed blocks are kept for reuse, up to this many bytes in total: the kernel clears all the memory that it hands out.
 const KEPT: usize = 64 << 20;
 
+/// Whether addresses are limited (`ulimit -v`): nothing is kept then.
+static IS_LIMITED: AtomicBool = AtomicBool::new(false);
+
+/// Looks at the limit on addresses. If there is one, hodo takes none that it does not use: the C library would reserve
+/// 64 MiB for each thread. To be called before there are other threads.
+pub fn heed_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call writes the limit.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    if !is_known || limit.rlim_cur == libc::RLIM_INFINITY {
+        return;
+    }
+    IS_LIMITED.store(true, Ordering::Relaxed);
+    // SAFETY: there is one thread.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1)
+    };
+}
+
 /// Freed mappings that were kept: address and size in bytes. A size of 0 means none.
 struct Spare {
     busy: AtomicBool,
@@ -65,6 +88,9 @@ impl Spare {
 
     /// Keeps a block, if there is room for it.
     fn keep(&self, at: *mut u8, size: usize) -> Option<()> {
+        if IS_LIMITED.load(Ordering::Relaxed) {
+            return None;
+        }
         self.with(|blocks| {
             let all: usize = blocks.iter().map(|block| block.1).sum();
             let free = blocks.iter_mut().find(|block| block.1 == 0)?;
