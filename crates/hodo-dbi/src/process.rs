@@ -128,6 +128,8 @@ pub(crate) struct Process {
     /// Threads that fetch the rest of an instruction, where that cannot be fetched: this place, and the instruction.
     cuts: FxHashMap<i32, (u64, u64)>,
     flags: Flags,
+    /// Whether it may not register restartable sequences; `None`: it has not tried.
+    refuses_sequences: Option<bool>,
 }
 
 impl Process {
@@ -179,6 +181,7 @@ impl Process {
             pages: RefCell::default(),
             cuts: FxHashMap::default(),
             flags: Flags::default(),
+            refuses_sequences: None,
         })
     }
 
@@ -301,6 +304,7 @@ impl Process {
             pages: self.pages.clone(),
             cuts: FxHashMap::default(),
             flags: self.flags,
+            refuses_sequences: self.refuses_sequences,
         };
         let marks = copy.marks.borrow().rooms().to_vec();
         let regions = copy.cache.all();
@@ -663,6 +667,13 @@ impl Process {
             }
         }
         Ok(())
+    }
+
+    /// Whether the process may not register restartable sequences. At first, `has_some` says whether there are any:
+    /// they would not be restarted. The kernel compares the place of a thread that was preempted with the program's
+    /// addresses, and the thread is in the cache.
+    pub(crate) fn refuses_sequences(&mut self, has_some: impl FnOnce() -> bool) -> bool {
+        *self.refuses_sequences.get_or_insert_with(has_some)
     }
 
     /// Memory was moved, with the rights that the program has there.

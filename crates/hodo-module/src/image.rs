@@ -235,8 +235,7 @@ impl Image {
         })
     }
 
-    /// Returns whether it has restartable sequences: descriptors of them, which compilers put into a section of their own
-    /// (librseq, tcmalloc).
+    /// Returns whether it has restartable sequences (librseq, tcmalloc): a section with descriptors of them.
     pub fn has_sequences(&self) -> bool {
         use object::{Object, ObjectSection};
         let file = ElfFile64::<object::Endianness>::parse(&*self.bytes);

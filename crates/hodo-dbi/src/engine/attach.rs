@@ -36,11 +36,12 @@ const TOGETHER: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(400);
 
 /// A file of a process that has restartable sequences.
-fn with_sequences(pid: i32) -> Option<PathBuf> {
+pub(super) fn with_sequences(pid: i32) -> Option<PathBuf> {
     let mappings = maps::read(pid).ok()?;
-    let mut files = mappings
-        .into_iter()
-        .filter(|mapping| mapping.executable && mapping.inode != 0);
+    // Their beginnings: hodo may have taken the right to execute the rest. Devices are not opened.
+    let mut files = mappings.into_iter().filter(|mapping| {
+        mapping.inode != 0 && mapping.offset == 0 && !mapping.path.starts_with("/dev")
+    });
     files.find_map(|mapping| {
         let (_, image) = of_mapping(pid, &mapping).ok()?;
         image.has_sequences().then_some(mapping.path)
@@ -91,7 +92,9 @@ impl Engine {
                 stops.pid()
             );
         }
-        let process = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
+        let mut process = Process::new(worker, self.recorder.clone(), Rc::clone(&self.kept))?;
+        // Its first thread may have registered them, although there are none.
+        process.refuses_sequences(|| false);
         let process = Rc::new(RefCell::new(process));
         let threads: Vec<Stopped> = stops.threads().collect();
         let begun = self.begin_threads(&threads, &process);

@@ -9,10 +9,11 @@ use hodo_abi::Span;
 use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::{Stopped, TargetAddr, TargetFd, is_confined, numbers_of};
 
+use super::attach::with_sequences;
 use super::refused::{free_for_good, free_for_kernel, writes_to_code};
 use super::{Engine, Shared, Watched};
 use crate::native::system_call::{
-    CONSUMING, OPENS, PTRACE, READ_TO_TRAP, SETTING, SIGALTSTACK, path_of, prevents, refuse,
+    CONSUMING, OPENS, PTRACE, READ_TO_TRAP, RSEQ, SETTING, SIGALTSTACK, path_of, prevents, refuse,
     was_refused,
 };
 use crate::process::{Place, Process, Stop, stripped};
@@ -65,6 +66,13 @@ impl Engine {
             }
         }
         regs.set_pc(at);
+        if number == RSEQ && args[2] == 0 && self.refuses_sequences(thread, process) {
+            // As if the kernel had none.
+            regs.set_result(-i64::from(libc::ENOSYS));
+            regs.set_pc(at + SYSTEM_CALL.len() as u64);
+            thread.set_regs(&regs)?;
+            return self.go(thread, 0);
+        }
         if takes_own(&process.borrow(), number, args) {
             // As if there were no room.
             regs.set_result(-i64::from(libc::ENOMEM));
@@ -99,6 +107,15 @@ impl Engine {
             });
         }
         self.go(thread, 0)
+    }
+
+    /// Whether a process may not register restartable sequences, because there is a file that has some. What holds for
+    /// its first thread holds for all.
+    fn refuses_sequences(&self, thread: Stopped, process: &Shared) -> bool {
+        let known = self.threads.get(&thread.tid());
+        let pid = known.map_or(thread.tid(), |known| known.pid);
+        let has_some = || with_sequences(pid).is_some();
+        process.borrow_mut().refuses_sequences(has_some)
     }
 
     /// Whether another thread may have been the first to whom the kernel refused what it has refused to this one: hodo

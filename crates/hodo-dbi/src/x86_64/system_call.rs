@@ -30,7 +30,7 @@ const PKEY_MPROTECT: i64 = 329;
 const OPENAT2: i64 = 437;
 const ARCH_PRCTL: i64 = 158;
 pub(crate) const SIGALTSTACK: i64 = 131;
-const RSEQ: i64 = 334;
+pub(crate) const RSEQ: i64 = 334;
 
 /// In `rcx` at a breakpoint before a system call: the kernel has refused the call because it may not access memory.
 const REFUSED: u64 = 0x7265_6675_7365_6421;
@@ -70,8 +70,9 @@ pub(crate) fn prevents(number: i64, args: [u64; 6]) -> Option<&'static str> {
 
 /// System calls that hodo must see before the kernel does: they change what can be executed, or where a thread is, or
 /// end a program, or say where the kernel writes to. So does `ptrace`, which must not concern what hodo traces, and
-/// opening a list of mappings. Those for signals are watched where that is necessary.
-const WATCHED: [i64; 11] = [
+/// opening a list of mappings, and registering restartable sequences. Those for signals are watched where that is
+/// necessary.
+const WATCHED: [i64; 12] = [
     MMAP,
     MPROTECT,
     MUNMAP,
@@ -83,14 +84,15 @@ const WATCHED: [i64; 11] = [
     EXECVEAT,
     PTRACE,
     SIGALTSTACK,
+    RSEQ,
 ];
 
 /// System calls that must not be made twice, although they cannot write what they say of what they have done. They take
 /// a message, a connection, a signal, an error or the end of a child: `accept`, `recvfrom`, `recvmsg`, `getsockopt`,
 /// `wait4`, `msgrcv`, `rt_sigtimedwait`, `mq_timedreceive`, `waitid`, `accept4`, `recvmmsg`. Or they send or copy:
-/// `sendfile`, `splice`, `sendmmsg`, `copy_file_range`. Or they set something: `setitimer`, `timer_settime`, `mq_getsetattr`,
-/// `timerfd_settime`, `prlimit64`. Or they wait, until a signal comes, whose handler sees that: `poll`, `nanosleep`,
-/// `clock_nanosleep`, `ppoll`.
+/// `sendfile`, `splice`, `sendmmsg`, `copy_file_range`. Or they set something: `setitimer`, `timer_settime`,
+/// `mq_getsetattr`, `timerfd_settime`, `prlimit64`. Or they wait until a signal comes, which the program sees: `poll`,
+/// `nanosleep`, `clock_nanosleep`, `ppoll`.
 pub(crate) const CONSUMING: [i64; 24] = [
     7, 35, 38, 40, 43, 45, 47, 55, 61, 70, 128, 223, 230, 243, 245, 247, 271, 275, 286, 288, 299,
     302, 307, 326,
@@ -106,7 +108,7 @@ const PATHS: [[u8; 4]; 4] = [*b"/pro", *b"self", *b"maps", *b"smap"];
 
 /// From instructions that read what the program has given to a call to its breakpoint, in bytes: a path, a set of
 /// signals, and the frame of a handler.
-pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 397, 533];
+pub(crate) const READ_TO_TRAP: [u64; 3] = [56, 405, 541];
 
 /// Where a thread's block has the number of the system call that it makes.
 pub(crate) const NUMBER: u32 = block::RAX;
@@ -171,7 +173,6 @@ impl Emitter<'_, '_, '_> {
         // For the case that the kernel refuses memory.
         self.code.mov_mr(gs(block::RAX), RAX);
         self.inside(pc, KNOWN);
-        self.sequences((pc, next), ways);
         let reads = self.signals((pc, next), ways);
         self.consumes(pc, ways);
         let others = [(OPENAT, open_at), (OPENAT2, open_at), (OPEN, open)].into_iter();
@@ -235,27 +236,6 @@ impl Emitter<'_, '_, '_> {
         self.code.lea(ECX, mem(RAX, -(number as i32)));
         self.inside(pc, KNOWN);
         self.code.jrcxz(to);
-    }
-
-    /// Registering restartable sequences: the kernel is said not to have them. It would take a thread that is in the
-    /// cache to be in none, so none would be restarted, and what threads do by turns on one processor would be lost.
-    /// What was registered before hodo came can be taken back.
-    fn sequences(&mut self, (pc, next): (u64, u64), ways: Ways) {
-        let [registers, none, others] = [(); 3].map(|()| self.code.label());
-        self.lead(pc, RSEQ, registers);
-        self.code.jmp_short(others);
-        self.code.bind(registers);
-        // The flags: without any, it registers.
-        self.code.mov_rr(RCX, RDX);
-        self.inside(pc, KNOWN);
-        self.code.jrcxz(none);
-        self.code.jmp(ways.make);
-        self.code.bind(none);
-        self.code.lea(RAX, mem(RCX, -libc::ENOSYS));
-        self.point(next, None);
-        self.code.jmp(ways.made);
-        self.code.bind(others);
-        self.inside(pc, KNOWN);
     }
 
     /// Calls that lose something if the kernel cannot write it: they are watched if hodo has protected memory.
