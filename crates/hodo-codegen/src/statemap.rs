@@ -300,7 +300,7 @@ impl<Groups: Fn(usize) -> Group, State: Copy + Default> Iterator for Decoded<'_,
     }
 }
 
-/// An instruction of the program for which one of ours stands: before it, all registers and all memory are as the
+/// An instruction of the program for which an emitted one stands: before that, all registers and all memory are as the
 /// program has left them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppPoint {

@@ -169,7 +169,7 @@ pub(crate) fn open(calls: &Syscalls, part: Span) -> Result<()> {
     allow(calls, part, libc::PROT_READ | libc::PROT_EXEC)
 }
 
-/// Gives memory of ours these rights.
+/// Gives our memory these rights.
 fn allow(calls: &Syscalls, part: Span, rights: i32) -> Result<()> {
     match calls.mprotect(TargetAddr(part.start), part.len(), rights)? {
         true => Ok(()),

@@ -137,7 +137,7 @@ fn written(process: &Process, number: i64, args: [u64; 6]) -> Vec<Span> {
     parts.flatten().collect()
 }
 
-/// This many bytes at an address, as far as there are so many.
+/// This many bytes at an address, or fewer at the end of all addresses.
 fn span(at: u64, size: u64) -> Span {
     Span::at(at, size.min(u64::MAX - at))
 }
