@@ -9,6 +9,8 @@
 use crate::space::{AppPoint, Moved};
 use hodo_ptrace::TargetAddr;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use hodo_abi::Span;
 
@@ -16,9 +18,12 @@ use crate::space::Space;
 use hodo_ptrace::arch::{BROKEN_OFF, frame};
 use hodo_ptrace::{Memory, Regs, Stopped};
 
-/// How many of our instructions a thread may be led through before a signal is delivered: enough for some system calls
-/// of the agent.
-pub const STEPS: u32 = 600;
+/// How many times a signal is held back for a thread that is in our code each time.
+const HOLDS: u32 = 200;
+
+/// For how long the thread runs then before the signal is sent again: at first, and at most.
+const RUNS: Duration = Duration::from_micros(30);
+const RUNS_AT_MOST: Duration = Duration::from_millis(2);
 
 /// After this many system calls of a handler, we no longer wait for its return.
 const PATIENCE: u32 = 4096;
@@ -45,24 +50,19 @@ pub struct Contexts {
     shown: Vec<Shown>,
     /// The signal that the next step delivers, and the place in the program that its handler will see.
     pub delivering: Option<(AppPoint, u64)>,
-    /// The signal that waits until our code is done.
-    pub waiting: Option<Waiting>,
+    /// Signals that were sent again, in the order in which they came.
+    held: Vec<Held>,
+    /// How many times one was held back since the last one was delivered.
+    holds: u32,
     patience: u32,
 }
 
-/// A signal that waits.
+/// A signal that comes once more, because the thread was in our code.
 #[derive(Debug, Clone, Copy)]
-pub struct Waiting {
-    /// Its number.
-    pub signal: i32,
+struct Held {
+    signal: i32,
     /// The kernel's information about it.
-    pub info: libc::siginfo_t,
-    /// The thread's signal mask, since all signals are blocked in the meantime.
-    pub mask: u64,
-    /// The number of steps that are left.
-    pub steps: u32,
-    /// Whether the thread is announcing libraries: in the meantime, no signal can stop it for that.
-    pub announcing: bool,
+    info: libc::siginfo_t,
 }
 
 /// Where an interrupted thread is.
@@ -93,11 +93,14 @@ pub enum Turn {
 /// # Errors
 /// If the thread is gone, or its memory cannot be written.
 pub fn run_ahead(thread: Stopped, space: &mut Space, regs: &Regs) -> Result<Option<Regs>> {
-    // The code that announces libraries makes system calls.
-    if space.is_announcing(regs.pc()) {
+    // The stop that it has asked for comes first.
+    if space.is_announcing(regs.pc()) && space.awaits_announcement(thread.tid(), regs.pc()) {
         return Ok(None);
     }
-    hodo_ptrace::arch::run_ahead(thread, regs, |regs| place(space, regs) != Place::Between)
+    // In our code, only system calls of ours end.
+    let mut regs = *regs;
+    regs.end_call();
+    hodo_ptrace::arch::run_ahead(thread, &regs, |regs| place(space, regs) != Place::Between)
 }
 
 /// The place of an instruction.
@@ -212,19 +215,85 @@ impl Contexts {
             .map(Turn::Shared)
     }
 
-    /// hodo detaches, and the program gets its code back: so the addresses that handlers see become real. Sends a
-    /// waiting signal again.
-    pub fn leave(&mut self, thread: Stopped) -> Result<()> {
-        self.shown.clear();
-        self.give_up(thread)
+    /// What a new process has of its maker's. It has no signals that wait.
+    #[must_use]
+    pub fn of_child(&self) -> Self {
+        Self {
+            held: Vec::new(),
+            ..self.clone()
+        }
     }
 
-    /// From here on, real addresses are shown: restores them, and sends a waiting signal again.
-    pub fn give_up(&mut self, thread: Stopped) -> Result<()> {
-        if let Some(waiting) = self.waiting.take() {
-            thread.set_signal_mask(waiting.mask)?;
-            hodo_ptrace::send(thread.tid(), waiting.signal)?;
+    /// Holds a signal back that has stopped a thread in our code. Returns for how long the thread is to run before the
+    /// signal is sent again. `None`: it was held back often enough.
+    ///
+    /// If hodo is killed in that moment, the signal is lost; once it is sent, hodo is not needed any more. A single
+    /// step would leave the thread in step mode, which ends the program.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn hold(&mut self, thread: Stopped, signal: i32) -> Result<Option<Duration>> {
+        if self.holds == HOLDS {
+            self.holds = 0;
+            return Ok(None);
         }
+        let info = thread.siginfo()?;
+        self.held.push(Held { signal, info });
+        self.holds += 1;
+        Ok(Some((RUNS * self.holds).min(RUNS_AT_MOST)))
+    }
+
+    /// Whether a signal with which a thread has stopped is one that was sent again.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn is_again(&self, thread: Stopped, signal: i32) -> Result<bool> {
+        if !self.held.iter().any(|held| held.signal == signal) {
+            return Ok(false);
+        }
+        let info = thread.siginfo()?;
+        let sender = hodo_ptrace::sender(&info);
+        // In another namespace, hodo has no number.
+        let by_hodo = sender == 0 || sender == std::process::id().cast_signed();
+        Ok(info.si_code == libc::SI_TKILL && by_hodo)
+    }
+
+    /// A thread has stopped with a signal: if such a signal was held back, it is that one. What the kernel says of this
+    /// one is for the next.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn take_held(&mut self, thread: Stopped, signal: i32) -> Result<()> {
+        let Some(first) = self.held.iter().position(|held| held.signal == signal) else {
+            return Ok(());
+        };
+        if !self.is_again(thread, signal)? {
+            let info = thread.siginfo()?;
+            self.held.push(Held { signal, info });
+        }
+        thread.set_siginfo(&self.held.remove(first).info)
+    }
+
+    /// The signal has been delivered.
+    pub fn is_delivered(&mut self) {
+        self.holds = 0;
+    }
+
+    /// Whether a signal that was sent again is about to stop the thread.
+    pub fn awaits(&self, tid: i32) -> bool {
+        let bits = || (self.held.iter()).fold(0, |all, held| all | 1 << (held.signal - 1));
+        !self.held.is_empty()
+            && hodo_ptrace::pending(tid) & !hodo_ptrace::blocked(tid) & bits() != 0
+    }
+
+    /// hodo detaches, and the program gets its code back: so the addresses that handlers see become real.
+    pub fn leave(&mut self) {
+        self.shown.clear();
+        self.held.clear();
+    }
+
+    /// From here on, real addresses are shown: restores them.
+    pub fn give_up(&mut self, thread: Stopped) -> Result<()> {
         if self.shown.is_empty() {
             return Ok(());
         }

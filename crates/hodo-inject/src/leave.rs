@@ -367,7 +367,10 @@ impl Table {
     }
 }
 
-/// Makes a stopped thread leave our memory. Returns whether it has left.
+/// Makes a stopped thread leave our memory. Returns whether it has left. If not, it leaves by itself when it runs.
+///
+/// If it can run, it makes no single steps where our instructions can be interpreted: the few others are soon over, and
+/// if hodo were killed meanwhile, the thread would stay in step mode, which ends the program.
 fn step_out(
     thread: Stopped,
     table: &Table,
@@ -393,6 +396,9 @@ fn step_out(
             thread.set_regs(&regs)?;
         }
         return Ok(true);
+    }
+    if arch::INTERPRETS && unwinding == Unwinding::GoesOn {
+        return Ok(false);
     }
     let out = stepping(thread, || steps(thread, table, space))?;
     // If the process is about to end, the thread must get the signal for which it has stopped.

@@ -20,6 +20,7 @@ use crate::ledger::{Bytes, Entry, Ledger, Patched};
 use hodo_module::image::{Image, Placed, Seen, Version};
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
+use hodo_ptrace::stops::bit;
 
 pub use hodo_codegen::statemap::AppPoint;
 pub use moved::Moved;
@@ -29,6 +30,9 @@ pub(crate) use trap_blocks::TrapBlocks;
 pub(crate) use written::Written;
 
 use keys::Keys;
+
+/// The signals by which a thread stops to announce libraries: they are nothing to a program that has no handler.
+const NOTHING: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
 
 /// The dynamic linker of a process.
 #[derive(Debug, Clone, Copy)]
@@ -309,9 +313,15 @@ impl Space {
         self.announcement.is_none() && self.linker_stop == Some(at)
     }
 
+    /// Whether a stopped thread at this address is about to stop because the dynamic linker announces libraries.
+    pub fn awaits_announcement(&self, tid: i32, pc: u64) -> bool {
+        let pending = hodo_ptrace::pending(tid);
+        let mut signals = NOTHING.iter().filter(|&&signal| pending & bit(signal) != 0);
+        signals.any(|&signal| self.announced(pc, signal))
+    }
+
     /// Whether a thread at this address has stopped by this signal because the dynamic linker announces libraries.
     pub fn announced(&self, pc: u64, signal: i32) -> bool {
-        const NOTHING: [i32; 3] = [libc::SIGURG, libc::SIGWINCH, libc::SIGCHLD];
         self.announcement.is_some_and(|announcement| match signal {
             libc::SIGTRAP => announcement.breakpoint == pc,
             signal => announcement.signal == pc && NOTHING.contains(&signal),

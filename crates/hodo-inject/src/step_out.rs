@@ -1,4 +1,4 @@
-//! Leads stopped threads out of our code by single steps.
+//! Leads stopped threads out of our code.
 
 use anyhow::Result;
 use hodo_ptrace as ptrace;
@@ -23,19 +23,23 @@ pub fn stepping(thread: Stopped, work: impl FnOnce() -> Result<bool>) -> Result<
 }
 
 /// Emulates our instructions for a stopped thread, until `is_done` returns true for its registers. Returns these, or
-/// `None` if that is not possible: then steps are needed.
+/// `None` if that is not possible.
 pub fn run_ahead(
     thread: Stopped,
     regs: &Regs,
     is_done: impl FnMut(&Regs) -> bool,
 ) -> Result<Option<Regs>> {
-    match arch::run_ahead(thread, regs, is_done) {
+    // In our code, only system calls of ours end.
+    let mut regs = *regs;
+    regs.end_call();
+    match arch::run_ahead(thread, &regs, is_done) {
         Err(error) if !ptrace::is_gone(&error) => Ok(None),
         result => result,
     }
 }
 
-/// Makes a stopped thread leave code that leads from the program or back, by single steps. Returns whether it has left.
+/// Makes a stopped thread leave code that leads from the program or back. Returns whether it has left. If not, it does
+/// so by itself when it runs.
 pub fn come_off(thread: Stopped, space: &SharedSpace) -> Result<bool> {
     let is_off = |regs: Regs| Ok(!space.borrow().is_on_the_way(regs.pc()));
     let result = thread.regs().and_then(|regs| match is_off(regs)? {
@@ -44,8 +48,8 @@ pub fn come_off(thread: Stopped, space: &SharedSpace) -> Result<bool> {
             let ahead = run_ahead(thread, &regs, |regs| {
                 !space.borrow().is_on_the_way(regs.pc())
             })?;
-            if ahead.is_some() {
-                return Ok(true);
+            if ahead.is_some() || arch::INTERPRETS {
+                return Ok(ahead.is_some());
             }
             let off = stepping(thread, || steps_until(thread, space, is_off))?;
             stops::rest(thread)?;

@@ -100,6 +100,11 @@ pub fn pending(tid: i32) -> u64 {
     mask(tid, "SigPnd:")
 }
 
+/// The signals that a thread blocks, as a set.
+pub fn blocked(tid: i32) -> u64 {
+    mask(tid, "SigBlk:")
+}
+
 /// Returns whether a signal is pending for the thread that it does not ignore.
 pub fn has_signal(tid: i32) -> bool {
     (mask(tid, "SigPnd:") | mask(tid, "ShdPnd:")) & !(mask(tid, "SigBlk:") | ignored(tid)) != 0

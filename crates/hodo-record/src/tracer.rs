@@ -45,7 +45,6 @@ use hodo_inject::context::Contexts;
 use hodo_inject::install;
 use hodo_inject::space::{SharedSpace, Sites, Space};
 use hodo_ptrace as ptrace;
-use hodo_ptrace::arch::Step;
 use hodo_ptrace::launch::Failure;
 use hodo_ptrace::signals::Seen;
 use hodo_ptrace::stops;
@@ -63,8 +62,6 @@ pub struct Thread {
     space: Option<SharedSpace>,
     /// What its signal handlers see.
     contexts: Contexts,
-    /// The single step that it is making, and its slot.
-    step: Option<(Step, u64)>,
     /// The address of its control block, if that is in its own memory and not in the file.
     private: Option<u64>,
     /// The thread that waits until this one executes a program or ends.
@@ -85,7 +82,6 @@ impl Thread {
             tcb: None,
             space: None,
             contexts: Contexts::default(),
-            step: None,
             private: None,
             awaited: None,
             restarts: Restarts::default(),
@@ -366,21 +362,20 @@ impl<'a> Tracer<'a> {
         if self.is_announcement(stopped, signal)? {
             return Ok(());
         }
+        let again = match self.threads.get(&tid) {
+            Some(thread) => thread.contexts.is_again(stopped, signal)?,
+            None => false,
+        };
         let process = || self.threads.get(&tid).map(|thread| thread.pid);
-        self.program.note_signal(stopped, process, signal);
+        if !again {
+            self.program.note_signal(stopped, process, signal);
+        }
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.restarts.before(stopped, signal)?;
         }
         let space = self.threads.get(&tid).and_then(|t| t.space.clone());
         if let Some(space) = space {
-            let stepped = self.end_step(stopped)?;
             match signal {
-                libc::SIGTRAP if stepped => {
-                    return match self.stepped(stopped, &space)? {
-                        true => Ok(()),
-                        false => self.go(stopped, 0),
-                    };
-                }
                 stops::SYSTEM_CALL => return self.system_call(stopped, &space),
                 libc::SIGTRAP if arch::is_breakpoint(&stopped.siginfo()?) => {
                     let mut regs = stopped.regs()?;
@@ -399,7 +394,6 @@ impl<'a> Tracer<'a> {
                         return self.go(stopped, 0);
                     }
                 }
-                libc::SIGTRAP if self.stepped(stopped, &space)? => return Ok(()),
                 libc::SIGSEGV | libc::SIGBUS
                     if hodo_inject::step_out::skip_fetch(stopped, &space)? =>
                 {
@@ -424,7 +418,7 @@ impl<'a> Tracer<'a> {
             if hodo_inject::copied::repair(stopped, signal, &space)? {
                 return self.go(stopped, 0);
             }
-            if self.modules.probes.records_syscalls() {
+            if self.modules.probes.records_syscalls() && !again {
                 self.tell_signal(stopped)?;
             }
             if self.ends_first_process(stopped, signal)? {

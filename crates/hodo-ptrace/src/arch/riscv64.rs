@@ -9,7 +9,7 @@ mod thread_slot;
 mod vectors;
 
 pub use regs::*;
-pub use run_ahead::run_ahead;
+pub use run_ahead::{INTERPRETS, run_ahead};
 pub use sigframe::{frame, is_frame};
 pub use step::*;
 pub use syscall::*;

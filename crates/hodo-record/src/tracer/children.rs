@@ -144,7 +144,7 @@ impl Tracer<'_> {
         let debugger = space.borrow().is_debugger();
         if (self.options.no_follow || debugger) && !is_thread {
             if !shares_memory {
-                maker.contexts.clone().give_up(child)?;
+                maker.contexts.of_child().give_up(child)?;
             }
             return self.let_go(child, &space, origin);
         }
@@ -156,7 +156,7 @@ impl Tracer<'_> {
         self.begin_task(child, child_pid, kind, task, &space, origin)?;
         if !shares_memory && let Some(thread) = self.threads.get_mut(&tid) {
             // It runs in the same signal handlers.
-            thread.contexts = maker.contexts.clone();
+            thread.contexts = maker.contexts.of_child();
             thread.calls = maker.calls.inherited();
             self.turn(&space, maker.contexts.share());
         }

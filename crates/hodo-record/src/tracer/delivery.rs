@@ -1,12 +1,10 @@
 //! Delivers signals that interrupt our code. See [`hodo_inject::context`].
 
-use hodo_ptrace::arch;
-
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
 use hodo_follow::CAUSED;
-use hodo_inject::context::{self, Place, STEPS, Turn, Waiting};
+use hodo_inject::context::{self, Place, Turn};
 use hodo_inject::space::AppPoint;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::{Regs, Stopped};
@@ -27,12 +25,6 @@ impl Tracer<'_> {
     pub(super) fn go(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
         match self.threads.get(&tid) {
-            // Its step is not complete.
-            Some(thread) if thread.step.is_some() => stopped.cont(signal),
-            Some(thread) if thread.contexts.waiting.is_some() => match signal {
-                0 => self.begin_step(stopped),
-                _ => stopped.enter_handler(signal),
-            },
             Some(thread) if thread.contexts.is_watched() || thread.is_seen() => {
                 stopped.cont_to_call(signal)
             }
@@ -40,52 +32,19 @@ impl Tracer<'_> {
         }
     }
 
-    /// Makes a stopped thread do a single step.
-    fn begin_step(&mut self, stopped: Stopped) -> Result<()> {
-        let tid = stopped.tid();
-        let Some(thread) = self.threads.get(&tid) else {
-            return stopped.cont(0);
-        };
-        let scratch_page = match &thread.space {
-            Some(space) => space.borrow().scratch_page(),
-            None => 0,
-        };
-        let mut slot = 0;
-        if arch::SCRATCH_PAGE != 0 {
-            let taken = |slot| {
-                let mut steps = self.threads.values().filter_map(|thread| thread.step);
-                steps.any(|step| step.1 == slot)
-            };
-            // The last one is for threads that are led out of our memory while all others are stopped.
-            slot = (0..arch::SLOTS - 1)
-                .find(|&slot| !taken(slot))
-                .unwrap_or_default();
-        }
-        let step = stopped.step(scratch_page, slot)?;
-        if arch::SCRATCH_PAGE != 0
-            && let Some(thread) = self.threads.get_mut(&tid)
-        {
-            thread.step = Some((step, slot));
-        }
-        Ok(())
-    }
-
-    /// A thread that was making a step has stopped. Returns whether the step is complete.
-    pub(super) fn end_step(&mut self, stopped: Stopped) -> Result<bool> {
-        let tid = stopped.tid();
-        let step = self.threads.get_mut(&tid).and_then(|t| t.step.take());
-        step.map_or(Ok(false), |(step, _)| step.end(stopped))
-    }
-
     /// A thread has stopped as if on request. If it is at the first instruction of a handler, where it had to stop,
     /// continues from there. Returns whether that was the case.
     pub(super) fn is_in_handler(&mut self, stopped: Stopped) -> Result<bool> {
         let tid = stopped.tid();
-        let space = match self.threads.get(&tid) {
-            Some(thread) if thread.contexts.delivering.is_some() => thread.space.clone(),
-            _ => None,
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return Ok(false);
         };
-        space.map_or(Ok(false), |space| self.stepped(stopped, &space))
+        let Some((place, real)) = thread.contexts.delivering.take() else {
+            return Ok(false);
+        };
+        thread.contexts.entered(stopped, place, real)?;
+        self.go(stopped, 0)?;
+        Ok(true)
     }
 
     /// Delivers a signal that our code has not caused.
@@ -98,15 +57,17 @@ impl Tracer<'_> {
         let tid = stopped.tid();
         let regs = stopped.regs()?;
         let place = context::place(&mut space.borrow_mut(), &regs);
-        let waits = (self.threads.get(&tid)).is_some_and(|t| t.contexts.waiting.is_some());
-        if !waits && self.leaves_core(tid, signal) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.contexts.take_held(stopped, signal)?;
+        }
+        if self.leaves_core(tid, signal) {
             return self.end_with_core(stopped, signal, space, place);
         }
         let Some(thread) = self.threads.get_mut(&tid) else {
             return stopped.cont(signal);
         };
-        // Signals that cannot be held back: they stop or end the process.
-        if place == Place::Program || thread.contexts.waiting.is_some() {
+        if place == Place::Program {
+            thread.contexts.is_delivered();
             return self.go(stopped, signal);
         }
         if !is_in(tid, "SigCgt:", signal) {
@@ -128,17 +89,13 @@ impl Tracer<'_> {
         let info = stopped.siginfo()?;
         match place {
             Place::At(point) => {
+                thread.contexts.is_delivered();
                 thread.contexts.delivering = Some((point, regs.pc()));
                 stopped.enter_handler(signal)
             }
-            // If one of our instructions faults, it does so again. A step would no longer let the thread ignore
-            // SIGTRAP.
-            _ if info.si_code > 0 && CAUSED.contains(&signal)
-                || is_in(tid, "SigIgn:", libc::SIGTRAP) =>
-            {
-                self.go(stopped, signal)
-            }
-            _ => self.deliver_after_our_code(stopped, signal, info, &regs, space),
+            // If one of our instructions faults, it does so again.
+            _ if info.si_code > 0 && CAUSED.contains(&signal) => self.go(stopped, signal),
+            _ => self.deliver_after_our_code(stopped, signal, &regs, space),
         }
     }
 
@@ -147,17 +104,18 @@ impl Tracer<'_> {
         &mut self,
         stopped: Stopped,
         signal: i32,
-        info: libc::siginfo_t,
         regs: &Regs,
         space: &SharedSpace,
     ) -> Result<()> {
+        let tid = stopped.tid();
         let ahead = context::run_ahead(stopped, &mut space.borrow_mut(), regs);
-        let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
-            return stopped.cont(signal);
-        };
         match ahead {
             Ok(Some(regs)) => {
                 let place = context::place(&mut space.borrow_mut(), &regs);
+                let Some(thread) = self.threads.get_mut(&tid) else {
+                    return stopped.cont(signal);
+                };
+                thread.contexts.is_delivered();
                 let Place::At(point) = place else {
                     return self.go(stopped, signal);
                 };
@@ -165,60 +123,18 @@ impl Tracer<'_> {
                 return stopped.enter_handler(signal);
             }
             Err(error) if ptrace::is_gone(&error) => return Err(error),
-            // If memory cannot be written, stepping shows what to do about it.
+            // If memory cannot be written, the thread itself meets that.
             Ok(None) | Err(_) => {}
         }
-        let mask = stopped.signal_mask()?;
-        let caused = CAUSED.iter().fold(0, |set, &signal| set | bit(signal));
-        stopped.set_signal_mask(!caused)?;
-        thread.contexts.waiting = Some(Waiting {
-            signal,
-            info,
-            mask,
-            steps: STEPS,
-            announcing: space.borrow().is_announcing(regs.pc()),
-        });
-        self.go(stopped, 0)
-    }
-
-    /// A thread has made a step because a signal is pending. Returns whether that was the case.
-    pub(super) fn stepped(&mut self, stopped: Stopped, space: &SharedSpace) -> Result<bool> {
-        let tid = stopped.tid();
         let Some(thread) = self.threads.get_mut(&tid) else {
-            return Ok(false);
+            return stopped.cont(signal);
         };
-        if let Some((place, real)) = thread.contexts.delivering.take() {
-            thread.contexts.entered(stopped, place, real)?;
-            self.go(stopped, 0)?;
-            return Ok(true);
-        }
-        let Some(waiting) = &mut thread.contexts.waiting else {
-            return Ok(false);
+        let Some(time) = thread.contexts.hold(stopped, signal)? else {
+            return self.go(stopped, signal);
         };
-        let regs = stopped.regs()?;
-        waiting.steps = waiting.steps.saturating_sub(1);
-        if waiting.steps > 0 && context::place(&mut space.borrow_mut(), &regs) == Place::Between {
-            self.go(stopped, 0)?;
-            return Ok(true);
-        }
-        if let Some(waiting) = thread.contexts.waiting.take() {
-            if waiting.announcing {
-                self.announced(stopped, space)?;
-            }
-            stopped.set_signal_mask(waiting.mask)?;
-            stopped.set_siginfo(&waiting.info)?;
-            let place = context::place(&mut space.borrow_mut(), &regs);
-            match place {
-                Place::At(point) => {
-                    if let Some(thread) = self.threads.get_mut(&tid) {
-                        thread.contexts.delivering = Some((point, regs.pc()));
-                    }
-                    stopped.enter_handler(waiting.signal)?;
-                }
-                _ => self.go(stopped, waiting.signal)?,
-            }
-        }
-        Ok(true)
+        self.go(stopped, 0)?;
+        std::thread::sleep(time);
+        ptrace::send(tid, signal)
     }
 
     /// A thread whose system calls are watched has started or finished one.

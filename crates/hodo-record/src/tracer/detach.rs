@@ -233,14 +233,11 @@ impl Tracer<'_> {
             let Some(first) = own.first() else {
                 return Ok(());
             };
-            for &stopped in &own {
+            for stopped in &own {
                 if let Some(thread) = self.threads.get_mut(&stopped.tid()) {
                     // Before any thread runs, because the code is already restored; and in each round, because signals
                     // may have come in the meantime.
-                    match thread.contexts.leave(stopped) {
-                        Err(error) if !ptrace::is_gone(&error) => return Err(error),
-                        _ => {}
-                    }
+                    thread.contexts.leave();
                 }
             }
             let maps = maps::read(first.tid())?;

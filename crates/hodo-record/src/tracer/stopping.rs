@@ -129,8 +129,7 @@ impl Tracer<'_> {
                     let is_wanted = wanted.contains(&tid) && !self.is_awaited(tid);
                     if let Some(stopped) = asked_for.filter(|_| is_wanted) {
                         if self.has_waiting(tid) {
-                            // Later, nobody else can tell where the signal came from. The thread's step was stopped,
-                            // too.
+                            // Later, nobody else can tell where the signal came from.
                             let _ = self.go(stopped, 0);
                             continue;
                         }
@@ -155,13 +154,9 @@ impl Tracer<'_> {
         Ok((halted, !late))
     }
 
-    /// Brings stopped threads into a clean state: no single step is under way, and calls that were broken off will be
-    /// restarted.
-    fn rest(&mut self, halted: &mut Halted) {
+    /// Has calls of stopped threads that were broken off restarted.
+    fn rest(&self, halted: &mut Halted) {
         halted.retain(|stopped, _| self.threads.contains_key(&stopped.tid()));
-        for &stopped in halted.keys() {
-            let _ = self.end_step(stopped);
-        }
         for (&stopped, &group) in &*halted {
             if !group {
                 let _ = stops::restart_call(stopped);
@@ -223,9 +218,7 @@ impl Tracer<'_> {
             // A thread may be killed at any time; its end is reported separately.
             let _ = match group {
                 true => stopped.listen(),
-                false => (self.end_step(stopped))
-                    .and_then(|_| stops::restart_call(stopped))
-                    .and_then(|()| self.go(stopped, 0)),
+                false => stops::restart_call(stopped).and_then(|()| self.go(stopped, 0)),
             };
         }
     }
@@ -253,10 +246,10 @@ impl Tracer<'_> {
         maker.is_some_and(|maker| self.threads.contains_key(&maker))
     }
 
-    /// Whether a signal for this thread waits until our code is done.
+    /// Whether a signal for this thread was held back until our code is done.
     fn has_waiting(&self, tid: i32) -> bool {
         let thread = self.threads.get(&tid);
-        thread.is_some_and(|thread| thread.contexts.waiting.is_some())
+        thread.is_some_and(|thread| thread.contexts.awaits(tid))
     }
 
     /// Whether this thread is the first of its process and has ended. It exists until all others have ended.

@@ -191,7 +191,6 @@ impl Tracer<'_> {
                 tcb: Some(number),
                 space: Some(Rc::clone(space)),
                 contexts: Contexts::default(),
-                step: None,
                 private: None,
                 awaited: None,
                 restarts: Restarts::default(),

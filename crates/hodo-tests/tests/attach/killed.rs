@@ -283,6 +283,19 @@ fn programs_in_a_storm_of_signals_outlive_hodo() {
     in_storms("killed_in_storms", 12, Duration::from_micros(13_300));
 }
 
+/// Nor those that a signal has interrupted in system calls of hodo's code.
+#[test]
+fn programs_that_load_libraries_in_a_storm_of_signals_outlive_hodo() {
+    let program = build("killed_in_loads.c", Kind::Pie, &["-ldl"]);
+    for number in 0..12 {
+        let command = [RECORD, RECORD_ALL, PROBE, SYSCALLS][number as usize % 4];
+        let moment =
+            Moment::Time(Duration::from_millis(300) + Duration::from_micros(17_300) * number);
+        let name = format!("killed_in_loads_{number}");
+        started(&name, command, &[path(&program)], moment, "wrong: 0\n");
+    }
+}
+
 /// A program with functions that need a breakpoint, whose own SIGTRAP still ends it.
 fn with_traps() -> std::path::PathBuf {
     build("killed_at_traps.c", Kind::Fixed, &["-pthread"])

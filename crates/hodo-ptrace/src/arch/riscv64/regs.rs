@@ -200,6 +200,9 @@ impl Regs {
         (number >= 0).then_some(number)
     }
 
+    /// The thread is in no system call any more. The registers do not show it.
+    pub fn end_call(&mut self) {}
+
     /// Whether the thread is in a system call that the kernel may let it make again, from the instruction in front of
     /// [`Regs::pc`]: such a thread is already there when it stops.
     pub fn may_go_back(&self) -> bool {

@@ -5,6 +5,9 @@ use anyhow::Result;
 use super::regs::Regs;
 use crate::stopped::Stopped;
 
+/// Whether hodo's instructions can be interpreted, except a few.
+pub const INTERPRETS: bool = false;
+
 /// Would have a stopped thread do what its next instructions do, without executing them. It never can.
 ///
 /// # Errors

@@ -104,6 +104,19 @@ impl Regs {
         (number >= 0).then_some(number)
     }
 
+    /// If a system call has come to its end, and the kernel will not let the thread make it again: the thread is in no
+    /// system call any more.
+    pub fn end_call(&mut self) {
+        /// What the kernel returns to itself: the call is to be made again.
+        const AGAIN: std::ops::RangeInclusive<i64> = -516..=-512;
+        let result = self.0.rax.cast_signed();
+        let is_interrupted = result == -i64::from(libc::EINTR) || AGAIN.contains(&result);
+        // That is also what is there before the call.
+        if !is_interrupted && result != -i64::from(libc::ENOSYS) {
+            self.0.orig_rax = u64::MAX;
+        }
+    }
+
     /// Whether the thread is in a system call that the kernel may let it make again, from the instruction in front of
     /// [`Regs::pc`].
     pub fn may_go_back(&self) -> bool {

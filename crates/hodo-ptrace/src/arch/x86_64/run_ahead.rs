@@ -14,6 +14,9 @@ use super::regs::{Regs, counter};
 use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
+/// Whether hodo's instructions can be interpreted, except a few.
+pub const INTERPRETS: bool = true;
+
 const PAGE: u64 = 4096;
 
 /// Instructions that are interpreted at most: a stack trace in an event takes some ten thousand.
