@@ -1,8 +1,7 @@
 //! The function by which the dynamic linker announces that it has mapped or unmapped libraries.
 
 use anyhow::{Context, Result};
-use hodo_module::Image;
-use hodo_module::image::real_path;
+use hodo_module::mapped::of_mapping;
 use hodo_patch::{Announcement, Island, Patches};
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
@@ -19,7 +18,7 @@ pub fn linker_breakpoint(pid: i32, base: u64, maps: &[Mapping]) -> Result<Option
     let Some(mapping) = maps.iter().find(|m| m.start <= base && base < m.end) else {
         return Ok(None);
     };
-    let image = Image::open(&real_path(pid, &mapping.path), mapping.path.clone())?;
+    let (_, image) = of_mapping(pid, mapping)?;
     let [symbol, list] = image.symbols(&["_dl_debug_state", "_r_debug"]);
     let symbol = symbol
         .with_context(|| format!("{} does not announce libraries", mapping.path.display()))?;

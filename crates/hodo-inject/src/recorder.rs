@@ -27,6 +27,9 @@ pub trait Recorder {
     /// How calls are recorded.
     fn recording(&self) -> Recording;
 
+    /// A process with files of its own, as in a container, is observed: definitions may name files as it does.
+    fn observes(&mut self, pid: i32);
+
     /// The module of a file, planned if it is new. `real` is the path to read, `path` its name. `program`: it is not a
     /// library.
     ///

@@ -140,7 +140,9 @@ fn taken(page: u64) -> Mapping {
         executable: true,
         shared: false,
         offset: 0,
+        device: 0,
         inode: 0,
         path: std::path::PathBuf::new(),
+        deleted: false,
     }
 }

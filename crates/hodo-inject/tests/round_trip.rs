@@ -75,6 +75,8 @@ fn build(place: &Path, text: &str, kind: &[&str]) -> PathBuf {
 }
 
 impl Recorder for All {
+    fn observes(&mut self, _pid: i32) {}
+
     fn recording(&self) -> Recording {
         Recording::default()
     }

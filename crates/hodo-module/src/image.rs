@@ -394,32 +394,6 @@ pub fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns where to read a mapped file: below the target's own root.
-pub fn real_path(pid: i32, path: &Path) -> PathBuf {
-    let rooted = PathBuf::from(format!("/proc/{pid}/root{}", path.display()));
-    if rooted.exists() {
-        rooted
-    } else {
-        path.to_owned()
-    }
-}
-
-/// Opens the file of a mapping, if it is still the file that is mapped.
-pub fn of_mapping(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
-    let by_path = real_path(pid, &mapping.path);
-    let is_it = std::fs::metadata(&by_path).is_ok_and(|meta| meta.ino() == mapping.inode);
-    let real = match is_it {
-        true => by_path,
-        false => PathBuf::from(format!(
-            "/proc/{pid}/map_files/{:x}-{:x}",
-            mapping.start, mapping.end
-        )),
-    };
-    let image =
-        Image::open(&real, mapping.path.clone()).context("the mapped file no longer exists")?;
-    Ok((real, image))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

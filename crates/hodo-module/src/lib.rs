@@ -7,6 +7,7 @@ pub mod cache;
 pub mod glob;
 pub mod image;
 pub mod linked;
+pub mod mapped;
 mod module;
 
 pub use image::Image;

@@ -15,7 +15,6 @@ use regex::Regex;
 use super::Probes;
 use super::arch::{self, Machine};
 use super::kernel_calls::expanded;
-use super::places::is_file;
 use hodo_module::Image;
 use hodo_module::glob::glob;
 
@@ -327,7 +326,7 @@ impl Probes {
             Location::Usdt {
                 provider,
                 name: own,
-            } => (&**provider, &**own) == (group, name) && is_file(definition, path),
+            } => (&**provider, &**own) == (group, name) && self.is_in(definition, path),
             _ => false,
         };
         let mut patterns = self.events.patterns.iter();

@@ -63,6 +63,8 @@ pub use dry_run::{Changed, DryRun, Examined, ExaminedPlace, dry_run};
 use events::Events;
 use histograms::Histograms;
 use hodo_module::cache::Planning;
+use hodo_module::image::canonical;
+use hodo_module::mapped::Root;
 use hodo_module::{Chosen, Image, Probed};
 pub use kernel_calls::{CallEvent, functions_of};
 use kernel_calls::{KernelCalls, expanded, is_of_calls};
@@ -153,6 +155,8 @@ pub struct Probes {
     /// Probes are breakpoints only.
     breakpoints: bool,
     armed: Armed,
+    /// The root directories of processes that see other files than we do.
+    roots: Vec<Root>,
 }
 
 /// Whether the machine has the instruction `rdpid`. It is asked when a probe first needs it: the kernel takes its time
@@ -238,6 +242,7 @@ impl Probes {
             events: Events::default(),
             breakpoints: false,
             armed: Armed::default(),
+            roots: Vec::new(),
         })
     }
 
@@ -339,9 +344,9 @@ impl Probes {
     /// definitions. Where libraries are is not known yet.
     pub fn files(&self, program: &Path) -> Vec<(usize, PathBuf)> {
         let file = |definition: &Definition| match definition.path.contains('/') {
-            true => Some(Path::new(&definition.path).canonicalize())
-                .map(|real| real.unwrap_or_else(|_| PathBuf::from(&definition.path))),
-            false => is_file(definition, program).then(|| program.to_owned()),
+            _ if self.is_in(definition, program) => Some(program.to_owned()),
+            true => Some(canonical(Path::new(&definition.path))),
+            false => None,
         };
         let files = self.definitions.iter().map(file).enumerate();
         files
@@ -415,7 +420,7 @@ impl Probes {
         let mut all = self.definitions.iter().enumerate();
         let none = all.find(|(index, d)| {
             let own = !self.events.has_made(*index) && !self.follows_names(*index);
-            own && self.placed[*index] == 0 && is_file(d, path)
+            own && self.placed[*index] == 0 && self.is_in(d, path)
         });
         none.map(|(index, _)| self.why(index))
     }
@@ -466,10 +471,39 @@ impl Probes {
 
     /// Returns whether a probe belongs to the file of this path.
     pub fn name(&self, path: &Path) -> bool {
-        let named = |definition| is_file(definition, path);
+        let named = |definition| self.is_in(definition, path);
         self.syscalls.is_some()
             || !self.kernel_calls.is_empty()
             || self.definitions.iter().any(named)
+    }
+
+    /// Processes with this root directory are observed: definitions may name files as they do.
+    pub fn see_from(&mut self, root: Root) {
+        if !self.roots.contains(&root) {
+            self.roots.push(root);
+        }
+    }
+
+    /// Returns whether a definition means the file that the kernel shows us under this path.
+    fn is_in(&self, definition: &Definition, path: &Path) -> bool {
+        let wanted = Path::new(&definition.path);
+        let calls = |root: &Root| root.calls(path, wanted);
+        is_file(definition, path) || definition.path.contains('/') && self.roots.iter().any(calls)
+    }
+
+    /// Returns how the definition with this number was written.
+    pub fn text(&self, definition: usize) -> &str {
+        &self.texts[definition]
+    }
+
+    /// Returns the file that the definition with this number names.
+    pub fn path(&self, definition: usize) -> &str {
+        &self.definitions[definition].path
+    }
+
+    /// Returns whether the definition with this number means the file of this path.
+    pub fn means(&self, definition: usize, path: &Path) -> bool {
+        self.is_in(&self.definitions[definition], path)
     }
 
     /// Returns whether a probe or an event belongs to this file.

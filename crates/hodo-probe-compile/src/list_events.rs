@@ -1,6 +1,6 @@
 //! Lists the events of a file, or of a process with their states there.
 
-use hodo_module::image;
+use hodo_module::mapped;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::processes;
 use std::collections::HashSet;
@@ -107,7 +107,7 @@ pub fn list_events_of(pid: i32, texts: &[String]) -> Result<(String, Vec<ListedE
     let mut seen = HashSet::new();
     let mut listed = Vec::new();
     for mapping in maps.iter().filter(|m| m.executable && m.inode != 0) {
-        let Ok((_, image)) = image::of_mapping(pid, mapping) else {
+        let Ok((_, image)) = mapped::of_mapping(pid, mapping) else {
             continue;
         };
         let Some(bias) = image.bias(mapping.offset, mapping.start) else {

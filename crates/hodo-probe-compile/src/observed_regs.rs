@@ -5,7 +5,6 @@ use hodo_codegen::native::detour::Source;
 use hodo_probe_syntax::{Action, Definition, Location, Source as Fetched};
 
 use super::Probes;
-use super::places::is_file;
 use super::variables::has_variables;
 use crate::arch::{self, Machine};
 use hodo_module::Image;
@@ -17,7 +16,7 @@ impl Probes {
             return ALL;
         }
         let definitions = self.definitions.iter();
-        let own = definitions.filter(|definition| is_file(definition, &image.path));
+        let own = definitions.filter(|definition| self.is_in(definition, &image.path));
         own.fold(0, |all, definition| {
             all | match definition.place {
                 // It has arguments of its own.

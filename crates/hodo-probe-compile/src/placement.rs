@@ -19,7 +19,7 @@ use super::events::shown;
 use super::named::{Named as Function, functions};
 use super::near::near;
 use super::observed_regs::looked_at;
-use super::places::{in_linkage_tables, is_file, lines, points, usdt};
+use super::places::{in_linkage_tables, lines, points, usdt};
 use super::returns::take_refused;
 use super::syscalls::{is_call, places as system_calls};
 use super::values::fetches;
@@ -190,7 +190,7 @@ impl Probes {
         let mut located = Located::default();
         let callers = OnceCell::new();
         for (index, definition) in self.definitions.iter().enumerate() {
-            if !is_file(definition, &image.path) {
+            if !self.is_in(definition, &image.path) {
                 continue;
             }
             let Named {
@@ -418,7 +418,7 @@ impl Probes {
         // bytes of another.
         let mut definitions = self.definitions.iter();
         let every = definitions
-            .any(|definition| is_file(definition, &image.path) && is_whole_file(definition));
+            .any(|definition| self.is_in(definition, &image.path) && is_whole_file(definition));
         let wanted = match every {
             true => Vec::new(),
             false => places.addresses(),

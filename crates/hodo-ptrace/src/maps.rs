@@ -24,17 +24,34 @@ pub struct Mapping {
     pub shared: bool,
     /// Offset in the file.
     pub offset: u64,
+    /// The device of the file, as `stat` numbers it.
+    pub device: u64,
     /// Inode; 0 for anonymous memory.
     pub inode: u64,
     /// File or name in brackets; empty for anonymous memory.
     pub path: PathBuf,
+    /// Whether the kernel says that the path no longer leads to the file. Another file may be there.
+    pub deleted: bool,
 }
+
+/// What the kernel appends to the path of a file that was deleted.
+const DELETED: &str = " (deleted)";
 
 impl Mapping {
     /// Its addresses.
     #[must_use]
     pub fn span(&self) -> Span {
         Span::from(self.start..self.end)
+    }
+
+    /// Its path as the kernel writes it, which says whether the file was deleted.
+    #[must_use]
+    pub fn listed_path(&self) -> PathBuf {
+        let mut path = self.path.clone().into_os_string();
+        if self.deleted {
+            path.push(DELETED);
+        }
+        path.into()
     }
 }
 
@@ -43,8 +60,12 @@ fn parse(line: &str) -> Option<Mapping> {
     let (start, end) = fields.next()?.split_once('-')?;
     let rights = fields.next()?;
     let offset = fields.next()?;
-    let _device = fields.next()?;
-    let inode = fields.next()?;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let device = libc::makedev(number(major)?, number(minor)?);
+    let inode: u64 = fields.next()?.parse().ok()?;
+    let path = fields.next().unwrap_or("").trim_start();
+    let living = path.strip_suffix(DELETED).filter(|_| inode != 0);
     Some(Mapping {
         start: u64::from_str_radix(start, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
@@ -52,8 +73,10 @@ fn parse(line: &str) -> Option<Mapping> {
         executable: rights.as_bytes().get(2) == Some(&b'x'),
         shared: rights.as_bytes().get(3) == Some(&b's'),
         offset: u64::from_str_radix(offset, 16).ok()?,
-        inode: inode.parse().ok()?,
-        path: PathBuf::from(fields.next().unwrap_or("").trim_start()),
+        device,
+        inode,
+        path: PathBuf::from(living.unwrap_or(path)),
+        deleted: living.is_some(),
     })
 }
 
@@ -68,7 +91,8 @@ pub fn read(pid: i32) -> Result<Vec<Mapping>> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
-/// The file that is at an address in these mappings, which are in ascending order, and where that is in the file.
+/// The file that is at an address in these mappings, which are in ascending order, and where that is in the file. The
+/// path of a deleted file says so: what is there now is another file.
 #[must_use]
 pub fn file_at(maps: &[Mapping], address: u64) -> Option<(PathBuf, u64)> {
     let next = maps.partition_point(|mapping| mapping.start <= address);
@@ -76,7 +100,7 @@ pub fn file_at(maps: &[Mapping], address: u64) -> Option<(PathBuf, u64)> {
     let is_file = mapping.span().contains(address) && mapping.inode != 0;
     is_file.then(|| {
         let offset = mapping.offset + (address - mapping.start);
-        (mapping.path.clone(), offset)
+        (mapping.listed_path(), offset)
     })
 }
 
@@ -100,6 +124,8 @@ pub fn signal_return(memory: &Memory, maps: &[Mapping]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -115,9 +141,22 @@ mod tests {
                 executable: true,
                 shared: false,
                 offset: 0x1000,
+                device: libc::makedev(0xFE, 0),
                 inode: 42,
-                path: "/tmp/a b".into()
+                path: "/tmp/a b".into(),
+                deleted: false,
             }
         );
+    }
+
+    #[test]
+    fn deleted_files_have_their_own_paths() {
+        let line = |path| parse(&format!("7f00-7f10 r-xp 00000000 00:01 42      {path}"));
+        let gone = line("/lib/a.so (deleted)").unwrap();
+        assert_eq!(gone.path, Path::new("/lib/a.so"));
+        assert!(gone.deleted);
+        assert_eq!(gone.listed_path(), Path::new("/lib/a.so (deleted)"));
+        let there = line("/lib/a.so").unwrap();
+        assert_eq!((there.path, there.deleted), (gone.path, false));
     }
 }

@@ -18,6 +18,7 @@ use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
 use crate::{modules, reserve, select, session, tracer};
 use hodo_follow::Exit;
+use hodo_module::mapped::program_path;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::signals::Interrupts;
 
@@ -87,7 +88,7 @@ pub fn detach(
     };
     own_memory(pid)?;
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
-    let program = std::fs::read_link(&exe).unwrap_or(exe);
+    let program = program_path(pid).unwrap_or(exe);
     let mut session = session::Session::create(options, &program, place)?;
     let selection = select::Selection::new(options)?;
     let modules = modules::Modules::new(hodo_probe_compile::Probes::new(&[], true)?);

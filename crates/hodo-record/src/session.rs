@@ -438,8 +438,10 @@ impl Session {
                 executable: true,
                 shared: false,
                 offset: 0,
+                device: 0,
                 inode: 0,
                 path: ISLAND.into(),
+                deleted: false,
             };
             self.log_map(tid, &mapping)?;
         }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hodo_module::image::canonical;
+use hodo_module::mapped::{Root, program_path, real_path};
 use hodo_module::{Module, linked};
 use hodo_probe_compile::Probes;
 use hodo_ptrace::maps;
 use hodo_ptrace::processes::no_process;
 
-use crate::check;
+use crate::check::{self, Library};
 use crate::modules::Modules;
 use crate::options::RecordOptions;
 use crate::select::Selection;
@@ -47,7 +48,7 @@ impl Program {
     /// If there is no such process.
     pub fn of_process(pid: i32) -> Result<Self> {
         let real = PathBuf::from(format!("/proc/{pid}/exe"));
-        let path = std::fs::read_link(&real).with_context(|| no_process(pid))?;
+        let path = program_path(pid).with_context(|| no_process(pid))?;
         Ok(Self {
             pid: Some(pid),
             name: path.clone(),
@@ -56,11 +57,38 @@ impl Program {
         })
     }
 
-    /// The paths of its libraries: those that are mapped, or that the dynamic linker would load.
-    fn libraries(&self, module: &Module) -> Vec<PathBuf> {
+    /// The file that a definition means, if it is a file of the process: where to read it, and its path.
+    ///
+    /// # Errors
+    /// If it is mapped, but can no longer be read.
+    fn file_of(&self, definition: usize, probes: &Probes) -> Result<Option<(PathBuf, PathBuf)>> {
+        let Some(pid) = self.pid else {
+            return Ok(None);
+        };
+        let maps = maps::read(pid)?;
+        let mut code = maps.iter().filter(|m| m.executable && m.inode != 0);
+        if let Some(mapping) = code.find(|mapping| probes.means(definition, &mapping.path)) {
+            return Ok(Some((real_path(pid, mapping)?, mapping.path.clone())));
+        }
+        // It may be loaded later.
+        let inside = Root::of(pid).and_then(|root| {
+            let path = root.resolved(Path::new(probes.path(definition)))?;
+            Some((root.real(&path), path))
+        });
+        Ok(inside)
+    }
+
+    /// Its libraries: those that are mapped, or that the dynamic linker would load.
+    fn libraries(&self, module: &Module) -> Vec<Library> {
         match self.pid {
             Some(pid) => mapped_files(pid),
-            None => linked::libraries(&module.image.bytes, &self.name),
+            None => linked::libraries(&module.image.bytes, &self.name)
+                .into_iter()
+                .map(|path| Library {
+                    real: path.clone(),
+                    path,
+                })
+                .collect(),
         }
     }
 }
@@ -83,7 +111,10 @@ impl Setup {
     /// names.
     pub fn new(options: &RecordOptions, place: TraceDir, program: &Program) -> Result<Self> {
         let selection = Selection::new(options)?;
-        let probes = probes(options)?;
+        let mut probes = probes(options)?;
+        if let Some(root) = program.pid.and_then(Root::of) {
+            probes.see_from(root);
+        }
         let mut session = Session::create(options, &program.name, place)?;
         if probes.count() {
             session.make_counters()?;
@@ -105,7 +136,7 @@ impl Setup {
             (Err(_), None) => false,
             (Err(error), Some(_)) => return Err(error),
         };
-        setup.place_probes(options, &program.path, is_known)?;
+        setup.place_probes(options, program, is_known)?;
         Ok(setup)
     }
 
@@ -116,11 +147,11 @@ impl Setup {
     /// Reports the patterns that match nothing.
     fn tell_useless(&self, program: &Program, module: &Module) {
         let name = program.name.display();
-        for pattern in check::useless(&self.selection, module, &program.name) {
+        let libraries = || std::iter::once_with(|| program.libraries(module)).flatten();
+        for pattern in check::useless(&self.selection, module, libraries()) {
             warn_user!("hodo: {pattern} matches no function of {name} or its libraries");
         }
-        let libraries = std::iter::once_with(|| program.libraries(module)).flatten();
-        for pattern in check::useless_events(&self.modules.probes, module, libraries) {
+        for pattern in check::useless_events(&self.modules.probes, module, libraries()) {
             warn_user!(
                 "hodo: {pattern} matches no event of {name} or its libraries; libraries that are loaded later are searched, too"
             );
@@ -128,10 +159,24 @@ impl Setup {
     }
 
     /// Places probes in the files that definitions name by path. `is_known`: the program is among the modules.
-    fn place_probes(&mut self, options: &RecordOptions, path: &Path, is_known: bool) -> Result<()> {
-        for (definition, file) in self.modules.probes.files(path) {
-            if !is_known || file != path {
-                self.get(&file, &file, false)?;
+    fn place_probes(
+        &mut self,
+        options: &RecordOptions,
+        program: &Program,
+        is_known: bool,
+    ) -> Result<()> {
+        for (definition, file) in self.modules.probes.files(&program.path) {
+            if !is_known || file != program.path {
+                match program.file_of(definition, &self.modules.probes)? {
+                    Some((real, path)) => self.get(&real, &path, false)?,
+                    // The program may make it, or move to another root directory.
+                    None if !file.exists() => {
+                        let (file, text) = (file.display(), self.modules.probes.text(definition));
+                        warn_user!("hodo: there is no {file} yet: the probe '{text}' waits for it");
+                        continue;
+                    }
+                    None => self.get(&file, &file, false)?,
+                };
             }
             let probes = &self.modules.probes;
             if probes.placed(definition) > 0 {
@@ -166,10 +211,15 @@ fn probes(options: &RecordOptions) -> Result<Probes> {
     Ok(probes)
 }
 
-/// The paths of the files whose code is mapped.
-fn mapped_files(pid: i32) -> Vec<PathBuf> {
+/// The files whose code is mapped.
+fn mapped_files(pid: i32) -> Vec<Library> {
     let maps = maps::read(pid).unwrap_or_default();
-    let code = maps.iter().filter(|m| m.executable && m.inode != 0);
-    let rooted = |path: &Path| format!("/proc/{pid}/root{}", path.display());
-    code.map(|mapping| rooted(&mapping.path).into()).collect()
+    let code = maps.into_iter().filter(|m| m.executable && m.inode != 0);
+    code.filter_map(|mapping| {
+        Some(Library {
+            real: real_path(pid, &mapping).ok()?,
+            path: mapping.path,
+        })
+    })
+    .collect()
 }

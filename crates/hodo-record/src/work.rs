@@ -6,6 +6,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use hodo_abi::Span;
 use hodo_inject::recorder::{Recorder, Shared};
+use hodo_module::mapped::Root;
 use hodo_module::{Image, Module};
 use hodo_patch::Recording;
 use hodo_ptrace::maps::Mapping;
@@ -32,6 +33,12 @@ pub struct Work<'a> {
 impl Recorder for Work<'_> {
     fn recording(&self) -> Recording {
         self.recording
+    }
+
+    fn observes(&mut self, pid: i32) {
+        if let Some(root) = Root::of(pid) {
+            self.modules.probes.see_from(root);
+        }
     }
 
     fn module(&mut self, real: &Path, path: &Path, program: bool) -> Result<Rc<Module>> {

@@ -156,7 +156,9 @@ fn code(pid: i32, maps: &str) -> impl Iterator<Item = (&str, bool)> {
         let number = |text| u64::from_str_radix(text, 16).expect("a number");
         let mut now = vec![0; (number(end) - number(start)) as usize];
         memory.read_exact_at(&mut now, number(start)).expect("code");
-        let file = fs::read(fields[5]).expect("the file");
+        // The mapped file, whatever is now at its path; for those who may read it.
+        let mapped = fs::read(format!("/proc/{pid}/map_files/{}", fields[0]));
+        let file = mapped.or_else(|_| fs::read(fields[5])).expect("the file");
         let file = &file[number(fields[2]) as usize..];
         let len = now.len().min(file.len());
         Some((line, now[..len] != file[..len]))

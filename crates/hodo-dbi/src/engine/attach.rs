@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use hodo_module::image::of_mapping;
+use hodo_module::mapped::of_mapping;
 use hodo_ptrace::arch::BLOCK_IN_USE;
 use hodo_ptrace::processes::shares_memory;
 use hodo_ptrace::signals::Interrupts;

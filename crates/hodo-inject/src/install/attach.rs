@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
 use hodo_codegen::arena::highest_gap;
 use hodo_module::Module;
-use hodo_module::image::{Seen, Version, of_mapping};
+use hodo_module::image::{Seen, Version};
+use hodo_module::mapped::{of_mapping, program_path};
 use hodo_patch::{Announcement, Copied, Patches};
 use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
@@ -20,7 +21,7 @@ use hodo_ptrace::signals::go_on;
 use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
 use super::call_sites::CallSites;
-use super::libraries::copies_stacks;
+use super::libraries::{OTHERS, copies_stacks, rank};
 use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
 use super::places::program_place;
 use super::{
@@ -70,8 +71,10 @@ fn future(place: Span) -> Mapping {
         executable: true,
         shared: false,
         offset: 0,
+        device: 0,
         inode: 0,
         path: PathBuf::new(),
+        deleted: false,
     }
 }
 
@@ -101,8 +104,7 @@ impl Wanted {
     fn of_now(pid: i32, recorder: &mut dyn Recorder) -> Result<Self> {
         let exe = exe_of(pid);
         let version = Version::of(&exe)?;
-        let path =
-            std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
+        let path = program_path(pid).with_context(|| format!("reading {}", exe.display()))?;
         let module = recorder.module(&exe, &path, true)?;
         if let Some(reason) = unsupported::reason(&module) {
             bail!("{reason}; {} cannot be traced", path.display());
@@ -243,9 +245,11 @@ fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Resu
             recorder.probes_path(&mapping.path) || recorder.selects_library(&mapping.path);
         let (real, image) = match of_mapping(pid, mapping) {
             Ok(found) => found,
+            // Unwinders ask functions of these, which would not know of traced frames.
+            Err(error) if rank(&mapping.path) < OTHERS => return Err(error),
             Err(error) => {
                 if is_named {
-                    let text = format!("{}: {error:#}; it is not traced", mapping.path.display());
+                    let text = format!("{error:#}; it is not traced");
                     recorder.remark(pid, &text)?;
                     hodo_ptrace::warn_user!("hodo: {pid}: {text}");
                 }
@@ -500,8 +504,10 @@ mod tests {
             executable: false,
             shared: false,
             offset: 0,
+            device: 0,
             inode: 0,
             path: PathBuf::from(name),
+            deleted: false,
         }
     }
 

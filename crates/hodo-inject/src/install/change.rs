@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use hodo_abi::Span;
-use hodo_module::image::{Version, of_mapping};
+use hodo_module::image::Version;
+use hodo_module::mapped::{of_mapping, program_path};
 use hodo_patch::{Copied, Patches};
 use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
@@ -99,7 +100,7 @@ fn files(
     recorder: &mut dyn Recorder,
 ) -> Result<(Loaded, Vec<File>)> {
     let exe = PathBuf::from(format!("/proc/{tid}/exe"));
-    let path = std::fs::read_link(&exe).with_context(|| format!("reading {}", exe.display()))?;
+    let path = program_path(tid).with_context(|| format!("reading {}", exe.display()))?;
     let module = recorder.module(&exe, &path, true)?;
     let entry =
         auxv::value(tid, libc::AT_ENTRY).context("no entry point in the auxiliary vector")?;

@@ -8,6 +8,7 @@ use hodo_abi::Span;
 use hodo_codegen::arena::highest_gap;
 use hodo_module::Module;
 use hodo_module::image::{Seen, Version};
+use hodo_module::mapped::program_path;
 use hodo_patch::Raise;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::arch::SYSTEM_CALL;
@@ -36,7 +37,8 @@ use crate::unsupported;
 /// Why the program that `pid` has just started to execute must run without a tracer, if so.
 pub fn set_aside(pid: i32, recorder: &mut dyn Recorder) -> Option<&'static str> {
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
-    let path = std::fs::read_link(&exe).ok()?;
+    let path = program_path(pid).ok()?;
+    recorder.observes(pid);
     let module = recorder.module(&exe, &path, true);
     unsupported::reason(&*module.ok()?)
 }
@@ -93,7 +95,8 @@ impl Begun {
     fn look(thread: Stopped, recorder: &mut dyn Recorder) -> Result<Self> {
         let pid = thread.tid();
         let exe = PathBuf::from(format!("/proc/{pid}/exe"));
-        let path = std::fs::read_link(&exe).unwrap_or_else(|_| exe.clone());
+        let path = program_path(pid).unwrap_or_else(|_| exe.clone());
+        recorder.observes(pid);
         let module = recorder.module(&exe, &path, true)?;
         let entry =
             auxv::value(pid, libc::AT_ENTRY).context("no entry point in the auxiliary vector")?;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::Result;
-use hodo_module::Image;
-use hodo_module::image::{Seen, Version, real_path};
+use hodo_module::image::{Seen, Version};
+use hodo_module::mapped::of_mapping;
 use hodo_patch::Island;
 use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
@@ -24,14 +24,17 @@ pub(super) fn copies_stacks(path: &Path) -> bool {
         .is_some_and(|name| name.contains("_greenlet") || name.starts_with("greenlet."))
 }
 
+/// The rank of files that are neither dynamic linkers nor C libraries.
+pub(super) const OTHERS: usize = 2;
+
 /// The rank of a file among those that are mapped at once: dynamic linkers, then C libraries, then all others.
-fn rank(path: &Path) -> usize {
+pub(super) fn rank(path: &Path) -> usize {
     let name = path.file_name().and_then(|name| name.to_str());
     let begins = |begin: &&[&str]| {
         name.is_some_and(|name| begin.iter().any(|begin| name.starts_with(begin)))
     };
-    let ranks: [&[&str]; 2] = [&["ld-"], &["libc.so", "libc-"]];
-    ranks.iter().position(begins).unwrap_or(ranks.len())
+    let ranks: [&[&str]; OTHERS] = [&["ld-"], &["libc.so", "libc-"]];
+    ranks.iter().position(begins).unwrap_or(OTHERS)
 }
 
 /// Looks for libraries that have been mapped since the last time, and installs what they get. Their code has not run
@@ -63,6 +66,9 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
             copier.path.display()
         );
         return recorder.remark(pid, &text);
+    }
+    if !new.is_empty() {
+        recorder.observes(pid);
     }
     let memory = thread.memory()?;
     let mut files = Vec::new();
@@ -117,10 +123,9 @@ fn look(
         return Ok(None);
     }
     let path = &mapping.path;
-    let real = real_path(pid, path);
-    let untraced = |error| format!("{}: {error:#}; it is not traced", path.display());
-    let image = match Image::open(&real, path.clone()) {
-        Ok(image) => Rc::new(image),
+    let untraced = |error| format!("{error:#}; it is not traced");
+    let (real, image) = match of_mapping(pid, mapping) {
+        Ok((real, image)) => (real, Rc::new(image)),
         Err(error) if recorder.selects_library(path) => {
             recorder.remark(pid, &untraced(error))?;
             return Ok(None);

@@ -1,6 +1,6 @@
 //! Which functions the return addresses in stubs belong to, and what programs call.
 
-use hodo_module::image;
+use hodo_module::mapped;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -97,7 +97,7 @@ impl Process<'_> {
         }
         let mut others = self.others.borrow_mut();
         let known = others.entry(mapping.start).or_insert_with(|| {
-            let (_, image) = image::of_mapping(self.tid, mapping).ok()?;
+            let (_, image) = mapped::of_mapping(self.tid, mapping).ok()?;
             let bias = image.bias(mapping.offset, mapping.start)?;
             Some(Rc::new((image, bias)))
         });

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{KeyState, ListedKey, fitting, sort};
 use hodo_inject::space::keys::{Found, Keys, code};
+use hodo_module::mapped::program_path;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Memory;
 use hodo_ptrace::maps;
@@ -31,8 +32,7 @@ struct Process {
 impl Process {
     fn open(pid: i32) -> Result<Self> {
         processes::readable(pid)?;
-        let program = std::fs::read_link(format!("/proc/{pid}/exe"));
-        let program = program.unwrap_or_else(|_| PathBuf::new());
+        let program = program_path(pid).unwrap_or_else(|_| PathBuf::new());
         let maps = maps::read(pid)?;
         Ok(Self {
             pid,

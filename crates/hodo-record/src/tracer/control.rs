@@ -19,6 +19,7 @@ use crate::select::{PatternRef, Selection};
 use crate::session::Session;
 use hodo_inject::frames;
 use hodo_inject::install::{self, Change};
+use hodo_module::mapped::real_path;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::Stopped;
 use hodo_ptrace::TargetAddr;
@@ -245,8 +246,10 @@ impl Tracer<'_> {
                 if !mapping.executable || mapping.inode == 0 || !seen.insert(mapping.path.clone()) {
                     continue;
                 }
-                let path = format!("/proc/{tid}/root{}", mapping.path.display());
-                let bytes = std::fs::read(path).unwrap_or_default();
+                let real = real_path(tid, &mapping).ok();
+                let bytes = real
+                    .and_then(|real| std::fs::read(real).ok())
+                    .unwrap_or_default();
                 for function in hodo_symbols::functions(&bytes).unwrap_or_default() {
                     open.retain(|p| !p.matches(&mapping.path, false, &function.name, false));
                 }

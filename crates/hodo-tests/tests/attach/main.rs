@@ -2,6 +2,7 @@
 
 mod adopted;
 mod errors;
+mod files;
 mod killed;
 mod live_control;
 mod memory;

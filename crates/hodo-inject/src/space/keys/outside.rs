@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use hodo_symbols::Key;
 
 use super::{File, Keys, sound, write};
-use hodo_module::image::of_mapping;
+use hodo_module::mapped::of_mapping;
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::Mapping;
