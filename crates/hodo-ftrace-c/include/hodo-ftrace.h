@@ -17,11 +17,14 @@
 extern "C" {
 #endif
 
-/* In flags: the hooks may use floating-point and vector registers, and everything that does (most of a C library).
- * Without it, build hooks with -mgeneral-regs-only on x86-64 and AArch64. On RISC-V they must not use floating-point
- * registers. The registers of RISC-V's and Arm's vector extensions (V, SVE) are never kept.
- * Saving vector registers took 155 ns with AVX-512. */
+/* Registers. All general ones are kept around hooks. What else is kept depends on the hooks' code, which is read when they
+ * are set, with all that it calls: nothing, if it uses only general registers; those of ordinary floating-point code; or all
+ * floating-point and vector registers. If the code cannot be followed (a call through a pointer, or of a library whose
+ * addresses are not bound yet: link with -z now), all are kept, which took 155 ns with AVX-512. docs/ftrace.md has figures.
+ *
+ * In flags, instead: all are kept, or the hooks promise to use general registers only, and nothing is read. */
 #define HODO_FTRACE_VECTORS 1ul
+#define HODO_FTRACE_GENERAL_REGISTERS 32ul
 
 /* The hook for entries. frompc: where the function will return to. selfpc: the call of mcount or __fentry__ in it. */
 struct hodo_ftrace_entry_ops {

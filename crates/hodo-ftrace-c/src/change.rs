@@ -19,6 +19,9 @@ pub enum Error {
         "another change is going on in this thread: hooks and signal handlers cannot change anything"
     )]
     Busy,
+    /// A hook has called.
+    #[error("hooks cannot change anything, except with hodo_ftrace_set_thread")]
+    InHook,
     /// The process's code cannot be written.
     #[error("the process's memory cannot be written: {0} (is /proc mounted?)")]
     Memory(std::io::Error),
@@ -40,6 +43,9 @@ pub fn change<T>(
     new: Option<usize>,
     make: impl FnOnce(&mut All) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    if hodo_ftrace::is_in_hook() {
+        return Err(Error::InHook);
+    }
     let _guard = lock::take().map_err(|lock::Busy| Error::Busy)?;
     let memory = |error| Error::Memory(std::io::Error::from_raw_os_error(error));
     let host = Host::new().map_err(memory)?;

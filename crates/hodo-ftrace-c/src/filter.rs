@@ -25,6 +25,17 @@ impl Which {
                 "the pattern '{text}' has no name; write '*' for all functions"
             ));
         }
+        if module == Some("") {
+            return Err(format!(
+                "the pattern '{text}' has no file after {MODULE}; leave {MODULE} out for all files"
+            ));
+        }
+        // C++ and Rust have names with two colons.
+        if name.replace("::", "").contains(':') {
+            return Err(format!(
+                "the pattern '{text}' has a ':' that is neither part of '::' nor of '{MODULE}'"
+            ));
+        }
         let pattern = |part: &str| {
             Pattern::new(part).map_err(|error| format!("the pattern '{part}' is wrong: {error}"))
         };
@@ -149,6 +160,9 @@ mod tests {
     fn wrong_patterns_are_errors() {
         let error = Filter::default().add("a[").expect_err("it is wrong");
         assert!(error.starts_with("the pattern 'a[' is wrong: "), "{error}");
-        assert!(Filter::default().add("").is_err());
+        for wrong in ["", ":mod:lib", "work:mod:", "work:mdo:lib"] {
+            assert!(Filter::default().add(wrong).is_err(), "{wrong}");
+        }
+        assert!(Filter::default().add("shop::add").is_ok());
     }
 }

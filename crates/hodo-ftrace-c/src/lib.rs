@@ -8,6 +8,7 @@ mod change;
 mod filter;
 mod find;
 mod frames;
+mod hooks;
 mod host;
 mod jit;
 mod kept;
@@ -24,10 +25,12 @@ mod writer;
 
 use std::ffi::c_int;
 
+use change::{Error, answer};
+use hooks::hooks;
 use known::Who;
 use tracers::set_hook;
 
-use hodo_ftrace::{Counts, CygOps, EntryOps, FrameTest, GraphOps};
+use hodo_ftrace::{Counts, CygOps, EntryOps, FrameTest, GraphOps, Vectors};
 
 hodo_ftrace::set_environment!(linux::Linux);
 
@@ -38,8 +41,14 @@ hodo_ftrace::set_environment!(linux::Linux);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_ftrace_set_entry(ops: *const EntryOps) -> c_int {
     // SAFETY: as the caller promises.
-    hodo_ftrace::set_entry(unsafe { ops.as_ref() });
-    set_hook(Who::Entry, !ops.is_null())
+    match unsafe { hooks(ops) } {
+        Ok(hooks) => {
+            let (ops, vectors) = hooks.unzip();
+            hodo_ftrace::set_entry_keeping(ops, vectors.unwrap_or(Vectors::None));
+            set_hook(Who::Entry, ops.is_some())
+        }
+        Err(error) => answer(Err(error)) as c_int,
+    }
 }
 
 /// Sets the hooks for entries and returns.
@@ -49,8 +58,14 @@ pub unsafe extern "C" fn hodo_ftrace_set_entry(ops: *const EntryOps) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_ftrace_set_graph(ops: *const GraphOps) -> c_int {
     // SAFETY: as the caller promises.
-    hodo_ftrace::set_graph(unsafe { ops.as_ref() });
-    set_hook(Who::Graph, !ops.is_null())
+    match unsafe { hooks(ops) } {
+        Ok(hooks) => {
+            let (ops, vectors) = hooks.unzip();
+            hodo_ftrace::set_graph_keeping(ops, vectors.unwrap_or(Vectors::None));
+            set_hook(Who::Graph, ops.is_some())
+        }
+        Err(error) => answer(Err(error)) as c_int,
+    }
 }
 
 /// Sets the hooks for `-finstrument-functions`.
@@ -68,7 +83,10 @@ pub unsafe extern "C" fn hodo_ftrace_set_cyg(ops: *const CygOps) {
 pub extern "C" fn hodo_ftrace_set_frame_test(test: c_int) -> c_int {
     let tests = [FrameTest::Off, FrameTest::Report, FrameTest::Abort];
     let test = usize::try_from(test).ok().and_then(|test| tests.get(test));
-    let Some(test) = test else { return -1 };
+    let Some(test) = test else {
+        let text = "there is no such frame test: 0 is off, 1 reports, 2 aborts".to_owned();
+        return answer(Err(Error::Wrong(text))) as c_int;
+    };
     hodo_ftrace::set_frame_test(*test);
     0
 }

@@ -134,6 +134,10 @@ unsafe impl Environment for Linux {
         Some(arch::thread_offset())
     }
 
+    fn has_vectors() -> bool {
+        arch::has_vectors()
+    }
+
     fn prepare(thread: &'static Thread, slot: usize) -> bool {
         keeping_errno(|| {
             let own = own();

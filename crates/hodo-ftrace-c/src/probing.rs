@@ -4,11 +4,13 @@
 use std::ffi::{c_char, c_int, c_ulong};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
+use hodo_ftrace::Vectors;
 use hodo_ftrace::dynamic::{self, Module, Ops, Site};
 use hodo_sys::lock;
 
 use crate::change::{Error, answer, change};
 use crate::filter::Filter;
+use crate::hooks::hooks;
 use crate::known::{All, Who};
 use crate::tracers::{hodo_ftrace_error, hodo_ftrace_update, number, taken, who};
 
@@ -69,16 +71,21 @@ pub unsafe extern "C" fn hodo_ftrace_set_sites(
         count => unsafe { std::slice::from_raw_parts(ips.cast::<usize>(), count as usize) },
     };
     // SAFETY: as the caller promises.
-    answer(set_sites(unsafe { ops.as_ref() }, sites, on != 0)) as c_int
+    answer(unsafe { hooks(ops) }.and_then(|ops| set_sites(ops, sites, on != 0))) as c_int
 }
 
-fn set_sites(ops: Option<&'static Ops>, sites: &[usize], on: bool) -> Result<usize, Error> {
-    let ops = ops.ok_or_else(|| Error::Wrong("there is no tracer: ops is null".to_owned()))?;
+fn set_sites(
+    ops: Option<(&'static Ops, Vectors)>,
+    sites: &[usize],
+    on: bool,
+) -> Result<usize, Error> {
+    let hooks = ops.ok_or_else(|| Error::Wrong("there is no tracer: ops is null".to_owned()))?;
+    let ops = hooks.0;
     let who = who(ops);
     let result = change(None, |all| {
         if all.bit(who).is_none() {
             *all.filter(who) = Filter::list();
-            let number = number(ops)?;
+            let number = number(hooks)?;
             all.set_bit(who, 1 << number, true);
         }
         if on {

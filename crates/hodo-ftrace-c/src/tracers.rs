@@ -3,13 +3,12 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_ulong, c_void};
 use std::os::unix::ffi::OsStrExt;
 
-use hodo_ftrace::VECTORS;
-use hodo_ftrace::dynamic::{
-    self, ENTRY, EVERY_CALL, GRAPH, IP_MODIFY, Ops, PER_THREAD, SAVE_REGISTERS,
-};
+use hodo_ftrace::Vectors;
+use hodo_ftrace::dynamic::{self, ENTRY, GRAPH, Ops, PER_THREAD};
 
 use crate::change::{Error, answer, change, last_error};
 use crate::filter::Filter;
+use crate::hooks::hooks;
 use crate::known::{All, Who};
 
 /// Registers a tracer.
@@ -19,12 +18,12 @@ use crate::known::{All, Who};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_ftrace_register(ops: *const Ops) -> c_int {
     // SAFETY: as the caller promises.
-    answer(register(unsafe { ops.as_ref() })) as c_int
+    answer(unsafe { hooks(ops) }.and_then(register)) as c_int
 }
 
-fn register(ops: Option<&'static Ops>) -> Result<usize, Error> {
+fn register(ops: Option<(&'static Ops, Vectors)>) -> Result<usize, Error> {
     let ops = ops.ok_or_else(|| Error::Wrong("there is no tracer: ops is null".to_owned()))?;
-    let who = who(ops);
+    let who = who(ops.0);
     change(None, |all| {
         if all.bit(who).is_some() {
             return Err(Error::Wrong("the tracer is registered already".to_owned()));
@@ -42,15 +41,8 @@ fn register(ops: Option<&'static Ops>) -> Result<usize, Error> {
 }
 
 /// Gives a tracer a number.
-pub(crate) fn number(ops: &'static Ops) -> Result<usize, Error> {
-    let known = VECTORS | SAVE_REGISTERS | IP_MODIFY | PER_THREAD | EVERY_CALL;
-    let unknown = ops.flags & !known;
-    if unknown != 0 {
-        return Err(Error::Wrong(format!(
-            "the flags {unknown:#x} of the tracer are unknown"
-        )));
-    }
-    dynamic::register(ops).ok_or_else(|| {
+pub(crate) fn number((ops, vectors): (&'static Ops, Vectors)) -> Result<usize, Error> {
+    dynamic::register_keeping(ops, vectors).ok_or_else(|| {
         Error::Wrong(format!(
             "there are {} tracers, and no more are possible",
             dynamic::MASKS

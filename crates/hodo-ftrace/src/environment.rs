@@ -28,6 +28,12 @@ pub unsafe trait Environment {
         None
     }
 
+    /// Whether code may use registers of the processor's vector extension: RISC-V's V, Arm's SVE. They are then kept
+    /// around hooks that may change all registers. It is asked when hooks are set. (x86-64 needs no answer.)
+    fn has_vectors() -> bool {
+        false
+    }
+
     /// Gives a thread memory for its open calls, if it has none, and maps the shadow of a stack slot. Returns false if
     /// that is not possible: the return of this call is not traced then. All registers are saved.
     fn prepare(thread: &'static Thread, slot: usize) -> bool;
@@ -56,6 +62,11 @@ macro_rules! set_environment {
             }
 
             #[unsafe(no_mangle)]
+            extern "C" fn __hodo_ftrace_has_vectors() -> usize {
+                usize::from(<$environment as Environment>::has_vectors())
+            }
+
+            #[unsafe(no_mangle)]
             extern "C" fn __hodo_ftrace_prepare(thread: &'static Thread, slot: usize) -> usize {
                 usize::from(<$environment as Environment>::prepare(thread, slot))
             }
@@ -76,6 +87,7 @@ macro_rules! set_environment {
 
 unsafe extern "C" {
     safe fn __hodo_ftrace_thread() -> *const Thread;
+    safe fn __hodo_ftrace_has_vectors() -> usize;
     pub(crate) safe fn __hodo_ftrace_prepare(thread: &'static Thread, slot: usize) -> usize;
     pub(crate) safe fn __hodo_ftrace_mismatch(mismatch: &Mismatch, abort: usize) -> usize;
 }
@@ -113,4 +125,10 @@ pub(crate) fn thread() -> Option<&'static Thread> {
     };
     // SAFETY: it is null, or comes from a reference that is valid forever.
     unsafe { thread.as_ref() }
+}
+
+/// [`Environment::has_vectors`].
+#[cfg_attr(target_arch = "x86_64", expect(dead_code))]
+pub(crate) fn has_vectors() -> bool {
+    __hodo_ftrace_has_vectors() != 0
 }

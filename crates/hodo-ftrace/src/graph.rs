@@ -4,8 +4,9 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use crate::environment::{__hodo_ftrace_mismatch, __hodo_ftrace_prepare, Mismatch};
+use crate::hooks::call_keeping;
 use crate::shadow::{return_to_handler, shadow};
-use crate::state::{FrameTest, GraphOps, VECTORS, state};
+use crate::state::{FrameTest, GraphOps, Hooks, Vectors, state};
 use crate::thread::{Open, Thread};
 use crate::{arch, environment};
 
@@ -54,9 +55,8 @@ pub(crate) unsafe fn push(
     selfpc: usize,
     frame_pointer: usize,
 ) {
-    let graph = state().graph.load(Ordering::Acquire);
-    // SAFETY: `set_graph` has it from a reference that is valid for ever.
-    let Some(ops) = (unsafe { graph.as_ref() }) else {
+    let graph = state().graph.word();
+    let Some((ops, vectors)) = Hooks::of(graph) else {
         return;
     };
     // SAFETY: the caller promises that this is the return address of a running function.
@@ -95,7 +95,7 @@ pub(crate) unsafe fn push(
     unsafe { open.set_call(selfpc, original, depth) };
     // Calls in signal handlers come after it.
     thread.depth.store(depth + 1, Ordering::Relaxed);
-    if !wants(ops, open) {
+    if !wants(ops, vectors, open) {
         if !is_tail_call {
             // SAFETY: as above. The function returns to where it was called.
             unsafe { parent.write_volatile(original) };
@@ -131,14 +131,14 @@ fn makes_room(thread: &'static Thread, slot: usize) -> bool {
 }
 
 /// Asks the hook for entries whether the return is to be traced.
-fn wants(ops: &GraphOps, open: &Open) -> bool {
+fn wants(ops: &GraphOps, vectors: Vectors, open: &Open) -> bool {
     let Some(entry) = ops.entry else { return true };
-    if ops.flags & VECTORS == 0 {
+    if vectors == Vectors::None {
         // SAFETY: nothing else uses this call while the hook runs.
         return entry(unsafe { &mut *open.call() }) != 0;
     }
     // SAFETY: the function takes one word. It returns 32 bits.
-    (unsafe { arch::call_with_vectors(entry as usize, open.call() as usize, 0) }) as u32 != 0
+    (unsafe { call_keeping(vectors, entry as usize, open.call() as usize, 0) }) as u32 != 0
 }
 
 /// Handles the return of a traced function, for `return_to_handler`: `stack` is the stack pointer, `frame_pointer` the
@@ -264,21 +264,20 @@ fn returned(thread: &Thread, open: &Open, frame_pointer: usize) {
 /// Calls the hook for returns, if it is still the one that was set at the entry.
 #[inline]
 fn call_exit_hook(open: &Open) {
-    let graph = state().graph.load(Ordering::Acquire);
+    let graph = state().graph.word();
     if graph != open.ops.load(Ordering::Relaxed) {
         return;
     }
-    // SAFETY: `set_graph` has it from a reference that is valid for ever.
-    let Some(ops) = (unsafe { graph.as_ref() }) else {
+    let Some((ops, vectors)) = Hooks::of(graph) else {
         return;
     };
     let Some(exit) = ops.exit else { return };
-    if ops.flags & VECTORS == 0 {
+    if vectors == Vectors::None {
         // SAFETY: nothing else uses this call while the hook runs.
         exit(unsafe { &mut *open.call() });
     } else {
         // SAFETY: the function takes one word.
-        unsafe { arch::call_with_vectors(exit as usize, open.call() as usize, 0) };
+        unsafe { call_keeping(vectors, exit as usize, open.call() as usize, 0) };
     }
 }
 

@@ -1,22 +1,39 @@
-//! Calls the hook that `set_entry` has set.
-
-use core::sync::atomic::Ordering;
+//! Calls hooks.
 
 use crate::arch;
-use crate::state::{VECTORS, state};
+use crate::state::{Vectors, state};
 
 /// Calls the hook for entries, if there is one.
 #[inline(always)]
 pub(crate) fn call_entry_hook(frompc: impl FnOnce() -> usize, selfpc: usize) {
-    // SAFETY: `set_entry` has it from a reference that is valid for ever.
-    let Some(ops) = (unsafe { state().entry.load(Ordering::Acquire).as_ref() }) else {
+    let Some((ops, vectors)) = state().entry.get() else {
         return;
     };
     let frompc = frompc();
-    if ops.flags & VECTORS == 0 {
+    if vectors == Vectors::None {
         (ops.func)(frompc, selfpc);
     } else {
         // SAFETY: the function takes these two words.
-        unsafe { arch::call_with_vectors(ops.func as usize, frompc, selfpc) };
+        unsafe { call_keeping(vectors, ops.func as usize, frompc, selfpc) };
+    }
+}
+
+/// Calls a function with two words while the registers are kept that it may change. Returns what it returns.
+///
+/// # Safety
+/// `function` takes no more than two words, may be called with these, and changes no other vector registers.
+#[inline]
+pub(crate) unsafe fn call_keeping(
+    vectors: Vectors,
+    function: usize,
+    first: usize,
+    second: usize,
+) -> usize {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match vectors {
+            Vectors::None | Vectors::Part => arch::call_with_part(function, first, second),
+            Vectors::All => arch::call_with_vectors(function, first, second),
+        }
     }
 }

@@ -17,13 +17,14 @@
 //!
 //! Hooks are ordinary functions. All general registers are preserved around them. Floating-point and vector registers
 //! are too, if the hook's `flags` contain [`VECTORS`]: the whole state that the kernel has enabled, except for AMX
-//! tiles (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V), or `q0`–`q31`, `fpcr` and `fpsr` (AArch64). Saving
-//! and restoring it took 155 ns with AVX-512. Without this flag, the hook promises not to use such registers. A C
-//! compiler does so with `-mgeneral-regs-only` (x86-64).
+//! tiles (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V), or `q0`–`q31`, `fpcr` and `fpsr` (AArch64), and the
+//! registers of the V extension or of SVE, if [`Environment::has_vectors`]. Saving and restoring it took 155 ns with
+//! AVX-512. Without this flag, the hook promises not to use such registers. A C compiler does so with
+//! `-mgeneral-regs-only` (x86-64). Who knows better what hooks change says so: [`set_entry_keeping`],
+//! [`set_graph_keeping`], [`dynamic::register_keeping`]. `hodo-ftrace-c` reads their code.
 //!
 //! On RISC-V and AArch64, `_mcount` is called like any other function: `t0` and `t1`, or `x16` and `x17`, need not
-//! survive. SVE's registers are not preserved. RISC-V's `v` registers are not preserved when a function returns: hooks
-//! for returns must not use them in programs in which functions return vectors in registers.
+//! survive.
 //!
 //! # The shadow
 //!
@@ -86,7 +87,7 @@ pub use graph::prepare_ftrace_return;
 pub use shadow::{SHADOW_DISTANCE, original_return};
 pub use state::{
     CygHook, CygOps, EntryHook, EntryOps, FrameTest, GraphEntry, GraphExit, GraphOps, VECTORS,
-    set_cyg, set_entry, set_frame_test, set_graph,
+    Vectors, set_cyg, set_entry, set_entry_keeping, set_frame_test, set_graph, set_graph_keeping,
 };
 /// Calls a function with two words while floating-point and vector registers are kept, for hooks without [`VECTORS`]
 /// that seldom need a function which uses them. Returns what it returns.
@@ -103,3 +104,11 @@ pub fn with_vectors(
 pub use stubs::__fentry__;
 pub use stubs::{__mcount, _mcount, mcount};
 pub use thread::{Counts, Open, Thread, stack_slot};
+
+/// Returns whether the calling thread is in a hook.
+#[inline(never)]
+pub fn is_in_hook() -> bool {
+    let here = 0u8;
+    let stack = &raw const here as usize;
+    environment::thread().is_some_and(|thread| thread.is_in_hook(stack))
+}

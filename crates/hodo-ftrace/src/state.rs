@@ -10,6 +10,76 @@ use crate::call::Call;
 /// In `flags`: the hooks may use floating-point and vector registers.
 pub const VECTORS: usize = 1;
 
+/// Which registers besides the general ones a hook may change. They are kept around it.
+#[repr(usize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Vectors {
+    /// None.
+    None = 0,
+    /// Those of ordinary floating-point code, with its control register. x86-64: the lower 128 bits of vector registers 0
+    /// to 15. RISC-V: the floating-point registers. AArch64: the vector registers, which is [`Self::All`].
+    Part = 1,
+    /// All.
+    All = 2,
+}
+
+impl Vectors {
+    /// What hooks with these `flags` may change, if nothing else is known of them.
+    pub(crate) fn by(flags: usize) -> Self {
+        match flags & VECTORS {
+            0 => Self::None,
+            _ => Self::All,
+        }
+    }
+}
+
+/// Hooks that never move, with what they may change in the lowest bits of their address: so both are known at one moment.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Hooks<T>(AtomicPtr<T>);
+
+impl<T> Hooks<T> {
+    const BITS: usize = 3;
+
+    pub(crate) const fn none() -> Self {
+        const { assert!(align_of::<T>() > Self::BITS) };
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    pub(crate) fn set(&self, hooks: Option<&'static T>, vectors: Vectors) {
+        let tagged = hooks.map_or(null_mut(), |hooks| {
+            let pointer = core::ptr::from_ref(hooks).cast_mut();
+            pointer.map_addr(|address| address | vectors as usize)
+        });
+        self.0.store(tagged, Ordering::Release);
+    }
+
+    /// The word for them, which differs from that of any others.
+    pub(crate) fn word(&self) -> *mut T {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The hooks that have this word.
+    pub(crate) fn of(word: *mut T) -> Option<(&'static T, Vectors)> {
+        let vectors = match word.addr() & Self::BITS {
+            0 => Vectors::None,
+            1 => Vectors::Part,
+            _ => Vectors::All,
+        };
+        // SAFETY: `set` has it from a reference that is valid for ever.
+        let hooks = unsafe { word.map_addr(|address| address & !Self::BITS).as_ref() };
+        hooks.map(|hooks| (hooks, vectors))
+    }
+
+    pub(crate) fn get(&self) -> Option<(&'static T, Vectors)> {
+        Self::of(self.word())
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.load(Ordering::Relaxed).is_null()
+    }
+}
+
 /// What is called at entries: the address to which the function will return, and the address of the call of `mcount` or
 /// `__fentry__` in the function.
 pub type EntryHook = extern "C" fn(frompc: usize, selfpc: usize);
@@ -77,8 +147,8 @@ pub(crate) struct State {
     pub(crate) quick_graph: AtomicPtr<GraphOps>,
     /// [`crate::Environment::thread_offset`], or 0.
     pub(crate) thread_offset: AtomicIsize,
-    pub(crate) entry: AtomicPtr<EntryOps>,
-    pub(crate) graph: AtomicPtr<GraphOps>,
+    pub(crate) entry: Hooks<EntryOps>,
+    pub(crate) graph: Hooks<GraphOps>,
     pub(crate) cyg: AtomicPtr<CygOps>,
     pub(crate) frame_test: AtomicUsize,
     /// Whether there are tracers of `dynamic`.
@@ -123,11 +193,12 @@ impl State {
         let offset = __hodo_ftrace_thread_offset();
         self.thread_offset.store(offset, Ordering::Relaxed);
         change(self);
-        let entry = !self.entry.load(Ordering::Relaxed).is_null();
-        let graph = !self.graph.load(Ordering::Relaxed).is_null();
+        let entry = !self.entry.is_none();
+        let graph = !self.graph.is_none();
         let others = entry || self.tracers.load(Ordering::Relaxed);
         let quick = match offset != 0 && self.is_quick() {
-            true => self.graph.load(Ordering::Relaxed),
+            // Its lowest bits are 0.
+            true => self.graph.word(),
             false => null_mut(),
         };
         self.quick_graph.store(quick, Ordering::Release);
@@ -142,11 +213,10 @@ impl State {
 impl State {
     /// Returns whether the hooks for entries and returns allow `quick`.
     fn is_quick(&self) -> bool {
-        // SAFETY: `set_graph` has it from a reference that is valid for ever.
-        let ops = unsafe { self.graph.load(Ordering::Relaxed).as_ref() };
-        let is_simple =
-            |ops: &GraphOps| ops.entry.is_some() && ops.exit.is_some() && ops.flags & VECTORS == 0;
-        ops.is_some_and(is_simple)
+        let is_simple = |(ops, vectors): (&GraphOps, Vectors)| {
+            ops.entry.is_some() && ops.exit.is_some() && vectors == Vectors::None
+        };
+        self.graph.get().is_some_and(is_simple)
             && self.frame_test.load(Ordering::Relaxed) == FrameTest::Off as usize
     }
 }
@@ -155,15 +225,27 @@ fn pointer<T>(ops: Option<&'static T>) -> *mut T {
     ops.map_or(null_mut(), |ops| core::ptr::from_ref(ops).cast_mut())
 }
 
-/// Sets what `mcount` and `__fentry__` call. Threads that are in the old hook finish it.
+/// Sets what `mcount` and `__fentry__` call. Threads that are in the old hook finish it. The hook promises to change no
+/// more than its flags say.
 pub fn set_entry(ops: Option<&'static EntryOps>) {
-    state().change(|state| state.entry.store(pointer(ops), Ordering::Release));
+    set_entry_keeping(ops, Vectors::by(ops.map_or(0, |ops| ops.flags)));
+}
+
+/// [`set_entry`] with a hook of which it is known what it may change, whatever its flags say.
+pub fn set_entry_keeping(ops: Option<&'static EntryOps>, vectors: Vectors) {
+    state().change(|state| state.entry.set(ops, vectors));
 }
 
 /// Sets what is called at entries and returns. A call whose entry one pair of hooks has seen is never shown to another
-/// pair: if the hooks are changed in the meantime, its return is not seen.
+/// pair: if the hooks are changed in the meantime, its return is not seen. The hooks promise to change no more than their
+/// flags say.
 pub fn set_graph(ops: Option<&'static GraphOps>) {
-    state().change(|state| state.graph.store(pointer(ops), Ordering::Release));
+    set_graph_keeping(ops, Vectors::by(ops.map_or(0, |ops| ops.flags)));
+}
+
+/// [`set_graph`] with hooks of which it is known what they may change, whatever their flags say.
+pub fn set_graph_keeping(ops: Option<&'static GraphOps>, vectors: Vectors) {
+    state().change(|state| state.graph.set(ops, vectors));
 }
 
 /// Says whether there are tracers, which calls of `mcount` and `__fentry__` must look for.

@@ -6,8 +6,8 @@
 //! planner of probes must know about each instruction; `entry` says what a function does with its return address;
 //! `origin` finds where jumps through registers lead. `text` writes instructions for people, `relocate` moves them,
 //! `simulate` executes some of them on saved registers, and `cfa` follows the frame. `asm` writes instructions, with
-//! the labels of [`buffer`]. [`effects`] has the words for what they do, and [`liveness`] what is
-//! used from a place on. What RISC-V and AArch64 share is in [`linked`], [`relocate`] and `sequences`.
+//! the labels of [`buffer`]. [`effects`] has the words for what they do, [`liveness`] what is used from a place on, and
+//! [`clobbers`] which vector registers a function may change, by each set's `vectors`. What RISC-V and AArch64 share is in [`linked`], [`relocate`] and `sequences`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ pub mod branch;
 pub mod buffer;
 pub mod calls;
 pub mod cfa;
+pub mod clobbers;
 pub mod code;
 pub mod effects;
 pub mod linked;

@@ -33,7 +33,7 @@ fn engine() -> Result<Engine, Refusal> {
 }
 
 impl CRequest {
-    fn request(&self) -> Request {
+    fn request(&self) -> Result<Request, Refusal> {
         let mut request = Request::at(self.addr as u64).data(self.data);
         if !self.function_start.is_null() {
             request = request.function(self.function_start as u64..self.function_end as u64);
@@ -54,8 +54,9 @@ impl CRequest {
             Execution::Optimized,
             Execution::CallSite,
         ];
-        if let Some(way) = ways.into_iter().find(|way| *way as c_int == self.execution) {
-            request = request.execution(way);
+        if self.execution != 0 {
+            let way = ways.into_iter().find(|way| *way as c_int == self.execution);
+            request = request.execution(way.ok_or(Refusal::NoExecution(self.execution))?);
         }
         if self.disabled != 0 {
             request = request.disabled();
@@ -63,7 +64,7 @@ impl CRequest {
         if self.count != 0 {
             request = request.count();
         }
-        request
+        Ok(request)
     }
 }
 
@@ -79,7 +80,10 @@ pub unsafe extern "C" fn hodo_probe_register(
     size: usize,
 ) -> *mut Probe {
     // SAFETY: as the caller promises.
-    let result = engine().and_then(|engine| unsafe { engine.register(&(*request).request()) });
+    let request = unsafe { &*request }.request();
+    // SAFETY: as the caller promises.
+    let register = |request| engine().and_then(|engine| unsafe { engine.register(&request) });
+    let result = request.and_then(register);
     match result {
         Ok(probe) => Box::into_raw(Box::new(probe)),
         Err(refusal) => {
@@ -107,6 +111,9 @@ pub unsafe extern "C" fn hodo_probe_register_all(
     count: usize,
     probes: *mut *mut Probe,
 ) -> usize {
+    if count == 0 {
+        return 0;
+    }
     // SAFETY: as the caller promises.
     let (requests, probes) = unsafe {
         (
@@ -116,11 +123,16 @@ pub unsafe extern "C" fn hodo_probe_register_all(
     };
     probes.fill(std::ptr::null_mut());
     let Ok(engine) = engine() else { return 0 };
-    let requests: Vec<Request> = requests.iter().map(CRequest::request).collect();
+    let (places, requests): (Vec<usize>, Vec<Request>) = requests
+        .iter()
+        .enumerate()
+        .filter_map(|(place, request)| Some((place, request.request().ok()?)))
+        .unzip();
     let mut good = 0;
     // SAFETY: as the caller promises.
     let results = unsafe { engine.register_all(&requests) };
-    for (place, probe) in probes.iter_mut().zip(results) {
+    for (place, probe) in places.into_iter().zip(results) {
+        let place = &mut probes[place];
         if let Ok(probe) = probe {
             *place = Box::into_raw(Box::new(probe));
             good += 1;
@@ -154,12 +166,15 @@ pub unsafe extern "C" fn hodo_probe_set_enabled(
     count: usize,
     enabled: c_int,
 ) -> c_int {
-    // SAFETY: as the caller promises.
-    let probes: Vec<&Probe> = unsafe {
-        std::slice::from_raw_parts(probes, count)
-            .iter()
-            .map(|probe| &**probe)
-            .collect()
+    let probes: Vec<&Probe> = match count {
+        0 => Vec::new(),
+        // SAFETY: as the caller promises.
+        count => unsafe {
+            std::slice::from_raw_parts(probes, count)
+                .iter()
+                .map(|probe| &**probe)
+                .collect()
+        },
     };
     status(engine().and_then(|engine| engine.set_enabled(&probes, enabled != 0)))
 }

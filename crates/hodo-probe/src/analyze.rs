@@ -44,6 +44,12 @@ pub(super) fn site(
     addr: u64,
     function: Option<Range<u64>>,
 ) -> Result<&'static Site, Refusal> {
+    if function
+        .as_ref()
+        .is_some_and(|range| !range.contains(&addr))
+    {
+        return Err(Refusal::OutsideFunction);
+    }
     let bytes = original_code(memory, addr..addr.saturating_add(KNOWN as u64));
     if let Some(site) = Site::at(addr).filter(|site| site.call_site.is_none())
         && call_sites::find(addr..site.next()).is_none()
@@ -62,11 +68,7 @@ pub(super) fn site(
     if map.shared {
         return Err(Refusal::Shared);
     }
-    let function = match function {
-        Some(function) if function.contains(&addr) => Some(function),
-        Some(_) => return Err(Refusal::OutsideFunction),
-        None => functions::around(memory, maps, addr),
-    };
+    let function = function.or_else(|| functions::around(memory, maps, addr));
     let is_entry = function.as_ref().is_some_and(|range| range.start == addr);
     if let Some(found) = call_sites::of_probe(addr, arch::code::landing(&bytes, is_entry))? {
         return called(memory, found, function);

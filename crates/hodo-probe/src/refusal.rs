@@ -34,6 +34,8 @@ pub enum Refusal {
     Engine,
     /// The instruction cannot be executed in the way that was demanded.
     Execution(super::Execution),
+    /// There is no such way to execute an instruction.
+    NoExecution(i32),
     /// The return probe is not at a function's first instruction.
     NotEntry,
     /// The function's first instructions cannot be moved, which a return probe requires.
@@ -73,6 +75,9 @@ impl fmt::Display for Refusal {
             } => write!(f, "`{instruction}`: {reason}"),
             Self::Engine => f.write_str("the code belongs to the engine of probes"),
             Self::Execution(way) => write!(f, "the instruction cannot be executed {way}"),
+            Self::NoExecution(number) => {
+                write!(f, "there is no way {number} to execute an instruction")
+            }
             Self::NotEntry => {
                 f.write_str("a return probe must be at the first instruction of a function")
             }

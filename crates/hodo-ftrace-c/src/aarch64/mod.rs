@@ -37,6 +37,14 @@ pub(crate) fn thread_offset() -> isize {
     offset
 }
 
+/// Whether code may use SVE's registers.
+pub(crate) fn has_vectors() -> bool {
+    // Linux, `Documentation/arch/arm64/elf_hwcaps.rst`.
+    const SVE: u64 = 1 << 22;
+    // SAFETY: it reads what the kernel has given this process.
+    (unsafe { libc::getauxval(libc::AT_HWCAP) }) & SVE != 0
+}
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Aarch64;
 /// The register that a site at the entry changes, on or off: `x9`.

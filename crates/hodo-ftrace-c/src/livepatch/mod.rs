@@ -112,6 +112,9 @@ fn make(all: &All, loaded: &[Loaded], functions: &[CFunction]) -> Result<Made, S
                 "function {number} of the patch has neither old_name nor old_func"
             ));
         }
+        if new == 0 {
+            return Err(format!("function {number} of the patch has no new_func"));
+        }
         let site = all
             .site_of(name.as_deref(), old)
             .map_err(|error| format!("function {number} of the patch: {error}"))?;

@@ -39,6 +39,14 @@ pub(crate) fn thread_offset() -> isize {
     offset
 }
 
+/// Whether code may use registers of the V extension.
+pub(crate) fn has_vectors() -> bool {
+    // The bit of the letter (Linux, `Documentation/arch/riscv/uabi.rst`).
+    const V: u64 = 1 << (b'V' - b'A');
+    // SAFETY: it reads what the kernel has given this process.
+    (unsafe { libc::getauxval(libc::AT_HWCAP) }) & V != 0
+}
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Riscv64;
 /// The register that a site at the entry changes, on or off: `t0`.

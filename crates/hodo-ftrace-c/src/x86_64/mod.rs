@@ -40,6 +40,11 @@ pub(crate) fn thread_offset() -> isize {
     offset
 }
 
+/// Whether code may use vector registers: the library finds that out itself.
+pub(crate) fn has_vectors() -> bool {
+    true
+}
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &X86_64;
 /// The register that a site at the entry changes. There is none: all are restored.

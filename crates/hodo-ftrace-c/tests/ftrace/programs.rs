@@ -90,6 +90,34 @@ fn all_registers_are_live_across_the_stubs() {
     }
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+#[test]
+fn scalable_vectors_are_live_across_the_stubs() {
+    let flags = if cfg!(target_arch = "riscv64") {
+        ["-pg", "-fno-ipa-ra"]
+    } else {
+        ["-pg", "-fno-ipa-ra"]
+    };
+    // Several lengths of vectors, in bits.
+    let cpus = if cfg!(target_arch = "riscv64") {
+        ["rv64,v=true,vlen=128", "rv64,v=true,vlen=1024"]
+    } else {
+        ["max,sve128=on", "max,sve2048=on"]
+    };
+    let program = compile("scalable", "gcc", &["scalable.c"], &flags, Form::Shared);
+    let program = program.expect("gcc is there");
+    for cpu in cpus {
+        let output = run(&program, &[("QEMU_CPU", cpu.to_owned())]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text == "ok\n" && output.status.success(),
+            "{cpu}: {}\n{text}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
 // qemu's user mode emulator does not step. On AArch64, the program does it with breakpoints.
 #[cfg(not(target_arch = "riscv64"))]
 #[test]
@@ -116,6 +144,11 @@ fn functions_with_signed_return_addresses_return_and_are_counted() {
     // One function has its return traced between others that sign.
     let parts = ["signed.c", "-DMIXED"];
     check("signed-mixed", "gcc", &parts, &flags, Form::Shared);
+}
+
+#[test]
+fn wrong_use_is_refused() {
+    check("refused", "gcc", &["refused.c"], ENTRIES[0].1, Form::Shared);
 }
 
 #[test]

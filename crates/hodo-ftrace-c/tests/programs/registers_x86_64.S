@@ -220,4 +220,19 @@ ruin:
     ret
     .cfi_endproc
 
+# The same with the part of the vectors that ordinary floating-point code changes.
+    .globl ruin_part
+ruin_part:
+    .cfi_startproc
+    mov dword ptr [rip + ruined_mxcsr], 0x5FC0
+    ldmxcsr [rip + ruined_mxcsr]
+    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    pcmpeqd xmm\n, xmm\n
+    .endr
+    .irp register, rax, rcx, rdx, rsi, rdi, r8, r9, r10, r11
+    mov \register, -1
+    .endr
+    ret
+    .cfi_endproc
+
     .section .note.GNU-stack, "", @progbits

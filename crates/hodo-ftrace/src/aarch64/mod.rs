@@ -16,7 +16,7 @@ pub(crate) use sites::{
     trampoline,
 };
 pub use sites::{Form, LONGEST, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
-pub(crate) use vectors::call_with_vectors;
+pub(crate) use vectors::{call_with_part, call_with_vectors};
 
 /// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`. An address space may have 39
 /// bits.
@@ -80,6 +80,7 @@ pub(crate) fn find_vectors() {
         signed != address
     });
     SIGNS.store(signs, Ordering::Relaxed);
+    vectors::find_scalable();
 }
 
 /// What the prologue of a function does.

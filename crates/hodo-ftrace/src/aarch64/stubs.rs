@@ -136,7 +136,7 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     if thread.start_hook(stack) {
         let mask = dynamic::mask_of_static(back - 4);
         dynamic::call_tracers(thread, back - 4, caller, mask, core::ptr::null_mut());
-        if mask & dynamic::GRAPH != 0 && !state().graph.load(Ordering::Relaxed).is_null() {
+        if mask & dynamic::GRAPH != 0 && !state().graph.is_none() {
             thread.count_untraced();
         }
         thread.end_hook();

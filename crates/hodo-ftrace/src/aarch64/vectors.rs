@@ -1,9 +1,38 @@
 //! Keeps floating-point and vector registers around a call.
 
-use core::arch::naked_asm;
+use core::arch::{global_asm, naked_asm};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls a function with two words, and returns what it returns. `q0` to `q31`, `fpcr` and `fpsr` are afterwards as
-/// before. (Functions preserve only the lower halves of `q8` to `q15`.)
+use crate::environment::has_vectors;
+
+// Whether there are SVE's registers. Hidden, like `hodo_ftrace_state`.
+global_asm!(
+    ".pushsection .bss.hodo_ftrace_vectors, \"aw\", @nobits",
+    ".balign 8",
+    ".globl hodo_ftrace_vectors",
+    ".hidden hodo_ftrace_vectors",
+    ".type hodo_ftrace_vectors, @object",
+    ".size hodo_ftrace_vectors, 8",
+    "hodo_ftrace_vectors:",
+    ".zero 8",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    safe static hodo_ftrace_vectors: AtomicUsize;
+}
+
+/// Finds out whether the processor and the kernel have SVE.
+pub(crate) fn find_scalable() {
+    hodo_ftrace_vectors.store(usize::from(has_vectors()), Ordering::Relaxed);
+}
+
+/// An instruction that changes one vector register clears its bits above 128, so there is no cheaper way.
+pub(crate) use call_with_vectors as call_with_part;
+
+/// Calls a function with two words, and returns what it returns. All vector registers, predicates and their control
+/// registers are afterwards as before: SVE's `z0` to `z31`, `p0` to `p15` and FFR, at the vector length of the thread; or
+/// `q0` to `q31`. So are `fpcr` and `fpsr`. (Functions preserve only the lower halves of `q8` to `q15`.)
 ///
 /// # Safety
 /// `function` takes no more than two words, and may be called with these.
@@ -17,6 +46,7 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
         // Assembly outside Rust functions does not know what the target has.
         ".arch_extension fp",
         ".arch_extension simd",
+        ".arch_extension sve",
         ".cfi_startproc",
         "stp x29, x30, [sp, #-32]!",
         ".cfi_def_cfa_offset 32",
@@ -24,10 +54,13 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
         ".cfi_offset x30, -24",
         "mov x29, sp",
         ".cfi_def_cfa_register x29",
-        "sub sp, sp, #512",
         "mrs x9, fpcr",
         "mrs x10, fpsr",
         "stp x9, x10, [x29, #16]",
+        "adrp x9, hodo_ftrace_vectors",
+        "ldr x9, [x9, #:lo12:hodo_ftrace_vectors]",
+        "cbnz x9, 2f",
+        "sub sp, sp, #512",
         "stp q0, q1, [sp, #0]",
         "stp q2, q3, [sp, #32]",
         "stp q4, q5, [sp, #64]",
@@ -64,7 +97,7 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
         "ldp q26, q27, [sp, #416]",
         "ldp q28, q29, [sp, #448]",
         "ldp q30, q31, [sp, #480]",
-        "ldp x9, x10, [x29, #16]",
+        "1: ldp x9, x10, [x29, #16]",
         "msr fpcr, x9",
         "msr fpsr, x10",
         "mov sp, x29",
@@ -74,6 +107,119 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
         ".cfi_restore x29",
         ".cfi_restore x30",
         "ret",
+        // The frame is that of the call.
+        ".cfi_def_cfa x29, 32",
+        ".cfi_offset x29, -32",
+        ".cfi_offset x30, -24",
+        "2: addvl sp, sp, #-32",
+        "str z0, [sp, #0, mul vl]",
+        "str z1, [sp, #1, mul vl]",
+        "str z2, [sp, #2, mul vl]",
+        "str z3, [sp, #3, mul vl]",
+        "str z4, [sp, #4, mul vl]",
+        "str z5, [sp, #5, mul vl]",
+        "str z6, [sp, #6, mul vl]",
+        "str z7, [sp, #7, mul vl]",
+        "str z8, [sp, #8, mul vl]",
+        "str z9, [sp, #9, mul vl]",
+        "str z10, [sp, #10, mul vl]",
+        "str z11, [sp, #11, mul vl]",
+        "str z12, [sp, #12, mul vl]",
+        "str z13, [sp, #13, mul vl]",
+        "str z14, [sp, #14, mul vl]",
+        "str z15, [sp, #15, mul vl]",
+        "str z16, [sp, #16, mul vl]",
+        "str z17, [sp, #17, mul vl]",
+        "str z18, [sp, #18, mul vl]",
+        "str z19, [sp, #19, mul vl]",
+        "str z20, [sp, #20, mul vl]",
+        "str z21, [sp, #21, mul vl]",
+        "str z22, [sp, #22, mul vl]",
+        "str z23, [sp, #23, mul vl]",
+        "str z24, [sp, #24, mul vl]",
+        "str z25, [sp, #25, mul vl]",
+        "str z26, [sp, #26, mul vl]",
+        "str z27, [sp, #27, mul vl]",
+        "str z28, [sp, #28, mul vl]",
+        "str z29, [sp, #29, mul vl]",
+        "str z30, [sp, #30, mul vl]",
+        "str z31, [sp, #31, mul vl]",
+        // The predicates have two vectors' bytes together; FFR gets one more, which keeps the stack aligned.
+        "addvl sp, sp, #-3",
+        "str p0, [sp, #0, mul vl]",
+        "str p1, [sp, #1, mul vl]",
+        "str p2, [sp, #2, mul vl]",
+        "str p3, [sp, #3, mul vl]",
+        "str p4, [sp, #4, mul vl]",
+        "str p5, [sp, #5, mul vl]",
+        "str p6, [sp, #6, mul vl]",
+        "str p7, [sp, #7, mul vl]",
+        "str p8, [sp, #8, mul vl]",
+        "str p9, [sp, #9, mul vl]",
+        "str p10, [sp, #10, mul vl]",
+        "str p11, [sp, #11, mul vl]",
+        "str p12, [sp, #12, mul vl]",
+        "str p13, [sp, #13, mul vl]",
+        "str p14, [sp, #14, mul vl]",
+        "str p15, [sp, #15, mul vl]",
+        "rdffr p0.b",
+        "str p0, [sp, #16, mul vl]",
+        "mov x9, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "blr x9",
+        "ldr p0, [sp, #16, mul vl]",
+        "wrffr p0.b",
+        "ldr p0, [sp, #0, mul vl]",
+        "ldr p1, [sp, #1, mul vl]",
+        "ldr p2, [sp, #2, mul vl]",
+        "ldr p3, [sp, #3, mul vl]",
+        "ldr p4, [sp, #4, mul vl]",
+        "ldr p5, [sp, #5, mul vl]",
+        "ldr p6, [sp, #6, mul vl]",
+        "ldr p7, [sp, #7, mul vl]",
+        "ldr p8, [sp, #8, mul vl]",
+        "ldr p9, [sp, #9, mul vl]",
+        "ldr p10, [sp, #10, mul vl]",
+        "ldr p11, [sp, #11, mul vl]",
+        "ldr p12, [sp, #12, mul vl]",
+        "ldr p13, [sp, #13, mul vl]",
+        "ldr p14, [sp, #14, mul vl]",
+        "ldr p15, [sp, #15, mul vl]",
+        "addvl sp, sp, #3",
+        "ldr z0, [sp, #0, mul vl]",
+        "ldr z1, [sp, #1, mul vl]",
+        "ldr z2, [sp, #2, mul vl]",
+        "ldr z3, [sp, #3, mul vl]",
+        "ldr z4, [sp, #4, mul vl]",
+        "ldr z5, [sp, #5, mul vl]",
+        "ldr z6, [sp, #6, mul vl]",
+        "ldr z7, [sp, #7, mul vl]",
+        "ldr z8, [sp, #8, mul vl]",
+        "ldr z9, [sp, #9, mul vl]",
+        "ldr z10, [sp, #10, mul vl]",
+        "ldr z11, [sp, #11, mul vl]",
+        "ldr z12, [sp, #12, mul vl]",
+        "ldr z13, [sp, #13, mul vl]",
+        "ldr z14, [sp, #14, mul vl]",
+        "ldr z15, [sp, #15, mul vl]",
+        "ldr z16, [sp, #16, mul vl]",
+        "ldr z17, [sp, #17, mul vl]",
+        "ldr z18, [sp, #18, mul vl]",
+        "ldr z19, [sp, #19, mul vl]",
+        "ldr z20, [sp, #20, mul vl]",
+        "ldr z21, [sp, #21, mul vl]",
+        "ldr z22, [sp, #22, mul vl]",
+        "ldr z23, [sp, #23, mul vl]",
+        "ldr z24, [sp, #24, mul vl]",
+        "ldr z25, [sp, #25, mul vl]",
+        "ldr z26, [sp, #26, mul vl]",
+        "ldr z27, [sp, #27, mul vl]",
+        "ldr z28, [sp, #28, mul vl]",
+        "ldr z29, [sp, #29, mul vl]",
+        "ldr z30, [sp, #30, mul vl]",
+        "ldr z31, [sp, #31, mul vl]",
+        "b 1b",
         ".cfi_endproc",
     );
 }

@@ -6,10 +6,10 @@ use super::modules;
 use super::tracers::{
     self, ENTRY, EVERY_CALL, GRAPH, IP_MODIFY, LOOKED_UP, MASKS, Ops, SAVE_REGISTERS,
 };
-use crate::arch::{self, Registers};
-use crate::hooks::call_entry_hook;
+use crate::arch::Registers;
+use crate::hooks::{call_entry_hook, call_keeping};
 use crate::shadow::original;
-use crate::state::VECTORS;
+use crate::state::Vectors;
 use crate::thread::Thread;
 use crate::{environment, graph};
 
@@ -84,13 +84,13 @@ pub(crate) fn call_tracers(
         let number = rest.trailing_zeros() as usize % MASKS;
         rest &= rest - 1;
         // It may have been unregistered in the meantime.
-        let Some(ops) = tracers::tracer(number) else {
+        let Some((ops, vectors)) = tracers::tracer(number) else {
             continue;
         };
-        if ops.flags & VECTORS == 0 {
+        if vectors == Vectors::None {
             call(ops, ip, parent_ip, registers);
         } else {
-            call_with_vectors(ops, ip, parent_ip, registers);
+            call_unpacking(ops, vectors, ip, parent_ip, registers);
         }
     }
     if mask & ENTRY != 0 {
@@ -115,7 +115,13 @@ struct Arguments {
 }
 
 #[inline(never)]
-fn call_with_vectors(ops: &'static Ops, ip: usize, parent_ip: usize, registers: *mut Registers) {
+fn call_unpacking(
+    ops: &'static Ops,
+    vectors: Vectors,
+    ip: usize,
+    parent_ip: usize,
+    registers: *mut Registers,
+) {
     let arguments = core::mem::MaybeUninit::<Arguments>::uninit();
     let at = arguments.as_ptr();
     // SAFETY: all words of it are set before it is used; the function takes its address, and a word.
@@ -126,12 +132,12 @@ fn call_with_vectors(ops: &'static Ops, ip: usize, parent_ip: usize, registers: 
         (*at).ip.store(ip, Ordering::Relaxed);
         (*at).parent_ip.store(parent_ip, Ordering::Relaxed);
         (*at).registers.store(registers, Ordering::Relaxed);
-        arch::call_with_vectors(unpack as *const () as usize, at as usize, 0);
+        call_keeping(vectors, unpack as *const () as usize, at as usize, 0);
     }
 }
 
 extern "C" fn unpack(arguments: &Arguments) {
-    // SAFETY: `call_with_vectors` has it from such a reference.
+    // SAFETY: `call_unpacking` has it from such a reference.
     let ops = unsafe { &*arguments.ops.load(Ordering::Relaxed) };
     let registers = arguments.registers.load(Ordering::Relaxed);
     let parent_ip = arguments.parent_ip.load(Ordering::Relaxed);

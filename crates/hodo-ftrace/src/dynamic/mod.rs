@@ -30,7 +30,7 @@ pub use site::{Entry, Site};
 pub(crate) use tracers::set_redirecting;
 pub use tracers::{
     ENTRY, EVERY_CALL, Func, GRAPH, IP_MODIFY, MASKS, Ops, PER_THREAD, SAVE_REGISTERS, number,
-    register, set_thread, thread_tracers, tracer, unregister,
+    register, register_keeping, set_thread, thread_tracers, unregister,
 };
 
 pub use crate::arch::{Form, LONGEST, Registers, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};

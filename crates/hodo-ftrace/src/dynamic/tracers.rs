@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::arch::Registers;
 use crate::environment;
-use crate::state::set_tracers;
+use crate::state::{Hooks, Vectors, set_tracers};
 
 /// The bit of the hook of [`crate::set_entry`].
 pub const ENTRY: u64 = 1 << 62;
@@ -47,7 +47,7 @@ pub struct Ops {
     pub data: usize,
 }
 
-pub(crate) static TRACERS: [AtomicPtr<Ops>; MASKS] = [const { AtomicPtr::new(null_mut()) }; MASKS];
+static TRACERS: [Hooks<Ops>; MASKS] = [const { Hooks::none() }; MASKS];
 /// The bits of all registered tracers.
 static REGISTERED: AtomicU64 = AtomicU64::new(0);
 /// The bits of those with a flag.
@@ -70,14 +70,16 @@ fn set_bit(masks: &AtomicU64, number: usize, on: bool) {
     }
 }
 
-/// Registers a tracer. It wants to see no function yet. Returns the number of its bit; none if there are [`MASKS`]
-/// others, or it is registered already.
+/// Registers a tracer, which promises to change no more than its flags say. It wants to see no function yet. Returns the
+/// number of its bit; none if there are [`MASKS`] others, or it is registered already.
 pub fn register(ops: &'static Ops) -> Option<usize> {
+    register_keeping(ops, Vectors::by(ops.flags))
+}
+
+/// [`register`] with a tracer of which it is known what it may change, whatever its flags say.
+pub fn register_keeping(ops: &'static Ops, vectors: Vectors) -> Option<usize> {
     let pointer = core::ptr::from_ref(ops).cast_mut();
-    if TRACERS
-        .iter()
-        .any(|other| other.load(Ordering::Relaxed) == pointer)
-    {
+    if self::number(ops).is_some() {
         return None;
     }
     let last = LAST.load(Ordering::Relaxed);
@@ -89,9 +91,9 @@ pub fn register(ops: &'static Ops) -> Option<usize> {
     let free = || {
         (1..=MASKS)
             .map(|distance| (last + distance) % MASKS)
-            .find(|number| TRACERS[*number].load(Ordering::Relaxed).is_null())
+            .find(|number| TRACERS[*number].is_none())
     };
-    let own = owned_by(pointer).filter(|number| TRACERS[*number].load(Ordering::Relaxed).is_null());
+    let own = owned_by(pointer).filter(|number| TRACERS[*number].is_none());
     let number = own.or_else(|| owned_by(null_mut())).or_else(free)?;
     if own.is_none() {
         LAST.store(number, Ordering::Relaxed);
@@ -106,7 +108,7 @@ pub fn register(ops: &'static Ops) -> Option<usize> {
     set_bit(&IP_MODIFYING, number, has(IP_MODIFY));
     set_bit(&BY_THREAD, number, has(PER_THREAD));
     set_bit(&EVERY, number, has(EVERY_CALL));
-    TRACERS[number].store(pointer, Ordering::Release);
+    TRACERS[number].set(Some(ops), vectors);
     set_bit(&REGISTERED, number, true);
     set_tracers(true);
     Some(number)
@@ -116,22 +118,21 @@ pub fn register(ops: &'static Ops) -> Option<usize> {
 /// [`super::select`].
 pub fn unregister(number: usize) {
     set_bit(&REGISTERED, number, false);
-    TRACERS[number].store(null_mut(), Ordering::Release);
+    TRACERS[number].set(None, Vectors::None);
     set_tracers(REGISTERED.load(Ordering::Relaxed) != 0);
 }
 
 /// The number of a tracer that is registered.
 pub fn number(ops: &Ops) -> Option<usize> {
-    let pointer = core::ptr::from_ref(ops).cast_mut();
+    let is_it = |(other, _): (&'static Ops, _)| core::ptr::eq(other, ops);
     TRACERS
         .iter()
-        .position(|other| other.load(Ordering::Relaxed) == pointer)
+        .position(|other| other.get().is_some_and(is_it))
 }
 
-/// The tracer with this number, if it is registered.
-pub fn tracer(number: usize) -> Option<&'static Ops> {
-    // SAFETY: `register` has it from a reference that is valid for ever.
-    unsafe { TRACERS.get(number)?.load(Ordering::Acquire).as_ref() }
+/// The tracer with this number, if it is registered, and what it may change.
+pub(crate) fn tracer(number: usize) -> Option<(&'static Ops, Vectors)> {
+    TRACERS.get(number)?.get()
 }
 
 /// The bits of tracers that change registers.

@@ -15,7 +15,7 @@ pub(crate) use sites::{
     trampoline,
 };
 pub use sites::{Form, LONGEST, TRAMPOLINE, TRAMPOLINE_PUSH, prepare};
-pub(crate) use vectors::{call_with_vectors, find_vectors};
+pub(crate) use vectors::{call_with_part, call_with_vectors, find_vectors};
 
 /// See [`crate::SHADOW_DISTANCE`]. It is also in the frame tables of `return_to_handler`. An address space may have 39
 /// bits, 38 of them for programs.

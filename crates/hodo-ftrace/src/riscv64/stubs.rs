@@ -5,13 +5,11 @@
 //! does rustc, which calls `mcount`. Nevertheless all general registers are kept except `t0` and `t1`, which linkers
 //! may use for a call, too.
 
-use core::arch::naked_asm;
-use core::sync::atomic::Ordering;
-
 use crate::entry::enter;
 use crate::graph::leave;
 use crate::state::state;
 use crate::{arch, dynamic, environment};
+use core::arch::naked_asm;
 
 /// Stores all general registers but `ra` that calls may change.
 macro_rules! save_registers {
@@ -138,7 +136,7 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
         let selfpc = back.wrapping_sub(unsafe { arch::call_size(back) });
         let mask = dynamic::mask_of_static(selfpc);
         dynamic::call_tracers(thread, selfpc, frompc, mask, core::ptr::null_mut());
-        if mask & dynamic::GRAPH != 0 && !state().graph.load(Ordering::Relaxed).is_null() {
+        if mask & dynamic::GRAPH != 0 && !state().graph.is_none() {
             thread.count_untraced();
         }
         thread.end_hook();

@@ -1,17 +1,122 @@
-//! Keeps floating-point registers around a call.
+//! Keeps floating-point and vector registers around a call.
 
-use core::arch::naked_asm;
+use core::arch::{global_asm, naked_asm};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// There is nothing to find out.
-pub(crate) fn find_vectors() {}
+use crate::environment::has_vectors;
 
-/// Calls a function with two words, and returns what it returns. All floating-point registers are afterwards as before,
-/// with `fcsr`. (Functions preserve `fs0` to `fs11`.)
+// Whether there are vector registers. Hidden, like `hodo_ftrace_state`.
+global_asm!(
+    ".pushsection .bss.hodo_ftrace_vectors, \"aw\", @nobits",
+    ".balign 8",
+    ".globl hodo_ftrace_vectors",
+    ".hidden hodo_ftrace_vectors",
+    ".type hodo_ftrace_vectors, @object",
+    ".size hodo_ftrace_vectors, 8",
+    "hodo_ftrace_vectors:",
+    ".zero 8",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    safe static hodo_ftrace_vectors: AtomicUsize;
+}
+
+/// Finds out what the processor and the kernel offer.
+pub(crate) fn find_vectors() {
+    hodo_ftrace_vectors.store(usize::from(has_vectors()), Ordering::Relaxed);
+}
+
+/// Calls a function with two words, and returns what it returns. All floating-point and vector registers are afterwards as
+/// before, with their control registers.
 ///
 /// # Safety
 /// `function` takes no more than two words, and may be called with these.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn call_with_vectors(
+    function: usize,
+    first: usize,
+    second: usize,
+) -> usize {
+    naked_asm!(
+        ".option push",
+        ".option arch, +v",
+        ".cfi_startproc",
+        "1: auipc t0, %pcrel_hi(hodo_ftrace_vectors)",
+        "ld t0, %pcrel_lo(1b)(t0)",
+        "bnez t0, 2f",
+        "tail {part}",
+        "2: addi sp, sp, -48",
+        ".cfi_def_cfa_offset 48",
+        "sd ra, 40(sp)",
+        ".cfi_offset ra, -8",
+        "sd s0, 32(sp)",
+        ".cfi_offset s0, -16",
+        "addi s0, sp, 48",
+        ".cfi_def_cfa s0, 0",
+        "csrr t0, vstart",
+        "sd t0, 0(sp)",
+        "csrr t0, vcsr",
+        "sd t0, 8(sp)",
+        "csrr t0, vl",
+        "sd t0, 16(sp)",
+        "csrr t0, vtype",
+        "sd t0, 24(sp)",
+        // A whole-register store begins at element vstart.
+        "csrwi vstart, 0",
+        "csrr t0, vlenb",
+        "slli t1, t0, 5",
+        "slli t0, t0, 3",
+        "sub sp, sp, t1",
+        "mv t1, sp",
+        "vs8r.v v0, (t1)",
+        "add t1, t1, t0",
+        "vs8r.v v8, (t1)",
+        "add t1, t1, t0",
+        "vs8r.v v16, (t1)",
+        "add t1, t1, t0",
+        "vs8r.v v24, (t1)",
+        "call {part}",
+        "csrwi vstart, 0",
+        "csrr t0, vlenb",
+        "slli t0, t0, 3",
+        "mv t1, sp",
+        "vl8re8.v v0, (t1)",
+        "add t1, t1, t0",
+        "vl8re8.v v8, (t1)",
+        "add t1, t1, t0",
+        "vl8re8.v v16, (t1)",
+        "add t1, t1, t0",
+        "vl8re8.v v24, (t1)",
+        "addi sp, s0, -48",
+        "ld t0, 16(sp)",
+        "ld t1, 24(sp)",
+        "vsetvl zero, t0, t1",
+        "ld t0, 8(sp)",
+        "csrw vcsr, t0",
+        "ld t0, 0(sp)",
+        "csrw vstart, t0",
+        "ld ra, 40(sp)",
+        ".cfi_restore ra",
+        "ld s0, 32(sp)",
+        ".cfi_def_cfa sp, 48",
+        ".cfi_restore s0",
+        "addi sp, sp, 48",
+        ".cfi_def_cfa_offset 0",
+        "ret",
+        ".cfi_endproc",
+        ".option pop",
+        part = sym call_with_part,
+    );
+}
+
+/// [`call_with_vectors`] for a function that changes only floating-point registers and `fcsr`. (Functions preserve `fs0` to
+/// `fs11`.)
+///
+/// # Safety
+/// `function` takes no more than two words, and may be called with these.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_with_part(
     function: usize,
     first: usize,
     second: usize,

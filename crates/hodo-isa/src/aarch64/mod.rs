@@ -25,6 +25,7 @@ pub mod scan;
 pub mod simulate;
 pub mod steps;
 mod text;
+pub mod vectors;
 
 pub use decode::{Insn, Kind};
 pub use isa::Aarch64;

@@ -32,6 +32,7 @@ pub mod simulate;
 pub mod steps;
 pub mod syscalls;
 mod text;
+pub mod vectors;
 
 pub use decode::{Kind, Pattern};
 pub use isa::Riscv64;

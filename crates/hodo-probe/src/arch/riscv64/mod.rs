@@ -12,7 +12,6 @@ mod counts;
 pub(crate) mod detour;
 #[cfg(target_os = "linux")]
 pub(crate) mod ftrace;
-pub(crate) mod handlers;
 mod registers;
 pub(crate) mod returns;
 mod stopped;

@@ -1,42 +1,35 @@
-//! Reads the code of handlers to find which registers other than the general ones they may change.
+//! Which vector and floating-point registers an instruction may change.
 
-use hodo_isa::native::Kind;
-use hodo_isa::native::decode::Insn;
-use hodo_isa::native::regs::state;
-use hodo_isa::native::scan::{Flow, Reference, Sweep};
+use super::Kind;
+use super::decode::Insn;
+use super::regs::state;
+use super::scan::{Flow, Reference, Sweep};
+use crate::clobbers::{Look, Vectors};
 
-use crate::layout::{KEEP_ALL, KEEP_NONE, KEEP_SOME};
+/// The most bytes that [`look`] examines.
+pub const MOST_BYTES: usize = 12;
 
-/// The most bytes that one step examines.
-pub(crate) const MOST_BYTES: usize = 12;
-
-/// An instruction, or several that together make a jump.
-pub(crate) struct Look {
-    /// One of `KEEP_…`: floating-point registers, or vector registers, too.
-    pub keep: u32,
-    pub flow: Flow,
-    /// The memory word that it uses.
-    pub word: Option<u64>,
-    /// The address after it.
-    pub end: u64,
-}
-
-/// What an instruction may change. Linux discards the vector registers at system calls.
-fn keep(insn: &Insn) -> u32 {
+/// What an instruction may change. Where a breakpoint is, anything may run. Linux discards the vector registers at system calls.
+fn vectors(insn: &Insn) -> Vectors {
     const VECTOR: u16 = state::VL | state::VTYPE | state::VSTART | state::VXRM | state::VXSAT;
     let writes = insn.writes();
-    if insn.kind == Kind::Ecall || insn.is_vector() || writes.v != 0 || writes.state & VECTOR != 0 {
-        KEEP_ALL
+    if matches!(insn.kind, Kind::Ecall | Kind::Ebreak)
+        || insn.is_vector()
+        || writes.v != 0
+        || writes.state & VECTOR != 0
+    {
+        Vectors::All
     } else if writes.f != 0 || writes.state & (state::FFLAGS | state::FRM) != 0 {
-        KEEP_SOME
+        Vectors::Part
     } else {
-        KEEP_NONE
+        Vectors::None
     }
 }
 
 /// Looks at the instruction at the start of `code`. A jump through a register that was just computed, or loaded from a
 /// constant address, counts as one with the instructions before it.
-pub(crate) fn look(code: &[u8], addr: u64) -> Option<Look> {
+#[must_use]
+pub fn look(code: &[u8], addr: u64) -> Option<Look> {
     let mut sweep = Sweep::new(code, addr);
     let first = sweep.next()?;
     if first.insn.kind == Kind::Auipc
@@ -44,7 +37,7 @@ pub(crate) fn look(code: &[u8], addr: u64) -> Option<Look> {
     {
         if matches!(second.flow, Flow::Jump(_) | Flow::Call(_)) && second.insn.kind == Kind::Jalr {
             return Some(Look {
-                keep: KEEP_NONE,
+                vectors: Vectors::None,
                 flow: second.flow,
                 word: None,
                 end: second.insn.end(),
@@ -59,7 +52,7 @@ pub(crate) fn look(code: &[u8], addr: u64) -> Option<Look> {
             && matches!(third.flow, Flow::IndirectJump | Flow::IndirectCall)
         {
             return Some(Look {
-                keep: KEEP_NONE,
+                vectors: Vectors::None,
                 flow: third.flow,
                 word: Some(word),
                 end: third.insn.end(),
@@ -67,7 +60,7 @@ pub(crate) fn look(code: &[u8], addr: u64) -> Option<Look> {
         }
     }
     Some(Look {
-        keep: keep(&first.insn),
+        vectors: vectors(&first.insn),
         flow: first.flow,
         word: None,
         end: first.insn.end(),
@@ -84,18 +77,18 @@ mod tests {
 
     #[test]
     fn changed_registers_are_known() {
-        let keep = |word: u32| look(&code(&[word]), 0).expect("an instruction").keep;
+        let changes = |word: u32| look(&code(&[word]), 0).expect("an instruction").vectors;
         // addi; fld; fadd.d; frflags; fsflags; vsetvli; vadd.vv; ecall
-        assert_eq!(keep(0x0015_0513), KEEP_NONE);
-        assert_eq!(keep(0x0005_3507), KEEP_SOME);
-        assert_eq!(keep(0x02C5_F553), KEEP_SOME);
-        assert_eq!(keep(0x0010_2573), KEEP_NONE);
-        assert_eq!(keep(0x0015_1073), KEEP_SOME);
-        assert_eq!(keep(0x0D85_F557), KEEP_ALL);
-        assert_eq!(keep(0x0288_0457), KEEP_ALL);
-        assert_eq!(keep(0x0000_0073), KEEP_ALL);
+        assert_eq!(changes(0x0015_0513), Vectors::None);
+        assert_eq!(changes(0x0005_3507), Vectors::Part);
+        assert_eq!(changes(0x02C5_F553), Vectors::Part);
+        assert_eq!(changes(0x0010_2573), Vectors::None);
+        assert_eq!(changes(0x0015_1073), Vectors::Part);
+        assert_eq!(changes(0x0D85_F557), Vectors::All);
+        assert_eq!(changes(0x0288_0457), Vectors::All);
+        assert_eq!(changes(0x0000_0073), Vectors::All);
         // fsd reads only.
-        assert_eq!(keep(0x0085_B827), KEEP_NONE);
+        assert_eq!(changes(0x0085_B827), Vectors::None);
     }
 
     #[test]
