@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A set of code addresses.
 pub(crate) struct Bits {
     sections: Vec<(u64, u64, Box<[AtomicU64]>)>,
+    /// The largest one, in which most addresses are.
+    largest: usize,
 }
 
 impl Bits {
@@ -18,17 +20,44 @@ impl Bits {
                 (t.addr, t.end(), bits)
             })
             .collect();
-        Self { sections }
+        let sizes = text.iter().map(|t| t.bytes.len()).enumerate();
+        let largest = sizes.max_by_key(|&(_, size)| size);
+        Self {
+            sections,
+            largest: largest.map_or(0, |(index, _)| index),
+        }
     }
 
+    /// Returns the run of code that contains an address.
+    #[inline]
+    fn run(&self, addr: u64) -> Option<&(u64, u64, Box<[AtomicU64]>)> {
+        let contains = |run: &&(u64, u64, Box<[AtomicU64]>)| run.0 <= addr && addr < run.1;
+        let largest = self.sections.get(self.largest).filter(contains);
+        largest.or_else(|| {
+            let at = self.sections.partition_point(|s| s.0 <= addr);
+            Some(&self.sections[at.checked_sub(1)?]).filter(contains)
+        })
+    }
+
+    #[inline]
     fn find(&self, addr: u64) -> Option<(&AtomicU64, u64)> {
-        let at = self.sections.partition_point(|s| s.0 <= addr);
-        let (start, end, bits) = &self.sections[at.checked_sub(1)?];
-        if addr >= *end {
-            return None;
-        }
+        let (start, _, bits) = self.run(addr)?;
         let offset = addr - start;
         Some((&bits[(offset / 64) as usize], 1 << (offset % 64)))
+    }
+
+    /// Adds all addresses of a range, which must lie within one run of code.
+    pub fn set_all(&self, range: std::ops::Range<u64>) {
+        let mut addr = range.start;
+        while addr < range.end {
+            let Some((word, bit)) = self.find(addr) else {
+                return;
+            };
+            let first = bit.trailing_zeros();
+            let count = (range.end - addr).min(u64::from(64 - first));
+            word.fetch_or(u64::MAX >> (64 - count) << first, Ordering::Relaxed);
+            addr += count;
+        }
     }
 
     pub fn set(&self, addr: u64) {

@@ -14,7 +14,10 @@ use crate::targets::Targets;
 /// The maximum number of entries of a table of distances.
 const ENTRIES: usize = 4096;
 /// The number of words of tables that are read for each byte of a piece. Code made by compilers needs less than one.
-const WORDS: usize = 64;
+const WORDS: usize = 4;
+/// Pieces that are no functions and larger than this are not read to find their tables: they are code without symbols,
+/// in which nothing is known of any place.
+const UNKNOWN: u64 = 1 << 20;
 
 /// The targets of tables.
 #[derive(Default)]
@@ -119,21 +122,31 @@ pub(crate) fn words(image: &Image<'_>, mut bases: Vec<u64>) -> HashSet<u64> {
 /// belongs to which table: all are considered possible, because wrong marks do no harm. If there are too many, all
 /// instructions are marked.
 pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) {
-    if image.isa.has_short_distances() {
-        let code = text.slice(piece.start, piece.end);
-        let insns = image.isa.sweep(code, piece.start);
-        insns.for_each(|insn| targets.mark(insn.addr));
+    let range = piece.start..piece.end;
+    if piece.function.is_none() && range.end - range.start > UNKNOWN {
+        targets.mark_all(range);
         return;
     }
-    let range = piece.start..piece.end;
-    let mut places = Vec::new();
-    let mut tables = Vec::new();
-    let mut words = vec![0];
     let code = || {
         let code = text.slice(piece.start, piece.end);
         image.isa.sweep(code, piece.start)
     };
-    for insn in code() {
+    let has_room = !image.isa.has_short_distances() && mark_by_tables(image, targets, piece, text);
+    if !has_room {
+        code().for_each(|insn| targets.mark(insn.addr));
+    }
+}
+
+/// Marks the targets of all pairs of a table and a place. Returns whether there were few enough.
+fn mark_by_tables(image: &Image<'_>, targets: &Targets, piece: &Piece, text: &Text<'_>) -> bool {
+    let range = piece.start..piece.end;
+    let mut places = Vec::new();
+    let mut tables = Vec::new();
+    let mut words = vec![0];
+    for insn in image
+        .isa
+        .sweep(text.slice(piece.start, piece.end), piece.start)
+    {
         words.extend(insn.word);
         if let Reference::Forms(addr) = insn.reference {
             if range.contains(&addr) {
@@ -149,18 +162,22 @@ pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece
     }
     words.sort_unstable();
     words.dedup();
+    let mut left = (range.end - range.start) as usize * WORDS;
+    // At least one word is read for each.
+    let least = [places.len(), tables.len(), words.len()];
+    if least.into_iter().fold(1, usize::saturating_mul) > left {
+        return false;
+    }
     let tables = tables.iter().flat_map(|table| {
         let words = words.iter();
         words.map(move |&word| table.wrapping_add_signed(i64::from(word)))
     });
-    let mut left = (range.end - range.start) as usize * WORDS;
     for table in tables {
         let data = image.data_at(table);
         let entries = data.map_or(&[][..], |data| data.slice(table, data.end()));
         let entries = entries.as_chunks::<4>().0.iter().take(ENTRIES);
-        let mut looked = 1;
         for &place in &places {
-            looked += 1;
+            let mut looked = 1;
             for entry in entries.clone() {
                 let distance = i64::from(i32::from_le_bytes(*entry));
                 let target = place.wrapping_add_signed(distance);
@@ -170,11 +187,11 @@ pub(crate) fn mark_distances(image: &Image<'_>, targets: &Targets, piece: &Piece
                 targets.mark(target);
                 looked += 1;
             }
+            let Some(rest) = left.checked_sub(looked) else {
+                return false;
+            };
+            left = rest;
         }
-        if looked > left {
-            code().for_each(|insn| targets.mark(insn.addr));
-            return;
-        }
-        left -= looked;
     }
+    true
 }

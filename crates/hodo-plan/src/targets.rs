@@ -39,6 +39,12 @@ impl Targets {
         self.foreign.set(addr);
     }
 
+    /// Marks all addresses of a range, which must lie within one run of code.
+    pub fn mark_all(&self, range: std::ops::Range<u64>) {
+        self.any.set_all(range.clone());
+        self.foreign.set_all(range);
+    }
+
     /// Marks an address that may be reached from anywhere.
     pub fn take(&self, addr: u64) {
         self.mark(addr);

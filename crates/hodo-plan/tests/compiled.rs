@@ -317,3 +317,43 @@ fn stripped_functions_are_named_by_address() {
     }
     assert_eq!(whole.libcalls, stripped.libcalls);
 }
+
+/// Code without symbols: megabytes of it, with the addresses of places in it and, if `tables`, of data that could be
+/// tables of distances from there.
+fn unknown_code(tables: bool) -> Vec<u8> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unknown");
+    std::fs::create_dir_all(&directory).expect("a directory for programs");
+    let [source, file] = ["s", "so"].map(|suffix| directory.join(format!("{tables}.{suffix}")));
+    let forms = match tables {
+        true => "lea here(%rip), %rax\n lea table + 4 * \\n(%rip), %rcx",
+        false => "mov here(%rip), %rax\n mov table(%rip), %rcx",
+    };
+    let text = format!(
+        ".data\ntable: .fill 65536, 4, 16\n.text\nhere:\n.set n, 0\n.macro one n\n {forms}\n.fill 8, 1, 0x90\n.endm\n\
+         .altmacro\n.rept 50000\n one %n\n.set n, n + 1\n.endr\n jmp *%rax\n"
+    );
+    std::fs::write(&source, text).expect("the source");
+    let flags = ["-nostdlib", "-shared", "-s", "-o"];
+    let mut gcc = Command::new("gcc");
+    let done = gcc.args(flags).arg(&file).arg(&source).status();
+    assert!(done.expect("gcc is needed").success());
+    std::fs::read(file).expect("a library")
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn unknown_code_takes_no_longer_because_of_tables() {
+    let time = |bytes: &[u8]| {
+        let begun = std::time::Instant::now();
+        plan("unknown".as_ref(), bytes, &PlanOptions::default()).expect("a plan");
+        begun.elapsed()
+    };
+    let [with, without] = [true, false].map(unknown_code);
+    // Other processes may disturb any of these.
+    let least = |bytes: &[u8]| (0..5).map(|_| time(bytes)).min().unwrap_or_default();
+    let (with, without) = (least(&with), least(&without));
+    assert!(
+        with < without * 4,
+        "{with:?}, and {without:?} without tables"
+    );
+}
