@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hodo_abi::Span;
-use hodo_module::image::Version;
+use hodo_module::image::{Segment, Version};
 use hodo_module::{Image, Module};
 use hodo_patch::{Copied, Island, Patches, Raise, Refusal, Used};
 use hodo_ptrace::TargetAddr;
@@ -356,6 +356,28 @@ fn auxv_of_running(pid: i32, key: u64) -> Option<u64> {
         auxv::value(pid, key)
     });
     tries.find_map(|found| found)
+}
+
+/// Whether the file of a mapping is loaded at a bias: each of its segments begins where it would then be. If not, only
+/// a part of its code is mapped there, as by V8, which maps its code twice so that calls reach it. What is written into
+/// a loaded file would hit other memory.
+fn is_loaded(image: &Image, bias: u64, mapping: &Mapping, maps: &[Mapping]) -> bool {
+    let begins = |segment: &Segment| {
+        let at = bias.wrapping_add(segment.addr) & !4095;
+        let index = maps.partition_point(|m| m.end <= at);
+        maps.get(index).is_some_and(|found| {
+            let offset = (segment.offset & !4095).wrapping_add(found.start.wrapping_sub(at));
+            let is_file = found.inode == mapping.inode && found.offset == offset;
+            // Some programs move their code to larger pages of their own.
+            let is_moved = found.inode == 0 && found.executable && segment.executable;
+            found.start <= at && (is_file || is_moved)
+        })
+    };
+    image
+        .segments
+        .iter()
+        .filter(|segment| segment.size > 0)
+        .all(begins)
 }
 
 fn file_mappings(maps: &[Mapping]) -> impl Iterator<Item = &Mapping> {

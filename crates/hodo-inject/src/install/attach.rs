@@ -26,7 +26,7 @@ use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shado
 use super::places::program_place;
 use super::{
     File, Installation, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, Piece, REACH,
-    auxv_of_running, calls_ptrace, file_mappings, install, new_islands,
+    auxv_of_running, calls_ptrace, file_mappings, install, is_loaded, new_islands,
 };
 use crate::ledger::{Entry, Ledger};
 use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
@@ -166,7 +166,7 @@ pub fn prepare(wanted: Wanted, recorder: &mut dyn Recorder) -> Result<Option<Pre
     choose_islands(&wanted, &mut maps, recorder, &mut space)?;
     let islands = new_islands(&memory, &maps, &mut space);
     go_on()?;
-    let files = files(&wanted, &code, recorder)?;
+    let files = files(&wanted, (&code, &maps), recorder)?;
     let mapped: Vec<_> = files
         .iter()
         .map(|f| (Rc::clone(&f.image), f.bias))
@@ -223,8 +223,12 @@ fn choose_islands(
     Ok(())
 }
 
-/// The program and the mapped libraries, with what is wanted from them.
-fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Result<Vec<File>> {
+/// The program and the mapped libraries, with what is wanted from them. `code`: what of `maps` is code of files.
+fn files(
+    wanted: &Wanted,
+    (code, maps): (&[Mapping], &[Mapping]),
+    recorder: &mut dyn Recorder,
+) -> Result<Vec<File>> {
     let pid = wanted.pid;
     let program = File {
         image: Rc::clone(&wanted.module.image),
@@ -259,6 +263,9 @@ fn files(wanted: &Wanted, code: &[Mapping], recorder: &mut dyn Recorder) -> Resu
         let Some(bias) = image.bias(mapping.offset, mapping.start) else {
             continue;
         };
+        if !is_loaded(&image, bias, mapping, maps) {
+            continue;
+        }
         let Ok(version) = Version::of(&real) else {
             continue;
         };

@@ -20,7 +20,9 @@ use hodo_ptrace::{Memory, Stopped, Syscalls};
 
 use super::call_sites::CallSites;
 use super::mapping::{extent, map_island};
-use super::{File, Installation, LIBRARIES, Moment, PROGRAM, Piece, file_mappings, install};
+use super::{
+    File, Installation, LIBRARIES, Moment, PROGRAM, Piece, file_mappings, install, is_loaded,
+};
 use crate::ledger::Entry;
 use crate::ledger::Page;
 use crate::recorder::Recorder;
@@ -131,7 +133,7 @@ fn files(
         ) else {
             continue;
         };
-        if seen.insert((version, bias)) {
+        if is_loaded(&image, bias, mapping, maps) && seen.insert((version, bias)) {
             let module = recorder.module(&real, &mapping.path, false)?;
             files.push(File {
                 image: Rc::clone(&module.image),

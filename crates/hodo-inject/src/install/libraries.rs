@@ -11,7 +11,7 @@ use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 
-use super::{File, LIBRARIES, Moment, file_mappings, install, keys};
+use super::{File, LIBRARIES, Moment, file_mappings, install, is_loaded, keys};
 use crate::recorder::Recorder;
 use crate::site_writer::stop;
 use crate::space::Space;
@@ -75,7 +75,7 @@ pub fn libraries(thread: Stopped, space: &mut Space, recorder: &mut dyn Recorder
     // Most of the time that large islands take is spent on their memory, so one buffer serves for all.
     let mut code = Vec::new();
     for mapping in new {
-        let Some(file) = look(pid, &mapping, space, recorder)? else {
+        let Some(file) = look(pid, (&mapping, &maps), space, recorder)? else {
             continue;
         };
         files.push((Rc::clone(&file.image), file.bias));
@@ -115,7 +115,7 @@ fn new_code(maps: &[Mapping], space: &Space) -> Vec<Mapping> {
 /// Reads a library. `None` if nothing can be installed in it.
 fn look(
     pid: i32,
-    mapping: &Mapping,
+    (mapping, maps): (&Mapping, &[Mapping]),
     space: &Space,
     recorder: &mut dyn Recorder,
 ) -> Result<Option<File>> {
@@ -136,6 +136,9 @@ fn look(
     let Some((bias, version)) = image.bias(mapping.offset, mapping.start).zip(version) else {
         return Ok(None);
     };
+    if !is_loaded(&image, bias, mapping, maps) {
+        return Ok(None);
+    }
     let mut file = File {
         image,
         version,

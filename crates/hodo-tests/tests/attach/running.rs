@@ -50,6 +50,23 @@ fn probes_count_in_a_running_process_and_leave_nothing() {
 }
 
 #[test]
+fn code_that_is_mapped_twice_is_no_obstacle() {
+    let program = build("attached_twice.c", Kind::Pie, &[]);
+    let target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let place = scratch("code_that_is_mapped_twice");
+    let data = place.join("data");
+    seen_in_time("0.05", |time| {
+        run(&target, &["record", "-l", "--for", time, "-d", path(&data)]);
+        target.is_untouched(&maps, threads);
+        let calls = Trace::new(data.clone()).calls();
+        calls.get("leaf").is_some_and(|&calls| calls > 100)
+    });
+    target.ends("wrong: 0\n");
+    fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+#[test]
 fn calls_are_recorded_in_a_running_process() {
     for kind in [Kind::Pie, Kind::Static, Kind::Musl]
         .into_iter()
