@@ -32,6 +32,15 @@ pub enum LimitCall {
     Both,
 }
 
+/// The functions of libc that lock all memory of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockCall {
+    /// `mlockall(flags)`
+    Named,
+    /// `syscall(number, flags)`, which makes any system call.
+    ByNumber,
+}
+
 pub(crate) const RLIMIT_DATA: i8 = 2;
 pub(crate) const RLIMIT_AS: i8 = 9;
 pub(crate) const SIGTRAP: i8 = 5;

@@ -4,7 +4,7 @@
 use hodo_abi::Span;
 use std::ops::Range;
 
-use hodo_patch::{Hook, Island, LimitCall, Patches, Raise};
+use hodo_patch::{Hook, Island, LOCKS, LimitCall, LockCall, Patches, Raise};
 
 use crate::arch::{self, leaving_jump};
 use crate::space::Space;
@@ -37,14 +37,13 @@ pub fn add(
         "getrlimit",
         "prlimit",
         "sigaction",
+        "syscall",
     ]);
     let range = |index: usize| symbols[index].map(Span::range);
-    // All memory would include the trace's whole room and the shadow. As with sanitizers, the call succeeds and does
-    // nothing.
-    if let Some(function) = range(4) {
-        let at = function.start.wrapping_add(bias);
-        patches.add_way(at + 1..at + arch::RETURN_ZERO.len() as u64);
-        patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
+    for (index, call) in [(4, LockCall::Named), (9, LockCall::ByNumber)] {
+        if let Some(function) = range(index) {
+            add_lock(call, function, view, (island, space, patches));
+        }
     }
     let mut hook = |hook: Hook, function: Range<u64>| {
         let at = function.start;
@@ -92,6 +91,31 @@ pub fn add(
     patches.hooks.extend(hooks);
 }
 
+/// Hooks a function that locks all memory: that would include the trace's whole room and the shadow. If that is not
+/// possible, `mlockall` succeeds and does nothing, as with sanitizers.
+fn add_lock(
+    call: LockCall,
+    function: Range<u64>,
+    view: hodo_patch::Image<'_>,
+    (island, space, patches): (&mut Island, &mut Space, &mut Patches),
+) {
+    let at = function.start.wrapping_add(view.bias);
+    let code = (view.code)(function.clone()).unwrap_or_default();
+    // Another function may have the same name.
+    if !arch::makes_call(code) || !is_free(&patches.writes, at) {
+        return;
+    }
+    let hook = LOCKS.then_some(Hook::Lock(call));
+    match hook.and_then(|hook| island.add_hook(hook, function, view, patches).ok()) {
+        Some(stop) => space.add_lock_stops(stop),
+        None if call == LockCall::Named => {
+            patches.add_way(at + 1..at + arch::RETURN_ZERO.len() as u64);
+            patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
+        }
+        None => {}
+    }
+}
+
 /// Notes which functions of a module unwind stacks.
 fn note_unwinders(image: &Image, bias: u64, space: &mut Space) {
     let unwinder = image.symbols(&[
@@ -134,7 +158,7 @@ fn add_action(
     let code = (view.code)(function.clone()).unwrap_or_default();
     let added = match leaving_jump(start, code) {
         Some(jump) if is_free(&patches.writes, jump.0) => {
-            island.add_hook_at_jump(hook, jump, patches)
+            island.add_hook_at_jump(hook, jump, patches).map(|()| None)
         }
         _ if is_free(&patches.writes, start) => island.add_hook(hook, function, view, patches),
         _ => return,

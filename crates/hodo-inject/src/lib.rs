@@ -19,6 +19,7 @@ pub mod leave;
 pub mod ledger;
 mod limits;
 mod linker;
+pub mod lock;
 pub mod recorder;
 pub mod site_writer;
 pub mod space;

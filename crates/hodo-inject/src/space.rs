@@ -117,6 +117,8 @@ pub struct Space {
     linker_stop: Option<u64>,
     /// What replaces this breakpoint, if that is possible.
     announcement: Option<Announcement>,
+    /// Where threads stop before they lock all memory.
+    lock_stops: Vec<u64>,
     /// What to write over the program's code when the dynamic linker has announced the first libraries.
     sites_to_come: Option<Rc<Sites>>,
     /// Files that were seen mapped.
@@ -206,6 +208,11 @@ impl Space {
     /// The stub to which the breakpoint at an address leads.
     pub fn stub_at(&self, at: u64) -> Option<u64> {
         self.written.trap(at)
+    }
+
+    /// Whether a thread stops at this breakpoint before it locks all memory.
+    pub fn locks_at(&self, at: u64) -> bool {
+        self.lock_stops.contains(&at)
     }
 
     /// By how much limits are raised.
@@ -549,6 +556,11 @@ impl Space {
     pub(crate) fn set_island_code(&mut self, handler: Option<TrapHandler>, code: Instructions) {
         self.trap_handler = handler;
         self.instructions = code;
+    }
+
+    /// A hook stops there before all memory is locked.
+    pub(crate) fn add_lock_stops(&mut self, at: Option<u64>) {
+        self.lock_stops.extend(at);
     }
 
     /// Where the dynamic linker announces libraries and has our breakpoint.

@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use hodo_abi::Span;
 use hodo_codegen::native::hooks::{self, IslandLayout};
-pub use hodo_codegen::native::hooks::{LimitCall, Raise};
+pub use hodo_codegen::native::hooks::{LOCKS, LimitCall, LockCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{Leaving, displace, jump, window};
 use hodo_isa::Via;
@@ -44,6 +44,8 @@ pub enum Hook {
     },
     /// `setrlimit`, `getrlimit` or `prlimit` of any libc.
     Limits(LimitCall, Raise),
+    /// `mlockall` or `syscall` of any libc.
+    Lock(LockCall),
     /// `sigaction` of any libc.
     Action {
         /// The handler of SIGTRAP that the program must not see: see [`TrapHandler`](crate::TrapHandler).
@@ -54,7 +56,7 @@ pub enum Hook {
 }
 
 impl Island {
-    /// Hooks a function at a link-time address.
+    /// Hooks a function at a link-time address. Returns where the hook stops for the tracer, if it does.
     ///
     /// # Errors
     /// Why the function cannot be hooked.
@@ -64,7 +66,7 @@ impl Island {
         function: std::ops::Range<u64>,
         image: Image<'_>,
         patches: &mut Patches,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<u64>, Refusal> {
         let start = function.start;
         let code = (image.code)(function).ok_or("it is not in the file")?;
         let window = window(code, start)?;
@@ -75,7 +77,7 @@ impl Island {
         let mut bytes = Vec::new();
         let at = self.end().next_multiple_of(16);
         let mut out = Masm::new(&mut bytes, at);
-        self.write_hook(hook, &mut out);
+        let stop = self.write_hook(hook, &mut out);
         let resume = window.end.wrapping_add(image.bias);
         let dead = |at: u64| window.dead(at.wrapping_sub(image.bias));
         let leaving = Leaving {
@@ -92,7 +94,7 @@ impl Island {
         let jump = jump(from, at, window.via).ok_or(OUT_OF_REACH)?;
         patches.add_way(from + 1..from + jump.len() as u64);
         patches.writes.push((from, jump));
-        Ok(())
+        Ok(stop)
     }
 
     /// Hooks a function at a jump in it: the jump at the first of two runtime addresses now leads to the other one. So
@@ -121,8 +123,8 @@ impl Island {
         Ok(())
     }
 
-    /// Writes the hook itself. The function's own code must follow.
-    fn write_hook(&self, hook: Hook, out: &mut Masm<'_>) {
+    /// Writes the hook itself. The function's own code must follow. Returns where it stops for the tracer, if it does.
+    fn write_hook(&self, hook: Hook, out: &mut Masm<'_>) -> Option<u64> {
         let island = IslandLayout {
             program_headers: self.frames.program_headers,
             name: self.frames.name,
@@ -133,7 +135,9 @@ impl Island {
             Hook::Backtrace { get_ip } => hooks::backtrace(out, &layout(), get_ip),
             Hook::Limits(call, extra) => hooks::limits(out, call, extra),
             Hook::Action { ours, restorer } => hooks::action(out, ours, restorer),
+            Hook::Lock(call) => return Some(hooks::lock_all(out, &layout(), call)),
         }
+        None
     }
 
     /// Adds code at an address, which is entered at its beginning.

@@ -226,6 +226,34 @@ impl Syscalls {
         self.call(libc::SYS_madvise, arguments).map(drop)
     }
 
+    /// Locks memory, as far as it is used if `on_fault`. Returns whether the kernel did all of it.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn mlock(&self, at: TargetAddr, size: u64, on_fault: bool) -> Result<bool> {
+        let (number, flags) = match on_fault {
+            true => (libc::SYS_mlock2, u64::from(libc::MLOCK_ONFAULT)),
+            false => (libc::SYS_mlock, 0),
+        };
+        Ok(self.call(number, [at.0, size, flags, 0, 0, 0])? == 0)
+    }
+
+    /// `mlockall` with these flags. Returns whether the kernel did it.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn mlockall(&self, flags: u64) -> Result<bool> {
+        Ok(self.call(libc::SYS_mlockall, [flags, 0, 0, 0, 0, 0])? == 0)
+    }
+
+    /// Locks nothing any more, neither what is mapped nor what will be. Returns whether the kernel did it.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn munlockall(&self) -> Result<bool> {
+        Ok(self.call(libc::SYS_munlockall, [0; 6])? == 0)
+    }
+
     /// Closes a file. Returns whether it was open.
     ///
     /// # Errors

@@ -387,6 +387,13 @@ impl<'a> Tracer<'a> {
                         self.announced(stopped, &space)?;
                         return self.go(stopped, 0);
                     }
+                    if space.borrow().locks_at(at) {
+                        let flags = regs.result().cast_unsigned() & u64::from(u32::MAX);
+                        let done = hodo_inject::lock::all(stopped, flags, &space.borrow())?;
+                        regs.set_result(i64::from(!done));
+                        stopped.set_regs(&regs)?;
+                        return self.go(stopped, 0);
+                    }
                     let stub = space.borrow().stub_at(at);
                     if let Some(stub) = stub {
                         regs.set_pc(stub);

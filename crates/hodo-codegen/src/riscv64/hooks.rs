@@ -6,7 +6,7 @@
 
 use super::stub::Layout;
 use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
-pub use crate::hooks::{IslandLayout, LimitCall, Raise};
+pub use crate::hooks::{IslandLayout, LimitCall, LockCall, Raise};
 use hodo_isa::riscv64::asm::ops::Insns as _;
 use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
@@ -246,6 +246,14 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
     code.jr(RA);
     code.bind(theirs);
     code.bind(body);
+}
+
+/// Whether [`lock_all`] exists: not yet.
+pub const LOCKS: bool = false;
+
+/// Would stop before all memory is locked.
+pub fn lock_all(code: &mut Code<'_>, _layout: &Layout, _call: LockCall) -> u64 {
+    code.here()
 }
 
 /// Replaces `sigaction(signal, new, old)`. Our handler, at `ours`, stands for the default action of SIGTRAP: programs

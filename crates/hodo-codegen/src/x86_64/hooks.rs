@@ -7,7 +7,8 @@
 use super::masm::*;
 use super::stub::Layout;
 use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
-pub use crate::hooks::{IslandLayout, LimitCall, Raise};
+pub use crate::hooks::{IslandLayout, LimitCall, LockCall, Raise};
+use crate::stub::UNTRACED;
 
 /// Bytes of the stack frame of every hook that calls.
 const FRAME: i8 = 88;
@@ -229,6 +230,42 @@ const HAS_RESTORER: u32 = 0x0400_0000;
 /// Bytes of the stack frame of the hook for actions: a `struct sigaction` of libc, and a word.
 const ACTION_FRAME: u32 = 168;
 const SAVE_ACTION: i32 = 152;
+
+/// Whether [`lock_all`] exists.
+pub const LOCKS: bool = true;
+
+/// Stops for the tracer before a function locks all memory of the process, which would be hodo's reservations, too. The
+/// tracer finds the flags in `eax`, and leaves 0 there if it has locked the program's own memory; otherwise the kernel
+/// refuses the call. Without a tracer, memory is locked when it is used, so that reservations stay what they are. The
+/// function's own code follows. Returns the address of the breakpoint.
+pub fn lock_all(code: &mut Masm<'_>, layout: &Layout, call: LockCall) -> u64 {
+    /// Its number.
+    const MLOCKALL: u32 = 151;
+    /// In its flags: memory is locked when it is used, and not before.
+    const MCL_ONFAULT: u32 = 4;
+    let (theirs, alone) = (code.label(), code.label());
+    let flags = match call {
+        LockCall::Named => EDI,
+        LockCall::ByNumber => ESI,
+    };
+    if call == LockCall::ByNumber {
+        code.cmp_ri(EDI, MLOCKALL);
+        code.jcc(Cond::NE, theirs);
+    }
+    code.mov_rm(RAX, gs(layout.base));
+    code.test_mi(mem32(RAX, layout.owner), UNTRACED);
+    code.jcc(Cond::NE, alone);
+    code.mov_rr(EAX, flags);
+    let stop = code.here();
+    code.int3();
+    code.test_rr(EAX, EAX);
+    code.jcc(Cond::NE, theirs);
+    code.ret();
+    code.bind(alone);
+    code.or_ri(flags, MCL_ONFAULT);
+    code.bind(theirs);
+    stop
+}
 
 /// Replaces `sigaction(signal, new, old)`. Our handler, at `ours`, stands for the default action of SIGTRAP: programs
 /// see and set the default. Its action has `restorer` if hodo has set it. The function's own code follows, and is

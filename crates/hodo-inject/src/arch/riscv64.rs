@@ -21,6 +21,11 @@ pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
     false
 }
 
+/// Whether code contains an instruction that makes system calls.
+pub fn makes_call(code: &[u8]) -> bool {
+    code.windows(4).any(|bytes| bytes == [0x73, 0, 0, 0])
+}
+
 /// Handlers return to the kernel's code.
 pub const RESTORER: Option<Restorer> = None;
 

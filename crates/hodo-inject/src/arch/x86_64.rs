@@ -13,6 +13,11 @@ use hodo_trace::format::tcb;
 pub use hodo_isa::x86_64::asm::{RETURN_ZERO, WAIT};
 pub use hodo_isa::x86_64::calls::{Called, called_by, jump_target, leaving_jump, only_returns};
 
+/// Whether code contains an instruction that makes system calls.
+pub fn makes_call(code: &[u8]) -> bool {
+    code.windows(2).any(|bytes| bytes == [0x0F, 0x05])
+}
+
 /// Handlers return to code whose address is in the third word of the kernel's `struct sigaction`.
 pub const RESTORER: Option<Restorer> = Some(Restorer { flag: 0x0400_0000 });
 

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::ledger::{Entry, Ledger};
 use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
+use crate::lock::SetAside;
 use crate::recorder::Recorder;
 use crate::space::{Linker, Space};
 use crate::unsupported;
@@ -412,6 +413,17 @@ impl Prepared {
     /// # Errors
     /// If there is no room for it (any more). The space then contains what was mapped.
     pub fn map(
+        &mut self,
+        calls: &Syscalls,
+        memory: &Memory,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
+        let locks = SetAside::of(calls)?;
+        let mapped = self.map_all(calls, memory, recorder);
+        mapped.and(locks.map_or(Ok(()), |locks| locks.restore(calls)))
+    }
+
+    fn map_all(
         &mut self,
         calls: &Syscalls,
         memory: &Memory,

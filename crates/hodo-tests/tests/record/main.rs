@@ -10,6 +10,7 @@ mod filters;
 mod left;
 mod libraries;
 mod limits;
+mod locks;
 mod odd_programs;
 mod processes;
 mod real_programs;
