@@ -1,8 +1,10 @@
 //! What a probe does at one place: counters and events.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hodo_abi::Isa;
-use hodo_codegen::native::detour::{Action, Block, Deed, Event, Fetch, Source};
+use hodo_codegen::native::detour::{
+    Action, Block, Deed, Event, Fetch, MOST_VALUES, MOST_WORDS, Source, fault_words,
+};
 use hodo_probe_syntax::{Action as Wanted, ProbeKind};
 use hodo_trace::format::{SHADOW_DISTANCE, record, tcb};
 use serde_json::{Value, json};
@@ -64,17 +66,31 @@ impl Probes {
         if actions.is_empty() {
             actions.push(Wanted::Print);
         }
+        let has_args = !self.definitions[index].args.is_empty();
         let mut deeds = Vec::new();
+        // The values are in the first event of a hit, unless one is only for them.
+        let holder = match actions.contains(&Wanted::Print) {
+            true => None,
+            false => actions.iter().position(is_stack),
+        };
         for numbered in actions.iter().enumerate() {
-            deeds.extend(self.deeds(numbered, (point, addr), &fetched, image, output)?);
+            let with_values = has_args && holder == Some(numbered.0);
+            deeds.extend(self.deeds(
+                (numbered, with_values),
+                (point, addr),
+                &fetched,
+                image,
+                output,
+            )?);
         }
         self.combined(index, fetched, deeds)
     }
 
-    /// What one action of a definition does at a place. Histograms are numbered by their actions.
+    /// What one action of a definition does at a place. Histograms are numbered by their actions. `with_values`: an
+    /// event of the stack has the definition's values, too.
     fn deeds(
         &mut self,
-        (number, action): (usize, &Wanted),
+        ((number, action), with_values): ((usize, &Wanted), bool),
         (point, addr): (&ProbePoint, u64),
         fetched: &Fetched,
         image: &Image,
@@ -88,8 +104,9 @@ impl Probes {
                 vec![Deed::Count(counter(number))]
             }
             Wanted::Print | Wanted::Snapshot(_) | Wanted::StackTrace => {
-                let event = self.event(action, (point, addr), fetched, output)?;
-                vec![Deed::Record(event, gate, *action == Wanted::Print)]
+                let event = self.event((action, with_values), (point, addr), fetched, output)?;
+                let has_values = with_values || *action == Wanted::Print;
+                vec![Deed::Record(event, gate, has_values)]
             }
             Wanted::Hist(_) => {
                 let arguments = self.arguments(fetched);
@@ -116,14 +133,14 @@ impl Probes {
     /// An event of a place, which gets a number and a line in the log.
     fn event(
         &self,
-        action: &Wanted,
+        (action, with_values): (&Wanted, bool),
         (point, addr): (&ProbePoint, u64),
         fetched: &Fetched,
         output: &mut Output<'_>,
     ) -> Result<Event> {
         let definition = &self.definitions[point.definition];
         let shadow = self.stacks_lead_to_islands();
-        let (values, args, content) = match action {
+        let (mut values, mut args, content) = match action {
             Wanted::Snapshot(bytes) => {
                 let (values, args) = snapshot(*bytes);
                 (values, args, Content::Snapshot)
@@ -140,6 +157,10 @@ impl Probes {
                 (values, args, Content::Print)
             }
         };
+        let before = match with_values {
+            true => put_before(fetched, &mut values, &mut args)?,
+            false => 0,
+        };
         let name = name_of(definition, &point.symbol, point.offset(addr));
         let id = output.event(addr, &name)?;
         let mut line = json!({"probe": {
@@ -150,15 +171,25 @@ impl Probes {
         if let Some(kind) = content.kind() {
             probe["kind"] = kind.into();
         }
-        match content {
-            Content::Print => {
-                if let Some(word) = fetched.caller {
-                    probe["caller"] = word.into();
-                }
+        if (with_values || matches!(content, Content::Print))
+            && let Some(word) = fetched.caller
+        {
+            // Where more values follow, there may be more words with bits for faults.
+            let more = match with_values {
+                true => before - words(fetched) - fault_words(fetched.values.len()),
+                false => 0,
+            };
+            probe["caller"] = (word + more).into();
+        }
+        if matches!(content, Content::StackTrace) {
+            if before > 0 {
+                probe["registers"] = before.into();
             }
-            Content::StackTrace if hodo_patch::packs_stacks() => probe["stack"] = STACK_WORD.into(),
-            Content::StackTrace if shadow => probe["shadow"] = SHADOW_WORD.into(),
-            _ => {}
+            match hodo_patch::packs_stacks() {
+                true => probe["stack"] = (before + STACK_WORD).into(),
+                false if shadow => probe["shadow"] = (before + SHADOW_WORD).into(),
+                false => {}
+            }
         }
         output.log.line(&line)?;
         Ok(Event {
@@ -205,6 +236,47 @@ impl Probes {
     }
 }
 
+/// Whether an action records the stack.
+fn is_stack(action: &Wanted) -> bool {
+    matches!(action, Wanted::Snapshot(_) | Wanted::StackTrace)
+}
+
+/// The words that values take in an event.
+fn words(fetched: &Fetched) -> usize {
+    fetched.values.iter().map(Fetch::words).sum()
+}
+
+/// Puts the values of a definition before those of an event of the stack. Returns at which word the latter begin.
+fn put_before(fetched: &Fetched, values: &mut Vec<Fetch>, args: &mut Vec<Value>) -> Result<usize> {
+    let count = fetched.values.len();
+    let (own, all) = (fault_words(count), fault_words(count + values.len()));
+    let before = all + words(fetched);
+    let total = before + values.iter().map(Fetch::words).sum::<usize>();
+    if count + values.len() > MOST_VALUES || total > MOST_WORDS {
+        bail!(
+            "the values are too large for one event with the stack: {} bytes; {} can be",
+            total * 8,
+            MOST_WORDS * 8
+        );
+    }
+    let shift = |text: &mut Value, key: &str, by: usize| {
+        if let Some(number) = text[key].as_u64() {
+            text[key] = (number + by as u64).into();
+        }
+    };
+    for text in &mut *args {
+        shift(text, "word", before);
+        shift(text, "value", count);
+    }
+    let mut described = fetched.described.clone();
+    for text in &mut described {
+        shift(text, "word", all - own);
+    }
+    args.splice(..0, described);
+    values.splice(..0, fetched.values.iter().cloned());
+    Ok(before)
+}
+
 /// How far data at an offset in a file are from an address, when both are mapped.
 fn distance_to_data(image: &Image, offset: u64, addr: u64) -> Option<i64> {
     let mut segments = image.segments.iter();
@@ -235,10 +307,10 @@ fn snapshot(bytes: u32) -> (Vec<Fetch>, Vec<Value>) {
 const REGISTERS: &[u8] = Isa::NATIVE.stack_trace_registers();
 
 /// The word of a stack trace after the registers and the instruction's address.
-const STACK_WORD: u32 = REGISTERS.len() as u32 + 1;
+const STACK_WORD: usize = REGISTERS.len() + 1;
 
 /// The word of a stack trace after the registers, the instruction's address, and the stack with its length.
-const SHADOW_WORD: u32 = STACK_WORD + 1 + KEPT_STACK / 8;
+const SHADOW_WORD: usize = STACK_WORD + 1 + KEPT_STACK as usize / 8;
 
 /// Registers in the processor's numbering, the instruction's address, and the stack: what callers are found by. Where a
 /// machine does not pack stacks, they are copied; with `shadow`, the shadow of that stack, too, which has the return

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use hodo_codegen::native::detour::{Histogram, Key, Part};
+use hodo_codegen::native::detour::{Histogram, Key, Part, STRING};
 use hodo_probe_syntax::{Action, Bucket, Definition, Expr, HistSort, Scalar, SortBy, Type};
 use hodo_trace::format::counters;
 use serde_json::{Value, json};
@@ -304,7 +304,7 @@ impl Shape {
     fn show_key(&self, key: usize, keys: &[u64]) -> Value {
         let words = self.key(key, keys);
         match &self.histogram.keys[key] {
-            Key::Text(_) => String::from_utf8_lossy(&text(words)).into_owned().into(),
+            Key::Text(_) => shown_text(text(words)).into(),
             Key::Number(_, Part::Log2) => match words[0] {
                 0 => 0.into(),
                 bit => (1u64 << (bit - 1).min(63)).into(),
@@ -317,6 +317,19 @@ impl Shape {
 fn text(words: &[u64]) -> Vec<u8> {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
     bytes.take_while(|&byte| byte != 0).collect()
+}
+
+/// A text of a key. If its end is not in the key, it is cut, and has a mark for what is missing.
+fn shown_text(mut bytes: Vec<u8>) -> String {
+    let is_cut = bytes.len() == STRING;
+    if is_cut {
+        bytes.pop();
+    }
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    if is_cut {
+        text.push('…');
+    }
+    text
 }
 
 fn compare(a: u64, b: u64, signed: bool) -> Ordering {

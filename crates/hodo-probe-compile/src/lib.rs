@@ -137,6 +137,8 @@ pub struct Probes {
     placed: Vec<u64>,
     /// By definition: why an instruction does not.
     refused: Vec<Option<String>>,
+    /// By definition: whether the file that it names was loaded.
+    met: Vec<bool>,
     /// What is counted.
     pub counts: Counts,
     switches: Switches,
@@ -230,6 +232,7 @@ impl Probes {
             histograms,
             placed: vec![0; definitions.len()],
             refused: vec![None; definitions.len()],
+            met: vec![false; definitions.len()],
             texts,
             origins,
             definitions,
@@ -251,6 +254,7 @@ impl Probes {
         self.definitions.push(definition);
         self.placed.push(0);
         self.refused.push(None);
+        self.met.push(false);
     }
 
     /// System calls are recorded, and nothing else.
@@ -276,6 +280,12 @@ impl Probes {
     /// Offset in the events file of the byte of `traceon` and `traceoff`, if some action writes it.
     pub fn trace_switch(&self) -> Option<u32> {
         self.switches.trace()
+    }
+
+    /// Returns whether some action switches recording on.
+    pub fn trace_on(&self) -> bool {
+        let switches = |d: &Definition| d.actions.contains(&hodo_probe_syntax::Action::TraceOn);
+        self.definitions.iter().any(switches)
     }
 
     /// Returns whether system calls are recorded.
@@ -385,7 +395,21 @@ impl Probes {
     fn why_unplaced(&self, index: usize) -> String {
         match self.refused[index] {
             Some(_) => self.why(index),
-            None => format!("the probe '{}' was never placed", self.texts[index]),
+            None => {
+                let text = &self.texts[index];
+                let path = &self.definitions[index].path;
+                match self.met[index] {
+                    true => {
+                        format!("the probe '{text}' was never placed: {path} has no such place")
+                    }
+                    false if is_of_calls(&self.definitions[index]) => {
+                        format!("the probe '{text}' was never placed")
+                    }
+                    false => {
+                        format!("the probe '{text}' was never placed: no file {path} was loaded")
+                    }
+                }
+            }
         }
     }
 
@@ -529,6 +553,9 @@ impl Probes {
         }
         let image = planning.image;
         self.add_events(image);
+        for definition in 0..self.definitions.len() {
+            self.met[definition] |= self.means(definition, &image.path);
+        }
         let planned = self.planned(planning, Some((functions_plan, chosen)))?;
         for warning in &planned.warnings {
             output.log.warn(warning);

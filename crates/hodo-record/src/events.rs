@@ -290,6 +290,13 @@ impl Events {
         self.u32_at(offset).store(value, Ordering::SeqCst);
     }
 
+    /// Switches off what the switch at an offset stands for, before anyone else writes to the same word.
+    pub fn switch_off(&self, offset: u64) {
+        let mut bytes = self.get_u64(offset & !7).to_le_bytes();
+        bytes[(offset & 7) as usize] = 0;
+        self.put_u64(offset & !7, u64::from_le_bytes(bytes));
+    }
+
     /// Whether the switch at an offset is on.
     pub fn switch(&self, offset: u64) -> bool {
         let word = self.get_u64(offset & !7);

@@ -110,17 +110,25 @@ impl Setup {
     /// If the trace cannot be made, a definition or a pattern is wrong, or a probe has no place in the file that it
     /// names.
     pub fn new(options: &RecordOptions, place: TraceDir, program: &Program) -> Result<Self> {
-        let selection = Selection::new(options)?;
         let mut probes = probes(options)?;
         if let Some(root) = program.pid.and_then(Root::of) {
             probes.see_from(root);
         }
+        // Where an action switches recording on, everything is prepared for that.
+        let waits = options.off && probes.trace_on();
+        let selection = Selection::new(&RecordOptions {
+            off: options.off && !waits,
+            ..options.clone()
+        })?;
         let mut session = Session::create(options, &program.name, place)?;
         if probes.count() {
             session.make_counters()?;
         }
         if probes.histogram_bytes() > 0 {
             session.make_histograms(probes.histogram_bytes())?;
+        }
+        if let Some(switch) = probes.trace_switch().filter(|_| waits) {
+            session.events.switch_off(switch.into());
         }
         let mut setup = Self {
             session,

@@ -305,6 +305,9 @@ pub struct Probe {
     /// `snapshot` or `stacktrace`, if that is what its events are.
     #[serde(default)]
     pub kind: Option<String>,
+    /// For a stack trace: the payload word, not counting the first, at which the registers begin.
+    #[serde(default)]
+    pub registers: usize,
     /// For a stack trace: the payload word, not counting the first, at which the packed stack begins.
     #[serde(default)]
     pub stack: Option<usize>,
@@ -418,6 +421,9 @@ pub struct Signal {
     /// `si_addr`. It has a meaning only for some codes.
     #[serde(default)]
     pub addr: u64,
+    /// The number and the result of the system call that the signal's handler interrupts.
+    #[serde(default)]
+    pub call: Option<(u64, i64)>,
 }
 
 /// Something the user should know.

@@ -315,6 +315,15 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
     [before, after]
 }
 
+/// Returns whether a call writes to memory that is recorded when it ends, so that its result does not tell all of it.
+#[must_use]
+pub fn has_results(isa: Isa, number: u64) -> bool {
+    let args = by_number(isa, number).and_then(|call| call.args());
+    args.is_none_or(|mut args| {
+        args.any(|word| !fetches(Sizes::of(isa), 0, word, BUFFER as u64)[1].is_empty())
+    })
+}
+
 /// Returns the table for programs of this process's instruction set, without its header. `wanted` returns whether a
 /// number is recorded. `bare`: only numbers and results are recorded.
 #[must_use]

@@ -202,6 +202,7 @@ impl Line<'_> {
         if !self.probe.symbol.is_empty() {
             write!(out, " ({})", self.place())?;
         }
+        self.arguments(out)?;
         if let Some(chain) = self.chain() {
             writeln!(out, " <stack trace>")?;
             for frame in &chain.frames {
@@ -216,14 +217,13 @@ impl Line<'_> {
             writeln!(out, " <snapshot of {} bytes>", bytes.len())?;
             return dump(&bytes, out);
         }
-        self.arguments(out)?;
         writeln!(out)?;
         Ok(())
     }
 
     /// Writes the arguments, each after a space.
     fn arguments(&self, out: &mut dyn Write) -> Result<()> {
-        for arg in &self.probe.args {
+        for arg in self.values() {
             write!(out, " {}=", arg.name)?;
             self.value(arg).text(out)?;
         }
@@ -232,18 +232,15 @@ impl Line<'_> {
 
     fn json(&self, out: &mut dyn Write) -> Result<()> {
         let mut args = Map::new();
+        for arg in self.values() {
+            args.insert(arg.name.clone(), self.value(arg).json());
+        }
         if let Some(chain) = self.chain() {
             let frames: Vec<_> = chain.frames.iter().map(Located::json).collect();
             args.insert("stacktrace".to_owned(), frames.into());
             args.insert("complete".to_owned(), chain.complete.into());
         } else if let Some(bytes) = self.snapshot() {
-            let arg = self.probe.args.first().filter(|_| !bytes.is_empty());
-            let hex = arg.map(|arg| self.value(arg).json());
-            args.insert("stack".to_owned(), hex.unwrap_or_else(|| "".into()));
-        } else {
-            for arg in &self.probe.args {
-                args.insert(arg.name.clone(), self.value(arg).json());
-            }
+            args.insert("stack".to_owned(), hex(&bytes).into());
         }
         let mut line = json!({
             "time_ns": self.source.timed().then_some(self.ns), "comm": self.task.comm, "pid": self.task.pid,
@@ -257,16 +254,35 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// Returns the value of one of the probe's arguments.
-    pub fn value(&self, arg: &Arg) -> Shown {
+    /// Returns the probe's arguments, except bytes of the stack.
+    pub fn values(&self) -> &[Arg] {
+        let args = &self.probe.args;
+        let values = args.len() - usize::from(self.copy().is_some());
+        &args[..values]
+    }
+
+    /// Returns the argument with bytes of the stack, if there is one: the last.
+    fn copy(&self) -> Option<&Arg> {
+        let has_copy = match self.probe.kind.as_deref() {
+            Some("snapshot") => true,
+            Some("stacktrace") => self.probe.stack.is_none(),
+            _ => false,
+        };
+        self.probe.args.last().filter(|_| has_copy)
+    }
+
+    /// Returns what the event holds of the stack, in one line, and what it is called.
+    pub fn stack(&self) -> Option<(&'static str, Shown)> {
         if let Some(chain) = self.chain() {
             let names: Vec<_> = chain.frames.iter().map(Located::text).collect();
-            return Shown::Text(names.join(" <- ").into_bytes());
+            return Some(("stacktrace", Shown::Text(names.join(" <- ").into_bytes())));
         }
-        if let Some(bytes) = self.snapshot() {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            return Shown::Text(hex.into_bytes());
-        }
+        let bytes = self.snapshot()?;
+        Some(("stack", Shown::Text(hex(&bytes).into_bytes())))
+    }
+
+    /// Returns the value of one of the probe's arguments.
+    pub fn value(&self, arg: &Arg) -> Shown {
         let symbol = |addr| {
             let at = (self.task, self.ns);
             self.addresses.locate(self.source, at, addr, false).symbol()
@@ -284,17 +300,18 @@ impl Line<'_> {
             return None;
         }
         let words = self.payload.get(1..)?;
+        let registers = words.get(self.probe.registers..)?;
         let stack = match self.probe.stack {
             Some(word) => Stack::unpack(words.get(word..).unwrap_or_default()),
             None => self.copied_stack()?,
         };
         let at = (self.task, self.ns);
-        Some(self.addresses.chain(self.source, at, words, &stack))
+        Some(self.addresses.chain(self.source, at, registers, &stack))
     }
 
     /// Returns the stack and its shadow, if this is a stack trace with copies of them.
     fn copied_stack(&self) -> Option<Stack> {
-        let arg = self.probe.args.first()?;
+        let arg = self.copy()?;
         let stack = values::bytes(arg, self.payload);
         let shadow = self.probe.shadow.map_or_else(Vec::new, |word| {
             let word = Some(word);
@@ -312,9 +329,13 @@ impl Line<'_> {
     /// Returns the bytes of the stack, if this is a snapshot.
     fn snapshot(&self) -> Option<Vec<u8>> {
         let is = self.probe.kind.as_deref() == Some("snapshot");
-        let arg = self.probe.args.first().filter(|_| is)?;
+        let arg = self.copy().filter(|_| is)?;
         Some(values::bytes(arg, self.payload))
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes bytes in lines of sixteen.
@@ -350,6 +371,11 @@ pub(crate) fn comment(
         addresses,
     };
     let mut text = probe.name.clone().into_bytes();
+    if !line.values().is_empty() {
+        text.push(b':');
+        // Writing to memory does not fail.
+        let _ = line.arguments(&mut text);
+    }
     if let Some(chain) = line.chain() {
         let names: Vec<_> = chain.frames.iter().map(Located::text).collect();
         text.extend(format!(": {}", names.join(" <- ")).into_bytes());
@@ -358,10 +384,6 @@ pub(crate) fn comment(
         }
     } else if let Some(bytes) = line.snapshot() {
         text.extend(format!(": {} bytes of the stack", bytes.len()).into_bytes());
-    } else if !probe.args.is_empty() {
-        text.push(b':');
-        // Writing to memory does not fail.
-        let _ = line.arguments(&mut text);
     }
     // The text must not end the comment.
     String::from_utf8_lossy(&text).replace("*/", "* /")

@@ -56,7 +56,7 @@ impl Histograms {
 
     /// Writes the histograms one below the other, as the kernel does.
     pub fn text(&self, out: &mut dyn Write) -> Result<()> {
-        self.0.iter().try_for_each(|histogram| histogram.text(out))
+        texts(&self.0, out)
     }
 }
 
@@ -76,17 +76,49 @@ fn read(data: &Path) -> Result<Vec<Histogram>> {
 /// # Errors
 /// If the histograms cannot be read or `out` cannot be written.
 pub fn histograms(options: &EventOptions, out: &mut dyn Write) -> Result<()> {
-    for histogram in read(&options.source.data)? {
-        match options.format {
-            EventFormat::Perfetto => {}
-            EventFormat::Json => writeln!(out, "{}", histogram.json())?,
-            EventFormat::Text => histogram.text(out)?,
+    let all = read(&options.source.data)?;
+    match options.format {
+        EventFormat::Perfetto => Ok(()),
+        EventFormat::Json => {
+            for histogram in &all {
+                writeln!(out, "{}", histogram.json())?;
+            }
+            Ok(())
         }
+        EventFormat::Text => texts(&all, out),
+    }
+}
+
+/// Writes histograms one below the other. One definition may make hundreds of them, such as one for each system call;
+/// then those that are empty are only counted.
+fn texts(all: &[Histogram], out: &mut dyn Write) -> Result<()> {
+    let mut empty: Vec<(&str, u64)> = Vec::new();
+    for histogram in all {
+        let definition = histogram.definition.as_str();
+        let mut same = all.iter().filter(|other| other.definition == definition);
+        let is_one_of_many = same.nth(1).is_some();
+        if is_one_of_many && histogram.is_empty() {
+            match empty.iter_mut().find(|(of, _)| *of == definition) {
+                Some((_, count)) => *count += 1,
+                None => empty.push((definition, 1)),
+            }
+            continue;
+        }
+        histogram.text(is_one_of_many, out)?;
+    }
+    for (definition, count) in empty {
+        let are = if count == 1 { "is" } else { "are" };
+        writeln!(out, "# {count} more of '{definition}' {are} empty\n")?;
     }
     Ok(())
 }
 
 impl Histogram {
+    /// Returns whether nothing was counted, nor lost.
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.lost == 0 && self.unread == 0
+    }
+
     fn hits(&self) -> u64 {
         let hits = self.entries.iter().map(|entry| entry.hits);
         hits.fold(0, u64::wrapping_add)
@@ -109,12 +141,17 @@ impl Histogram {
         })
     }
 
-    fn text(&self, out: &mut dyn Write) -> Result<()> {
+    /// `is_one_of_many`: its definition does not tell which event it is of.
+    fn text(&self, is_one_of_many: bool, out: &mut dyn Write) -> Result<()> {
         writeln!(
             out,
-            "# event histogram\n#\n# trigger info: {}\n#\n",
+            "# event histogram\n#\n# trigger info: {}",
             self.definition
         )?;
+        if is_one_of_many {
+            writeln!(out, "# event: {}:{}", self.group, self.name)?;
+        }
+        writeln!(out, "#\n")?;
         for entry in &self.entries {
             write!(out, "{{")?;
             for (index, (column, key)) in self.keys.iter().zip(&entry.keys).enumerate() {
@@ -145,7 +182,7 @@ impl Histogram {
 impl Column {
     fn number(&self, value: &Value) -> String {
         match value.as_u64() {
-            Some(number) if self.kind == "hex" => format!("{number:x}"),
+            Some(number) if self.kind == "hex" => format!("{number:#x}"),
             _ => value.to_string(),
         }
     }
@@ -154,11 +191,13 @@ impl Column {
     fn key(&self, value: &Value) -> String {
         match self.kind.as_str() {
             "text" => {
-                let text = value
-                    .as_str()
-                    .unwrap_or_default()
-                    .escape_default()
-                    .to_string();
+                let text = value.as_str().unwrap_or_default();
+                // The mark of a text that was cut.
+                let (text, mark) = match text.strip_suffix('…') {
+                    Some(text) => (text, "..."),
+                    None => (text, ""),
+                };
+                let text = format!("{}{mark}", text.escape_default());
                 format!("{text:<50}")
             }
             "log2" => match value.as_u64() {

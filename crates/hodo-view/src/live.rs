@@ -263,13 +263,11 @@ impl Live {
             writer.finish(&self.source, out)?;
         }
         out.flush()?;
-        if matches!(self.kind, Kind::Syscalls(_)) {
-            // Opening the trace reports damage and the recorder's remarks. In a view of events, the counts report them.
-            Source::open(&SourceOptions {
-                data: self.data,
-                ..SourceOptions::default()
-            })?;
-        }
+        // Opening the trace reports damage and the recorder's remarks.
+        Source::open(&SourceOptions {
+            data: self.data,
+            ..SourceOptions::default()
+        })?;
         Ok(())
     }
 }

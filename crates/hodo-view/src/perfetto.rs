@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::events::{Line, walk};
 use crate::source::{Source, SourceOptions};
 use crate::stream::Merged;
-use crate::values::Shown;
+use crate::values::{Shown, marked};
 
 /// Numbers of the fields that are written, as in the format's definition.
 mod field {
@@ -265,8 +265,11 @@ impl<'a> Packets<'a> {
         if let Some(cpu) = line.cpu() {
             annotations.push(annotation("cpu", &Shown::Number(u64::from(cpu))));
         }
-        for arg in &line.probe.args {
+        for arg in line.values() {
             annotations.push(annotation(&arg.name, &line.value(arg)));
+        }
+        if let Some((name, stack)) = line.stack() {
+            annotations.push(annotation(name, &stack));
         }
         let name = (line.probe.group.as_str(), line.probe.name.as_str());
         self.event(line.ns, index, INSTANT, Some(name), &annotations)
@@ -320,6 +323,7 @@ fn annotation(name: &str, value: &Shown) -> Message {
             message.double(field::DOUBLE, value.float().unwrap_or_default())
         }
         Shown::Text(bytes) => message.string(field::STRING, bytes),
+        Shown::Cut(bytes) => message.string(field::STRING, marked(bytes).as_bytes()),
         Shown::Symbol(number, None) => message.number(field::POINTER, *number),
         Shown::Symbol(_, Some(symbol)) => message.string(field::STRING, symbol.as_bytes()),
         Shown::List(_) => {

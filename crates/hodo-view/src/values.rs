@@ -20,6 +20,8 @@ pub(crate) enum Shown {
     Single(u32),
     Double(u64),
     Text(Vec<u8>),
+    /// The beginning of a text that is longer.
+    Cut(Vec<u8>),
     /// An address, with function and offset if they are known.
     Symbol(u64, Option<String>),
     List(Vec<Shown>),
@@ -40,6 +42,7 @@ impl Shown {
             Self::Single(bits) => write!(out, "{}", f32::from_bits(*bits))?,
             Self::Double(bits) => write!(out, "{}", f64::from_bits(*bits))?,
             Self::Text(bytes) => write!(out, "\"{}\"", bytes.escape_ascii())?,
+            Self::Cut(bytes) => write!(out, "\"{}\"...", bytes.escape_ascii())?,
             Self::List(values) => {
                 write!(out, "{{")?;
                 for (index, value) in values.iter().enumerate() {
@@ -77,10 +80,22 @@ impl Shown {
                 number => number.map(|number| number.to_string()).into(),
             },
             Self::Text(bytes) => String::from_utf8_lossy(&bytes).into_owned().into(),
+            Self::Cut(bytes) => marked(&bytes).into(),
             Self::List(values) => values.into_iter().map(Self::json).collect(),
             Self::Fault => Value::Null,
         }
     }
+}
+
+/// Returns the beginning of a text with a mark that there is more of it.
+pub(crate) fn marked(bytes: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    // The cut may be within a character.
+    while text.ends_with(char::REPLACEMENT_CHARACTER) {
+        text.pop();
+    }
+    text.push('…');
+    text
 }
 
 /// The words that a text, or the name of a thread, takes in a payload.
@@ -145,7 +160,16 @@ fn is_fault(payload: &[u64], value: u32) -> bool {
 
 fn text(words: &[u64], most: usize) -> Shown {
     let bytes = words.iter().take(most).flat_map(|w| w.to_le_bytes());
-    Shown::Text(bytes.take_while(|&byte| byte != 0).collect())
+    let mut bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    // A text whose end was not recorded has more bytes, or its end comes right after them. Without the last one, it is
+    // cut in any case.
+    match bytes.len() == 8 * TEXT_WORDS {
+        true => {
+            bytes.pop();
+            Shown::Cut(bytes)
+        }
+        false => Shown::Text(bytes),
+    }
 }
 
 /// Splits `x8[4]` into the type of the elements and their number.
@@ -272,6 +296,29 @@ mod tests {
             ["'☺'", "'\\n'"]
         );
         assert_eq!(text(0xD800, "char32"), "0xd800");
+    }
+
+    #[test]
+    fn texts_that_are_cut_have_a_mark() {
+        let shown = |words: &[u64]| {
+            let payload: Vec<u64> = [0].into_iter().chain(words.iter().copied()).collect();
+            let shown = value(&arg("string", 0, 0), &payload, &|_| None).expect("a value");
+            let mut line = Vec::new();
+            shown.text(&mut line).expect("memory");
+            (String::from_utf8(line).expect("text"), shown.json())
+        };
+        let z = u64::from_le_bytes([b'z'; 8]);
+        let mut words = [z; TEXT_WORDS];
+        let cut = "z".repeat(8 * TEXT_WORDS - 1);
+        assert_eq!(
+            shown(&words),
+            (format!("\"{cut}\"..."), format!("{cut}…").into())
+        );
+        // One byte less, and the text is whole.
+        words[TEXT_WORDS - 1] = z >> 8;
+        assert_eq!(shown(&words), (format!("\"{cut}\""), cut.into()));
+        // The cut is within a character.
+        assert_eq!(marked(&[b'a', 0xE2, 0x82]), "a…");
     }
 
     fn arg(ty: &str, word: usize, value: u32) -> Arg {

@@ -82,9 +82,10 @@ fn block_signals() -> libc::sigset_t {
 }
 
 fn run_all() -> ExitCode {
-    let (cli, matches) = match parse(std::env::args_os().collect()) {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let (cli, matches) = match parse(words.clone()) {
         Ok(parsed) => parsed,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(&error, words),
     };
     let order = matches.subcommand().map(|(_, matches)| Order::of(matches));
     let named = matches.subcommand().is_some_and(|(name, matches)| {
@@ -136,7 +137,7 @@ fn check_processes(matches: &ArgMatches) -> Result<(), clap::Error> {
 }
 
 /// Prints help, the version, or an error in the command line.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(error: &clap::Error, words: Vec<OsString>) -> ExitCode {
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
@@ -146,7 +147,9 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
-    if let Some(tip) = uftrace::tip(&Cli::command(), error) {
+    let words = argv::with_command(words).map_or_else(|_| Vec::new(), |(_, words)| words);
+    let command = words.get(1).and_then(|word| word.to_str());
+    if let Some(tip) = uftrace::tip(&Cli::command(), command, error) {
         // The first line names the option. The rest of clap's text does not apply.
         let line = text.lines().next().unwrap_or_default();
         let line = line.strip_prefix("error: ").unwrap_or(line);

@@ -379,8 +379,79 @@ fn row(word: &str) -> Option<&'static Row> {
     })
 }
 
-/// Returns what to say about an unknown option: what replaces it, or that nothing does.
-pub fn tip(cli: &Command, error: &clap::Error) -> Option<String> {
+/// What does it, of strace's options that `hodo syscalls` does not have: letters or a name, and a tip.
+const STRACE: [(&str, &str); 17] = [
+    (
+        "-k --stack-trace",
+        "hodo probe -e 'syscalls:sys_enter_NAME stacktrace' shows the callers of a call",
+    ),
+    (
+        "-P --trace-path",
+        "hodo probe -e 'syscalls:sys_enter_openat $params if filename ~ \"/etc/*\"' shows the calls with a path; -e file and grep \
+         show those of all files",
+    ),
+    (
+        "-Z --failed-only",
+        "hodo probe -e 'syscalls:sys_exit_openat ret if ret < 0' shows calls that fail; --format json has them with \"error\"",
+    ),
+    (
+        "-z --successful-only",
+        "hodo probe -e 'syscalls:sys_exit_openat ret if ret >= 0' shows calls that succeed",
+    ),
+    (
+        "-S --summary-sort-by",
+        "hodo syscalls -c is sorted by time; --format json has numbers to sort by",
+    ),
+    (
+        "-C --summary",
+        "hodo syscalls -c shows the table alone; it and the lines take two runs",
+    ),
+    (
+        "-w --summary-wall-clock",
+        "the times of hodo syscalls -c are those between beginning and end already",
+    ),
+    (
+        "-U --summary-columns",
+        "hodo syscalls -c --format json has all columns",
+    ),
+    (
+        "-i --instruction-pointer",
+        "hodo probe -e 'syscalls:sys_enter_NAME stacktrace' shows where a call is made",
+    ),
+    (
+        "-n --syscall-number",
+        "hodo syscalls --format json has the numbers of calls",
+    ),
+    (
+        "-q --quiet",
+        "hodo syscalls says nothing when it attaches; grep -v '^+++' leaves out how tasks end",
+    ),
+    (
+        "-A --output-append-mode",
+        "-o - writes to stdout, and >>FILE of a shell appends that to a file",
+    ),
+    (
+        "-E --env",
+        "env NAME=VALUE before the program sets a variable for it",
+    ),
+    ("-u --user", "run hodo as that user: sudo -u, or runuser"),
+    (
+        "-a --columns",
+        "hodo syscalls always puts results into column 40, as strace does by itself",
+    ),
+    (
+        "-x --strings-in-hex",
+        "hodo syscalls --format json has texts that a script can convert",
+    ),
+    (
+        "-b --detach-on",
+        "hodo syscalls --no-follow leaves children alone",
+    ),
+];
+
+/// Returns what to say about an unknown option: what replaces it, or that nothing does. `command`: the command that it
+/// was given to.
+pub fn tip(cli: &Command, command: Option<&str>, error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
@@ -390,7 +461,15 @@ pub fn tip(cli: &Command, error: &clap::Error) -> Option<String> {
     if !word.starts_with('-') {
         return None;
     }
-    if let Some((.., Refused(instead))) = row(word) {
+    let is = |spellings: &str| spellings.split(' ').any(|one| one == word);
+    if command == Some("syscalls")
+        && let Some((_, tip)) = STRACE.iter().find(|(spellings, _)| is(spellings))
+    {
+        return Some((*tip).to_owned());
+    }
+    // A letter means something else to the other commands.
+    let is_of_uftrace = command.is_none_or(|command| COMMANDS.contains(&command));
+    if is_of_uftrace && let Some((.., Refused(instead))) = row(word) {
         return Some((*instead).to_owned());
     }
     if error.get(ContextKind::SuggestedArg).is_some() {

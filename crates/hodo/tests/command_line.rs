@@ -158,6 +158,97 @@ fn what_is_not_obeyed_is_an_error() {
     }
 }
 
+/// Options of strace, in whose words `hodo syscalls` speaks, and the same letters with the other commands.
+#[test]
+fn tips_speak_of_the_command_that_was_given() {
+    let place = place();
+    for (arguments, tip, not) in [
+        (&["syscalls", "-k", "true"][..], "stacktrace", "kernel"),
+        (
+            &["syscalls", "-P", "/etc/passwd", "true"],
+            "filename ~",
+            "option of",
+        ),
+        (
+            &["syscalls", "-Z", "-e", "file", "true"],
+            "if ret < 0",
+            "option of",
+        ),
+        (
+            &["syscalls", "-S", "calls", "-c", "true"],
+            "sorted by time",
+            "script",
+        ),
+        (
+            &["record", "-k", "true"],
+            "functions of the kernel",
+            "stacktrace",
+        ),
+        (
+            &["probe", "-k", "true"],
+            "hodo has no such option",
+            "kernel",
+        ),
+    ] {
+        let output = run(place.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let told = text(&output.stderr);
+        assert!(
+            told.contains(tip) && !told.contains(not),
+            "{arguments:?}: {told}"
+        );
+    }
+    for filter in ["%stat", "%%stat", "/^stat"] {
+        let output = run(
+            place.path(),
+            &["syscalls", "-e", filter, "-o", "out", "true"],
+        );
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+/// A probe that cannot be placed is an error with a sentence, whether hodo starts the program or attaches to it.
+#[test]
+fn a_probe_that_was_never_placed_is_told() {
+    let place = place();
+    let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    for (definition, told) in [
+        (
+            "p libnosuch.so.6:f count",
+            "was never placed: no file libnosuch.so.6 was loaded",
+        ),
+        (
+            "p libnosuch.so.6:f",
+            "was never placed: no file libnosuch.so.6 was loaded",
+        ),
+        ("p libc.so.6:no_such_function_* count", "no_such_function_*"),
+        (
+            "p libc.so.6:no_such_function",
+            "names no function of the file",
+        ),
+        ("r libc.so.6:malloc+1", "offset"),
+        ("p libc.so.6:malloc+1", "libc.so.6"),
+        ("p /nonexistent:f", "/nonexistent"),
+        ("p libc.so.6:malloc x=%nosuch", "nosuch"),
+    ] {
+        for attached in [false, true] {
+            for command in ["probe", "record"] {
+                let around: &[&str] = match attached {
+                    true => &["-p", &pid, "--for", "0.1"],
+                    false => &["sleep", "0"],
+                };
+                let words = [&[command, "-e", definition][..], around].concat();
+                let output = run(place.path(), &words);
+                assert!(!output.status.success(), "{words:?}: {output:?}");
+                assert!(text(&output.stderr).contains(told), "{words:?}: {output:?}");
+            }
+        }
+    }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
 #[test]
 fn a_directory_that_is_not_a_trace_is_not_overwritten() {
     let place = place();

@@ -50,7 +50,7 @@ impl Tracer<'_> {
         let Ok(info) = stopped.siginfo() else {
             return Ok(());
         };
-        self.await_return(stopped, info.si_signo)?;
+        let interrupted = self.await_return(stopped, info.si_signo)?;
         let Some(thread) = self.threads.get(&tid) else {
             return Ok(());
         };
@@ -67,7 +67,7 @@ impl Tracer<'_> {
         };
         self.session.log(&json!({"signal": {
             "id": thread.task, "counter": counter(), "signal": info.si_signo, "code": info.si_code,
-            "sender": sender, "addr": addr}}))
+            "sender": sender, "addr": addr, "call": interrupted}}))
     }
 
     /// Reports exits that did not find the frame of their entry (`--check-frames`).

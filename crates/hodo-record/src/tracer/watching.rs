@@ -165,18 +165,26 @@ impl Tracer<'_> {
     }
 
     /// A signal is about to be delivered to a thread. If it has a handler, the return from that will be seen. If the
-    /// signal ends the thread, it also ends the current call, whose result is known already.
-    pub(super) fn await_return(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
+    /// signal ends the thread, it also ends the current call, whose result is known already. Returns the number and the
+    /// result of a call that the signal's handler interrupts: it may be left by a jump, and then the call never ends.
+    pub(super) fn await_return(
+        &mut self,
+        stopped: Stopped,
+        signal: i32,
+    ) -> Result<Option<(u64, i64)>> {
         let tid = stopped.tid();
         let is_caught = is_in(tid, "SigCgt:", signal);
         let regs = stopped.regs()?;
         let Some(thread) = self.threads.get_mut(&tid) else {
-            return Ok(());
+            return Ok(None);
         };
         if is_caught {
             thread.calls.handlers.push(regs.sp());
             thread.calls.above = 0;
-        } else if ends_process(signal)
+            let interrupted = regs.system_call().map(|_| (regs.call().0, regs.result()));
+            return Ok(interrupted);
+        }
+        if ends_process(signal)
             && !is_in(tid, "SigIgn:", signal)
             && thread.calls.inside.is_none()
             && regs.system_call().is_some()
@@ -188,7 +196,7 @@ impl Tracer<'_> {
                 .events
                 .append(number, (events.ids.1, time), &payload);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A thread has stopped at a system call: records it, unless a probe does.

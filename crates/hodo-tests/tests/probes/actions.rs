@@ -143,7 +143,7 @@ fn histograms_are_written_as_the_kernel_does() {
         "{shown}"
     );
     let line = format!(
-        "{{ n:       1000, h:        3e8, comm: {name:<50} }} hitcount:          1  n:       1000\n"
+        "{{ n:       1000, h:      0x3e8, comm: {name:<50} }} hitcount:          1  n:       1000\n"
     );
     assert!(shown.contains(&line), "{shown}");
     assert!(
@@ -391,6 +391,118 @@ fn functions(event: &Value) -> Vec<&str> {
         .iter()
         .filter_map(|frame| frame["symbol"].as_str())
         .collect()
+}
+
+#[test]
+fn events_with_a_stack_have_their_values_too() {
+    let program = build("probed.c", Kind::Pie, UNWOUND);
+    let file = path(&program);
+    // The values come before the registers, also where there are so many that more words tell which are missing.
+    let many: String = (0..40).map(|n| format!(" a{n}=$arg2:s32")).collect();
+    for more in ["", many.as_str()] {
+        let definitions = [
+            format!(
+                "p:work {file}:work n=$arg2:s32 t=+0($arg3):string bad=+0(\\8){more} if n == 7 stacktrace"
+            ),
+            format!("p:copy {file}:work n=$arg2:s32{more} if n == 7 snapshot:64 count"),
+            format!("r:back {file}:work v=$retval:s32 if v == 9 stacktrace"),
+        ];
+        let events = probed(&definitions, &[file], 1);
+        let named = |name: &str| -> Vec<_> {
+            events
+                .iter()
+                .filter(|event| event["name"] == name && event["args"].is_object())
+                .collect()
+        };
+        for event in named("work") {
+            assert_eq!(event["args"]["n"], 7, "{event}");
+            assert!(event["args"]["t"].is_string(), "{event}");
+            assert!(event["args"]["bad"].is_null(), "{event}");
+            assert!(more.is_empty() || event["args"]["a39"] == 7, "{event}");
+            assert_eq!(functions(event)[..2], ["work", "run"], "{event}");
+        }
+        for event in named("copy") {
+            assert_eq!(event["args"]["n"], 7, "{event}");
+            assert_eq!(
+                event["args"]["stack"].as_str().map(str::len),
+                Some(128),
+                "{event}"
+            );
+        }
+        for event in named("back") {
+            assert_eq!(event["args"]["v"], 9, "{event}");
+            assert_eq!(functions(event)[0], "run", "{event}");
+        }
+        for name in ["work", "copy", "back"] {
+            assert!(!named(name).is_empty(), "{name}");
+        }
+        let output = probe(&["-e", &definitions[0]], &[file]);
+        let shown = text(&output.stdout);
+        assert!(shown.contains(" n=7 t=\""), "{shown}");
+        assert!(
+            shown.contains(" <stack trace>\n => work\n => run\n"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn texts_longer_than_their_room_are_marked() {
+    let long = "x".repeat(127);
+    let program = "/bin/echo";
+    for (text_of_it, is_cut) in [
+        (long.clone(), false),
+        (long.clone() + "y", true),
+        (long.repeat(9), true),
+    ] {
+        let definition = "p:w syscalls:sys_enter_write t=+0($arg2):string if fd == 1";
+        let values = |format: &str| {
+            let output = probe(
+                &["--format", format, "-e", definition],
+                &[program, "-n", &text_of_it],
+            );
+            text(&output.stdout).to_owned()
+        };
+        let (lines, objects) = (values("text"), values("json"));
+        let mark = match is_cut {
+            true => ["\"... fd=1", "…\""],
+            false => ["\" fd=1", "\""],
+        };
+        assert!(lines.contains(&format!("t=\"{long}{}", mark[0])), "{lines}");
+        assert!(
+            objects.contains(&format!("\"t\":\"{long}{}", mark[1])),
+            "{objects}"
+        );
+        let definition = "p:w syscalls:sys_enter_write t=+0($arg2):string if fd == 1 hist:keys=t";
+        let output = probe(&["-e", definition], &[program, "-n", &text_of_it]);
+        let shown = text(&output.stdout);
+        let mark = if is_cut { "..." } else { " " };
+        assert!(shown.contains(&format!("{{ t: {long}{mark}")), "{shown}");
+    }
+}
+
+#[test]
+fn empty_histograms_of_many_are_only_counted() {
+    let output = probe(&["-e", "syscalls:sys_enter_* hist:keys=comm"], &["true"]);
+    let shown = text(&output.stdout);
+    let heads = shown.matches("# trigger info: ").count();
+    assert!((5..60).contains(&heads), "{shown}");
+    assert!(
+        shown.contains("# event: syscalls:sys_enter_mmap\n"),
+        "{shown}"
+    );
+    assert!(!shown.contains("Hits: 0"), "{shown}");
+    let last = shown.trim_end().lines().last().expect("a line");
+    assert!(
+        last.ends_with(" more of 'syscalls:sys_enter_* hist:keys=comm' are empty"),
+        "{last}"
+    );
+    // A single one is shown in any case.
+    let output = probe(
+        &["-e", "syscalls:sys_enter_swapon hist:keys=comm"],
+        &["true"],
+    );
+    assert!(text(&output.stdout).contains("    Hits: 0\n"), "{output:?}");
 }
 
 #[test]

@@ -228,7 +228,9 @@ fn stack_traces_lead_through_traced_functions() {
             let chains = |name: &str, innermost: &str| {
                 let chains: Vec<_> = hits.iter().filter(|hit| hit.0 == name).collect();
                 assert!(!chains.is_empty(), "{kind:?} {more:?}: {name}");
-                for (_, chain, _) in chains {
+                for (_, told, _) in chains {
+                    // The values come first.
+                    let chain = told.rsplit(": ").next().expect("a chain");
                     assert!(chain.starts_with(innermost), "{kind:?} {more:?}: {chain}");
                     // libc's functions come after these; musl has no unwind tables, and neither has the static libc for
                     // RISC-V.
@@ -244,6 +246,10 @@ fn stack_traces_lead_through_traced_functions() {
             chains("loop", "loop <- main");
             chains("in", "work <- run");
             chains("back", "run");
+            assert!(
+                hits.iter().any(|hit| hit.1.starts_with("n=8: work")),
+                "{hits:?}"
+            );
         }
     }
 }
@@ -308,6 +314,35 @@ fn no_call_begins_while_tracing_is_off() {
             assert_eq!(lines("exit"), 100, "{kind:?} {more:?}");
             assert_eq!(trace.info()["lost"], 0);
         }
+    }
+}
+
+#[test]
+fn an_action_switches_on_what_begins_switched_off() {
+    let program = build("conditions.c", Kind::Pie, &[]);
+    let place = format!("{}:values c={}:u32", path(&program), ARGUMENTS[2]);
+    let on = format!("p:on {place} if c == 740 traceon");
+    let print = format!("p:print {place}");
+    // Two threads have c = 37 i for i below 60, one after the other. The first 20 calls begin while recording is off.
+    for (definitions, expected) in [
+        (&["-e", &on][..], Some(99)),
+        (&["-e", &on, "-e", &print], Some(99)),
+        (&["-e", &print], None),
+    ] {
+        let run = Run::new(&format!("beside-on-{}", definitions.len()), &program);
+        let trace = run.same(&[&["--trace", "off"], definitions].concat());
+        let raw = trace.view("dump", &[]);
+        let lines = |what: &str| raw.lines().filter(|line| line.contains(what)).count();
+        assert_eq!(
+            lines("[entry] values"),
+            expected.unwrap_or(0),
+            "{definitions:?}"
+        );
+        let events = match definitions.contains(&print.as_str()) {
+            true => expected.unwrap_or(120) + expected.map_or(0, |_| 1),
+            false => 0,
+        };
+        assert_eq!(lines("[event] print"), events, "{definitions:?}");
     }
 }
 

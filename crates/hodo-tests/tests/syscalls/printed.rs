@@ -290,6 +290,71 @@ fn signals_are_those_of_strace() {
     );
 }
 
+/// Calls that a signal interrupts, and whose handler is left by a jump, have the ends that strace shows.
+#[test]
+fn calls_that_handlers_leave_are_counted() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let program = build("left_handlers.c", Kind::Pie, &[]);
+    let place = scratch("syscalls-left-handlers");
+    let calls = "kill,read,setitimer";
+    let tracer = syscalls(&["-o", "ours", "-e", calls], path(hodo()));
+    run(&tracer, &[path(&program)], &place);
+    run(
+        &["strace", "-o", "theirs", "-e", calls],
+        &[path(&program)],
+        &place,
+    );
+    let ended = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(place.join(name)).expect("lines");
+        let lines = text.lines().filter(|line| !line.contains("unfinished"));
+        // Times of the end differ: strace shows it before the signal.
+        let end = |line: &str| {
+            let (call, result) = line.rsplit_once(" = ")?;
+            let name = call.trim_start_matches("<... ").split(['(', ' ']).next()?;
+            let name = name.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+            Some(format!("{name} = {result}"))
+        };
+        let mut ends: Vec<_> = lines.filter_map(end).collect();
+        ends.sort();
+        ends
+    };
+    let strip = |name: &str| {
+        let text = std::fs::read_to_string(place.join(name)).expect("lines");
+        let lines: Vec<_> = text
+            .lines()
+            .map(|line| {
+                line.trim_start_matches(|c: char| c.is_ascii_digit())
+                    .trim_start()
+            })
+            .collect();
+        std::fs::write(place.join(name), lines.join("\n")).expect("it is written");
+    };
+    strip("ours");
+    let theirs = ended("theirs");
+    assert_eq!(ended("ours"), theirs);
+    assert_eq!(theirs.iter().filter(|end| *end == "kill = 0").count(), 100);
+    let tracer = syscalls(&["-c", "--format", "json", "-e", calls], path(hodo()));
+    let output = run(&tracer, &[path(&program)], &place);
+    let rows: Vec<Value> = text(&output.stderr)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    for (name, calls, errors) in [("kill", 100, 0), ("setitimer", 3, 0), ("read", 4, 3)] {
+        let row = rows.iter().find(|row| row["syscall"] == name).expect(name);
+        assert_eq!(
+            (&row["calls"], &row["errors"]),
+            (&calls.into(), &errors.into()),
+            "{row}"
+        );
+    }
+    // The end of a call is shown where it is known, not at the end of the program.
+    let tracer = syscalls(&["-e", "kill"], path(hodo()));
+    let output = run(&tracer, &[path(&program)], &place);
+    assert!(!text(&output.stderr).contains("unfinished"), "{output:?}");
+}
+
 #[test]
 fn programs_do_what_they_do_alone() {
     let place = scratch("syscalls-alone");

@@ -1,6 +1,6 @@
 //! Selecting system calls: `openat,read`, `trace=file`, `!read`.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use hodo_abi::Isa;
 use hodo_trace::syscalls::{all, by_number, number};
 
@@ -13,6 +13,30 @@ const MEMORY: &str = "brk mmap munmap mremap mprotect msync mincore madvise mloc
     shmdt remap_file_pages mbind pkey_mprotect process_madvise";
 const SIGNAL: &str = "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigqueueinfo rt_sigsuspend \
     sigaltstack kill tkill tgkill pause signalfd signalfd4 pidfd_send_signal";
+
+/// Groups that strace has besides those, which its manual page lists as `%NAME` or `%%NAME`.
+const MORE: [(&str, &str); 10] = [
+    ("%stat", "stat"),
+    ("%lstat", "lstat"),
+    ("%fstat", "fstat newfstatat"),
+    ("%%stat", "stat lstat fstat newfstatat statx"),
+    ("%statfs", "statfs"),
+    ("%fstatfs", "fstatfs"),
+    ("%%statfs", "statfs fstatfs ustat"),
+    (
+        "%clock",
+        "adjtimex clock_adjtime clock_getres clock_gettime clock_settime gettimeofday settimeofday time",
+    ),
+    (
+        "%creds",
+        "capget capset getegid geteuid getgid getgroups getresgid getresuid getuid prctl setfsgid setfsuid setgid \
+         setgroups setregid setresgid setresuid setreuid setuid",
+    ),
+    (
+        "%ipc",
+        "msgctl msgget msgrcv msgsnd semctl semget semop semtimedop shmat shmctl shmdt shmget",
+    ),
+];
 
 /// Returns whether a system call has an argument of one of these kinds.
 fn has(machine: Isa, number: u64, words: &[&str]) -> bool {
@@ -43,18 +67,35 @@ fn group(machine: Isa, name: &str) -> Option<Vec<u64>> {
         "process" | "%process" => named(PROCESS),
         "memory" | "%memory" => named(MEMORY),
         "signal" | "%signal" => named(SIGNAL),
-        _ => return None,
+        "%pure" => named("getegid geteuid getgid getpgrp getpid getppid gettid getuid"),
+        name => {
+            let (_, names) = MORE.iter().find(|(group, _)| *group == name)?;
+            named(names)
+        }
     })
 }
 
 /// Returns the numbers of the calls that filters select, for this process's instruction set; `None` means all. A filter
-/// is a list of names and groups, separated by commas. It may begin with `trace=` and with `!`. Filters are combined;
-/// what a filter with `!` names is removed.
+/// is a list of names, groups and regular expressions (`/stat`), separated by commas. It may begin with `trace=` and with
+/// `!`. Filters are combined; what a filter with `!` names is removed.
 ///
 /// # Errors
 /// If there is no system call of one of the names.
 pub fn chosen_syscalls(filters: &[String]) -> Result<Option<Vec<u64>>> {
     chosen(Isa::NATIVE, filters)
+}
+
+/// Returns the calls that a regular expression matches, in any part of their names.
+fn matching(machine: Isa, pattern: &str) -> Result<Vec<u64>> {
+    let regex = regex::Regex::new(pattern).map_err(|error| anyhow!("/{pattern}: {error}"))?;
+    let found: Vec<u64> = all(machine)
+        .filter(|(_, call)| regex.is_match(call.name))
+        .map(|(number, _)| number)
+        .collect();
+    if found.is_empty() {
+        bail!("/{pattern} matches the name of no system call");
+    }
+    Ok(found)
 }
 
 /// Returns whether another instruction set has a system call of this name.
@@ -84,6 +125,10 @@ fn chosen(machine: Isa, filters: &[String]) -> Result<Option<Vec<u64>>> {
             }
         };
         for name in names.split(',') {
+            if let Some(pattern) = name.strip_prefix('/') {
+                list.extend(matching(machine, pattern)?);
+                continue;
+            }
             match (name, number(machine, name), group(machine, name)) {
                 (_, Some(number), _) => list.push(number),
                 (_, _, Some(group)) => list.extend(group),
@@ -152,6 +197,32 @@ mod tests {
         assert!(!others.contains(&"read") && others.contains(&"openat"));
         assert!(!names(&["memory", "!mmap"]).contains(&"mmap"));
         assert_eq!(chosen_syscalls(&[]).unwrap(), None);
+    }
+
+    #[test]
+    fn all_groups_of_strace_and_regular_expressions_choose() {
+        assert_eq!(names(&["%stat"]), ["stat"]);
+        assert_eq!(names(&["%%statfs"]), ["ustat", "statfs", "fstatfs"]);
+        assert!(names(&["%pure"]).contains(&"getpid"));
+        for (group, calls) in MORE {
+            // Each word is a name, and none of them is lost.
+            assert_eq!(
+                names(&[group]).len(),
+                calls.split_whitespace().count(),
+                "{group}"
+            );
+        }
+        assert_eq!(
+            names(&["/^(un)?link(at)?$"]),
+            ["link", "unlink", "unlinkat", "linkat"]
+        );
+        assert!(!names(&["!/at$"]).contains(&"openat"));
+        let refused = |filter: &str| chosen_syscalls(&[filter.to_owned()]).unwrap_err();
+        assert_eq!(
+            refused("/nosuch").to_string(),
+            "/nosuch matches the name of no system call"
+        );
+        assert!(refused("/(").to_string().starts_with("/(: "));
     }
 
     #[test]

@@ -23,7 +23,11 @@ impl Objects {
     pub fn event(&mut self, source: &Source, event: Event, out: &mut dyn Write) -> Result<()> {
         let open = &mut self.open;
         match event {
-            Event::Enter(enter) => open.begin(enter),
+            Event::Enter(enter) => {
+                if let Some(lost) = open.begin(enter) {
+                    left(source, &lost, out)?;
+                }
+            }
             Event::Exit(exit) => {
                 if let Some(pending) = open.end(exit.task) {
                     object(source, &pending, Some(&exit), out)?;
@@ -46,15 +50,17 @@ impl Objects {
                 }
                 // These calls were interrupted by the signal handler that executed the program.
                 while let Some(pending) = open.end(before) {
-                    object(source, &pending, None, out)?;
+                    left(source, &pending, out)?;
                 }
             }
-            Event::Signal(..) => {}
+            Event::Signal(task, signal) => {
+                open.interrupt(source, task, &source.trace.signals[signal]);
+            }
             // Its call ends when the program that replaces this one begins.
             Event::End(task) if is_replaced(source, task) => {}
             Event::End(task) => {
                 while let Some(pending) = open.end(task) {
-                    object(source, &pending, None, out)?;
+                    left(source, &pending, out)?;
                 }
             }
         }
@@ -64,10 +70,15 @@ impl Objects {
     /// Writes the calls that have not ended, when nothing more will come.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
         while let Some(pending) = self.open.any() {
-            object(source, &pending, None, out)?;
+            left(source, &pending, out)?;
         }
         Ok(())
     }
+}
+
+/// Writes a call whose end will not be seen. It has a result if a handler interrupted it.
+fn left(source: &Source, pending: &Pending, out: &mut dyn Write) -> Result<()> {
+    object(source, pending, pending.end_at_signal().as_ref(), out)
 }
 
 fn object(

@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hodo_trace::meta;
+use hodo_trace::meta::{self, Signal};
+use hodo_trace::syscalls::has_results;
 
 use super::args::{Call, Part, put_name};
 use super::errors::sig;
@@ -22,10 +23,37 @@ const HANGS: u64 = 100_000_000;
 const DEEPEST: usize = 64;
 
 /// A call that has begun.
+#[derive(Clone)]
 pub(super) struct Pending {
     pub enter: Enter,
     /// Whether its beginning was written, followed by something else.
     written: bool,
+    /// If a handler interrupted it: when, and the result that it will have. If the handler is left by a jump, the call
+    /// never ends.
+    interrupted: Option<(u64, u64)>,
+    /// It is shown whole: what comes of it is not.
+    told: bool,
+}
+
+impl Pending {
+    /// Returns the end of a call that a handler interrupted and never returned to.
+    pub fn end_at_signal(&self) -> Option<Exit> {
+        let (ns, value) = self.interrupted?;
+        Some(Exit {
+            task: self.enter.task,
+            ns,
+            value,
+            name: None,
+            pieces: Pieces::default(),
+        })
+    }
+
+    /// Returns whether the signal's handler may make no difference to the call: it is not made again.
+    fn is_over(&self) -> bool {
+        let is_result = |value: u64| !matches!(value.cast_signed(), -516..=-512);
+        self.interrupted.is_some_and(|(_, value)| is_result(value))
+            && !has_results(self.enter.machine, self.enter.number)
+    }
 }
 
 /// The unfinished calls, by task. The last call of a task ends first.
@@ -35,19 +63,44 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub fn begin(&mut self, enter: Enter) {
+    /// Takes a call that begins. Returns one that will never end.
+    pub fn begin(&mut self, enter: Enter) -> Option<Pending> {
         if self.by_task.len() <= enter.task {
             self.by_task.resize_with(enter.task + 1, Vec::new);
         }
         let calls = &mut self.by_task[enter.task];
-        if calls.len() == DEEPEST {
-            // Handlers that leave with longjmp never return to the calls they interrupted.
-            calls.remove(0);
-        }
+        // Handlers that leave with longjmp never return to the calls they interrupted.
+        let lost = (calls.len() == DEEPEST).then(|| calls.remove(0));
         calls.push(Pending {
             enter,
             written: false,
+            interrupted: None,
+            told: false,
         });
+        lost
+    }
+
+    /// A signal arrives whose handler interrupts a call.
+    pub fn interrupt(&mut self, source: &Source, task: usize, signal: &Signal) {
+        if let Some((number, result)) = signal.call
+            && let Some(pending) = self.last(task)
+            && pending.enter.number == number
+            && pending.interrupted.is_none()
+        {
+            let ns = source.scale.nanoseconds(signal.counter);
+            pending.interrupted = Some((ns, result.cast_unsigned()));
+        }
+    }
+
+    /// Takes the calls that handlers interrupted and never returned to, when nothing more will come.
+    pub fn left(&mut self) -> impl Iterator<Item = Pending> {
+        let tasks = std::mem::take(&mut self.by_task).into_iter();
+        tasks.flat_map(|calls| {
+            let last = calls.len().saturating_sub(1);
+            let calls = calls.into_iter().enumerate();
+            let left = calls.filter(move |(at, call)| *at < last || call.interrupted.is_some());
+            left.map(|(_, call)| call)
+        })
     }
 
     /// Takes the call that ends.
@@ -63,7 +116,7 @@ impl Open {
     fn is_in_call(&self, task: usize) -> bool {
         self.by_task
             .get(task)
-            .is_some_and(|calls| !calls.is_empty())
+            .is_some_and(|calls| calls.last().is_some_and(|call| !call.told))
     }
 
     fn last(&mut self, task: usize) -> Option<&mut Pending> {
@@ -138,17 +191,25 @@ impl Lines {
             Event::Enter(enter) => {
                 self.put_signals(source, Some(enter.task), out)?;
                 self.interrupt(source, out)?;
-                self.current = Some(enter.task);
-                self.open.begin(enter);
+                let task = enter.task;
+                if let Some(lost) = self.open.begin(enter) {
+                    self.last_of(source, &lost, out)?;
+                }
+                self.current = Some(task);
                 Ok(())
             }
             Event::Exit(exit) => {
-                if let Some(pending) = self.open.end(exit.task) {
+                if let Some(pending) = self.open.end(exit.task)
+                    && !pending.told
+                {
                     self.call(source, &pending, Some(&exit), out)?;
                 }
                 self.put_signals(source, Some(exit.task), out)
             }
             Event::Signal(task, signal) => {
+                let about = &source.trace.signals[signal];
+                self.open.interrupt(source, task, about);
+                self.end_at_signal(source, task, out)?;
                 self.signals.push((task, signal));
                 match self.open.is_in_call(task) {
                     true => Ok(()),
@@ -184,9 +245,28 @@ impl Lines {
     /// Writes the unfinished calls of a task whose ends will not be seen.
     fn unfinished(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
         while let Some(pending) = self.open.end(task) {
-            self.call(source, &pending, None, out)?;
+            self.last_of(source, &pending, out)?;
         }
         Ok(())
+    }
+
+    /// Writes what is known of a call whose end will not be seen.
+    fn last_of(&mut self, source: &Source, pending: &Pending, out: &mut dyn Write) -> Result<()> {
+        match (pending.told, pending.end_at_signal()) {
+            (true, _) => Ok(()),
+            (false, exit) => self.call(source, pending, exit.as_ref(), out),
+        }
+    }
+
+    /// Writes the whole call that a handler interrupts, if nothing more will become known of it.
+    fn end_at_signal(&mut self, source: &Source, task: usize, out: &mut dyn Write) -> Result<()> {
+        let last = self.open.last(task);
+        let Some(pending) = last.filter(|pending| !pending.told && pending.is_over()) else {
+            return Ok(());
+        };
+        pending.told = true;
+        let pending = pending.clone();
+        self.call(source, &pending, pending.end_at_signal().as_ref(), out)
     }
 
     /// Returns the beginning of a line: thread id and times.
@@ -232,7 +312,11 @@ impl Lines {
         let Some(task) = self.current.take() else {
             return Ok(());
         };
-        let ns = match self.open.last(task).filter(|pending| !pending.written) {
+        let ns = match self
+            .open
+            .last(task)
+            .filter(|pending| !pending.written && !pending.told)
+        {
             Some(pending) => pending.enter.ns,
             None => return Ok(()),
         };

@@ -92,6 +92,7 @@ mod tests {
                 code,
                 sender: [7, 8, 9, 1, 2],
                 addr: 0x10,
+                call: None,
             })
         };
         assert_eq!(

@@ -9,8 +9,8 @@ use hodo_trace::syscalls::{NUMBERS, by_number};
 use serde_json::json;
 
 use super::SyscallsFormat;
-use super::lines::{Open, executed_by};
-use super::read::{Event, Events};
+use super::lines::{Open, Pending, executed_by};
+use super::read::{Event, Events, Exit};
 use crate::source::Source;
 
 /// The sum of the calls with one number.
@@ -20,6 +20,21 @@ struct Sum {
     errors: u64,
     /// The time between the beginning and the end of calls, in nanoseconds.
     ns: u64,
+}
+
+impl Sum {
+    /// Adds a call. Its end is not known if a handler left it by a jump before hodo saw the signal.
+    fn add(&mut self, pending: &Pending, exit: Option<&Exit>) {
+        self.calls += 1;
+        let Some(exit) = exit else { return };
+        self.errors += u64::from(exit.value > 4096u64.wrapping_neg());
+        // If a call began before hodo attached, its time is not known.
+        let took = match pending.enter.earlier {
+            true => 0,
+            false => exit.ns.saturating_sub(pending.enter.ns),
+        };
+        self.ns = self.ns.saturating_add(took);
+    }
 }
 
 /// Sums by number.
@@ -81,20 +96,17 @@ fn sums((source, machine): (&Source, Isa), first: bool) -> Sums {
     let execve = hodo_trace::syscalls::number(machine, "execve").unwrap_or_default();
     for event in Events::new(source, machine) {
         match event {
-            Event::Enter(enter) => open.begin(enter),
+            Event::Enter(enter) => {
+                if let Some(lost) = open.begin(enter) {
+                    sums.of(lost.enter.number)
+                        .add(&lost, lost.end_at_signal().as_ref());
+                }
+            }
             Event::Exit(exit) => {
                 let Some(pending) = open.end(exit.task) else {
                     continue;
                 };
-                let sum = sums.of(pending.enter.number);
-                sum.calls += 1;
-                sum.errors += u64::from(exit.value > 4096u64.wrapping_neg());
-                // If a call began before hodo attached, its time is not known.
-                let took = match pending.enter.earlier {
-                    true => 0,
-                    false => exit.ns.saturating_sub(pending.enter.ns),
-                };
-                sum.ns = sum.ns.saturating_add(took);
+                sums.of(pending.enter.number).add(&pending, Some(&exit));
             }
             Event::Begin(task) => {
                 let start = first && source.task(task).kind == "start";
@@ -104,8 +116,15 @@ fn sums((source, machine): (&Source, Isa), first: bool) -> Sums {
                         .calls += 1;
                 }
             }
-            Event::Signal(..) | Event::End(_) => {}
+            Event::Signal(task, signal) => {
+                open.interrupt(source, task, &source.trace.signals[signal]);
+            }
+            Event::End(_) => {}
         }
+    }
+    for left in open.left() {
+        sums.of(left.enter.number)
+            .add(&left, left.end_at_signal().as_ref());
     }
     sums
 }
