@@ -94,6 +94,20 @@ impl Walked {
         });
     }
 
+    /// Adds what was found on the stack of another thread.
+    pub fn append(&mut self, mut other: Self) {
+        self.returns.append(&mut other.returns);
+        self.frames.append(&mut other.frames);
+    }
+
+    /// Whether the word at `at` is in one of these frames, and is not where the frame below it returns to: a leftover.
+    /// The frames are not merged yet.
+    pub fn is_leftover(&self, at: u64) -> bool {
+        let mut frames = self.frames.iter();
+        frames.any(|frame| frame.contains(&at))
+            && !self.frames.iter().any(|frame| frame.end == at + 8)
+    }
+
     fn covers(&self, at: u64) -> bool {
         let after = self.frames.partition_point(|frame| frame.start <= at);
         (after.checked_sub(1)).is_some_and(|index| self.frames[index].contains(&at))

@@ -92,6 +92,17 @@ pub enum Unwinding {
     Over,
 }
 
+/// What keeps our memory in use.
+#[derive(Debug, Clone)]
+pub struct Left {
+    /// In words.
+    pub reason: &'static str,
+    /// The threads that may use it. The others have no use for it any more.
+    pub threads: BTreeSet<Stopped>,
+    /// Whether one of them is unwinding its stack, for which it needs the hooks.
+    pub unwinds: bool,
+}
+
 /// Moves stopped threads out of our memory, and restores their stacks. Returns the reason if that has to wait.
 ///
 /// # Errors
@@ -102,31 +113,48 @@ pub fn settle(
     maps: &[Mapping],
     space: &SharedSpace,
     unwinding: Unwinding,
-) -> Result<Option<&'static str>> {
+) -> Result<Option<Left>> {
     let table = Table::new(space);
-    let mut left = None;
+    let mut inside = BTreeSet::new();
     for &thread in threads {
         match step_out(thread, &table, space, unwinding) {
             Ok(true) => {}
-            Ok(false) => left = Some("a thread does not leave it"),
+            Ok(false) => _ = inside.insert(thread),
             Err(error) if ptrace::is_gone(&error) => {}
             Err(error) => return Err(error),
         }
     }
     let Some(&first) = threads.first() else {
-        return Ok(left);
+        return Ok(None);
     };
     let space = space.borrow();
     let mut stacks = Stacks::new(first.tid(), &space, &table, (memory, maps), unwinding);
-    stacks.left = left;
+    let mut left = Left {
+        reason: "",
+        threads: inside,
+        unwinds: false,
+    };
+    if !left.threads.is_empty() {
+        left.reason = "a thread does not leave it";
+    }
     for &thread in threads {
         let Ok(regs) = thread.regs() else {
             continue;
         };
         stacks.thread(thread, regs)?;
+        if let Some(reason) = stacks.left.take() {
+            left.reason = reason;
+            left.threads.insert(thread);
+        }
     }
     stacks.restore()?;
-    Ok(stacks.left)
+    if let Some(reason) = stacks.left {
+        // The stack may be any thread's.
+        left.reason = reason;
+        left.threads.clone_from(threads);
+    }
+    left.unwinds = stacks.is_unwinding;
+    Ok(Some(left).filter(|left| !left.threads.is_empty()))
 }
 
 /// The stacks of stopped threads of one process, and what has to be restored in them.
@@ -151,6 +179,8 @@ struct Stacks<'a> {
     saves_contexts: bool,
     /// Why something has to wait.
     left: Option<&'static str>,
+    /// Whether a thread is unwinding its stack.
+    is_unwinding: bool,
 }
 
 impl<'a> Stacks<'a> {
@@ -193,6 +223,7 @@ impl<'a> Stacks<'a> {
                 .iter()
                 .any(|file| file.image.saves_contexts()),
             left: None,
+            is_unwinding: false,
         }
     }
 
@@ -233,14 +264,17 @@ impl<'a> Stacks<'a> {
         for frame in &handled {
             self.handler(frame)?;
         }
+        let mut walked = Walked::default();
+        self.returns.walk(&regs, &mut walked);
         // The interrupted code may run on another stack.
         let interrupted = handled.iter().map(|frame| (frame.pc, frame.sp));
         let mut unwinds = false;
         for (pc, sp) in once((regs.pc(), regs.sp())).chain(interrupted) {
-            unwinds |= self.top(pc, sp);
+            unwinds |= self.top(pc, sp, &walked);
         }
-        if !unwinds {
-            self.returns.walk(&regs, &mut self.walked);
+        // Where S is known of each frame, all are found by their shadow.
+        if !unwinds && code::RETURNS_BELOW != 0 {
+            self.walked.append(walked);
         }
         self.pointers.extend(regs.pointers());
         Ok(())
@@ -272,22 +306,47 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// Inspects the top of a stack. Returns whether an unwinder is running there.
-    fn top(&mut self, pc: u64, sp: u64) -> bool {
+    /// Inspects the top of a stack. Returns whether an unwinder is running there. `walked`: the thread's frames, as far
+    /// as unwind tables lead.
+    fn top(&mut self, pc: u64, sp: u64, walked: &Walked) -> bool {
         let words = frames::top_words(self.memory, self.maps, sp, HOOKED);
-        let awaited =
-            |&word: &u64| self.space.holds(word) && self.space.hook_awaits(self.memory, word);
-        if words.iter().any(awaited) {
+        // Functions do not overwrite all of their frames: words of calls that have ended stay in them for long.
+        let is_leftover = |at: u64| code::RETURNS_BELOW == 0 && walked.is_leftover(at);
+        let of_calls = (sp & !7..).step_by(8).zip(&words);
+        let calls: Vec<u64> = of_calls
+            .map(|(at, &word)| if is_leftover(at) { 0 } else { word })
+            .collect();
+        let awaited = |(index, &word): (usize, &u64)| {
+            self.space.holds(word)
+                && self.space.hook_awaits(self.memory, word)
+                && self.is_hook_frame(&words[index..])
+        };
+        if calls.iter().enumerate().any(awaited) {
             self.left = Some("an unwinder will return into it");
         }
         // A running unwinder has already read addresses of frames: they must stay as they are.
-        let unwinds = self.unwinding == Unwinding::GoesOn && self.unwinders.are_met(pc, &words);
+        let unwinds =
+            self.unwinding == Unwinding::GoesOn && self.unwinders.are_met(pc, &calls, &words);
         if unwinds {
             self.left = Some("an unwinder is walking through its frames");
+            self.is_unwinding = true;
             self.stacks.retain(|m| !((m.start..m.end).contains(&sp)));
         }
         self.pointers.extend(words);
         unwinds
+    }
+
+    /// Whether a hook may have made a call that returns to the first of these words: above the hook's frame is where
+    /// the hook itself returns to.
+    fn is_hook_frame(&self, words: &[u64]) -> bool {
+        let returns = |&size: &u64| {
+            let back = words
+                .get(1 + size as usize / 8)
+                .copied()
+                .unwrap_or_default();
+            self.space.holds(back) || self.returns.follows_call(back)
+        };
+        code::HOOK_FRAMES.is_empty() || code::HOOK_FRAMES.iter().any(returns)
     }
 
     /// Replaces return addresses of stubs by the real ones.

@@ -10,14 +10,22 @@ use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMI
 pub use crate::hooks::{IslandLayout, LimitCall, LockCall, Raise};
 use crate::stub::UNTRACED;
 
-/// Bytes of the stack frame of every hook that calls.
+/// Bytes of the stack frame of every hook that calls, except the one for actions.
 const FRAME: i8 = 88;
+/// Bytes of the stack frames of hooks, at their calls.
+pub const FRAMES: [u64; 2] = [FRAME as u64, ACTION_FRAME as u64];
 
 /// Goes to `ours` if `rax` is an address in an island. Clobbers `rax`.
 fn in_island(code: &mut Masm<'_>, (lo, len): (u32, u32), ours: Label) {
     code.sub_rm(RAX, gs(lo));
     code.cmp_rm(RAX, gs(len));
     code.jcc(Cond::B, ours);
+}
+
+/// After a call: erases its return address below the stack pointer. Left over in frames that are made there later, it
+/// would look as if somebody was going to return here. Signal handlers leave this word alone (the red zone).
+fn forget_return(code: &mut Masm<'_>) {
+    code.mov_mi(QWORD, mem(RSP, -8), 0);
 }
 
 /// Prologue for glibc's `_dl_find_object(pc, result)`; the function's own code follows.
@@ -60,6 +68,7 @@ pub fn backtrace(code: &mut Masm<'_>, layout: &Layout, get_ip: u64) {
     code.mov_rr(RSI, RSP);
     let body = code.label();
     code.call(body);
+    forget_return(code);
     code.add_ri8(RSP, FRAME);
     code.ret();
 
@@ -68,6 +77,7 @@ pub fn backtrace(code: &mut Masm<'_>, layout: &Layout, get_ip: u64) {
     code.mov_mr(mem(RSP, 0), RDI); // the context
     code.mov_mr(mem(RSP, 8), RSI);
     code.call_to(get_ip);
+    forget_return(code);
     code.mov_rr(RDX, RAX);
     let inside = code.label();
     for range in layout.islands {
@@ -95,6 +105,7 @@ pub fn iterate_phdr(code: &mut Masm<'_>, layout: &Layout, island: IslandLayout) 
     code.mov_mr(mem(RSP, 80), RSI);
     let body = code.label();
     code.call(body);
+    forget_return(code);
     code.test_rr(EAX, EAX);
     let out = code.label();
     code.jcc(Cond::NE, out);
@@ -114,6 +125,7 @@ pub fn iterate_phdr(code: &mut Masm<'_>, layout: &Layout, island: IslandLayout) 
         code.mov_ri(ESI, 32);
         code.mov_rm(RDX, mem(RSP, 80));
         code.call_m(mem(RSP, 72));
+        forget_return(code);
         code.test_rr(EAX, EAX);
         code.jcc(Cond::NE, out);
         code.bind(none);
@@ -176,6 +188,7 @@ pub fn limits(code: &mut Masm<'_>, call: LimitCall, extra: Raise) {
     }
     let body = code.label();
     code.call(body);
+    forget_return(code);
     if call != LimitCall::Set {
         lower(code, extra);
     }
@@ -296,6 +309,7 @@ pub fn action(code: &mut Masm<'_>, ours: u64, restorer: u64) {
     code.bind(call);
     let body = code.label();
     code.call(body);
+    forget_return(code);
     code.mov_rm(RDX, mem32(RSP, SAVE_ACTION as u32));
     code.test_rr(RDX, RDX);
     code.jcc(Cond::E, out);

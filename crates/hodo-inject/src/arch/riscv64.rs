@@ -26,6 +26,9 @@ pub fn makes_call(code: &[u8]) -> bool {
     code.windows(4).any(|bytes| bytes == [0x73, 0, 0, 0])
 }
 
+/// Bytes of the stack frames of hooks, at their calls. The word above is no return address here.
+pub const HOOK_FRAMES: [u64; 0] = [];
+
 /// Handlers return to the kernel's code.
 pub const RESTORER: Option<Restorer> = None;
 
@@ -94,6 +97,9 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
     known.set_instruction(Some(regs.pc()));
     Some(known)
 }
+
+/// How far above S the stack pointer is when a function has returned.
+pub const CFA_ABOVE: u64 = 0;
 
 /// The jump of ours that a copy of changed code would take: not known, because it may have changed registers and the
 /// stack.

@@ -2,6 +2,7 @@
 
 use super::Restorer;
 use anyhow::Result;
+use hodo_abi::Isa;
 use hodo_codegen::x86_64::clock;
 use hodo_isa::x86_64::calls;
 use hodo_patch::layout;
@@ -10,6 +11,7 @@ use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
 use hodo_trace::format::tcb;
 
+pub use hodo_codegen::x86_64::hooks::FRAMES as HOOK_FRAMES;
 pub use hodo_isa::x86_64::asm::{RETURN_ZERO, WAIT};
 pub use hodo_isa::x86_64::calls::{Called, called_by, jump_target, leaving_jump, only_returns};
 
@@ -106,10 +108,18 @@ pub fn slot_of(_code: &[u8], _at: u64) -> Option<u64> {
     None
 }
 
-/// Nothing needs to walk frames here.
-pub fn for_unwinders(_regs: &Regs) -> Option<Registers> {
-    None
+/// A thread's registers, for walking its frames.
+pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
+    let mut known = Registers::new(Isa::X86_64);
+    for (register, value) in (0..).zip(regs.all()) {
+        known.set(register, value);
+    }
+    known.set_instruction(Some(regs.pc()));
+    Some(known)
 }
+
+/// How far above S the stack pointer is when a function has returned.
+pub const CFA_ABOVE: u64 = 8;
 
 /// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and
 /// the stack pointer, which is this many bytes above S.

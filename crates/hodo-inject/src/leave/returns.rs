@@ -153,18 +153,21 @@ impl Process<'_> {
                 return;
             };
             if self.space.holds(back) {
-                let real = frames::shadow(self.memory, s);
+                let frame = s - arch::CFA_ABOVE;
+                let real = frames::shadow(self.memory, frame);
                 let Some(real) = real.filter(|_| self.is_return(back).is_some()) else {
                     return;
                 };
-                walked.returns.extend(caller.kept.map(|at| (at, s, real)));
+                walked
+                    .returns
+                    .extend(caller.kept.map(|at| (at, frame, real)));
                 registers.set_instruction(Some(real));
             }
         }
     }
 
     /// Whether this address follows a call, in the program or in a stub.
-    fn follows_call(&self, address: u64) -> bool {
+    pub fn follows_call(&self, address: u64) -> bool {
         let called = address.checked_sub(8).and_then(|start| self.code(start));
         self.stub_of(address).is_some()
             || called.is_some_and(|code| arch::called_by(code, address) != Called::Nothing)

@@ -36,15 +36,19 @@ impl<'a> Unwinders<'a> {
     }
 
     /// Whether an unwinder is running and has met our code, if a thread is at `pc` and the stack begins with these
-    /// words.
-    pub fn are_met(&self, pc: u64, words: &[u64]) -> bool {
-        let top = || words.iter().take(UNWINDING / 8).copied().chain(once(pc));
+    /// words. `calls`: the same without those that are no return addresses.
+    pub fn are_met(&self, pc: u64, calls: &[u64], words: &[u64]) -> bool {
+        let top = |words: &[u64]| -> Vec<u64> {
+            let words = words.iter().take(UNWINDING / 8).copied();
+            words.chain(once(pc)).collect()
+        };
         // An unwinder at its first instruction has not begun; that address is never a return address.
         let unwinding = |word: u64| {
             let mut ranges = self.ranges.iter();
             ranges.any(|range| range.contains(&word))
                 && !self.space.written().unwinding().contains(&word)
         };
-        top().any(unwinding) && top().any(|word| self.space.holds(word))
+        top(calls).into_iter().any(unwinding)
+            && top(words).into_iter().any(|word| self.space.holds(word))
     }
 }

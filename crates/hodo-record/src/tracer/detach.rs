@@ -20,12 +20,15 @@ use super::stopping::{Halted, exists};
 use super::{SharedSpace, Thread, Tracer, guarded};
 use crate::reserve;
 use hodo_ptrace as ptrace;
+use hodo_ptrace::Memory;
 use hodo_ptrace::Report;
 use hodo_ptrace::Stopped;
 use hodo_ptrace::maps;
 
 /// How long threads run before it is checked whether they have left, at most.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The longest time that they run before it is tried again to restore their stacks, if trying does not take longer.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// How long threads may take to leave places from which they cannot be moved.
 pub(super) const LEAVING: Duration = Duration::from_secs(3);
 /// How many times this is checked at least: a slow machine manages few checks in that time.
@@ -224,7 +227,7 @@ impl Tracer<'_> {
         space.borrow_mut().is_reverted();
         let begun = Instant::now();
         // A hodo that only clears is in no hurry.
-        let leaving = LEAVING * if self.clearing { 5 } else { 1 };
+        let leaving = LEAVING * if self.clearing { 2 } else { 1 };
         let mut pause = Duration::from_micros(100);
         let mut tries = 0u32;
         let own = loop {
@@ -240,24 +243,31 @@ impl Tracer<'_> {
                     thread.contexts.leave();
                 }
             }
+            let settling = Instant::now();
             let maps = maps::read(first.tid())?;
             let left = leave::settle(&own, &memory, &maps, space, leave::Unwinding::GoesOn)?;
-            let Some(reason) = left.or_else(|| self.coming(&own, space)) else {
+            let coming = self.coming(&own, space);
+            let Some(reason) = left.as_ref().map(|left| left.reason).or(coming) else {
                 break own;
             };
             let waited = begun.elapsed();
             if waited > leaving && (tries >= TRIES_TO_LEAVE || waited > leaving * 10) {
+                if let Some(left) = left.filter(|left| !left.unwinds && coming.is_none()) {
+                    strip(&own, &left, &memory, space)?;
+                }
                 bail!(
                     "{reason}: the memory of hodo stays mapped in process {pid}; its code is restored, and it runs on"
                 );
             }
+            // The program must not stand still only because this is tried often.
+            pause = pause.max(settling.elapsed() * 2);
             // Now and then all threads may run, since others may wait for them.
             tries += 1;
             match tries % 4 {
                 0 => self.run_on(&own, halted, after(pause))?,
                 _ => self.run_until_unwinding(&own, space, halted, pause)?,
             }
-            pause = (pause * 3 / 2).min(Duration::from_millis(5));
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
         };
         let Some(&worker) = own.first() else {
             return Ok(());
@@ -277,6 +287,24 @@ impl Tracer<'_> {
         halted.insert(worker, group);
         Ok(())
     }
+}
+
+/// Some threads may still use our memory, which therefore stays. Nothing else leads there any more, and the other
+/// threads get back the register that leads to their control block.
+fn strip(
+    own: &BTreeSet<Stopped>,
+    left: &leave::Left,
+    memory: &Memory,
+    space: &SharedSpace,
+) -> Result<()> {
+    site_writer::remove_hooks(memory, &space.borrow())?;
+    for stopped in own.difference(&left.threads) {
+        match stopped.set_block(0, space.borrow().scratch_page(), 0) {
+            Err(error) if !ptrace::is_gone(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Makes a stopped thread do what it was about to do, and stop first.

@@ -361,3 +361,49 @@ fn semaphores_are_lowered() {
     is_let_go(target.pid());
     target.ends("");
 }
+
+/// A thread waits in a call that a hook has made, and will return to it: hodo's memory has to stay until later.
+#[test]
+fn what_detaching_has_left_is_removed_later() {
+    let program = build("attached_awaits.c", Kind::Pie, &["-lgcc_s"]);
+    let mut target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let place = scratch("left_by_detaching");
+    let mut hodo = start(&["record", "-d", path(&place)], target.pid());
+    target.is_changed(&program);
+    target
+        .input
+        .as_mut()
+        .expect("its input")
+        .write_all(b"x")
+        .expect("a pipe");
+    let mut line = String::new();
+    target.output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "waits\n");
+    // SAFETY: kill touches no memory.
+    unsafe { libc::kill(hodo.id().cast_signed(), libc::SIGINT) };
+    hodo.wait().expect("its end");
+    assert_ne!(target.maps(), maps, "something is left");
+    assert!(
+        !detach(target.pid()).status.success(),
+        "it cannot be removed yet"
+    );
+    let mut again =
+        hodo_tests::target::command(&target, &["syscalls", "--for", "0.1", "-o", "/dev/null"]);
+    let again = again.output().expect("hodo can be run");
+    assert!(!again.status.success(), "{again:?}");
+    target
+        .input
+        .as_mut()
+        .expect("its input")
+        .write_all(b"x")
+        .expect("a pipe");
+    line.clear();
+    target.output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "walked\n");
+    let detached = detach(target.pid());
+    assert!(detached.status.success(), "{detached:?}");
+    target.is_untouched(&maps, threads);
+    target.ends("wrong: 0\n");
+    let _ = std::fs::remove_dir_all(place);
+}

@@ -1,10 +1,10 @@
 //! Attaching and detaching while threads start, end, wait for each other or switch stacks.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::process::{Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hodo_tests::probing::path;
 use hodo_tests::target::{Target, command, run};
@@ -208,4 +208,60 @@ fn the_first_thread_ends_before_the_others() {
     assert!(said.contains("its first thread has ended"), "{said}");
     target.ends("wrong: 0\n");
     fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+/// What hooks of the unwinder have left on stacks is not taken for calls that will return.
+#[test]
+fn leftovers_of_unwinders_hold_nothing_up() {
+    let program = build("attached_leftovers.c", Kind::Pie, &["-lgcc_s"]);
+    let mut target = Target::start(&program);
+    let (maps, threads) = (target.maps(), target.threads());
+    let places: [&[&str]; 3] = [
+        &["record", "-l"],
+        &["syscalls", "-o", "/dev/null"],
+        &["record"],
+    ];
+    for round in 0..6 {
+        let place = scratch("leftovers");
+        let options = places[round % 3];
+        let mut hodo = command(&target, options);
+        if options[0] == "record" {
+            hodo.arg("-d").arg(&place);
+        }
+        let mut hodo = hodo
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("hodo can be run");
+        // Until something of its memory is there.
+        while target.maps() == maps {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(150));
+        for _ in 0..3 {
+            target
+                .input
+                .as_mut()
+                .expect("its input")
+                .write_all(b"x")
+                .expect("a pipe");
+            let mut line = String::new();
+            target.output.read_line(&mut line).expect("a line");
+            assert_eq!(line, "walked\n");
+        }
+        let children = format!("/proc/{0}/task/{0}/children", hodo.id());
+        let pid = fs::read_to_string(children).expect("timeout has a child");
+        // SAFETY: kill touches no memory.
+        unsafe { libc::kill(pid.trim().parse().expect("a number"), libc::SIGINT) };
+        let mut said = String::new();
+        hodo.stderr
+            .take()
+            .expect("a pipe")
+            .read_to_string(&mut said)
+            .expect("its messages");
+        assert!(!said.contains("stays mapped"), "{said}");
+        hodo.wait().expect("its end");
+        target.is_untouched(&maps, threads);
+        let _ = fs::remove_dir_all(place);
+    }
+    target.ends("wrong: 0\n");
 }
