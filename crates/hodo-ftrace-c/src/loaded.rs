@@ -16,12 +16,22 @@ pub struct Loaded {
     pub base: usize,
     /// Where its code is.
     pub code: Vec<Range<usize>>,
+    /// All that is loaded of it.
+    segments: Vec<Range<usize>>,
+    /// Where the index of its frame tables is.
+    pub frame_header: Option<Range<usize>>,
 }
 
 impl Loaded {
     /// Returns whether an address is in its code.
     pub fn contains(&self, address: usize) -> bool {
         self.code.iter().any(|range| range.contains(&address))
+    }
+
+    /// The segment in which an address is.
+    pub fn segment_of(&self, address: usize) -> Option<Range<usize>> {
+        let mut all = self.segments.iter();
+        all.find(|range| range.contains(&address)).cloned()
     }
 }
 
@@ -83,19 +93,30 @@ extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, all: *mut c_void) ->
     // SAFETY: there are that many.
     let headers =
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    let code = headers
-        .iter()
-        .filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0)
-        .map(|header| {
-            let start = base + header.p_vaddr as usize;
-            start..start + header.p_filesz as usize
-        })
+    let range = |header: &libc::Elf64_Phdr| {
+        let start = base + header.p_vaddr as usize;
+        start..start + header.p_filesz as usize
+    };
+    let segments = || {
+        headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD)
+    };
+    let code = segments()
+        .filter(|header| header.p_flags & libc::PF_X != 0)
+        .map(range)
         .collect();
+    let frame_header = headers
+        .iter()
+        .find(|header| header.p_type == libc::PT_GNU_EH_FRAME)
+        .map(range);
     all.push(Loaded {
         file,
         path,
         base,
         code,
+        segments: segments().map(range).collect(),
+        frame_header,
     });
     0
 }

@@ -273,6 +273,16 @@ impl Patch {
         thread: &Thread,
         words: impl Iterator<Item = usize>,
     ) -> Option<&'static Function> {
+        self.look_with(thread, |is_new| self.find_in(words, is_new))
+    }
+
+    /// [`look`](Self::look) by a function that looks for a version that is left, the new one or the old one, as
+    /// [`find_in`](Self::find_in) does.
+    pub fn look_with(
+        &self,
+        thread: &Thread,
+        find: impl FnOnce(bool) -> Option<&'static Function>,
+    ) -> Option<&'static Function> {
         let state = self.state.load(Ordering::SeqCst);
         if state & MOVING == 0 {
             return None;
@@ -281,7 +291,7 @@ impl Patch {
         let current = used(state, thread.mark()).unwrap_or(state & FALLBACK != 0);
         let found = match current == target {
             true => None,
-            false => self.find_in(words, current),
+            false => find(current),
         };
         let next = if found.is_some() { current } else { target };
         thread.set_mark(mark(state, next));
@@ -396,6 +406,11 @@ pub fn is_hijacked(word: usize) -> bool {
 /// Where the shadow of a hijacked return address is: its slot, and the word before the slot.
 pub fn shadow_of(slot: usize, before: usize) -> usize {
     arch::key_with(slot, before).wrapping_sub(crate::SHADOW_DISTANCE)
+}
+
+/// A return address without a signature of the processor's (AArch64).
+pub fn without_signature(address: usize) -> usize {
+    arch::without_signature(address)
 }
 
 /// Returns whether the word below the stack pointer belongs to a thread's words, too: the thread has this program

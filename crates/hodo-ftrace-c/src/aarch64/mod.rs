@@ -125,6 +125,31 @@ pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 32]) {
     (machine.sp as usize, words)
 }
 
+/// How many registers the frame tables' rules are about; the last one is the instruction's address. (Arm, "DWARF for the
+/// Arm 64-bit Architecture", section 4.1.)
+pub(crate) const COLUMNS: usize = 33;
+pub(crate) const INSTRUCTION: usize = 32;
+pub(crate) const STACK: usize = 31;
+/// The register in which calls leave the return address.
+pub(crate) const LINK: Option<usize> = Some(30);
+
+/// The registers of [`interrupted`] by the frame tables' numbers.
+pub(crate) fn columns(words: &[usize; 32], stack: usize) -> [Option<usize>; COLUMNS] {
+    let mut columns = [None; COLUMNS];
+    for (column, word) in columns.iter_mut().zip(words) {
+        *column = Some(*word);
+    }
+    // The last word is the program counter.
+    columns[INSTRUCTION] = Some(words[31]);
+    columns[STACK] = Some(stack);
+    columns
+}
+
+/// `svc #0`.
+pub(crate) const SYSTEM_CALL: &[u8] = &[1, 0, 0, 0xD4];
+/// The code to which signal handlers return, whose frame table does not lead on: `mov x8, #139; svc #0`.
+pub(crate) const SIGNAL_RETURN: &[u8] = &[0x68, 0x11, 0x80, 0xD2, 1, 0, 0, 0xD4];
+
 /// Where the kernel saves the stack pointer for a signal handler, from the place of the program counter.
 pub(crate) const SAVED_STACK: isize = -8;
 

@@ -1,6 +1,6 @@
 //! Asking all threads whether they are inside a version that is left: a signal has each of them look at itself.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -10,15 +10,27 @@ use hodo_ftrace::livepatch::{Patch, Phase, Round, Threads, returns_below};
 
 use super::stacks::Stacks;
 use super::tasks;
+use super::walk::{End, Frame, Room, Tables, walk};
+use crate::loaded::with_loaded;
 use crate::{arch, linux};
 
 /// A thread that has not changed yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Straggler {
     pub task: i32,
     /// The function in whose version it is, by its site; none if it is unknown whether it is in any.
     pub site: Option<usize>,
-    pub why: &'static str,
+    pub why: Why,
+}
+
+/// Why a thread has not changed.
+#[derive(Clone, Copy, Debug)]
+pub enum Why {
+    /// It is as this text says.
+    Text(&'static str),
+    /// It may be inside: above the frame with this address there is no frame table, and its stack has an address in the
+    /// version that is left.
+    Above(usize),
 }
 
 const IS_INSIDE: &str = "is inside the version that is left";
@@ -52,6 +64,13 @@ struct Questions {
     /// By number.
     tasks: Vec<i32>,
     answers: Vec<AtomicUsize>,
+    /// For each, the address of the frame above which there is no frame table, if it was found there; or 0.
+    above: Vec<AtomicUsize>,
+    /// For each, its stack pointer and program counter, if it slept before it was asked.
+    places: Vec<Option<(usize, usize)>>,
+    /// For each, room for a walk. Only its own thread uses it.
+    rooms: Vec<UnsafeCell<Room>>,
+    tables: Tables,
 }
 
 static ROUND: AtomicPtr<Questions> = AtomicPtr::new(std::ptr::null_mut());
@@ -66,6 +85,10 @@ impl Questions {
             return;
         };
         let (mut stack, mut registers) = arch::interrupted(context);
+        let frame = Frame {
+            registers: arch::columns(&registers, stack),
+            is_interrupted: true,
+        };
         if registers.iter().any(|word| returns_below(*word)) {
             stack -= size_of::<usize>();
         }
@@ -91,12 +114,48 @@ impl Questions {
                     .functions()
                     .first()
                     .map_or(0, |first| first.site + 1);
-                let words = registers
-                    .into_iter()
-                    .chain(thread.returns())
-                    .chain(self.stacks.words(self.patch, first, &failed, instead))
-                    .chain(self.stacks.words(self.patch, second, &failed, instead));
-                match self.patch.look(thread, words) {
+                let words = |range| self.stacks.words(self.patch, range, &failed, instead);
+                let found = self.patch.look_with(thread, |is_new| {
+                    let find = |word| self.patch.find_in(std::iter::once(word), is_new);
+                    let all = |range| self.patch.find_in(words(range), is_new);
+                    // SAFETY: it is this thread's, whose signals are blocked.
+                    let room = unsafe { &mut *self.rooms[place].get() };
+                    let found = match returns_below(frame.pc()) {
+                        true => self.stacks.word(stack).and_then(find),
+                        false => None,
+                    };
+                    let walked = match found {
+                        Some(function) => Err(function),
+                        None => walk(&self.tables, &self.stacks, room, frame, find, all),
+                    };
+                    match walked {
+                        Err(function) => Some(function),
+                        // What is above belongs to nobody, or to other stacks that are next to this one.
+                        Ok((End::Outermost, last)) => {
+                            let rest = if first.contains(&last) {
+                                last..first.end
+                            } else {
+                                0..0
+                            };
+                            let other = if second.contains(&last) { 0..0 } else { second };
+                            self.patch.find_in(words(rest).chain(words(other)), is_new)
+                        }
+                        Ok((End::Unknown(pc), last)) => {
+                            self.above[place].store(pc, Ordering::SeqCst);
+                            let rest = if first.contains(&last) {
+                                last..first.end
+                            } else {
+                                first
+                            };
+                            // The innermost frame may still have its return address in a register.
+                            let registers = registers.into_iter().filter(|_| pc == frame.pc());
+                            let others = registers.chain(thread.returns());
+                            let all = others.chain(words(rest)).chain(words(second));
+                            self.patch.find_in(all, is_new)
+                        }
+                    }
+                });
+                match found {
                     Some(_) if failed.get() => CANNOT,
                     Some(function) => function.site,
                     None => CHANGED,
@@ -204,6 +263,8 @@ pub struct Asker {
     signal: Option<Signal>,
     /// The threads that have changed, with their start times.
     changed: HashMap<i32, u64>,
+    /// The stack pointer and program counter of threads that slept when they answered that they are inside.
+    inside: HashMap<i32, (usize, usize)>,
     epoch: usize,
     process: i32,
     /// Where the function was called that asks.
@@ -227,6 +288,7 @@ impl Asker {
     }
 
     fn straggler(&mut self, task: i32, site: Option<usize>, why: &'static str) {
+        let why = Why::Text(why);
         self.stragglers.push(Straggler { task, site, why });
     }
 
@@ -266,54 +328,96 @@ impl Asker {
                 ASKED => self.straggler(*task, None, SILENT),
                 CANNOT => self.straggler(*task, None, UNREADABLE),
                 CHANGED => {}
-                site => self.straggler(*task, Some(site), IS_INSIDE),
+                site => {
+                    let why = match questions.above[at].load(Ordering::SeqCst) {
+                        0 => Why::Text(IS_INSIDE),
+                        pc => Why::Above(pc),
+                    };
+                    if let Some(place) = questions.places[at] {
+                        self.inside.insert(*task, place);
+                    }
+                    self.stragglers.push(Straggler {
+                        task: *task,
+                        site: Some(site),
+                        why,
+                    });
+                }
             }
         }
     }
 }
 
-/// The site of the function in whose left version a thread is, that sleeps in the kernel now. It is not disturbed then:
-/// the signal would end its sleep. That none is found says nothing.
-fn seen_asleep(patch: &'static Patch, stacks: &Stacks, task: i32) -> Option<usize> {
-    let (stack, pc) = tasks::sleeping(task)?;
-    let is_new = patch.phase() == Phase::Disabling;
-    let failed = Cell::new(false);
-    let words = stacks.words(patch, stacks.from(stack)?, &failed, 0);
-    let found = patch.find_in(std::iter::once(pc).chain(words), is_new);
-    found.map(|function| function.site)
+/// What is known of a thread that sleeps in the kernel.
+enum Asleep {
+    /// It is in the left version of the function with this site. It is not disturbed then: the signal would end its sleep.
+    Inside(usize),
+    /// It has to be asked. It sleeps at this stack pointer and program counter.
+    Perhaps((usize, usize)),
+    /// It runs.
+    No,
 }
 
-// SAFETY: the kernel lists all threads of the process, and each that is not counted as unknown or inside has answered,
-// or has ended. It answers in the handler, with its registers, the calls that it returns through, and its stacks.
-unsafe impl Threads for Asker {
-    fn ask(&mut self, patch: &'static Patch, epoch: usize) -> Round {
-        let mut round = Round::default();
-        self.stragglers.clear();
-        // SAFETY: it takes nothing.
-        let process = unsafe { libc::getpid() };
-        if (self.epoch, self.process) != (epoch, process) {
-            self.changed.clear();
-            (self.epoch, self.process) = (epoch, process);
-        }
-        let (Some(signal), Some(all), Ok(stacks)) = (self.signal(), tasks::list(), Stacks::new())
-        else {
-            let why = if self.signal.is_none() {
-                NO_SIGNAL
-            } else {
-                NOT_LISTED
-            };
-            self.straggler(0, None, why);
-            round.unknown = 1;
-            return round;
+impl Asker {
+    /// Looks at a thread that may sleep in the kernel.
+    fn asleep(&self, questions: &Questions, room: &mut Room, task: i32) -> Asleep {
+        let Some(place) = tasks::sleeping(task) else {
+            return Asleep::No;
         };
+        let (stack, pc) = place;
+        let (patch, stacks) = (questions.patch, &questions.stacks);
+        let Some(range) = stacks.from(stack) else {
+            return Asleep::No;
+        };
+        let is_new = patch.phase() == Phase::Disabling;
+        let failed = Cell::new(false);
+        let words = |range| stacks.words(patch, range, &failed, 0);
+        let all = patch.find_in(std::iter::once(pc).chain(words(range)), is_new);
+        let Some(possible) = all else {
+            return Asleep::Perhaps(place);
+        };
+        // That may be a leftover. All registers but two are unknown.
+        let mut registers = [None; arch::COLUMNS];
+        registers[arch::STACK] = Some(stack);
+        registers[arch::INSTRUCTION] = Some(pc);
+        let frame = Frame {
+            registers,
+            is_interrupted: true,
+        };
+        let find = |word| patch.find_in(std::iter::once(word), is_new);
+        match walk(&questions.tables, stacks, room, frame, find, |_| None) {
+            Err(function) => Asleep::Inside(function.site),
+            Ok((End::Unknown(_), _)) if self.inside.get(&task) == Some(&place) => {
+                Asleep::Inside(possible.site)
+            }
+            Ok(_) => Asleep::Perhaps(place),
+        }
+    }
+}
+
+impl Asker {
+    /// Asks all threads that have not changed. Returns how many sleep inside, and have no mark therefore.
+    fn ask_all(
+        &mut self,
+        patch: &'static Patch,
+        stacks: Stacks,
+        tables: Tables,
+        signal: c_int,
+        all: Vec<i32>,
+    ) -> usize {
+        let mut asleep = 0;
         let mut started = HashMap::new();
         let mut again = Vec::new();
+        let mut room = Room::new_in();
         let mut questions = Questions {
             patch,
             stacks,
             own: (hodo_sys::sys::thread() as i32, self.caller),
             tasks: Vec::new(),
             answers: Vec::new(),
+            above: Vec::new(),
+            places: Vec::new(),
+            rooms: Vec::new(),
+            tables,
         };
         for task in all {
             let Some(now) = tasks::look(task) else {
@@ -329,16 +433,24 @@ unsafe impl Threads for Asker {
             if now.blocked & bit != 0 {
                 // It would wait, perhaps for ever; or the thread might take it by `sigwait`.
                 self.straggler(task, None, BLOCKS);
-            } else if let Some(site) = seen_asleep(patch, &questions.stacks, task) {
-                self.straggler(task, Some(site), IS_INSIDE);
-                // It has no mark.
-                round.unknown += 1;
-            } else {
-                started.insert(task, now.started);
-                again.push(now.pending & bit != 0);
-                questions.tasks.push(task);
-                questions.answers.push(AtomicUsize::new(ASKED));
+                continue;
             }
+            let place = match self.asleep(&questions, &mut room, task) {
+                Asleep::Inside(site) => {
+                    self.straggler(task, Some(site), IS_INSIDE);
+                    asleep += 1;
+                    continue;
+                }
+                Asleep::Perhaps(place) => Some(place),
+                Asleep::No => None,
+            };
+            started.insert(task, now.started);
+            again.push(now.pending & bit != 0);
+            questions.tasks.push(task);
+            questions.answers.push(AtomicUsize::new(ASKED));
+            questions.above.push(AtomicUsize::new(0));
+            questions.places.push(place);
+            questions.rooms.push(UnsafeCell::new(Room::new_in()));
         }
         self.send(&mut questions, signal, &again);
         for (task, answer) in questions.tasks.iter().zip(&questions.answers) {
@@ -346,6 +458,38 @@ unsafe impl Threads for Asker {
                 self.changed.insert(*task, started[task]);
             }
         }
+        asleep
+    }
+}
+
+// SAFETY: the kernel lists all threads of the process, and each that is not counted as unknown or inside has answered,
+// or has ended. It answers in the handler, with its registers, the calls that it returns through, and its stacks.
+unsafe impl Threads for Asker {
+    fn ask(&mut self, patch: &'static Patch, epoch: usize) -> Round {
+        let mut round = Round::default();
+        self.stragglers.clear();
+        // SAFETY: it takes nothing.
+        let process = unsafe { libc::getpid() };
+        if (self.epoch, self.process) != (epoch, process) {
+            self.changed.clear();
+            self.inside.clear();
+            (self.epoch, self.process) = (epoch, process);
+        }
+        let (Some(signal), Some(all), Ok(stacks)) = (self.signal(), tasks::list(), Stacks::new())
+        else {
+            let why = if self.signal.is_none() {
+                NO_SIGNAL
+            } else {
+                NOT_LISTED
+            };
+            self.straggler(0, None, why);
+            round.unknown = 1;
+            return round;
+        };
+        // Frame tables of what is loaded are read in handlers: nothing may be unloaded meanwhile.
+        let asked =
+            with_loaded(|loaded| self.ask_all(patch, stacks, Tables::new(loaded), signal, all));
+        round.unknown = asked.unwrap_or(1);
         let inside = |straggler: &&Straggler| straggler.site.is_some();
         round.inside = self.stragglers.iter().filter(inside).count();
         round.unknown += self.stragglers.len() - round.inside;

@@ -4,6 +4,7 @@ mod ask;
 mod parts;
 mod stacks;
 mod tasks;
+mod walk;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_ulong, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use hodo_sys::lock;
 use crate::change::{Error, answer, change};
 use crate::known::All;
 use crate::loaded::{Loaded, with_loaded};
-use ask::{Asker, Caller, Straggler};
+use ask::{Asker, Caller, Straggler, Why};
 use parts::Parts;
 
 /// A function of a patch, for C.
@@ -449,7 +450,7 @@ unsafe extern "C" fn each_thread_from(
         advance(key, caller, until)?;
         let list = stragglers(key)?;
         for (straggler, name) in &list {
-            let why = CString::new(straggler.why).unwrap_or_default();
+            let why = CString::new(explain(straggler.why)).unwrap_or_default();
             let thread = CThread {
                 tid: c_long::from(straggler.task),
                 function: name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr()),
@@ -462,6 +463,24 @@ unsafe extern "C" fn each_thread_from(
         Ok(list.len())
     });
     answer(result)
+}
+
+/// What is said of a thread that has not changed.
+fn explain(why: Why) -> String {
+    let pc = match why {
+        Why::Text(text) => return text.to_owned(),
+        Why::Above(pc) => pc,
+    };
+    let loaded = with_loaded(|loaded| loaded).unwrap_or_default();
+    let file = loaded.iter().find(|file| file.contains(pc));
+    let place = file.map_or_else(
+        || format!("{pc:#x}"),
+        |file| format!("{:#x} in {}", pc - file.base, file.path.display()),
+    );
+    format!(
+        "may be inside the version that is left: the frame at {place} has no unwind table \
+         (-fasynchronous-unwind-tables makes them), and above it the stack has an address in that version"
+    )
 }
 
 /// The threads that have not changed, with the functions in which they are.
@@ -486,6 +505,6 @@ fn stragglers(key: usize) -> Result<Vec<(Straggler, Option<CString>)>, Error> {
     };
     let all = state.asker.stragglers.iter();
     Ok(all
-        .map(|straggler| (*straggler, straggler.site.and_then(name)))
+        .map(|straggler| (straggler.clone(), straggler.site.and_then(name)))
         .collect())
 }

@@ -140,6 +140,19 @@ impl Stacks {
         })
     }
 
+    /// A word, if it can be read.
+    pub fn word(&self, at: usize) -> Option<usize> {
+        let mut word = [0];
+        self.read(at, &mut word).then_some(word[0])
+    }
+
+    /// Returns whether there is this code at an address.
+    pub fn has_code(&self, at: usize, code: &[u8]) -> bool {
+        let mut there = [0; 8];
+        let there = &mut there[..code.len()];
+        self.memory.read_into(at as u64, there) == code.len() && there == code
+    }
+
     /// Reads words. Returns whether that worked.
     fn read(&self, at: usize, words: &mut [usize]) -> bool {
         let length = size_of_val(words);

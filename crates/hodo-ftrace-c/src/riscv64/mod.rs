@@ -122,6 +122,30 @@ pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 32]) {
     (words[SP], words)
 }
 
+/// How many registers the frame tables' rules are about; the last one is the instruction's address. (RISC-V psABI, "DWARF
+/// Register Numbers".)
+pub(crate) const COLUMNS: usize = 33;
+pub(crate) const INSTRUCTION: usize = 32;
+pub(crate) const STACK: usize = 2;
+/// The register in which calls leave the return address.
+pub(crate) const LINK: Option<usize> = Some(1);
+
+/// The registers of [`interrupted`] by the frame tables' numbers.
+pub(crate) fn columns(words: &[usize; 32], _: usize) -> [Option<usize>; COLUMNS] {
+    let mut columns = [None; COLUMNS];
+    for (column, word) in columns.iter_mut().zip(words) {
+        *column = Some(*word);
+    }
+    columns[0] = Some(0);
+    columns[INSTRUCTION] = Some(words[0]);
+    columns
+}
+
+/// `ecall`.
+pub(crate) const SYSTEM_CALL: &[u8] = &[0x73, 0, 0, 0];
+/// The code to which signal handlers return, whose frame table does not lead on: `li a7, 139; ecall`.
+pub(crate) const SIGNAL_RETURN: &[u8] = &[0x93, 0x08, 0xB0, 0x08, 0x73, 0, 0, 0];
+
 /// Where the kernel saves the stack pointer for a signal handler, from the place of the program counter.
 pub(crate) const SAVED_STACK: isize = 16;
 

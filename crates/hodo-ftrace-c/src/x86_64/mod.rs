@@ -117,6 +117,30 @@ pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 17]) {
 // The registers are the first ones, and the program counter follows.
 const _: () = assert!(libc::REG_RIP == 16);
 
+/// How many registers the frame tables' rules are about; the last one is the instruction's address. (System V ABI, AMD64
+/// supplement, figure 3.36.)
+pub(crate) const COLUMNS: usize = 17;
+pub(crate) const INSTRUCTION: usize = 16;
+pub(crate) const STACK: usize = 7;
+/// The register in which calls leave the return address. They push it.
+pub(crate) const LINK: Option<usize> = None;
+
+/// The registers of [`interrupted`] by the frame tables' numbers.
+pub(crate) fn columns(words: &[usize; 17], _: usize) -> [Option<usize>; COLUMNS] {
+    // r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip
+    const ORDER: [usize; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
+    let mut columns = [None; COLUMNS];
+    for (column, word) in ORDER.iter().zip(words) {
+        columns[*column] = Some(*word);
+    }
+    columns
+}
+
+/// `syscall`.
+pub(crate) const SYSTEM_CALL: &[u8] = &[0x0F, 0x05];
+/// The code to which signal handlers return, if its frame table does not lead on.
+pub(crate) const SIGNAL_RETURN: &[u8] = &[];
+
 /// Where the kernel saves the stack pointer for a signal handler, from the place of the program counter.
 pub(crate) const SAVED_STACK: isize = -8;
 

@@ -1,6 +1,6 @@
 //! Functions that are replaced while they run.
 
-use crate::build::{Form, compile, run_with};
+use crate::build::{Form, check, compile, run_with};
 use crate::dynamic::{BUILDS, each};
 use crate::skipped::skip;
 
@@ -17,6 +17,20 @@ fn no_thread_mixes_versions_while_threads_come_and_go() {
         );
     }
     each("livepatch_chain", &[Form::Shared]);
+}
+
+#[test]
+fn workers_that_wait_between_calls_change() {
+    for (way, with, flags, framed) in BUILDS {
+        if *framed {
+            continue;
+        }
+        let mut all = flags.to_vec();
+        // Not the default for C on RISC-V.
+        all.push("-fasynchronous-unwind-tables");
+        let name = format!("livepatch_workers-{way}");
+        check(&name, with, &["livepatch_workers.c"], &all, Form::Shared);
+    }
 }
 
 #[test]
