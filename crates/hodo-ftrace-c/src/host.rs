@@ -7,8 +7,6 @@ use hodo_sys::{Memory, sys};
 
 use crate::frames;
 
-const PAGE: usize = 4096;
-
 /// Linux, while something is changed. Whoever makes it holds the lock of `hodo_sys`.
 pub struct Host(Memory);
 
@@ -16,9 +14,6 @@ impl Host {
     /// Opens the process's memory.
     pub fn new() -> Result<Self, Errno> {
         sys::register_sync_core()?;
-        if is_emulated() {
-            hodo_sys::set_written(translate_again);
-        }
         Memory::open().map(Self)
     }
 
@@ -62,21 +57,10 @@ unsafe impl Pages for Host {
     }
 }
 
-/// Returns whether qemu's user mode emulator runs this process, as tests say.
+/// Returns whether an emulator of one process runs this one, such as qemu's user mode: it has threads of its own, and does
+/// not notice changes of code without help.
 pub fn is_emulated() -> bool {
-    std::env::var_os("HODO_EMULATED").is_some()
-}
-
-/// qemu's user mode emulator does not notice that code was changed through `/proc/self/mem`, unless its page becomes
-/// writable. This is for tests.
-fn translate_again(at: u64, length: usize) {
-    let first = at as usize & !(PAGE - 1);
-    let size = (at as usize + length).next_multiple_of(PAGE) - first;
-    let code = libc::PROT_READ | libc::PROT_EXEC;
-    for protection in [code | libc::PROT_WRITE, code] {
-        // SAFETY: these are pages of code, which stay executable all the time.
-        unsafe { libc::mprotect(first as *mut _, size, protection) };
-    }
+    !hodo_sys::is_noticed()
 }
 
 /// The addresses of a line of `/proc/self/maps`.

@@ -9,6 +9,9 @@
 //! [`sys::sync_core`] then makes every processor discard what it has fetched before. The callers decide in which order
 //! bytes are written, so that no thread ever executes half of an instruction.
 //!
+//! Emulators of one process (qemu's user mode) do not notice such writes. That is tried out before the first one, and they
+//! are helped then: the pages become writable for a moment after each write.
+//!
 //! No C library is called. Only `Memory::read` allocates; it needs the feature `alloc`.
 #![no_std]
 
@@ -37,9 +40,11 @@ mod host;
 pub mod lock;
 pub mod maps;
 mod memory;
+mod noticed;
 pub mod poke;
 pub mod sys;
 mod unprotected;
 
 pub use host::{EIO, ENOSYS, Errno, Mapping, Page, Pages, Text, Use};
 pub use memory::{Memory, Process, set_written};
+pub use noticed::is_noticed;

@@ -6,8 +6,8 @@ use alloc::{vec, vec::Vec};
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use crate::host::{EIO, Errno, Text};
-use crate::sys;
 use crate::unprotected;
+use crate::{noticed, sys};
 
 /// The function that is called after each write, if any.
 static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -50,6 +50,9 @@ unsafe fn write_all(file: i32, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         written(at, count);
     }
     if count == bytes.len() {
+        if !noticed::is_noticed() {
+            noticed::make_noticed(at, count);
+        }
         Ok(())
     } else {
         Err(EIO)

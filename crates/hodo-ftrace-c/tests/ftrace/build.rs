@@ -165,8 +165,6 @@ pub fn run_with(program: &Path, environment: &[(&str, String)], arguments: &[&st
                 command.arg("-E").arg(format!("{name}={value}"));
             }
         }
-        // The library then makes the emulator notice changes of code.
-        command.args(["-E", "HODO_EMULATED=1"]);
         command
             .args(["-L", &format!("/usr/{machine}-linux-gnu")])
             .arg(program);

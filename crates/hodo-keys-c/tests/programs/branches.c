@@ -154,7 +154,6 @@ static void found(const hodo_key *key, size_t branches, void *data) {
 
 int main(void) {
     size_t sums[5] = {0, 0, 0, 0, 0};
-    prepare();
     switches();
     errors();
     deferred();

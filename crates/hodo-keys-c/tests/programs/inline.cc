@@ -32,7 +32,6 @@ QUIET static int caught(int x) {
 
 int main() {
     int (*pointer)(int) = sent;
-    prepare();
     CHECK(sent(2) == 0 && pointer(2) == 0 && other_sent(2) == 0);
     CHECK(times<3>(5) == 5 && times<4>(5) == 5 && other_times(5) == 5);
     CHECK(caught(7) == 7);

@@ -58,7 +58,6 @@ int main(int count, char **arguments) {
     void *library;
     function plugin_sides;
     pthread_t thread;
-    prepare();
     before = all();
     CHECK(!pthread_create(&thread, 0, toggle, 0));
     CHECK(sides() == 0 && shared_sides() == 2);

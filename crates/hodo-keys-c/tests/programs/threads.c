@@ -59,7 +59,6 @@ int main(int count, char **arguments) {
     long switches = count > 1 ? atol(arguments[1]) : 500;
     unsigned long checked = 0;
     pthread_t threads[THREADS + 1];
-    prepare();
     for (int i = 0; i < THREADS; i++) CHECK(!pthread_create(&threads[i], 0, work, &checked));
     CHECK(!pthread_create(&threads[THREADS], 0, toggle, 0));
     for (long i = 0; i < switches; i++) {

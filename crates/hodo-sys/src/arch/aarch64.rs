@@ -18,6 +18,12 @@ pub mod number {
     pub const MEMBARRIER: usize = 283;
 }
 
+/// Two functions: one returns 1, the other 2. `mov x0, #1; ret`
+pub const RETURNS: [&[u8]; 2] = [
+    &[0x20, 0, 0x80, 0xD2, 0xC0, 0x03, 0x5F, 0xD6],
+    &[0x40, 0, 0x80, 0xD2, 0xC0, 0x03, 0x5F, 0xD6],
+];
+
 /// Makes a system call.
 ///
 /// # Safety

@@ -30,6 +30,9 @@ pub mod number {
 /// Changes of code are written in aligned units of this many bytes: here they may be written in any order.
 pub const UNIT: u64 = 1;
 
+/// Two functions: one returns 1, the other 2. `mov eax, 1; ret`
+pub const RETURNS: [&[u8]; 2] = [&[0xB8, 1, 0, 0, 0, 0xC3], &[0xB8, 2, 0, 0, 0, 0xC3]];
+
 /// Makes a system call.
 ///
 /// # Safety
