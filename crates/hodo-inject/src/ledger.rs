@@ -20,8 +20,9 @@ use twox_hash::XxHash3_64;
 
 pub(crate) use entry::{Bytes, Entry, Page, Patched, Region, State};
 
-use crate::arch::LEDGER_AT;
+use crate::arch::ledger_at;
 use hodo_abi::Isa;
+use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
 use hodo_ptrace::{Memory, Syscalls, TargetAddr};
 
@@ -94,17 +95,22 @@ fn header(size: u64) -> [u8; HEADER] {
 
 impl Ledger {
     /// Maps one, using system calls of a stopped thread. If there is no room, the process has none. `scarce`: address
-    /// space is scarce.
+    /// space is scarce. `linker`: where the dynamic linker is.
     ///
     /// # Errors
     /// If the thread is gone, or its memory cannot be written.
-    pub fn map(calls: &Syscalls, memory: &Memory, scarce: bool) -> Result<Self> {
+    pub fn map(
+        calls: &Syscalls,
+        memory: &Memory,
+        scarce: bool,
+        linker: Option<u64>,
+    ) -> Result<Self> {
         let size = if scarce { SMALL } else { SIZE };
         let flags = libc::MAP_PRIVATE
             | libc::MAP_ANONYMOUS
             | libc::MAP_FIXED_NOREPLACE
             | libc::MAP_NORESERVE;
-        for at in LEDGER_AT {
+        for at in ledger_at(linker) {
             let wanted = TargetAddr(at);
             let got = calls.mmap(wanted, size, libc::PROT_READ, flags, None)?;
             if !got.is_at(wanted) {
@@ -216,7 +222,8 @@ pub fn find(pid: i32) -> Result<Option<Found>> {
         let index = maps.partition_point(|mapping| mapping.end <= at);
         (maps.get(index)).filter(|mapping| mapping.start <= at && mapping.inode == 0)
     };
-    for (at, mapping) in LEDGER_AT
+    let linker = auxv::value(pid, libc::AT_BASE).filter(|&base| base != 0);
+    for (at, mapping) in ledger_at(linker)
         .into_iter()
         .filter_map(|at| Some((at, mapped(at)?)))
     {

@@ -92,6 +92,24 @@ static void time_counter_threads(void) {
     for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
     say("hits", hits);
 }
+static void skip_two(int signal, siginfo_t *i, void *u) {
+    ucontext_t *context = u;
+    hits++;
+    context->uc_mcontext.gregs[REG_RIP] += 2;
+}
+// Functions that begin with the instruction.
+__attribute__((noinline, noclone)) static unsigned long counter(void) { return __rdtsc(); }
+static void time_counter_moved(void) {
+    handle(SIGSEGV, skip_two, SA_SIGINFO);
+    prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
+    counter();
+    work(9);
+    counter();
+    say("hits", hits);
+    prctl(PR_SET_TSC, PR_TSC_ENABLE);
+    say("time", counter() > 0);
+    say("hits", hits);
+}
 static void time_counter_kills(void) { prctl(PR_SET_TSC, PR_TSC_SIGSEGV); work(9); __rdtsc(); }
 static void int80(void) { long r; __asm__ volatile("int $0x80" : "=a"(r) : "a"(20) : "memory"); say("getpid", r == getpid()); }
 static void vsyscall(void) {
@@ -261,6 +279,7 @@ static const struct odd CASES[] = {
 #ifdef __x86_64__
     {"time_counter", time_counter}, {"time_counter_blocked", time_counter_blocked},
     {"time_counter_threads", time_counter_threads}, {"time_counter_kills", time_counter_kills},
+    {"time_counter_moved", time_counter_moved},
     {"int80", int80}, {"vsyscall", vsyscall}, {"single_steps", single_steps}, {"breakpoint", breakpoint},
     {"breakpoint_kills", breakpoint_kills}, {"privileged", privileged},
 #endif

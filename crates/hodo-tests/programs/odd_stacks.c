@@ -11,7 +11,11 @@
 #include <unistd.h>
 
 #define SIZE (1ul << 18)
-#define DISTANCE 0x100000000840ul
+#ifdef __riscv
+#define DISTANCE 0x2000000840ul
+#else
+#define DISTANCE 0x40000000840ul
+#endif
 
 volatile long sink;
 
@@ -73,7 +77,7 @@ int main(void) {
     run("shared", at(0, SIZE, shared), SIZE);
     run("growing", at(0, SIZE, private | MAP_GROWSDOWN), SIZE);
     run("low", at(0x100000, SIZE, private), SIZE);
-    run("above the distance", at(0x100000000000, SIZE, private), SIZE);
+    run("above the distance", at(0x40000000000, SIZE, private), SIZE);
     run("odd", at(0x310000000000, SIZE, private), SIZE);
     int file = open("stack", O_RDWR | O_CREAT | O_TRUNC, 0600);
     ftruncate(file, SIZE);

@@ -32,24 +32,28 @@ pub const HOOK_FRAMES: [u64; 0] = [];
 /// Handlers return to the kernel's code.
 pub const RESTORER: Option<Restorer> = None;
 
-/// Where the trace is mapped in targets: far from everything that programs use, sanitizers included. The last address
-/// is for 38-bit address spaces, between the shadow of programs and that of stacks.
-pub const EVENTS_AT: [u64; 4] = [
-    0x2000_0000_0000,
-    0x3800_0000_0000,
-    0x1800_0000_0000,
-    0x13_0000_0000,
-];
+/// Where the trace may be mapped in targets: far from everything that programs use, sanitizers included. The last
+/// address is for 38-bit address spaces, between the shadow of programs and that of stacks.
+pub fn events_at(_linker: Option<u64>) -> [u64; 4] {
+    [
+        0x2000_0000_0000,
+        0x3800_0000_0000,
+        0x1800_0000_0000,
+        0x13_0000_0000,
+    ]
+}
 
-/// Where the ledger is mapped: after the trace, or below it and its counters.
-pub const LEDGER_AT: [u64; 6] = [
-    0x2080_0000_0000,
-    0x3880_0000_0000,
-    0x1880_0000_0000,
-    0x12_0000_0000,
-    0x11_0000_0000,
-    0x1B_8000_0000,
-];
+/// Where the ledger may be mapped: after the trace, or below it and its counters.
+pub fn ledger_at(_linker: Option<u64>) -> [u64; 6] {
+    [
+        0x2080_0000_0000,
+        0x3880_0000_0000,
+        0x1880_0000_0000,
+        0x12_0000_0000,
+        0x11_0000_0000,
+        0x1B_8000_0000,
+    ]
+}
 
 /// How much address space, from a program on and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 12 << 30;

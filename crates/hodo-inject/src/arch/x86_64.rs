@@ -9,7 +9,7 @@ use hodo_patch::layout;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
-use hodo_trace::format::tcb;
+use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 
 pub use hodo_codegen::x86_64::hooks::FRAMES as HOOK_FRAMES;
 pub use hodo_isa::x86_64::asm::{RETURN_ZERO, WAIT};
@@ -23,11 +23,22 @@ pub fn makes_call(code: &[u8]) -> bool {
 /// Handlers return to code whose address is in the third word of the kernel's `struct sigaction`.
 pub const RESTORER: Option<Restorer> = Some(Restorer { flag: 0x0400_0000 });
 
-/// Where the trace is mapped in targets: far from everything that programs use, sanitizers included.
-pub const EVENTS_AT: [u64; 3] = [0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000];
+/// Where the trace may be mapped in targets: first below the shadow of the stacks, at addresses as random as those of
+/// the libraries, so that no program has chosen the same, and where it divides none of the large gaps. The others are
+/// far from everything that programs use, sanitizers included. `linker`: the address of the dynamic linker.
+pub fn events_at(linker: Option<u64>) -> [u64; 4] {
+    /// The trace, the counters below it and the ledger take less.
+    const ROOM: u64 = 1 << 40;
+    const ALIGN: u64 = 2 << 20;
+    let shadow = stacks(u64::MAX, linker).start - SHADOW_DISTANCE;
+    let near = (shadow - ROOM) / ALIGN * ALIGN;
+    [near, 0x2000_0000_0000, 0x3800_0000_0000, 0x1800_0000_0000]
+}
 
-/// Where the ledger is mapped: after the trace.
-pub const LEDGER_AT: [u64; 3] = [0x2080_0000_0000, 0x3880_0000_0000, 0x1880_0000_0000];
+/// Where the ledger may be mapped: after the trace.
+pub fn ledger_at(linker: Option<u64>) -> [u64; 4] {
+    events_at(linker).map(|at| at + (1 << 39))
+}
 
 /// How much address space, from a program on and below the libraries, gets a shadow at once.
 pub const SHADOW_ROOM: u64 = 1 << 40;
@@ -172,6 +183,23 @@ pub fn follows_call(memory: &Memory, at: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_mapped_keeps_apart() {
+        for linker in [
+            None,
+            Some(0x7EFF_1234_5000),
+            Some(0x7FFF_F7FC_B000),
+            Some(0x2AAA_0000_0000),
+        ] {
+            let stacks = stacks(0x7FFF_FFF0_0000, linker);
+            let shadow = stacks.start - SHADOW_DISTANCE..stacks.end - SHADOW_DISTANCE;
+            assert!(shadow.end < stacks.start);
+            let [trace, ledger] = [events_at(linker)[0], ledger_at(linker)[0]];
+            // The trace has 256 GiB, the ledger 512 MiB.
+            assert!(trace + (256 << 30) < ledger && ledger + (512 << 20) < shadow.start);
+        }
+    }
 
     #[test]
     fn jumps_and_calls_lead_where_their_bytes_say() {

@@ -432,7 +432,8 @@ impl Prepared {
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let size = 2 * SCRATCH;
-        self.space.set_ledger(Ledger::map(calls, memory, false)?);
+        self.space
+            .set_ledger(Ledger::map(calls, memory, false, self.wanted.linker)?);
         let scratch = calls
             .mmap(TargetAddr(0), size, rw, anonymous, None)?
             .addr()
@@ -440,7 +441,14 @@ impl Prepared {
         self.space
             .ledger()
             .note(memory, &Entry::Mapped(Span::at(scratch.0, size).into()))?;
-        let mapped = map_events(calls, memory, scratch, None, recorder, &mut self.space);
+        let mapped = map_events(
+            calls,
+            memory,
+            scratch,
+            (None, self.wanted.linker),
+            recorder,
+            &mut self.space,
+        );
         self.space
             .ledger()
             .note(memory, &Entry::Unmapped(scratch.0))?;

@@ -141,8 +141,9 @@ impl Begun {
     ) -> Result<()> {
         let (memory, maps) = (&self.memory, &self.maps);
         let sp = calls.thread().regs()?.sp();
-        space.set_ledger(Ledger::map(calls, memory, budget.is_some())?);
-        map_events(calls, memory, pass_fd::below(sp), budget, recorder, space)?;
+        space.set_ledger(Ledger::map(calls, memory, budget.is_some(), self.linker)?);
+        let limits = (budget, self.linker);
+        map_events(calls, memory, pass_fd::below(sp), limits, recorder, space)?;
         let program = extent(&self.module, self.bias);
         let ledger = (memory, space.ledger());
         let shadows = map_shadows(calls, sp, self.linker, program, ledger)?;

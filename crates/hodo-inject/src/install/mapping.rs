@@ -7,7 +7,7 @@ use hodo_trace::format::{SHADOW_DISTANCE, counters};
 use hodo_module::Module;
 
 use super::SMALLEST;
-use crate::arch::{self, EVENTS_AT, SHADOW_ROOM};
+use crate::arch::{self, SHADOW_ROOM};
 use crate::ledger::{Entry, Ledger};
 use crate::recorder::{Recorder, Shared};
 use crate::space::Space;
@@ -20,12 +20,13 @@ fn keep_undumped(calls: &Syscalls, at: TargetAddr, size: u64) -> Result<()> {
     calls.madvise(at, size, libc::MADV_DONTDUMP)
 }
 
-/// Maps the trace and the counters. `scratch`: memory of the process that may be used in the meantime.
+/// Maps the trace and the counters. `scratch`: memory of the process that may be used in the meantime. `budget`: how many
+/// bytes may be mapped, if that is limited; `linker`: where the dynamic linker is.
 pub(super) fn map_events(
     calls: &Syscalls,
     memory: &Memory,
     scratch: TargetAddr,
-    budget: Option<u64>,
+    (budget, linker): (Option<u64>, Option<u64>),
     recorder: &dyn Recorder,
     space: &mut Space,
 ) -> Result<()> {
@@ -38,7 +39,7 @@ pub(super) fn map_events(
     let shared = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     'found: while size >= SMALLEST {
-        for place in EVENTS_AT {
+        for place in arch::events_at(linker) {
             let wanted = TargetAddr(place);
             if calls
                 .mmap(wanted, size, rw, shared, Some(fd))?

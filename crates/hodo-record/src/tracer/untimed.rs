@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{SharedSpace, Tracer};
+use hodo_inject::space::Moved;
 use hodo_inject::untimed::{INSIDE_TIME, take_time, takes_time};
 use hodo_ptrace::Memory;
 use hodo_ptrace::Stopped;
@@ -32,6 +33,11 @@ impl Tracer<'_> {
         if !islands.iter().any(|island| island.contains(regs.pc()))
             || stopped.siginfo()?.si_code <= 0
         {
+            return Ok(false);
+        }
+        // The program's own instruction, which hodo has moved, faults as it does in its place.
+        let moved = Moved::of(&mut space.borrow_mut());
+        if moved.app_point(regs.pc()).is_some() {
             return Ok(false);
         }
         let memory = stopped.memory()?;

@@ -235,3 +235,12 @@ fn a_killed_recorder_leaves_a_readable_trace() {
     assert!(calls["leaf"] > 1000, "{calls:?}");
     std::fs::remove_dir_all(place).expect("nobody is in it");
 }
+
+/// hodo maps nothing where a program may want to.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_has_large_gaps_and_round_addresses_for_itself() {
+    let program = build("large_gaps.c", Kind::Pie, &[]);
+    let run = Run::new("large_gaps", program);
+    run.same(&[]).has_calls(&[("main", 1)]);
+}
