@@ -367,7 +367,8 @@ fn is_loaded(image: &Image, bias: u64, mapping: &Mapping, maps: &[Mapping]) -> b
         let index = maps.partition_point(|m| m.end <= at);
         maps.get(index).is_some_and(|found| {
             let offset = (segment.offset & !4095).wrapping_add(found.start.wrapping_sub(at));
-            let is_file = found.inode == mapping.inode && found.offset == offset;
+            let is_file = (found.device, found.inode) == (mapping.device, mapping.inode)
+                && found.offset == offset;
             // Some programs move their code to larger pages of their own.
             let is_moved = found.inode == 0 && found.executable && segment.executable;
             found.start <= at && (is_file || is_moved)

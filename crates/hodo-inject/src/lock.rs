@@ -185,8 +185,10 @@ mod tests {
             executable: false,
             shared: false,
             offset: 0,
+            device: 0,
             inode: 0,
             path: PathBuf::new(),
+            deleted: false,
         };
         let maps = [
             mapped(0x1000, 0x9000),
