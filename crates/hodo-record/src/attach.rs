@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::options::RecordOptions;
 use crate::recording::Ended;
@@ -22,31 +22,37 @@ use hodo_module::mapped::program_path;
 use hodo_ptrace as ptrace;
 use hodo_ptrace::signals::Interrupts;
 
-/// Attaches to the process and records it until it ends, a signal comes or time is up; then detaches, so that it runs
+/// Attaches to processes and records them until they end, a signal comes or time is up; then detaches, so that they run
 /// on without a trace of the recording. `front` is the process that the user started, if that is a different one.
 ///
 /// # Errors
-/// Why the process cannot be attached to; nothing was done to it then.
+/// Why one of the processes cannot be attached to; they all run on as if nothing had happened.
 pub fn attach(
     options: &RecordOptions,
     place: TraceDir,
-    pid: i32,
+    pids: &[i32],
     front: Option<i32>,
 ) -> Result<Ended> {
-    let name = named(pid);
+    let processes: Vec<(i32, String)> = pids.iter().map(|&pid| (pid, named(pid))).collect();
     crate::recording::heed_no_limits();
     reserve::hold();
-    refuse(pid, front).map_err(
-        |error| match failed_by(&error, &[libc::ESRCH, libc::ENOENT]) {
-            true => or_ended(pid, &name, error),
-            false => error,
-        },
-    )?;
+    for (pid, name) in &processes {
+        refuse(*pid, front).map_err(|error| {
+            match failed_by(&error, &[libc::ESRCH, libc::ENOENT]) {
+                true => or_ended(*pid, name, error),
+                false => error,
+            }
+        })?;
+    }
     // From here on, signals wait; threads that are started later inherit that.
     let interrupts = Interrupts::new(options.duration);
-    let setup = Program::of_process(pid)
-        .and_then(|program| Setup::new(options, place, &program))
-        .map_err(|error| or_ended(pid, &name, error))?;
+    let mut programs = Vec::new();
+    for (pid, name) in &processes {
+        programs.push(Program::of_process(*pid).map_err(|error| or_ended(*pid, name, error))?);
+    }
+    let (first, name) = processes.first().context("no process is named")?;
+    let setup =
+        Setup::new(options, place, &programs).map_err(|error| or_ended(*first, name, error))?;
     let Setup {
         mut session,
         modules,
@@ -54,10 +60,10 @@ pub fn attach(
     } = setup;
     let done = Arc::new(AtomicBool::new(false));
     let events = Arc::clone(&session.events);
-    let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, pid);
+    let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, *first);
     let outcome = std::thread::scope(|scope| {
         let _end = Populating::start(scope, &events, &done);
-        tracer.run_attached(interrupts, &name)
+        tracer.run_attached(interrupts, &processes)
     })?;
     tell_lost(&outcome, &events);
     // hodo does not know how the process ends: it is the child of another.

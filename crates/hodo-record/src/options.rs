@@ -78,8 +78,8 @@ pub struct RecordOptions {
     pub calls: bool,
     /// Records system calls, but neither functions nor probes.
     pub syscalls: Option<SyscallOptions>,
-    /// The process to attach to, instead of a program to run.
-    pub attach: Option<i32>,
+    /// The processes to attach to, instead of a program to run.
+    pub attach: Vec<i32>,
     /// `--trace off`: records no calls until it is switched on.
     pub off: bool,
     /// `-g`: reserves much room for changes of the recording.

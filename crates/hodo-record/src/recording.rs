@@ -42,7 +42,7 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
         mut session,
         modules,
         selection,
-    } = Setup::new(options, place, &Program::file(&program))?;
+    } = Setup::new(options, place, &[Program::file(&program)])?;
     let child = hodo_ptrace::launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
     // A program with hodo's own process id receives what is sent to that id.

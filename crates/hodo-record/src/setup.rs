@@ -2,6 +2,7 @@
 //! to it.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
 use hodo_module::image::canonical;
@@ -109,11 +110,12 @@ impl Setup {
     /// # Errors
     /// If the trace cannot be made, a definition or a pattern is wrong, or a probe has no place in the file that it
     /// names.
-    pub fn new(options: &RecordOptions, place: TraceDir, program: &Program) -> Result<Self> {
+    pub fn new(options: &RecordOptions, place: TraceDir, programs: &[Program]) -> Result<Self> {
         let mut probes = probes(options)?;
-        if let Some(root) = program.pid.and_then(Root::of) {
+        for root in programs.iter().filter_map(|p| p.pid.and_then(Root::of)) {
             probes.see_from(root);
         }
+        let program = programs.first().context("there is no program")?;
         // Where an action switches recording on, everything is prepared for that.
         let waits = options.off && probes.trace_on();
         let selection = Selection::new(&RecordOptions {
@@ -135,33 +137,57 @@ impl Setup {
             modules: Modules::new(probes),
             selection,
         };
-        let is_known = match (setup.get(&program.real, &program.path, true), program.pid) {
-            (Ok(module), _) => {
-                setup.tell_useless(program, &module);
-                true
+        let mut known = Vec::new();
+        for program in programs {
+            match (setup.get(&program.real, &program.path, true), program.pid) {
+                (Ok(module), _) => known.push((program, module)),
+                // A script has no functions of its own. Files that cannot be read are reported when they are executed.
+                (Err(_), None) => {}
+                (Err(error), Some(_)) => return Err(error),
             }
-            // A script has no functions of its own. Files that cannot be read are reported when they are executed.
-            (Err(_), None) => false,
-            (Err(error), Some(_)) => return Err(error),
-        };
-        setup.place_probes(options, program, is_known)?;
+        }
+        setup.tell_useless(&known);
+        let is_known = !known.is_empty();
+        for program in programs {
+            setup.place_probes(options, program, is_known)?;
+        }
         Ok(setup)
     }
 
-    fn get(&mut self, real: &Path, path: &Path, main: bool) -> Result<std::rc::Rc<Module>> {
+    fn get(&mut self, real: &Path, path: &Path, main: bool) -> Result<Rc<Module>> {
         (self.modules).get(real, path, &self.selection, main, &mut self.session)
     }
 
-    /// Reports the patterns that match nothing.
-    fn tell_useless(&self, program: &Program, module: &Module) {
-        let name = program.name.display();
-        let libraries = || std::iter::once_with(|| program.libraries(module)).flatten();
-        for pattern in check::useless(&self.selection, module, libraries()) {
-            warn_user!("hodo: {pattern} matches no function of {name} or its libraries");
+    /// Reports the patterns that match nothing in any of the programs.
+    fn tell_useless(&self, programs: &[(&Program, Rc<Module>)]) {
+        let mut names: Vec<String> = Vec::new();
+        let (mut functions, mut events) = (Vec::new(), Vec::new());
+        for (number, (program, module)) in programs.iter().enumerate() {
+            let name = program.name.display().to_string();
+            if names.contains(&name) {
+                continue;
+            }
+            names.push(name);
+            let libraries = || std::iter::once_with(|| program.libraries(module)).flatten();
+            let here = check::useless(&self.selection, module, libraries());
+            let no_events = check::useless_events(&self.modules.probes, module, libraries());
+            if number == 0 {
+                (functions, events) = (here, no_events);
+                continue;
+            }
+            functions.retain(|pattern| here.contains(pattern));
+            events.retain(|pattern| no_events.contains(pattern));
         }
-        for pattern in check::useless_events(&self.modules.probes, module, libraries()) {
+        let of = match &names[..] {
+            [name] => format!("{name} or its libraries"),
+            names => format!("{} or their libraries", names.join(", ")),
+        };
+        for pattern in functions {
+            warn_user!("hodo: {pattern} matches no function of {of}");
+        }
+        for pattern in events {
             warn_user!(
-                "hodo: {pattern} matches no event of {name} or its libraries; libraries that are loaded later are searched, too"
+                "hodo: {pattern} matches no event of {of}; libraries that are loaded later are searched, too"
             );
         }
     }

@@ -58,10 +58,9 @@ pub fn dump(options: &DumpOptions, out: &mut dyn Write) -> Result<()> {
             } else {
                 options.sample_time
             };
-            for line in folded(&source, unit) {
-                writeln!(out, "{line}")?;
-            }
-            Ok(())
+            folded(&source, unit, &mut |path, count| {
+                Ok(writeln!(out, "{path} {count}")?)
+            })
         }
         DumpFormat::Svg => svg(&source, out),
     }
@@ -290,18 +289,25 @@ fn chrome(source: &Source, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Returns stacks with the time spent in each, in units of `unit` nanoseconds. Without times, they have the number of
-/// calls.
-fn folded(source: &Source, unit: u64) -> Vec<String> {
-    let mut lines = Vec::new();
+/// Passes on each stack with the time spent in it, in units of `unit` nanoseconds. Without times, it has the number of
+/// calls. Stacks may be deep: only those that are passed on are copied.
+fn folded(source: &Source, unit: u64, each: &mut dyn FnMut(&str, u64) -> Result<()>) -> Result<()> {
     let mut whole = Tree::default();
     for session in sessions(source) {
         whole.join(&session.tree, 0);
     }
-    let mut todo: Vec<(u32, String)> = vec![(0, String::new())];
-    while let Some((index, path)) = todo.pop() {
+    let mut path = String::new();
+    // Each node with the length of its caller's path.
+    let mut todo: Vec<(u32, usize)> = vec![(0, 0)];
+    while let Some((index, outer)) = todo.pop() {
         let node = &whole.nodes[index as usize];
+        path.truncate(outer);
         if index != 0 {
+            if !path.is_empty() {
+                path.push(';');
+            }
+            // Semicolons separate frames, so names must not contain any.
+            path.push_str(&source.label(node.id).replace(';', ":"));
             let count = if source.timed() {
                 source
                     .scale
@@ -312,27 +318,21 @@ fn folded(source: &Source, unit: u64) -> Vec<String> {
                 node.calls
             };
             if count > 0 {
-                lines.push(format!("{path} {count}"));
+                each(&path, count)?;
             }
         }
-        for &child in node.children.iter().rev() {
-            // Semicolons separate frames, so names must not contain any.
-            let name = source
-                .label(whole.nodes[child as usize].id)
-                .replace(';', ":");
-            let path = if path.is_empty() {
-                name
-            } else {
-                format!("{path};{name}")
-            };
-            todo.push((child, path));
-        }
+        let children = node.children.iter().rev();
+        todo.extend(children.map(|&child| (child, path.len())));
     }
-    lines
+    Ok(())
 }
 
 fn svg(source: &Source, out: &mut dyn Write) -> Result<()> {
-    let lines = folded(source, 1);
+    let mut lines = Vec::new();
+    folded(source, 1, &mut |path, count| {
+        lines.push(format!("{path} {count}"));
+        Ok(())
+    })?;
     let unit = if source.timed() { "ns" } else { "calls" };
     let title = printable(source.trace.info.args.join(" "));
     flame_graph(&lines, title, unit, out)

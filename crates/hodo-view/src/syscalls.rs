@@ -1,5 +1,6 @@
 //! System calls, as strace shows them.
 
+mod apart;
 mod arg_kinds;
 mod args;
 mod descriptors;
@@ -18,12 +19,14 @@ mod summary;
 mod text;
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
 use hodo_abi::Isa;
 
 use crate::source::{Source, SourceOptions};
+use apart::Apart;
 use descriptors::Descriptors;
 pub use descriptors::followed_syscalls;
 pub use filter::chosen_syscalls;
@@ -87,6 +90,8 @@ pub struct SyscallsOptions {
     pub times: Times,
     /// How many bytes of a buffer are shown, if not the usual number.
     pub limit: Option<usize>,
+    /// Writes the calls of each thread to a file of its own: this path with a dot and the thread's id at its end.
+    pub apart: Option<PathBuf>,
 }
 
 /// Shows the system calls of a trace.
@@ -126,6 +131,8 @@ fn first(options: &SyscallsOptions, machine: Isa) -> bool {
 pub(crate) struct Writer {
     machine: Isa,
     form: Form,
+    /// The files of the threads, if each has its own.
+    apart: Option<Apart>,
     /// The ids of the events before and after calls, as soon as they are known.
     ids: [Option<u32>; 2],
     /// How many bytes of a buffer are shown.
@@ -135,19 +142,41 @@ pub(crate) struct Writer {
 }
 
 enum Form {
-    Lines(Lines),
+    Lines(Box<Lines>),
     Objects(Objects),
+}
+
+impl Form {
+    fn new(machine: Isa, options: &SyscallsOptions) -> Self {
+        match options.format {
+            SyscallsFormat::Text => {
+                Self::Lines(Box::new(Lines::new(options, first(options, machine))))
+            }
+            SyscallsFormat::Json => Self::Objects(Objects::default()),
+        }
+    }
+
+    fn event(&mut self, source: &Source, event: Event, out: &mut dyn Write) -> Result<()> {
+        match self {
+            Self::Lines(lines) => lines.event(source, event, out),
+            Self::Objects(objects) => objects.event(source, event, out),
+        }
+    }
+
+    fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
+        match self {
+            Self::Lines(lines) => lines.finish(source, out),
+            Self::Objects(objects) => objects.finish(source, out),
+        }
+    }
 }
 
 impl Writer {
     pub fn new(machine: Isa, options: &SyscallsOptions) -> Self {
-        let form = match options.format {
-            SyscallsFormat::Text => Form::Lines(Lines::new(options, first(options, machine))),
-            SyscallsFormat::Json => Form::Objects(Objects::default()),
-        };
         Self {
             machine,
-            form,
+            form: Form::new(machine, options),
+            apart: (options.apart.clone()).map(|path| Apart::new(path, machine, options)),
             ids: [None; 2],
             limit: options.limit,
             descriptors: (options.names).then(|| Descriptors::new(options.only.clone())),
@@ -172,9 +201,9 @@ impl Writer {
                 return Ok(());
             }
         }
-        match &mut self.form {
-            Form::Lines(lines) => lines.event(source, event, out),
-            Form::Objects(objects) => objects.event(source, event, out),
+        match &mut self.apart {
+            Some(apart) => apart.event(source, event),
+            None => self.form.event(source, event, out),
         }
     }
 
@@ -223,17 +252,18 @@ impl Writer {
 
     /// Writes what is left, when nothing more will come.
     pub fn finish(&mut self, source: &Source, out: &mut dyn Write) -> Result<()> {
-        match &mut self.form {
-            Form::Lines(lines) => lines.finish(source, out),
-            Form::Objects(objects) => objects.finish(source, out),
+        match &mut self.apart {
+            Some(apart) => apart.finish(source),
+            None => self.form.finish(source, out),
         }
     }
 
     /// Shows a call that has not ended for a long time. Everything before `ns` is known.
     pub fn wait(&mut self, source: &Source, ns: u64, out: &mut dyn Write) -> Result<()> {
         match &mut self.form {
-            Form::Lines(lines) => lines.wait(source, ns, out),
-            Form::Objects(_) => Ok(()),
+            // In a file of its own, nothing comes between the beginning of a call and its end.
+            Form::Lines(lines) if self.apart.is_none() => lines.wait(source, ns, out),
+            Form::Lines(_) | Form::Objects(_) => Ok(()),
         }
     }
 }

@@ -308,15 +308,48 @@ fn process(text: &str) -> Result<i32, String> {
     }
 }
 
-/// A process that is already running.
+/// Process IDs.
+#[derive(Debug, Clone)]
+pub struct Processes(Vec<i32>);
+
+/// Parses process IDs, separated by commas or white space.
+fn processes(text: &str) -> Result<Processes, String> {
+    let is_between = |c: char| c == ',' || c.is_whitespace();
+    let words = text.split(is_between).filter(|word| !word.is_empty());
+    let pids: Vec<i32> = words.map(process).collect::<Result<_, _>>()?;
+    match pids.is_empty() {
+        true => process(text).map(|pid| Processes(vec![pid])),
+        false => Ok(Processes(pids)),
+    }
+}
+
+impl Attach {
+    /// The processes, each once.
+    pub fn pids(&self) -> Vec<i32> {
+        let mut pids: Vec<i32> = Vec::new();
+        for pid in self.pid.iter().flat_map(|Processes(pids)| pids) {
+            if !pids.contains(pid) {
+                pids.push(*pid);
+            }
+        }
+        pids
+    }
+
+    /// Whether hodo attaches.
+    pub fn attaches(&self) -> bool {
+        !self.pid.is_empty()
+    }
+}
+
+/// Processes that are already running.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recording")]
 pub struct Attach {
-    /// Attach to this process instead of running a program
+    /// Attach to this process instead of running a program; can be repeated, also as 1,2 or "$(pidof NAME)"
     ///
     /// Ctrl-C detaches. So does anything else that ends hodo, except kill -9: the process runs on, its code restored.
-    #[arg(short, long, value_name = "PID", value_parser = process, conflicts_with = "command", action = ArgAction::Append)]
-    pub pid: Option<i32>,
+    #[arg(short, long, value_name = "PID", value_parser = processes, conflicts_with = "command", action = ArgAction::Append)]
+    pub pid: Vec<Processes>,
     /// Detach after this many seconds (as 10, 500ms)
     #[arg(long = "for", value_name = "TIME", value_parser = span, requires = "pid")]
     pub span: Option<std::time::Duration>,

@@ -14,10 +14,10 @@ use crate::temporary::Temporary;
 /// Restores processes, or lists those that need it.
 pub fn detach(args: &DetachArgs) -> Result<ExitCode> {
     let pids: Vec<i32> = args.pids.iter().chain(&args.pid).copied().collect();
-    let Some(&first) = pids.first() else {
+    if pids.is_empty() {
         return list();
-    };
-    let front = match divide(Some(first)) {
+    }
+    let front = match divide(true) {
         Ok(front) => front,
         Err(code) => return Ok(code),
     };
@@ -42,7 +42,7 @@ fn one(pid: i32, front: Option<i32>) -> Result<bool> {
     })?;
     let mut options = RecordOptions {
         data: temporary.path().join(DEFAULT_DATA),
-        attach: Some(pid),
+        attach: vec![pid],
         cmdline: command_line(),
         ..RecordOptions::default()
     };

@@ -114,8 +114,8 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
 
 /// `hodo probe --list-armed`.
 pub fn armed(args: &ProbeArgs) -> Result<ExitCode> {
-    let Some(pid) = args.attach.pid else {
-        bail!("--list-armed needs a process: hodo probe -p PID --list-armed");
+    let [pid] = args.attach.pids()[..] else {
+        bail!("--list-armed needs one process: hodo probe -p PID --list-armed");
     };
     let Some(armed) = hodo_record::armed(pid)? else {
         bail!("no hodo records process {pid}: it has no probes of hodo");

@@ -219,6 +219,132 @@ mod tests {
         }
     }
 
+    /// The words for an option, with a value that it takes. `None`: it has no name.
+    fn spelled(option: &clap::Arg) -> Option<Vec<String>> {
+        let name = match (option.get_long(), option.get_short()) {
+            (Some(long), _) => format!("--{long}"),
+            (None, Some(letter)) => format!("-{letter}"),
+            (None, None) => return None,
+        };
+        if !option.get_action().takes_values() {
+            return Some(vec![name]);
+        }
+        let known = option.get_possible_values();
+        let values = known.iter().map(clap::builder::PossibleValue::get_name);
+        // One of these is right for each option.
+        let values = values.chain(["1", "x", "1us", "1~2", "1K,2,64", "64", "a=malloc"]);
+        let takes = |value: &&str| {
+            let parsed = alone(option).try_get_matches_from(["it", &format!("--it={value}")]);
+            parsed.is_ok()
+        };
+        let value = values.into_iter().find(takes).unwrap_or("1").to_owned();
+        Some(vec![name, value])
+    }
+
+    /// A command line with such an option, `--it`.
+    fn alone(option: &clap::Arg) -> clap::Command {
+        let option = clap::Arg::new("it")
+            .long("it")
+            .action(option.get_action().clone())
+            .value_parser(option.get_value_parser().clone());
+        clap::Command::new("it")
+            .args_override_self(true)
+            .arg(option)
+    }
+
+    /// All commands, those of `hodo mem` included: how each is called, and what it takes.
+    fn commands() -> Vec<(Vec<String>, clap::Command)> {
+        let mut all = Vec::new();
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name().to_owned();
+            let tools: Vec<_> = command.get_subcommands().collect();
+            for tool in &tools {
+                let names = vec![name.clone(), tool.get_name().to_owned()];
+                all.push((names, (*tool).clone()));
+            }
+            if tools.is_empty() {
+                all.push((vec![name], command.clone()));
+            }
+        }
+        all
+    }
+
+    /// Each option of some command, given to each command: it is one of this command's, or of all that uftrace has,
+    /// or an error.
+    #[test]
+    fn no_command_takes_an_option_that_it_does_not_have() {
+        let commands = commands();
+        let is_same = |one: &clap::Arg, other: &clap::Arg| match (one.get_long(), one.get_short()) {
+            (Some(long), _) => {
+                let aliases = other.get_all_aliases().unwrap_or_default();
+                other.get_long() == Some(long) || aliases.contains(&long)
+            }
+            (None, letter) => other.get_short() == letter,
+        };
+        let mut tried = std::collections::BTreeSet::new();
+        for (names, command) in &commands {
+            for option in commands.iter().flat_map(|(_, other)| other.get_arguments()) {
+                let Some(words) = spelled(option) else {
+                    continue;
+                };
+                let own = command.get_arguments().any(|own| is_same(option, own));
+                if own || !tried.insert((names, words[0].clone())) {
+                    continue;
+                }
+                let line = ["hodo"].into_iter().chain(names.iter().map(String::as_str));
+                let line: Vec<&str> = line.chain(words.iter().map(String::as_str)).collect();
+                let accepted = uftrace::accepts(&names[0], &words[0]);
+                match parse(line.iter().map(OsString::from).collect()) {
+                    Err(error) if error.kind() == ErrorKind::UnknownArgument => {
+                        assert!(!accepted, "{line:?}");
+                        assert!(error.to_string().contains(&words[0]), "{line:?}: {error}");
+                    }
+                    other => assert!(accepted, "{line:?}: {:?}", other.err()),
+                }
+            }
+        }
+        assert!(tried.len() > 1000, "{}", tried.len());
+    }
+
+    /// Each option twice: both values are there, or the last, or it is an error.
+    #[test]
+    fn no_option_is_lost_if_it_is_given_twice() {
+        let mut seen = 0;
+        for (names, command) in commands() {
+            for option in command.get_arguments() {
+                let Some(words) = spelled(option) else {
+                    continue;
+                };
+                let once = ["--it"].into_iter();
+                let once = once.chain(words[1..].iter().map(String::as_str));
+                let twice: Vec<&str> = (["it"].into_iter())
+                    .chain(once.clone())
+                    .chain(once)
+                    .collect();
+                let Ok(matches) = alone(option).try_get_matches_from(twice) else {
+                    continue;
+                };
+                seen += 1;
+                let (one, all) = match option.get_action() {
+                    clap::ArgAction::Count => (2, usize::from(matches.get_count("it"))),
+                    clap::ArgAction::Append => {
+                        (2, matches.get_raw("it").map_or(0, |values| values.len()))
+                    }
+                    _ => (1, 1),
+                };
+                assert_eq!(one, all, "{names:?} {words:?}");
+                // What may be wanted several times is a list.
+                let is_list = matches!(option.get_action(), clap::ArgAction::Append);
+                let many = [
+                    "filter", "notrace", "patch", "unpatch", "hide", "probe", "event", "pid",
+                ];
+                let wanted = option.get_long().is_some_and(|long| many.contains(&long));
+                assert!(is_list || !wanted, "{names:?} {words:?} takes one value");
+            }
+        }
+        assert!(seen > 200, "{seen}");
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();

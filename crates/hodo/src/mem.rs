@@ -63,7 +63,7 @@ fn run(
     let follows = !part.no_follow;
     let target = match part.pid {
         Some(pid) => {
-            let front = match crate::run::divide(Some(pid)) {
+            let front = match crate::run::divide(true) {
                 Ok(front) => front,
                 Err(code) => return Ok(code),
             };

@@ -48,7 +48,7 @@ fn options(common: &Common, recording: &Recording, order: &Order) -> RecordOptio
         syscalls: None,
         off: recording.control.disable || recording.control.trace == Some(SwitchArg::Off),
         agent: recording.control.agent,
-        attach: recording.attach.pid,
+        attach: recording.attach.pids(),
         duration: recording.attach.span,
     }
 }
@@ -56,7 +56,8 @@ fn options(common: &Common, recording: &Recording, order: &Order) -> RecordOptio
 /// Changes the recording of the process named on the command line. Returns `None` if no process is named, or no hodo
 /// records it.
 fn change(common: &Common, recording: &Recording, order: &Order) -> Option<ExitCode> {
-    let pid = recording.attach.pid?;
+    let pids = recording.attach.pids();
+    let pid = *pids.first()?;
     let changes = Changes {
         clear: recording.control.clear,
         filter: common.filter.clone(),
@@ -71,7 +72,17 @@ fn change(common: &Common, recording: &Recording, order: &Order) -> Option<ExitC
             MatchArg::Regex => Match::Regex,
         }),
     };
-    let done = match hodo_record::change(pid, &changes) {
+    let asked = match pids.len() {
+        1 => hodo_record::change(pid, &changes),
+        // Those that a hodo records already are refused when this one attaches.
+        _ => Ok(None),
+    };
+    let done = match asked {
+        Ok(None) if pids.len() > 1 && (changes.clear || changes.trace == Some(true)) => {
+            Err(anyhow::anyhow!(
+                "the recordings of several processes are changed one by one: name one process"
+            ))
+        }
         Ok(None) if changes.clear || changes.trace == Some(true) => Err(anyhow::anyhow!(
             "no hodo records process {pid}: there is nothing to change"
         )),
@@ -184,16 +195,16 @@ pub fn run_in(
     front: Option<i32>,
 ) -> anyhow::Result<Ended> {
     let _progress = Progress::recording(&options.data);
-    match options.attach {
-        Some(pid) => hodo_record::attach(options, place, pid, front),
-        None => hodo_record::record(options, place),
+    match &options.attach[..] {
+        [] => hodo_record::record(options, place),
+        pids => hodo_record::attach(options, place, pids, front),
     }
 }
 
 /// When attaching, divides hodo into two processes. `Err` is returned in the front, which only waits, with its exit
 /// status.
-pub fn divide(pid: Option<i32>) -> Result<Option<i32>, ExitCode> {
-    if pid.is_none() {
+pub fn divide(attaches: bool) -> Result<Option<i32>, ExitCode> {
+    if !attaches {
         return Ok(None);
     }
     match hodo_record::front() {
@@ -208,7 +219,7 @@ pub fn divide(pid: Option<i32>) -> Result<Option<i32>, ExitCode> {
 
 /// `hodo record`.
 pub fn record(common: &Common, recording: &Recording, order: &Order) -> ExitCode {
-    let front = match divide(recording.attach.pid) {
+    let front = match divide(recording.attach.attaches()) {
         Ok(front) => front,
         Err(code) => return code,
     };
@@ -232,7 +243,7 @@ pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
         output::complain(&error);
         return ExitCode::from(125);
     }
-    let front = match divide(args.recording.attach.pid) {
+    let front = match divide(args.recording.attach.attaches()) {
         Ok(front) => front,
         Err(code) => return code,
     };
@@ -248,7 +259,7 @@ pub fn live(args: &LiveArgs, order: &Order, named: bool) -> ExitCode {
             return failed(&error, &args.recording.command);
         }
     };
-    let attached = args.recording.attach.pid.is_some();
+    let attached = args.recording.attach.attaches();
     show(&ended, attached, temporary, || {
         view::after_recording(args, order, options.data.clone())
     })
@@ -305,7 +316,7 @@ pub fn show(
 
 /// `hodo probe`: a recording of probes only.
 pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
-    let front = match divide(args.attach.pid) {
+    let front = match divide(args.attach.attaches()) {
         Ok(front) => front,
         Err(code) => return code,
     };
@@ -328,7 +339,7 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
         no_optimize: args.no_jumps.no_optimize,
         verbose: args.screen.verbose,
         cmdline: command_line(),
-        attach: args.attach.pid,
+        attach: args.attach.pids(),
         duration: args.attach.span,
         ..RecordOptions::default()
     };
@@ -357,7 +368,7 @@ pub fn probe(args: &ProbeArgs, named: bool) -> ExitCode {
             return failed(&error, &args.command);
         }
     };
-    show(&ended, args.attach.pid.is_some(), temporary, || {
+    show(&ended, args.attach.attaches(), temporary, || {
         view::after_probes(args, options.data.clone(), printer)
     })
 }

@@ -1,10 +1,13 @@
 //! `hodo syscalls`.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, bail};
 use hodo_abi::Isa;
@@ -29,52 +32,140 @@ pub fn syscalls(args: &SyscallsArgs, named: bool) -> ExitCode {
     })
 }
 
-/// Refuses what strace has and hodo does not.
+/// Refuses what contradicts itself, and what strace has and hodo does not.
 ///
 /// # Errors
 /// If it is asked for.
 fn check(args: &SyscallsArgs) -> Result<()> {
-    if args.follow > 1 {
-        bail!(
-            "-ff: hodo writes no file for each thread; with -o FILE, each line begins with the thread's id"
-        );
+    let is_stream = args
+        .output
+        .as_deref()
+        .is_some_and(|path| command_of(path).is_some() || path.as_os_str() == "-");
+    if args.follow > 1 && args.output.is_some() {
+        if args.summary {
+            bail!(
+                "-ff writes the calls of each thread to its own file, and -c shows none: leave one of them out"
+            );
+        }
+        if is_stream {
+            bail!(
+                "-ff writes the calls of each thread to its own file: -o must name a file, as -ff -o FILE"
+            );
+        }
     }
     if args.names > 1 {
         bail!("-yy: hodo shows no addresses of sockets; -y shows what descriptors refer to");
     }
-    let command = args.output.as_deref().filter(|path| {
-        let name = path.as_os_str().as_bytes();
-        name.starts_with(b"|") || name.starts_with(b"!")
-    });
-    match command {
-        Some(path) => bail!(
-            "-o '{0}': hodo starts no command for its output; -o - writes to stdout, and ./{0} is a file",
-            path.display()
-        ),
-        None => Ok(()),
+    Ok(())
+}
+
+/// The command that gets the output: `|COMMAND` or `!COMMAND`, as with strace.
+fn command_of(path: &Path) -> Option<&OsStr> {
+    let name = path.as_os_str().as_bytes();
+    let command = name.strip_prefix(b"|").or_else(|| name.strip_prefix(b"!"));
+    command.map(OsStr::from_bytes)
+}
+
+/// A command that reads the output, and the thread that waits for its end.
+struct Reader {
+    thread: JoinHandle<io::Result<ExitStatus>>,
+    command: OsString,
+}
+
+impl Reader {
+    /// Starts a command of the shell. Returns the file that it reads.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    fn start(command: &OsStr) -> Result<(File, Self)> {
+        let command = command.to_owned();
+        let theirs = command.clone();
+        let (send, input) = std::sync::mpsc::channel();
+        // The children of this thread are those that are recorded: the command is the child of another one, which must
+        // live as long as it.
+        let thread = std::thread::Builder::new().spawn(move || {
+            let mut child = Command::new("/bin/sh")
+                .arg("-c")
+                .arg(&theirs)
+                .stdin(Stdio::piped())
+                .spawn()?;
+            let taken = child.stdin.take();
+            // Who waits for it knows if there is none.
+            let _ = send.send(taken);
+            child.wait()
+        })?;
+        let reader = Self { thread, command };
+        match input.recv().ok().flatten() {
+            Some(input) => Ok((OwnedFd::from(input).into(), reader)),
+            None => {
+                reader.finish()?;
+                bail!("the shell takes no input");
+            }
+        }
+    }
+
+    /// Waits for its end, when all of the output is written and closed. If it fails, the user is told.
+    ///
+    /// # Errors
+    /// If it could not be started.
+    fn finish(self) -> Result<()> {
+        let name = self.command.display();
+        match self.thread.join() {
+            Ok(Ok(status)) if status.success() => {}
+            Ok(Ok(status)) => warn_user!("hodo: the command of -o, {name}, has failed: {status}"),
+            Ok(Err(error)) => return Err(error).with_context(|| format!("starting {name}")),
+            Err(_) => bail!("the thread that waits for {name} has panicked"),
+        }
+        Ok(())
     }
 }
 
-/// Creates the output file; `-` is standard output.
+/// Creates the output file; `-` is standard output, and what begins with `|` is a command.
 ///
 /// # Errors
 /// If it cannot be created.
-fn opened(path: &Path) -> Result<File> {
-    match path.as_os_str() == "-" {
+fn opened(path: &Path) -> Result<(File, Option<Reader>)> {
+    if let Some(command) = command_of(path) {
+        let (file, reader) = Reader::start(command)?;
+        return Ok((file, Some(reader)));
+    }
+    let file = match path.as_os_str() == "-" {
         true => stream(&std::io::stdout()),
         false => File::create(path).with_context(|| format!("writing {}", path.display())),
-    }
+    };
+    Ok((file?, None))
+}
+
+/// The files of threads can be made beside this one.
+///
+/// # Errors
+/// If its directory does not exist.
+fn check_directory(path: &Path) -> Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    std::fs::read_dir(parent).with_context(|| format!("writing {}.TID", path.display()))?;
+    Ok(())
 }
 
 /// # Errors
 /// If the arguments are wrong, or the output file cannot be created.
 fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
-    let front = match run::divide(args.attach.pid) {
+    let front = match run::divide(args.attach.attaches()) {
         Ok(front) => front,
         Err(code) => return Ok(code),
     };
     let only = hodo_view::chosen_syscalls(&args.events)?;
-    let output = args.output.as_deref().map(opened).transpose()?;
+    let apart = args.output.clone().filter(|_| args.follow > 1);
+    if let Some(path) = &apart {
+        check_directory(path)?;
+    }
+    let output = args.output.as_deref().filter(|_| apart.is_none());
+    let (output, reader) = match output.map(opened).transpose()? {
+        Some((file, reader)) => (Some(file), reader),
+        None => (None, None),
+    };
     let mut options = RecordOptions {
         command: args.command.clone(),
         data: args.place.data.clone(),
@@ -87,7 +178,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         }),
         verbose: args.screen.verbose,
         cmdline: run::command_line(),
-        attach: args.attach.pid,
+        attach: args.attach.pids(),
         duration: args.attach.span,
         ..RecordOptions::default()
     };
@@ -102,7 +193,8 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
             return Ok(run::failed(&error, &args.command));
         }
     };
-    let shown = shown(args, options.data.clone(), output.is_some(), only);
+    let mut shown = shown(args, options.data.clone(), output.is_some(), only);
+    shown.apart = apart;
     let name = named_output(args.output.as_deref());
     let output = match output {
         Some(file) => file,
@@ -124,20 +216,19 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
             return Ok(run::failed(&error, &args.command));
         }
     };
-    Ok(run::show(
-        &ended,
-        args.attach.pid.is_some(),
-        temporary,
-        || match (printer, table) {
+    Ok(run::show(&ended, args.attach.attaches(), temporary, || {
+        let written = match (printer, table) {
             (Some(printer), _) => printer.finish(),
             (None, Some((shown, output))) => {
                 let mut out = BufWriter::with_capacity(1 << 16, output);
-                hodo_view::syscalls(&shown, &mut out)?;
-                out.flush().context("writing the output")
+                hodo_view::syscalls(&shown, &mut out)
+                    .and_then(|()| out.flush().context("writing the output"))
             }
             (None, None) => Ok(()),
-        },
-    ))
+        };
+        // The output is closed, also if the command did not read all of it.
+        reader.map_or(Ok(()), Reader::finish).and(written)
+    }))
 }
 
 /// Returns the calls to record: those that are shown, and those needed to follow descriptors. `None` means all.
@@ -181,6 +272,7 @@ fn shown(
             utc_offset: utc_offset(),
         },
         limit: Some(usize::from(args.string_limit)),
+        apart: None,
     }
 }
 

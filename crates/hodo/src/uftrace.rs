@@ -368,6 +368,12 @@ pub fn extended_for(cli: Command, name: &str) -> Command {
     }
 }
 
+/// Returns whether a command takes this option, although it has no effect there: uftrace has both.
+#[cfg(test)]
+pub fn accepts(command: &str, word: &str) -> bool {
+    COMMANDS.contains(&command) && row(word).is_some_and(|(.., fate)| !matches!(fate, Refused(_)))
+}
+
 /// Returns the uftrace option that is written like this, if the word is one.
 fn row(word: &str) -> Option<&'static Row> {
     let name = word.split('=').next().unwrap_or(word);

@@ -160,7 +160,7 @@ pub fn live_probes(args: &ProbeArgs, options: &RecordOptions) -> Result<Option<P
         EventFormatArg::Perfetto => return Ok(None),
     };
     let out = match &args.written.output {
-        None if args.attach.pid.is_none() && !std::io::stdout().is_terminal() => return Ok(None),
+        None if !args.attach.attaches() && !std::io::stdout().is_terminal() => return Ok(None),
         None => stream(&std::io::stdout())?,
         Some(path) => File::create(path).with_context(|| format!("writing {}", path.display()))?,
     };

@@ -52,16 +52,19 @@ enum Tried {
 }
 
 impl Tracer<'_> {
-    /// Attaches to the process, and follows it until it ends or the recording is to end.
+    /// Attaches to processes, given with their names, and follows them until they end or the recording is to end.
     ///
     /// # Errors
-    /// Why it cannot be attached to; the process runs on as if nothing had happened.
-    pub fn run_attached(mut self, mut interrupts: Interrupts, name: &str) -> Result<Outcome> {
+    /// Why one of them cannot be attached to; they all run on as if nothing had happened.
+    pub fn run_attached(
+        mut self,
+        mut interrupts: Interrupts,
+        processes: &[(i32, String)],
+    ) -> Result<Outcome> {
         let begun = Instant::now();
-        let pid = self.program.first;
         // This starts a thread, which may fail: before anything is changed. Requests are answered later.
         self.listen();
-        let stopped = self.attach().map_err(|error| or_ended(pid, name, error))?;
+        let stopped = self.attach_all(processes)?;
         // Whatever fails from here on, the process gets its code back.
         let followed = guarded(|| {
             // Nothing can be undone any more.
@@ -69,8 +72,12 @@ impl Tracer<'_> {
                 warn_user!("hodo: {error:#}");
             }
             if self.options.verbose > 0 {
+                let whom = match processes {
+                    [_] => "the process was",
+                    _ => "the processes were",
+                };
                 warn_user!(
-                    "hodo: attached in {:.1} ms; the process was stopped for {:.2} ms",
+                    "hodo: attached in {:.1} ms; {whom} stopped for {:.2} ms",
                     begun.elapsed().as_secs_f64() * 1e3,
                     stopped.as_secs_f64() * 1e3
                 );
@@ -98,8 +105,43 @@ impl Tracer<'_> {
         }
     }
 
-    /// Attaches; returns for how long the process was stopped.
-    fn attach(&mut self) -> Result<Duration> {
+    /// Attaches to one process after the other, or to none. Returns for how long they were stopped. Each is
+    /// [`Program::first`](hodo_follow::Program::first) while hodo attaches to it.
+    fn attach_all(&mut self, processes: &[(i32, String)]) -> Result<Duration> {
+        let first = self.program.first;
+        for (pid, name) in processes {
+            self.program.first = *pid;
+            self.clear_left()
+                .map_err(|error| or_ended(*pid, name, error))?;
+        }
+        if processes.len() > 1 {
+            // All plans are made before the first process is attached to: whatever happens in it then has to wait for
+            // the last.
+            for (pid, name) in processes {
+                let mut work = self.work();
+                Wanted::new(*pid, &mut work)
+                    .and_then(|wanted| install::prepare(wanted, &mut work))
+                    .map_err(|error| or_ended(*pid, name, error))?;
+            }
+        }
+        let mut stopped = Duration::ZERO;
+        for (pid, name) in processes {
+            self.program.first = *pid;
+            match self.attach() {
+                Ok(time) => stopped += time,
+                Err(error) => {
+                    self.program.first = first;
+                    self.detach();
+                    return Err(or_ended(*pid, name, error));
+                }
+            }
+        }
+        self.program.first = first;
+        Ok(stopped)
+    }
+
+    /// Removes what a killed hodo has left.
+    fn clear_left(&mut self) -> Result<()> {
         let pid = self.program.first;
         if let Some(found) = ledger::find(pid)? {
             self.clear(&found)?;
@@ -108,6 +150,18 @@ impl Tracer<'_> {
                 named(pid)
             );
         }
+        Ok(())
+    }
+
+    /// Whether nothing was done to the process that is being attached to.
+    fn is_untouched(&self) -> bool {
+        let pid = self.program.first;
+        !self.threads.values().any(|thread| thread.pid == pid)
+    }
+
+    /// Attaches to the process; returns for how long it was stopped.
+    fn attach(&mut self) -> Result<Duration> {
+        let pid = self.program.first;
         let mut pause = Duration::from_micros(500);
         let mut reason = "";
         for _ in 0..TRIES {
@@ -115,7 +169,7 @@ impl Tracer<'_> {
             match self.plan_and_attach() {
                 Ok(Tried::Attached(time)) => return Ok(time),
                 Ok(Tried::NotYet(why)) => reason = why,
-                Err(_) if self.threads.is_empty() && executed(pid) != before => {
+                Err(_) if self.is_untouched() && executed(pid) != before => {
                     // The program that was inspected is gone.
                     reason = "it is executing another program";
                 }
@@ -167,7 +221,7 @@ impl Tracer<'_> {
                 stops.detach();
                 Ok(Tried::NotYet(reason))
             }
-            Err(error) if self.threads.is_empty() => {
+            Err(error) if self.is_untouched() => {
                 stops.detach();
                 Err(error)
             }

@@ -29,7 +29,7 @@ impl Tracer<'_> {
         } = origin;
         let shares_memory = maker.is_some();
         // After an attach, nothing may be left in children either.
-        if self.options.attach.is_some()
+        if !self.options.attach.is_empty()
             && !shares_memory
             && let Ok(true) = hodo_inject::leave::leave_child(child, space)
         {

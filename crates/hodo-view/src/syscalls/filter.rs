@@ -76,8 +76,8 @@ fn group(machine: Isa, name: &str) -> Option<Vec<u64>> {
 }
 
 /// Returns the numbers of the calls that filters select, for this process's instruction set; `None` means all. A filter
-/// is a list of names, groups and regular expressions (`/stat`), separated by commas. It may begin with `trace=` and with
-/// `!`. Filters are combined; what a filter with `!` names is removed.
+/// is a list of names, groups and regular expressions (`/stat`), separated by commas. It may begin with `trace=` and
+/// with `!`. Filters are combined; what a filter with `!` names is removed.
 ///
 /// # Errors
 /// If there is no system call of one of the names.

@@ -27,7 +27,7 @@ pub struct SyscallsArgs {
     /// As with strace, `trace=` may come first. Other calls are not recorded, and cost next to nothing.
     #[arg(short = 'e', long, value_name = "FILTER")]
     pub events: Vec<String>,
-    /// Follow child processes (the default)
+    /// Follow child processes (the default); -ff -o FILE writes the calls of each thread to FILE.TID
     #[arg(short = 'f', long, action = clap::ArgAction::Count)]
     pub follow: u8,
     /// Do not follow child processes
@@ -57,7 +57,7 @@ pub struct SyscallsArgs {
     /// The output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: FormatArg,
-    /// Write to this file instead of stderr; - is stdout
+    /// Write to this file instead of stderr; - is stdout, and '|COMMAND' a command that reads it
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// The program and its arguments
