@@ -17,6 +17,12 @@
 extern "C" {
 #endif
 
+/* The version of this header. That of the library is hodo_ftrace_version(), in the same form; while the first number is 0, both must agree
+ * in the second one. */
+#define HODO_FTRACE_VERSION "0.1.0"
+#define HODO_FTRACE_VERSION_NUMBER 100 /* 10,000 times the first number + 100 times the second one + the third one */
+const char *hodo_ftrace_version(void);
+
 /* Registers. All general ones are kept around hooks. What else is kept depends on the hooks' code, which is read when they
  * are set, with all that it calls: nothing, if it uses only general registers; those of ordinary floating-point code; or all
  * floating-point and vector registers. If the code cannot be followed (a call through a pointer, or of a library whose

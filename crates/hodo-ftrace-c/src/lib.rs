@@ -23,7 +23,7 @@ mod start;
 mod tracers;
 mod writer;
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 
 use change::{Error, answer};
 use hooks::hooks;
@@ -33,6 +33,17 @@ use tracers::set_hook;
 use hodo_ftrace::{Counts, CygOps, EntryOps, FrameTest, GraphOps, Vectors};
 
 hodo_ftrace::set_environment!(linux::Linux);
+
+/// The library's version, as in `Cargo.toml`.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_ftrace_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => c"",
+        };
+    VERSION.as_ptr()
+}
 
 /// Sets the hook for entries.
 ///

@@ -19,6 +19,12 @@
 extern "C" {
 #endif
 
+/* The version of this header. That of the library is hodo_keys_version(), in the same form; while the first number is 0, both must agree
+ * in the second one. */
+#define HODO_KEYS_VERSION "0.1.0"
+#define HODO_KEYS_VERSION_NUMBER 100 /* 10,000 times the first number + 100 times the second one + the third one */
+const char *hodo_keys_version(void);
+
 /* A key. It is enabled if it is switched on, or has users, or both. */
 typedef struct hodo_key {
     uint32_t state; /* bit 31: switched on; the others: number of users. 0 if the key is disabled */

@@ -7,7 +7,7 @@
 mod deferred;
 mod text;
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::cell::RefCell;
 use std::fmt::{Display, Write};
 use std::slice;
@@ -97,6 +97,17 @@ fn answer(result: Result<(), Error>) -> c_int {
             status(&error)
         }
     }
+}
+
+/// The library's version, as in `Cargo.toml`.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_keys_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => c"",
+        };
+    VERSION.as_ptr()
 }
 
 /// What the last failed call of this thread has met.

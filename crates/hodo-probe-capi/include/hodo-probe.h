@@ -14,6 +14,12 @@
 extern "C" {
 #endif
 
+/* The version of this header. That of the library is hodo_probe_version(), in the same form; while the first number is 0, both must agree
+ * in the second one. */
+#define HODO_PROBE_VERSION "0.1.0"
+#define HODO_PROBE_VERSION_NUMBER 100 /* 10,000 times the first number + 100 times the second one + the third one */
+const char *hodo_probe_version(void);
+
 /* The program's general registers at a probe. Changes take effect; if pc is changed, the program continues there. */
 typedef struct hodo_registers {
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
 //! The engine of `hodo-probe` for C. `include/hodo-probe.h` describes it.
 
-use std::ffi::{CString, c_char, c_int, c_long, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 
 use hodo_probe::{Engine, Execution, Handler, Probe, Refusal, Registers, Request};
 
@@ -139,6 +139,17 @@ pub unsafe extern "C" fn hodo_probe_register_all(
         }
     }
     good
+}
+
+/// The library's version, as in `Cargo.toml`.
+#[unsafe(no_mangle)]
+pub extern "C" fn hodo_probe_version() -> *const c_char {
+    const VERSION: &CStr =
+        match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+            Ok(version) => version,
+            Err(_) => c"",
+        };
+    VERSION.as_ptr()
 }
 
 /// Unregisters a probe.

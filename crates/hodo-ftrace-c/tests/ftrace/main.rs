@@ -6,6 +6,8 @@ mod code;
 mod debugger;
 mod document;
 mod dynamic;
+#[cfg(target_arch = "x86_64")]
+mod install;
 mod livepatch;
 mod outside;
 mod probes;

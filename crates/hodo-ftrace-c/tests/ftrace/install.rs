@@ -1,0 +1,162 @@
+//! The libraries as `scripts/install-libraries.sh` installs them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::build::{Form, compile, home, is_built, libraries};
+use crate::skipped::skip;
+
+fn good(command: &mut Command) -> Output {
+    let output = command.output().expect("it can be run");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+const PROGRAM: &str = r#"
+#include <hodo-ftrace.h>
+#include <hodo-keys.h>
+#include <hodo-probe.h>
+#include <stdio.h>
+#include <string.h>
+static int same(const char *library, const char *header) { return !strcmp(library, header); }
+int main(void) {
+    if (!same(hodo_ftrace_version(), HODO_FTRACE_VERSION) || !same(hodo_keys_version(), HODO_KEYS_VERSION) ||
+        !same(hodo_probe_version(), HODO_PROBE_VERSION))
+        return 1;
+    int first, second, third;
+    sscanf(HODO_FTRACE_VERSION, "%d.%d.%d", &first, &second, &third);
+    if (HODO_FTRACE_VERSION_NUMBER != 10000 * first + 100 * second + third) return 2;
+    puts("ok");
+    return 0;
+}
+"#;
+
+#[test]
+fn installed_libraries_are_found_and_export_what_headers_declare() {
+    for tool in ["cc", "ld", "ar", "objcopy", "nm", "pkg-config"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return skip(&format!("{tool} is not installed"));
+        }
+    }
+    let built = libraries("debug");
+    if !is_built() {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([
+            "build",
+            "--quiet",
+            "--package",
+            "hodo-keys-c",
+            "--lib",
+            "--target-dir",
+        ]);
+        good(
+            cargo
+                .arg(built.parent().expect("target"))
+                .current_dir(home()),
+        );
+    }
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
+    let _ = fs::remove_dir_all(&place);
+    let mut script = Command::new(home().join("../../scripts/install-libraries.sh"));
+    script
+        .arg("--prefix")
+        .arg(&place)
+        .arg("--built")
+        .arg(&built);
+    good(&mut script);
+    let file = place.join("program.c");
+    fs::write(&file, PROGRAM).expect("it can be written");
+    let lib = place.join("lib");
+    let pkg_config = |words: &[&str]| {
+        let mut command = Command::new("pkg-config");
+        command
+            .args(words)
+            .args(["hodo-ftrace", "hodo-keys", "hodo-probe"]);
+        let output = good(command.env("PKG_CONFIG_PATH", lib.join("pkgconfig")));
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    // Shared, found by their names; and all of them in one static program.
+    let shared = place.join("shared");
+    let words = pkg_config(&["--cflags", "--libs"]);
+    good(
+        Command::new("cc")
+            .arg(&file)
+            .args(words)
+            .arg("-o")
+            .arg(&shared),
+    );
+    assert_eq!(
+        good(Command::new(&shared).env("LD_LIBRARY_PATH", &lib)).stdout,
+        b"ok\n"
+    );
+    let fixed = place.join("fixed");
+    let archives = ["ftrace", "keys", "probe_c"].map(|name| lib.join(format!("libhodo_{name}.a")));
+    good(
+        Command::new("cc")
+            .arg(&file)
+            .args(pkg_config(&["--cflags"]))
+            .args(archives)
+            .args(["-lgcc_s", "-lpthread", "-ldl", "-o"])
+            .arg(&fixed),
+    );
+    assert_eq!(good(&mut Command::new(&fixed)).stdout, b"ok\n");
+
+    // Nothing else is exported. Our own names have a version; those of the C library take its place.
+    for name in ["ftrace", "keys", "probe_c"] {
+        let shared = lib.join(format!("libhodo_{name}.so.0.1"));
+        let archive = lib.join(format!("libhodo_{name}.a"));
+        for (words, file) in [
+            (["-D", "--defined-only"], &shared),
+            (["-g", "--defined-only"], &archive),
+        ] {
+            let output = good(Command::new("nm").args(words).arg(file));
+            let text = String::from_utf8(output.stdout).expect("UTF-8");
+            let symbols = text.lines().filter(|line| line.split(' ').count() == 3);
+            for symbol in symbols.filter_map(|line| line.rsplit(' ').next()) {
+                let is_ours = symbol.starts_with("hodo_");
+                let is_called_by_compilers = symbol.starts_with("__cyg_profile_func_")
+                    || symbol.ends_with("mcount")
+                    || symbol == "__fentry__"
+                    || symbol == "HODO_0.1";
+                assert!(
+                    is_ours || is_called_by_compilers,
+                    "{}: {symbol}",
+                    file.display()
+                );
+                if words[0] == "-D" && is_ours {
+                    assert!(symbol.ends_with("@@HODO_0.1"), "{symbol}");
+                }
+            }
+        }
+    }
+
+    // A program that was built without the library, and names the version of the C library's `mcount`.
+    let program = compile(
+        "installed",
+        "gcc",
+        &["installed.c"],
+        &["-pg", "-rdynamic"],
+        Form::None,
+    );
+    let program = program.expect("gcc is there");
+    let output = good(
+        Command::new(&program)
+            .env("LD_PRELOAD", lib.join("libhodo_ftrace.so.0.1"))
+            .current_dir(&place),
+    );
+    assert_eq!(
+        OsStr::new("ok\n"),
+        String::from_utf8_lossy(&output.stdout).as_ref()
+    );
+    let _ = fs::remove_file(program);
+}
