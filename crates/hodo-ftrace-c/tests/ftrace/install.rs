@@ -1,8 +1,7 @@
 //! The libraries as `scripts/install-libraries.sh` installs them.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::build::{Form, compile, home, is_built, libraries};
@@ -38,80 +37,54 @@ int main(void) {
 }
 "#;
 
-#[test]
-fn installed_libraries_are_found_and_export_what_headers_declare() {
+/// Installs the libraries, and returns where; none if a tool for that is missing.
+fn installed() -> Option<PathBuf> {
     for tool in ["cc", "ld", "ar", "objcopy", "nm", "pkg-config"] {
         if Command::new(tool).arg("--version").output().is_err() {
-            return skip(&format!("{tool} is not installed"));
+            skip(&format!("{tool} is not installed"));
+            return None;
         }
     }
     let built = libraries("debug");
     if !is_built() {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--package",
-            "hodo-keys-c",
-            "--lib",
-            "--target-dir",
-        ]);
-        good(
-            cargo
-                .arg(built.parent().expect("target"))
-                .current_dir(home()),
-        );
+        cargo.args(["build", "--quiet", "--package", "hodo-keys-c", "--lib"]);
+        cargo.arg("--target-dir");
+        cargo.arg(built.parent().expect("target"));
+        good(cargo.current_dir(home()));
     }
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed");
     let _ = fs::remove_dir_all(&place);
     let mut script = Command::new(home().join("../../scripts/install-libraries.sh"));
-    script
-        .arg("--prefix")
-        .arg(&place)
-        .arg("--built")
-        .arg(&built);
-    good(&mut script);
-    let file = place.join("program.c");
-    fs::write(&file, PROGRAM).expect("it can be written");
-    let lib = place.join("lib");
-    let pkg_config = |words: &[&str]| {
-        let mut command = Command::new("pkg-config");
-        command
-            .args(words)
-            .args(["hodo-ftrace", "hodo-keys", "hodo-probe"]);
-        let output = good(command.env("PKG_CONFIG_PATH", lib.join("pkgconfig")));
-        let text = String::from_utf8(output.stdout).expect("UTF-8");
-        text.split_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    // Shared, found by their names; and all of them in one static program.
-    let shared = place.join("shared");
-    let words = pkg_config(&["--cflags", "--libs"]);
-    good(
-        Command::new("cc")
-            .arg(&file)
-            .args(words)
-            .arg("-o")
-            .arg(&shared),
-    );
-    assert_eq!(
-        good(Command::new(&shared).env("LD_LIBRARY_PATH", &lib)).stdout,
-        b"ok\n"
-    );
-    let fixed = place.join("fixed");
-    let archives = ["ftrace", "keys", "probe_c"].map(|name| lib.join(format!("libhodo_{name}.a")));
-    good(
-        Command::new("cc")
-            .arg(&file)
-            .args(pkg_config(&["--cflags"]))
-            .args(archives)
-            .args(["-lgcc_s", "-lpthread", "-ldl", "-o"])
-            .arg(&fixed),
-    );
-    assert_eq!(good(&mut Command::new(&fixed)).stdout, b"ok\n");
+    script.arg("--prefix").arg(&place);
+    good(script.arg("--built").arg(&built));
+    Some(place)
+}
 
-    // Nothing else is exported. Our own names have a version; those of the C library take its place.
+/// What `pkg-config` says about the libraries.
+fn pkg_config(lib: &Path, words: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(words);
+    command.args(["hodo-ftrace", "hodo-keys", "hodo-probe"]);
+    let output = good(command.env("PKG_CONFIG_PATH", lib.join("pkgconfig")));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The global symbols of a library, as `nm` prints them.
+fn symbols(words: [&str; 2], library: &Path) -> Vec<String> {
+    let output = good(Command::new("nm").args(words).arg(library));
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    // An address, a letter, a name.
+    let lines = text.lines().filter(|line| line.split(' ').count() == 3);
+    lines
+        .filter_map(|line| line.rsplit(' ').next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Nothing else is exported. Our own names have a version; those of the C library do not, so they take its place.
+fn check_symbols(lib: &Path) {
     for name in ["ftrace", "keys", "probe_c"] {
         let shared = lib.join(format!("libhodo_{name}.so.0.1"));
         let archive = lib.join(format!("libhodo_{name}.a"));
@@ -119,44 +92,50 @@ fn installed_libraries_are_found_and_export_what_headers_declare() {
             (["-D", "--defined-only"], &shared),
             (["-g", "--defined-only"], &archive),
         ] {
-            let output = good(Command::new("nm").args(words).arg(file));
-            let text = String::from_utf8(output.stdout).expect("UTF-8");
-            let symbols = text.lines().filter(|line| line.split(' ').count() == 3);
-            for symbol in symbols.filter_map(|line| line.rsplit(' ').next()) {
+            for symbol in symbols(words, file) {
                 let is_ours = symbol.starts_with("hodo_");
                 let is_called_by_compilers = symbol.starts_with("__cyg_profile_func_")
                     || symbol.ends_with("mcount")
                     || symbol == "__fentry__"
                     || symbol == "HODO_0.1";
-                assert!(
-                    is_ours || is_called_by_compilers,
-                    "{}: {symbol}",
-                    file.display()
-                );
-                if words[0] == "-D" && is_ours {
-                    assert!(symbol.ends_with("@@HODO_0.1"), "{symbol}");
-                }
+                let file = file.display();
+                assert!(is_ours || is_called_by_compilers, "{file}: {symbol}");
+                let has_version = symbol.ends_with("@@HODO_0.1");
+                assert_eq!(has_version, words[0] == "-D" && is_ours, "{symbol}");
             }
         }
     }
+}
+
+#[test]
+fn installed_libraries_are_found_and_export_what_headers_declare() {
+    let Some(place) = installed() else { return };
+    let file = place.join("program.c");
+    fs::write(&file, PROGRAM).expect("it can be written");
+    let lib = place.join("lib");
+    // Shared, found by their names; and all of them in one static program.
+    let shared = place.join("shared");
+    let words = pkg_config(&lib, &["--cflags", "--libs"]);
+    let mut compiler = Command::new("cc");
+    good(compiler.arg(&file).args(words).arg("-o").arg(&shared));
+    let mut run = Command::new(&shared);
+    assert_eq!(good(run.env("LD_LIBRARY_PATH", &lib)).stdout, b"ok\n");
+    let fixed = place.join("fixed");
+    let archives = ["ftrace", "keys", "probe_c"].map(|name| lib.join(format!("libhodo_{name}.a")));
+    let mut compiler = Command::new("cc");
+    compiler.arg(&file).args(pkg_config(&lib, &["--cflags"]));
+    compiler.args(archives);
+    compiler.args(["-lgcc_s", "-lpthread", "-ldl", "-o"]);
+    good(compiler.arg(&fixed));
+    assert_eq!(good(&mut Command::new(&fixed)).stdout, b"ok\n");
+    check_symbols(&lib);
 
     // A program that was built without the library, and names the version of the C library's `mcount`.
-    let program = compile(
-        "installed",
-        "gcc",
-        &["installed.c"],
-        &["-pg", "-rdynamic"],
-        Form::None,
-    );
+    let flags = ["-pg", "-rdynamic"];
+    let program = compile("installed", "gcc", &["installed.c"], &flags, Form::None);
     let program = program.expect("gcc is there");
-    let output = good(
-        Command::new(&program)
-            .env("LD_PRELOAD", lib.join("libhodo_ftrace.so.0.1"))
-            .current_dir(&place),
-    );
-    assert_eq!(
-        OsStr::new("ok\n"),
-        String::from_utf8_lossy(&output.stdout).as_ref()
-    );
+    let mut run = Command::new(&program);
+    run.env("LD_PRELOAD", lib.join("libhodo_ftrace.so.0.1"));
+    assert_eq!(good(run.current_dir(&place)).stdout, b"ok\n");
     let _ = fs::remove_file(program);
 }
