@@ -1,8 +1,10 @@
 //! Signals that are sent to the recorder but meant for the program.
 
 use std::marker::PhantomData;
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -426,6 +428,91 @@ pub fn go_on() -> Result<()> {
         bail!("interrupted before anything was recorded");
     }
     Ok(())
+}
+
+/// Work before a recording that may take long, and that another thread abandons as soon as a signal asks for the end.
+/// Nothing may be changed meanwhile that has to be undone, except by that thread.
+pub struct Abandonable {
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    before: libc::sigset_t,
+}
+
+impl Abandonable {
+    /// Begins such work. `abandon` gets the signal and ends this process.
+    pub fn begin(abandon: impl FnOnce(i32) + Send + 'static) -> Self {
+        let is_ignored = |&signal: &i32| {
+            // SAFETY: all-zero is a valid sigaction, which the call fills; nothing is set.
+            let action = unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &raw mut action);
+                action
+            };
+            action.sa_sigaction == libc::SIG_IGN
+        };
+        let ignored: Vec<i32> = ENDING.into_iter().filter(is_ignored).collect();
+        let awaited: Vec<i32> = (1..=libc::SIGRTMAX())
+            .filter(|signal| {
+                *signal != WAKES && (!ENDING.contains(signal) || ignored.contains(signal))
+            })
+            .collect();
+        let set = difference(all(), &awaited);
+        let mut before = set;
+        // SAFETY: both sets are initialized.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) };
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = Arc::clone(&done);
+        let thread = start(move || {
+            while !is_done.load(Ordering::Acquire) {
+                // SAFETY: the set is initialized, and the information is not asked for.
+                let signal = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
+                if ENDING.contains(&signal) {
+                    return abandon(signal);
+                }
+            }
+        });
+        // Without a thread, the signals wait.
+        let thread = thread.ok();
+        Self {
+            done,
+            thread,
+            before,
+        }
+    }
+}
+
+impl Drop for Abandonable {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // SAFETY: the thread has not been joined, and it blocks and awaits this signal.
+            unsafe { libc::pthread_kill(thread.as_pthread_t(), WAKES) };
+            let _ = thread.join();
+        }
+        // SAFETY: the set is initialized; the old one is not asked for.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+}
+
+/// Wakes the thread that abandons work. By default it does nothing.
+const WAKES: i32 = libc::SIGURG;
+
+/// Ends this process by a signal, as if that had not been blocked.
+pub fn end_by(signal: i32) -> ! {
+    let set = difference(all(), &[signal]);
+    // SAFETY: the default action runs no code, and the set is initialized.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+    std::process::exit(128 + signal)
 }
 
 /// Forgets the signals that have come: they have done what they were sent for.

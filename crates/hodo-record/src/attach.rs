@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::abandon::before_attaching;
 use crate::options::RecordOptions;
 use crate::recording::Ended;
 use crate::recording::{Populating, tell_lost};
@@ -51,13 +52,15 @@ pub fn attach(
         programs.push(Program::of_process(*pid).map_err(|error| or_ended(*pid, name, error))?);
     }
     let (first, name) = processes.first().context("no process is named")?;
+    let planning = before_attaching(place.removal());
     let setup =
-        Setup::new(options, place, &programs).map_err(|error| or_ended(*first, name, error))?;
+        Setup::new(options, place, &programs).map_err(|error| or_ended(*first, name, error));
+    drop(planning);
     let Setup {
         mut session,
         modules,
         selection,
-    } = setup;
+    } = setup?;
     let done = Arc::new(AtomicBool::new(false));
     let events = Arc::clone(&session.events);
     let tracer = tracer::Tracer::idle(options, &mut session, modules, selection, *first);

@@ -5,6 +5,7 @@
 #[macro_use(warn_user)]
 extern crate hodo_ptrace;
 
+mod abandon;
 mod arch;
 mod attach;
 mod check;

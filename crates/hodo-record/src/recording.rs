@@ -3,7 +3,7 @@
 use crate::options::RecordOptions;
 use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
-use crate::{events, reserve, tracer};
+use crate::{abandon, events, reserve, tracer};
 use anyhow::{Context, Result, bail};
 use hodo_follow::Exit;
 use hodo_ptrace::threads::start_scoped;
@@ -37,12 +37,15 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let program = hodo_ptrace::launch::find_program(name)?;
     heed_no_limits();
     reserve::hold();
+    let planning = abandon::before_starting(place.removal());
+    let setup = Setup::new(options, place, &[Program::file(&program)]);
     hodo_ptrace::signals::leave_terminal_to_program();
+    drop(planning);
     let Setup {
         mut session,
         modules,
         selection,
-    } = Setup::new(options, place, &[Program::file(&program)])?;
+    } = setup?;
     let child = hodo_ptrace::launch::fork(&program, &options.command, options.keep_pid)?;
     let done = Arc::new(AtomicBool::new(false));
     // A program with hodo's own process id receives what is sent to that id.

@@ -208,6 +208,11 @@ impl Session {
         let _ = self.write_info();
     }
 
+    /// See [`TraceDir::removal`].
+    pub fn removal(&self) -> impl FnOnce() + Send + use<> {
+        self.place.removal()
+    }
+
     /// From here on, the recording replaces an older one, which becomes NAME.old. Calling this once is enough.
     ///
     /// # Errors

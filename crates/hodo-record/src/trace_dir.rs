@@ -217,6 +217,20 @@ impl TraceDir {
         &self.path
     }
 
+    /// What another thread does to give the recording up before it begins: as if there had been none.
+    pub fn removal(&self) -> impl FnOnce() + Send + use<> {
+        /// The recording's own thread may still be making files there.
+        const TRIES: usize = 100;
+        let (path, kept) = (self.path.clone(), self.kept && !self.begun);
+        move || {
+            let _above = lock_above(&path);
+            let _ = (0..TRIES).find(|_| fs::remove_dir_all(&path).is_ok());
+            if kept {
+                let _ = restore(&path);
+            }
+        }
+    }
+
     /// From here on, it is permanent, and the older one is NAME.old.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use hodo_patch::Copied;
 
 use super::shared::{Maker, Origin};
 use super::{Outcome, SharedSpace, Thread, Tracer, guarded};
+use crate::abandon::before_attaching;
 use crate::work::Work;
 use hodo_inject::frames;
 use hodo_inject::install;
@@ -183,9 +184,14 @@ impl Tracer<'_> {
 
     fn plan_and_attach(&mut self) -> Result<Tried> {
         let pid = self.program.first;
+        // What has been done to other processes would have to be undone.
+        let is_first = self.threads.is_empty();
+        let planning = is_first.then(|| before_attaching(self.session.removal()));
         let mut work = self.work();
         let wanted = Wanted::new(pid, &mut work)?;
-        let Some(prepared) = install::prepare(wanted, &mut work)? else {
+        let prepared = install::prepare(wanted, &mut work)?;
+        drop(planning);
+        let Some(prepared) = prepared else {
             return Ok(Tried::NotYet(UNSTEADY));
         };
         go_on()?;

@@ -137,6 +137,54 @@ fn a_failed_start_replaces_no_trace() {
     std::fs::remove_dir_all(place).expect("nobody is in it");
 }
 
+/// A library with so many functions that planning them takes a while.
+fn many_functions(place: &std::path::Path) -> std::path::PathBuf {
+    let (source, program) = (place.join("many.s"), place.join("many"));
+    let text = ".text\n.globl main\nmain: ret\n.altmacro\n.macro one\n.type f\\@,@function\nf\\@: mov $1, %eax\nret\n\
+                .balign 16\n.size f\\@, .-f\\@\n.endm\n.rept 400000\none\n.endr\n.section .note.GNU-stack,\"\",@progbits\n";
+    std::fs::write(&source, text).expect("a file can be written");
+    let mut gcc = Command::new("gcc");
+    let made = gcc.arg("-o").arg(&program).arg(&source).status();
+    assert!(made.expect("gcc can be run").success());
+    program
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_recording_can_be_interrupted_before_it_begins() {
+    use std::os::unix::process::ExitStatusExt;
+    let place = scratch("interrupted_planning");
+    said(&place, &["record", "true"]);
+    let before = std::fs::read(place.join("hodo.data/info.json")).expect("a trace");
+    let program = many_functions(&place);
+    // Shells have what they start in the background ignore the signal.
+    let mut child = Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(hodo())
+        .arg("record")
+        .arg(&program)
+        .current_dir(&place)
+        .env("HODO_CACHE", "off")
+        .spawn()
+        .expect("hodo can be run");
+    while !place.join("hodo.data.kept").exists() || !place.join("hodo.data/events").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let begun = Instant::now();
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(sent.expect("kill can be run").success());
+    let ended = child.wait().expect("its end");
+    assert_eq!(ended.signal(), Some(2), "{ended:?}");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}");
+    // The older trace is there again.
+    let after = std::fs::read(place.join("hodo.data/info.json")).expect("a trace");
+    assert_eq!(after, before);
+    assert!(!place.join("hodo.data.kept").exists());
+    std::fs::remove_dir_all(place).expect("nobody is in it");
+}
+
 /// The directory of a recording that is not kept is removed by the next hodo if its own hodo was killed; not while it
 /// lives.
 #[test]
