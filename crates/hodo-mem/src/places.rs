@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use hodo_dbi::Block;
-use hodo_symbols::{Debug, Function, Style, Symbols, demangle, symbols};
+use hodo_symbols::{Debug, Function, Style, Symbols, demangle, symbols_of};
 use object::Endianness;
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -69,7 +69,7 @@ pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> FxHashMap<InFile,
             continue;
         };
         let segments = segments(&bytes);
-        let symbols = symbols(&bytes).unwrap_or_default();
+        let symbols = symbols_of(path, &bytes).unwrap_or_default();
         let addresses: FxHashMap<&InFile, u64> = places
             .into_iter()
             .filter_map(|place| Some((place, to_address(&segments, place.offset)?)))
@@ -112,7 +112,7 @@ impl Functions {
         };
         Self {
             segments: segments(&bytes),
-            symbols: symbols(&bytes).unwrap_or_default(),
+            symbols: symbols_of(path, &bytes).unwrap_or_default(),
         }
     }
 

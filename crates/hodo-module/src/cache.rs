@@ -135,7 +135,11 @@ impl<'i> Planning<'i> {
             return Ok(survey);
         }
         let image = self.image;
-        let survey = Survey::new(&image.path, &image.bytes, options.threads)?;
+        let survey = Survey::with_names(
+            &image.path,
+            (&image.bytes, image.separate()),
+            options.threads,
+        )?;
         Ok(self.survey.get_or_init(|| survey))
     }
 

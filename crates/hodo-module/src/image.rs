@@ -10,7 +10,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use hodo_abi::{Isa, Span};
 use hodo_ptrace::maps::Mapping;
-use hodo_symbols::{Debug, DebugError, Frames, Unwinder};
+use hodo_symbols::{Debug, DebugError, Frames, SymbolError, Symbols, Unwinder};
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{File as ObjectFile, Object, ObjectSection};
@@ -41,6 +41,8 @@ pub struct Image {
     pub segments: Vec<Segment>,
     /// The highest link-time address in memory.
     pub end: u64,
+    /// The separate file with its symbol table, found on first use.
+    separate: OnceCell<Option<(PathBuf, Mmap)>>,
     /// Its debugging information, loaded on first use.
     debug: OnceCell<Result<Debug, DebugError>>,
     /// Its unwind tables, read on first use.
@@ -107,6 +109,7 @@ impl Image {
             bytes,
             segments,
             end,
+            separate: OnceCell::new(),
             debug: OnceCell::new(),
             frames: OnceCell::new(),
             unwinder: OnceCell::new(),
@@ -124,12 +127,47 @@ impl Image {
 
     /// Returns what identifies its content, as far as plans depend on it.
     pub fn content(&self) -> &[u128] {
-        self.content.get_or_init(|| hashes(&self.bytes))
+        self.content.get_or_init(|| self.content_now())
+    }
+
+    fn content_now(&self) -> Vec<u128> {
+        let mut hashes = hashes(&self.bytes);
+        hashes.extend(self.separate().map(symbol_table_hash));
+        hashes
     }
 
     /// Returns whether its content has not changed.
     pub fn is_as_it_was(&self) -> bool {
-        hashes(&self.bytes) == self.content()
+        self.content_now() == self.content()
+    }
+
+    /// Returns the content of the separate file with its symbol table, if it was stripped and there is one.
+    pub fn separate(&self) -> Option<&[u8]> {
+        let read = || {
+            let path = hodo_symbols::symbol_file(&self.path, &self.bytes)?;
+            let file = File::open(&path).ok()?;
+            // SAFETY: others may change the file while it is mapped. Only names and addresses are read from it, and
+            // they are checked.
+            let bytes = unsafe { Mmap::map(&file) }.ok()?;
+            Some((path, bytes))
+        };
+        let separate = self.separate.get_or_init(read).as_ref();
+        separate.map(|(_, bytes)| &**bytes)
+    }
+
+    /// Returns the separate file with its symbol table.
+    pub fn symbol_file(&self) -> Option<&Path> {
+        self.separate()?;
+        let separate = self.separate.get()?.as_ref();
+        separate.map(|(path, _)| path.as_path())
+    }
+
+    /// Returns everything that it and its separate file say about its code.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn code_symbols(&self) -> Result<Symbols, SymbolError> {
+        hodo_symbols::symbols_with(&self.bytes, self.separate())
     }
 
     /// Returns its debugging information.
@@ -355,6 +393,21 @@ pub fn hashes(bytes: &[u8]) -> Vec<u128> {
     }
     hashes.push(XxHash3_128::oneshot(&bytes[rest..]));
     hashes
+}
+
+/// Hashes the symbol table of a separate file, which is all that plans need of it.
+fn symbol_table_hash(bytes: &[u8]) -> u128 {
+    let mut hashes = Vec::new();
+    if let Ok(object) = ObjectFile::parse(bytes) {
+        let sections = [".symtab", ".strtab"].map(|name| object.section_by_name(name));
+        let data = sections
+            .into_iter()
+            .flatten()
+            .filter_map(|section| section.data().ok());
+        hashes.extend(data.map(XxHash3_128::oneshot));
+    }
+    let words: Vec<u8> = hashes.into_iter().flat_map(u128::to_le_bytes).collect();
+    XxHash3_128::oneshot(&words)
 }
 
 /// A file's code in the memory of a process.

@@ -47,8 +47,20 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// If the file is not a readable ELF image for a known instruction set.
     pub fn new(path: &'a Path, bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
+        Self::with_names(path, (bytes, None), threads)
+    }
+
+    /// The same for a file whose symbol table was moved to a separate file with this content, if there is one.
+    ///
+    /// # Errors
+    /// If the file is not a readable ELF image for a known instruction set.
+    pub fn with_names(
+        path: &'a Path,
+        (bytes, separate): (&'a [u8], Option<&[u8]>),
+        threads: usize,
+    ) -> Result<Self, PlanError> {
         let image = Image::parse(bytes)?;
-        let symbols = hodo_symbols::symbols(bytes)?;
+        let symbols = hodo_symbols::symbols_with(bytes, separate)?;
         let slots = libcalls::slots(&image);
         let (pieces, heads) = pieces::cut(&image, &symbols);
         let targets = Targets::new(&image);

@@ -52,8 +52,7 @@ pub fn list_usdt(file: &OsStr) -> Result<(PathBuf, Vec<hodo_symbols::Usdt>)> {
 pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)> {
     let path = canonical(&found(file)?);
     let image = Image::read(&path, path.clone())?;
-    let symbols = hodo_symbols::symbols(&image.bytes)
-        .with_context(|| format!("reading {}", path.display()))?;
+    let symbols = (image.code_symbols()).with_context(|| format!("reading {}", path.display()))?;
     let mut fits = Vec::new();
     for pattern in patterns {
         fits.push(fitting(&match pattern.contains(['*', '?', '[']) {
@@ -72,7 +71,8 @@ pub fn list(file: &OsStr, patterns: &[String]) -> Result<(PathBuf, Vec<Listed>)>
         libcalls: false,
         ..PlanOptions::default()
     };
-    let survey = Survey::new(&path, &image.bytes, options.threads).with_context(planning)?;
+    let survey = Survey::with_names(&path, (&image.bytes, image.separate()), options.threads)
+        .with_context(planning)?;
     let probes = survey.plan_probes(Wanted::At(&wanted), &options);
     let calls = survey.plan(&options);
     let mut entries: HashMap<u64, Result<Tactic, Reason>> = HashMap::new();

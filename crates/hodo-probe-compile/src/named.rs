@@ -12,6 +12,8 @@ pub(super) struct Named {
     pub ifunc: bool,
     /// It is no function, but a part of one elsewhere, as compilers make of code that is executed rarely.
     pub(super) part: bool,
+    /// It is a place in the middle of a function.
+    pub(super) label: bool,
 }
 
 impl Named {
@@ -23,8 +25,8 @@ impl Named {
 
 /// The functions of a file under all their names.
 pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
-    let symbols = hodo_symbols::symbols(&image.bytes)
-        .with_context(|| format!("reading {}", image.path.display()))?;
+    let symbols =
+        (image.code_symbols()).with_context(|| format!("reading {}", image.path.display()))?;
     let mut named = Vec::new();
     let mut starts: Vec<u64> = symbols.functions.iter().map(|f| f.addr).collect();
     starts.extend(symbols.untyped.iter().map(|(addr, _)| addr));
@@ -53,6 +55,7 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
             end: up_to_next(addr),
             ifunc: false,
             part: false,
+            label: false,
         });
     }
     for function in symbols.functions {
@@ -67,15 +70,26 @@ pub(super) fn functions(image: &Image) -> Result<Vec<Named>> {
                 end,
                 ifunc: function.ifunc,
                 part: false,
+                label: false,
             });
         }
     }
+    // A label in the middle of a function names a place, and no code of its own.
+    named.extend(symbols.inner.into_iter().map(|(addr, name)| Named {
+        name,
+        addr,
+        end: addr,
+        ifunc: false,
+        part: false,
+        label: true,
+    }));
     named.extend(symbols.fragments.iter().map(|fragment| Named {
         name: format!("<{:x}>", fragment.addr),
         addr: fragment.addr,
         end: fragment.addr + fragment.size,
         ifunc: false,
         part: true,
+        label: false,
     }));
     Ok(named)
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use hodo_isa::InstructionSet;
 use hodo_isa::code::Flow;
 use hodo_probe_syntax::{Definition, Location, Offset, Symbol};
-use hodo_symbols::{Sieve, Style, Usdt, demangle};
+use hodo_symbols::{Sieve, Style, Usdt, demangle, spellings};
 
 use super::arch::reader;
 use super::callers::{self, Callers};
@@ -106,7 +106,9 @@ pub(super) fn points(
         Location::Symbol { symbol, offset } => {
             let fits = fitting(symbol)?;
             let mut seen = std::collections::HashSet::new();
-            for function in functions.iter().filter(|function| fits(&function.name)) {
+            let by_name = matches!(symbol, Symbol::Name(_));
+            let meant = |function: &&Named| (by_name || !function.label) && fits(&function.name);
+            for function in functions.iter().filter(meant) {
                 // One place has one probe of a definition, under the first of its names.
                 if !seen.insert(function.addr) {
                     continue;
@@ -219,12 +221,14 @@ pub(super) fn fitting(symbol: &Symbol) -> Result<Fits> {
         Symbol::Name(wanted) => {
             let wanted = wanted.clone();
             let sieve = Sieve::new([wanted.as_str()]);
+            // `vector<int, allocator<int> >` is written with and without blanks.
+            let solid = |name: &str| name.replace(' ', "");
+            let written = solid(&wanted);
             Box::new(move |name| {
                 name == wanted
                     || name.starts_with(['_', '<'])
                         && sieve.lets_through(name)
-                        && (demangle(name, Style::Simple) == wanted
-                            || demangle(name, Style::Full) == wanted)
+                        && spellings(name).iter().any(|name| solid(name) == written)
             })
         }
         Symbol::Pattern(pattern) => {
@@ -235,9 +239,14 @@ pub(super) fn fitting(symbol: &Symbol) -> Result<Fits> {
                 rest.split(['*', '?'])
             });
             let sieve = Sieve::new(literal);
+            // Other patterns would match arguments that are not shown.
+            let is_long = pattern.contains(['<', '(']);
             Box::new(move |name| {
-                regex.is_match(name)
-                    || sieve.lets_through(name) && regex.is_match(&demangle(name, Style::Simple))
+                let fits = || match is_long {
+                    true => spellings(name).iter().any(|name| regex.is_match(name)),
+                    false => regex.is_match(&demangle(name, Style::Simple)),
+                };
+                regex.is_match(name) || sieve.lets_through(name) && fits()
             })
         }
     })

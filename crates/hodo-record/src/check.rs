@@ -36,7 +36,8 @@ pub fn useless(
         let Ok(bytes) = std::fs::read(&library.real) else {
             continue;
         };
-        for function in hodo_symbols::functions(&bytes).unwrap_or_default() {
+        let symbols = hodo_symbols::symbols_of(&library.real, &bytes).unwrap_or_default();
+        for function in symbols.functions {
             open.retain(|pattern| !pattern.matches(&library.path, false, &function.name, false));
         }
     }

@@ -130,7 +130,7 @@ impl Modules {
         let file = session.symbols(id, symbols.into_iter())?;
         session.log(&json!({"module": {
             "id": id, "path": image.path.to_string_lossy(), "build_id": plan.build_id,
-            "first_id": first, "count": count, "file": file,
+            "symbols": image.symbol_file().map(|path| path.to_string_lossy().into_owned()), "first_id": first, "count": count, "file": file,
         }}))?;
         Ok(Numbered {
             functions,

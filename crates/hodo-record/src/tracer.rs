@@ -59,6 +59,8 @@ pub struct Thread {
     /// 0: nothing is recorded of this thread.
     task: u32,
     tcb: Option<u64>,
+    /// Its name, as it was last written to the log.
+    name: String,
     space: Option<SharedSpace>,
     /// What its signal handlers see.
     contexts: Contexts,
@@ -80,6 +82,7 @@ impl Thread {
             pid,
             task: 0,
             tcb: None,
+            name: String::new(),
             space: None,
             contexts: Contexts::default(),
             private: None,

@@ -45,6 +45,26 @@ pub fn demangle(name: &str, style: Style) -> String {
     })
 }
 
+/// Returns all ways in which people write a symbol's name, with more and more of it: `ns::foo`, `ns::foo<int>`,
+/// `ns::foo<int>(char)` and `int ns::foo<int>(char)`.
+#[must_use]
+pub fn spellings(name: &str) -> Vec<String> {
+    let mut all = vec![demangle(name, Style::Simple)];
+    let mangled = name.split('.').next().unwrap_or_default();
+    if let Ok(symbol) = Symbol::new(mangled).as_ref()
+        && (name.starts_with("_Z") || name.starts_with("___Z"))
+        && rustc_demangle::try_demangle(name).is_err()
+    {
+        let shorter = DemangleOptions::new().no_return_type();
+        let options = [shorter.no_params(), shorter];
+        let texts = options.map(|options| symbol.demangle_with_options(&options).ok());
+        all.extend(texts.into_iter().flatten());
+    }
+    all.push(demangle(name, Style::Full));
+    all.dedup();
+    all
+}
+
 /// A quick check that rules out most symbols whose readable form does not contain a text. Demangling is slow, and large
 /// programs have hundreds of thousands of names.
 #[derive(Debug, Clone)]
@@ -274,6 +294,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn names_have_several_spellings() {
+        assert_eq!(spellings("main"), ["main"]);
+        assert_eq!(
+            spellings("_ZN4shop5twiceIiEET_S1_"),
+            [
+                "shop::twice",
+                "shop::twice<int>",
+                "shop::twice<int>(int)",
+                "int shop::twice<int>(int)"
+            ]
+        );
+        assert_eq!(
+            spellings("_ZN4shop3addEii"),
+            ["shop::add", "shop::add(int, int)"]
+        );
+        let rust = spellings("_ZN4core3fmt5write17h0123456789abcdefE");
+        assert_eq!(
+            rust,
+            ["core::fmt::write", "core::fmt::write::h0123456789abcdef"]
+        );
+        assert_eq!(spellings("_Zgarbage"), ["_Zgarbage"]);
     }
 
     #[test]

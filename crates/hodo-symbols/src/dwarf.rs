@@ -3,11 +3,12 @@
 //! It is in the file itself, or in a separate file that distributions install below `/usr/lib/debug`.
 
 mod fields;
-mod find;
+pub(crate) mod find;
 mod lines;
 mod locations;
 mod navigate;
 mod scopes;
+mod split;
 mod variables;
 
 use std::path::{Path, PathBuf};
@@ -60,6 +61,7 @@ pub struct Debug {
     units: Vec<LazyUnit>,
     /// The units that it shares with other files.
     shared: Vec<LazyUnit>,
+    splits: split::Splits,
 }
 
 impl std::fmt::Debug for Debug {
@@ -72,7 +74,13 @@ impl std::fmt::Debug for Debug {
 /// A unit that is parsed on first use.
 struct LazyUnit {
     header: UnitHeader<Reader>,
-    unit: OnceLock<Option<Unit<Reader>>>,
+    unit: OnceLock<Option<ParsedUnit>>,
+}
+
+/// A unit, and the part of it that the compiler left in another file (`-gsplit-dwarf`).
+struct ParsedUnit {
+    unit: Unit<Reader>,
+    split: Option<Box<split::Split>>,
 }
 
 impl Debug {
@@ -114,6 +122,7 @@ impl Debug {
         Ok(Self {
             dwarf,
             isa: abi::isa_of(bytes),
+            splits: split::Splits::new(path, &place),
             path: place,
             units,
             shared,
@@ -128,11 +137,7 @@ impl Debug {
 
     /// Returns one of the file's own units.
     pub(crate) fn unit(&self, index: usize) -> Option<&Unit<Reader>> {
-        self.unit_of(navigate::At {
-            shared: false,
-            unit: index,
-            offset: gimli::UnitOffset(0),
-        })
+        self.unit_of(navigate::At::unit(index))
     }
 
     /// Returns all of the file's own units that can be read.

@@ -1,8 +1,10 @@
 //! The functions of an ELF file.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use crate::abi;
+use crate::dwarf::find::symbol_file;
 use crate::startup;
 use crate::unwind::{Frames, Range, Tables};
 use crate::{debugdata, lsda, unwind};
@@ -72,6 +74,8 @@ pub struct Symbols {
     /// Global names in the code that have no type and are outside all functions. Assembly code may omit `.type`.
     /// Sorted.
     pub untyped: Vec<(u64, String)>,
+    /// The same inside functions. Sorted.
+    pub inner: Vec<(u64, String)>,
     /// The addresses where functions continue after an exception. Sorted.
     pub landing_pads: Vec<u64>,
     /// What the unwind tables say.
@@ -111,6 +115,23 @@ struct Found<'a> {
 /// # Errors
 /// If the file is not a readable ELF file.
 pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
+    symbols_with(bytes, None)
+}
+
+/// The same with the names in the separate file of an image that was stripped.
+///
+/// # Errors
+/// If the file is not a readable ELF file.
+pub fn symbols_of(path: &Path, bytes: &[u8]) -> Result<Symbols, SymbolError> {
+    let separate = symbol_file(path, bytes).and_then(|path| std::fs::read(path).ok());
+    symbols_with(bytes, separate.as_deref())
+}
+
+/// The same with the names in this separate file, if there is one. A separate file that cannot be read has no names.
+///
+/// # Errors
+/// If the file is not a readable ELF file.
+pub fn symbols_with(bytes: &[u8], separate: Option<&[u8]>) -> Result<Symbols, SymbolError> {
     let file: ElfFile64<'_> = ElfFile64::parse(bytes)?;
     let code = code_ranges(&file);
     let is_code = |addr: u64| {
@@ -120,12 +141,13 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
     let extracted = debugdata::extract(&file);
     let extracted = extracted.as_deref();
     let other = extracted.and_then(|bytes| ElfFile64::parse(bytes).ok());
+    let separate = separate.and_then(|bytes| ElfFile64::parse(bytes).ok());
     let mut found = Vec::new();
     let mut labels = Vec::new();
     let mut untyped = Vec::new();
     let mut mapping = Vec::new();
     let mapped = abi::of_file(&file).is_some_and(abi::has_mapping_symbols);
-    for file in std::iter::once(&file).chain(&other) {
+    for file in std::iter::once(&file).chain(&other).chain(&separate) {
         from_table(
             file,
             &mut found,
@@ -175,10 +197,11 @@ pub fn symbols(bytes: &[u8]) -> Result<Symbols, SymbolError> {
         let function = before.checked_sub(1).map(|at| &symbols.functions[at]);
         function.is_some_and(|f| f.addr == addr || addr - f.addr < f.size)
     };
-    untyped.retain(|(addr, _)| is_code(*addr) && !is_inside(*addr));
+    untyped.retain(|(addr, _)| is_code(*addr));
     untyped.sort_unstable();
     untyped.dedup();
-    symbols.untyped = untyped;
+    let (inner, untyped) = untyped.into_iter().partition(|(addr, _)| is_inside(*addr));
+    (symbols.inner, symbols.untyped) = (inner, untyped);
     let mut labels: Vec<u64> = labels.into_iter().map(|(addr, _)| addr).collect();
     let ranges = &tables.ranges;
     labels.extend(ranges.iter().map(|r| r.addr));

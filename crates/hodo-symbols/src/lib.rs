@@ -20,10 +20,12 @@ mod usdt;
 
 pub use abi::isa_of;
 pub use callers::{Caller, Registers, Unwinder};
-pub use demangle::{Sieve, Style, demangle};
+pub use demangle::{Sieve, Style, demangle, spellings};
+pub use dwarf::find::symbol_file;
 pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
 pub use functions::{
     Fragment, Function, Nature, SymbolError, Symbols, functions, linkage_tables, symbols,
+    symbols_of, symbols_with,
 };
 pub use imports::{build_id, imports};
 pub use keys::{Branch, Key, KeyPlace, Keys, KeysError, key_at, keys};

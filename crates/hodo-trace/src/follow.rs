@@ -25,6 +25,8 @@ pub enum News {
     Began(usize),
     /// A task has ended: its index.
     Ended(usize),
+    /// A task has another name: its index.
+    Named(usize),
     /// A signal was received: its index in the trace.
     Signal(usize),
     /// Code was mapped.
@@ -115,13 +117,21 @@ impl Follow {
                 Line::TaskEnd(end) => Some(end.id as usize),
                 _ => None,
             };
+            let named = match &line {
+                Line::TaskName(name) => Some(name.id as usize),
+                _ => None,
+            };
             let is_map = matches!(line, Line::Map(_));
             trace.read_line(line);
             news.extend(is_map.then_some(News::Mapped));
             news.extend((before.0..trace.tasks.len()).map(News::Began));
             news.extend((before.1..trace.signals.len()).map(News::Signal));
-            let ended = ended.and_then(|id| id.checked_sub(1));
-            news.extend(ended.filter(|&at| at < trace.tasks.len()).map(News::Ended));
+            let index = |id: Option<usize>| {
+                let at = id.and_then(|id| id.checked_sub(1));
+                at.filter(|&at| at < trace.tasks.len())
+            };
+            news.extend(index(named).map(News::Named));
+            news.extend(index(ended).map(News::Ended));
         }
         self.find_chunks(trace);
         news

@@ -244,6 +244,8 @@ pub enum Line {
     Task(TaskLine),
     /// A thread ended.
     TaskEnd(TaskEnd),
+    /// A thread has another name than before.
+    TaskName(TaskName),
     /// A thread received a signal.
     Signal(Signal),
     /// Something the user should know.
@@ -360,6 +362,9 @@ pub struct ModuleLine {
     /// Its build id in hex.
     #[serde(default)]
     pub build_id: Option<String>,
+    /// The separate file with its symbol table.
+    #[serde(default)]
+    pub symbols: Option<String>,
     /// Id of its first function.
     pub first_id: u32,
     /// Number of its functions.
@@ -390,6 +395,15 @@ pub struct TaskLine {
     pub parent: u32,
     /// The time, in units of the counter.
     pub counter: u64,
+}
+
+/// A thread has another name than its `task` line says. The last one counts.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TaskName {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub comm: String,
 }
 
 /// A thread ended.

@@ -67,6 +67,8 @@ pub struct Module {
     pub path: String,
     /// Its build id in hex.
     pub build_id: Option<String>,
+    /// The separate file from which its symbol table was read, if it had none itself.
+    pub symbols: Option<String>,
 }
 
 impl Module {

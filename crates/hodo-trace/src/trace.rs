@@ -185,6 +185,7 @@ impl Trace {
                 self.modules.push(Module {
                     path: module.path,
                     build_id: module.build_id,
+                    symbols: module.symbols,
                 });
                 let path = self.directory.join(&module.file);
                 if let Err(error) = self.read_symbols(&path, module.first_id, module.count, index) {
@@ -219,6 +220,11 @@ impl Trace {
                 if let Some(task) = self.task_mut(end.id) {
                     task.ended = Some(end.counter);
                     task.exit = end.exit;
+                }
+            }
+            Line::TaskName(name) => {
+                if let Some(task) = self.task_mut(name.id) {
+                    task.comm = name.comm;
                 }
             }
             Line::Signal(signal) => self.signals.push(signal),

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use hodo_symbols::{Registers, Style, Unwinder, demangle, interrupted};
@@ -26,14 +27,14 @@ struct File {
 }
 
 impl File {
-    fn read(bytes: &[u8]) -> Option<Self> {
+    fn read(path: &Path, bytes: &[u8]) -> Option<Self> {
         use object::{Object, ObjectSegment};
         let elf = object::File::parse(bytes).ok()?;
         let segment = |segment: object::Segment<'_, '_>| {
             let (offset, size) = segment.file_range();
             (offset, size, segment.address())
         };
-        let symbols = hodo_symbols::symbols(bytes).ok()?;
+        let symbols = hodo_symbols::symbols_of(path, bytes).ok()?;
         let function = |function: hodo_symbols::Function| {
             let name = printable(demangle(&function.name, Style::Simple));
             let end = function.addr.saturating_add(function.size);
@@ -194,7 +195,7 @@ impl Addresses {
 
     fn file(&self, source: &Source, path: &str) -> Option<Rc<File>> {
         let mut files = self.files.borrow_mut();
-        let read = || File::read(&source.file(path)?).map(Rc::new);
+        let read = || File::read(Path::new(path), &source.file(path)?).map(Rc::new);
         files.entry(path.to_owned()).or_insert_with(read).clone()
     }
 

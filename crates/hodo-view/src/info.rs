@@ -269,7 +269,16 @@ fn process(trace: &Trace) -> Rows {
     let task = |t: &hodo_trace::Task| format!("{}({})", t.tid, t.comm);
     let tasks: Vec<String> = trace.tasks.iter().map(task).collect();
     let build_id = trace.modules.first().and_then(|m| m.build_id.clone());
-    vec![
+    let separate = trace.modules.iter().filter_map(|module| {
+        let file = module.symbols.as_ref()?;
+        Some(format!(
+            "{} from {}",
+            module.name(),
+            printable(file.clone())
+        ))
+    });
+    let separate: Vec<String> = separate.collect();
+    let mut rows = vec![
         ("number of tasks", trace.tasks.len().to_string()),
         ("task list", tasks.join(", ")),
         ("exe image", info.exe.clone()),
@@ -304,7 +313,11 @@ fn process(trace: &Trace) -> Rows {
             "disk iops",
             format!("{} / {} (read / write)", usage.inblock, usage.oublock),
         ),
-    ]
+    ];
+    if !separate.is_empty() {
+        rows.insert(4, ("symbols", separate.join(", ")));
+    }
+    rows
 }
 
 /// Describes how much was recorded, and what that cost.
@@ -392,7 +405,7 @@ fn write_json(trace: &Trace, data: &Path, out: &mut dyn Write) -> Result<()> {
     let modules: Vec<_> = trace
         .modules
         .iter()
-        .map(|m| json!({"path": m.path, "build_id": m.build_id}))
+        .map(|m| json!({"path": m.path, "build_id": m.build_id, "symbols": m.symbols}))
         .collect();
     let value = json!({
         "version": info.version,

@@ -201,6 +201,11 @@ impl Live {
                     };
                     (signal.counter, task, 2, What::Signal(at))
                 }
+                News::Named(task) => {
+                    let name = std::mem::take(&mut trace.tasks[task].comm);
+                    trace.tasks[task].comm = printable(name);
+                    continue;
+                }
                 News::Mapped => {
                     mapped = true;
                     continue;

@@ -1,12 +1,13 @@
 //! `hodo probe --dry-run` and `--list`: what probes would do and what can be probed, without running anything.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use hodo_plan::model::Tactic;
 use hodo_probe_compile::{Changed, DryRun, Examined, ExaminedPlace, Listed};
-use hodo_symbols::{Style, demangle};
+use hodo_symbols::{Style, demangle, spellings};
 use serde_json::{Value, json};
 
 use crate::args::ProbeArgs;
@@ -76,6 +77,21 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
             writeln!(out)?;
             return Ok(());
         }
+        let mut counts: HashMap<String, u32> = HashMap::new();
+        for function in &listed {
+            *counts
+                .entry(demangle(&function.name, Style::Simple))
+                .or_default() += 1;
+        }
+        // Overloads and instances of templates have the same short name.
+        let name = |function: &Listed| {
+            let short = demangle(&function.name, Style::Simple);
+            let mut spellings = spellings(&function.name).into_iter();
+            match spellings.find(|name| name.contains('(')) {
+                Some(long) if counts[&short] > 1 => long,
+                _ => short,
+            }
+        };
         writeln!(out, "#      ADDRESS    SIZE  ENTRY    RETURN  FUNCTION")?;
         for function in &listed {
             let entry = function.entry.as_ref().map(|tactic| tactic_name(*tactic));
@@ -90,7 +106,7 @@ pub fn list(args: &ProbeArgs) -> Result<ExitCode> {
                 } else {
                     "-"
                 },
-                demangle(&function.name, Style::Simple),
+                name(function),
             )?;
             if let Some((file, line)) = &function.source {
                 // The file's name, as in a definition.

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hodo_plan::model::{Mode, Plan, ProbePlan, ProbedInsn, Tactic, Wanted};
-use hodo_plan::{PlanOptions, plan as plan_image, plan_probes};
-use hodo_symbols::{Style, demangle};
+use hodo_plan::{PlanOptions, Survey};
+use hodo_symbols::{Style, demangle, symbol_file};
 use serde_json::json;
 
 use crate::args::PlanArgs;
@@ -47,8 +47,12 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
         );
     }
     let error = || format!("cannot plan {}", args.file.display());
+    let separate = symbol_file(&args.file, &bytes);
+    let names = separate.and_then(|path| std::fs::read(path).ok());
+    let survey =
+        || Survey::with_names(&args.file, (&bytes, names.as_deref()), 0).with_context(error);
     if args.every_instruction {
-        let plan = plan_probes(&args.file, &bytes, Wanted::Every, 0).with_context(error)?;
+        let plan = survey()?.plan_probes(Wanted::Every, &PlanOptions::default());
         with_output(args.screen.no_pager, |out| {
             if args.json {
                 instructions_json(&plan, out)
@@ -58,7 +62,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = plan_image(&args.file, &bytes, &PlanOptions::default()).with_context(error)?;
+    let plan = survey()?.plan(&PlanOptions::default());
     with_output(args.screen.no_pager, |out| {
         if args.json {
             json(&plan, out)

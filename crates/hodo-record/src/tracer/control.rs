@@ -250,7 +250,8 @@ impl Tracer<'_> {
                 let bytes = real
                     .and_then(|real| std::fs::read(real).ok())
                     .unwrap_or_default();
-                for function in hodo_symbols::functions(&bytes).unwrap_or_default() {
+                let symbols = hodo_symbols::symbols_of(&mapping.path, &bytes).unwrap_or_default();
+                for function in symbols.functions {
                     open.retain(|p| !p.matches(&mapping.path, false, &function.name, false));
                 }
             }

@@ -159,7 +159,12 @@ impl Tracer<'_> {
         let Some(thread) = self.threads.get(&tid) else {
             return stopped.cont(0);
         };
-        if let Some(space) = thread.space.clone() {
+        let space = thread.space.clone();
+        self.tell_name(tid)?;
+        let Some(thread) = self.threads.get(&tid) else {
+            return stopped.cont(0);
+        };
+        if let Some(space) = space {
             let mut turns: Vec<Turn> = thread.contexts.end().collect();
             let place = context::place(&mut space.borrow_mut(), &stopped.regs()?);
             if let Place::At(AppPoint {

@@ -40,6 +40,19 @@ impl Tracer<'_> {
         Ok(())
     }
 
+    /// Logs the name of a thread if it has changed: threads often name themselves after they have begun.
+    pub(super) fn tell_name(&mut self, tid: i32) -> Result<()> {
+        let Some(thread) = self.threads.get_mut(&tid).filter(|thread| thread.task != 0) else {
+            return Ok(());
+        };
+        let Some(name) = ptrace::status(tid, "Name:").filter(|name| *name != thread.name) else {
+            return Ok(());
+        };
+        let line = json!({"task_name": {"id": thread.task, "comm": name}});
+        thread.name = name;
+        self.session.log(&line)
+    }
+
     /// Logs a signal that is about to be delivered to a thread.
     pub(super) fn tell_signal(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
@@ -178,10 +191,11 @@ impl Tracer<'_> {
         }
         self.lead(stopped, (number, base + number * tcb::SIZE), space, maker)?;
         let exe = std::fs::read_link(format!("/proc/{tid}/exe")).unwrap_or_default();
+        let name = ptrace::status(tid, "Name:").unwrap_or_default();
         self.session.log(&json!({"task": {
             "id": init.task, "exe": exe.to_string_lossy(), "tid": tid, "pid": pid,
             "ppid": ptrace::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
-            "comm": ptrace::status(tid, "Name:"), "kind": kind, "parent": parent, "counter": counter(),
+            "comm": name, "kind": kind, "parent": parent, "counter": counter(),
         }}))?;
         self.threads.insert(
             tid,
@@ -189,6 +203,7 @@ impl Tracer<'_> {
                 pid,
                 task: init.task,
                 tcb: Some(number),
+                name,
                 space: Some(Rc::clone(space)),
                 contexts: Contexts::default(),
                 private: None,

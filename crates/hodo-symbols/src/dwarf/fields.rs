@@ -42,7 +42,7 @@ impl Debug {
         let mut operations = expression.operations(unit.encoding());
         let address = match operations.next().ok()?? {
             Operation::Address { address } => address,
-            Operation::AddressIndex { index } => self.dwarf.address(unit, index).ok()?,
+            Operation::AddressIndex { index } => self.dwarf_with(unit).address(unit, index).ok()?,
             _ => return None,
         };
         // More than an address is thread-local, or in several pieces.

@@ -1,11 +1,12 @@
 //! Finds the file that contains another file's debugging information.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection};
+use object::{Endianness, Object, ObjectSection, ReadCache};
 
 /// The directory of separate files.
 pub const ROOT: &str = "/usr/lib/debug";
@@ -47,15 +48,16 @@ fn has_information(bytes: &[u8]) -> bool {
     })
 }
 
-/// Returns the file with the debugging information, and its contents if it is a different file.
-pub fn debug_file(
-    path: &Path,
-    bytes: &[u8],
-    roots: &[PathBuf],
-) -> Option<(PathBuf, Option<Vec<u8>>)> {
-    if has_information(bytes) {
-        return Some((path.to_owned(), None));
-    }
+/// What identifies the separate file of an ELF file, and where it may be.
+struct Separate {
+    id: Option<String>,
+    /// The name and the checksum in `.gnu_debuglink`.
+    link: Option<(OsString, u32)>,
+    candidates: Vec<PathBuf>,
+}
+
+/// Returns where the separate file of an ELF file may be.
+fn separate(path: &Path, bytes: &[u8], roots: &[PathBuf]) -> Separate {
     let id = crate::build_id(bytes);
     let mut candidates: Vec<PathBuf> = Vec::new();
     if let Some(id) = &id {
@@ -73,6 +75,29 @@ pub fn debug_file(
         let below = directory.strip_prefix("/").unwrap_or(directory);
         candidates.extend(roots.iter().map(|root| root.join(below).join(name)));
     }
+    // Without a name of its own, a link leads to the file itself.
+    candidates.retain(|candidate| *candidate != real);
+    Separate {
+        id,
+        link,
+        candidates,
+    }
+}
+
+/// Returns the file with the debugging information, and its contents if it is a different file.
+pub fn debug_file(
+    path: &Path,
+    bytes: &[u8],
+    roots: &[PathBuf],
+) -> Option<(PathBuf, Option<Vec<u8>>)> {
+    if has_information(bytes) {
+        return Some((path.to_owned(), None));
+    }
+    let Separate {
+        id,
+        link,
+        candidates,
+    } = separate(path, bytes, roots);
     candidates.into_iter().find_map(|candidate| {
         let content = std::fs::read(&candidate).ok()?;
         let same = match (&id, crate::build_id(&content), &link) {
@@ -82,6 +107,48 @@ pub fn debug_file(
         };
         (same && has_information(&content)).then_some((candidate, Some(content)))
     })
+}
+
+/// Returns the separate file with the symbol table of an ELF file, if the file itself has none. It is searched for
+/// below `/usr/lib/debug` and in debuginfod's cache by build id, and by the name in `.gnu_debuglink`.
+#[must_use]
+pub fn symbol_file(path: &Path, bytes: &[u8]) -> Option<PathBuf> {
+    symbol_file_in(path, bytes, &roots())
+}
+
+fn symbol_file_in(path: &Path, bytes: &[u8], roots: &[PathBuf]) -> Option<PathBuf> {
+    if parse(bytes)?.symbol_table().is_some() {
+        return None;
+    }
+    let Separate {
+        id,
+        link,
+        candidates,
+    } = separate(path, bytes, roots);
+    // Such files can be large, and little of them is needed.
+    candidates.into_iter().find(|candidate| {
+        let Ok(mut file) = File::open(candidate) else {
+            return false;
+        };
+        let cache = ReadCache::new(&mut file);
+        let Ok(other) = ElfFile64::<Endianness, _>::parse(&cache) else {
+            return false;
+        };
+        let has_symbols = other.symbol_table().is_some();
+        let same_id = match (&id, other.build_id()) {
+            (Some(id), Ok(Some(other))) => Some(*id == hex(other)),
+            _ => None,
+        };
+        let same = same_id.or_else(|| {
+            let (_, sum) = link.as_ref()?;
+            Some(checksum(&std::fs::read(candidate).ok()?) == *sum)
+        });
+        has_symbols && same == Some(true)
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The file that holds a part of some debugging information is not there.
@@ -104,7 +171,7 @@ pub fn shared_file(
     }) else {
         return Ok(None);
     };
-    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = hex(&id);
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let beside = real.parent().map(|directory| directory.join(&name));
     let candidates = beside

@@ -294,7 +294,7 @@ impl Debug {
         entry: &gimli::DebuggingInformationEntry<'_, '_, Reader>,
     ) -> Vec<Range<u64>> {
         let mut all = Vec::new();
-        if let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) {
+        if let Ok(mut ranges) = self.dwarf_with(unit).die_ranges(unit, entry) {
             while let Ok(Some(range)) = ranges.next() {
                 if range.begin < range.end && range.begin != 0 {
                     all.push(range.begin..range.end);

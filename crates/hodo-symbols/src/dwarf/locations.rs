@@ -188,7 +188,7 @@ impl Debug {
                 return self.locate_throughout(variable, expression, here);
             }
             Some(list) => {
-                let mut entries = match self.dwarf.attr_locations(unit, list) {
+                let mut entries = match self.dwarf_with(unit).attr_locations(unit, list) {
                     Ok(Some(entries)) => entries,
                     _ => return Err(Nowhere::OptimizedOut),
                 };
@@ -339,7 +339,7 @@ impl Debug {
             Operation::CallFrameCFA => self.frame(here)?,
             Operation::Address { address } => Sum(Some(Word::Address(address)), 0),
             Operation::AddressIndex { index } => {
-                let address = self.dwarf.address(unit, index);
+                let address = self.dwarf_with(unit).address(unit, index);
                 let address = address.map_err(|_| Nowhere::Computed)?;
                 Sum(Some(Word::Address(address)), 0)
             }

@@ -2,7 +2,7 @@
 
 use gimli::{AttributeValue, DebuggingInformationEntry, DwAt, Unit, UnitOffset, UnitSectionOffset};
 
-use super::{Debug, LazyUnit, Reader};
+use super::{Debug, LazyUnit, ParsedUnit, Reader};
 
 /// An entry in the file's own information, or in information that it shares with other files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,27 +12,73 @@ pub(crate) struct At {
     pub offset: UnitOffset,
 }
 
+impl At {
+    /// The beginning of one of the file's own units.
+    pub(super) fn unit(index: usize) -> Self {
+        Self {
+            shared: false,
+            unit: index,
+            offset: UnitOffset(0),
+        }
+    }
+}
+
 pub(crate) type Entry<'a> = DebuggingInformationEntry<'a, 'a, Reader>;
 
 /// Longer chains of references are circular, and thus damaged.
 const LONGEST: usize = 64;
 
 impl Debug {
-    fn dwarf_of(&self, shared: bool) -> &gimli::Dwarf<Reader> {
+    /// Returns the sections that contain a unit.
+    fn dwarf_of(&self, at: At) -> &gimli::Dwarf<Reader> {
         match self.dwarf.sup() {
-            Some(other) if shared => other,
-            _ => &self.dwarf,
+            Some(other) if at.shared => other,
+            _ => match self.parsed(at).and_then(|parsed| parsed.split.as_ref()) {
+                Some(split) => &split.dwarf,
+                None => &self.dwarf,
+            },
         }
     }
 
-    pub(crate) fn unit_of(&self, at: At) -> Option<&Unit<Reader>> {
+    fn parsed(&self, at: At) -> Option<&ParsedUnit> {
         let units = if at.shared { &self.shared } else { &self.units };
         let lazy = units.get(at.unit)?;
-        let dwarf = self.dwarf_of(at.shared);
-        let parsed = lazy
-            .unit
-            .get_or_init(|| dwarf.unit(lazy.header.clone()).ok());
-        parsed.as_ref()
+        let parse = || {
+            let dwarf = self.dwarf.sup().filter(|_| at.shared);
+            let unit = dwarf.unwrap_or(&self.dwarf).unit(lazy.header.clone());
+            let unit = unit.ok()?;
+            let split = match at.shared {
+                true => None,
+                false => self.splits.read(&self.dwarf, &unit, at.unit),
+            };
+            Some(ParsedUnit { unit, split })
+        };
+        lazy.unit.get_or_init(parse).as_ref()
+    }
+
+    pub(crate) fn unit_of(&self, at: At) -> Option<&Unit<Reader>> {
+        let parsed = self.parsed(at)?;
+        let split = parsed.split.as_ref();
+        Some(split.map_or(&parsed.unit, |split| &split.unit))
+    }
+
+    fn is_split(&self, at: At) -> bool {
+        let parsed = self.parsed(at);
+        parsed.is_some_and(|parsed| parsed.split.is_some())
+    }
+
+    /// Returns the code ranges of one of the file's own units.
+    pub(crate) fn unit_ranges(&self, index: usize) -> Option<gimli::RangeIter<Reader>> {
+        let parsed = self.parsed(At::unit(index))?;
+        self.dwarf.unit_ranges(&parsed.unit).ok()
+    }
+
+    /// Returns the sections that contain one of the file's own units.
+    pub(crate) fn dwarf_with(&self, unit: &Unit<Reader>) -> &gimli::Dwarf<Reader> {
+        match self.splits.index(unit) {
+            Some(index) => self.dwarf_of(At::unit(index)),
+            None => &self.dwarf,
+        }
     }
 
     pub(crate) fn entry(&self, at: At) -> Option<Entry<'_>> {
@@ -62,6 +108,11 @@ impl Debug {
         match self.attr(at, name)? {
             AttributeValue::UnitRef(offset) => Some(At { offset, ..at }),
             AttributeValue::DebugInfoRef(offset) if at.shared => find(&self.shared, true, offset),
+            // In another file, there is only one unit.
+            AttributeValue::DebugInfoRef(offset) if self.is_split(at) => {
+                let offset = offset.to_unit_offset(&self.unit_of(at)?.header)?;
+                Some(At { offset, ..at })
+            }
             AttributeValue::DebugInfoRef(offset) => find(&self.units, false, offset),
             AttributeValue::DebugInfoRefSup(offset) => find(&self.shared, true, offset),
             _ => None,
@@ -81,7 +132,7 @@ impl Debug {
         self.origins(at).find_map(|at| {
             let value = self.attr(at, gimli::DW_AT_name)?;
             let unit = self.unit_of(at)?;
-            let text = self.dwarf_of(at.shared).attr_string(unit, value).ok()?;
+            let text = self.dwarf_of(at).attr_string(unit, value).ok()?;
             Some(String::from_utf8_lossy(&text).into_owned())
         })
     }

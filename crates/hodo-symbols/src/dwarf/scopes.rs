@@ -21,7 +21,7 @@ impl Debug {
     pub(crate) fn scope(&self, pc: u64) -> Option<Scope> {
         for (index, unit) in self.all() {
             let mut inside = false;
-            if let Ok(mut ranges) = self.dwarf.unit_ranges(unit) {
+            if let Some(mut ranges) = self.unit_ranges(index) {
                 while let Ok(Some(range)) = ranges.next() {
                     inside |= range.begin <= pc && pc < range.end;
                 }

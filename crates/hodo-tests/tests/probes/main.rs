@@ -6,6 +6,7 @@ mod armed;
 mod beside;
 mod conditions;
 mod counted;
+mod debug_files;
 mod reference;
 mod returns;
 mod sources;
