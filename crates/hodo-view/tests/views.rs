@@ -53,6 +53,39 @@ fn hit(b: &mut Builder, task: u32, id: u32, time: u64, words: &[u64]) {
     }
 }
 
+/// The stack of each level is as long as all names up to there: only those that are written may be copied.
+#[test]
+fn deep_flame_graphs_take_no_time_for_what_they_do_not_write() {
+    const DEPTH: u32 = 60_000;
+    let mut b = Builder::new(&directory("deep"), true);
+    let name = "a_long_name_".repeat(20);
+    let id = b.function(&name, 'T');
+    let task = b.task(100, "start", 0, 1000);
+    let frame = |level: u32| 2 * DEPTH - level;
+    for level in 0..DEPTH {
+        b.record(task, ENTRY, id, frame(level), 1000 + u64::from(level));
+    }
+    for level in (0..DEPTH).rev() {
+        b.record(task, EXIT, id, frame(level), 200_000 - u64::from(level));
+    }
+    b.end(task, 300_000);
+    let options = |sample_time| DumpOptions {
+        source: SourceOptions {
+            raw_times: true,
+            ..source(&b.finish())
+        },
+        format: DumpFormat::FlameGraph,
+        sample_time,
+    };
+    // Only the innermost call has this much time of its own.
+    let options = options(50_000);
+    let begun = std::time::Instant::now();
+    let lines = text(|out| hodo_view::dump(&options, out));
+    assert_eq!(lines.lines().count(), 1);
+    assert_eq!(lines.matches(&name).count(), DEPTH as usize);
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_successful_execve_has_a_result() {
     let mut b = Builder::new(&directory("execve"), true);

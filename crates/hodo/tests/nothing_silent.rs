@@ -196,6 +196,49 @@ fn a_probe_that_was_never_placed_is_told() {
     sleeper.wait().unwrap();
 }
 
+/// A probe on a library that a process loads only after hodo has attached.
+#[test]
+fn a_probe_waits_for_its_library() {
+    let place = place();
+    let at = place.path();
+    let source = "#include <dlfcn.h>\n#include <unistd.h>\n\
+        int main(void) {\n\
+            for (int i = 0; access(\"go\", F_OK) && i < 1000; i++) usleep(10000);\n\
+            double (*root)(double) = (double (*)(double))dlsym(dlopen(\"libm.so.6\", RTLD_NOW), \"cbrt\");\n\
+            for (int i = 0; i < 500; i++) { root(i); usleep(10000); }\n\
+            return 0;\n\
+        }\n";
+    std::fs::write(at.join("loads.c"), source).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-o", "loads", "loads.c"]).current_dir(at);
+    assert!(gcc.status().unwrap().success());
+    let loads = Command::new("./loads").current_dir(at).spawn().unwrap();
+    let mut loads = Caller(loads);
+    let pid = loads.pid();
+    let observed = std::thread::scope(|scope| {
+        let definition = "p libm.so.6:cbrt count";
+        let words = ["probe", "-p", &pid, "--for", "2", "-e", definition];
+        let observed = scope.spawn(move || run(at, &words));
+        let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        while status().contains("TracerPid:\t0\n") && !observed.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::fs::write(at.join("go"), "").unwrap();
+        observed.join().unwrap()
+    });
+    assert!(observed.status.success(), "{observed:?}");
+    assert!(
+        text(&observed.stdout).contains("cbrt: (cbrt+0x0)"),
+        "{observed:?}"
+    );
+    assert!(
+        !text(&observed.stderr).contains("never placed"),
+        "{observed:?}"
+    );
+    assert!(loads.runs_alone());
+}
+
 /// A process that makes system calls until it is dropped.
 struct Caller(std::process::Child);
 
