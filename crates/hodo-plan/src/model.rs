@@ -108,6 +108,8 @@ pub enum EntryOnlyReason {
     HandsReturnAddressOn,
     /// It belongs to a runtime that walks the stack by return addresses.
     WalksStack,
+    /// It returns something in the status flags, which stubs do not keep.
+    ReturnsFlags,
 }
 
 impl EntryOnlyReason {
@@ -122,6 +124,7 @@ impl EntryOnlyReason {
             Self::OtherLink => "it returns through a register other than the usual one",
             Self::MovesReturnAddress => "it moves its return address",
             Self::HandsReturnAddressOn => "it hands its return address on to another function",
+            Self::ReturnsFlags => "it returns something in the flags",
             Self::WalksStack => "its runtime walks the stack by return addresses",
         }
     }

@@ -195,6 +195,8 @@ impl<'a> Planner<'a> {
             EntryOnlyReason::MovesReturnAddress
         } else if facts.reads_return || entry.reads_return && cfa.is_none() {
             EntryOnlyReason::ReadsReturnAddress
+        } else if entry.returns_flags {
+            EntryOnlyReason::ReturnsFlags
         } else if let Some(reason) = self.host.mode() {
             reason
         } else {

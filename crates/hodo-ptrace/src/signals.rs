@@ -13,6 +13,17 @@ use crate::threads::start;
 
 /// Signals that are handed on to the program, which then ends or not as it would have.
 const FORWARDED: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+/// Those, and others that a program may send to its parent: that one gets them, not the recorder. (^C and the like come
+/// to the whole group.)
+const HEEDED: [i32; 7] = [
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGALRM,
+];
 /// What is sent to a process group (by a shell's `kill %1`, by a terminal that hangs up) reaches the program without
 /// help, and within this time.
 const TOGETHER: Duration = Duration::from_millis(40);
@@ -20,21 +31,19 @@ const TOGETHER: Duration = Duration::from_millis(40);
 /// What is known about the program while signals are handed on to it.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// For each of the forwarded signals, by whom it was last sent to the program itself, and how often it was.
-    sent: [AtomicU64; FORWARDED.len()],
+    /// For each of the heeded signals, by whom it was last sent to the program itself, and how often it was.
+    sent: [AtomicU64; HEEDED.len()],
     /// The program has ended: its number may be another's.
     ended: AtomicBool,
 }
 
 impl Seen {
     fn slot(&self, signal: i32) -> Option<&AtomicU64> {
-        let index = FORWARDED
-            .iter()
-            .position(|&forwarded| forwarded == signal)?;
+        let index = HEEDED.iter().position(|&heeded| heeded == signal)?;
         Some(&self.sent[index])
     }
 
-    /// Whether a signal is one of those that are handed on.
+    /// Whether a signal is one of those that are heeded.
     pub fn counts(&self, signal: i32) -> bool {
         self.slot(signal).is_some()
     }
@@ -61,17 +70,38 @@ impl Seen {
     }
 }
 
-/// The set of forwarded signals.
+/// All signals that may have to be handed on.
+fn handed_on() -> Vec<i32> {
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    HEEDED.into_iter().chain(real_time).collect()
+}
+
+/// The set of these.
 fn set() -> libc::sigset_t {
     // SAFETY: all-zero is a valid sigset_t for sigemptyset to fill, and the others add to it.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in FORWARDED {
+        for signal in handed_on() {
             libc::sigaddset(&raw mut set, signal);
         }
         set
     }
+}
+
+/// Whether a process descends from this one, as far as its parents live. One that has just ended counts.
+fn is_descendant(mut pid: i32) -> bool {
+    let own = std::process::id().cast_signed();
+    // There are no circles, but processes end meanwhile.
+    for _ in 0..64 {
+        let parent = crate::status(pid, "PPid:").and_then(|parent| parent.parse().ok());
+        match parent {
+            Some(parent) if parent == own => return true,
+            Some(parent) if parent > 1 => pid = parent,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Waits for one of the signals: which, and who sent it.
@@ -107,8 +137,10 @@ impl Forward {
             seen: Arc::default(),
         };
         let (done, seen) = (Arc::clone(&this.done), Arc::clone(&this.seen));
+        // SAFETY: getppid touches no memory.
+        let parent = unsafe { libc::getppid() };
         let hand_on = move || {
-            let mut before = [0; FORWARDED.len()];
+            let mut before = [0; HEEDED.len()];
             while !done.load(Ordering::Acquire) {
                 let Some((signal, sender)) = next(Duration::from_millis(300)) else {
                     continue;
@@ -121,6 +153,8 @@ impl Forward {
                 let Some(pid) = pid else {
                     continue;
                 };
+                // Now: the sender may be about to end.
+                let is_for_parent = is_descendant(sender);
                 std::thread::sleep(TOGETHER);
                 if done.load(Ordering::Acquire) {
                     break;
@@ -132,13 +166,25 @@ impl Forward {
                 }
                 // One that came to both is not handed on.
                 let now = seen.get(signal);
-                let index = FORWARDED.iter().position(|&forwarded| forwarded == signal);
-                let before = &mut before[index.unwrap_or(0)];
-                if std::mem::replace(before, now) != now && now as u32 == sender.cast_unsigned() {
+                let index = HEEDED.iter().position(|&heeded| heeded == signal);
+                let before = index.map(|index| std::mem::replace(&mut before[index], now));
+                if before.is_some_and(|before| before != now)
+                    && now as u32 == sender.cast_unsigned()
+                {
                     continue;
                 }
-                // SAFETY: kill touches no memory. The program is our child and is not reaped before `done` is set.
-                unsafe { libc::kill(pid, signal) };
+                let to = match is_for_parent {
+                    true => parent,
+                    false if FORWARDED.contains(&signal) => pid,
+                    false => continue,
+                };
+                // SAFETY: kill and getppid touch no memory. The program is our child and is not reaped before `done` is
+                // set; a parent that is still ours has not ended.
+                unsafe {
+                    if to == pid || to > 0 && libc::getppid() == parent {
+                        libc::kill(to, signal);
+                    }
+                }
             }
         };
         // Where there can be no more threads (ulimit -u), nothing is handed on.
@@ -395,7 +441,7 @@ impl Interrupts {
             tv_nsec: left.subsec_nanos().into(),
         };
         let set = match self.forwarded {
-            true => difference(all(), &FORWARDED),
+            true => difference(all(), &handed_on()),
             false => all(),
         };
         // SAFETY: the set and the time are initialized, and the information is not asked for.

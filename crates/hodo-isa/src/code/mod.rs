@@ -176,6 +176,8 @@ pub struct EntryFacts {
     pub frame_pointer: bool,
     /// It uses the status flags as they are on entry.
     pub reads_flags: bool,
+    /// It returns after an instruction that only sets status flags: for its caller.
+    pub returns_flags: bool,
     /// It reads memory below the stack pointer before it writes there.
     pub reads_red_zone: bool,
 }

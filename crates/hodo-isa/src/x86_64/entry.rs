@@ -56,6 +56,8 @@ struct Walk {
     copy: Option<(Register, i64)>,
     branched: bool,
     flags_known: bool,
+    /// The flags come from an instruction that has no other result, and nothing has used them yet.
+    flags_unused: bool,
     red_zone_known: bool,
 }
 
@@ -63,6 +65,7 @@ impl Walk {
     /// Goes over one instruction; breaks if nothing is known of what follows.
     fn step(&mut self, raw: &Instruction) -> ControlFlow<()> {
         self.look(raw);
+        self.note_flags(raw);
         match raw.flow_control() {
             FlowControl::Next | FlowControl::Interrupt => {}
             FlowControl::Call | FlowControl::IndirectCall => {
@@ -79,6 +82,10 @@ impl Walk {
                 self.leave(raw);
                 return ControlFlow::Break(());
             }
+            FlowControl::Return => {
+                self.facts.returns_flags = self.flags_unused;
+                return ControlFlow::Break(());
+            }
             _ => return ControlFlow::Break(()),
         }
         self.copy = self
@@ -90,6 +97,34 @@ impl Walk {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
+    }
+
+    /// Follows whether the flags are only there for the caller. Compilers leave no comparison that nothing uses.
+    fn note_flags(&mut self, raw: &Instruction) {
+        let is_call = matches!(
+            raw.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        );
+        if is_call || raw.rflags_read() & STATUS != 0 {
+            self.flags_unused = false;
+        }
+        if raw.rflags_modified() & STATUS != 0 {
+            self.flags_unused = matches!(
+                raw.mnemonic(),
+                Mnemonic::Cmp
+                    | Mnemonic::Test
+                    | Mnemonic::Bt
+                    | Mnemonic::Comiss
+                    | Mnemonic::Comisd
+                    | Mnemonic::Ucomiss
+                    | Mnemonic::Ucomisd
+                    | Mnemonic::Ptest
+                    | Mnemonic::Clc
+                    | Mnemonic::Stc
+                    | Mnemonic::Cmc
+                    | Mnemonic::Sahf
+            );
+        }
     }
 
     /// A jump: to another function, perhaps, which has the return address for its own.
@@ -404,6 +439,24 @@ mod tests {
         // sub rsp, 24; lea rax, [rsp+16]: something else
         let code = [0x48, 0x83, 0xEC, 0x18, 0x48, 0x8D, 0x44, 0x24, 0x10];
         assert!(!entry_facts(&code, 0).reads_return);
+    }
+
+    #[test]
+    fn flags_that_are_returned() {
+        let returns = |code: &[u8]| entry_facts(code, 0).returns_flags;
+        // cmp rdi, 5; ret
+        assert!(returns(&[0x48, 0x83, 0xFF, 5, 0xC3]));
+        // call +0; stc; pop rbx; ret
+        assert!(returns(&[0x53, 0xE8, 0, 0, 0, 0, 0xF9, 0x5B, 0xC3]));
+        // cmp rdi, 5; setb al; ret
+        assert!(!returns(&[0x48, 0x83, 0xFF, 5, 0x0F, 0x92, 0xC0, 0xC3]));
+        // cmp rdi, 5; je +1; ret
+        assert!(!returns(&[0x48, 0x83, 0xFF, 5, 0x74, 1, 0xC3]));
+        // test rdi, rdi; sub rsp, 8; add rsp, 8; ret
+        let code = [
+            0x48, 0x85, 0xFF, 0x48, 0x83, 0xEC, 8, 0x48, 0x83, 0xC4, 8, 0xC3,
+        ];
+        assert!(!returns(&code));
     }
 
     #[test]

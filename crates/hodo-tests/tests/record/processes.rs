@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use hodo_tests::probing::text;
+use hodo_tests::probing::{path, text};
 use hodo_tests::{
     Ended, Kind, Run, Trace, build, hodo, is_root, needs, scratch, target, temporary,
 };
@@ -443,6 +443,36 @@ fn signals_to_the_process_group_come_once() {
             "ready\n15: 2\n1: 1\n10: 1\n12: 2\n2: 0\n"
         );
         run.same(options).has_calls(&[("main", 1), ("count", 6)]);
+    }
+}
+
+/// A program that sends a signal to its parent means the one that it has without hodo.
+#[test]
+fn signals_to_the_parent_reach_it() {
+    let script = "trap 'echo USR1' USR1; trap 'echo 40' 40; \
+                  \"$@\" sh -c 'kill -USR1 $PPID; sleep 0.4; kill -40 $PPID; sleep 0.4; echo done' & job=$!; \
+                  while kill -0 $job 2> /dev/null; do wait $job; done; wait $job; echo $?";
+    let run = |words: &[&str]| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script, "bash"]).args(words);
+        let output = command.output().expect("bash can be run");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let alone = run(&[]);
+    assert_eq!(alone, "USR1\n40\ndone\n0\n");
+    for tool in tools() {
+        let place = scratch(&format!("to-parent-{}", tool.join("-")));
+        let (data, counts) = (place.join("data"), place.join("counts"));
+        let mut words = vec![path(hodo())];
+        words.extend(tool.iter().copied());
+        match tool {
+            ["record"] => words.extend(["-d", path(&data)]),
+            ["mem", "stat"] => words.extend(["-o", path(&counts)]),
+            _ => {}
+        }
+        words.push("--");
+        assert_eq!(run(&words), alone, "{tool:?}");
+        let _ = fs::remove_dir_all(place);
     }
 }
 

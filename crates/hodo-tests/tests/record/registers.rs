@@ -145,3 +145,19 @@ fn vector_registers_in_use_at_entries_on_new_stacks() {
         assert_eq!(texts, [&expected]);
     }
 }
+
+/// Functions of assembly that return a flag, read data where they return to, or remove their arguments.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_assembly_returns_beside_registers_is_kept() {
+    let program = build_with(
+        "gcc",
+        &["returns_flags.c", "returns_flags.S"],
+        &["-O1", "-w"],
+    );
+    let run = Run::new("returns_flags", &program);
+    assert_eq!(run.alone().stdout, b"5\n42\n7\n19\n");
+    for options in OPTIONS {
+        run.same(options);
+    }
+}
