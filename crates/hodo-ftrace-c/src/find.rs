@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
+use std::ops::Range;
 
 use hodo_ftrace::dynamic::Entry;
 use hodo_isa::code::{Flow, Reference};
@@ -67,6 +68,11 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
     if slots.is_empty() && calls.is_empty() && rooms.is_empty() && own.is_empty() {
         return None;
     }
+    let stubs = stubs(&bytes, loaded, host, &slots, own);
+    // This library's own file has what compilers call, and seldom anybody who calls it.
+    if calls.is_empty() && rooms.is_empty() && !may_call(loaded, host, &stubs, &slots) {
+        return None;
+    }
     let functions = hodo_symbols::functions(&bytes).ok()?;
     let mut places = BTreeMap::new();
     let taken = match arch::CHANGED {
@@ -82,7 +88,6 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
         let (address, entry) = room(loaded, host, function, at);
         places.insert(address, (entry, index, taken.contains(&index)));
     }
-    let stubs = stubs(&bytes, loaded, host, &slots, own);
     if !stubs.is_empty() || !slots.is_empty() {
         for (index, function) in functions.iter().enumerate() {
             let call = call(loaded, host, function, &stubs, &slots);
@@ -102,6 +107,26 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
         })
         .collect();
     Some(Found { places, functions })
+}
+
+/// Returns whether a file may have calls of functions, or through slots.
+fn may_call(
+    loaded: &Loaded,
+    host: &Host,
+    called: &BTreeMap<u64, Entry>,
+    slots: &BTreeMap<u64, Entry>,
+) -> bool {
+    // Most addresses are not between the first and the last one.
+    let [is_called, is_slot] = [called, slots].map(|all| {
+        let first = all.keys().next().map_or(u64::MAX, |first| *first);
+        let last = all.keys().next_back().map_or(0, |last| *last);
+        move |address: usize| {
+            (first..=last).contains(&(address as u64)) && all.contains_key(&(address as u64))
+        }
+    });
+    let code = |range: &Range<usize>| (host.read(range.start, range.len()), range.start);
+    let mut all = loaded.code.iter().map(code);
+    all.any(|(code, at)| arch::may_call(&code, at, is_called, is_slot))
 }
 
 /// The functions that are called while a register is in use.

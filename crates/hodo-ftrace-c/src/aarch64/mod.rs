@@ -45,6 +45,17 @@ pub(crate) fn has_vectors() -> bool {
     (unsafe { libc::getauxval(libc::AT_HWCAP) }) & SVE != 0
 }
 
+/// Returns whether code may have a call of a function in the same file, or through a slot. That is not found out: the
+/// latter consist of several instructions.
+pub(crate) fn may_call(
+    _: &[u8],
+    _: usize,
+    _: impl Fn(usize) -> bool,
+    _: impl Fn(usize) -> bool,
+) -> bool {
+    true
+}
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Aarch64;
 /// The register that a site at the entry changes, on or off: `x9`.

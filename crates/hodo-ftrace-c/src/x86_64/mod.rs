@@ -45,6 +45,26 @@ pub(crate) fn has_vectors() -> bool {
     true
 }
 
+/// Returns whether code may have a call of a function in the same file, or through a slot: any bytes that look like one.
+pub(crate) fn may_call(
+    code: &[u8],
+    at: usize,
+    is_called: impl Fn(usize) -> bool,
+    is_slot: impl Fn(usize) -> bool,
+) -> bool {
+    let mut places = code.windows(6).enumerate();
+    places.any(|(place, bytes)| {
+        let to = |end: usize, distance: [u8; 4]| {
+            (at + place + end).wrapping_add_signed(i32::from_le_bytes(distance) as isize)
+        };
+        match *bytes {
+            [0xE8, a, b, c, d, _] => is_called(to(5, [a, b, c, d])),
+            [0xFF, 0x15, a, b, c, d] => is_slot(to(6, [a, b, c, d])),
+            _ => false,
+        }
+    })
+}
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &X86_64;
 /// The register that a site at the entry changes. There is none: all are restored.
