@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::{CString, c_char};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use hodo_ftrace::dynamic;
@@ -19,6 +20,9 @@ pub enum Error {
         "another change is going on in this thread: hooks and signal handlers cannot change anything"
     )]
     Busy,
+    /// The user wants none.
+    #[error("call sites are left alone, because {OFF} is set")]
+    Off,
     /// A hook has called.
     #[error("hooks cannot change anything, except with hodo_ftrace_set_thread")]
     InHook,
@@ -28,6 +32,16 @@ pub enum Error {
     /// What was asked for makes no sense, or is not there.
     #[error("{0}")]
     Wrong(String),
+}
+
+/// The variable that has the library leave everything alone.
+const OFF: &str = "HODO_FTRACE_OFF";
+
+/// Returns an error if the library is to leave everything alone.
+pub fn check_on() -> Result<(), Error> {
+    static IS_OFF: OnceLock<bool> = OnceLock::new();
+    let is_off = IS_OFF.get_or_init(|| std::env::var_os(OFF).is_some_and(|value| value != "0"));
+    if *is_off { Err(Error::Off) } else { Ok(()) }
 }
 
 struct Shared(UnsafeCell<Option<All>>);
@@ -43,6 +57,7 @@ pub fn change<T>(
     new: Option<usize>,
     make: impl FnOnce(&mut All) -> Result<T, Error>,
 ) -> Result<T, Error> {
+    check_on()?;
     if hodo_ftrace::is_in_hook() {
         return Err(Error::InHook);
     }

@@ -6,7 +6,7 @@ use hodo_ftrace::{VECTORS, Vectors};
 use hodo_isa::clobbers::{self, Source};
 use hodo_sys::{Mapping, Memory};
 
-use crate::change::Error;
+use crate::change::{Error, check_on};
 
 /// In `flags`: the hooks promise to change no registers but general ones. Their code is not read.
 pub const GENERAL_REGISTERS: usize = 32;
@@ -58,6 +58,7 @@ pub unsafe fn hooks<T: Hooks>(ops: *const T) -> Result<Option<(&'static T, Vecto
     if ops.is_null() {
         return Ok(None);
     }
+    check_on()?;
     // A hook that is null is no value of the type. SAFETY: as the caller promises; the structure consists of words.
     let word = |number: usize| unsafe { ops.cast::<usize>().add(number).read() };
     let flags = word(T::FLAGS);

@@ -25,7 +25,7 @@ mod writer;
 
 use std::ffi::{CStr, c_char, c_int};
 
-use change::{Error, answer};
+use change::{Error, answer, check_on};
 use hooks::hooks;
 use known::Who;
 use tracers::set_hook;
@@ -86,7 +86,8 @@ pub unsafe extern "C" fn hodo_ftrace_set_graph(ops: *const GraphOps) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hodo_ftrace_set_cyg(ops: *const CygOps) {
     // SAFETY: as the caller promises.
-    hodo_ftrace::set_cyg(unsafe { ops.as_ref() });
+    let ops = unsafe { ops.as_ref() };
+    hodo_ftrace::set_cyg(ops.filter(|_| check_on().is_ok()));
 }
 
 /// Sets what happens when frame pointers differ. Returns -1 if there is no such test.

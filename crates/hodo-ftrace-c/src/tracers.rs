@@ -53,8 +53,8 @@ pub(crate) fn number((ops, vectors): (&'static Ops, Vectors)) -> Result<usize, E
 pub(crate) fn taken(function: &str) -> Error {
     Error::Wrong(format!(
         "{function} cannot be shown to this tracer: another one changes registers there, or it calls mcount, which comes \
-         too late to change them; select other functions with hodo_ftrace_set_filter, or build it with -mfentry or \
-         -fpatchable-function-entry"
+         too late to change them; select other functions with hodo_ftrace_set_filter, or build it with {}",
+        crate::arch::ENTRY_OPTIONS
     ))
 }
 
@@ -269,7 +269,11 @@ pub unsafe extern "C" fn hodo_ftrace_set_thread(ops: *const Ops, on: c_int) -> c
 /// Looks at what is loaded now.
 #[unsafe(no_mangle)]
 pub extern "C" fn hodo_ftrace_update() -> c_int {
-    answer(change(None, |_| Ok(0))) as c_int
+    match change(None, |_| Ok(0)) {
+        // There is nothing to look at.
+        Err(Error::Off) => 0,
+        result => answer(result) as c_int,
+    }
 }
 
 /// Looks at a file whose code has not run yet.

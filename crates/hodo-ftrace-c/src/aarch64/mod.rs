@@ -56,6 +56,9 @@ pub(crate) fn may_call(
     true
 }
 
+/// The options of compilers that put a site at the entry.
+pub(crate) const ENTRY_OPTIONS: &str = "-fpatchable-function-entry=2";
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &Aarch64;
 /// The register that a site at the entry changes, on or off: `x9`.

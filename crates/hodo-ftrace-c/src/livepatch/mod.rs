@@ -159,8 +159,9 @@ fn check_site(site: &Site, old: &Parts) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} cannot be patched: its call site is not at its entry; build it with -mfentry or -fpatchable-function-entry",
-        old.name
+        "{} cannot be patched: its call site is not at its entry; build it with {}",
+        old.name,
+        crate::arch::ENTRY_OPTIONS
     ))
 }
 

@@ -65,6 +65,9 @@ pub(crate) fn may_call(
     })
 }
 
+/// The options of compilers that put a site at the entry.
+pub(crate) const ENTRY_OPTIONS: &str = "-mfentry or -fpatchable-function-entry=5";
+
 /// How instructions are read.
 pub(crate) const INSTRUCTIONS: &dyn InstructionSet = &X86_64;
 /// The register that a site at the entry changes. There is none: all are restored.

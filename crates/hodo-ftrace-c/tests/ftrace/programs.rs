@@ -152,6 +152,16 @@ fn wrong_use_is_refused() {
 }
 
 #[test]
+fn the_library_can_be_switched_off() {
+    let program = compile("off", "gcc", &["off.c"], ENTRIES[0].1, Form::Shared);
+    let program = program.expect("gcc is there");
+    let output = run(&program, &[("HODO_FTRACE_OFF", "1".to_owned())]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text == "ok\n" && output.status.success(), "{text}");
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
 fn wrong_frame_pointers_are_reported_or_end_the_program() {
     for (flag, works) in [("-DABORTS=0", true), ("-DABORTS=1", false)] {
         let program =
