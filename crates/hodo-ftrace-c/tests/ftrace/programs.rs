@@ -93,11 +93,7 @@ fn all_registers_are_live_across_the_stubs() {
 #[cfg(not(target_arch = "x86_64"))]
 #[test]
 fn scalable_vectors_are_live_across_the_stubs() {
-    let flags = if cfg!(target_arch = "riscv64") {
-        ["-pg", "-fno-ipa-ra"]
-    } else {
-        ["-pg", "-fno-ipa-ra"]
-    };
+    let flags = ["-pg", "-fno-ipa-ra"];
     // Several lengths of vectors, in bits.
     let cpus = if cfg!(target_arch = "riscv64") {
         ["rv64,v=true,vlen=128", "rv64,v=true,vlen=1024"]
