@@ -223,17 +223,14 @@ impl Session {
 
     /// The `PTRACE_O_*` options with which processes are followed.
     pub fn ptrace_options(&self) -> i32 {
-        // A counter that stands for several instructions must be corrected if a thread is killed between them.
-        let exits = match self.counters {
-            Some(_) => libc::PTRACE_O_TRACEEXIT,
-            None => 0,
-        };
         libc::PTRACE_O_TRACECLONE
             | libc::PTRACE_O_TRACEFORK
             | libc::PTRACE_O_TRACEVFORK
             | libc::PTRACE_O_TRACEEXEC
             | libc::PTRACE_O_TRACESYSGOOD
-            | exits
+            // A counter that stands for several instructions must be corrected if a thread is killed between them, and
+            // the name that a thread has at its end is the one that it has given itself.
+            | libc::PTRACE_O_TRACEEXIT
             | hodo_ptrace::arch::OPTIONS
     }
 

@@ -11,6 +11,7 @@ mod left;
 mod libraries;
 mod limits;
 mod locks;
+mod names;
 mod odd_programs;
 mod processes;
 mod real_programs;
