@@ -419,11 +419,12 @@ impl Session {
     /// # Errors
     /// If the log cannot be written.
     pub fn log_map(&mut self, tid: i32, mapping: &Mapping) -> Result<()> {
+        // Readers must not take names from the file that is now at the path of a deleted one.
         let pid = hodo_ptrace::status(tid, "Tgid:").and_then(|pid| pid.parse().ok());
         let pid = pid.unwrap_or(tid);
         self.log(&json!({"map": {
             "pid": pid, "start": mapping.start, "end": mapping.end, "offset": mapping.offset,
-            "path": mapping.path.to_string_lossy(), "counter": counter(),
+            "path": mapping.listed_path().to_string_lossy(), "counter": counter(),
         }}))
     }
 
