@@ -4,6 +4,7 @@ use std::ffi::c_ulong;
 
 use hodo_ftrace::{VECTORS, Vectors};
 use hodo_isa::clobbers::{self, Source};
+use hodo_isa::effects;
 use hodo_sys::{Mapping, Memory};
 
 use crate::change::{Error, check_on};
@@ -103,9 +104,9 @@ fn changed(functions: impl Iterator<Item = usize>) -> Vectors {
     let mut own = Own { memory, maps };
     functions.fold(Vectors::None, |all, function| {
         all.max(match clobbers::vectors(function as u64, &mut own) {
-            clobbers::Vectors::None => Vectors::None,
-            clobbers::Vectors::Part => Vectors::Part,
-            clobbers::Vectors::All => Vectors::All,
+            effects::Vectors::None => Vectors::None,
+            effects::Vectors::Part => Vectors::Part,
+            effects::Vectors::All => Vectors::All,
         })
     })
 }

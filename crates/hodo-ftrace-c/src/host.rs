@@ -57,8 +57,8 @@ unsafe impl Pages for Host {
     }
 }
 
-/// Returns whether an emulator of one process runs this one, such as qemu's user mode: it has threads of its own, and does
-/// not notice changes of code without help.
+/// Returns whether an emulator of one process runs this one, such as qemu's user mode: it has threads of its own, and
+/// does not notice changes of code without help.
 pub fn is_emulated() -> bool {
     !hodo_sys::is_noticed()
 }

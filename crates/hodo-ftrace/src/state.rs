@@ -16,8 +16,8 @@ pub const VECTORS: usize = 1;
 pub enum Vectors {
     /// None.
     None = 0,
-    /// Those of ordinary floating-point code, with its control register. x86-64: the lower 128 bits of vector registers 0
-    /// to 15. RISC-V: the floating-point registers. AArch64: the vector registers, which is [`Self::All`].
+    /// Those of ordinary floating-point code, with its control register. x86-64: the lower 128 bits of vector registers
+    /// 0 to 15. RISC-V: the floating-point registers. AArch64: the vector registers, which is [`Self::All`].
     Part = 1,
     /// All.
     All = 2,
@@ -33,7 +33,8 @@ impl Vectors {
     }
 }
 
-/// Hooks that never move, with what they may change in the lowest bits of their address: so both are known at one moment.
+/// Hooks that never move, with what they may change in the lowest bits of their address: so both are known at one
+/// moment.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Hooks<T>(AtomicPtr<T>);
@@ -237,8 +238,8 @@ pub fn set_entry_keeping(ops: Option<&'static EntryOps>, vectors: Vectors) {
 }
 
 /// Sets what is called at entries and returns. A call whose entry one pair of hooks has seen is never shown to another
-/// pair: if the hooks are changed in the meantime, its return is not seen. The hooks promise to change no more than their
-/// flags say.
+/// pair: if the hooks are changed in the meantime, its return is not seen. The hooks promise to change no more than
+/// their flags say.
 pub fn set_graph(ops: Option<&'static GraphOps>) {
     set_graph_keeping(ops, Vectors::by(ops.map_or(0, |ops| ops.flags)));
 }

@@ -4,39 +4,13 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::effects::Flow;
+use crate::effects::{Flow, Vectors};
 use crate::native::vectors::{MOST_BYTES, look};
 
 /// Instructions that are examined before code is assumed to change everything.
 const MOST: usize = 4000;
 /// Bytes that are read at a time.
 const CHUNK: usize = 128;
-
-/// Registers besides the general ones. The values are in this order: more contains less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Vectors {
-    /// None.
-    None = 0,
-    /// Those that ordinary floating-point code uses, with its control register. x86-64: the lower 128 bits of vector
-    /// registers 0 to 15. RISC-V: the floating-point registers. AArch64: the vector registers, of which it clears what is
-    /// above the lower 128 bits.
-    Part = 1,
-    /// All of them, in full.
-    All = 2,
-}
-
-/// What an instruction, or several that make one jump, may do.
-#[derive(Debug, Clone, Copy)]
-pub struct Look {
-    /// What it may change.
-    pub vectors: Vectors,
-    /// Where it leads.
-    pub flow: Flow,
-    /// The memory word that it uses.
-    pub word: Option<u64>,
-    /// The address after it.
-    pub end: u64,
-}
 
 /// The code and the constants that are read.
 pub trait Source {

@@ -7,7 +7,8 @@
 //! `origin` finds where jumps through registers lead. `text` writes instructions for people, `relocate` moves them,
 //! `simulate` executes some of them on saved registers, and `cfa` follows the frame. `asm` writes instructions, with
 //! the labels of [`buffer`]. [`effects`] has the words for what they do, [`liveness`] what is used from a place on, and
-//! [`clobbers`] which vector registers a function may change, by each set's `vectors`. What RISC-V and AArch64 share is in [`linked`], [`relocate`] and `sequences`.
+//! [`clobbers`] which vector registers a function may change, by each set's `vectors`. What RISC-V and AArch64 share is
+//! in [`linked`], [`relocate`] and `sequences`.
 #![no_std]
 #![forbid(unsafe_code)]
 

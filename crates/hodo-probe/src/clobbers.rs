@@ -4,7 +4,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use hodo_isa::clobbers::{Source, Vectors, vectors};
+use hodo_isa::clobbers::{Source, vectors};
+use hodo_isa::effects::Vectors;
 
 use super::layout::{Handler, KEEP_ALL, KEEP_NONE, KEEP_SOME};
 use super::maps::{self, Mapping};

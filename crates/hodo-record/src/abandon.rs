@@ -2,8 +2,8 @@
 
 use hodo_ptrace::signals::{Abandonable, end_by};
 
-/// Work before a program is started. If it is abandoned, `removal` removes the trace directory, and hodo ends as it would
-/// by default.
+/// Work before a program is started. If it is abandoned, `removal` removes the trace directory, and hodo ends as it
+/// would by default.
 pub fn before_starting(removal: impl FnOnce() + Send + 'static) -> Abandonable {
     Abandonable::begin(move |signal| {
         removal();

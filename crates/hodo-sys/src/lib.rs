@@ -9,8 +9,8 @@
 //! [`sys::sync_core`] then makes every processor discard what it has fetched before. The callers decide in which order
 //! bytes are written, so that no thread ever executes half of an instruction.
 //!
-//! Emulators of one process (qemu's user mode) do not notice such writes. That is tried out before the first one, and they
-//! are helped then: the pages become writable for a moment after each write.
+//! Emulators of one process (qemu's user mode) do not notice such writes. That is tried out before the first one, and
+//! they are helped then: the pages become writable for a moment after each write.
 //!
 //! No C library is called. Only `Memory::read` allocates; it needs the feature `alloc`.
 #![no_std]

@@ -1,8 +1,7 @@
 //! What is mapped into this process on Linux, and new mappings.
 
 use crate::arch::number;
-use crate::host::{Errno, Mapping, Pages, Use};
-use crate::memory::Memory;
+use crate::host::{Errno, Mapping, Use};
 use crate::sys::{self, call};
 
 /// `mmap`: it can be read.
@@ -104,17 +103,6 @@ fn hex(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-// SAFETY: these are new mappings, which are never unmapped.
-unsafe impl Pages for Memory {
-    fn mappings(&self, see: &mut dyn FnMut(Mapping)) -> Result<(), Errno> {
-        mappings(see)
-    }
-
-    fn map(&self, at: u64, size: usize, for_what: Use) -> Result<u64, Errno> {
-        map_for(at, size, for_what)
-    }
-}
-
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
@@ -145,18 +133,5 @@ mod tests {
         assert_eq!(map.offset, 0x12000);
         assert!(line(b"1-2 rw-p 00000000 00:00 0   [stack]").is_some_and(|map| map.grows));
         assert_eq!(line(b"nonsense"), None);
-    }
-
-    #[test]
-    fn pages_are_mapped_near_code() {
-        let memory = Memory::open().expect("there is /proc");
-        let here = pages_are_mapped_near_code as *const () as usize;
-        let page = memory
-            .page(here, here + 16, 1 << 30)
-            .expect("there is room");
-        assert!(page.address.abs_diff(here) < 1 << 30);
-        assert!(map(page.address as u64, 4096, PROT_READ, 0).is_err());
-        // SAFETY: it is a new page of code.
-        unsafe { Memory::write(&memory, page.address as u64, &[1, 2, 3]) }.expect("it is mapped");
     }
 }

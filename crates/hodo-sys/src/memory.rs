@@ -5,9 +5,9 @@
 use alloc::{vec, vec::Vec};
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-use crate::host::{EIO, Errno, Text};
+use crate::host::{EIO, Errno, Mapping, Pages, Text, Use};
 use crate::unprotected;
-use crate::{noticed, sys};
+use crate::{maps, noticed, sys};
 
 /// The function that is called after each write, if any.
 static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
@@ -122,6 +122,17 @@ unsafe impl Text for Memory {
     }
 }
 
+// SAFETY: these are new mappings, which are never unmapped.
+unsafe impl Pages for Memory {
+    fn mappings(&self, see: &mut dyn FnMut(Mapping)) -> Result<(), Errno> {
+        maps::mappings(see)
+    }
+
+    fn map(&self, at: u64, size: usize, for_what: Use) -> Result<u64, Errno> {
+        maps::map_for(at, size, for_what)
+    }
+}
+
 /// The memory of this process, opened for each change: in a child of fork, a kept descriptor would be the parent's
 /// memory, and programs that close all descriptors they do not know might close it.
 #[derive(Debug)]
@@ -181,6 +192,20 @@ impl Drop for Memory {
 #[cfg(all(test, feature = "alloc"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_mapped_near_code() {
+        let memory = Memory::open().expect("there is /proc");
+        let here = pages_are_mapped_near_code as *const () as usize;
+        let page = memory
+            .page(here, here + 16, 1 << 30)
+            .expect("there is room");
+        assert!(page.address.abs_diff(here) < 1 << 30);
+        let there = maps::map(page.address as u64, 4096, maps::PROT_READ, 0);
+        assert!(there.is_err());
+        // SAFETY: it is a new page of code.
+        unsafe { Memory::write(&memory, page.address as u64, &[1, 2, 3]) }.expect("it is mapped");
+    }
 
     #[test]
     fn read_only_memory_is_written() {

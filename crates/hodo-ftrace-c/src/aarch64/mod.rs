@@ -139,8 +139,8 @@ pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 32]) {
     (machine.sp as usize, words)
 }
 
-/// How many registers the frame tables' rules are about; the last one is the instruction's address. (Arm, "DWARF for the
-/// Arm 64-bit Architecture", section 4.1.)
+/// How many registers the frame tables' rules are about; the last one is the instruction's address. (Arm, "DWARF for
+/// the Arm 64-bit Architecture", section 4.1.)
 pub(crate) const COLUMNS: usize = 33;
 pub(crate) const INSTRUCTION: usize = 32;
 pub(crate) const STACK: usize = 31;

@@ -349,7 +349,8 @@ impl Asker {
 
 /// What is known of a thread that sleeps in the kernel.
 enum Asleep {
-    /// It is in the left version of the function with this site. It is not disturbed then: the signal would end its sleep.
+    /// It is in the left version of the function with this site. It is not disturbed then: the signal would end its
+    /// sleep.
     Inside(usize),
     /// It has to be asked. It sleeps at this stack pointer and program counter.
     Perhaps((usize, usize)),

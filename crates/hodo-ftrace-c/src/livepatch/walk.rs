@@ -272,10 +272,10 @@ pub enum End {
 /// Longer chains of calls are not followed to their end.
 const MOST: usize = 100_000;
 
-/// Gives `see` all words of a thread that are return addresses or program counters, from the innermost frame on, until it
-/// returns something. Where a signal may have interrupted a function while it builds its frame or takes it down, its table
-/// may be wrong; there, `each` is given all words of the frame. Otherwise returns how the walk has ended, and where the
-/// last frame begins.
+/// Gives `see` all words of a thread that are return addresses or program counters, from the innermost frame on, until
+/// it returns something. Where a signal may have interrupted a function while it builds its frame or takes it down, its
+/// table may be wrong; there, `each` is given all words of the frame. Otherwise returns how the walk has ended, and
+/// where the last frame begins.
 pub fn walk<T>(
     tables: &Tables,
     stacks: &Stacks,

@@ -136,8 +136,8 @@ pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 32]) {
     (words[SP], words)
 }
 
-/// How many registers the frame tables' rules are about; the last one is the instruction's address. (RISC-V psABI, "DWARF
-/// Register Numbers".)
+/// How many registers the frame tables' rules are about; the last one is the instruction's address. (RISC-V psABI,
+/// "DWARF Register Numbers".)
 pub(crate) const COLUMNS: usize = 33;
 pub(crate) const INSTRUCTION: usize = 32;
 pub(crate) const STACK: usize = 2;

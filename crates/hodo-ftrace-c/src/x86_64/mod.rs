@@ -45,7 +45,8 @@ pub(crate) fn has_vectors() -> bool {
     true
 }
 
-/// Returns whether code may have a call of a function in the same file, or through a slot: any bytes that look like one.
+/// Returns whether code may have a call of a function in the same file, or through a slot: any bytes that look like
+/// one.
 pub(crate) fn may_call(
     code: &[u8],
     at: usize,
@@ -140,8 +141,8 @@ pub(crate) fn interrupted(context: &libc::ucontext_t) -> (usize, [usize; 17]) {
 // The registers are the first ones, and the program counter follows.
 const _: () = assert!(libc::REG_RIP == 16);
 
-/// How many registers the frame tables' rules are about; the last one is the instruction's address. (System V ABI, AMD64
-/// supplement, figure 3.36.)
+/// How many registers the frame tables' rules are about; the last one is the instruction's address. (System V ABI,
+/// AMD64 supplement, figure 3.36.)
 pub(crate) const COLUMNS: usize = 17;
 pub(crate) const INSTRUCTION: usize = 16;
 pub(crate) const STACK: usize = 7;

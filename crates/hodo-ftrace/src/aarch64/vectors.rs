@@ -31,8 +31,8 @@ pub(crate) fn find_scalable() {
 pub(crate) use call_with_vectors as call_with_part;
 
 /// Calls a function with two words, and returns what it returns. All vector registers, predicates and their control
-/// registers are afterwards as before: SVE's `z0` to `z31`, `p0` to `p15` and FFR, at the vector length of the thread; or
-/// `q0` to `q31`. So are `fpcr` and `fpsr`. (Functions preserve only the lower halves of `q8` to `q15`.)
+/// registers are afterwards as before: SVE's `z0` to `z31`, `p0` to `p15` and FFR, at the vector length of the thread;
+/// or `q0` to `q31`. So are `fpcr` and `fpsr`. (Functions preserve only the lower halves of `q8` to `q15`.)
 ///
 /// # Safety
 /// `function` takes no more than two words, and may be called with these.

@@ -70,8 +70,8 @@ fn set_bit(masks: &AtomicU64, number: usize, on: bool) {
     }
 }
 
-/// Registers a tracer, which promises to change no more than its flags say. It wants to see no function yet. Returns the
-/// number of its bit; none if there are [`MASKS`] others, or it is registered already.
+/// Registers a tracer, which promises to change no more than its flags say. It wants to see no function yet. Returns
+/// the number of its bit; none if there are [`MASKS`] others, or it is registered already.
 pub fn register(ops: &'static Ops) -> Option<usize> {
     register_keeping(ops, Vectors::by(ops.flags))
 }

@@ -27,8 +27,8 @@ pub(crate) fn find_vectors() {
     hodo_ftrace_vectors.store(usize::from(has_vectors()), Ordering::Relaxed);
 }
 
-/// Calls a function with two words, and returns what it returns. All floating-point and vector registers are afterwards as
-/// before, with their control registers.
+/// Calls a function with two words, and returns what it returns. All floating-point and vector registers are afterwards
+/// as before, with their control registers.
 ///
 /// # Safety
 /// `function` takes no more than two words, and may be called with these.
@@ -110,8 +110,8 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
     );
 }
 
-/// [`call_with_vectors`] for a function that changes only floating-point registers and `fcsr`. (Functions preserve `fs0` to
-/// `fs11`.)
+/// [`call_with_vectors`] for a function that changes only floating-point registers and `fcsr`. (Functions preserve
+/// `fs0` to `fs11`.)
 ///
 /// # Safety
 /// `function` takes no more than two words, and may be called with these.

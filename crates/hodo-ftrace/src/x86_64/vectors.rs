@@ -144,8 +144,8 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
     );
 }
 
-/// [`call_with_vectors`] for a function that changes nothing but the lower 128 bits of vector registers 0 to 15, and MXCSR:
-/// all of these are kept, because a caller may have seen that a function leaves them alone.
+/// [`call_with_vectors`] for a function that changes nothing but the lower 128 bits of vector registers 0 to 15, and
+/// MXCSR: all of these are kept, because a caller may have seen that a function leaves them alone.
 ///
 /// # Safety
 /// `function` takes no more than two words, and may be called with these.

@@ -20,8 +20,8 @@ fn keep_undumped(calls: &Syscalls, at: TargetAddr, size: u64) -> Result<()> {
     calls.madvise(at, size, libc::MADV_DONTDUMP)
 }
 
-/// Maps the trace and the counters. `scratch`: memory of the process that may be used in the meantime. `budget`: how many
-/// bytes may be mapped, if that is limited; `linker`: where the dynamic linker is.
+/// Maps the trace and the counters. `scratch`: memory of the process that may be used in the meantime. `budget`: how
+/// many bytes may be mapped, if that is limited; `linker`: where the dynamic linker is.
 pub(super) fn map_events(
     calls: &Syscalls,
     memory: &Memory,

@@ -2,8 +2,7 @@
 
 use super::decode::{Insn, Kind};
 use super::scan::{Reference, Sweep};
-use crate::clobbers::{Look, Vectors};
-use crate::effects::Flow;
+use crate::effects::{Flow, Look, Vectors};
 
 /// The most bytes that [`look`] examines: the sequence by which linkage tables jump.
 pub const MOST_BYTES: usize = 16;

@@ -4,12 +4,13 @@ use super::Kind;
 use super::decode::Insn;
 use super::regs::state;
 use super::scan::{Flow, Reference, Sweep};
-use crate::clobbers::{Look, Vectors};
+use crate::effects::{Look, Vectors};
 
 /// The most bytes that [`look`] examines.
 pub const MOST_BYTES: usize = 12;
 
-/// What an instruction may change. Where a breakpoint is, anything may run. Linux discards the vector registers at system calls.
+/// What an instruction may change. Where a breakpoint is, anything may run. Linux discards the vector registers at
+/// system calls.
 fn vectors(insn: &Insn) -> Vectors {
     const VECTOR: u16 = state::VL | state::VTYPE | state::VSTART | state::VXRM | state::VXSAT;
     let writes = insn.writes();

@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use super::scan::{Reference, Sweep};
-use crate::clobbers::{Look, Vectors};
+use crate::effects::{Look, Vectors};
 
 /// The most bytes that [`look`] examines.
 pub const MOST_BYTES: usize = 15;
