@@ -320,6 +320,7 @@ fn stripped_functions_are_named_by_address() {
 
 /// Code without symbols: megabytes of it, with the addresses of places in it and, if `tables`, of data that could be
 /// tables of distances from there.
+#[cfg(target_arch = "x86_64")]
 fn unknown_code(tables: bool) -> Vec<u8> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unknown");
     std::fs::create_dir_all(&directory).expect("a directory for programs");

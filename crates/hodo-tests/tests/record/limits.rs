@@ -138,6 +138,7 @@ fn a_failed_start_replaces_no_trace() {
 }
 
 /// A library with so many functions that planning them takes a while.
+#[cfg(target_arch = "x86_64")]
 fn many_functions(place: &std::path::Path) -> std::path::PathBuf {
     let (source, program) = (place.join("many.s"), place.join("many"));
     let text = ".text\n.globl main\nmain: ret\n.altmacro\n.macro one\n.type f\\@,@function\nf\\@: mov $1, %eax\nret\n\
