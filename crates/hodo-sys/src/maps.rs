@@ -36,7 +36,7 @@ pub fn map(at: u64, size: usize, protection: usize, flags: usize) -> Result<u64,
     Ok(place)
 }
 
-/// Maps fresh memory for something, as [`Pages::map`].
+/// Maps fresh memory for something, as [`Pages::map`](crate::Pages::map).
 ///
 /// # Errors
 /// If something is there, or there is no memory.
