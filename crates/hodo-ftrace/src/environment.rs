@@ -87,7 +87,6 @@ macro_rules! set_environment {
 
 unsafe extern "C" {
     safe fn __hodo_ftrace_thread() -> *const Thread;
-    safe fn __hodo_ftrace_has_vectors() -> usize;
     pub(crate) safe fn __hodo_ftrace_prepare(thread: &'static Thread, slot: usize) -> usize;
     pub(crate) safe fn __hodo_ftrace_mismatch(mismatch: &Mismatch, abort: usize) -> usize;
 }
@@ -125,10 +124,4 @@ pub(crate) fn thread() -> Option<&'static Thread> {
     };
     // SAFETY: it is null, or comes from a reference that is valid forever.
     unsafe { thread.as_ref() }
-}
-
-/// [`Environment::has_vectors`].
-#[allow(dead_code, reason = "some instruction sets have no need of it")]
-pub(crate) fn has_vectors() -> bool {
-    __hodo_ftrace_has_vectors() != 0
 }

@@ -97,7 +97,7 @@ pub fn run_ahead(thread: Stopped, space: &mut Space, regs: &Regs) -> Result<Opti
     if space.is_announcing(regs.pc()) && space.awaits_announcement(thread.tid(), regs.pc()) {
         return Ok(None);
     }
-    // In our code, only system calls of ours end.
+    // A system call that ends in our code is one that we have made.
     let mut regs = *regs;
     regs.end_call();
     hodo_ptrace::arch::run_ahead(thread, &regs, |regs| place(space, regs) != Place::Between)

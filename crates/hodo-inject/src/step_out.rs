@@ -29,7 +29,7 @@ pub fn run_ahead(
     regs: &Regs,
     is_done: impl FnMut(&Regs) -> bool,
 ) -> Result<Option<Regs>> {
-    // In our code, only system calls of ours end.
+    // A system call that ends in our code is one that we have made.
     let mut regs = *regs;
     regs.end_call();
     match arch::run_ahead(thread, &regs, is_done) {

@@ -21,7 +21,7 @@ use crate::Image;
 pub struct Root {
     /// Where its files can be read.
     real: PathBuf,
-    /// What the kernel calls it in paths that it shows us. `/` if it is below no directory of ours.
+    /// What the kernel calls it in paths that it shows us. `/` if it is below none of our directories.
     name: PathBuf,
 }
 

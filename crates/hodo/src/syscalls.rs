@@ -104,7 +104,7 @@ impl Reader {
         }
     }
 
-    /// Waits for its end, when all of the output is written and closed. If it fails, the user is told.
+    /// Waits for its end, when all of the output is written and closed. Says so if it fails.
     ///
     /// # Errors
     /// If it could not be started.

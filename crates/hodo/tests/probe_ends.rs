@@ -134,7 +134,7 @@ fn the_exit_status_shows_that_a_probe_was_never_placed() {
         ];
         let output = hodo(place, &words);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let told = "hodo: the probe 'libnever.so:f count' was never placed\n";
+        let told = "hodo: the probe 'libnever.so:f count' was never placed: no file libnever.so was loaded\n";
         assert!(text(&output.stderr).contains(told), "{output:?}");
     }
     // A library that contains only data is no reason to end.

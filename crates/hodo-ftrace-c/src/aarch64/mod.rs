@@ -8,6 +8,7 @@ use hodo_isa::InstructionSet;
 use hodo_isa::aarch64::Aarch64;
 
 use crate::frames::Frames;
+pub(crate) use crate::unsearched::may_call;
 
 /// The address of `hodo_ftrace_thread`, which `linux.rs` defines.
 #[inline]
@@ -43,17 +44,6 @@ pub(crate) fn has_vectors() -> bool {
     const SVE: u64 = 1 << 22;
     // SAFETY: it reads what the kernel has given this process.
     (unsafe { libc::getauxval(libc::AT_HWCAP) }) & SVE != 0
-}
-
-/// Returns whether code may have a call of a function in the same file, or through a slot. That is not found out: the
-/// latter consist of several instructions.
-pub(crate) fn may_call(
-    _: &[u8],
-    _: usize,
-    _: impl Fn(usize) -> bool,
-    _: impl Fn(usize) -> bool,
-) -> bool {
-    true
 }
 
 /// The options of compilers that put a site at the entry.

@@ -8,6 +8,7 @@ use hodo_isa::InstructionSet;
 use hodo_isa::riscv64::Riscv64;
 
 use crate::frames::Frames;
+pub(crate) use crate::unsearched::may_call;
 
 /// The address of `hodo_ftrace_thread`, which `linux.rs` defines. (RISC-V ELF psABI, "Initial Exec".)
 #[inline]
@@ -45,17 +46,6 @@ pub(crate) fn has_vectors() -> bool {
     const V: u64 = 1 << (b'V' - b'A');
     // SAFETY: it reads what the kernel has given this process.
     (unsafe { libc::getauxval(libc::AT_HWCAP) }) & V != 0
-}
-
-/// Returns whether code may have a call of a function in the same file, or through a slot. That is not found out: calls
-/// consist of several instructions.
-pub(crate) fn may_call(
-    _: &[u8],
-    _: usize,
-    _: impl Fn(usize) -> bool,
-    _: impl Fn(usize) -> bool,
-) -> bool {
-    true
 }
 
 /// The options of compilers that put a site at the entry.

@@ -80,7 +80,7 @@ pub(crate) fn find_vectors() {
         signed != address
     });
     SIGNS.store(signs, Ordering::Relaxed);
-    vectors::find_scalable();
+    crate::scalable::find();
 }
 
 /// What the prologue of a function does.

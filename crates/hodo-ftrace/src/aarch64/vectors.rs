@@ -1,31 +1,6 @@
 //! Keeps floating-point and vector registers around a call.
 
-use core::arch::{global_asm, naked_asm};
-use core::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::environment::has_vectors;
-
-// Whether there are SVE's registers. Hidden, like `hodo_ftrace_state`.
-global_asm!(
-    ".pushsection .bss.hodo_ftrace_vectors, \"aw\", @nobits",
-    ".balign 8",
-    ".globl hodo_ftrace_vectors",
-    ".hidden hodo_ftrace_vectors",
-    ".type hodo_ftrace_vectors, @object",
-    ".size hodo_ftrace_vectors, 8",
-    "hodo_ftrace_vectors:",
-    ".zero 8",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    safe static hodo_ftrace_vectors: AtomicUsize;
-}
-
-/// Finds out whether the processor and the kernel have SVE.
-pub(crate) fn find_scalable() {
-    hodo_ftrace_vectors.store(usize::from(has_vectors()), Ordering::Relaxed);
-}
+use core::arch::naked_asm;
 
 /// An instruction that changes one vector register clears its bits above 128, so there is no cheaper way.
 pub(crate) use call_with_vectors as call_with_part;
@@ -57,8 +32,8 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
         "mrs x9, fpcr",
         "mrs x10, fpsr",
         "stp x9, x10, [x29, #16]",
-        "adrp x9, hodo_ftrace_vectors",
-        "ldr x9, [x9, #:lo12:hodo_ftrace_vectors]",
+        "adrp x9, hodo_ftrace_scalable",
+        "ldr x9, [x9, #:lo12:hodo_ftrace_scalable]",
         "cbnz x9, 2f",
         "sub sp, sp, #512",
         ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",

@@ -1,31 +1,9 @@
 //! Keeps floating-point and vector registers around a call.
 
-use core::arch::{global_asm, naked_asm};
-use core::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::environment::has_vectors;
-
-// Whether there are vector registers. Hidden, like `hodo_ftrace_state`.
-global_asm!(
-    ".pushsection .bss.hodo_ftrace_vectors, \"aw\", @nobits",
-    ".balign 8",
-    ".globl hodo_ftrace_vectors",
-    ".hidden hodo_ftrace_vectors",
-    ".type hodo_ftrace_vectors, @object",
-    ".size hodo_ftrace_vectors, 8",
-    "hodo_ftrace_vectors:",
-    ".zero 8",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    safe static hodo_ftrace_vectors: AtomicUsize;
-}
+use core::arch::naked_asm;
 
 /// Finds out what the processor and the kernel offer.
-pub(crate) fn find_vectors() {
-    hodo_ftrace_vectors.store(usize::from(has_vectors()), Ordering::Relaxed);
-}
+pub(crate) use crate::scalable::find as find_vectors;
 
 /// Calls a function with two words, and returns what it returns. All floating-point and vector registers are afterwards
 /// as before, with their control registers.
@@ -42,7 +20,7 @@ pub(crate) unsafe extern "C" fn call_with_vectors(
         ".option push",
         ".option arch, +v",
         ".cfi_startproc",
-        "1: auipc t0, %pcrel_hi(hodo_ftrace_vectors)",
+        "1: auipc t0, %pcrel_hi(hodo_ftrace_scalable)",
         "ld t0, %pcrel_lo(1b)(t0)",
         "bnez t0, 2f",
         "tail {part}",

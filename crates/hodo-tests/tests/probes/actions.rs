@@ -397,7 +397,7 @@ fn functions(event: &Value) -> Vec<&str> {
 fn events_with_a_stack_have_their_values_too() {
     let program = build("probed.c", Kind::Pie, UNWOUND);
     let file = path(&program);
-    // The values come before the registers, also where there are so many that more words tell which are missing.
+    // The values come before the registers, also where it takes further words to say which are missing.
     let many: String = (0..40).map(|n| format!(" a{n}=$arg2:s32")).collect();
     for more in ["", many.as_str()] {
         let definitions = [

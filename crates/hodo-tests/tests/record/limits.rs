@@ -137,7 +137,7 @@ fn a_failed_start_replaces_no_trace() {
     std::fs::remove_dir_all(place).expect("nobody is in it");
 }
 
-/// A library with so many functions that planning them takes a while.
+/// A program with many functions, which takes a while to plan.
 #[cfg(target_arch = "x86_64")]
 fn many_functions(place: &std::path::Path) -> std::path::PathBuf {
     let (source, program) = (place.join("many.s"), place.join("many"));
