@@ -21,8 +21,6 @@ mod probing;
 mod record;
 mod start;
 mod tracers;
-#[cfg(not(target_arch = "x86_64"))]
-mod unsearched;
 mod writer;
 
 use std::ffi::{CStr, c_char, c_int};

@@ -71,8 +71,6 @@ pub mod environment;
 mod graph;
 mod hooks;
 pub mod livepatch;
-#[cfg(not(target_arch = "x86_64"))]
-mod scalable;
 mod shadow;
 mod state;
 #[cfg_attr(target_arch = "x86_64", path = "x86_64/stubs.rs")]

@@ -4,6 +4,8 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 mod callers;
+#[path = "../scalable.rs"]
+mod scalable;
 mod sites;
 mod vectors;
 
@@ -80,7 +82,7 @@ pub(crate) fn find_vectors() {
         signed != address
     });
     SIGNS.store(signs, Ordering::Relaxed);
-    crate::scalable::find();
+    scalable::find();
 }
 
 /// What the prologue of a function does.

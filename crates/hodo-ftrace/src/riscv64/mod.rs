@@ -3,6 +3,8 @@
 use core::arch::asm;
 
 mod callers;
+#[path = "../scalable.rs"]
+mod scalable;
 mod sites;
 mod vectors;
 

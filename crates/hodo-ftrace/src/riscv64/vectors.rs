@@ -3,7 +3,7 @@
 use core::arch::naked_asm;
 
 /// Finds out what the processor and the kernel offer.
-pub(crate) use crate::scalable::find as find_vectors;
+pub(crate) use super::scalable::find as find_vectors;
 
 /// Calls a function with two words, and returns what it returns. All floating-point and vector registers are afterwards
 /// as before, with their control registers.
