@@ -6,7 +6,9 @@ use super::{SharedSpace, Tracer};
 use hodo_follow::CAUSED;
 use hodo_inject::context::{self, Place, Turn};
 use hodo_inject::space::AppPoint;
+use hodo_inject::step_out;
 use hodo_ptrace as ptrace;
+use hodo_ptrace::arch;
 use hodo_ptrace::{Regs, Stopped};
 
 fn bit(signal: i32) -> u64 {
@@ -108,20 +110,12 @@ impl Tracer<'_> {
         space: &SharedSpace,
     ) -> Result<()> {
         let tid = stopped.tid();
+        if !arch::INTERPRETS {
+            return self.deliver_after_steps(stopped, signal, regs, space);
+        }
         let ahead = context::run_ahead(stopped, &mut space.borrow_mut(), regs);
         match ahead {
-            Ok(Some(regs)) => {
-                let place = context::place(&mut space.borrow_mut(), &regs);
-                let Some(thread) = self.threads.get_mut(&tid) else {
-                    return stopped.cont(signal);
-                };
-                thread.contexts.is_delivered();
-                let Place::At(point) = place else {
-                    return self.go(stopped, signal);
-                };
-                thread.contexts.delivering = Some((point, regs.pc()));
-                return stopped.enter_handler(signal);
-            }
+            Ok(Some(regs)) => return self.deliver_here(stopped, signal, &regs, space),
             Err(error) if ptrace::is_gone(&error) => return Err(error),
             // If memory cannot be written, the thread itself meets that.
             Ok(None) | Err(_) => {}
@@ -132,9 +126,54 @@ impl Tracer<'_> {
         let Some(time) = thread.contexts.hold(stopped, signal)? else {
             return self.go(stopped, signal);
         };
-        self.go(stopped, 0)?;
+        // It stops before it makes a system call, and does so only after the signal was sent: no call of the program
+        // can tell that it comes late.
+        stopped.cont_to_call(0)?;
         std::thread::sleep(time);
         ptrace::send(tid, signal)
+    }
+
+    /// Delivers a signal to a thread that was led out of our code.
+    fn deliver_here(
+        &mut self,
+        stopped: Stopped,
+        signal: i32,
+        regs: &Regs,
+        space: &SharedSpace,
+    ) -> Result<()> {
+        let place = context::place(&mut space.borrow_mut(), regs);
+        let Some(thread) = self.threads.get_mut(&stopped.tid()) else {
+            return stopped.cont(signal);
+        };
+        thread.contexts.is_delivered();
+        let Place::At(point) = place else {
+            return self.go(stopped, signal);
+        };
+        thread.contexts.delivering = Some((point, regs.pc()));
+        stopped.enter_handler(signal)
+    }
+
+    /// Delivers a signal to a thread that is in the middle of our code, after single steps: they are breakpoints here,
+    /// so nothing stays in the thread if hodo is killed meanwhile.
+    fn deliver_after_steps(
+        &mut self,
+        stopped: Stopped,
+        signal: i32,
+        regs: &Regs,
+        space: &SharedSpace,
+    ) -> Result<()> {
+        let info = stopped.siginfo()?;
+        let announces = space.borrow().is_announcing(regs.pc());
+        let is_out =
+            |regs: Regs| Ok(context::place(&mut space.borrow_mut(), &regs) != Place::Between);
+        step_out::stepping(stopped, || step_out::steps_until(stopped, space, is_out))?;
+        if announces {
+            // No signal could stop it for that.
+            self.announced(stopped, space)?;
+        }
+        stopped.set_siginfo(&info)?;
+        let regs = stopped.regs()?;
+        self.deliver_here(stopped, signal, &regs, space)
     }
 
     /// A thread whose system calls are watched has started or finished one.
