@@ -362,13 +362,14 @@ impl<'a> Tracer<'a> {
 
     fn signal(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
-        if self.is_announcement(stopped, signal)? {
-            return Ok(());
-        }
         let again = match self.threads.get(&tid) {
             Some(thread) => thread.contexts.is_again(stopped, signal)?,
             None => false,
         };
+        // One that was sent again is the program's, wherever it comes.
+        if !again && self.is_announcement(stopped, signal)? {
+            return Ok(());
+        }
         let process = || self.threads.get(&tid).map(|thread| thread.pid);
         if !again {
             self.program.note_signal(stopped, process, signal);
