@@ -1,7 +1,7 @@
 //! A program with tracepoints, and a function of its own that counts their hits.
 //!
 //! ```text
-//! cargo build --example tracepoints
+//! cargo build -p hodo-keys --example tracepoints
 //! hodo probe -e 'FILE:%shop:order id=$arg1 item=+0($arg2):string' -- FILE --enable 'shop:*'
 //! ```
 //!

@@ -15,6 +15,7 @@ use regex::Regex;
 use super::Probes;
 use super::arch::{self, Machine};
 use super::kernel_calls::expanded;
+use super::usdt::number_of;
 use hodo_module::Image;
 use hodo_module::glob::glob;
 
@@ -165,12 +166,7 @@ pub(super) fn shown(
     };
     let number = |name: &str| {
         let mut arguments = tracepoint.arguments.iter();
-        let number = || {
-            name.strip_prefix("arg")?
-                .parse::<usize>()
-                .ok()?
-                .checked_sub(1)
-        };
+        let number = || number_of(name, "$arg").or_else(|| number_of(name, "arg"));
         arguments
             .position(|argument| argument.name == name)
             .or_else(number)

@@ -26,6 +26,12 @@ pub(super) fn arguments(
         .collect()
 }
 
+/// The argument that `$arg1` (`arg1` with the prefix `arg`) means, counted from 0.
+pub(super) fn number_of(name: &str, prefix: &str) -> Option<usize> {
+    let number: usize = name.strip_prefix(prefix)?.parse().ok()?;
+    number.checked_sub(1)
+}
+
 fn argument(text: &str, machine: &Machine, distance: &Distance<'_>) -> Option<(Source, Type)> {
     let (size, operand) = text.split_once('@').unwrap_or(("8", text));
     let scalar = match size.strip_suffix('f') {

@@ -9,7 +9,7 @@ use hodo_probe_syntax::{
 use hodo_symbols::{Frames, Shown, Tracepoint, Usdt, Variable, VariableError, Word};
 
 use super::events::fetched;
-use super::usdt::arguments;
+use super::usdt::{arguments, number_of};
 
 use super::values::possible;
 use crate::arch::{self, Machine};
@@ -172,6 +172,10 @@ impl Resolver<'_> {
                     })),
                 }
             }
+            Source::Variable(name) if number_of(name, "$arg").is_some() => {
+                let all = self.arguments.len();
+                bail!("there is no {name}: the USDT probe has {}", many(all))
+            }
             Source::Variable(name) => {
                 let variable = self.variable(name)??;
                 let source = self.word_source(name, &variable.word)?;
@@ -212,8 +216,8 @@ impl Resolver<'_> {
         if let Some(index) = self.names.iter().position(|own| own == name) {
             return Some(self.arguments.get(index).cloned().flatten());
         }
-        let number: usize = name.strip_prefix("arg")?.parse().ok()?;
-        self.arguments.get(number.checked_sub(1)?).cloned()
+        let number = number_of(name, "$arg").or_else(|| number_of(name, "arg"))?;
+        self.arguments.get(number).cloned()
     }
 
     fn word_source(&self, name: &str, word: &Word) -> Result<Source> {
@@ -242,6 +246,15 @@ impl Resolver<'_> {
                 },
             },
         })
+    }
+}
+
+/// So many arguments.
+fn many(arguments: usize) -> String {
+    match arguments {
+        0 => "no arguments".to_owned(),
+        1 => "one argument".to_owned(),
+        many => format!("{many} arguments"),
     }
 }
 

@@ -89,8 +89,7 @@ pub(super) fn named_or_brought(
     if let Some(found) = named(word, args) {
         return Some(found);
     }
-    let brings =
-        |arg: &FetchArg| matches!(&arg.source, Source::Variable(name) if name.starts_with('$'));
+    let brings = |arg: &FetchArg| matches!(&arg.source, Source::Variable(name) if name == "$params" || name == "$vars");
     let brought = cursor.brings || args.iter().any(brings);
     if args.len() == MAX_ARGS || !is_identifier(word) || !brought {
         return None;

@@ -200,6 +200,10 @@ fn special(cursor: &mut Cursor, start: usize, at: At) -> Result<Source> {
             Ok(0) => Err(cursor
                 .wrong(start, "arguments are counted from 1")
                 .hint("the first argument is $arg1")),
+            // Where it is, and its type, only the file's note knows, as with variables.
+            Ok(1..=MAX_ARGUMENT) if matches!(at.place, Location::Usdt { .. }) => {
+                Ok(Source::Variable(format!("${word}")))
+            }
             Ok(argument @ 1..=MAX_ARGUMENT) => {
                 at_entry(cursor, start, at)?;
                 Ok(Source::Argument(argument))

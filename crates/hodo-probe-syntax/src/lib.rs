@@ -25,7 +25,8 @@
 //! PLACE    := SYMBOL ["+" BYTES | "+*"] ["%return"]             "+*": every instruction
 //!           | NUMBER ["%return"]                                offset in the file
 //!           | FILE ":" LINE
-//!           | "%" PROVIDER ":" NAME                               a USDT probe; its arguments are arg1, arg2, …
+//!           | "%" PROVIDER ":" NAME                               a USDT probe; its arguments are $arg1, $arg2, …,
+//!                                                                 also without $, or by name
 //! SYMBOL   := a name; with "*", "?" or "[…]" in it a pattern; in '…' or "…" a name as it is
 //! FETCHARG := [NAME "="] SOURCE [":" TYPE]
 //! SOURCE   := "%" REGISTER | "$arg" N | "$retval" | "$stack" | "$stack" N | "$comm" | "@" ADDRESS | "@+" OFFSET

@@ -165,7 +165,7 @@ pub enum Source {
     /// `%di`: a register, as it was before the probed instruction. A part of a register is zero-extended.
     Register(Register),
     /// `$arg1`: an argument of the function, counted from 1, according to the calling convention for integers and
-    /// pointers.
+    /// pointers. At a USDT probe, it is a [`Source::Variable`].
     Argument(u16),
     /// `$retval`: the function's return value, from the register for integers and pointers.
     ReturnValue,
@@ -192,7 +192,8 @@ pub enum Source {
     /// `\"text"`: this text.
     Text(String),
     /// `count`, `p->x[3].y`, `ns::total`: a variable or a member, named as in the debugging information. `$params`
-    /// means all parameters of the function, `$vars` all visible variables.
+    /// means all parameters of the function, `$vars` all visible variables. At a USDT probe, `$arg1` is the first
+    /// argument of its note, `arg1` too if nothing is named so.
     Variable(String),
 }
 

@@ -78,6 +78,25 @@ fn a_probe_on_a_tracepoint_has_its_arguments() {
 }
 
 #[test]
+fn the_recipe_of_the_example_works() {
+    let source = include_str!("../../../hodo-keys/examples/tracepoints.rs");
+    let mut lines = source.lines().filter_map(|line| line.strip_prefix("//! "));
+    let recipe = lines.find_map(|line| line.strip_prefix("hodo "));
+    let recipe = recipe.expect("a command").replace("FILE", path(program()));
+    let script = format!("exec timeout -s KILL 300 \"$0\" {recipe}");
+    let output = run(Command::new("sh").args(["-c", &script]).arg(hodo()));
+    let said = text(&output.stdout);
+    for values in [
+        "id=1 item=\"item 1\"",
+        "id=2 item=\"item 2\"",
+        "id=3 item=\"item 3\"",
+    ] {
+        assert!(said.contains(values), "{recipe}: {said}");
+    }
+    assert!(said.contains(&own(0)), "{said}");
+}
+
+#[test]
 fn tracepoints_are_recorded_by_name_while_functions_see_them_too() {
     let file = path(program());
     let options = ["--format", "json", "--event", "shop:*"];

@@ -122,6 +122,11 @@ fn usdt_probes_have_their_arguments() {
                 serde_json::json!({"arg1": -7, "arg2": 1234, "arg3": 5, "arg4": -77, "arg5": 1}),
             ),
             ("b=arg2:x16 if b == 1234", serde_json::json!({"b": 1234})),
+            // By number, as at functions, with the types of the note.
+            (
+                "$arg1 b=$arg2 c=$arg4 if b == 1234 && arg1 < 0",
+                serde_json::json!({"arg1": -7, "b": 1234, "c": -77}),
+            ),
         ] {
             let definition = format!("{file}:%tests:step {args}");
             let output = probe_words(&["--format", "json", "-e", &definition, "--", file]);
@@ -155,6 +160,11 @@ fn usdt_probes_have_their_arguments() {
             "has no USDT probe tests:other; hodo probe --usdt lists those it has",
         ),
         (&bare, "%tests:step", "has no USDT probes"),
+        (
+            &program,
+            "%tests:step $arg6",
+            "there is no $arg6: the USDT probe has 5 arguments",
+        ),
         (
             &program,
             "%tests:step%return",

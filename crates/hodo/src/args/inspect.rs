@@ -11,7 +11,7 @@ With r instead of p, or %return after FUNCTION, the probe fires when the functio
   FILE     a path, or the name of the program or of a library
   PLACE    FUNCTION, FUNCTION+OFFSET, FUNCTION+* (each of its instructions), 0xOFFSET in the file;
            FUNCTION may be a pattern with * and ?; SOURCE.c:LINE, given debugging information;
-           %PROVIDER:NAME for a USDT probe, whose values are arg1, arg2, …
+           %PROVIDER:NAME for a USDT probe, whose values are $arg1, $arg2, … or arg1, arg2, …
            FILE:*+* is each instruction of a file except its linkage tables. Code of a library that runs before the
            dynamic linker announces the library is not seen, such as the choice of a memcpy
   VALUES   [NAME=]SOURCE[:TYPE]; SOURCE is %rdi (on RISC-V %a0), $arg1 …, $retval, $stack, $stack0, +8(SOURCE) for memory,
