@@ -26,7 +26,7 @@ const char *hodo_ftrace_version(void);
 /* Registers. All general ones are kept around hooks. What else is kept depends on the hooks' code, which is read when they
  * are set, with all that it calls: nothing, if it uses only general registers; those of ordinary floating-point code; or all
  * floating-point and vector registers. If the code cannot be followed (a call through a pointer, or of a library whose
- * addresses are not bound yet: link with -z now), all are kept, which took 155 ns with AVX-512. docs/ftrace.md has figures.
+ * addresses are not bound yet: link with -z now), all are kept, which took 190 ns with AVX-512. docs/ftrace.md has figures.
  *
  * In flags, instead: all are kept, or the hooks promise to use general registers only, and nothing is read. */
 #define HODO_FTRACE_VECTORS 1ul

@@ -18,7 +18,7 @@
 //! Hooks are ordinary functions. All general registers are preserved around them. Floating-point and vector registers
 //! are too, if the hook's `flags` contain [`VECTORS`]: the whole state that the kernel has enabled, except for AMX
 //! tiles (x86-64), or `ft0`–`ft11`, `fa0`–`fa7` and `fcsr` (RISC-V), or `q0`–`q31`, `fpcr` and `fpsr` (AArch64), and
-//! the registers of the V extension or of SVE, if [`Environment::has_vectors`]. Saving and restoring it took 155 ns
+//! the registers of the V extension or of SVE, if [`Environment::has_vectors`]. Saving and restoring it took 180 ns
 //! with AVX-512. Without this flag, the hook promises not to use such registers. A C compiler does so with
 //! `-mgeneral-regs-only` (x86-64). Who knows better what hooks change says so: [`set_entry_keeping`],
 //! [`set_graph_keeping`], [`dynamic::register_keeping`]. `hodo-ftrace-c` reads their code.
