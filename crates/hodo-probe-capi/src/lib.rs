@@ -25,8 +25,28 @@ unsafe extern "C" {
     fn __register_frame(tables: *const u8);
 }
 
+// The linker sets the symbol only in the shared library, see `build.rs`.
+std::arch::global_asm!(
+    ".pushsection .data.rel.ro.hodo_probe_mark, \"aw\"",
+    ".balign 8",
+    ".weak hodo_probe_has_no_other_code",
+    ".hidden hodo_probe_has_no_other_code",
+    ".globl hodo_probe_mark",
+    ".hidden hodo_probe_mark",
+    "hodo_probe_mark: .quad hodo_probe_has_no_other_code",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static hodo_probe_mark: usize;
+}
+
 fn engine() -> Result<Engine, Refusal> {
     let engine = Engine::new()?;
+    // SAFETY: the assembly above defines it, and nothing changes it.
+    if unsafe { hodo_probe_mark } != 0 {
+        engine.take_file();
+    }
     // SAFETY: it is the function that `register_frames` requires.
     unsafe { engine.register_frames(__register_frame) }?;
     Ok(engine)

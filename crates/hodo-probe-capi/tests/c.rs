@@ -31,7 +31,10 @@ fn command(program: &Path) -> Command {
     command
 }
 
-fn run(name: &str, more: &[&str]) {
+/// What the program says of a probe on the library's own code.
+const OWN: &str = "the code belongs to the engine of probes\n";
+
+fn run(name: &str, more: &[&str], own: usize) {
     let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = library(name);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("example-{name}"));
@@ -59,12 +62,13 @@ fn run(name: &str, more: &[&str]) {
     let output = command(&program).output().expect("the program runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{} {text}", output.status);
-    assert_eq!(text, "there is no code at this address\n");
+    let expected = format!("there is no code at this address\n{}", OWN.repeat(own));
+    assert_eq!(text, expected);
 }
 
 #[test]
 fn a_c_program_with_the_shared_library() {
-    run("libhodo_probe_c.so", &[]);
+    run("libhodo_probe_c.so", &["-ldl"], 2);
 }
 
 #[test]
@@ -72,5 +76,6 @@ fn a_c_program_with_the_static_library() {
     run(
         "libhodo_probe_c.a",
         &["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"],
+        1,
     );
 }

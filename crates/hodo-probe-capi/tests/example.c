@@ -1,5 +1,8 @@
 // Probes the program's own functions.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <hodo-probe.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +56,17 @@ int main(void) {
     CHECK(first && function(1) == 77);
     CHECK(hodo_probe_unregister(first) == 0 && function(1) == 2);
     CHECK(!hodo_probe_register(&many[1], error, sizeof error));
+    puts(error);
+
+    // The library's own code: what handles hits, and in the shared library everything.
+    struct sigaction own;
+    CHECK(sigaction(SIGTRAP, NULL, &own) == 0);
+    hodo_request handling = {.addr = (void *)own.sa_sigaction, .count = 1};
+    CHECK(!hodo_probe_register(&handling, error, sizeof error));
+    puts(error);
+    hodo_request api = {.addr = (void *)dlsym(RTLD_DEFAULT, "hodo_probe_version"), .count = 1};
+    if (!api.addr) return 0;
+    CHECK(!hodo_probe_register(&api, error, sizeof error));
     puts(error);
     return 0;
 }

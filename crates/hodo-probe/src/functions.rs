@@ -114,19 +114,25 @@ fn len(reader: &Reader<'_>, fde: u64) -> Option<u64> {
         .map(|(len, _)| len)
 }
 
-/// Where the search table of the module that contains this address is.
-fn header(reader: &Reader<'_>, maps: &[Mapping], addr: u64) -> Option<u64> {
+/// Where the file begins in memory that an address is in, or that is next below it.
+pub(super) fn image(memory: &Memory, maps: &[Mapping], addr: u64) -> Option<u64> {
+    let reader = Reader(memory);
     let at = maps.partition_point(|map| map.range.end <= addr);
     let image = maps[..=at.min(maps.len().checked_sub(1)?)]
         .iter()
         .rev()
         .take(64);
-    let image = image
+    image
         .filter(|map| map.offset == 0 && map.read)
         .find_map(|map| {
             let start = map.range.start;
             (reader.bytes(start)? == *b"\x7FELF\x02\x01").then_some(start)
-        })?;
+        })
+}
+
+/// Where the search table of the module that contains this address is.
+fn header(reader: &Reader<'_>, maps: &[Mapping], addr: u64) -> Option<u64> {
+    let image = image(reader.0, maps, addr)?;
     let headers = image + reader.u64(image + 32)?;
     let size = u64::from(u16::from_le_bytes(reader.bytes(image + 54)?));
     let count = u64::from(u16::from_le_bytes(reader.bytes(image + 56)?));

@@ -78,6 +78,8 @@ mod lists;
 mod maps;
 mod memory;
 mod optimize;
+#[cfg(target_os = "linux")]
+mod own;
 mod patch;
 mod refusal;
 mod registry;
@@ -308,6 +310,13 @@ impl Engine {
         register: unsafe extern "C" fn(*const u8),
     ) -> Result<(), Refusal> {
         registry::register_frames(register)
+    }
+
+    /// Says that all code of the file that the engine is in, a shared library or program, is the engine's: from now on
+    /// no probe is registered there. Otherwise only the code that runs at hits is refused.
+    #[cfg(target_os = "linux")]
+    pub fn take_file(self) {
+        own::take_file();
     }
 
     /// Sets when breakpoints become jumps from now on. Existing jumps stay until a change of their probes undoes them.

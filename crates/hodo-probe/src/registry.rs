@@ -29,6 +29,9 @@ struct Inner {
     /// The process's mappings, as of the last registration.
     maps: Vec<Mapping>,
     known: clobbers::Known,
+    /// The engine's own code, once it has been needed.
+    #[cfg(target_os = "linux")]
+    own: Option<super::own::Own>,
     /// The function that takes unwind tables, and the tables so far.
     registrar: Option<unsafe extern "C" fn(*const u8)>,
     frames: Vec<&'static [u8]>,
@@ -113,6 +116,8 @@ pub(super) fn start() -> Result<(), Refusal> {
             spots: Trampolines::default(),
             maps: Vec::new(),
             known: clobbers::Known::default(),
+            #[cfg(target_os = "linux")]
+            own: None,
             registrar: None,
             frames: Vec::new(),
             unwritten: Vec::new(),
@@ -410,6 +415,10 @@ fn site_of(
         && !request.counts
     {
         return Err(Refusal::Nothing);
+    }
+    #[cfg(target_os = "linux")]
+    if super::own::Own::has(&mut inner.own, &inner.memory, &inner.maps, request.addr) {
+        return Err(Refusal::Engine);
     }
     let site = analyze::site(
         &inner.memory,

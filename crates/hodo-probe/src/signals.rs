@@ -66,6 +66,11 @@ pub(super) fn intact() -> bool {
     })
 }
 
+/// The addresses of the handlers.
+pub(super) fn entries() -> [u64; 2] {
+    [on_trap, on_fault].map(|handler| handler as *const () as u64)
+}
+
 extern "C" fn on_trap(signal: i32, info: *mut Info, context: *mut Context) {
     // SAFETY: the kernel's pointers are valid while the handler runs.
     let (info, context) = unsafe { (&mut *info, &mut *context) };

@@ -106,6 +106,55 @@ fn the_engine_is_not_probed() {
     assert_eq!(probe.count(), 1);
 }
 
+/// What a function calls before its first return.
+fn called(function: u64) -> Vec<u64> {
+    use hodo_isa::effects::Flow;
+    let (mut at, mut calls) = (function, Vec::new());
+    while let Some(insn) = hodo_isa::native::vectors::look(&bytes(at, 16), at) {
+        match insn.flow {
+            Flow::Call(to) => calls.push(to),
+            Flow::Return { .. } => break,
+            _ => {}
+        }
+        at = insn.end;
+    }
+    calls
+}
+
+/// The handlers that the engine has for signals, and what they call, run at each hit.
+#[test]
+fn the_code_that_handles_hits_is_not_probed() {
+    let _alone = alone();
+    let at = test_wide as *const () as u64;
+    let probe = register(&request(at).count().execution(Execution::Boosted)).expect("a breakpoint");
+    for signal in [libc::SIGTRAP, libc::SIGSEGV] {
+        // SAFETY: it only queries.
+        let handler = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            assert_eq!(
+                libc::sigaction(signal, std::ptr::null(), &raw mut action),
+                0
+            );
+            action.sa_sigaction as u64
+        };
+        let refusal = register(&request(handler).count()).unwrap_err();
+        assert_eq!(refusal, Refusal::Engine);
+        // With its range, too, and whatever it calls.
+        let calls = called(handler);
+        assert!(signal != libc::SIGTRAP || !calls.is_empty());
+        for callee in calls {
+            let refusal = register(&request(callee).count().function(callee..callee + 64));
+            assert_eq!(refusal.map(drop), Err(Refusal::Engine), "{callee:#x}");
+        }
+    }
+    // SAFETY: a function without arguments.
+    assert_eq!(unsafe { test_wide() }, 5);
+    assert_eq!(probe.count(), 1);
+    // Its neighbours in the program can be probed.
+    let own = register as *const () as u64;
+    drop(register(&request(own).count()).expect("it can be probed"));
+}
+
 #[test]
 fn kernel_refusals_show_the_error_number() {
     assert_eq!(

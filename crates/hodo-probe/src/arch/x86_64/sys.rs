@@ -55,6 +55,12 @@ unsafe extern "C" {
     fn hodo_engine_restorer();
 }
 
+/// Returns whether an address is in the code by which signal handlers return.
+pub(crate) fn is_restorer(addr: u64) -> bool {
+    let start = hodo_engine_restorer as *const () as u64;
+    (start..start + 9).contains(&addr)
+}
+
 /// Sets what a signal does, and returns what it did before.
 ///
 /// # Safety
