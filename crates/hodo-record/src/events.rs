@@ -35,6 +35,12 @@ const MOST: u64 = (SPAN - CONTROL_SIZE) / CHUNK_SIZE;
 /// Most recordings of small programs use fewer chunks than this.
 const SMALL_TRACE: u64 = 8;
 
+/// Bytes that stubs leave free at the end of a chunk.
+const SPARE: u64 = 8 * RECORD_SIZE;
+
+/// The rest of a chunk is given to another thread if it has at least this many bytes.
+const WORTHWHILE: u64 = 4096;
+
 /// Bytes that are allocated on the disk together.
 const PAGE: usize = 4096;
 
@@ -50,6 +56,8 @@ pub struct Events {
     stuck: OnceLock<String>,
     /// hodo writes the time to the control blocks below this number; 0: to none.
     timed: AtomicU64,
+    /// Where the chunks of ended threads have room for another.
+    rests: Mutex<Vec<u64>>,
 }
 
 /// What a thread control block starts with. Addresses are the target's.
@@ -165,6 +173,7 @@ impl Events {
             room: Mutex::new(Some(0)),
             stuck: OnceLock::new(),
             timed: AtomicU64::new(0),
+            rests: Mutex::default(),
         };
         events.read_singly(CONTROL_SIZE + SMALL_TRACE * CHUNK_SIZE);
         // The bucket must have its room even if the disk is full.
@@ -481,8 +490,6 @@ impl Events {
 
     /// Gives a stopped thread its next chunk. Returns the address of its records in the thread's memory.
     fn open_chunk(&self, number: u64) -> Option<u64> {
-        /// Bytes that stubs leave free at the end of a chunk.
-        const SPARE: u64 = 8 * RECORD_SIZE;
         let at = number * tcb::SIZE;
         self.grow();
         let room = self.get_u64(file_header::ROOM_CHUNKS);
@@ -494,7 +501,13 @@ impl Events {
             |next| (next < most).then_some(next + 1),
         );
         let chunk = taken.ok()?;
-        let place = CONTROL_SIZE + chunk * CHUNK_SIZE;
+        self.begin_chunk(number, CONTROL_SIZE + chunk * CHUNK_SIZE)
+    }
+
+    /// Begins a stopped thread's next chunk at a place in the file. Returns the address of its records in the thread's
+    /// memory.
+    fn begin_chunk(&self, number: u64, place: u64) -> Option<u64> {
+        let at = number * tcb::SIZE;
         let mut header = [0; CHUNK_HEADER_SIZE as usize];
         let mut put = |offset: u64, bytes: &[u8]| {
             header[offset as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -510,11 +523,79 @@ impl Events {
         );
         self.file.write_all_at(&header, place).ok()?;
         self.put_u32(at + tcb::SEQ, word(tcb::SEQ) + 1);
-        let start = self.get_u64(at + tcb::BASE) + place;
-        let first = start + CHUNK_HEADER_SIZE;
+        let base = self.get_u64(at + tcb::BASE);
+        let first = base + place + CHUNK_HEADER_SIZE;
+        let end = Self::chunk_at(place)? + CHUNK_SIZE;
         self.put_u64(at + tcb::CURSOR, first);
-        self.put_u64(at + tcb::LIMIT, start + CHUNK_SIZE - SPARE);
+        self.put_u64(at + tcb::LIMIT, base + end - SPARE);
         Some(first)
+    }
+
+    /// Keeps the rest of the last chunk of a thread that has ended, for another thread. Short threads need far less
+    /// than a chunk, and what they use of one is memory of their process.
+    pub fn keep_rest(&self, number: u64) {
+        let at = number * tcb::SIZE;
+        let [base, cursor, limit] =
+            [tcb::BASE, tcb::CURSOR, tcb::LIMIT].map(|offset| self.get_u64(at + offset));
+        let offset = cursor.wrapping_sub(base);
+        let Some(chunk) = Self::chunk_at(offset) else {
+            return;
+        };
+        // A thread whose recording has stopped is in the bucket, or is about to be.
+        if limit != base + chunk + CHUNK_SIZE - SPARE {
+            return;
+        }
+        let rest = offset.next_multiple_of(CHUNK_HEADER_SIZE);
+        if rest + WORTHWHILE > chunk + CHUNK_SIZE
+            || self.chunks() <= (chunk - CONTROL_SIZE) / CHUNK_SIZE
+        {
+            return;
+        }
+        let half = |place: u64| {
+            let mut word = [0; 4];
+            let read = self.file.read_exact_at(&mut word, place);
+            read.map(|()| u64::from(u32::from_le_bytes(word)))
+        };
+        // Its own part is the last one there.
+        let mut own = chunk;
+        while let Ok(next @ 1..) = half(own + chunk_header::REST) {
+            if chunk + next <= own || chunk + next >= offset {
+                return;
+            }
+            own = chunk + next;
+        }
+        let task = u64::from(self.u32_at(at + tcb::TASK).load(Ordering::SeqCst));
+        if half(own).ok() != Some(CHUNK_MAGIC.into())
+            || half(own + chunk_header::TASK).ok() != Some(task)
+        {
+            return;
+        }
+        // A thread that was killed may have written beyond its cursor, which readers would take for another's records.
+        let mut after = vec![0; (chunk + CHUNK_SIZE - offset) as usize];
+        if self.file.read_exact_at(&mut after, offset).is_err() || after.iter().any(|&b| b != 0) {
+            return;
+        }
+        let word = ((rest - chunk) as u32).to_le_bytes();
+        if self
+            .file
+            .write_all_at(&word, own + chunk_header::REST)
+            .is_ok()
+        {
+            let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+            rests.push(rest);
+            // Whatever else runs with this control block, unknown to hodo, must not write there.
+            self.divert_tcb(number);
+        }
+    }
+
+    /// Gives a thread that has not begun yet the rest of another one's chunk, if there is any.
+    pub fn give_rest(&self, number: u64) {
+        let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(&place) = rests.last() else { return };
+        let most = self.get_u64(number * tcb::SIZE + tcb::MAX_CHUNKS);
+        if (place - CONTROL_SIZE) / CHUNK_SIZE < most && self.begin_chunk(number, place).is_some() {
+            rests.pop();
+        }
     }
 
     /// The number of records that a thread has lost so far.
@@ -573,5 +654,73 @@ impl Events {
         // Threads that still run get no chunk after the end.
         self.put_u64(file_header::ROOM_CHUNKS, 0);
         self.file.set_len(CONTROL_SIZE + self.chunks() * CHUNK_SIZE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBER: u64 = tcb::FIRST;
+
+    /// A thread that has recorded an event. Returns its chunk, too.
+    fn recorded(name: &str) -> (Events, u64) {
+        let directory = std::env::temp_dir().join(format!("hodo-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let events = Events::create(&directory, true).expect("events");
+        let _ = std::fs::remove_dir_all(&directory);
+        let none = Span::default();
+        events.init_tcb(
+            NUMBER,
+            &TcbInit {
+                task: 7,
+                tid: 100,
+                pid: 100,
+                comm: [0; 16],
+                trace: Span::at(1 << 40, SPAN),
+                islands: [none; 2],
+                shadow: none,
+                regions: [none; 2],
+                code: [none; 2],
+                stack_top: 0,
+                epoch: 0,
+                silent: false,
+                calls: 0,
+                fixed: false,
+            },
+        );
+        events.append(NUMBER, (1, 5), &[1, 2, 3]);
+        (events, CONTROL_SIZE)
+    }
+
+    fn word(events: &Events, place: u64) -> u32 {
+        let mut word = [0; 4];
+        let read = events.file.read_exact_at(&mut word, place);
+        read.expect("a word");
+        u32::from_le_bytes(word)
+    }
+
+    #[test]
+    fn the_rest_of_a_chunk_is_given_once() {
+        let (events, chunk) = recorded("rest");
+        events.keep_rest(NUMBER);
+        // The header, and five words.
+        assert_eq!(word(&events, chunk + chunk_header::REST), 128);
+        events.keep_rest(NUMBER);
+        assert_eq!(events.rests.lock().expect("rests").len(), 1);
+        // What runs on with this control block writes elsewhere.
+        events.append(NUMBER, (1, 5), &[1]);
+        assert_eq!(word(&events, chunk + 128), 0);
+    }
+
+    #[test]
+    fn a_chunk_that_was_written_to_after_its_end_is_given_to_nobody() {
+        let (events, chunk) = recorded("written");
+        let written = events.file.write_all_at(&[1], chunk + 512);
+        written.expect("a byte");
+        events.keep_rest(NUMBER);
+        assert_eq!(word(&events, chunk + chunk_header::REST), 0);
+        assert!(events.rests.lock().expect("rests").is_empty());
     }
 }

@@ -477,6 +477,11 @@ impl Session {
         Ok(())
     }
 
+    /// Whether lines are missing from the log because the disk is full.
+    pub fn is_log_full(&self) -> bool {
+        self.unlogged > 0
+    }
+
     /// Writes a whole line or nothing.
     fn append(&mut self, text: &[u8]) -> std::io::Result<()> {
         let written = self.log.write_all_at(text, self.logged);

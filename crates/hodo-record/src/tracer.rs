@@ -512,18 +512,7 @@ impl<'a> Tracer<'a> {
     /// The disk is full: nobody records any more. The record whose store to this address has failed goes to the bucket.
     fn disk_full(&mut self, stopped: Stopped, address: u64) -> Result<()> {
         let tid = stopped.tid();
-        if !std::mem::replace(&mut self.full, true) {
-            self.remark(
-                tid,
-                "the disk is full: recording has stopped; calls from here on are counted as lost",
-            )?;
-            warn_user!("hodo: the disk is full: recording has stopped, and the program runs on");
-        }
-        for thread in self.threads.values() {
-            if let Some(number) = thread.tcb {
-                self.session.events.stop_tcb(number);
-            }
-        }
+        self.stop_recording(tid)?;
         if let Some(thread) = self.threads.get(&tid) {
             if let Some(number) = thread.tcb {
                 self.session.events.divert_tcb(number);
@@ -538,6 +527,23 @@ impl<'a> Tracer<'a> {
             }
         }
         self.go(stopped, 0)
+    }
+
+    /// The disk is full, which a thread was the first to find: no thread gets another chunk.
+    fn stop_recording(&mut self, tid: i32) -> Result<()> {
+        if !std::mem::replace(&mut self.full, true) {
+            self.remark(
+                tid,
+                "the disk is full: recording has stopped; calls from here on are counted as lost",
+            )?;
+            warn_user!("hodo: the disk is full: recording has stopped, and the program runs on");
+        }
+        for thread in self.threads.values() {
+            if let Some(number) = thread.tcb {
+                self.session.events.stop_tcb(number);
+            }
+        }
+        Ok(())
     }
 
     /// Installs the recording in a program that has just been executed.

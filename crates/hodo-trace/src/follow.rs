@@ -11,8 +11,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::TraceError;
-use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, file_header, record};
+use crate::format::{CHUNK_HEADER_SIZE, file_header, record};
 use crate::meta::Line;
+use crate::model::Chunk;
 use crate::records::{Record, RecordKind};
 use crate::trace::Trace;
 
@@ -69,7 +70,9 @@ pub struct Follow {
     rest: Vec<u8>,
     /// How many chunks were examined, and which of them belonged to no task yet.
     chunks: u64,
-    late: Vec<u64>,
+    late: Vec<(u64, u32)>,
+    /// Tasks that have ended, and may have left the rest of their last chunk to others.
+    ended: Vec<usize>,
     tails: Vec<Tail>,
     buffer: Vec<u8>,
     patience: Duration,
@@ -89,6 +92,7 @@ impl Follow {
             rest: Vec::new(),
             chunks: 0,
             late: Vec::new(),
+            ended: Vec::new(),
             tails: Vec::new(),
             buffer: Vec::new(),
             patience: PATIENCE,
@@ -131,7 +135,9 @@ impl Follow {
                 at.filter(|&at| at < trace.tasks.len())
             };
             news.extend(index(named).map(News::Named));
-            news.extend(index(ended).map(News::Ended));
+            let ended = index(ended);
+            news.extend(ended.map(News::Ended));
+            self.ended.extend(ended);
         }
         self.find_chunks(trace);
         news
@@ -148,10 +154,20 @@ impl Follow {
         }
         let used = number(&words, 0).min(number(&words, WORD));
         let mut late = std::mem::take(&mut self.late);
-        late.extend(self.chunks..used);
+        late.extend((self.chunks..used).map(|index| (index, 0)));
         self.chunks = used.max(self.chunks);
         // Chunks that belong to no task yet are examined again.
-        late.retain(|&index| !trace.read_chunk(index));
+        late.retain(|&place| !trace.read_chunk(place));
+        // In the order of their ends: what a task has left may belong to one that is the next to leave a rest.
+        for task in std::mem::take(&mut self.ended) {
+            if let Some(chunk) = trace.tasks[task].chunks.last() {
+                let rest = chunk.rest(&trace.events, trace.control_size);
+                let place = (chunk.index, rest);
+                if rest > 0 && !trace.read_chunk(place) {
+                    late.push(place);
+                }
+            }
+        }
         self.late = late;
         self.tails.resize(trace.tasks.len(), Tail::default());
     }
@@ -181,13 +197,12 @@ impl Follow {
                 tail.epoch = chunk.epoch;
             }
             let is_last = is_next(tail.chunk + 1).is_none();
-            let start = trace.control_size + chunk.index * CHUNK_SIZE + CHUNK_HEADER_SIZE;
             let left = tail
                 .busy
                 .is_some_and(|since| since.elapsed() >= self.patience);
             let busy = read(
-                &trace.events,
-                start,
+                (&trace.events, trace.control_size),
+                chunk,
                 (tail, left),
                 is_last,
                 &mut self.buffer,
@@ -222,20 +237,21 @@ const PAYLOAD: u32 = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_PAY
 /// Reads the new part of a chunk. Returns whether an incomplete record follows it. If `left` is set, the first
 /// incomplete record is skipped.
 fn read(
-    events: &File,
-    start: u64,
+    (events, control_size): (&File, u64),
+    chunk: &Chunk,
     (tail, mut left): (&Tail, bool),
     is_last: bool,
     buffer: &mut Vec<u8>,
 ) -> bool {
     /// No hole is larger than this.
     const HOLE: usize = 4096;
-    let room = (CHUNK_SIZE - CHUNK_HEADER_SIZE) as usize - tail.at;
-    let from = start + tail.at as u64;
+    let room = chunk.room(0) - tail.at;
+    let from = chunk.start(control_size) + CHUNK_HEADER_SIZE + tail.at as u64;
     let fill = |buffer: &mut Vec<u8>, size: usize| {
         buffer.resize(size, 0);
         let got = events.read_at(buffer, from).unwrap_or(0);
-        buffer.truncate(got / WORD * WORD);
+        let own = chunk.room(chunk.rest(events, control_size));
+        buffer.truncate(got.min(own.saturating_sub(tail.at)) / WORD * WORD);
     };
     if is_last {
         fill(buffer, room.min(HOLE));

@@ -68,6 +68,9 @@ pub mod chunk_header {
     pub const EPOCH: u64 = 12;
     /// `u64`: records this task had lost when the chunk was opened.
     pub const LOST: u64 = 16;
+    /// `u32`: where in the same 64 KiB the chunk of another task begins, with a header of its own; 0: nowhere. This one
+    /// ends there.
+    pub const REST: u64 = 24;
 }
 
 /// The `counters` file, in which probes count their hits. It is sparse, and as long as the half of the address space

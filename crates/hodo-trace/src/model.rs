@@ -1,5 +1,9 @@
 //! The parts of a trace.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, chunk_header};
 use crate::meta::Exit;
 
 /// What is recorded of a function.
@@ -82,8 +86,10 @@ impl Module {
 /// A chunk of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its number in the file.
+    /// The number of its 64 KiB in the file.
     pub index: u64,
+    /// Where it begins in them: the rest of what an ended task has left may be another's.
+    pub at: u32,
     /// Its number within the task.
     pub seq: u32,
     /// Upper half of the counter at its start.
@@ -92,6 +98,35 @@ pub struct Chunk {
     pub lost: u64,
     /// The earliest possible time of its records, in units of the counter.
     pub begins: u64,
+}
+
+impl Chunk {
+    /// Where it begins in a file with a control area of this size.
+    pub(crate) fn start(&self, control_size: u64) -> u64 {
+        control_size + self.index * CHUNK_SIZE + u64::from(self.at)
+    }
+
+    /// Where in its 64 KiB the next chunk begins; 0: it has all of them. If records are read before this is asked, they
+    /// may be the next one's.
+    pub(crate) fn rest(&self, events: &File, control_size: u64) -> u32 {
+        let mut word = [0; 4];
+        let place = self.start(control_size) + chunk_header::REST;
+        let read = events.read_exact_at(&mut word, place);
+        let rest = u32::from_le_bytes(word);
+        let is_place = u64::from(self.at) + CHUNK_HEADER_SIZE <= u64::from(rest)
+            && u64::from(rest) + CHUNK_HEADER_SIZE < CHUNK_SIZE;
+        if read.is_ok() && is_place { rest } else { 0 }
+    }
+
+    /// How many bytes of records it has room for, if the next one begins at `rest`.
+    pub(crate) fn room(&self, rest: u32) -> usize {
+        let end = if rest == 0 {
+            CHUNK_SIZE
+        } else {
+            u64::from(rest)
+        };
+        (end - u64::from(self.at) - CHUNK_HEADER_SIZE) as usize
+    }
 }
 
 /// A thread. When it executes a new program, it becomes a new task.

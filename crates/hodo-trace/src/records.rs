@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, WINDOW_SIZE, record};
+use crate::format::{CHUNK_HEADER_SIZE, WINDOW_SIZE, record};
 use crate::model::Chunk;
 
 /// Words a message about lost records. They are counted by their size. With events of probes (`events`), whose sizes
@@ -131,9 +131,9 @@ impl<'a> Records<'a> {
     #[cold]
     fn next_chunk(&mut self) -> Option<u64> {
         let chunk = self.chunks.next()?;
-        let size = (CHUNK_SIZE - CHUNK_HEADER_SIZE) as usize;
+        let size = chunk.room(0);
         self.buffer.resize(size, 0);
-        let start = self.control_size + chunk.index * CHUNK_SIZE + CHUNK_HEADER_SIZE;
+        let start = chunk.start(self.control_size) + CHUNK_HEADER_SIZE;
         let mut filled = 0;
         while filled < size {
             match self
@@ -149,7 +149,8 @@ impl<'a> Records<'a> {
             }
         }
         BYTES_READ.fetch_add(filled as u64, Ordering::Relaxed);
-        self.buffer.truncate(filled / RECORD * RECORD);
+        let own = chunk.room(chunk.rest(self.events, self.control_size));
+        self.buffer.truncate(filled.min(own) / RECORD * RECORD);
         self.at = 0;
         self.skip = 0;
         self.epoch = chunk.epoch;
@@ -266,6 +267,7 @@ mod tests {
         let events = File::open("/").expect("a directory");
         let chunk = Chunk {
             index: 0,
+            at: 0,
             seq: 0,
             epoch: 0,
             lost: 0,

@@ -315,10 +315,10 @@ impl Trace {
 
     /// Assigns a chunk of a trace that is being written to its task. Returns whether this was possible. If not, the
     /// chunk has not been begun yet.
-    pub(crate) fn read_chunk(&mut self, index: u64) -> bool {
+    pub(crate) fn read_chunk(&mut self, (index, at): (u64, u32)) -> bool {
         let mut header = [0; format::CHUNK_HEADER_SIZE as usize];
-        let at = self.control_size + index * format::CHUNK_SIZE;
-        if self.events.read_exact_at(&mut header, at).is_err() {
+        let start = self.control_size + index * format::CHUNK_SIZE + u64::from(at);
+        if self.events.read_exact_at(&mut header, start).is_err() {
             return false;
         }
         let half = |at: u64| u32::from_le_bytes(header[at as usize..][..4].try_into().expect("4"));
@@ -327,6 +327,7 @@ impl Trace {
         }
         let chunk = Chunk {
             index,
+            at,
             seq: half(chunk_header::SEQ),
             epoch: half(chunk_header::EPOCH),
             lost: 0,
@@ -358,41 +359,16 @@ impl Trace {
         self.bytes += on_disk.min(self.control_size + used.min(whole) * format::CHUNK_SIZE);
         let mut strays = 0u64;
         for index in 0..used.min(whole) {
-            let mut header = [0; (format::CHUNK_HEADER_SIZE + format::RECORD_SIZE) as usize];
-            let at = self.control_size + index * format::CHUNK_SIZE;
-            if let Err(error) = self.events.read_exact_at(&mut header, at) {
-                // A file that ends too early has been reported already.
-                if error.kind() != std::io::ErrorKind::UnexpectedEof {
-                    self.damage.push(io(path)(error).to_string());
+            let mut at = Some(0);
+            while let Some(from) = at {
+                let Some((chunk, task)) = self.chunk_at(path, (index, from), &mut strays) else {
+                    break;
+                };
+                match self.task_mut(task) {
+                    Some(task) => task.chunks.push(chunk),
+                    None => strays += 1,
                 }
-                break;
-            }
-            let half =
-                |at: u64| u32::from_le_bytes(header[at as usize..][..4].try_into().expect("4"));
-            if half(chunk_header::MAGIC) != format::CHUNK_MAGIC {
-                // Reserved but never begun, or overwritten.
-                strays += u64::from(header.iter().any(|&b| b != 0));
-                continue;
-            }
-            let lost =
-                u64::from(half(chunk_header::LOST)) | u64::from(half(chunk_header::LOST + 4)) << 32;
-            // The time of the first record, if it has one.
-            let (low, high) = (
-                half(format::CHUNK_HEADER_SIZE),
-                half(format::CHUNK_HEADER_SIZE + 4),
-            );
-            let has_time = high != 0 && high >> record::KIND_SHIFT & 3 != record::SPECIAL;
-            let epoch = half(chunk_header::EPOCH);
-            let chunk = Chunk {
-                index,
-                seq: half(chunk_header::SEQ),
-                epoch,
-                lost,
-                begins: u64::from(epoch) << 32 | if has_time { u64::from(low) } else { 0 },
-            };
-            match self.task_mut(half(chunk_header::TASK)) {
-                Some(task) => task.chunks.push(chunk),
-                None => strays += 1,
+                at = Some(chunk.rest(&self.events, self.control_size)).filter(|&rest| rest > from);
             }
         }
         if strays > 0 {
@@ -417,6 +393,49 @@ impl Trace {
             }
         }
         Ok(())
+    }
+
+    /// Reads the chunk that begins at a place, and the number of its task. `None`: there is none, which counts as a
+    /// stray one if something else is there.
+    fn chunk_at(
+        &mut self,
+        path: &Path,
+        (index, at): (u64, u32),
+        strays: &mut u64,
+    ) -> Option<(Chunk, u32)> {
+        let mut header = [0; (format::CHUNK_HEADER_SIZE + format::RECORD_SIZE) as usize];
+        let start = self.control_size + index * format::CHUNK_SIZE + u64::from(at);
+        if let Err(error) = self.events.read_exact_at(&mut header, start) {
+            // A file that ends too early has been reported already.
+            if error.kind() != std::io::ErrorKind::UnexpectedEof {
+                self.damage.push(io(path)(error).to_string());
+            }
+            return None;
+        }
+        let half = |at: u64| u32::from_le_bytes(header[at as usize..][..4].try_into().expect("4"));
+        if half(chunk_header::MAGIC) != format::CHUNK_MAGIC {
+            // Reserved but never begun, or overwritten.
+            *strays += u64::from(header.iter().any(|&b| b != 0));
+            return None;
+        }
+        let lost =
+            u64::from(half(chunk_header::LOST)) | u64::from(half(chunk_header::LOST + 4)) << 32;
+        // The time of the first record, if it has one.
+        let (low, high) = (
+            half(format::CHUNK_HEADER_SIZE),
+            half(format::CHUNK_HEADER_SIZE + 4),
+        );
+        let has_time = high != 0 && high >> record::KIND_SHIFT & 3 != record::SPECIAL;
+        let epoch = half(chunk_header::EPOCH);
+        let chunk = Chunk {
+            index,
+            at,
+            seq: half(chunk_header::SEQ),
+            epoch,
+            lost,
+            begins: u64::from(epoch) << 32 | if has_time { u64::from(low) } else { 0 },
+        };
+        Some((chunk, half(chunk_header::TASK)))
     }
 
     fn task_mut(&mut self, id: u32) -> Option<&mut Task> {

@@ -76,6 +76,9 @@ impl Policy for Tracer<'_> {
 
     fn ended(&mut self, tid: i32, known: Thread, exit: Exit) -> Result<()> {
         self.part(tid);
+        if let Some(number) = known.tcb.filter(|_| known.task != 0 && !self.full) {
+            self.session.events.keep_rest(number);
+        }
         self.release(&known, Some(exit))
     }
 

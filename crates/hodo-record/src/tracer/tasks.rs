@@ -197,6 +197,10 @@ impl Tracer<'_> {
             "ppid": ptrace::status(tid, "PPid:").and_then(|s| s.parse::<i32>().ok()),
             "comm": name, "kind": kind, "parent": parent, "counter": counter(),
         }}))?;
+        // No chunk belongs to a task that is not in the log.
+        if kind == "thread" && !self.full {
+            self.session.events.give_rest(number);
+        }
         self.threads.insert(
             tid,
             Thread {
@@ -212,6 +216,10 @@ impl Tracer<'_> {
                 calls: Calls::default(),
             },
         );
+        if self.session.is_log_full() && !self.full {
+            // What is left of the disk is for the end.
+            self.stop_recording(tid)?;
+        }
         Ok(())
     }
 

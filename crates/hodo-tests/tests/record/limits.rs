@@ -293,3 +293,20 @@ fn a_program_has_large_gaps_and_round_addresses_for_itself() {
     let run = Run::new("large_gaps", program);
     run.same(&[]).has_calls(&[("main", 1)]);
 }
+
+/// A thread's records take no more room than they need once it has ended.
+#[test]
+fn short_threads_take_little_of_the_trace() {
+    let program = build("short_threads.c", Kind::Pie, &["-pthread"]);
+    let run = Run::new("short_threads", program);
+    let trace = run.same(&[]);
+    trace.has_calls(&[("main", 1), ("thread", 2000), ("leaf", 10000)]);
+    let events = trace.directory().join("events");
+    let size = std::fs::metadata(events).expect("the events").len();
+    // The control area is 16 MiB. A chunk for each thread would be 125 MiB more. Threads that begin before hodo knows of
+    // the end of others have their own.
+    assert!(size < 64 << 20, "{size}");
+    // Each task has its own calls.
+    let threads = trace.view("report", &["--format", "json", "-F", "thread"]);
+    assert!(threads.contains("leaf"), "{threads}");
+}
