@@ -303,8 +303,8 @@ fn short_threads_take_little_of_the_trace() {
     trace.has_calls(&[("main", 1), ("thread", 2000), ("leaf", 10000)]);
     let events = trace.directory().join("events");
     let size = std::fs::metadata(events).expect("the events").len();
-    // The control area is 16 MiB. A chunk for each thread would be 125 MiB more. Threads that begin before hodo knows of
-    // the end of others have their own.
+    // The control area is 16 MiB. A chunk for each thread would be 125 MiB more. Threads that begin before hodo knows
+    // of the end of others have their own.
     assert!(size < 64 << 20, "{size}");
     // Each task has its own calls.
     let threads = trace.view("report", &["--format", "json", "-F", "thread"]);
