@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use hodo_abi::Isa;
 use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, CONTROL_SIZE, file_header, record, tcb};
-use hodo_trace::syscalls::{HEADER, by_number, number, piece, table};
+use hodo_trace::syscalls::{HEADER, Limits, by_number, number, piece, table};
 
 // A system call with the registers from `registers` on, a0 to a7, then t0 to t6; afterwards they are what they are
 // then. What is called before and after is called as detours do it.
@@ -120,6 +120,10 @@ struct Recorder {
 
 impl Recorder {
     fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
         let (runtime, agent) = (hodo_agent::runtime(), hodo_agent::syscalls());
         let code = map(
             1 << 20,
@@ -127,11 +131,15 @@ impl Recorder {
         );
         let start = code + 0x8000;
         let info = |id: u64| id | u64::from(record::ENTRY << record::KIND_SHIFT);
+        let [payload, buffer, string] = limits.words();
         let header = [
             code + runtime.epoch as u64,
             code + runtime.chunk as u64,
             info(7) | info(8) << 32,
             1,
+            payload,
+            buffer,
+            string,
         ];
         assert_eq!(size_of_val(&header) as u64, HEADER);
         let words: Vec<u64> = header.into_iter().chain(table(&|_| true, false)).collect();
@@ -319,6 +327,36 @@ fn system_calls_have_their_events() {
         found.iter().any(|found| found.1 == piece::MORE),
         "{found:?}"
     );
+}
+
+#[test]
+fn as_much_as_wanted_is_recorded() {
+    let mut recorder = Recorder::with(Limits::of(4096));
+    let path = CString::new("/dev/null").expect("a path");
+    let (fd, _) = recorder.call("openat", &[libc::AT_FDCWD as u64, address(&path), 1]);
+    let text: Vec<u8> = (0..5000u32).map(|at| (at % 251) as u8).collect();
+    let at = text.as_ptr().addr() as u64;
+    // Several chunks.
+    for len in [
+        17, 240, 241, 4000, 4096, 4097, 4000, 4000, 4000, 4000, 4000, 4000, 4000, 4000,
+    ] {
+        let (_, events) = recorder.call("write", &[fd, at, len]);
+        let kept = text[..len.min(4096) as usize].to_vec();
+        assert_eq!(pieces(&events[0], 4), [(1, 0, kept)]);
+    }
+    let parts = [at, 3000, at + 3000, 2000];
+    let (_, events) = recorder.call("writev", &[fd, parts.as_ptr().addr() as u64, 2]);
+    let found = pieces(&events[0], 4);
+    assert_eq!(
+        found[1..],
+        [(1, 0, text[..3000].to_vec()), (1, 0, text[3000..].to_vec())]
+    );
+    let long = CString::new(vec![b'x'; 1000]).expect("a text");
+    let list = [address(&long), address(&path), 0];
+    let list = list.as_ptr().addr() as u64;
+    let (_, events) = recorder.call("execve", &[address(&long), list, list]);
+    let found = pieces(&events[0], 4);
+    assert_eq!(found[1], (1, piece::ENDS, long.as_bytes().to_vec()));
 }
 
 #[test]

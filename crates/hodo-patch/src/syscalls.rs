@@ -5,7 +5,7 @@ use hodo_codegen::native::detour::Detour;
 use hodo_codegen::native::frames;
 use hodo_codegen::native::masm::Masm;
 use hodo_trace::format::record;
-use hodo_trace::syscalls::HEADER;
+use hodo_trace::syscalls::{HEADER, Limits};
 
 use crate::{Island, Lead, Patches};
 
@@ -18,6 +18,8 @@ pub struct SyscallEvents {
     pub rdpid: bool,
     /// See [`hodo_trace::syscalls::table`].
     pub table: Vec<u64>,
+    /// How much of what arguments point to is recorded.
+    pub limits: Limits,
 }
 
 impl Island {
@@ -48,7 +50,8 @@ impl Island {
             info(events.ids.0) | info(events.ids.1) << 32,
             u64::from(timed) | u64::from(events.rdpid) << 1,
         ];
-        for word in header.iter().chain(&events.table) {
+        let limits = events.limits.words();
+        for word in header.iter().chain(&limits).chain(&events.table) {
             out.raw(&word.to_le_bytes());
         }
         let at = |offset: u32| start + u64::from(offset);

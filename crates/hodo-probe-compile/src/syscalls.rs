@@ -10,7 +10,7 @@ use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::PlanOptions;
 use hodo_plan::model::{ProbeSite, Refused, RefusedProbe, SitePlan, Wanted};
 use hodo_trace::format::record;
-use hodo_trace::syscalls::{GROUP, NAMES, table_with};
+use hodo_trace::syscalls::{GROUP, Limits, NAMES, table};
 use serde_json::json;
 
 use super::overlap::{HOOK_LENGTH, with_users};
@@ -37,6 +37,7 @@ pub struct SyscallOptions {
 #[derive(Debug)]
 pub(super) struct Syscalls {
     table: Vec<u64>,
+    limits: Limits,
     /// Once there is a module: the ids of the events.
     events: Option<Rc<SyscallEvents>>,
 }
@@ -48,7 +49,8 @@ impl Syscalls {
             Some(only) => only.contains(&number),
         };
         Self {
-            table: table_with(&wanted, options.bare, options.buffer),
+            table: table(&wanted, options.bare),
+            limits: Limits::of(options.buffer),
             events: None,
         }
     }
@@ -151,6 +153,7 @@ impl Probes {
             ids,
             rdpid: crate::has_rdpid(),
             table,
+            limits: syscalls.limits,
         };
         Ok(Some(Rc::clone(syscalls.events.insert(Rc::new(events)))))
     }

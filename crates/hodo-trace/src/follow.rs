@@ -15,6 +15,7 @@ use crate::format::{CHUNK_HEADER_SIZE, file_header, record};
 use crate::meta::Line;
 use crate::model::Chunk;
 use crate::records::{Record, RecordKind};
+use crate::syscalls::LARGEST_EVENT;
 use crate::trace::Trace;
 
 const WORD: usize = 8;
@@ -243,8 +244,8 @@ fn read(
     is_last: bool,
     buffer: &mut Vec<u8>,
 ) -> bool {
-    /// No hole is larger than this.
-    const HOLE: usize = 4096;
+    /// No hole is larger than this: those that system calls leave are the largest.
+    const HOLE: usize = LARGEST_EVENT as usize;
     let room = chunk.room(0) - tail.at;
     let from = chunk.start(control_size) + CHUNK_HEADER_SIZE + tail.at as u64;
     let fill = |buffer: &mut Vec<u8>, size: usize| {

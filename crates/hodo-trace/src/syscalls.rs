@@ -19,6 +19,8 @@ use std::sync::LazyLock;
 
 use hodo_abi::Isa;
 
+use crate::format::record;
+
 /// A bit in the first word of an event before a call: the call began before hodo attached.
 pub const EARLIER: u64 = 1;
 
@@ -29,11 +31,28 @@ pub const NUMBERS: u64 = x86_64::ALL.len() as u64;
 const COMMON: u64 = 424;
 /// The size of an entry in bytes.
 pub const ENTRY_SIZE: u64 = 16;
-/// Bytes before the first entry. They hold the addresses of the slow paths, the upper halves of the two records, and
-/// the bits: timed, `rdpid`.
-pub const HEADER: u64 = 32;
-/// The largest size of an event in bytes, including its records.
-pub const MOST: u64 = 2560;
+/// Bytes before the first entry. They hold the addresses of the slow paths, the upper halves of the two records, the
+/// bits (timed, `rdpid`), and what [`Limits::words`] returns.
+pub const HEADER: u64 = 56;
+/// Where the limits are in the header.
+pub mod header {
+    /// `u64`: the record before a payload of [`super::Limits::event`] bytes.
+    pub const PAYLOAD: u64 = 32;
+    /// `u32`: [`super::Limits::event`].
+    pub const EVENT: u64 = 40;
+    /// `u32`: [`super::Limits::buffer`].
+    pub const BUFFER: u64 = 44;
+    /// `u32`: [`super::Limits::string`].
+    pub const STRING: u64 = 48;
+}
+/// The largest size of an event in bytes, including its records, if buffers are not larger than [`SMALL_BUFFER`].
+const EVENT: u64 = 2560;
+/// Bytes of a buffer of which there are several in any event.
+const SMALL_BUFFER: u64 = 240;
+/// Bytes of a string in a list that are always recorded.
+const STRING: u64 = 64;
+/// The largest size of any event in bytes, including its records.
+pub const LARGEST_EVENT: u64 = Limits::of(LARGEST_BUFFER).event;
 /// The top bit of an entry's second word: no event.
 pub const LEFT_OUT: u64 = 1 << 63;
 /// The names of the two events.
@@ -43,7 +62,7 @@ pub const GROUP: &str = "syscalls";
 /// How many bytes of a buffer are recorded by default.
 pub const BUFFER: usize = 32;
 /// At most this many bytes of a buffer can be recorded.
-pub const LARGEST_BUFFER: usize = 240;
+pub const LARGEST_BUFFER: usize = 4096;
 
 /// What is fetched: three bits of a descriptor. The next three are the number of the argument, the rest a parameter.
 pub mod kind {
@@ -52,14 +71,15 @@ pub mod kind {
     /// This many bytes.
     pub const FIXED: u64 = 2;
     /// An array. The parameter has three bits with the argument that says how many elements there are, three with the
-    /// logarithm of their size, and four with the largest size of the array in units of 16 bytes.
+    /// logarithm of their size, and four with the largest size of the array in units of 16 bytes. If these four are
+    /// zero, [`super::Limits::buffer`] is the largest size.
     pub const SIZED: u64 = 3;
     /// An array, but the result says how many elements there are.
     pub const RESULT: u64 = 4;
     /// A list of addresses that ends with zero: this many strings, and the number of the others.
     pub const TEXTS: u64 = 5;
-    /// Pairs of address and length. An argument (three bits) says how many there are. At most this many bytes of each
-    /// are fetched.
+    /// Pairs of address and length. An argument (three bits) says how many there are. At most
+    /// [`super::Limits::buffer`] bytes of each are fetched.
     pub const PARTS: u64 = 6;
     /// In [`PARTS`], in place of the argument: a `struct msghdr` contains the pairs.
     pub const MESSAGE: u64 = 7;
@@ -91,6 +111,53 @@ pub mod piece {
     pub const ENDS: u8 = 2;
     /// A number: how many more there are.
     pub const MORE: u8 = 4;
+}
+
+/// How much of what arguments point to is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// At most this many bytes of each buffer.
+    pub buffer: u64,
+    /// At most this many bytes of each string of a list.
+    pub string: u64,
+    /// The largest size of an event in bytes, including its records. What finds no room in it is cut.
+    pub event: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::of(BUFFER)
+    }
+}
+
+impl Limits {
+    /// Returns the limits for buffers of this many bytes, at most [`LARGEST_BUFFER`].
+    #[must_use]
+    pub const fn of(buffer: usize) -> Self {
+        let buffer = match buffer {
+            0..16 => 16,
+            LARGEST_BUFFER.. => LARGEST_BUFFER as u64,
+            _ => buffer as u64,
+        };
+        Self {
+            buffer,
+            // One more byte says whether a string ends there.
+            string: if buffer < STRING { STRING } else { buffer + 1 },
+            // Several buffers of a list must find room, but no event may fill a large part of a chunk.
+            event: EVENT + 4 * buffer.saturating_sub(SMALL_BUFFER).next_multiple_of(2),
+        }
+    }
+
+    /// Returns the words that follow the others in the header of a table.
+    #[must_use]
+    pub const fn words(self) -> [u64; 3] {
+        let payload = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
+        [
+            (payload as u64) << 32 | (self.event / 8 - 2),
+            self.event | self.buffer << 32,
+            self.string,
+        ]
+    }
 }
 
 /// A system call.
@@ -249,9 +316,9 @@ const fn sized(by: u64, shift: u64, most: u64) -> u64 {
 }
 
 /// Returns the descriptors of what is fetched for an argument, before and after the call.
-fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>; 2] {
-    /// A list has several parts, so each one is smaller.
-    const LARGEST_PART: u64 = 112;
+fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
+    /// As [`Limits::buffer`] says.
+    const BUFFER: u64 = 0;
     let (word, by) = match word.split_once('.') {
         Some((word, by)) => (word, by.parse().unwrap_or(0)),
         None => (word, 0),
@@ -261,12 +328,12 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
     let sized_as = |bytes: usize| one(kind::FIXED, bytes as u64);
     let from = |shift, most| one(kind::SIZED, sized(by, shift, most));
     let result = |shift, most| one(kind::RESULT, sized(0, shift, most));
-    let parts = |by| one(kind::PARTS, by | buffer.min(LARGEST_PART) << 3);
+    let parts = |by| one(kind::PARTS, by);
     let before = match word {
         "path" => one(kind::TEXT, 400),
         "argv" => one(kind::TEXTS, 32),
         "envp" => one(kind::TEXTS, 0),
-        "in" => from(0, buffer),
+        "in" => from(0, BUFFER),
         "iov" => parts(by),
         "poll" => from(3, 240),
         "fdset" | "cpuset" => fixed(128),
@@ -288,7 +355,7 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
         _ => Vec::new(),
     };
     let after = match word {
-        "out" => result(0, buffer),
+        "out" => result(0, BUFFER),
         "cwd" => result(0, 240),
         "dents" => one(kind::SPECIAL, 0),
         "fcarg" => one(kind::SPECIAL, kind::LOCK),
@@ -319,22 +386,13 @@ fn fetches(sizes: Sizes, argument: usize, word: &str, buffer: u64) -> [Vec<u64>;
 #[must_use]
 pub fn has_results(isa: Isa, number: u64) -> bool {
     let args = by_number(isa, number).and_then(|call| call.args());
-    args.is_none_or(|mut args| {
-        args.any(|word| !fetches(Sizes::of(isa), 0, word, BUFFER as u64)[1].is_empty())
-    })
+    args.is_none_or(|mut args| args.any(|word| !fetches(Sizes::of(isa), 0, word)[1].is_empty()))
 }
 
 /// Returns the table for programs of this process's instruction set, without its header. `wanted` returns whether a
 /// number is recorded. `bare`: only numbers and results are recorded.
 #[must_use]
 pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
-    table_with(wanted, bare, BUFFER)
-}
-
-/// Returns the same table, with another number of bytes for each buffer, up to [`LARGEST_BUFFER`].
-#[must_use]
-pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Vec<u64> {
-    let buffer = buffer.clamp(16, LARGEST_BUFFER) as u64;
     let isa = Isa::NATIVE;
     let sizes = Sizes::of(isa);
     let mut words = Vec::new();
@@ -345,10 +403,7 @@ pub fn table_with(wanted: &dyn Fn(u64) -> bool, bare: bool, buffer: usize) -> Ve
             arguments = 0;
             for (argument, word) in args.enumerate() {
                 arguments = argument as u64 + 1;
-                for (all, more) in descriptors
-                    .iter_mut()
-                    .zip(fetches(sizes, argument, word, buffer))
-                {
+                for (all, more) in descriptors.iter_mut().zip(fetches(sizes, argument, word)) {
                     all.extend(more);
                 }
             }
@@ -480,7 +535,7 @@ mod tests {
                 let Some(args) = call.args() else { continue };
                 let fetched: Vec<_> = args
                     .enumerate()
-                    .map(|(at, word)| fetches(Sizes::of(isa), at, word, LARGEST_BUFFER as u64))
+                    .map(|(at, word)| fetches(Sizes::of(isa), at, word))
                     .collect();
                 assert!(fetched.len() <= 6, "{}", call.name);
                 let count = |phase: usize| fetched.iter().map(|f| f[phase].len()).sum::<usize>();

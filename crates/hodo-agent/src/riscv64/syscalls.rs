@@ -9,8 +9,8 @@
 //! with the number and the stack pointer, by which it is found again.
 
 use crate::constants::MARGIN;
-use hodo_trace::format::{record, tcb};
-use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, MOST, NUMBERS, kind};
+use hodo_trace::format::tcb;
+use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, NUMBERS, header, kind};
 
 /// Where the address of the control block is, from the thread pointer.
 const BLOCK: i64 = -8;
@@ -175,7 +175,8 @@ hodo_sys_begin:
     # As hodo's stubs describe: t6, t5, t2.
     .word 31 | 30 << 5 | 7 << 10 | 1 << 20
     addi sp, sp, 16
-1:  li t1, {MOST}
+1:  lla t1, hodo_sys_end
+    lwu t1, {EVENT}(t1)
     amoadd.d t5, t1, (t6)
     add t1, t1, t5
     ld t0, {LIMIT}(t6)
@@ -194,14 +195,16 @@ hodo_sys_begin:
     addi sp, sp, 16
     j hodo_sys_begin
     # The payload comes before its record: a reader must never take it for records.
-3:  li t1, {PAYLOAD}
+3:  lla t3, hodo_sys_end
+    ld t1, {PAYLOAD}(t3)
+    lwu t3, {EVENT}(t3)
     sd t1, 8(t5)
     li t1, -1
     slli t1, t1, 32
     sd t1, 16(t5)
     addi t4, t5, 24
-    li t3, {MOST} - {MARGIN}
     add t3, t3, t5
+    addi t3, t3, -{MARGIN}
     ret
 
     # Fetches what the descriptors in a7 say, and ends the event. Clobbers all but t6.
@@ -231,8 +234,7 @@ hodo_sys_pieces:
     or a6, a6, t1
     fence w, w
     sd a6, 0(t5)
-    li t1, {MOST}
-    add t1, t1, t5
+    addi t1, t3, {MARGIN}
 6:  lr.d t0, (t6)
     bne t0, t1, 7f
     sc.d t0, t4, (t6)
@@ -274,6 +276,10 @@ hodo_sys_nothing:
     andi t0, t0, 7
     srli a3, a3, 6
     slli a3, a3, 4
+    bnez a3, 5f
+    lla a3, hodo_sys_end
+    lwu a3, {BUFFER}(a3)
+5:
     # t1 << t0, at most a3
     bgeu a3, t1, 4f
     mv t1, a3
@@ -374,7 +380,8 @@ hodo_sys_load_pointer:
     addi t1, t1, 8
     sd t1, {WORK}(sp)
     beqz a2, hodo_sys_nothing
-    li a3, 64
+    lla a3, hodo_sys_end
+    lwu a3, {STRING}(a3)
     jal a4, hodo_sys_text
     bltu t4, t3, 1b
     # The others.
@@ -417,7 +424,8 @@ hodo_sys_load_message2:
     bgeu t0, t1, 1f
     mv t1, t0
 1:  slli t1, t1, 4
-    srli a3, a3, 3
+    lla a3, hodo_sys_end
+    lwu a3, {BUFFER}(a3)
     addi t0, t4, 8
     sd t0, {WORK}(sp)
     jal a4, hodo_sys_bytes

@@ -6,8 +6,8 @@
 //! meanwhile: then that stays a hole.
 
 use crate::constants::MARGIN;
-use hodo_trace::format::{record, tcb};
-use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, MOST, NUMBERS, kind};
+use hodo_trace::format::tcb;
+use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, NUMBERS, header, kind};
 
 /// No processor is known.
 const NO_PROCESSOR: u64 = 0xFFFF_FFFF_0000_0000;
@@ -156,9 +156,10 @@ hodo_sys_begin:
     je 1f
     call qword ptr [rip + hodo_sys_end]
 1:  mov r13d, eax
-    mov ecx, {MOST}
+    mov r14d, [rip + hodo_sys_end + {EVENT}]
+    mov ecx, r14d
     xadd gs:[{CURSOR}], rcx
-    lea rdx, [rcx + {MOST}]
+    lea rdx, [rcx + r14]
     cmp rdx, gs:[{LIMIT}]
     ja 2f
     # A signal handler may have opened another chunk between these instructions: is it still one chunk?
@@ -170,7 +171,7 @@ hodo_sys_begin:
 2:  call qword ptr [rip + hodo_sys_end + 8]
     jmp hodo_sys_begin
     # The payload comes before its record: a reader must never take it for records.
-3:  movabs rax, {PAYLOAD}
+3:  mov rax, [rip + hodo_sys_end + {PAYLOAD}]
     mov [rcx + 8], rax
     movabs rax, {NO_PROCESSOR}
     test byte ptr [rip + hodo_sys_end + 24], 2
@@ -179,7 +180,7 @@ hodo_sys_begin:
     shl rax, 32
 4:  mov [rcx + 16], rax
     lea rdi, [rcx + 24]
-    lea r14, [rcx + {MOST} - {MARGIN}]
+    lea r14, [rcx + r14 - {MARGIN}]
     ret
 
     # Fetches what the descriptors in rbx say, and ends the event. Clobbers all but rbp and rsp.
@@ -207,7 +208,7 @@ hodo_sys_pieces:
     shl r12, 32
     or r12, r13
     mov [rcx], r12
-    lea rax, [rcx + {MOST}]
+    lea rax, [r14 + {MARGIN}]
     cmpxchg gs:[{CURSOR}], rdi
     ret
 
@@ -246,6 +247,9 @@ hodo_sys_piece:
     and eax, 7
     shr r10d, 6
     shl r10d, 4
+    jnz 5f
+    mov r10d, [rip + hodo_sys_end + {BUFFER}]
+5:
     # rdx << al, at most r10
     cmp rdx, r10
     jbe 4f
@@ -331,11 +335,12 @@ hodo_sys_text:
     xor eax, eax
 2:  test r10d, r10d
     jz 4b
+    # Not into eax, which is the flags of what ends without a zero byte.
 hodo_sys_load_text:
-    mov al, [rsi]
-    test al, al
+    mov r11b, [rsi]
+    test r11b, r11b
     jz 3f
-    mov [rdi], al
+    mov [rdi], r11b
     inc rsi
     inc rdi
     dec r10d
@@ -364,7 +369,7 @@ hodo_sys_load_pointer:
     jz 8f
     inc edx
     push rdx
-    mov r10d, 64
+    mov r10d, [rip + hodo_sys_end + {STRING}]
     call hodo_sys_text
     pop rdx
     cmp rdi, r14
@@ -413,7 +418,7 @@ hodo_sys_load_message2:
     jbe 1f
     mov edx, 8
 1:  shl edx, 4
-    shr r10d, 3
+    mov r10d, [rip + hodo_sys_end + {BUFFER}]
     push rbx
     mov ebx, edx
     push r10

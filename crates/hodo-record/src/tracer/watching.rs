@@ -116,6 +116,7 @@ impl Tracer<'_> {
         let (which, args) = regs.call();
         let call = fetch::Stopped {
             table: &events.table,
+            limits: events.limits,
             number: which,
             args,
             read: &|at, bytes| memory.read_some(TargetAddr(at), bytes),
@@ -220,6 +221,7 @@ impl Tracer<'_> {
         let read = |at: u64, bytes: &mut [u8]| memory.read_some(TargetAddr(at), bytes);
         let stopped = |(number, args)| fetch::Stopped {
             table: &events.table,
+            limits: events.limits,
             number,
             args,
             read: &read,

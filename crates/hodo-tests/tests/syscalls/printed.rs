@@ -53,6 +53,12 @@ fn plain(line: &str) -> Option<String> {
     Some(line)
 }
 
+/// A line with one space before its result.
+fn spaced(line: &str) -> Option<String> {
+    let (call, result) = line.rsplit_once(" = ")?;
+    Some(format!("{} = {result}", call.trim_end()))
+}
+
 #[test]
 fn lines_are_those_of_strace() {
     if Command::new("strace").arg("-V").output().is_err() {
@@ -494,6 +500,37 @@ fn errors_are_reported() {
         told(&["./nothing"]),
         "hodo: cannot run ./nothing: no such file\n"
     );
+}
+
+/// `-s` shows as much of buffers, of the parts of lists and of arguments as strace does, in chunks without losses.
+#[test]
+fn long_buffers_are_those_of_strace() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let program = build("long_buffers.c", Kind::Pie, &[]);
+    let place = scratch("syscalls-long");
+    let lines = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(place.join(name)).expect("lines");
+        let calls = ["write(", "writev(", "read(4", "execve(\"/non"];
+        let wanted = |line: &&str| calls.iter().any(|call| line.starts_with(call));
+        text.lines().filter(wanted).filter_map(spaced).collect()
+    };
+    for limit in ["33", "300", "1000", "4096"] {
+        let options = ["-s", limit, "--no-follow", "-o", "ours"];
+        let traced = run(&syscalls(&options, path(hodo())), &[path(&program)], &place);
+        let stracer = ["strace", "-s", limit, "-o", "theirs"];
+        let reference = run(&stracer, &[path(&program)], &place);
+        assert_eq!(traced.stdout, reference.stdout, "{traced:?}");
+        let [ours, theirs] = ["ours", "theirs"].map(lines);
+        assert_eq!(ours.len(), 207, "{limit}");
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            assert_eq!(ours, theirs, "{limit}");
+        }
+        assert_eq!(ours.len(), theirs.len());
+        let stderr = text(&traced.stderr);
+        assert!(!stderr.contains("lost"), "{stderr}");
+    }
 }
 
 /// Descriptors show the names of what they referred to when the call was made: strace asks the kernel at that time,

@@ -1,7 +1,7 @@
 //! Builds a system call's events from a stopped thread. For running threads, the code around instructions that call the
 //! kernel does the same.
 
-use super::{ENTRY_SIZE, LEFT_OUT, MOST, NUMBERS, kind, piece};
+use super::{ENTRY_SIZE, LEFT_OUT, Limits, NUMBERS, kind, piece};
 use crate::format::RECORD_SIZE;
 
 /// Says that the processor is not known.
@@ -12,7 +12,7 @@ const MARGIN: usize = 512;
 const PAIRS: u64 = 8;
 /// At most this many strings are counted without being fetched.
 const OTHERS: u64 = 65536;
-/// At most this many bytes of a string in a list are fetched.
+/// Bytes that an element of a list needs at least.
 const SHORT: usize = 64;
 
 /// A system call of a stopped thread.
@@ -21,6 +21,8 @@ const SHORT: usize = 64;
 pub struct Stopped<'m> {
     /// The table that [`super::table`] returns.
     pub table: &'m [u64],
+    /// How much is fetched.
+    pub limits: Limits,
     /// Its number.
     pub number: u64,
     /// Its arguments.
@@ -64,7 +66,7 @@ impl Stopped<'_> {
             descriptors >>= 16;
             let argument = (descriptor >> 3 & 7) as usize;
             let at = self.args.get(argument).copied().unwrap_or(0);
-            let room = (MOST as usize - MARGIN).saturating_sub(words.len() * 8);
+            let room = (self.limits.event as usize - MARGIN).saturating_sub(words.len() * 8);
             if at == 0 || room < 64 {
                 continue;
             }
@@ -87,7 +89,10 @@ impl Stopped<'_> {
                     kind::SIZED => self.args.get((parameter & 7) as usize).copied(),
                     _ => Some(result),
                 };
-                let most = parameter >> 6 << 4;
+                let most = match parameter >> 6 << 4 {
+                    0 => self.limits.buffer,
+                    most => most,
+                };
                 let number = number.unwrap_or(0).min(most);
                 self.bytes(at, (number << (parameter >> 3 & 7)).min(most), out);
             }
@@ -126,7 +131,7 @@ impl Stopped<'_> {
         for _ in 0..most {
             match self.word(at) {
                 None | Some(0) => return,
-                Some(text) => self.text(text, SHORT, out),
+                Some(text) => self.text(text, self.limits.string as usize, out),
             }
             at = at.wrapping_add(8);
             if out.room < 2 * SHORT {
@@ -165,7 +170,7 @@ impl Stopped<'_> {
                 return;
             };
             if length > 0 && out.room > SHORT {
-                self.bytes(start, length.min(parameter >> 3), out);
+                self.bytes(start, length.min(self.limits.buffer), out);
             }
         }
     }

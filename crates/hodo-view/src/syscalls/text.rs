@@ -83,10 +83,10 @@ pub(super) fn put_quoted(text: &mut String, bytes: &[u8], most: usize, more: boo
             b'\r' => text.push_str("\\r"),
             b' '..=b'~' => text.push(char::from(byte)),
             _ => {
-                let digit = cut.get(at + 1).is_some_and(u8::is_ascii_digit);
+                let digit = matches!(cut.get(at + 1), Some(b'0'..=b'7'));
                 text.push('\\');
                 for shift in [6, 3, 0] {
-                    // Leading zeros are needed only before a character that is a digit.
+                    // Leading zeros are needed only before a character that is an octal digit.
                     if digit || shift == 0 || byte >> shift != 0 {
                         text.push(char::from(b'0' + (byte >> shift & 7)));
                     }
@@ -198,6 +198,7 @@ mod tests {
             quoted(b"a\tb\"\\\n\x01\x012\x80\0", 32, false),
             r#""a\tb\"\\\n\1\0012\200\0""#
         );
+        assert_eq!(quoted(b"\x008\x007", 32, false), r#""\08\0007""#);
         assert_eq!(quoted(&[b'x'; 40], 3, false), "\"xxx\"...");
         assert_eq!(quoted(b"x", 32, true), "\"x\"...");
     }

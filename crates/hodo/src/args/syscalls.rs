@@ -45,7 +45,7 @@ pub struct SyscallsArgs {
     /// Show what file descriptors refer to: `3</etc/passwd>`, `4<socket:[12345]>`
     #[arg(short = 'y', long = "decode-fds", action = clap::ArgAction::Count)]
     pub names: u8,
-    /// Show this many bytes of buffers, at most 240
+    /// Show this many bytes of buffers, at most 4096
     #[arg(
         short = 's',
         long = "string-limit",
