@@ -106,9 +106,15 @@ fn the_engine_is_not_probed() {
     assert_eq!(probe.count(), 1);
 }
 
-/// What a function calls before its first return.
+/// What a function calls before its first return, in its own file.
 fn called(function: u64) -> Vec<u64> {
     use hodo_isa::effects::Flow;
+    // What leads to another file does so through a word of memory.
+    let is_here = |to: &u64| {
+        hodo_isa::native::vectors::look(&bytes(*to, 16), *to).is_some_and(|first| {
+            first.word.is_none() || !matches!(first.flow, Flow::IndirectJump | Flow::IndirectCall)
+        })
+    };
     let (mut at, mut calls) = (function, Vec::new());
     while let Some(insn) = hodo_isa::native::vectors::look(&bytes(at, 16), at) {
         match insn.flow {
@@ -118,6 +124,7 @@ fn called(function: u64) -> Vec<u64> {
         }
         at = insn.end;
     }
+    calls.retain(is_here);
     calls
 }
 
