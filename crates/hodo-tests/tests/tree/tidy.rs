@@ -319,6 +319,27 @@ fn dependencies(manifest: &str) -> BTreeSet<&str> {
     found
 }
 
+/// Packages name the versions of the packages that they depend on; cargo refuses to make others.
+#[test]
+fn our_crates_have_versions_where_others_depend_on_them() {
+    let (_, workspace) = texts()
+        .into_iter()
+        .find(|(path, _)| path == "Cargo.toml")
+        .expect("the workspace's manifest");
+    let version = workspace
+        .lines()
+        .find_map(|line| line.strip_prefix("version = "))
+        .expect("a version");
+    let ours = workspace.lines().filter(|line| line.starts_with("hodo-"));
+    let wrong: Vec<&str> = ours
+        .filter(|line| !line.ends_with(&format!(", version = {version} }}")))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "without the version {version}: {wrong:#?}"
+    );
+}
+
 #[test]
 fn imports_run_downward_only() {
     let known: BTreeSet<&str> = CRATES.iter().map(|&(name, _)| name).collect();
