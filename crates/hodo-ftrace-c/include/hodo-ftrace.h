@@ -180,7 +180,7 @@ long hodo_ftrace_each_site(int (*each)(const struct hodo_ftrace_site *site, void
  * Threads are asked by a real-time signal that nobody uses, and only by the functions below; so call
  * hodo_ftrace_livepatch_wait. They return -1 if they fail, and hodo_ftrace_error() says why. */
 
-/* A function. It must have its call site at its entry (-mfentry, -fpatchable-function-entry), and must not be inlined. */
+/* A function. It must have its call site at its entry (-fpatchable-function-entry; on x86-64 also -mfentry), and must not be inlined. */
 struct hodo_ftrace_patch_function {
     const char *old_name; /* a pattern, as for hodo_ftrace_set_filter, that only one function matches; or null, and */
     const void *old_func; /* the function itself */

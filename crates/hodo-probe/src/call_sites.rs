@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use super::arch;
 use super::call_site::CallSite;
 use super::environment;
 use super::refusal::Refusal;
@@ -49,8 +50,11 @@ pub(super) fn of_probe(addr: u64, landing: u64) -> Result<Option<CallSite>, Refu
     if !site.has_registers {
         return Err(refused(
             site.code,
-            "it calls the function that the compiler has made it call, which gives no registers; put the probe before or \
-             after it, or build the program with -mfentry (x86-64) or -fpatchable-function-entry",
+            &format!(
+                "it calls the function that the compiler has made it call, which gives no registers; put the probe \
+                 before or after it, or build the program with {}",
+                arch::ENTRY_OPTIONS
+            ),
         ));
     }
     Ok(Some(site))

@@ -33,6 +33,8 @@ pub(crate) const BREAKPOINT: &[u8] = &hodo_isa::riscv64::asm::BREAKPOINT;
 /// The signal code of a breakpoint: TRAP_BRKPT.
 #[cfg(target_os = "linux")]
 pub(crate) const BREAKPOINT_CODE: i32 = 1;
+/// The options of compilers that make call sites with registers.
+pub(crate) const ENTRY_OPTIONS: &str = "-fpatchable-function-entry=4";
 /// The signal, other than that of breakpoints, raised by a jump's bytes where an instruction begins.
 #[cfg(target_os = "linux")]
 pub(crate) const OTHER_TRAP: Option<i32> = Some(crate::sys::SIGILL);

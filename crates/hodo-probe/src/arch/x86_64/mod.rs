@@ -35,6 +35,8 @@ pub(crate) const BREAKPOINT: &[u8] = &asm::BREAKPOINT;
 /// The signal code of a breakpoint: SI_KERNEL.
 #[cfg(target_os = "linux")]
 pub(crate) const BREAKPOINT_CODE: i32 = 0x80;
+/// The options of compilers that make call sites with registers.
+pub(crate) const ENTRY_OPTIONS: &str = "-mfentry or -fpatchable-function-entry=5";
 /// Bytes of the shortest and of the longest jump to a detour.
 pub(crate) const SHORTEST: usize = 5;
 pub(crate) const LONGEST: usize = 5;
