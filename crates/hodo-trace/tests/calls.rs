@@ -1,6 +1,7 @@
 //! Calls made from random records, and from the records of random programs whose calls are known.
 
-use hodo_trace::{CallStep, Calls, Frame, Left, Record, RecordKind, TailCalls, Traits};
+use hodo_trace::format::WINDOW_SIZE;
+use hodo_trace::{CallStep, Calls, Entered, Frame, Left, Record, RecordKind, TailCalls, Traits};
 
 /// A small random number generator, so that every run tries the same.
 struct Random(u64);
@@ -379,6 +380,89 @@ fn frames_that_are_left_are_closed_and_no_others() {
         closed += leaving(&mut random, Traits::UNWINDS, round % 3 > 0, round % 3 == 2);
     }
     assert!(closed > 2_500, "{closed}");
+}
+
+/// The function that switches stacks.
+const SWITCH: u32 = 12;
+
+/// Runs coroutines that call, return, and switch to one another. After each entry, and after each exit that fits one
+/// stack only, the open frames must be those of the stack in use. `distance`: from stack to stack. Returns how often a
+/// stack was used again.
+fn switching(random: &mut Random, distance: u64) -> usize {
+    let traits = |id| match id {
+        SWITCH => Traits::SWITCHES.and(Traits::ENTRY_ONLY),
+        _ => Traits::PLAIN,
+    };
+    let mut calls = Calls::new((0..=SWITCH).map(traits).collect(), Vec::new());
+    // By stack: its frames and their addresses, and where the next function is entered.
+    let top = |stack: usize| 0x7000_0000_0000 - distance * stack as u64;
+    let mut stacks: Vec<(Vec<(u32, u64)>, u64)> = (0..5).map(|at| (Vec::new(), top(at))).collect();
+    let (mut now, mut resumed) = (0, 0);
+    for time in 1..500 {
+        let mut feed = |kind, id, stack: u64| {
+            let known = kind == RecordKind::Entry;
+            let record = Record {
+                time,
+                id,
+                sp: (stack >> 4 & 1023) as u16,
+                kind,
+                stack: if known { stack } else { 0 },
+            };
+            calls.feed(record, |step| {
+                let again = matches!(
+                    step,
+                    CallStep::Enter {
+                        depth: 0,
+                        entered: Entered::Resumed,
+                        ..
+                    }
+                );
+                resumed += usize::from(again);
+            });
+        };
+        let mut may_wait = false;
+        let (frames, next) = &mut stacks[now];
+        match random.below(6) {
+            // Coroutines that are left have frames.
+            0 | 1 if !frames.is_empty() => {
+                feed(RecordKind::Entry, SWITCH, *next);
+                now = (now + 1 + random.below(4) as usize) % 5;
+                continue;
+            }
+            2 | 3 if frames.len() > 1 => {
+                let (id, stack) = frames.pop().expect("there are two");
+                *next = stack;
+                feed(RecordKind::Exit, id, stack);
+                may_wait = distance.is_multiple_of(WINDOW_SIZE);
+            }
+            _ if frames.len() < 20 => {
+                let id = 1 + random.below(8) as u32;
+                frames.push((id, *next));
+                feed(RecordKind::Entry, id, *next);
+                *next -= 16 * (1 + random.below(20));
+            }
+            _ => continue,
+        }
+        if may_wait {
+            continue;
+        }
+        let seen: Vec<_> = calls.frames().iter().map(|f| (f.id, f.stack)).collect();
+        assert_eq!(seen, stacks[now].0, "time {time}, stack {now}");
+    }
+    resumed
+}
+
+#[test]
+fn frames_belong_to_the_stack_in_use() {
+    let mut random = Random(0x0123_4567_89AB_CDEF);
+    let mut resumed = 0;
+    for _ in 0..200 {
+        // All stacks have the same bits.
+        resumed += switching(&mut random, 64 << 10);
+        // The bits differ.
+        resumed += switching(&mut random, (64 << 10) + 3200);
+    }
+    assert!(resumed > 10_000, "{resumed}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use hodo_trace::format::{CHUNK_SIZE, RECORD_SIZE};
-use hodo_trace::{CallStep, Entered};
+use hodo_trace::{CallStep, Entered, Left};
 
 use crate::callers::Addresses;
 use crate::events::comment;
@@ -101,6 +101,12 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
                     entered: Entered::Jumped,
                     ..
                 } => ("[jump ]", id, depth),
+                CallStep::Enter {
+                    depth,
+                    id,
+                    entered: Entered::Resumed,
+                    ..
+                } => ("[back ]", id, depth),
                 CallStep::Enter { depth, id, .. } => ("[entry]", id, depth),
                 CallStep::Instant { depth, id, .. } if source.is_probe(id) => {
                     let text = comment((source, &addresses), (at, id), ns, steps.payload());
@@ -109,6 +115,12 @@ fn raw(source: &Source, out: &mut dyn Write) -> Result<()> {
                     continue;
                 }
                 CallStep::Instant { depth, id, .. } => ("[entry only]", id, depth),
+                CallStep::Leave {
+                    depth,
+                    frame,
+                    left: Left::Switched,
+                    ..
+                } => ("[away ]", frame.id, depth),
                 CallStep::Leave { depth, frame, .. } => ("[exit ]", frame.id, depth),
                 CallStep::Lost { count, .. } => {
                     writeln!(

@@ -342,6 +342,7 @@ impl<'a> Printer<'a> {
             Entered::Called => return self.end_line(mark, out),
             Entered::Jumped => "tail call",
             Entered::Before => "began before",
+            Entered::Resumed => "resumed",
         };
         let (start, end) = self.color.gray();
         self.end_line(&format!("{mark} {start}/* {how} */{end}"), out)
@@ -356,6 +357,7 @@ impl<'a> Printer<'a> {
                 Left::Tail => ", jumped on",
                 Left::Unwound => ", unwound",
                 Left::Later => ", goes on",
+                Left::Switched => ", switched stacks",
             };
             let name = self.source.label(id);
             for text in [start, " /* ", name, how, " */", end] {

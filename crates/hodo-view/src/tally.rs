@@ -82,6 +82,8 @@ struct Open {
     id: u32,
     /// What the filters decide.
     verdict: Verdict,
+    /// Whether it was counted before its stack was left.
+    again: bool,
     start: u64,
     /// The time that its callees took, and what it cost to record them before and after that time.
     children: i64,
@@ -115,7 +117,7 @@ impl Tally {
         &mut self,
         stack: &mut Vec<Open>,
         (id, cost): (u32, Cost),
-        verdict: Verdict,
+        (verdict, again): (Verdict, bool),
         start: u64,
     ) {
         let mut beside = 0;
@@ -128,6 +130,7 @@ impl Tally {
         stack.push(Open {
             id,
             verdict,
+            again,
             start,
             children: 0,
             spent: 0,
@@ -156,7 +159,7 @@ impl Tally {
             verdict = counts(frame.start, time);
             let mut inside = std::mem::take(&mut entry.inside);
             if verdict == Verdict::Shown {
-                entry.calls += 1;
+                entry.calls += u64::from(!frame.again);
                 // In a recursion, the time of the outermost call that counts includes the others.
                 inside = took;
                 entry.total.add(took, false);
@@ -186,6 +189,7 @@ fn count(source: &Source, index: usize, tally: &mut Tally) {
     let inherited = source.inherited[index].iter().map(|frame: &Frame| Open {
         id: frame.id,
         verdict: Verdict::Hidden,
+        again: false,
         start: frame.start,
         children: 0,
         spent: 0,
@@ -221,12 +225,13 @@ impl Counting<'_> {
         match entered {
             Entered::Jumped => self.costs.jump,
             Entered::Called | Entered::Before => self.costs.call,
+            Entered::Resumed => Cost::default(),
         }
     }
 
     #[inline]
-    fn enter(&mut self, call: (u32, Cost), verdict: Verdict, time: u64) {
-        self.tally.enter(&mut self.stack, call, verdict, time);
+    fn enter(&mut self, call: (u32, Cost), how: (Verdict, bool), time: u64) {
+        self.tally.enter(&mut self.stack, call, how, time);
     }
 
     #[inline]
@@ -242,7 +247,7 @@ impl Counting<'_> {
         verdict: Verdict,
         counts: impl Fn(u64, u64) -> Verdict,
     ) {
-        self.enter((id, self.costs.entry), verdict, time);
+        self.enter((id, self.costs.entry), (verdict, false), time);
         self.leave(time, counts);
     }
 
@@ -270,7 +275,10 @@ impl Counting<'_> {
             calls.feed(record, |step| match step {
                 CallStep::Enter {
                     id, time, entered, ..
-                } => self.enter((id, self.cost(entered)), Verdict::Shown, time),
+                } => {
+                    let again = entered == Entered::Resumed;
+                    self.enter((id, self.cost(entered)), (Verdict::Shown, again), time);
+                }
                 CallStep::Leave { time, .. } => self.leave(time, all),
                 CallStep::Instant { id, .. } if source.is_probe(id) => {}
                 CallStep::Instant { id, time, .. } => {
@@ -308,7 +316,8 @@ impl Counting<'_> {
                 id, time, entered, ..
             } => {
                 let verdict = gate.enter(&source.table, id, time);
-                self.enter((id, self.cost(entered)), verdict, time);
+                let again = entered == Entered::Resumed;
+                self.enter((id, self.cost(entered)), (verdict, again), time);
             }
             CallStep::Leave { time, .. } => {
                 gate.leave();

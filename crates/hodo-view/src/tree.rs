@@ -233,6 +233,8 @@ struct Open {
     node: u32,
     verdict: Verdict,
     start: u64,
+    /// Whether it was counted before its stack was left.
+    again: bool,
     /// What it cost to record its callees, and everything they called.
     spent: i64,
     /// What it cost to record its own call.
@@ -261,6 +263,7 @@ impl Growing<'_> {
             node,
             verdict,
             start,
+            again: false,
             spent: 0,
             cost,
         });
@@ -292,7 +295,7 @@ impl Growing<'_> {
             took = took.filter(|_| end <= shown.last);
         }
         let node = &mut self.tree.nodes[open.node as usize];
-        node.calls += 1;
+        node.calls += u64::from(!open.again);
         node.total = node.total.saturating_add(took.unwrap_or(0));
         node.first = node.first.min(open.start);
     }
@@ -308,8 +311,14 @@ impl Growing<'_> {
                 let cost = match entered {
                     Entered::Jumped => self.costs.jump,
                     Entered::Called | Entered::Before => self.costs.call,
+                    Entered::Resumed => Cost::default(),
                 };
                 self.enter((id, cost), gate(Some(id), false), time);
+                if entered == Entered::Resumed
+                    && let Some(open) = self.stack.last_mut()
+                {
+                    open.again = true;
+                }
                 if entered == Entered::Jumped
                     && let Some(open) = self.stack.last()
                     && open.verdict == Verdict::Shown
