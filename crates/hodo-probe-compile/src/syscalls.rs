@@ -239,11 +239,8 @@ pub(super) fn places(image: &Image) -> Vec<u64> {
         let Some(code) = image.at(segment.addr..segment.addr + segment.size) else {
             continue;
         };
-        let found = code
-            .windows(SYSTEM_CALL.len())
-            .enumerate()
-            .filter(|(_, bytes)| *bytes == SYSTEM_CALL);
-        let found: Vec<usize> = found.map(|(at, _)| at).collect();
+        // The bytes of one call are never part of another's.
+        let found: Vec<usize> = memchr::memmem::find_iter(code, &SYSTEM_CALL).collect();
         for &at in &found {
             let leads_on = |at: usize| ends_thread(&code[at + SYSTEM_CALL.len()..]);
             // The one after it belongs to the same.

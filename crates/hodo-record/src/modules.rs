@@ -61,7 +61,12 @@ impl Modules {
             return Ok(Rc::clone(module));
         }
         let image = Image::open(real, path.to_owned())?;
+        // Where only system calls are recorded, now and later, libraries' functions need neither plans nor ids. What a
+        // program's functions are called decides how it is recorded.
+        let has_functions = main || !(self.probes.records_syscalls() && selection.is_empty());
         let options = hodo_plan::PlanOptions {
+            functions: has_functions,
+            libcalls: has_functions,
             keep: self.probes.looked_at(&image),
             ..hodo_plan::PlanOptions::default()
         };

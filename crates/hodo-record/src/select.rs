@@ -196,6 +196,11 @@ impl Selection {
         })
     }
 
+    /// Whether no function is traced, whatever its name is.
+    pub fn is_empty(&self) -> bool {
+        self.nothing
+    }
+
     fn is_called(path: &Path, module: &str) -> bool {
         path.file_name()
             .and_then(|name| name.to_str())

@@ -597,3 +597,31 @@ fn descriptors_have_the_names_of_strace() {
         .filter(|(key, _)| key.starts_with("read("));
     assert_eq!(reads, expected.collect());
 }
+
+/// Large libraries cost time and memory for what is known of their functions, which nobody asks for here.
+#[test]
+fn functions_of_libraries_have_no_ids() {
+    let directory = scratch("syscalls_modules");
+    let output = run(
+        &syscalls(&["-d", "trace", "-o", "lines"], path(hodo())),
+        &["true"],
+        &directory,
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = std::fs::read_to_string(directory.join("lines")).expect("lines");
+    assert!(lines.contains("exit_group(0)"), "{lines}");
+    let log = std::fs::read_to_string(directory.join("trace/log.jsonl")).expect("a log");
+    let lines = log.lines().map(serde_json::from_str::<Value>);
+    let modules = lines.filter_map(|line| line.expect("JSON").get("module").cloned());
+    let libraries: Vec<Value> = modules
+        .filter(|module| {
+            module["path"]
+                .as_str()
+                .is_some_and(|path| path.contains("libc.so"))
+        })
+        .collect();
+    // Only the two events may be there.
+    assert!(!libraries.is_empty(), "{log}");
+    let counts = libraries.iter().map(|module| module["count"].as_u64());
+    assert!(counts.flatten().all(|count| count <= 2), "{libraries:?}");
+}
