@@ -41,6 +41,7 @@ mod block;
 mod calls;
 mod changes;
 mod client;
+mod contents;
 mod engine;
 mod events;
 mod expanding;
@@ -87,6 +88,7 @@ mod native {
 pub use access::{Access, Kind};
 pub use block::{Block, Insn, Transfer};
 pub use client::{Client, Decode, Listener, Message, Observe, size_of_other_record, stands_alone};
+pub use contents::contents;
 pub use engine::run::{instrument, listen, observe, run};
 pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand, RegisterBank, RegisterOperand};

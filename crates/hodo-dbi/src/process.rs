@@ -476,6 +476,7 @@ impl Process {
             recorder.borrow().check_room(&self.counters(), MOST)?;
             if self.maps.is_empty() {
                 self.maps = self.list(thread)?;
+                crate::contents::note(thread.tid(), &self.maps);
             }
         }
         let is_soft = self.may_change(pc);

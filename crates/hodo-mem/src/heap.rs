@@ -140,7 +140,7 @@ pub fn also(events: Events, allocators: Vec<Allocator>) -> Events {
 
 /// Functions of a file that have a name here: where each begins in it, and that name.
 fn functions(path: &Path, name_of: impl Fn(&str) -> Option<String>) -> Option<Vec<(u64, String)>> {
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = hodo_dbi::contents(path).ok()?;
     let file = object::File::parse(&*bytes).ok()?;
     let segments = segments(&bytes);
     let symbols = file.symbols().chain(file.dynamic_symbols());

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use hodo_dbi::Block;
+use hodo_dbi::{Block, contents};
 use hodo_symbols::{Debug, Function, Style, Symbols, demangle, symbols_of};
 use object::Endianness;
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
@@ -65,7 +65,7 @@ pub fn places<'p>(wanted: impl Iterator<Item = &'p InFile>) -> FxHashMap<InFile,
     }
     let mut found = FxHashMap::default();
     for (path, places) in files {
-        let Ok(bytes) = std::fs::read(path) else {
+        let Ok(bytes) = contents(path) else {
             continue;
         };
         let segments = segments(&bytes);
@@ -107,7 +107,7 @@ impl Functions {
     /// Reads them. A file that cannot be read has none.
     #[must_use]
     pub fn of(path: &Path) -> Self {
-        let Ok(bytes) = std::fs::read(path) else {
+        let Ok(bytes) = contents(path) else {
             return Self::default();
         };
         Self {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
+use hodo_dbi::contents;
 use hodo_symbols::{Debug, Style, demangle};
 use object::{Object as _, ObjectSection, ObjectSymbol, SymbolKind};
 
@@ -22,7 +23,7 @@ pub(crate) struct Data {
 
 impl Data {
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        let bytes = std::fs::read(path).ok()?;
+        let bytes = contents(path).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
         let symbols = file.symbols().chain(file.dynamic_symbols());
         let data = symbols.filter(|symbol| symbol.kind() == SymbolKind::Data && symbol.size() > 0);
@@ -109,7 +110,7 @@ pub fn fields(variables: &[Variable]) -> HashMap<(&Path, u64), String> {
     }
     let mut found = HashMap::new();
     for (path, addresses) in files {
-        let debug = std::fs::read(path)
+        let debug = contents(path)
             .ok()
             .and_then(|bytes| Debug::open(path, &bytes).ok());
         let names = debug

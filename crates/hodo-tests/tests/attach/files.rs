@@ -275,3 +275,38 @@ fn programs_that_move_to_another_root() {
     }
     fs::remove_dir_all(place).expect("the files can be removed");
 }
+
+/// Names come from the file that the process has mapped, not from the one that is at its path now.
+#[test]
+fn replaced_files_and_their_names() {
+    needs!(is_root(), "only root can read a replaced file");
+    let place = scratch("mem_replaced_files");
+    library(&place, OLD);
+    let program = program(&place, &[]);
+    let target = Target::start(&program);
+    fs::copy("/bin/true", place.join("new")).expect("a copy");
+    fs::rename(place.join("new"), &program).expect("the program is replaced");
+    seen_in_time("0.2", |time| {
+        let output = run(&target, &["mem", "cache", "--top", "1000", "--for", time]);
+        text(&output.stdout).contains("tick")
+    });
+    target.ends("done\n");
+    fs::remove_dir_all(place).expect("the files can be removed");
+}
+
+/// Another file is at the same path for hodo.
+#[test]
+fn names_of_processes_with_their_own_root() {
+    needs!(can_mount(), "mounting needs root");
+    let place = scratch("mem_own_root");
+    let (root, inner) = (root(&place), place.join("inner"));
+    let mounted = contained(&root, &inner);
+    let mounted: Vec<&str> = mounted.iter().map(String::as_str).collect();
+    let target = Target::start_with(Path::new("unshare"), &mounted);
+    seen_in_time("0.2", |time| {
+        let output = run(&target, &["mem", "cache", "--top", "1000", "--for", time]);
+        text(&output.stdout).contains("tick")
+    });
+    target.ends("done\n");
+    fs::remove_dir_all(place).expect("the files can be removed");
+}
