@@ -1,6 +1,6 @@
 //! What compilers leave in code for tracers: calls of profiling functions, nops at entries, sleds, and their tables.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use hodo_isa::code::Relocation;
@@ -21,6 +21,11 @@ const NAMES: [&str; 6] = [
     "__cyg_profile_func_enter",
     "__cyg_profile_func_exit",
 ];
+
+/// The tables of calls of these functions, of nops at entries, and of sleds.
+const MCOUNTS: &str = "__mcount_loc";
+const PATCHABLE: &str = "__patchable_function_entries";
+const XRAY: &str = "xray_instr_map";
 
 /// The maximum number of nop bytes before a function that belong to it (`-fpatchable-function-entry=N,M`).
 const NOPS_BEFORE: u64 = 256;
@@ -75,6 +80,29 @@ pub(crate) fn profilers(
         }
     }
     found
+}
+
+/// By what the compiler has prepared functions: the profiling functions that are called, and the tables of their sites.
+pub(crate) fn prepared_by(
+    image: &Image<'_>,
+    symbols: &Symbols,
+    slots: &HashMap<u64, String>,
+    profilers: &Profilers,
+) -> BTreeSet<String> {
+    let imported = profilers.slots.iter().filter_map(|slot| slots.get(slot));
+    let own = (symbols.functions.iter())
+        .filter(|function| profilers.addresses.contains(&function.addr))
+        .flat_map(|function| std::iter::once(&function.name).chain(&function.aliases));
+    let called = imported
+        .chain(own)
+        .filter(|name| NAMES.contains(&name.as_str()));
+    let mut all: BTreeSet<String> = called.cloned().collect();
+    for section in [MCOUNTS, PATCHABLE, XRAY] {
+        if image.file.section_by_name(section).is_some() {
+            all.insert(section.to_owned());
+        }
+    }
+    all
 }
 
 /// The GOT slots of functions from the GNU C library, whose profiling functions a tracer may replace. Those of another
@@ -150,7 +178,7 @@ impl Sites {
             sites.nops.push((transfer.addr, bytes));
             marks.push(transfer.addr);
         }
-        for section in ["__mcount_loc", "__patchable_function_entries"] {
+        for section in [MCOUNTS, PATCHABLE] {
             marks.extend(table(image, section));
         }
         marks.extend(xray(image));
@@ -207,7 +235,7 @@ fn table(image: &Image<'_>, name: &str) -> Vec<u64> {
 /// The entry sleds of XRay: `xray_instr_map` has 32 bytes for each, version 2 with relative addresses.
 fn xray(image: &Image<'_>) -> Vec<u64> {
     let mut addresses = Vec::new();
-    let Some(section) = image.file.section_by_name("xray_instr_map") else {
+    let Some(section) = image.file.section_by_name(XRAY) else {
         return addresses;
     };
     let Ok(data) = section.data() else {

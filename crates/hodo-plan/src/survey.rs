@@ -1,6 +1,6 @@
 //! Reads all code of an image, once for its plan and all of its probes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::Path;
 
@@ -48,6 +48,13 @@ impl<'a> Survey<'a> {
     /// If the file is not a readable ELF image for a known instruction set.
     pub fn new(path: &'a Path, bytes: &'a [u8], threads: usize) -> Result<Self, PlanError> {
         Self::with_names(path, (bytes, None), threads)
+    }
+
+    /// By what the compiler has prepared functions for tracers: the profiling functions that they call, such as
+    /// `_mcount`, and the sections with tables of their sites.
+    #[must_use]
+    pub fn prepared_by(&self) -> BTreeSet<String> {
+        sites::prepared_by(&self.image, &self.symbols, &self.slots, &self.profilers)
     }
 
     /// The same for a file whose symbol table was moved to a separate file with this content, if there is one.

@@ -1,6 +1,6 @@
 //! `hodo plan`: what can be traced or probed in a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -62,18 +62,20 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = survey()?.plan(&PlanOptions::default());
+    let survey = survey()?;
+    let prepared_by = survey.prepared_by();
+    let plan = survey.plan(&PlanOptions::default());
     with_output(args.screen.no_pager, |out| {
         if args.json {
-            json(&plan, out)
+            json(&plan, &prepared_by, out)
         } else {
-            text(args, &plan, out)
+            text(args, &plan, &prepared_by, out)
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(plan: &Plan, out: &mut dyn Write) -> Result<()> {
+fn json(plan: &Plan, prepared_by: &BTreeSet<String>, out: &mut dyn Write) -> Result<()> {
     let total = plan.functions.len();
     let traced = plan.functions.iter().filter(|f| f.outcome.is_ok()).count();
     let tactics: serde_json::Map<_, _> = TACTICS
@@ -91,19 +93,29 @@ fn json(plan: &Plan, out: &mut dyn Write) -> Result<()> {
     let value = json!({
         "functions": {"total": total, "traced": traced, "by_tactic": tactics, "refused": refused},
         "static_branches": plan.static_branches.len(),
+        "prepared_by": prepared_by,
     });
     serde_json::to_writer_pretty(&mut *out, &value)?;
     writeln!(out)?;
     Ok(())
 }
 
-fn text(args: &PlanArgs, plan: &Plan, out: &mut dyn Write) -> Result<()> {
+fn text(
+    args: &PlanArgs,
+    plan: &Plan,
+    prepared_by: &BTreeSet<String>,
+    out: &mut dyn Write,
+) -> Result<()> {
     if args.screen.verbose > 0 {
         function_table(plan, out)?;
     }
     writeln!(out, "{}", args.file.display())?;
     coverage(plan, out)?;
     writeln!(out, "  library calls {:>4}", plan.libcalls.len())?;
+    if !prepared_by.is_empty() {
+        let names: Vec<&str> = prepared_by.iter().map(String::as_str).collect();
+        writeln!(out, "  prepared by {}", names.join(", "))?;
+    }
     if !plan.static_branches.is_empty() {
         let count = plan.static_branches.len();
         writeln!(

@@ -432,6 +432,48 @@ fn a_plan_is_a_table_or_json() {
 }
 
 #[test]
+fn a_plan_names_what_compilers_have_prepared() {
+    let place = place();
+    std::fs::write(place.path().join("p.c"), "int main(void) { return 0; }\n").unwrap();
+    let mcount = if cfg!(target_arch = "x86_64") {
+        "mcount"
+    } else {
+        "_mcount"
+    };
+    let mut ways = vec![
+        (vec!["-pg"], vec![mcount]),
+        (vec!["-pg", "-static"], vec![mcount]),
+        (
+            vec!["-fpatchable-function-entry=8"],
+            vec!["__patchable_function_entries"],
+        ),
+        (vec!["-O1"], vec![]),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        ways.push((vec!["-pg", "-mfentry"], vec!["__fentry__"]));
+    }
+    for (options, names) in ways {
+        let built = std::process::Command::new("gcc")
+            .args(&options)
+            .args(["p.c", "-o", "p"])
+            .current_dir(place.path())
+            .status();
+        assert!(built.unwrap().success());
+        let table = run(place.path(), &["plan", "p"]);
+        let said = text(&table.stdout);
+        let json = run(place.path(), &["plan", "--json", "p"]);
+        let plan: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+        let all = plan["prepared_by"].as_array().unwrap();
+        assert_eq!(all.is_empty(), names.is_empty(), "{options:?}: {said}");
+        assert_eq!(said.contains("prepared by"), !names.is_empty(), "{said}");
+        for name in names {
+            assert!(all.iter().any(|one| one == name), "{options:?}: {all:?}");
+            assert!(said.contains(name), "{options:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_plan_of_instructions_is_a_table_or_json() {
     let place = place();
     let source =
