@@ -398,8 +398,12 @@ impl Session {
         let path = self.place.path();
         let log = fs::read_to_string(path.join("log.jsonl")).context("reading the log")?;
         let path = path.join("task.txt");
-        fs::write(&path, crate::tasks::text(&log, time))
-            .with_context(|| format!("writing {}", path.display()))
+        let written = fs::write(&path, crate::tasks::text(&log, time));
+        if written.is_err() {
+            // Half of it says something else.
+            let _ = fs::remove_file(&path);
+        }
+        written.with_context(|| format!("writing {}", path.display()))
     }
 
     /// A number of nanoseconds in units of the time counter: rather too few units than too many, and at most the
@@ -530,11 +534,13 @@ impl Session {
                 "inblock": usage.ru_inblock, "oublock": usage.ru_oublock,
             },
         });
+        // On a full disk, it needs what was kept free for the end.
+        self.write_info()?;
         // Only scripts for uftrace read it; the recording is complete without it.
         if let Err(error) = self.write_tasks() {
             warn_user!("hodo: {error:#}");
         }
-        self.write_info()
+        Ok(())
     }
 }
 
