@@ -41,6 +41,7 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     let setup = Setup::new(options, place, &[Program::file(&program)]);
     hodo_ptrace::signals::leave_terminal_to_program();
     drop(planning);
+    hodo_symbols::fetch_no_more();
     let Setup {
         mut session,
         modules,

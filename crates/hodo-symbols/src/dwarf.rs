@@ -85,7 +85,8 @@ struct ParsedUnit {
 
 impl Debug {
     /// Opens the debugging information of an ELF file with these contents. It is searched for in the file itself; by
-    /// build id below `/usr/lib/debug` and in debuginfod's cache; and by the name in `.gnu_debuglink`.
+    /// build id below `/usr/lib/debug` and in debuginfod's cache; by the name in `.gnu_debuglink`; and as
+    /// [`crate::fetch_by`] says.
     ///
     /// # Errors
     /// If there is none, or it is damaged.

@@ -21,7 +21,7 @@ mod usdt;
 pub use abi::isa_of;
 pub use callers::{Caller, Registers, Unwinder};
 pub use demangle::{Sieve, Style, demangle, spellings};
-pub use dwarf::find::symbol_file;
+pub use dwarf::find::{Fetch, fetch_by, fetch_no_more, symbol_file};
 pub use dwarf::{Debug, DebugError, LineError, Shown, Variable, VariableError, Word};
 pub use functions::{
     Fragment, Function, Nature, SymbolError, Symbols, functions, linkage_tables, symbols,

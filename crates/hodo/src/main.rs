@@ -6,6 +6,7 @@ extern crate hodo_record;
 mod args;
 mod argv;
 mod cache;
+mod debuginfod;
 mod detach;
 mod end;
 mod events;
@@ -87,6 +88,7 @@ fn run_all() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return usage(&error, words),
     };
+    debuginfod::enable();
     let order = matches.subcommand().map(|(_, matches)| Order::of(matches));
     let named = matches.subcommand().is_some_and(|(name, matches)| {
         matches!(name, "live" | "probe" | "syscalls")

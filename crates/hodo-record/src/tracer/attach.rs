@@ -195,6 +195,7 @@ impl Tracer<'_> {
             return Ok(Tried::NotYet(UNSTEADY));
         };
         go_on()?;
+        hodo_symbols::fetch_no_more();
         self.try_attach(prepared)
     }
 

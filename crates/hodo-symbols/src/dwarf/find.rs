@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ReadCache};
@@ -35,6 +37,34 @@ fn fetched(id: &str) -> Option<PathBuf> {
         Some(base.or_else(home)?.join("debuginfod_client"))
     })?;
     Some(cache.join(id).join("debuginfo"))
+}
+
+/// Fetches the separate file of the ELF file with this build id from elsewhere. Returns where it is now.
+pub type Fetch = fn(&str) -> Option<PathBuf>;
+
+static FETCH: OnceLock<Fetch> = OnceLock::new();
+static FETCHES_NO_MORE: AtomicBool = AtomicBool::new(false);
+
+/// From here on, separate files that are not on this machine are fetched in this way.
+pub fn fetch_by(fetch: Fetch) {
+    // The first way stays.
+    let _ = FETCH.set(fetch);
+}
+
+/// From here on, nothing is fetched: a program would have to wait for that.
+pub fn fetch_no_more() {
+    FETCHES_NO_MORE.store(true, Ordering::Relaxed);
+}
+
+/// Fetches the separate file with a build id when it is asked for.
+fn fetch(id: Option<&String>) -> impl Iterator<Item = PathBuf> {
+    std::iter::once_with(move || {
+        let fetch = FETCH
+            .get()
+            .filter(|_| !FETCHES_NO_MORE.load(Ordering::Relaxed));
+        fetch.zip(id).and_then(|(fetch, id)| fetch(id))
+    })
+    .flatten()
 }
 
 fn parse(bytes: &[u8]) -> Option<ElfFile64<'_>> {
@@ -98,7 +128,8 @@ pub fn debug_file(
         link,
         candidates,
     } = separate(path, bytes, roots);
-    candidates.into_iter().find_map(|candidate| {
+    let mut candidates = candidates.into_iter().chain(fetch(id.as_ref()));
+    candidates.find_map(|candidate| {
         let content = std::fs::read(&candidate).ok()?;
         let same = match (&id, crate::build_id(&content), &link) {
             (Some(id), Some(other), _) => *id == other,
@@ -110,7 +141,8 @@ pub fn debug_file(
 }
 
 /// Returns the separate file with the symbol table of an ELF file, if the file itself has none. It is searched for
-/// below `/usr/lib/debug` and in debuginfod's cache by build id, and by the name in `.gnu_debuglink`.
+/// below `/usr/lib/debug` and in debuginfod's cache by build id, by the name in `.gnu_debuglink`, and as [`fetch_by`]
+/// says.
 #[must_use]
 pub fn symbol_file(path: &Path, bytes: &[u8]) -> Option<PathBuf> {
     symbol_file_in(path, bytes, &roots())
@@ -125,8 +157,9 @@ fn symbol_file_in(path: &Path, bytes: &[u8], roots: &[PathBuf]) -> Option<PathBu
         link,
         candidates,
     } = separate(path, bytes, roots);
+    let mut candidates = candidates.into_iter().chain(fetch(id.as_ref()));
     // Such files can be large, and little of them is needed.
-    candidates.into_iter().find(|candidate| {
+    candidates.find(|candidate| {
         let Ok(mut file) = File::open(candidate) else {
             return false;
         };
@@ -176,7 +209,9 @@ pub fn shared_file(
     let beside = real.parent().map(|directory| directory.join(&name));
     let candidates = beside
         .into_iter()
-        .chain(roots.iter().map(|root| root.join(by_id(&id))));
+        .chain(roots.iter().map(|root| root.join(by_id(&id))))
+        .chain(fetched(&id))
+        .chain(fetch(Some(&id)));
     for candidate in candidates {
         if let Ok(content) = std::fs::read(candidate)
             && crate::build_id(&content).as_ref() == Some(&id)

@@ -1,6 +1,9 @@
 //! Names, variables and lines that are not in the program itself: its separate files, and how C++ names are written.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -138,6 +141,125 @@ fn symbols_of_stripped_programs_are_in_separate_files() {
         ],
     );
     has_names(&place, false);
+    fs::remove_dir_all(place).expect("the files can be removed");
+}
+
+/// The program, whose build id is `ab01`, and beside it `prog.debug`.
+fn stripped(place: &Path) {
+    let build = [
+        "gcc",
+        "-O1",
+        "-g",
+        "-Wl,--build-id=0xab01",
+        "-o",
+        "prog",
+        "prog.c",
+    ];
+    done(place, &build);
+    done(
+        place,
+        &["objcopy", "--only-keep-debug", "prog", "prog.debug"],
+    );
+    done(place, &["strip", "--strip-all", "prog"]);
+    // The name leads nowhere.
+    fs::rename(place.join("prog.debug"), place.join("kept")).expect("the file is moved");
+}
+
+/// What `debuginfod-find` is asked for is used, but nothing is asked if no server is named.
+#[test]
+fn missing_files_are_asked_for() {
+    let place = place("missing_files_are_asked_for");
+    stripped(&place);
+    let client = place.join("debuginfod-find");
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >> {0}/asked\n[ \"$1 $2\" = 'debuginfo ab01' ] && echo {0}/kept\n",
+        path(&place)
+    );
+    fs::write(&client, script).expect("a script");
+    fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).expect("it can be run");
+    let search = format!(
+        "{}:{}",
+        path(&place),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let seen = |servers: Option<&str>, search: &str| {
+        let mut command = Command::new(hodo());
+        command.args(["live", "-f", "none", "--no-libcall", "./prog"]);
+        command.env("DEBUGINFOD_CACHE_PATH", place.join("cache"));
+        command.env("PATH", search).current_dir(&place);
+        match servers {
+            Some(servers) => command.env("DEBUGINFOD_URLS", servers),
+            None => command.env_remove("DEBUGINFOD_URLS"),
+        };
+        let output = command.output().expect("hodo can be run");
+        assert!(output.status.success(), "{output:?}");
+        (
+            text(&output.stdout).contains("inner()"),
+            text(&output.stderr).to_string(),
+        )
+    };
+    for no_server in [None, Some(" ")] {
+        assert!(!seen(no_server, &search).0);
+    }
+    assert!(!place.join("asked").exists());
+    assert!(seen(Some("http://127.0.0.1:9/"), &search).0);
+    let asked = fs::read_to_string(place.join("asked")).expect("it was asked");
+    assert_eq!(asked.matches("debuginfo ab01\n").count(), 1, "{asked}");
+    // Without the client, the user gets to know that.
+    let (has_names, said) = seen(Some("http://127.0.0.1:9/"), "/nonexistent");
+    assert!(
+        !has_names
+            && said
+                .matches("debuginfod-find (elfutils) cannot be started")
+                .count()
+                == 1,
+        "{said}"
+    );
+    fs::remove_dir_all(place).expect("the files can be removed");
+}
+
+/// A server on this machine has the file.
+#[test]
+fn missing_files_are_fetched_from_a_server() {
+    needs!(has_tool("debuginfod-find"), "there is no debuginfod-find");
+    let place = place("missing_files_are_fetched_from_a_server");
+    stripped(&place);
+    let content = fs::read(place.join("kept")).expect("the file");
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).expect("a request");
+            let request = String::from_utf8_lossy(&request[..length]);
+            let (status, body) = match request.contains(" /buildid/ab01/debuginfo ") {
+                true => ("200 OK", &content[..]),
+                false => ("404 Not Found", &[][..]),
+            };
+            let head = format!(
+                "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            // A client that goes away is told nothing.
+            let _ = stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.write_all(body));
+        }
+    });
+    let seen = |servers: &str| {
+        let output = Command::new(hodo())
+            .args(["probe", "-e", "p prog:inner depth", "--", "./prog"])
+            .env("DEBUGINFOD_CACHE_PATH", place.join("cache"))
+            .env("DEBUGINFOD_URLS", servers)
+            .current_dir(&place)
+            .output();
+        let output = output.expect("hodo can be run");
+        text(&output.stdout).contains("(inner+0x0) depth=2")
+    };
+    assert!(seen(&format!("http://127.0.0.1:{port}/")));
+    // It is in the cache now.
+    assert!(seen(""));
     fs::remove_dir_all(place).expect("the files can be removed");
 }
 
