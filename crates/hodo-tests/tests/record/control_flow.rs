@@ -145,8 +145,11 @@ fn coroutines_by_swapcontext() {
                     let entries = entries.filter(|line| line.contains(&format!(" {name}(")));
                     entries.filter(|line| line.ends_with(&end)).count()
                 };
-                assert_eq!((of("routine", 0), of("step", 1)), (3, 3000), "{dump}");
-                let depths = [1, 2, 3, 4, 5].map(|depth| of("pause_in", depth));
+                // What the C library begins a coroutine with may be a function, too.
+                let base = usize::from(of("routine", 0) == 0);
+                let found = (of("routine", base), of("step", base + 1));
+                assert_eq!(found, (3, 3000), "{dump}");
+                let depths = [1, 2, 3, 4, 5].map(|depth| of("pause_in", base + depth));
                 assert_eq!(depths, [3000, 2400, 1800, 1200, 600]);
             }
         }

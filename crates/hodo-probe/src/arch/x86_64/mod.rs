@@ -70,7 +70,11 @@ fn call_handlers(code: &mut Code<'_>, head: u64, common: u64) {
 
 /// Returns whether an address is in the engine's assembly.
 pub(crate) fn is_own(addr: u64) -> bool {
-    common::is_assembly(addr) || memory::is_copy(addr) || sys::is_restorer(addr)
+    #[cfg(target_os = "linux")]
+    if sys::is_restorer(addr) {
+        return true;
+    }
+    common::is_assembly(addr) || memory::is_copy(addr)
 }
 
 /// Where an island may be, near an address of a module.
