@@ -58,6 +58,17 @@ fn feed(calls: &mut Calls, records: &[Record]) -> Vec<CallStep> {
     steps
 }
 
+/// A record at an address on the stack, which only some records contain.
+fn record(time: u64, (kind, id): (RecordKind, u32), stack: u64, known: bool) -> Record {
+    Record {
+        time,
+        id,
+        sp: (stack >> 4 & 1023) as u16,
+        kind,
+        stack: if known { stack } else { 0 },
+    }
+}
+
 #[test]
 fn random_records_make_well_formed_calls() {
     let mut random = Random(0x1234_5678_9ABC_DEF1);
@@ -308,14 +319,7 @@ fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) ->
     let exact = all_known && !switches;
     for time in 1..300 {
         let mut feed = |kind, id, stack: u64, known: bool| {
-            let record = Record {
-                time,
-                id,
-                sp: (stack >> 4 & 1023) as u16,
-                kind,
-                stack: if known { stack } else { 0 },
-            };
-            calls.feed(record, |step| {
+            calls.feed(record(time, (kind, id), stack, known), |step| {
                 let unwound = matches!(
                     step,
                     CallStep::Leave {
@@ -401,14 +405,7 @@ fn switching(random: &mut Random, distance: u64) -> usize {
     for time in 1..500 {
         let mut feed = |kind, id, stack: u64| {
             let known = kind == RecordKind::Entry;
-            let record = Record {
-                time,
-                id,
-                sp: (stack >> 4 & 1023) as u16,
-                kind,
-                stack: if known { stack } else { 0 },
-            };
-            calls.feed(record, |step| {
+            calls.feed(record(time, (kind, id), stack, known), |step| {
                 let again = matches!(
                     step,
                     CallStep::Enter {

@@ -241,7 +241,7 @@ fn missing_files_are_fetched_from_a_server() {
                 "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
                 body.len()
             );
-            // A client that goes away is told nothing.
+            // The client may have gone away.
             let _ = stream
                 .write_all(head.as_bytes())
                 .and_then(|()| stream.write_all(body));
