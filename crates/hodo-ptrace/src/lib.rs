@@ -24,6 +24,7 @@ pub mod processes;
 mod request;
 mod run;
 pub mod signals;
+pub mod sockets;
 mod status;
 mod stopped;
 pub mod stops;

@@ -34,6 +34,7 @@ pub use hodo_follow::Exit;
 pub use hodo_ptrace::inherited::messages_to;
 pub use hodo_ptrace::launch::execute;
 pub use hodo_ptrace::limits::has_small_stack;
+pub use hodo_ptrace::sockets;
 pub use hodo_ptrace::warn_user;
 pub use keys::{KeyState, ListedKey, list_keys, list_keys_of, switch_keys};
 pub use monitor::{Front, front};

@@ -45,6 +45,6 @@ pub use replay::{ReplayOptions, check_replay, replay};
 pub use report::{ReportFormat, ReportOptions, report};
 pub use source::{Range, SourceOptions};
 pub use syscalls::{
-    Stamp, SyscallsFormat, SyscallsOptions, Times, chosen_syscalls, followed_syscalls, plain_call,
-    plain_result, signal_name, syscalls,
+    DescriptorNames, SocketQueries, Stamp, SyscallsFormat, SyscallsOptions, Times, chosen_syscalls,
+    followed_syscalls, plain_call, plain_result, signal_name, syscalls,
 };

@@ -14,6 +14,7 @@ mod pointed;
 mod read;
 mod result;
 mod signals;
+mod sockets;
 mod structs;
 mod summary;
 mod text;
@@ -28,12 +29,13 @@ use hodo_abi::Isa;
 use crate::source::{Source, SourceOptions};
 use apart::Apart;
 use descriptors::Descriptors;
-pub use descriptors::followed_syscalls;
+pub use descriptors::{DescriptorNames, followed_syscalls};
 pub use filter::chosen_syscalls;
 use json::Objects;
 use lines::Lines;
 pub use plain::{plain_call, plain_result, signal_name};
 use read::{Event, Events};
+pub use sockets::SocketQueries;
 
 /// How system calls are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,13 +87,23 @@ pub struct SyscallsOptions {
     pub only: Option<Vec<u64>>,
     /// Shows what descriptors refer to. The calls of [`followed_syscalls`] are then recorded, too, but shown only if
     /// they are among `only`.
-    pub names: bool,
+    pub names: DescriptorNames,
+    /// Answers questions about sockets whose descriptors are shown.
+    pub queries: Option<SocketQueries>,
     /// The times that lines have.
     pub times: Times,
     /// How many bytes of a buffer are shown, if not the usual number.
     pub limit: Option<usize>,
     /// Writes the calls of each thread to a file of its own: this path with a dot and the thread's id at its end.
     pub apart: Option<PathBuf>,
+}
+
+impl SyscallsOptions {
+    /// Returns whether the kernel is asked about descriptors, which should happen soon after each call.
+    #[must_use]
+    pub fn asks_kernel(&self) -> bool {
+        self.names == DescriptorNames::Protocols
+    }
 }
 
 /// Shows the system calls of a trace.
@@ -179,7 +191,8 @@ impl Writer {
             apart: (options.apart.clone()).map(|path| Apart::new(path, machine, options)),
             ids: [None; 2],
             limit: options.limit,
-            descriptors: (options.names).then(|| Descriptors::new(options.only.clone())),
+            descriptors: (options.names != DescriptorNames::None)
+                .then(|| Descriptors::new(options.only.clone(), options.names, options.queries)),
         }
     }
 

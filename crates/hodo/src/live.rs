@@ -19,6 +19,8 @@ use crate::interrupt;
 /// How long to wait for more: after something new has come, and after nothing has.
 const SOON: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(40);
+/// The same if the kernel is asked what descriptors refer to, which it forgets when they are closed.
+const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A file for output, and its name. Writing stops when hodo is interrupted.
 struct Output(File, String);
@@ -97,7 +99,9 @@ impl Printer {
             let _running = running;
             let mut live = None;
             let mut out = BufWriter::with_capacity(1 << 16, Output(out, name));
-            let mut pause = SOON;
+            let asks = matches!(&options, LiveOptions::Syscalls(options) if options.asks_kernel());
+            let [soon, idle] = if asks { [AT_ONCE; 2] } else { [SOON, IDLE] };
+            let mut pause = soon;
             loop {
                 let over = stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);
                 if live.is_none() && is_new(&data, older) {
@@ -115,7 +119,7 @@ impl Printer {
                 let hodo_record::Moment { counter, ns } = hodo_record::moment(clock);
                 let found = view.round(Some(Now { counter, ns }), &mut out)?;
                 out.flush()?;
-                pause = if found { SOON } else { IDLE };
+                pause = if found { soon } else { idle };
             }
             live.map_or(Ok(()), |live| live.finish(&mut out))
         };

@@ -12,8 +12,11 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, bail};
 use hodo_abi::Isa;
 use hodo_probe_compile::SyscallOptions;
-use hodo_record::{Clock, RecordOptions};
-use hodo_view::{LiveOptions, SourceOptions, Stamp, SyscallsFormat, SyscallsOptions, Times};
+use hodo_record::{Clock, RecordOptions, sockets};
+use hodo_view::{
+    DescriptorNames, LiveOptions, SocketQueries, SourceOptions, Stamp, SyscallsFormat,
+    SyscallsOptions, Times,
+};
 
 use crate::args::{FormatArg, SyscallsArgs};
 use crate::live::{Printer, named_output, stream};
@@ -52,9 +55,6 @@ fn check(args: &SyscallsArgs) -> Result<()> {
                 "-ff writes the calls of each thread to its own file: -o must name a file, as -ff -o FILE"
             );
         }
-    }
-    if args.names > 1 {
-        bail!("-yy: hodo shows no addresses of sockets; -y shows what descriptors refer to");
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
         no_follow: args.no_follow,
         no_optimize: args.no_jumps.no_optimize,
         syscalls: Some(SyscallOptions {
-            only: recorded(only.as_deref(), args.names > 0),
+            only: recorded(only.as_deref(), names(args)),
             bare: args.summary,
             buffer: usize::from(args.string_limit),
         }),
@@ -232,12 +232,19 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
 }
 
 /// Returns the calls to record: those that are shown, and those needed to follow descriptors. `None` means all.
-fn recorded(only: Option<&[u64]>, names: bool) -> Option<Vec<u64>> {
+fn recorded(only: Option<&[u64]>, names: DescriptorNames) -> Option<Vec<u64>> {
     let mut numbers = only?.to_vec();
-    if names {
-        numbers.extend(hodo_view::followed_syscalls(Isa::NATIVE));
-    }
+    numbers.extend(hodo_view::followed_syscalls(Isa::NATIVE, names));
     Some(numbers)
+}
+
+/// What is shown of descriptors.
+fn names(args: &SyscallsArgs) -> DescriptorNames {
+    match args.names {
+        0 => DescriptorNames::None,
+        1 => DescriptorNames::Files,
+        _ => DescriptorNames::Protocols,
+    }
 }
 
 /// Shows the recording in `data`. `to_file`: the output goes to a file, where each line names its thread.
@@ -259,7 +266,11 @@ fn shown(
         summary: args.summary,
         numbered: to_file && !args.no_follow,
         only,
-        names: args.names > 0,
+        names: names(args),
+        queries: Some(SocketQueries {
+            unix_peer: sockets::unix_peer,
+            protocol: sockets::protocol,
+        }),
         times: Times {
             stamp: match args.times {
                 0 => None,

@@ -598,6 +598,65 @@ fn descriptors_have_the_names_of_strace() {
     assert_eq!(reads, expected.collect());
 }
 
+/// `-yy` shows the addresses of sockets, the numbers of devices and the processes of pidfds as strace does: also from
+/// other processes, and of sockets that are not where `socket` put them.
+#[test]
+fn descriptors_have_the_protocols_of_strace() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let program = build("sockets_shown.c", Kind::Pie, &[]);
+    let place = scratch("syscalls-protocols");
+    let calls = "trace=network,chdir,write,close,poll,ppoll,pipe2,pidfd_open";
+    let varying = regex::Regex::new(r"0x[0-9a-f]{6,}|:\d{4,}\b|\d{4,}").expect("it is right");
+    let lines = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(place.join(name)).expect("lines");
+        let start = text.find("socket(AF_INET").unwrap_or(0);
+        let mut lines = Vec::new();
+        // The beginnings of calls that last long are written first.
+        let mut begun = String::new();
+        for line in text[start..].lines() {
+            let line = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
+            // /proc does not list sockets that have got a port and do not listen yet.
+            let is_bound = line.contains("listen(3<TCP");
+            if is_bound || line.contains("/nonexistent/") {
+                continue;
+            }
+            if let Some(beginning) = line.strip_suffix(" <unfinished ...>") {
+                begun = beginning.to_owned();
+                continue;
+            }
+            let line = match line.split_once(" resumed>") {
+                Some((_, rest)) => std::mem::take(&mut begun) + rest,
+                None => line.to_owned(),
+            };
+            if line.contains('(') {
+                lines.extend(spaced(&line));
+            }
+        }
+        let lines = lines.iter();
+        lines
+            .map(|line| varying.replace_all(line, "N").into_owned())
+            .collect()
+    };
+    let options = ["-yy", "-e", calls, "-o", "ours"];
+    let traced = run(
+        &syscalls(&options, path(hodo())),
+        &[path(&program), "ours"],
+        &place,
+    );
+    assert!(traced.status.success(), "{traced:?}");
+    let stracer = ["strace", "-f", "-yy", "-e", calls, "-o", "theirs"];
+    let reference = run(&stracer, &[path(&program), "theirs"], &place);
+    assert!(reference.status.success(), "{reference:?}");
+    let [ours, theirs] = ["ours", "theirs"].map(lines);
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(ours.len(), theirs.len());
+    assert!(ours.len() > 60, "{ours:?}");
+}
+
 /// Large libraries cost time and memory for what is known of their functions, which nobody asks for here.
 #[test]
 fn functions_of_libraries_have_no_ids() {

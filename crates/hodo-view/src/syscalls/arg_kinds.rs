@@ -102,6 +102,7 @@ pub(super) enum After {
     EpollEvents,
     Length,
     Message,
+    Pair,
     RemainingTime,
     SocketAddress,
     Vectors,
@@ -219,10 +220,6 @@ fn structure(word: &str, sizes: &Sizes) -> Option<ArgKind> {
         }),
         "itvalo" => ArgKind::Filled(32, structs::interval),
         "optout" => ArgKind::Filled(4, |bytes| format!("[{}]", number(bytes, 0, 4) as i32)),
-        "pipe" => ArgKind::Filled(8, |bytes| {
-            let [read, write] = [0, 4].map(|at| number(bytes, at, 4) as i32);
-            format!("[{read}, {write}]")
-        }),
         "rlimo" => ArgKind::Filled(16, structs::limits),
         "sigacto" => ArgKind::Filled(sizes.sigaction, structs::action),
         "sigseto" => ArgKind::Filled(8, set),
@@ -279,6 +276,7 @@ fn special(word: &str) -> Option<ArgKind> {
         "iovr" => ArgKind::After(After::Vectors),
         "lenp" => ArgKind::After(After::Length),
         "msgo" => ArgKind::After(After::Message),
+        "pipe" => ArgKind::After(After::Pair),
         "sao" => ArgKind::After(After::SocketAddress),
         "tspec_rem" => ArgKind::After(After::RemainingTime),
         "wstatus" => ArgKind::After(After::WaitStatus),

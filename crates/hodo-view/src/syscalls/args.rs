@@ -12,6 +12,7 @@ use super::names::{
     SOCKTYPE, STATX, TCPOPT, WHO,
 };
 use super::read::{Enter, Exit, Piece, Pieces};
+use super::sockets::netlink;
 use super::structs;
 use super::text::{address, flags, hex, name, number, octal, one, quoted, with_flags};
 use super::text::{put_hex, put_number, put_signed};
@@ -50,6 +51,17 @@ impl<'c> Call<'c> {
         if let Some((_, name)) = names.find(|(of, _)| usize::from(*of) == argument) {
             put_name(name, out);
         }
+    }
+
+    /// Formats a descriptor in a list, and what it refers to if that is known.
+    pub(super) fn listed(self, fd: i32) -> String {
+        let mut text = fd.to_string();
+        let ends = self.exit.map_or(&[][..], |exit| &exit.listed);
+        let mut listed = self.enter.listed.iter().chain(ends);
+        if let Some((_, name)) = listed.find(|(of, _)| *of == fd) {
+            put_name(name, &mut text);
+        }
+        text
     }
 
     /// Returns whether the call ends its thread, so that it never returns.
@@ -348,7 +360,10 @@ impl<'c> Call<'c> {
             },
             Before::SocketProtocol => match self.value(0) {
                 2 | 10 => one(short, INETPROTO, "IPPROTO_???"),
-                16 if short == 0 => "NETLINK_ROUTE".to_owned(),
+                16 => match netlink(short) {
+                    Some(name) => format!("NETLINK_{name}"),
+                    None => hex(short),
+                },
                 _ => hex(short),
             },
             Before::SocketOption => match self.value(at - 1) {
@@ -361,9 +376,7 @@ impl<'c> Call<'c> {
                 structs::socket_address(bytes, self.value(by) as usize)
             }),
             Before::Poll => self.polled(at, self.value(by)),
-            Before::FdSet => self.given(at, 8, |bytes| {
-                structs::bits(bytes, self.value(0).min(1024) as usize)
-            }),
+            Before::FdSet => self.given(at, 8, |bytes| self.set(bytes)),
             Before::EpollEvent if self.value(1) != 2 => {
                 self.given(at, self.sizes().epoll_event, structs::epoll_event)
             }
@@ -471,6 +484,10 @@ impl<'c> Call<'c> {
                 Some(_) => self.message(at, true),
                 None => address(value),
             },
+            After::Pair => self.filled(at, 8, |bytes| {
+                let [read, write] = [0, 4].map(|at| self.listed(number(bytes, at, 4) as i32));
+                format!("[{read}, {write}]")
+            }),
             After::RemainingTime => address(value),
             After::WaitStatus => match self.success() {
                 Some(0) => address(value),

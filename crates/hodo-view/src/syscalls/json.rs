@@ -44,6 +44,7 @@ impl Objects {
                         ns,
                         value: 0,
                         name: None,
+                        listed: Vec::new(),
                         pieces: Pieces::default(),
                     };
                     object(source, &pending, Some(&exit), out)?;

@@ -44,6 +44,7 @@ impl Pending {
             ns,
             value,
             name: None,
+            listed: Vec::new(),
             pieces: Pieces::default(),
         })
     }
@@ -445,6 +446,7 @@ impl Lines {
                     ns: began,
                     value: 0,
                     name: None,
+                    listed: Vec::new(),
                     pieces: Pieces::default(),
                 };
                 pending.enter.task = task;

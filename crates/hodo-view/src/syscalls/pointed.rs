@@ -115,7 +115,8 @@ impl Call<'_> {
         };
         let entries = piece.bytes.chunks_exact(8).map(|entry| {
             let events = flags(number(entry, 4, 2), POLL, "POLL???");
-            format!("{{fd={}, events={events}}}", number(entry, 0, 4) as i32)
+            let fd = self.listed(number(entry, 0, 4) as i32);
+            format!("{{fd={fd}, events={events}}}")
         });
         let shown: Vec<String> = entries.collect();
         let more = if (shown.len() as u64) < count {
@@ -144,6 +145,13 @@ impl Call<'_> {
             false => "",
         };
         Some(format!("[{}{more}]", shown.join(", ")))
+    }
+
+    /// Formats a set of descriptors.
+    pub(super) fn set(self, bytes: &[u8]) -> String {
+        let most = self.value(0).min(1024) as usize;
+        let fds = structs::set_bits(bytes, most).map(|fd| self.listed(fd as i32));
+        format!("[{}]", fds.collect::<Vec<String>>().join(" "))
     }
 
     /// Formats the result of `select`.

@@ -78,6 +78,8 @@ pub(super) struct Enter {
     pub limit: usize,
     /// What arguments that are descriptors refer to, by their numbers.
     pub names: Vec<(u8, Arc<str>)>,
+    /// What descriptors in lists refer to.
+    pub listed: Vec<(i32, Arc<str>)>,
     /// Whether it began before hodo attached, so that its time is not known.
     pub earlier: bool,
 }
@@ -93,6 +95,8 @@ pub(super) struct Exit {
     pub value: u64,
     /// What the result refers to, if it is a descriptor.
     pub name: Option<Arc<str>>,
+    /// What descriptors refer to that it created in memory.
+    pub listed: Vec<(i32, Arc<str>)>,
     /// What the arguments point to.
     pub pieces: Pieces,
 }
@@ -254,6 +258,7 @@ pub(super) fn decode(
             ns,
             value: first,
             name: None,
+            listed: Vec::new(),
             pieces: words.pieces(),
         }));
     }
@@ -272,6 +277,7 @@ pub(super) fn decode(
         pieces: words.pieces(),
         limit: BUFFER,
         names: Vec::new(),
+        listed: Vec::new(),
         earlier: about & EARLIER != 0,
     }))
 }

@@ -30,6 +30,12 @@ pub(super) fn mode(mode: u64) -> String {
     text + &octal(mode & 0o777)
 }
 
+/// Returns the major and the minor number of a device.
+pub(super) fn parts_of_device(dev: u64) -> (u64, u64) {
+    let major = dev >> 8 & 0xFFF | dev >> 32 & !0xFFF;
+    (major, dev & 0xFF | dev >> 12 & 0xFFFF_FF00)
+}
+
 fn device(major: u64, minor: u64) -> String {
     format!("makedev({}, {})", hex(major), hex(minor))
 }
@@ -43,9 +49,7 @@ pub(super) fn stat(bytes: &[u8]) -> String {
     let st_mode = number(bytes, mode_at, 4);
     let what = match st_mode & 0o170_000 {
         0o020_000 | 0o060_000 => {
-            let dev = number(bytes, device_at, 8);
-            let major = dev >> 8 & 0xFFF | dev >> 32 & !0xFFF;
-            let minor = dev & 0xFF | dev >> 12 & 0xFFFF_FF00;
+            let (major, minor) = parts_of_device(number(bytes, device_at, 8));
             format!("st_rdev={}", device(major, minor))
         }
         _ => format!("st_size={}", number(bytes, 48, 8).cast_signed()),
@@ -229,25 +233,29 @@ pub(super) fn wait_status(status: u64) -> String {
     }
 }
 
+/// Formats the name in the address of an `AF_UNIX` socket, if there is one.
+pub(super) fn socket_name(address: &[u8]) -> Option<String> {
+    let path = address.get(2..).filter(|path| !path.is_empty())?;
+    Some(match path.split_first() {
+        // The name of an abstract socket begins with a zero byte and takes up all the rest.
+        Some((0, name)) => format!("@{}", quoted(name, 108, false)),
+        _ => {
+            let end = path.iter().position(|&b| b == 0).unwrap_or(path.len());
+            quoted(&path[..end], 108, false)
+        }
+    })
+}
+
 /// Formats `struct sockaddr`. Only `len` bytes of it are valid.
 pub(super) fn socket_address(bytes: &[u8], len: usize) -> String {
     let bytes = &bytes[..bytes.len().min(len)];
     let family = number(bytes, 0, 2);
     let port = || u16::from_be_bytes([bytes[2], bytes[3]]);
     match family {
-        1 if len <= 2 => "{sa_family=AF_UNIX}".to_owned(),
-        1 => {
-            let path = &bytes[2..];
-            let text = match path.split_first() {
-                // The name of an abstract socket begins with a zero byte and takes up all the rest.
-                Some((0, name)) => format!("@{}", quoted(name, 108, false)),
-                _ => {
-                    let end = path.iter().position(|&b| b == 0).unwrap_or(path.len());
-                    quoted(&path[..end], 108, false)
-                }
-            };
-            format!("{{sa_family=AF_UNIX, sun_path={text}}}")
-        }
+        1 => match socket_name(bytes) {
+            None => "{sa_family=AF_UNIX}".to_owned(),
+            Some(text) => format!("{{sa_family=AF_UNIX, sun_path={text}}}"),
+        },
         2 if bytes.len() >= 8 => {
             let ip = std::net::Ipv4Addr::from([bytes[4], bytes[5], bytes[6], bytes[7]]);
             format!(
@@ -356,13 +364,13 @@ pub(super) fn clone_args(bytes: &[u8]) -> String {
 
 /// Formats the bits of a set, such as a set of descriptors or processors.
 pub(super) fn bits(bytes: &[u8], most: usize) -> String {
-    let set = |bit: &usize| {
-        bytes
-            .get(bit / 8)
-            .is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
-    };
-    let bits: Vec<String> = (0..most).filter(set).map(|bit| bit.to_string()).collect();
+    let bits: Vec<String> = set_bits(bytes, most).map(|bit| bit.to_string()).collect();
     format!("[{}]", bits.join(" "))
+}
+
+/// Returns the numbers of the bits that are set, of the first `most` ones.
+pub(super) fn set_bits(bytes: &[u8], most: usize) -> impl Iterator<Item = usize> {
+    (0..most.min(8 * bytes.len())).filter(|bit| bytes[bit / 8] >> (bit % 8) & 1 == 1)
 }
 
 #[cfg(test)]

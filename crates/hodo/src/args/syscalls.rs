@@ -42,7 +42,11 @@ pub struct SyscallsArgs {
     /// End each line with the time that the call took
     #[arg(short = 'T', long = "syscall-times")]
     pub spent: bool,
-    /// Show what file descriptors refer to: `3</etc/passwd>`, `4<socket:[12345]>`
+    /// Show what file descriptors refer to: `3</etc/passwd>`; -yy adds addresses of sockets and numbers of devices
+    ///
+    /// `-yy`: `4<TCP:[127.0.0.1:4242->127.0.0.1:80]>`, `5<UNIX-STREAM:[321->322,"/run/socket"]>`,
+    /// `6</dev/null<char 1:3>>`, `7<pid:77>`. Addresses come from the calls of the program. What the kernel chose is
+    /// looked up shortly after the call; of a socket that is closed by then, it is missing, or `?`.
     #[arg(short = 'y', long = "decode-fds", action = clap::ArgAction::Count)]
     pub names: u8,
     /// Show this many bytes of buffers, at most 4096
