@@ -520,3 +520,73 @@ fn functions_that_the_engine_calls_may_be_probed() {
         );
     }
 }
+
+function! { plain_five:
+    ["mov eax, 5"
+    "ret"]
+    ["li a0, 5"
+    "ret"]
+}
+
+unsafe extern "C" {
+    fn test_plain_five() -> u64;
+}
+
+/// The engine is compiled to code that may call functions of the C library by itself. Probes there work, also if they
+/// are breakpoints that are hit while the breakpoint of another probe is handled, and by a thread's first hit.
+#[test]
+fn whatever_function_of_the_c_library_the_engine_may_call_can_have_a_breakpoint() {
+    let _alone = alone();
+    let at = test_plain_five as *const () as u64;
+    let handled = counter();
+    let other = counting(at, handled).execution(Execution::Boosted);
+    let other = register(&other).expect("a breakpoint");
+    let names = [
+        c"memset",
+        c"memcpy",
+        c"memmove",
+        c"memcmp",
+        c"bcmp",
+        c"strlen",
+        c"pthread_getspecific",
+        c"__errno_location",
+        c"__tls_get_addr",
+        c"gettid",
+        c"syscall",
+        c"sched_yield",
+    ];
+    let (mut probed, mut hits) = (0, 0);
+    for name in names {
+        // SAFETY: the name ends with a zero.
+        let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as u64;
+        for way in [
+            Execution::Boosted,
+            Execution::OutOfLine,
+            Execution::Simulated,
+        ] {
+            let mut wish = request(function).count().execution(way);
+            if cfg!(target_arch = "riscv64") {
+                // There, compilers make unwind tables for C only on request.
+                wish = wish.function(function..function + 16);
+            }
+            let Ok(probe) = register(&wish) else { continue };
+            let call = || {
+                // SAFETY: a function without arguments; the memory has that length.
+                unsafe {
+                    let mut memory = [1u8; 300];
+                    libc::memset(memory.as_mut_ptr().cast(), 0, std::hint::black_box(300));
+                    assert_eq!(std::hint::black_box(memory), [0; 300]);
+                    test_plain_five() & 0xFF
+                }
+            };
+            assert_eq!(call(), 5, "{name:?} {way:?}");
+            assert_eq!(std::thread::spawn(call).join().expect("it ends"), 5);
+            let missed = probe.count();
+            assert!(name != c"memset" || missed >= 2, "{missed} {way:?}");
+            (probed, hits) = (probed + 1, hits + 2);
+        }
+    }
+    assert!(probed >= 5, "{probed}");
+    assert_eq!(of(handled), hits);
+    drop(other);
+}
