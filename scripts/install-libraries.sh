@@ -83,6 +83,7 @@ for line in "${libraries[@]}"; do
     echo "HODO_$interface { global: hodo_*; };" >"$work/versions"
     "$cc" -shared -s -Wl,-O1,--gc-sections,-z,relro,-z,now,-z,nodelete,--as-needed \
         -Wl,-soname,"lib$library.so.$interface" -Wl,--version-script="$work/versions" \
+        -Wl,--defsym="hodo_${name}_has_no_other_code=1" \
         "$work/$library.o" -o "$work/lib$library.so.$version" -lgcc_s -lpthread -ldl
     mkdir -p "$destdir$libdir"
     install -m 755 "$work/lib$library.so.$version" "$destdir$libdir/"

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::ops::Range;
 
-use hodo_ftrace::dynamic::Entry;
+use hodo_ftrace::dynamic::{Entry, Text};
 use hodo_isa::code::{Flow, Reference};
 use hodo_symbols::Function;
 use object::read::elf::ElfFile64;
@@ -56,7 +55,34 @@ pub fn find(loaded: &Loaded, host: &Host) -> Found {
     read(loaded, host).unwrap_or_default()
 }
 
+// The linker sets the symbol only in the shared library, see `build.rs`.
+std::arch::global_asm!(
+    ".pushsection .data.rel.ro.hodo_ftrace_mark, \"aw\"",
+    ".balign 8",
+    ".weak hodo_ftrace_has_no_other_code",
+    ".hidden hodo_ftrace_has_no_other_code",
+    ".globl hodo_ftrace_mark",
+    ".hidden hodo_ftrace_mark",
+    "hodo_ftrace_mark: .quad hodo_ftrace_has_no_other_code",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static hodo_ftrace_mark: usize;
+}
+
+/// Returns whether this library's file has no other code.
+fn is_alone() -> bool {
+    // SAFETY: the assembly above defines it, and nothing changes it.
+    unsafe { hodo_ftrace_mark != 0 }
+}
+
 fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
+    let own = own_stubs(loaded);
+    // To read all of its code would take most of the time that the library needs to start.
+    if !own.is_empty() && is_alone() {
+        return None;
+    }
     let file = File::open(&loaded.file).ok()?;
     // SAFETY: whoever shortens a library that is in use ends the programs that use it anyway.
     let bytes = unsafe { memmap2::Mmap::map(&file) }.ok()?;
@@ -64,12 +90,11 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
     let slots = slots(&elf, loaded.base);
     let tables = ["__mcount_loc", "__patchable_function_entries"];
     let [calls, rooms] = tables.map(|name| table(&elf, name, loaded, host));
-    let own = own_stubs(loaded);
     if slots.is_empty() && calls.is_empty() && rooms.is_empty() && own.is_empty() {
         return None;
     }
     let stubs = stubs(&bytes, loaded, host, &slots, own);
-    // This library's own file has what compilers call, and seldom anybody who calls it.
+    // A file with this library in it has what compilers call, and seldom anybody who calls it.
     if calls.is_empty() && rooms.is_empty() && !may_call(loaded, host, &stubs, &slots) {
         return None;
     }
@@ -109,6 +134,9 @@ fn read(loaded: &Loaded, host: &Host) -> Option<Found> {
     Some(Found { places, functions })
 }
 
+/// How much code is read at a time. The processor's caches have it while it is looked at.
+const PIECE: usize = 64 << 10;
+
 /// Returns whether a file may have calls of functions, or through slots.
 fn may_call(
     loaded: &Loaded,
@@ -124,9 +152,15 @@ fn may_call(
             (first..=last).contains(&(address as u64)) && all.contains_key(&(address as u64))
         }
     });
-    let code = |range: &Range<usize>| (host.read(range.start, range.len()), range.start);
-    let mut all = loaded.code.iter().map(code);
-    all.any(|(code, at)| arch::may_call(&code, at, is_called, is_slot))
+    let mut piece = vec![0; PIECE];
+    loaded.code.iter().any(|range| {
+        // A call may be in two pieces.
+        range.clone().step_by(PIECE - arch::LONGEST_CALL).any(|at| {
+            let wanted = PIECE.min(range.end - at);
+            let length = Text::read(host, at, &mut piece[..wanted]);
+            arch::may_call(&piece[..length], at, is_called, is_slot)
+        })
+    })
 }
 
 /// The functions that are called while a register is in use.

@@ -10,3 +10,6 @@ pub(crate) fn may_call(
 ) -> bool {
     true
 }
+
+/// How many bytes the longest of these calls has.
+pub(crate) const LONGEST_CALL: usize = 8;

@@ -11,7 +11,7 @@ use hodo_isa::InstructionSet;
 use hodo_isa::riscv64::Riscv64;
 
 use crate::frames::Frames;
-pub(crate) use unsearched::may_call;
+pub(crate) use unsearched::{LONGEST_CALL, may_call};
 
 /// The address of `hodo_ftrace_thread`, which `linux.rs` defines. (RISC-V ELF psABI, "Initial Exec".)
 #[inline]

@@ -53,18 +53,20 @@ pub(crate) fn may_call(
     is_called: impl Fn(usize) -> bool,
     is_slot: impl Fn(usize) -> bool,
 ) -> bool {
-    let mut places = code.windows(6).enumerate();
-    places.any(|(place, bytes)| {
+    memchr::memchr2_iter(0xE8, 0xFF, code).any(|place| {
         let to = |end: usize, distance: [u8; 4]| {
             (at + place + end).wrapping_add_signed(i32::from_le_bytes(distance) as isize)
         };
-        match *bytes {
-            [0xE8, a, b, c, d, _] => is_called(to(5, [a, b, c, d])),
-            [0xFF, 0x15, a, b, c, d] => is_slot(to(6, [a, b, c, d])),
+        match code[place..] {
+            [0xE8, a, b, c, d, ..] => is_called(to(5, [a, b, c, d])),
+            [0xFF, 0x15, a, b, c, d, ..] => is_slot(to(6, [a, b, c, d])),
             _ => false,
         }
     })
 }
+
+/// How many bytes the longest of these calls has.
+pub(crate) const LONGEST_CALL: usize = 6;
 
 /// The options of compilers that put a site at the entry.
 pub(crate) const ENTRY_OPTIONS: &str = "-mfentry or -fpatchable-function-entry=5";

@@ -158,6 +158,12 @@ fn the_library_can_be_switched_off() {
 }
 
 #[test]
+fn the_library_does_not_read_its_own_code() {
+    let flags = ["-rdynamic", "-fno-builtin"];
+    check("opened", "gcc", &["opened.c"], &flags, Form::Shared);
+}
+
+#[test]
 fn wrong_frame_pointers_are_reported_or_end_the_program() {
     for (flag, works) in [("-DABORTS=0", true), ("-DABORTS=1", false)] {
         let program =
