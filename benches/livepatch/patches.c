@@ -1,8 +1,9 @@
 // Preloaded into a program under load: enables and disables patches of functions that the program executes, one after
 // another, and says how long each took. The new version of a function counts, and goes on in the old one's body.
 //
-// PATCHES is how many; PATCHES_SKIP has the names of functions that the program never leaves, separated by spaces. Such a
-// function cannot be patched while a thread is in it. PATCHES_SEED chooses other functions.
+// PATCHES is how many; PATCHES_SKIP has the names of functions that the program never leaves, separated by spaces. Such
+// a function cannot be patched while a thread is in it. PATCHES_SEED chooses other functions.
+// PATCHES_AFTER is how many milliseconds the program needs until it is busy.
 #include <hodo-ftrace.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -130,7 +131,7 @@ static double wait_for(const struct hodo_ftrace_patch *patch, double began, cons
 static void *patch_all(void *unused) {
     (void)unused;
     long wanted = atol(getenv("PATCHES") ? getenv("PATCHES") : "100"), late = 0, unused_versions = 0;
-    pause_for(500);
+    pause_for(atol(getenv("PATCHES_AFTER") ? getenv("PATCHES_AFTER") : "500"));
     if (hodo_ftrace_register(&seer))
         failed("the functions cannot be seen");
     pause_for(1000);
