@@ -1,6 +1,6 @@
 // The six kinds of checks that the idea of jump labels came from, and more: what one costs, many in a row.
 //
-//   jump_labels [ROUNDS]         x86-64: CPU time of each, in interleaved rounds; ratios to the nop
+//   jump_labels [ROUNDS]         CPU time of each, in interleaved rounds; ratios to the nop
 //   jump_labels ROW LOOPS        executes one row: for an emulator that counts instructions
 //   jump_labels model            for each row: its name, and per check: taken jumps, loads whose value the next
 //                                instruction uses, cache misses, and mispredicted branches, by construction

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a check costs: a nop, a jump, a branch, a load and a branch, with and without a cache miss. On x86-64, as CPU time
-# in one run on this machine; on RISC-V and AArch64, as instructions that qemu's user mode emulator counts, and as cycles
-# of a model. Prints tables; asserts nothing.
+# What a check costs: a nop, a jump, a branch, a load and a branch, with and without a cache miss. As CPU time in one run
+# on this machine, which may be x86-64, RISC-V or AArch64; for RISC-V and AArch64, also as instructions that qemu's user
+# mode emulator counts, and as cycles of a model. Prints tables; asserts nothing.
 #
 #   benches/jump_labels.sh [ROUNDS]      ROUNDS interleaved rounds of each (21)
 #
@@ -15,20 +15,24 @@ out="${CARGO_TARGET_DIR:-$PWD/target}/jump-labels"
 mkdir -p "$out"
 flags=(-O2 -Wall -Wextra -Werror -pthread benches/jump_labels.c)
 
-if [ "$(uname -m)" = x86_64 ]; then
-    gcc "${flags[@]}" -o "$out/native"
-    echo "== x86-64, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1): ${1:-21} interleaved rounds"
-    "$out/native" "${1:-21}"
-fi
+machine="$(uname -m)"
+gcc "${flags[@]}" -o "$out/native"
+# What the kernel calls the processor, or at least what it has.
+processor="$(sed -n -E 's/^(model name|uarch|CPU part|isa)[[:space:]]*: //p' /proc/cpuinfo | head -n 1)"
+echo "== $machine, ${processor:-unknown processor}: ${1:-21} interleaved rounds"
+"$out/native" "${1:-21}"
 
 loops=1000
 for arch in riscv64 aarch64; do
     echo
-    for tool in "$arch-linux-gnu-gcc" "qemu-$arch"; do
+    # A machine's own compiler may have no other name.
+    compiler="$arch-linux-gnu-gcc"
+    [ "$machine" != "$arch" ] || command -v "$compiler" >/dev/null || compiler=gcc
+    for tool in "$compiler" "qemu-$arch"; do
         command -v "$tool" >/dev/null || { echo "== $arch: not counted, $tool is not installed"; continue 2; }
     done
     program="$out/$arch" plugin="$out/libcount.so"
-    "$arch-linux-gnu-gcc" "${flags[@]}" -o "$program"
+    "$compiler" "${flags[@]}" -o "$program"
     emulate=("qemu-$arch" -L "/usr/$arch-linux-gnu" -plugin "$plugin" "$program")
     # The version of the plugin interface of this qemu.
     for version in 1 2 3 4 5 none; do

@@ -252,10 +252,10 @@ impl Hart {
     fn fetch(&mut self) -> Result<(Insn, u32), Trap> {
         let pc = self.pc;
         let fault = |Fault(at)| trap(Cause::FetchFault, at);
-        let low = self.memory.load(pc, 2).map_err(fault)? as u32;
+        let low = self.memory.fetch(pc, 2).map_err(fault)? as u32;
         let mut word = low;
         if low & 0b11 == 0b11 {
-            word |= (self.memory.load(pc.wrapping_add(2), 2).map_err(fault)? as u32) << 16;
+            word |= (self.memory.fetch(pc.wrapping_add(2), 2).map_err(fault)? as u32) << 16;
         }
         let bytes = word.to_le_bytes();
         let len = if low & 0b11 == 0b11 { 4 } else { 2 };
@@ -327,7 +327,11 @@ impl Hart {
             (Kind::LoadReserved(size) | Kind::StoreConditional(size) | Kind::Atomic(size), _) => {
                 self.atomic(insn, size, (a, b))?
             }
-            (Kind::Fence | Kind::FenceI, _) => return Ok(NEXT),
+            (Kind::Fence, _) => return Ok(NEXT),
+            (Kind::FenceI, _) => {
+                self.memory.synchronize();
+                return Ok(NEXT);
+            }
             (Kind::Ecall | Kind::Ebreak | Kind::Csr | Kind::Privileged, _) => {
                 return self.system(insn, a);
             }
@@ -447,7 +451,7 @@ impl Hart {
             Side::Instruction => {
                 self.front.fetch(at, size.into());
                 let fault = |Fault(at)| trap(Cause::FetchFault, at);
-                self.memory.load(at, size).map_err(fault)?
+                self.memory.fetch(at, size).map_err(fault)?
             }
         };
         Ok(extend(value, size))
@@ -462,7 +466,7 @@ impl Hart {
             Side::Data => self.load(at, 4)?,
             Side::Instruction => {
                 let fault = |Fault(at)| trap(Cause::FetchFault, at);
-                self.memory.load(at, 4).map_err(fault)?
+                self.memory.fetch(at, 4).map_err(fault)?
             }
         };
         let value = extend(value, 4);

@@ -1,4 +1,5 @@
-//! Memory: pages of bytes.
+//! Memory: pages of bytes. Instructions are fetched as they were at the last `fence.i`: what has been stored since is
+//! not seen. A processor may see it; code that relies on that is wrong, and is shown to be so here.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub enum Unmapped {
 #[derive(Debug, Clone)]
 pub struct Memory {
     pages: BTreeMap<u64, Box<[u8; PAGE as usize]>>,
+    /// The pages that were stored to since the last `fence.i`, as they were then.
+    fetched: BTreeMap<u64, Box<[u8; PAGE as usize]>>,
     unmapped: Unmapped,
 }
 
@@ -40,6 +43,7 @@ impl Memory {
     pub fn new(unmapped: Unmapped) -> Self {
         Self {
             pages: BTreeMap::new(),
+            fetched: BTreeMap::new(),
             unmapped,
         }
     }
@@ -61,7 +65,8 @@ impl Memory {
         }
     }
 
-    /// Copies bytes to a place, which is mapped if nothing is there.
+    /// Copies bytes to a place, which is mapped if nothing is there. They are fetched, too, if they are code: this is
+    /// not what a program stores.
     pub fn put(&mut self, at: u64, bytes: &[u8]) {
         if self.unmapped == Unmapped::Faults {
             self.map(at, bytes.len() as u64);
@@ -69,6 +74,9 @@ impl Memory {
         for (at, &byte) in (at..).zip(bytes) {
             let page = self.page(at).expect("it was mapped");
             page[(at % PAGE) as usize] = byte;
+            if let Some(page) = self.fetched.get_mut(&(at / PAGE)) {
+                page[(at % PAGE) as usize] = byte;
+            }
         }
     }
 
@@ -119,9 +127,35 @@ impl Memory {
         self.load(at, size)?;
         for (offset, byte) in (0..u64::from(size)).zip(value.to_le_bytes()) {
             let at = at.wrapping_add(offset);
+            if !self.fetched.contains_key(&(at / PAGE)) {
+                let before = Box::new(*self.page(at)?);
+                self.fetched.insert(at / PAGE, before);
+            }
             self.page(at)?[(at % PAGE) as usize] = byte;
         }
         Ok(())
+    }
+
+    /// The number of 1, 2, 4 or 8 bytes at an address, as instructions are fetched.
+    ///
+    /// # Errors
+    /// If one of the bytes is not mapped.
+    pub fn fetch(&mut self, at: u64, size: u8) -> Result<u64, Fault> {
+        let mut bytes = [0; 8];
+        for (offset, byte) in (0..u64::from(size)).zip(&mut bytes) {
+            let at = at.wrapping_add(offset);
+            let page = match self.fetched.get(&(at / PAGE)) {
+                Some(page) => page,
+                None => &*self.page(at)?,
+            };
+            *byte = page[(at % PAGE) as usize];
+        }
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// `fence.i`: from now on, instructions are fetched as memory is now.
+    pub fn synchronize(&mut self) {
+        self.fetched.clear();
     }
 
     /// The addresses at which two memories that began alike differ, except in the range.
