@@ -11,7 +11,7 @@
 #   HODO_AVX512_CPU=…           bochs's name of the processor (corei7_skylake_x)
 #   HODO_AVX512_MEMORY=…        its memory in MB (2048)
 #   HODO_AVX512_APPEND=…        added to the kernel's command line
-#   HODO_DEBIAN_MIRROR=…        default: this machine's mirror, or else deb.debian.org
+#   HODO_DEBIAN_MIRROR=…        a mirror of Debian; default: the one that apt uses here
 set -euo pipefail
 tree="$(cd "$(dirname "$0")/.." && pwd -P)"
 . "$tree/scripts/packages.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs tests for RISC-V and AArch64 in qemu's user mode emulator: those of static keys (hodo-keys), of the crate below
 # them (hodo-sys), of instructions (hodo-isa), and of function tracing (hodo-ftrace). For RISC-V, it also runs those of
-# all other crates that work there. Then scripts/riscv64-linux.sh runs, in qemu's system emulator, those that need a real
+# all other crates that work there. Then scripts/linux.sh riscv64 runs, in qemu's system emulator, those that need a real
 # kernel for RISC-V. Static keys for RISC-V run there only, if it can be had. Installs what is missing, if it may.
 # Whatever cannot be installed is reported with the reason, and does not count as a failure. If rustup cannot add a
 # target, or HODO_RUST=debian is set, Debian's Rust is used (scripts/debian-rust.sh).
@@ -306,7 +306,7 @@ lint() {
 
 # Runs the tests that need a kernel in the machine for RISC-V.
 machine() {
-    local triple=riscv64gc-unknown-linux-gnu linux="$PWD/scripts/riscv64-linux.sh"
+    local triple=riscv64gc-unknown-linux-gnu linux=("$PWD/scripts/linux.sh" riscv64)
     prepare riscv64 riscv64gc libc6-dev-riscv64-cross || return 0
     if [ -n "$no_linux" ]; then
         not_run riscv64 "in a real Linux: $no_linux"
@@ -314,20 +314,20 @@ machine() {
     fi
     [ -n "${built[hodo-sys/lib]:-}" ] || group "riscv64, build" build_all "$triple" "${riscv64[@]}"
     [ -n "${built[hodo-sys/lib]:-}" ] || return 0
-    local inside=(-- env HODO_VM_TIMEOUT=900 "$linux" run --)
+    local inside=(-- env HODO_VM_TIMEOUT=900 "${linux[@]}" run --)
     rm -f "$target/$triple/tmp/skipped.txt"
-    trap 'scripts/riscv64-linux.sh stop' EXIT
+    trap 'scripts/linux.sh riscv64 stop' EXIT
     # Use one processor. With two, each waits for the other at every change of code, for a very long time if this
     # machine is busy. And if qemu has a thread for each, it may keep an old translation of code that is written at the
     # same moment.
-    HODO_VM_SMP=1 "$linux" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
+    HODO_VM_SMP=1 "${linux[@]}" start || { failed+=("riscv64, in a real Linux: it does not start"); return 0; }
     tests "riscv64, in a real Linux: static keys" "${static_keys[@]}" "${spans[@]}" "${inside[@]}" "$@"
     [ $# -gt 0 ] || whole
-    "$linux" stop
-    "$linux" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }
+    "${linux[@]}" stop
+    "${linux[@]}" start || { failed+=("riscv64, in a real Linux: it does not start again"); return 0; }
     tests "riscv64, in a real Linux: what is done with stopped threads" "${stopped_threads[@]}" "${inside[@]}" "$@"
     tell_skipped "riscv64, in a real Linux" "$triple"
-    "$linux" stop
+    "${linux[@]}" stop
     trap - EXIT
 }
 
@@ -351,7 +351,7 @@ whole() {
             -- "${names[@]}" >/dev/null 2>&1 || true
         rm -f "$target/$triple/tmp/skipped.txt"
         tests "riscv64, in a real Linux: whole programs, $line" "$test" \
-            -- env HODO_BIN="$hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 "$linux" run -- "${names[@]}"
+            -- env HODO_BIN="$hodo" HODO_VM_TIMEOUT=1800 HODO_TEST_TIMEOUT=400 "${linux[@]}" run -- "${names[@]}"
     done
     # These are programs of this machine, with the features that all others have.
     group "riscv64, in a real Linux: a probe on every instruction, and programs as they are alone" \
@@ -376,7 +376,7 @@ if [ "$only" = install ]; then
 fi
 # Why there is no machine for RISC-V, if so.
 no_linux=
-case "$only" in "" | riscv64 | machine) no_linux="$(scripts/riscv64-linux.sh missing)" ;; esac
+case "$only" in "" | riscv64 | machine) no_linux="$(scripts/linux.sh riscv64 missing)" ;; esac
 case "$only" in "" | riscv64) run riscv64 riscv64gc libc6-dev-riscv64-cross "$@" ;; esac
 case "$only" in "" | riscv64 | machine) machine "$@" ;; esac
 case "$only" in "" | aarch64) run aarch64 aarch64 libc6-dev-arm64-cross "$@" ;; esac

@@ -6,7 +6,7 @@
 #
 #   scripts/debian-rust.sh riscv64|aarch64
 #
-#   HODO_DEBIAN_MIRROR=…  default: this machine's mirror, or else deb.debian.org
+#   HODO_DEBIAN_MIRROR=…  a mirror of Debian; default: the one that apt uses here
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh

@@ -25,12 +25,13 @@ private_apt() {
 prepare_apt() {
     local mirror="${HODO_DEBIAN_MIRROR:-}" machine quoted=""
     [ -n "$mirror" ] || mirror="$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep -m1 '/debian/\?$' || true)"
+    [ -n "$mirror" ] || { why="apt uses no mirror of Debian here, and HODO_DEBIAN_MIRROR names none"; return 1; }
     mkdir -p "$cache"/apt/{apt.conf.d,preferences.d,state/lists/partial,cache/archives/partial}
     : >"$cache/apt/state/status"
     for machine in $machines; do
         quoted+="\"$machine\"; "
     done
-    echo "deb [arch=${machines// /,} signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian} $suite main" \
+    echo "deb [arch=${machines// /,} signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" \
         >"$cache/apt/sources.list"
     cat >"$cache/apt/apt.conf" <<END
 APT { Architecture "${machines%% *}"; Architectures { $quoted}; Sandbox::User "root"; };
@@ -45,7 +46,7 @@ Acquire::Languages "none";
 Acquire::Retries "2";
 Acquire::Check-Valid-Until "false";
 END
-    private_apt timeout 300 apt-get update -qq || { why="$suite for $machines cannot be fetched from ${mirror:-deb.debian.org}"; return 1; }
+    private_apt timeout 300 apt-get update -qq || { why="$suite for $machines cannot be fetched from $mirror"; return 1; }
 }
 
 # Unpacks packages into a directory, with their dependencies unless told otherwise.

@@ -5,7 +5,7 @@
 #
 #   scripts/riscv64-coverage.sh [FILE…]
 set -euo pipefail
-root="$("$(dirname "$0")/riscv64-linux.sh" root)"
+root="$("$(dirname "$0")/linux.sh" riscv64 root)"
 here="$PWD"
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- usr/bin/bash usr/bin/python3.13 usr/lib/riscv64-linux-gnu/libc.so.6

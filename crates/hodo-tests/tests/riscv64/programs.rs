@@ -1,5 +1,5 @@
 //! Programs that must do under `hodo record` what they do alone, in a real Linux for RISC-V: some of Debian's, and some
-//! of our own that once failed. One run of `scripts/riscv64-linux.sh` does them all, because a virtual machine takes
+//! of our own that once failed. One run of `scripts/linux.sh riscv64` does them all, because a virtual machine takes
 //! long to start.
 //!
 //! `HODO_RISCV64` is the path of a `hodo` for RISC-V; it is empty if `scripts/cross.sh` runs this in addition. With
@@ -132,8 +132,8 @@ fn programs_do_what_they_do_alone() {
         cases.extend(LARGE);
     }
     fs::write(place.join("all.sh"), script(&place, hodo, &cases)).expect("a file");
-    let output = Command::new(tree().join("scripts/riscv64-linux.sh"))
-        .args(["run", "bash"])
+    let output = Command::new(tree().join("scripts/linux.sh"))
+        .args(["riscv64", "run", "bash"])
         .arg(place.join("all.sh"))
         .output()
         .expect("a machine");

@@ -1,7 +1,7 @@
 //! Counts of a probe on every instruction of RISC-V programs, compared with qemu's user mode emulator, which reports
 //! each instruction that it executes.
 //!
-//! `HODO_RISCV64` is the path of a `hodo` for RISC-V, which runs in a real Linux (`scripts/riscv64-linux.sh`); it is
+//! `HODO_RISCV64` is the path of a `hodo` for RISC-V, which runs in a real Linux (`scripts/linux.sh riscv64`); it is
 //! empty if `scripts/cross.sh` runs this in addition.
 
 use std::collections::BTreeMap;
@@ -76,8 +76,8 @@ fn emulated(program: &Path) -> (BTreeMap<u64, u64>, Vec<u8>) {
 /// The counts of `hodo probe`, by address.
 fn counted(hodo: &OsString, program: &Path) -> BTreeMap<u64, u64> {
     let every = format!("{}:*+* count", program.display());
-    let output = run(Command::new(tree().join("scripts/riscv64-linux.sh"))
-        .arg("run")
+    let output = run(Command::new(tree().join("scripts/linux.sh"))
+        .args(["riscv64", "run"])
         .arg(hodo)
         .args([
             "probe",

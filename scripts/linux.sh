@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# A real Linux for RISC-V (Debian's kernel and programs, in qemu-system-riscv64), for what qemu's user mode does not
-# have: ptrace, performance counters, a vector unit with its state in signal frames.
+# A real Linux for another instruction set (Debian's kernel and programs, in qemu's system emulator), for what qemu's
+# user mode does not have: ptrace, performance counters, vector units with their state in signal frames.
 #
-#   scripts/riscv64-linux.sh run COMMAND [ARG…]   runs a command in the machine that was started, or else in a new one
-#   scripts/riscv64-linux.sh start                starts a machine for many commands; takes ten seconds
-#   scripts/riscv64-linux.sh stop                 stops it
-#   scripts/riscv64-linux.sh root                 downloads Debian's programs for RISC-V and prints where they are; boots nothing
-#   scripts/riscv64-linux.sh missing              prints what makes this impossible, if anything; otherwise downloads what is needed
+#   scripts/linux.sh ARCH run COMMAND [ARG…]   runs a command in the machine that was started, or else in a new one
+#   scripts/linux.sh ARCH start                starts a machine for many commands; takes ten seconds to a minute
+#   scripts/linux.sh ARCH stop                 stops it
+#   scripts/linux.sh ARCH root                 downloads Debian's programs and prints where they are; boots nothing
+#   scripts/linux.sh ARCH missing              prints what makes this impossible, if anything; else downloads what is needed
+#
+# ARCH is riscv64 or aarch64. The machine for aarch64 has BTI, PAC, MTE, SVE and SVE2, with vectors of up to 256 bytes.
 #
 # A command's standard output, standard error and exit status are passed on (128 + N for signal N, 124 after a timeout).
 # It has no input. It runs as root, in the directory where the script was called. This source tree and the directories
@@ -15,23 +17,47 @@
 # time run at the same time.
 #
 #   HODO_VM_TIMEOUT=600   the timeout of a command in seconds
-#   HODO_VM_APPEND=…      added to the kernel's command line at start; no4lvl means an address space of 39 bits
-#   HODO_VM_CPU=rv64,v=true, HODO_VM_SMP=2, HODO_VM_MEMORY=2G, HODO_VM_ACCEL=tcg,thread=multi
-#                         options of qemu at start. Tests that change running code need HODO_VM_SMP=1. Otherwise
-#                         qemu (7.2, rarely 10.0) may keep an old translation of code that is written at the same moment,
-#                         whatever fences are executed. tcg,thread=single works, too, but a membarrier takes 100 ms
-#   HODO_VM_DIR=…         the machine's directory (target/riscv64-linux/vm); a second machine needs another one
-#   HODO_VM_CACHE=…       the directory for downloads (target/riscv64-linux); source trees may share it
+#   HODO_VM_APPEND=…      added to the kernel's command line at start; no4lvl means an address space of 39 bits (riscv64)
+#   HODO_VM_CPU=…, HODO_VM_SMP=2, HODO_VM_MEMORY=2G, HODO_VM_ACCEL=tcg,thread=multi
+#                         options of qemu at start. The processor is rv64,v=true or max,pauth-impdef=on. Tests that
+#                         change running code need HODO_VM_SMP=1. Otherwise qemu (7.2, rarely 10.0) may keep an old
+#                         translation of code that is written at the same moment, whatever fences are executed.
+#                         tcg,thread=single works, too, but a membarrier takes 100 ms
+#   HODO_VM_DIR=…         the machine's directory (target/ARCH-linux/vm); a second machine needs another one
+#   HODO_VM_CACHE=…       the directory for downloads (target/ARCH-linux); source trees may share it
 #   HODO_VM_SUITE=trixie  Debian's release. Use another HODO_VM_CACHE for another one
-#   HODO_DEBIAN_MIRROR=…  default: this machine's mirror, or else deb.debian.org
+#   HODO_DEBIAN_MIRROR=…  a mirror of Debian; default: the one that apt uses here
 set -euo pipefail
 tree="$(cd "$(dirname "$0")/.." && pwd -P)"
 . "$tree/scripts/packages.sh"
-cache="${HODO_VM_CACHE:-${CARGO_TARGET_DIR:-$tree/target}/riscv64-linux}"
+arch="${1:-}"
+shift || true
+case "$arch" in
+riscv64)
+    machines=riscv64 # Debian's name of the architecture
+    system=(-M virt -cpu "${HODO_VM_CPU:-rv64,v=true}")
+    console=ttyS0
+    # What qemu needs to start the machine, and Debian's package for it.
+    firmware=/usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin
+    qemu_package=qemu-system-misc
+    ;;
+aarch64)
+    machines=arm64
+    # Pointers signed by the architecture's own algorithm would make everything ten times slower.
+    system=(-M "virt,mte=on" -cpu "${HODO_VM_CPU:-max,pauth-impdef=on}")
+    console=ttyAMA0
+    firmware=
+    qemu_package=qemu-system-arm
+    ;;
+*)
+    sed -n '2,/^set /s/^# \?//p' "$0" >&2
+    exit 2
+    ;;
+esac
+cache="${HODO_VM_CACHE:-${CARGO_TARGET_DIR:-$tree/target}/$arch-linux}"
 machine="${HODO_VM_DIR:-$cache/vm}"
 limit="${HODO_VM_TIMEOUT:-600}"
 suite="${HODO_VM_SUITE:-trixie}"
-machines=riscv64
 # The programs to trace, and what the tests use. Their dependencies are installed, too.
 programs=(base-files bash binutils coreutils debianutils diffutils findutils gawk gcc-14 g++-14 git grep gzip libc-bin libc6
     libc6-dev lua5.4 mount openssl perl procps python3 redis-server redis-tools sed sqlite3 strace tar util-linux)
@@ -39,7 +65,7 @@ programs=(base-files bash binutils coreutils debianutils diffutils findutils gaw
 modules=(9p 9pnet_virtio virtio_blk ext4 crc32c_generic virtio_rng)
 
 fail() {
-    echo "riscv64-linux: $*" >&2
+    echo "$arch-linux: $*" >&2
     exit 125
 }
 
@@ -47,12 +73,12 @@ fail() {
 need_tools() {
     local missing=()
     command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || { why="this is no Debian"; return 1; }
-    command -v qemu-system-riscv64 >/dev/null || missing+=(qemu-system-misc)
-    command -v qemu-riscv64 >/dev/null || missing+=(qemu-user)
+    command -v "qemu-system-$arch" >/dev/null || missing+=("$qemu_package")
+    command -v "qemu-$arch" >/dev/null || missing+=(qemu-user)
     command -v xz >/dev/null || missing+=(xz-utils)
     command -v mke2fs >/dev/null || [ -x /usr/sbin/mke2fs ] || missing+=(e2fsprogs)
     [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
-    [ -e /usr/share/qemu/opensbi-riscv64-generic-fw_dynamic.bin ] || missing+=(qemu-system-data)
+    [ -z "$firmware" ] || [ -e "$firmware" ] || missing+=(qemu-system-data)
     [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}" || { why="the packages ${missing[*]} cannot be installed"; return 1; }
 }
 
@@ -73,7 +99,7 @@ make_kernel() {
     rm -rf "$cache/kernel.new"
     local new="$cache/kernel.new" image parts file number=0
     prepare_apt || return 1
-    image="$(private_apt apt-cache depends linux-image-riscv64 | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n1)"
+    image="$(private_apt apt-cache depends "linux-image-$machines" | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -n1)"
     # Newer releases have the kernel and its modules in separate packages.
     mapfile -t parts < <(private_apt apt-cache depends "$image" | sed -n 's/^ *Depends: \(linux-\(binary\|modules\)-.*\)/\1/p')
     unpack "$new" --alone "$image" "${parts[@]}" busybox-static || return 1
@@ -90,7 +116,7 @@ make_kernel() {
 ::restart:/bin/busybox poweroff -f' >"$new/initramfs/etc/inittab"
     guest_boot >"$new/initramfs/etc/boot"
     guest_jobs >"$new/initramfs/etc/jobs"
-    (cd "$new/initramfs" && find . | qemu-riscv64 bin/busybox cpio -o -H newc --quiet) | gzip -1 >"$new/initramfs.gz"
+    (cd "$new/initramfs" && find . | "qemu-$arch" bin/busybox cpio -o -H newc --quiet) | gzip -1 >"$new/initramfs.gz"
     rm -rf "$new"/{boot,usr,initramfs} "$cache/kernel"
     mv "$new" "$cache/kernel"
 }
@@ -148,7 +174,7 @@ while read -r tag path; do
     mount -t 9p -o "$share" "$tag" "/debian$path"
 done </jobs/shares
 ip link set lo up
-hostname riscv64
+hostname hodo
 ulimit -c 0
 END
 }
@@ -195,10 +221,10 @@ boot() {
             -device "virtio-9p-pci,fsdev=share$number,mount_tag=share$number")
         echo "share$number $share" >>"$dir/jobs/shares"
     done
-    timeout -k 5 "$life" qemu-system-riscv64 -M virt -accel "${HODO_VM_ACCEL:-tcg,thread=multi}" \
-        -cpu "${HODO_VM_CPU:-rv64,v=true}" -smp "${HODO_VM_SMP:-2}" -m "${HODO_VM_MEMORY:-2G}" \
+    timeout -k 5 "$life" "qemu-system-$arch" "${system[@]}" -accel "${HODO_VM_ACCEL:-tcg,thread=multi}" \
+        -smp "${HODO_VM_SMP:-2}" -m "${HODO_VM_MEMORY:-2G}" \
         -kernel "$cache/kernel/vmlinux" -initrd "$cache/kernel/initramfs.gz" \
-        -append "console=ttyS0 quiet panic=-1 rdinit=/init ${HODO_VM_APPEND:-}" \
+        -append "console=$console quiet panic=-1 rdinit=/init ${HODO_VM_APPEND:-}" \
         -drive "file=$cache/root.img,format=raw,if=none,id=root,snapshot=on" -device virtio-blk-pci,drive=root \
         -device virtio-rng-pci -device virtio-serial-pci \
         -chardev "pipe,id=jobs,path=$dir/serial" -device virtserialport,chardev=jobs,name=jobs \
@@ -274,7 +300,7 @@ command_in() {
     wait $waiter "${tails[@]}"
     local status
     if [ -e "$job/late" ]; then
-        echo "riscv64-linux: ended after $limit seconds" >&2
+        echo "$arch-linux: ended after $limit seconds" >&2
         status=124
     else
         status="$(cat "$job/status" 2>/dev/null)" || fail "the machine has ended; see $dir/console"
