@@ -74,6 +74,7 @@ whole_programs=(
     "record control_flow coroutines_by_swapcontext"
     "record libraries"
     "record left"
+    "record locks a_program_locks_its_own_memory_only"
     "attach killed programs_with_traps_outlive_hodo attached_programs_with_traps_outlive_hodo"
     "attach moments contexts_saved_through_a_jump queued_signals_arrive_as_sent threads_that_are_cancelled threads_that_throw_all_the_time"
     "record registers vector_registers_in_use_at_entries_on_new_stacks"

@@ -32,12 +32,15 @@ pub enum LimitCall {
     Both,
 }
 
-/// The functions of libc that lock all memory of a process.
+/// The functions of libc that make system calls about which the tracer is asked first: they would affect its memory, or
+/// the register that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockCall {
+pub enum AskedCall {
     /// `mlockall(flags)`
-    Named,
-    /// `syscall(number, flags)`, which makes any system call.
+    LockAll,
+    /// `arch_prctl(code, address)` of x86-64
+    SetBase,
+    /// `syscall(number, first, second)`, which makes any system call.
     ByNumber,
 }
 

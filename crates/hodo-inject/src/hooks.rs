@@ -4,7 +4,7 @@
 use hodo_abi::Span;
 use std::ops::Range;
 
-use hodo_patch::{Hook, Island, LOCKS, LimitCall, LockCall, Patches, Raise};
+use hodo_patch::{AskedCall, Hook, Island, LimitCall, Patches, Raise};
 
 use crate::arch::{self, leaving_jump};
 use crate::space::Space;
@@ -38,11 +38,16 @@ pub fn add(
         "prlimit",
         "sigaction",
         "syscall",
+        "arch_prctl",
     ]);
     let range = |index: usize| symbols[index].map(Span::range);
-    for (index, call) in [(4, LockCall::Named), (9, LockCall::ByNumber)] {
+    for (index, call) in [
+        (4, AskedCall::LockAll),
+        (9, AskedCall::ByNumber),
+        (10, AskedCall::SetBase),
+    ] {
         if let Some(function) = range(index) {
-            add_lock(call, function, view, (island, space, patches));
+            add_asked(call, function, view, (island, space, patches));
         }
     }
     let mut hook = |hook: Hook, function: Range<u64>| {
@@ -91,10 +96,10 @@ pub fn add(
     patches.hooks.extend(hooks);
 }
 
-/// Hooks a function that locks all memory: that would include the trace's whole room and the shadow. If that is not
-/// possible, `mlockall` succeeds and does nothing, as with sanitizers.
-fn add_lock(
-    call: LockCall,
+/// Hooks a function that locks all memory, which would include the trace's whole room and the shadow, or sets the base
+/// of a segment. If that is not possible, `mlockall` succeeds and does nothing, as with sanitizers.
+fn add_asked(
+    call: AskedCall,
     function: Range<u64>,
     view: hodo_patch::Image<'_>,
     (island, space, patches): (&mut Island, &mut Space, &mut Patches),
@@ -105,14 +110,13 @@ fn add_lock(
     if !arch::makes_call(code) || !is_free(&patches.writes, at) {
         return;
     }
-    let hook = LOCKS.then_some(Hook::Lock(call));
-    match hook.and_then(|hook| island.add_hook(hook, function, view, patches).ok()) {
-        Some(stop) => space.add_lock_stops(stop),
-        None if call == LockCall::Named => {
+    match island.add_hook(Hook::Ask(call), function, view, patches) {
+        Ok(stop) => space.add_asked(stop, at),
+        Err(_) if call == AskedCall::LockAll => {
             patches.add_way(at + 1..at + arch::RETURN_ZERO.len() as u64);
             patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
         }
-        None => {}
+        Err(_) => {}
     }
 }
 

@@ -117,8 +117,8 @@ pub struct Space {
     linker_stop: Option<u64>,
     /// What replaces this breakpoint, if that is possible.
     announcement: Option<Announcement>,
-    /// Where threads stop before they lock all memory.
-    lock_stops: Vec<u64>,
+    /// Where threads stop before system calls that would affect us, and the functions that make these calls.
+    asked: Vec<(u64, u64)>,
     /// What to write over the program's code when the dynamic linker has announced the first libraries.
     sites_to_come: Option<Rc<Sites>>,
     /// Files that were seen mapped.
@@ -210,9 +210,10 @@ impl Space {
         self.written.trap(at)
     }
 
-    /// Whether a thread stops at this breakpoint before it locks all memory.
-    pub fn locks_at(&self, at: u64) -> bool {
-        self.lock_stops.contains(&at)
+    /// If a function stops at this breakpoint before a system call that would affect us: its address.
+    pub fn asks_at(&self, at: u64) -> Option<u64> {
+        let stop = self.asked.iter().find(|(stop, _)| *stop == at);
+        stop.map(|&(_, function)| function)
     }
 
     /// By how much limits are raised.
@@ -558,9 +559,9 @@ impl Space {
         self.instructions = code;
     }
 
-    /// A hook stops there before all memory is locked.
-    pub(crate) fn add_lock_stops(&mut self, at: Option<u64>) {
-        self.lock_stops.extend(at);
+    /// The hook of this function stops there before a system call that would affect us.
+    pub(crate) fn add_asked(&mut self, stop: Option<u64>, function: u64) {
+        self.asked.extend(stop.map(|stop| (stop, function)));
     }
 
     /// Where the dynamic linker announces libraries and has our breakpoint.

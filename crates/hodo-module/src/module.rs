@@ -10,12 +10,13 @@ use hodo_plan::model::{Plan, SitePlan};
 use crate::image::Image;
 
 /// Functions that are hooked, and therefore not traced under any of their names.
-pub const HOOKED: [&str; 8] = [
+pub const HOOKED: [&str; 9] = [
     "_dl_find_object",
     "dl_iterate_phdr",
     "_Unwind_Backtrace",
     "_dl_debug_state",
     "mlockall",
+    "arch_prctl",
     "setrlimit",
     "getrlimit",
     "prlimit",

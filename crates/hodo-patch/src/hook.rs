@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use hodo_abi::Span;
 use hodo_codegen::native::hooks::{self, IslandLayout};
-pub use hodo_codegen::native::hooks::{LOCKS, LimitCall, LockCall, Raise};
+pub use hodo_codegen::native::hooks::{AskedCall, LimitCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{Leaving, displace, jump, window};
 use hodo_isa::Via;
@@ -44,8 +44,8 @@ pub enum Hook {
     },
     /// `setrlimit`, `getrlimit` or `prlimit` of any libc.
     Limits(LimitCall, Raise),
-    /// `mlockall` or `syscall` of any libc.
-    Lock(LockCall),
+    /// `mlockall`, `arch_prctl` or `syscall` of any libc.
+    Ask(AskedCall),
     /// `sigaction` of any libc.
     Action {
         /// The handler of SIGTRAP that the program must not see: see [`TrapHandler`](crate::TrapHandler).
@@ -69,7 +69,9 @@ impl Island {
     ) -> Result<Option<u64>, Refusal> {
         let start = function.start;
         let code = (image.code)(function).ok_or("it is not in the file")?;
-        let window = window(code, start)?;
+        // A function that asks first makes its call only if that fails or does nothing else.
+        let calls = matches!(hook, Hook::Ask(_));
+        let window = window(code, start, calls)?;
         let displaced = &code[..(window.end - start) as usize];
         let from = start.wrapping_add(image.bias);
         self.check_reach(from)?;
@@ -84,6 +86,7 @@ impl Island {
             dead: &dead,
             back: window.back,
             pads: &|_| None,
+            calls,
         };
         let moved = displace(displaced, (from, resume), out.here(), leaving)
             .map_err(|error| error.to_string())?;
@@ -135,7 +138,7 @@ impl Island {
             Hook::Backtrace { get_ip } => hooks::backtrace(out, &layout(), get_ip),
             Hook::Limits(call, extra) => hooks::limits(out, call, extra),
             Hook::Action { ours, restorer } => hooks::action(out, ours, restorer),
-            Hook::Lock(call) => return Some(hooks::lock_all(out, &layout(), call)),
+            Hook::Ask(call) => return Some(hooks::ask(out, &layout(), call)),
         }
         None
     }

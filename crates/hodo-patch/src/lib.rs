@@ -22,7 +22,7 @@ mod trap_handler;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-pub use hook::{Announcement, Hook, LOCKS, LimitCall, LockCall, Raise, announces};
+pub use hook::{Announcement, AskedCall, Hook, LimitCall, Raise, announces};
 pub use kept::KEEPS_STUBS;
 pub use placed::{Copied, Copies, Stub};
 pub use probe::{Probe, Region};
@@ -624,6 +624,7 @@ impl Island {
             dead: &|at| dead(&spare.dead, at.wrapping_sub(image.bias)),
             back: spare.back,
             pads: &|at| pad(&pads, at.wrapping_sub(image.bias)),
+            calls: false,
         };
         let stub = self.stub(&records, from, &mut patches.faults, |at| {
             let moved = displace(&code, (from, resume), at, leaving)?;

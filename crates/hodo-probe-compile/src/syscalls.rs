@@ -224,7 +224,7 @@ const NEAR: u64 = 16;
 /// Where the code ends that a hook moves away of a function that deals with limits.
 fn hook_end(image: &Image, addr: u64, size: u64) -> u64 {
     let code = image.at(addr..addr + size);
-    let window = code.map(|code| hodo_codegen::native::patch::window(code, addr));
+    let window = code.map(|code| hodo_codegen::native::patch::window(code, addr, false));
     match window {
         Some(Ok(window)) => window.end,
         // It is not hooked.

@@ -12,6 +12,7 @@ macro_rules! warn_user {
 }
 
 pub mod arch;
+mod asked;
 pub mod auxv;
 mod calls;
 pub mod inherited;
@@ -33,6 +34,7 @@ pub mod threads;
 pub mod waits;
 
 pub use arch::Regs;
+pub use asked::Asked;
 pub use calls::{Call, Syscalls, is_ending, look_into, syscall_place};
 pub use memory::Memory;
 pub use request::{

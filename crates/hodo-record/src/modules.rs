@@ -9,7 +9,6 @@ use hodo_module::HOOKED;
 use hodo_module::cache::Planning;
 use hodo_module::image::Version;
 use hodo_module::{Chosen, Image, Module, Number, Probed};
-use hodo_patch::LOCKS;
 use hodo_plan::model::{Mode, Plan};
 use hodo_probe_compile::Probes;
 use hodo_trace::format::record;
@@ -237,10 +236,7 @@ impl<'p> Choice<'p> {
             false => image.symbols(&["sigaction"]),
         };
         // A probe there is more important than its hook.
-        let direct = match LOCKS {
-            true => image.symbols(&["syscall"]),
-            false => [None],
-        };
+        let direct = image.symbols(&["syscall"]);
         let is_hooked = |at: u64| {
             let mut hooked = hooked.iter().chain(&action).chain(&direct).flatten();
             hooked.any(|function| function.start == at)

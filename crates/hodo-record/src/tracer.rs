@@ -5,6 +5,7 @@
 //! kernel does so in any case: at new threads and processes, execs, signals, and breakpoints.
 
 mod armed;
+mod asked;
 mod attach;
 mod children;
 mod cleared;
@@ -131,6 +132,8 @@ pub struct Tracer<'a> {
     dealing: Vec<Report>,
     /// A process that is being prepared for its core file: its threads do not run any more.
     dying: Option<SharedSpace>,
+    /// A process takes the register from us: its threads are being led out.
+    parting: bool,
     /// Where requests for changes arrive.
     control: Option<Control>,
     /// The current options.
@@ -219,6 +222,7 @@ impl<'a> Tracer<'a> {
             broken: false,
             dealing: Vec::new(),
             dying: None,
+            parting: false,
             control: None,
             settings: options.clone(),
             clearing: false,
@@ -391,12 +395,9 @@ impl<'a> Tracer<'a> {
                         self.announced(stopped, &space)?;
                         return self.go(stopped, 0);
                     }
-                    if space.borrow().locks_at(at) {
-                        let flags = regs.result().cast_unsigned() & u64::from(u32::MAX);
-                        let done = hodo_inject::lock::all(stopped, flags, &space.borrow())?;
-                        regs.set_result(i64::from(!done));
-                        stopped.set_regs(&regs)?;
-                        return self.go(stopped, 0);
+                    let asks = space.borrow().asks_at(at);
+                    if let Some(function) = asks {
+                        return self.asked(stopped, function, &space);
                     }
                     let stub = space.borrow().stub_at(at);
                     if let Some(stub) = stub {

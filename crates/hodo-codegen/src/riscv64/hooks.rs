@@ -6,9 +6,10 @@
 
 use super::stub::Layout;
 use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
-pub use crate::hooks::{IslandLayout, LimitCall, LockCall, Raise};
+pub use crate::hooks::{AskedCall, IslandLayout, LimitCall, Raise};
+use crate::stub::UNTRACED;
 use hodo_isa::riscv64::asm::ops::Insns as _;
-use hodo_isa::riscv64::asm::{Code, If, Label, Reach};
+use hodo_isa::riscv64::asm::{BREAKPOINT, Code, If, Label, Reach};
 use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
 
 const T0: u8 = 5;
@@ -248,12 +249,42 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
     code.bind(body);
 }
 
-/// Whether [`lock_all`] exists: not yet.
-pub const LOCKS: bool = false;
-
-/// Would stop before all memory is locked.
-pub fn lock_all(code: &mut Code<'_>, _layout: &Layout, _call: LockCall) -> u64 {
-    code.here()
+/// Stops for the tracer before a function locks all memory of the process, which would be hodo's reservations, too. The
+/// tracer finds the number of the system call in `t1`, and its arguments in `t2` and `t3`. It leaves 0 in `t1` if it
+/// has done what the program wants; otherwise the function makes its call. Without a tracer, memory is locked when it
+/// is used, so that reservations stay what they are. The function's own code follows. Returns the address of the
+/// breakpoint.
+pub fn ask(code: &mut Code<'_>, layout: &Layout, call: AskedCall) -> u64 {
+    /// The number of the system call.
+    const MLOCKALL: i32 = 230;
+    /// In its flags: memory is locked when it is used, and not before.
+    const MCL_ONFAULT: i64 = 4;
+    let (theirs, alone) = (code.label(), code.label());
+    let (first, second) = match call {
+        AskedCall::LockAll | AskedCall::SetBase => (A0, A1),
+        AskedCall::ByNumber => (A1, A2),
+    };
+    code.li(T1, MLOCKALL);
+    if call == AskedCall::ByNumber {
+        code.branch(If::NotEqual, A0, T1, theirs);
+    }
+    load_block(code, layout);
+    code.ld(T0, layout.base.into(), T0);
+    offset(code, T2, T0, layout.owner);
+    code.lbu(T2, 0, T2);
+    code.andi(T2, T2, UNTRACED.into());
+    code.branch(If::NotEqual, T2, ZERO, alone);
+    code.addi(T2, first, 0);
+    code.addi(T3, second, 0);
+    let stop = code.here();
+    code.breakpoints(BREAKPOINT.len());
+    code.branch(If::NotEqual, T1, ZERO, theirs);
+    code.li(A0, 0);
+    code.jr(RA);
+    code.bind(alone);
+    code.ori(first, first, MCL_ONFAULT);
+    code.bind(theirs);
+    stop
 }
 
 /// Replaces `sigaction(signal, new, old)`. Our handler, at `ours`, stands for the default action of SIGTRAP: programs

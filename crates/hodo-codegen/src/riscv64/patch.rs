@@ -199,11 +199,17 @@ pub fn displace(
     to: u64,
     leaving: Leaving<'_>,
 ) -> Result<Displaced, RelocateError> {
-    let Leaving { dead, back, pads } = leaving;
+    let Leaving {
+        dead,
+        back,
+        pads,
+        calls,
+    } = leaving;
     let near = to.abs_diff(from) < NEAR;
     let reach = if near { Reach::Pair } else { Reach::Any };
     let options = Options {
         reach,
+        system_calls: calls,
         ..options(dead, pads)
     };
     let mut moved = relocate(code, from, to, &options)?;
@@ -389,11 +395,11 @@ pub fn registers_through(through: Through) -> Registers {
 }
 
 /// What a jump at the start of a function's code displaces. The function is called from other files; so registers that
-/// calls do not preserve hold nothing useful until the function writes them.
+/// calls do not preserve hold nothing useful until the function writes them. `calls`: it may have system calls.
 ///
 /// # Errors
 /// Why there can be none.
-pub fn window(code: &[u8], addr: u64) -> Result<Window, NoWindow> {
+pub fn window(code: &[u8], addr: u64, calls: bool) -> Result<Window, NoWindow> {
     let mut end = addr;
     let mut dead = Vec::new();
     let mut free = FREE;
@@ -402,7 +408,7 @@ pub fn window(code: &[u8], addr: u64) -> Result<Window, NoWindow> {
         if end >= addr + JUMP {
             break;
         }
-        if insn.flow() != Flow::Next || insn.kind == Kind::Ecall {
+        if insn.flow() != Flow::Next || insn.kind == Kind::Ecall && !calls {
             return Err(NoWindow::Branch(JUMP));
         }
         dead.push((insn.addr, free));
@@ -472,6 +478,7 @@ mod tests {
             dead: &|_| 0,
             back: Via::Free(6),
             pads: &|_| None,
+            calls: false,
         };
         let moved = displace(&code, (from, resume), to, leaving).expect("moved");
         let bytes = &moved.body.bytes;
@@ -492,6 +499,7 @@ mod tests {
             dead: &|_| 0,
             back: Via::Nothing,
             pads: &|at| (at == from + 2).then_some(pad),
+            calls: false,
         };
         let moved = displace(&code, (from, from + 6), to, leaving).expect("moved");
         let exit = to + 2..to + 2 + EXIT;

@@ -7,7 +7,7 @@
 use super::masm::*;
 use super::stub::Layout;
 use crate::hooks::{ACTION_FLAGS, HANDLER_FLAGS, RESETS_HANDLER, RLIMIT_AS, RLIMIT_DATA, SIGTRAP};
-pub use crate::hooks::{IslandLayout, LimitCall, LockCall, Raise};
+pub use crate::hooks::{AskedCall, IslandLayout, LimitCall, Raise};
 use crate::stub::UNTRACED;
 
 /// Bytes of the stack frame of every hook that calls, except the one for actions.
@@ -244,38 +244,62 @@ const HAS_RESTORER: u32 = 0x0400_0000;
 const ACTION_FRAME: u32 = 168;
 const SAVE_ACTION: i32 = 152;
 
-/// Whether [`lock_all`] exists.
-pub const LOCKS: bool = true;
-
-/// Stops for the tracer before a function locks all memory of the process, which would be hodo's reservations, too. The
-/// tracer finds the flags in `eax`, and leaves 0 there if it has locked the program's own memory; otherwise the kernel
-/// refuses the call. Without a tracer, memory is locked when it is used, so that reservations stay what they are. The
-/// function's own code follows. Returns the address of the breakpoint.
-pub fn lock_all(code: &mut Masm<'_>, layout: &Layout, call: LockCall) -> u64 {
-    /// Its number.
+/// Stops for the tracer before a function locks all memory of the process, which would be hodo's reservations, too; and
+/// before it sets or asks for the base of `gs`, which is hodo's while calls are recorded. The tracer finds the number
+/// of the system call in `eax`, and its arguments in `r10` and `r11`. It leaves 0 in `eax` if it has done what the
+/// program wants; otherwise the function makes its call. Without a tracer, memory is locked when it is used, so that
+/// reservations stay what they are. The function's own code follows. Returns the address of the breakpoint.
+pub fn ask(code: &mut Masm<'_>, layout: &Layout, call: AskedCall) -> u64 {
+    /// Numbers of system calls.
     const MLOCKALL: u32 = 151;
-    /// In its flags: memory is locked when it is used, and not before.
+    const ARCH_PRCTL: u32 = 158;
+    /// In the flags of `mlockall`: memory is locked when it is used, and not before.
     const MCL_ONFAULT: u32 = 4;
-    let (theirs, alone) = (code.label(), code.label());
-    let flags = match call {
-        LockCall::Named => EDI,
-        LockCall::ByNumber => ESI,
+    /// `asm/prctl.h`
+    const ARCH_SET_GS: u32 = 0x1001;
+    const ARCH_GET_GS: u32 = 0x1004;
+    let (first, second) = match call {
+        AskedCall::LockAll | AskedCall::SetBase => (RDI, RSI),
+        AskedCall::ByNumber => (RSI, RDX),
     };
-    if call == LockCall::ByNumber {
+    let first_32 = if first == RDI { EDI } else { ESI };
+    let (theirs, asks, alone) = (code.label(), code.label(), code.label());
+    if call == AskedCall::ByNumber {
         code.cmp_ri(EDI, MLOCKALL);
+        code.jcc(Cond::E, asks);
+        code.cmp_ri(EDI, ARCH_PRCTL);
         code.jcc(Cond::NE, theirs);
     }
+    if call != AskedCall::LockAll {
+        code.cmp_ri(first_32, ARCH_SET_GS);
+        code.jcc(Cond::E, asks);
+        code.cmp_ri(first_32, ARCH_GET_GS);
+        code.jcc(Cond::NE, theirs);
+    }
+    code.bind(asks);
     code.mov_rm(RAX, gs(layout.base));
     code.test_mi(mem32(RAX, layout.owner), UNTRACED);
     code.jcc(Cond::NE, alone);
-    code.mov_rr(EAX, flags);
+    match call {
+        AskedCall::LockAll => code.mov_ri(EAX, MLOCKALL),
+        AskedCall::SetBase => code.mov_ri(EAX, ARCH_PRCTL),
+        AskedCall::ByNumber => code.mov_rr(EAX, EDI),
+    }
+    code.mov_rr(R10, first);
+    code.mov_rr(R11, second);
     let stop = code.here();
     code.int3();
     code.test_rr(EAX, EAX);
     code.jcc(Cond::NE, theirs);
     code.ret();
     code.bind(alone);
-    code.or_ri(flags, MCL_ONFAULT);
+    if call == AskedCall::ByNumber {
+        code.cmp_ri(EDI, MLOCKALL);
+        code.jcc(Cond::NE, theirs);
+    }
+    if call != AskedCall::SetBase {
+        code.or_ri(first_32, MCL_ONFAULT);
+    }
     code.bind(theirs);
     stop
 }

@@ -195,11 +195,12 @@ pub fn registers_through(_: Through) -> Registers {
     Registers::default()
 }
 
-/// What a jump at the start of a function's code displaces.
+/// What a jump at the start of a function's code displaces. System calls may always be among it: no instruction knows
+/// where it is.
 ///
 /// # Errors
 /// Why there can be none.
-pub fn window(code: &[u8], addr: u64) -> Result<Window, NoWindow> {
+pub fn window(code: &[u8], addr: u64, _calls: bool) -> Result<Window, NoWindow> {
     let mut end = addr;
     for insn in Sweep::new(code, addr) {
         if end >= addr + JUMP {

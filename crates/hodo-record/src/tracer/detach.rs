@@ -216,7 +216,7 @@ impl Tracer<'_> {
     }
 
     /// Restores an address space. Its threads stay stopped.
-    fn leave(&mut self, space: &SharedSpace, halted: &mut Halted) -> Result<()> {
+    pub(super) fn leave(&mut self, space: &SharedSpace, halted: &mut Halted) -> Result<()> {
         self.wait_for_keys(space, halted)?;
         self.all_come_off(halted, space)?;
         let Some(stopped) = self.stopped_in(space, halted).pop_first() else {

@@ -1,5 +1,5 @@
-//! Programs that lock their memory: hodo's reservations must not become memory, and the calls return what they return
-//! alone.
+//! Programs that lock their memory, or set the base of gs: hodo's reservations must not become memory, its register is
+//! the program's if it wants it, and the calls return what they return alone.
 
 use std::fs;
 
@@ -34,4 +34,21 @@ fn a_program_that_locks_all_later_memory_can_be_attached_to() {
     }
     target.ends("0, 16 and 16 pages, 1, small 1\n");
     fs::remove_dir_all(place).expect("the trace can be removed");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_may_set_the_base_of_gs() {
+    for kind in [Kind::Pie, Kind::Static]
+        .into_iter()
+        .filter(|kind| kind.is_available())
+    {
+        let program = build("gs_base.c", kind, &["-pthread"]);
+        for (options, arguments) in [(&[][..], &[][..]), (&[], &["number"]), (&["-l"], &[])] {
+            let run = Run::new(&format!("gs_base-{kind:?}"), &program);
+            let trace = run.args(arguments).same(options);
+            // What happened before is recorded: nobody has called this function afterwards.
+            trace.has_calls(&[("deep", 11)]);
+        }
+    }
 }

@@ -50,6 +50,11 @@ pub trait Insns {
         self.word(i(OP_IMM, 7, rd, from, value));
     }
 
+    /// `rd` = `from` | `value`.
+    fn ori(&mut self, rd: u8, from: u8, value: i64) {
+        self.word(i(OP_IMM, 6, rd, from, value));
+    }
+
     /// `rd` = `from` << `bits`.
     fn slli(&mut self, rd: u8, from: u8, bits: u8) {
         self.word(i(OP_IMM, 1, rd, from, bits.into()));
@@ -201,6 +206,7 @@ mod tests {
         code.sd(1, 16, 6);
         code.sw(0, 4, 10);
         code.addi(2, 2, -16);
+        code.ori(10, 10, 4);
         code.slli(10, 2, 18);
         code.srli(10, 10, 1);
         code.add(10, 2, 11);
@@ -223,6 +229,7 @@ mod tests {
                 "sd ra, 16(t1)",
                 "sw zero, 4(a0)",
                 "addi sp, sp, -16",
+                "ori a0, a0, 4",
                 "slli a0, sp, 0x12",
                 "srli a0, a0, 0x1",
                 "add a0, sp, a1",

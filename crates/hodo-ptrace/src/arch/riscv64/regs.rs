@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::regs::{RA, SP};
 
+use crate::asked::Asked;
 use crate::memory::Memory;
 use crate::request::register_set;
 use crate::stopped::Stopped;
@@ -265,6 +266,19 @@ impl Regs {
         self.get(A0).cast_signed()
     }
 
+    /// What a hook asks, at its breakpoint: about `mlockall`. No register that it uses is set by a system call.
+    pub fn asked(&self) -> Asked {
+        let flags = self.get(T2) & u64::from(u32::MAX);
+        Asked::LockAll { flags }
+    }
+
+    /// Answers at that breakpoint, and goes on after it: whether what the program wants is done. If not, it makes its
+    /// call.
+    pub fn answer(&mut self, done: bool) {
+        self.set(T1, u64::from(!done));
+        self.set_pc(self.pc().wrapping_add(BREAKPOINT.len() as u64));
+    }
+
     /// Values of registers that functions keep, and of those of results and arguments: where an exception may be.
     pub fn pointers(&self) -> impl Iterator<Item = u64> {
         let regs = *self;
@@ -332,6 +346,9 @@ pub fn counter() -> u64 {
 
 pub(super) const FP: u8 = 8;
 
+/// Temporaries, in which hooks ask.
+const T1: u8 = 6;
+const T2: u8 = 7;
 pub(super) const A0: u8 = 10;
 
 pub(super) const A7: u8 = 17;

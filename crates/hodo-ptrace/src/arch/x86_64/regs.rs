@@ -5,6 +5,7 @@ use hodo_isa::x86_64::entry::reads_time;
 use hodo_isa::x86_64::interpret::State;
 
 use super::SYSTEM_CALL;
+use crate::asked::Asked;
 use crate::memory::Memory;
 use crate::request::check;
 use crate::stopped::Stopped;
@@ -269,6 +270,26 @@ impl Regs {
     /// What a system call has returned.
     pub fn result(&self) -> i64 {
         self.0.rax.cast_signed()
+    }
+
+    /// What a hook asks, at its breakpoint.
+    pub fn asked(&self) -> Asked {
+        /// Of these, only this one is about all memory.
+        const MLOCKALL: u64 = libc::SYS_mlockall as u64;
+        /// `asm/prctl.h`
+        const ARCH_GET_GS: u64 = 0x1004;
+        let (first, second) = (self.0.r10, self.0.r11);
+        match (self.0.rax, first & u64::from(u32::MAX)) {
+            (MLOCKALL, flags) => Asked::LockAll { flags },
+            (_, ARCH_GET_GS) => Asked::GetBase { to: second },
+            _ => Asked::SetBase,
+        }
+    }
+
+    /// Answers at that breakpoint, and goes on after it: whether what the program wants is done. If not, it makes its
+    /// call.
+    pub fn answer(&mut self, done: bool) {
+        self.0.rax = u64::from(!done);
     }
 
     /// Values of registers that functions keep, and of those of results and arguments: where an exception may be.
