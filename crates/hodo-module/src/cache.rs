@@ -6,7 +6,7 @@
 //! belongs to the user, its checksum is right, and all its places are inside the code of the file. Everything else is
 //! planned anew. The cache is never required: if something cannot be read or written, hodo works as without a cache.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::ops::{Deref, Range};
@@ -84,12 +84,17 @@ fn can_run(image: &Image) -> Result<(), PlanError> {
     }
 }
 
+/// So many plans of a few probes are made without a survey of all code.
+const APART: usize = 2;
+
 /// The plans of a file, for its functions and for probes. Cached plans are read. For all others, the file is surveyed
 /// only once.
 pub struct Planning<'i> {
     /// The file.
     pub image: &'i Image,
     survey: OnceCell<Survey<'i>>,
+    /// How many plans of probes were made without a survey of all code.
+    apart: Cell<usize>,
     /// Whether nothing is emitted for the plans: the file may be for any processor whose code hodo knows.
     only_shown: bool,
 }
@@ -101,6 +106,7 @@ impl<'i> Planning<'i> {
         Self {
             image,
             survey: OnceCell::new(),
+            apart: Cell::new(0),
             only_shown: false,
         }
     }
@@ -111,6 +117,7 @@ impl<'i> Planning<'i> {
         Self {
             image,
             survey: OnceCell::new(),
+            apart: Cell::new(0),
             only_shown: true,
         }
     }
@@ -150,6 +157,9 @@ impl<'i> Planning<'i> {
     pub fn plan(&self, options: &PlanOptions) -> Result<Plan> {
         let context = || format!("planning {}", self.image.path.display());
         self.check().with_context(context)?;
+        if !options.functions && !options.libcalls {
+            return hodo_plan::plan_nothing(&self.image.bytes).with_context(context);
+        }
         let asked = Asked::Functions {
             functions: options.functions,
             libcalls: options.libcalls,
@@ -175,6 +185,14 @@ impl<'i> Planning<'i> {
             keep: options.keep,
             breakpoints: options.breakpoints,
             at: at.to_vec(),
+        };
+        let make = || match self.survey.get().is_none() && self.apart.get() < APART {
+            true => {
+                self.apart.set(self.apart.get() + 1);
+                let file = (&self.image.bytes[..], self.image.separate());
+                hodo_plan::plan_probes_at(&self.image.path, file, at, options)
+            }
+            false => make(),
         };
         kept(self.image, asked, make).with_context(context)
     }

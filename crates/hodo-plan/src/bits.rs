@@ -1,6 +1,7 @@
 //! One bit for each byte of code, set from several threads.
 
 use crate::image::Text;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A set of code addresses.
@@ -12,19 +13,23 @@ pub(crate) struct Bits {
 
 impl Bits {
     pub fn new(text: &[Text<'_>]) -> Self {
-        let sections = text
-            .iter()
-            .map(|t| {
-                let words = t.bytes.len().div_ceil(64);
-                let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
-                (t.addr, t.end(), bits)
-            })
-            .collect();
-        let sizes = text.iter().map(|t| t.bytes.len()).enumerate();
+        Self::of(text.iter().map(|text| text.addr..text.end()))
+    }
+
+    /// A set in which there are only addresses of these ranges, which are sorted and do not overlap. Others are not
+    /// added.
+    pub fn of(ranges: impl Iterator<Item = Range<u64>>) -> Self {
+        let run = |Range { start, end }: Range<u64>| {
+            let words = (end - start).div_ceil(64);
+            let bits = (0..words).map(|_| AtomicU64::new(0)).collect();
+            (start, end, bits)
+        };
+        let sections: Vec<(u64, u64, Box<[AtomicU64]>)> = ranges.map(run).collect();
+        let sizes = sections.iter().map(|run| run.1 - run.0).enumerate();
         let largest = sizes.max_by_key(|&(_, size)| size);
         Self {
-            sections,
             largest: largest.map_or(0, |(index, _)| index),
+            sections,
         }
     }
 
@@ -47,7 +52,7 @@ impl Bits {
     }
 
     /// Adds all addresses of a range, which must lie within one run of code.
-    pub fn set_all(&self, range: std::ops::Range<u64>) {
+    pub fn set_all(&self, range: Range<u64>) {
         let mut addr = range.start;
         while addr < range.end {
             let Some((word, bit)) = self.find(addr) else {
@@ -74,7 +79,7 @@ impl Bits {
     }
 
     /// Returns the first address in the range that is in the set. The range must lie within one run of code.
-    pub fn first(&self, range: std::ops::Range<u64>) -> Option<u64> {
+    pub fn first(&self, range: Range<u64>) -> Option<u64> {
         let at = self.sections.partition_point(|s| s.0 <= range.start);
         let (start, end, bits) = &self.sections[at.checked_sub(1)?];
         let end = range.end.min(*end);
@@ -92,7 +97,7 @@ impl Bits {
     }
 
     /// Returns all addresses in the range that are in the set, in order. The range must lie within one run of code.
-    pub fn each(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
+    pub fn each(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
         let mut left = range;
         std::iter::from_fn(move || {
             let found = self.first(left.clone())?;
@@ -102,7 +107,7 @@ impl Bits {
     }
 
     /// Returns whether an address in the range is in the set.
-    pub fn any(&self, range: std::ops::Range<u64>) -> bool {
+    pub fn any(&self, range: Range<u64>) -> bool {
         range.into_iter().any(|addr| self.get(addr))
     }
 }

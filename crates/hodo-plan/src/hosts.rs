@@ -9,6 +9,7 @@ use object::{Object, ObjectSymbol, ObjectSymbolTable};
 
 use crate::image::Image;
 use crate::model::EntryOnlyReason;
+use crate::static_keys::{self, Statics};
 
 /// What kind of program an image belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,8 +177,19 @@ impl Host {
         }
     }
 
-    /// Returns why no instruction of the image can have a probe.
-    pub fn refuses_probes(&self) -> Option<&'static str> {
+    /// Returns why no instruction of an image can have a probe: because of the kind of program, or of the image itself.
+    pub fn refuses_all_probes(&self, image: &Image<'_>, statics: &Statics) -> Option<&'static str> {
+        if image.relocates_code() {
+            Some("its code is relocated when it is loaded")
+        } else if statics.damage.is_some() {
+            Some(static_keys::DAMAGED)
+        } else {
+            self.refuses_probes()
+        }
+    }
+
+    /// Returns why no instruction of this kind of program can have a probe.
+    fn refuses_probes(&self) -> Option<&'static str> {
         match self {
             Self::Haskell => Some(
                 "GHC keeps its collector's tables between instructions, and they cannot be told from code",

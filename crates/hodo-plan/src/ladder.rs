@@ -108,7 +108,7 @@ struct Ladder<'l> {
 
 impl<'l> Ladder<'l> {
     fn new(survey: &'l Survey<'l>, regions: &[Region], plan: &'l mut ProbePlan) -> Self {
-        let occupied = Bits::new(&survey.image.text);
+        let occupied = Bits::of(survey.ranges.iter().cloned());
         survey.statics.fill(&occupied);
         Self {
             survey,

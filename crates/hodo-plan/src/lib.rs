@@ -6,6 +6,7 @@
 //! addresses are link-time addresses.
 #![forbid(unsafe_code)]
 
+mod around;
 mod bits;
 mod donor_slots;
 mod far;
@@ -37,6 +38,6 @@ mod textrel;
 mod verdicts;
 
 pub use model::{PlanError, PlanOptions};
-pub use planner::plan;
-pub use probes::{plan_probes, plan_probes_with};
+pub use planner::{plan, plan_nothing};
+pub use probes::{plan_probes, plan_probes_at, plan_probes_with};
 pub use survey::Survey;

@@ -31,8 +31,9 @@ pub(crate) struct Live<'s> {
 }
 
 enum Known<'s> {
-    /// Starts of pieces that do not use the flags that they are entered with.
-    Flags(Bits),
+    /// Starts of pieces that do not use the flags that they are entered with; `None` if each is inspected when it is
+    /// asked about.
+    Flags(Option<Bits>),
     /// What all functions do.
     Registers(Box<Summaries<'s>>),
 }
@@ -68,7 +69,7 @@ impl<'s> Live<'s> {
         Self {
             keep,
             known: match survey.image.isa.convention() {
-                None => Known::Flags(ignoring(survey)),
+                None => Known::Flags((!survey.is_partial).then(|| ignoring(survey))),
                 Some(convention) => {
                     Known::Registers(Box::new(registers::summaries(survey, &convention)))
                 }
@@ -115,7 +116,13 @@ impl<'s> Live<'s> {
                     Some(_) => all,
                     None => 0,
                 };
-                let ignores = |piece: usize| ignoring.get(self.survey.pieces[piece].start);
+                let ignores = |piece: usize| {
+                    let piece = &self.survey.pieces[piece];
+                    match ignoring {
+                        Some(ignoring) => ignoring.get(piece.start),
+                        None => ignores_flags(self.survey, piece),
+                    }
+                };
                 let leaving = |way: Way, _: u32| match way {
                     Way::Call(To::Outside) | Way::IndirectCall => 0,
                     Way::Call(To::Piece(piece)) if ignores(piece) => 0,
@@ -268,25 +275,30 @@ fn solve<L: Fn(Way, u32) -> u32>(
 
 /// Returns the starts of pieces that do not use the flags that they are entered with.
 fn ignoring(survey: &Survey<'_>) -> Bits {
-    let isa = survey.image.isa;
     let ignoring = Bits::new(&survey.image.text);
-    for piece in &survey.pieces {
-        let Some(text) = survey.image.text_at(piece.start) else {
-            continue;
-        };
-        let mut open = isa.state();
-        let code = text.slice(piece.start, piece.end);
-        let mut asks = false;
-        for step in isa.steps(code, piece.start).take(LOOK_AHEAD) {
-            asks = step.reads & open != 0;
-            open &= !step.writes;
-            if asks || open == 0 || step.flow != Flow::Next {
-                break;
-            }
-        }
-        if !asks {
-            ignoring.set(piece.start);
-        }
+    let pieces = survey.pieces.iter();
+    for piece in pieces.filter(|piece| ignores_flags(survey, piece)) {
+        ignoring.set(piece.start);
     }
     ignoring
+}
+
+/// Returns whether a piece does not use the flags that it is entered with.
+fn ignores_flags(survey: &Survey<'_>, piece: &Piece) -> bool {
+    let isa = survey.image.isa;
+    let Some(text) = survey.image.text_at(piece.start) else {
+        return false;
+    };
+    let mut open = isa.state();
+    let code = text.slice(piece.start, piece.end);
+    for step in isa.steps(code, piece.start).take(LOOK_AHEAD) {
+        if step.reads & open != 0 {
+            return false;
+        }
+        open &= !step.writes;
+        if open == 0 || step.flow != Flow::Next {
+            break;
+        }
+    }
+    true
 }

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use crate::bits::Bits;
 use crate::donor_slots::Donors;
+use crate::image::Image;
 use crate::live::Live;
 use crate::model::{Plan, PlanError, PlanOptions, PlannedFunction, Tactic};
 use crate::sites::Sites;
+use crate::static_keys::Statics;
 use crate::subject::Planner;
 use crate::survey::Survey;
 use crate::verdicts::Verdict;
@@ -18,6 +20,18 @@ use crate::{hosts, static_keys};
 /// If the file is not a readable ELF image for a known instruction set.
 pub fn plan(path: &Path, bytes: &[u8], options: &PlanOptions) -> Result<Plan, PlanError> {
     Ok(Survey::new(path, bytes, options.threads)?.plan(options))
+}
+
+/// Returns the plan of an image whose functions and calls are not of interest: what is known of it without its code.
+///
+/// # Errors
+/// As those of [`plan`].
+pub fn plan_nothing(bytes: &[u8]) -> Result<Plan, PlanError> {
+    Ok(Plan {
+        build_id: Image::parse(bytes)?.build_id(),
+        static_branches: Statics::find(bytes).ranges().collect(),
+        ..Plan::default()
+    })
 }
 
 impl Survey<'_> {

@@ -22,8 +22,6 @@ use crate::regions::{Code, Span, State};
 use crate::static_keys;
 use crate::survey::{Survey, processors};
 
-const RELOCATED: &str = "its code is relocated when it is loaded";
-
 /// Why an instruction has no probe. The texts speak of it as "it".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Unprobed {
@@ -112,6 +110,21 @@ pub fn plan_probes_with(
     Ok(Survey::new(path, bytes, options.threads)?.plan_probes(wanted, options))
 }
 
+/// Plans probes at some addresses. Of a file with much code, only what the plan depends on is decoded: the code around
+/// these addresses, and what leads there. `separate`: see [`Survey::with_names`].
+///
+/// # Errors
+/// As those of [`plan_probes`].
+pub fn plan_probes_at(
+    path: &Path,
+    (bytes, separate): (&[u8], Option<&[u8]>),
+    addresses: &[u64],
+    options: &PlanOptions,
+) -> Result<ProbePlan, PlanError> {
+    let survey = Survey::read(path, (bytes, separate), Some(addresses), options.threads)?;
+    Ok(survey.plan_probes(Wanted::At(addresses), options))
+}
+
 impl Survey<'_> {
     /// Plans probes on instructions of the image. Of the options, only `threads` and `keep` matter.
     #[must_use]
@@ -131,13 +144,7 @@ fn plan_regions(
     }: &PlanOptions,
 ) -> ProbePlan {
     let host = hosts::detect(&survey.image, &survey.symbols, survey.path);
-    let all = if survey.image.relocates_code() {
-        Some(RELOCATED)
-    } else if survey.statics.damage.is_some() {
-        Some(static_keys::DAMAGED)
-    } else {
-        host.refuses_probes()
-    };
+    let all = host.refuses_all_probes(&survey.image, &survey.statics);
     let planner = Planner {
         live: Live::new(survey, keep),
         known: known(survey, &host),

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use hodo_symbols::{Nature, Symbols};
 
+use crate::around::Part;
 use crate::image::Image;
 use crate::model::{LibcallSite, Mode, PlanError};
 use crate::pieces::{self, Piece};
@@ -38,6 +39,10 @@ pub struct Survey<'a> {
     /// Sequences that the kernel restarts.
     pub(crate) restarted: Vec<Range<u64>>,
     pub(crate) statics: Statics,
+    /// The code whose targets are known. Sorted, and the ranges do not overlap.
+    pub(crate) ranges: Vec<Range<u64>>,
+    /// Whether this is not all code.
+    pub(crate) is_partial: bool,
 }
 
 impl<'a> Survey<'a> {
@@ -66,35 +71,98 @@ impl<'a> Survey<'a> {
         (bytes, separate): (&'a [u8], Option<&[u8]>),
         threads: usize,
     ) -> Result<Self, PlanError> {
+        Self::read(path, (bytes, separate), None, threads)
+    }
+
+    /// Reads the code in `bytes`, as [`with_names`](Self::with_names) does: if `places` are given, only as far as plans
+    /// for probes there depend on it.
+    pub(crate) fn read(
+        path: &'a Path,
+        (bytes, separate): (&'a [u8], Option<&[u8]>),
+        places: Option<&[u64]>,
+        threads: usize,
+    ) -> Result<Self, PlanError> {
+        let threads = processors(threads);
         let image = Image::parse(bytes)?;
         let symbols = hodo_symbols::symbols_with(bytes, separate)?;
-        let slots = libcalls::slots(&image);
         let (pieces, heads) = pieces::cut(&image, &symbols);
-        let targets = Targets::new(&image);
-        mark_known(&symbols, &targets);
         let statics = Statics::find(bytes);
-        statics.mark(&targets);
-        let profilers = sites::profilers(&image, &symbols, &slots);
-        let wanted = Wanted {
-            addresses: &profilers.addresses,
-            slots: &slots,
-            statics: &statics,
+        let part = places.and_then(|places| {
+            // Where nothing can have a probe, nothing need be known of the code.
+            let host = hosts::detect(&image, &symbols, path);
+            let refused = host.refuses_all_probes(&image, &statics).is_some();
+            let places = if refused { &[] } else { places };
+            Part::new(&image, (&symbols, &pieces), places, threads)
+        });
+        let ranges = match &part {
+            Some(part) => part.ranges.clone(),
+            None => image
+                .text
+                .iter()
+                .map(|text| text.addr..text.end())
+                .collect(),
         };
-        let threads = processors(threads);
+        let targets = Targets::new(&ranges);
+        mark_known(&symbols, &targets);
+        statics.mark(&targets);
+        let mut survey = Self {
+            path,
+            slots: HashMap::new(),
+            heads,
+            targets,
+            profilers: Profilers::default(),
+            swept: Swept::default(),
+            tabled: Tabled::default(),
+            taken_parts: Vec::new(),
+            restarted: Vec::new(),
+            statics,
+            is_partial: part.is_some(),
+            image,
+            symbols,
+            pieces,
+            ranges,
+        };
+        if part.is_none() {
+            // Only functions that are traced need them.
+            survey.slots = libcalls::slots(&survey.image);
+            survey.profilers = sites::profilers(&survey.image, &survey.symbols, &survey.slots);
+        }
+        if !survey.ranges.is_empty() {
+            survey.sweep(part.as_ref(), threads);
+        }
+        Ok(survey)
+    }
+
+    /// Sweeps over the code, and finds what else leads there.
+    fn sweep(&mut self, part: Option<&Part>, threads: usize) {
+        let Self {
+            image,
+            pieces,
+            symbols,
+            targets,
+            ..
+        } = self;
+        let wanted = Wanted {
+            addresses: &self.profilers.addresses,
+            slots: &self.slots,
+            statics: &self.statics,
+        };
+        let only = part.map(|part| &part.swept[..]);
         let sweep = Sweep {
-            image: &image,
-            pieces: &pieces,
-            targets: &targets,
+            image,
+            pieces,
+            targets,
             wanted: &wanted,
             frames: &symbols.frames,
+            only,
         };
         let mut swept = sweep.run(threads);
         let bases = std::mem::take(&mut swept.tables);
-        let tabled = tables::mark(&image, &pieces, bases, &targets);
-        let words = tables::words(&image, std::mem::take(&mut swept.absolute));
-        let mut taken_parts = Vec::new();
+        let others = part.map(|part| &part.bases);
+        self.tabled = tables::mark(image, pieces, (bases, others), targets);
+        let words = tables::words(image, std::mem::take(&mut swept.absolute));
         let is_part = |addr: u64| {
-            let piece = pieces::find(&pieces, addr).and_then(|piece| pieces[piece].function);
+            let piece = pieces::find(pieces, addr).and_then(|piece| pieces[piece].function);
             piece.is_none_or(|piece| symbols.functions[piece].nature == Nature::Part)
         };
         image.addresses(|at, addr| {
@@ -104,33 +172,22 @@ impl<'a> Survey<'a> {
             }
             let wanted = image.isa.tracks_registers();
             if wanted && image.text_at(addr).is_some_and(|text| !text.plt) && is_part(addr) {
-                taken_parts.push(addr);
+                self.taken_parts.push(addr);
             }
         });
-        let restarted = rseq::find(&image, &targets);
-        for (piece, facts) in pieces.iter().zip(&swept.facts) {
+        self.restarted = rseq::find(image, targets);
+        let all = 0..pieces.len();
+        let indices = all.filter(|&index| only.is_none_or(|only| only[index]));
+        for (index, facts) in indices.zip(&swept.facts) {
+            let piece = &pieces[index];
             if facts.jumps
                 && facts.forms_own
                 && let Some(text) = image.text_at(piece.start)
             {
-                mark_distances(&image, &targets, piece, text);
+                mark_distances(image, targets, piece, text);
             }
         }
-        Ok(Self {
-            path,
-            taken_parts,
-            restarted,
-            statics,
-            image,
-            symbols,
-            slots,
-            pieces,
-            heads,
-            targets,
-            profilers,
-            swept,
-            tabled,
-        })
+        self.swept = swept;
     }
 }
 

@@ -81,7 +81,7 @@ pub(crate) struct Crossing {
 /// The result of the sweep.
 #[derive(Default)]
 pub(crate) struct Swept {
-    /// One for each piece.
+    /// One for each piece that is swept.
     pub facts: Vec<PieceFacts>,
     /// Sorted by piece.
     pub near: Vec<Near>,
@@ -107,10 +107,17 @@ pub(crate) struct Sweep<'s> {
     pub targets: &'s Targets,
     pub wanted: &'s Wanted<'s>,
     pub frames: &'s Frames,
+    /// By piece: whether it is swept; `None`: all are.
+    pub only: Option<&'s [bool]>,
 }
 
 impl Sweep<'_> {
-    /// Sweeps over all pieces with several threads.
+    /// Returns whether a piece is swept.
+    fn includes(self, index: usize) -> bool {
+        self.only.is_none_or(|only| only[index])
+    }
+
+    /// Sweeps over the pieces with several threads.
     pub fn run(self, threads: usize) -> Swept {
         let mut all = Swept::default();
         std::thread::scope(|scope| {
@@ -142,13 +149,17 @@ impl Sweep<'_> {
 
     /// Divides the pieces among threads.
     fn chunks(self, threads: usize) -> Vec<Range<usize>> {
-        let total: u64 = self.pieces.iter().map(|p| p.limit - p.start).sum();
+        let length = |(index, piece): (usize, &Piece)| match self.includes(index) {
+            true => piece.limit - piece.start,
+            false => 0,
+        };
+        let total: u64 = self.pieces.iter().enumerate().map(length).sum();
         let share = (total / threads.max(1) as u64).max(64 << 10);
         let mut chunks = Vec::new();
         let mut start = 0;
         let mut size = 0;
         for (index, piece) in self.pieces.iter().enumerate() {
-            size += piece.limit - piece.start;
+            size += length((index, piece));
             if size >= share {
                 chunks.push(start..index + 1);
                 start = index + 1;
@@ -166,7 +177,7 @@ impl Sweep<'_> {
         let registers = image.isa.tracks_registers();
         let bytes = pieces[chunk.clone()].iter().map(|p| p.end - p.start).sum();
         let mut decoded = registers.then(|| Nodes::with_room(bytes));
-        for index in chunk {
+        for index in chunk.filter(|&index| self.includes(index)) {
             let read = read(image, &pieces[index], &mut room);
             if let Some(decoded) = &mut decoded {
                 decoded.begin(image.isa, &pieces[index]);

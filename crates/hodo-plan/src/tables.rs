@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use hodo_isa::code::Reference;
 
+use crate::bits::Bits;
 use crate::image::{Image, Text};
 use crate::pieces::Piece;
 use crate::targets::Targets;
@@ -28,11 +29,12 @@ pub(crate) struct Tabled {
     pub leave: Vec<(usize, u64)>,
 }
 
-/// Marks the targets of tables. `bases` are the data addresses that code forms, with the piece that forms them.
+/// Marks the targets of tables. `bases` are the data addresses that code forms, with the piece that forms them;
+/// `others` those of all code, if they are not all there.
 pub(crate) fn mark(
     image: &Image<'_>,
     pieces: &[Piece],
-    mut bases: Vec<(u64, usize)>,
+    (mut bases, others): (Vec<(u64, usize)>, Option<&Bits>),
     targets: &Targets,
 ) -> Tabled {
     let mut tabled = Tabled::default();
@@ -50,6 +52,8 @@ pub(crate) fn mark(
         // What begins at the next address is most likely something else. The table may still continue there, as long as
         // its entries lead into the function that uses it.
         let next = groups.peek().map_or(u64::MAX, |next| next[0].0);
+        let other = others.and_then(|others| others.first(base + 1..data.end()));
+        let next = next.min(other.unwrap_or(u64::MAX));
         let mut at = base;
         // If the image has a fixed address, the entries may be addresses.
         let word = data.slice(base, base.saturating_add(4)).as_chunks::<4>().0;

@@ -1,7 +1,8 @@
 //! The addresses that control may reach: sets that the sweep fills.
 
+use std::ops::Range;
+
 use crate::bits::Bits;
-use crate::image::Image;
 
 /// The address sets that the sweep fills.
 pub(crate) struct Targets {
@@ -22,15 +23,17 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    pub fn new(image: &Image<'_>) -> Self {
+    /// Creates empty sets of addresses in these ranges, which are sorted and do not overlap.
+    pub fn new(ranges: &[Range<u64>]) -> Self {
+        let bits = || Bits::of(ranges.iter().cloned());
         Self {
-            any: Bits::new(&image.text),
-            foreign: Bits::new(&image.text),
-            called: Bits::new(&image.text),
-            taken: Bits::new(&image.text),
-            doubtful: Bits::new(&image.text),
-            data: Bits::new(&image.text),
-            returns_flags: Bits::new(&image.text),
+            any: bits(),
+            foreign: bits(),
+            called: bits(),
+            taken: bits(),
+            doubtful: bits(),
+            data: bits(),
+            returns_flags: bits(),
         }
     }
 
@@ -40,7 +43,7 @@ impl Targets {
     }
 
     /// Marks all addresses of a range, which must lie within one run of code.
-    pub fn mark_all(&self, range: std::ops::Range<u64>) {
+    pub fn mark_all(&self, range: Range<u64>) {
         self.any.set_all(range.clone());
         self.foreign.set_all(range);
     }

@@ -3,11 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 
 use hodo_abi::Isa;
 
 use super::readers::{Read, Room, Steps, Sweep};
-use super::{EntryFacts, Origin, SlotCall};
+use super::{EntryFacts, Operand, Origin, SlotCall};
 use crate::{JumpForm, Via, aarch64, riscv64, x86_64};
 
 /// Which general registers matter between functions that know nothing of each other, one bit for each number.
@@ -98,6 +99,21 @@ pub trait InstructionSet: Sync {
     /// Whether jump tables may contain distances of fewer than 32 bits, or distances counted in instructions.
     #[must_use]
     fn has_short_distances(&self) -> bool {
+        false
+    }
+
+    /// Finds, without decoding, every operand of 32 bits among `places` (indices in `code`, whose first byte is at the
+    /// address) that may lead to or address something in `text`, or form an address in `span`, which includes `text`.
+    /// `fixed`: constants may be addresses. Returns whether that can be done: no operand may be missing, but there may
+    /// be more.
+    fn operands(
+        &self,
+        _code: (&[u8], u64),
+        _places: Range<usize>,
+        _ranges: (&Range<u64>, &Range<u64>),
+        _fixed: bool,
+        _found: &mut dyn FnMut(Operand),
+    ) -> bool {
         false
     }
 

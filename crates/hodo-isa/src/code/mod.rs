@@ -21,6 +21,18 @@ pub struct SlotCall {
     pub call: bool,
 }
 
+/// Bytes that may be an operand of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operand {
+    /// The address of its first byte.
+    pub at: u64,
+    /// Where it leads, or what it addresses. The instruction may have up to four more bytes after the operand, which
+    /// the target may be further on by.
+    pub to: u64,
+    /// Whether the instruction may form the address.
+    pub forms: bool,
+}
+
 /// An address that an instruction holds, alone or together with those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference {

@@ -2,15 +2,16 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use hodo_abi::Isa;
 
 use super::origin::origin;
-use super::{JUMP, entry, relocate, scan, steps, text};
+use super::{JUMP, entry, operands, relocate, scan, steps, text};
 use crate::code::readers::Kind;
 use crate::code::{
-    Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Relocation, Room, Steps,
-    Sweep,
+    Convention, EntryFacts, InstructionSet, NotMovable, Operand, Origin, Read, Relocation, Room,
+    Steps, Sweep,
 };
 use crate::{JumpForm, Via};
 
@@ -42,6 +43,18 @@ impl InstructionSet for X86_64 {
 
     fn has_short_addresses(&self) -> bool {
         false
+    }
+
+    fn operands(
+        &self,
+        code: (&[u8], u64),
+        places: Range<usize>,
+        ranges: (&Range<u64>, &Range<u64>),
+        fixed: bool,
+        found: &mut dyn FnMut(Operand),
+    ) -> bool {
+        operands::operands(code, places, ranges, fixed, found);
+        true
     }
 
     fn steps<'a>(&self, code: &'a [u8], addr: u64) -> Steps<'a> {

@@ -10,6 +10,7 @@ pub mod decode;
 pub mod entry;
 pub mod interpret;
 pub mod isa;
+pub mod operands;
 mod origin;
 pub mod relocate;
 pub mod scan;

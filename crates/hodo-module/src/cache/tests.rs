@@ -173,3 +173,27 @@ fn a_file_is_surveyed_when_the_first_plan_is_made_and_not_again() {
     let again = std::ptr::from_ref(planning.survey(&options).expect("a survey"));
     assert!(std::ptr::eq(first, again));
 }
+
+#[test]
+fn a_file_is_not_surveyed_for_a_few_probes_or_for_nothing() {
+    let own = std::env::current_exe().expect("this program");
+    let image = Image::read(&own, own.clone()).expect("a program");
+    let planning = Planning::new(&image);
+    let nothing = PlanOptions {
+        functions: false,
+        libcalls: false,
+        ..PlanOptions::default()
+    };
+    let plan = planning.plan(&nothing).expect("a plan");
+    let object = ObjectFile::parse(&*image.bytes).expect("an ELF file");
+    let build_id = object.build_id().expect("a readable file");
+    assert_eq!(plan.build_id.is_some(), build_id.is_some());
+    assert!(plan.functions.is_empty() && plan.libcalls.is_empty());
+    // Each for itself, since plans are cached.
+    let entry = image.entry();
+    for places in [vec![entry], vec![entry, entry + 1]] {
+        let probes = planning.plan_probes(Wanted::At(&places), &nothing);
+        assert_eq!(probes.expect("a plan").total, places.len());
+    }
+    assert!(!planning.is_surveyed());
+}
