@@ -1,9 +1,11 @@
 //! Turns records into calls: which frames are open, and when each was entered and left.
 
-use std::collections::VecDeque;
+mod stacks;
+
 use std::sync::Arc;
 
 use crate::records::{Record, RecordKind};
+use stacks::{ONE_FRAME, Stacks};
 
 /// What is recorded of a function, and what its records say about open frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -237,52 +239,9 @@ pub struct Calls {
     jumped: Option<u64>,
     /// A function that ends the thread was entered.
     ending: bool,
-    /// A function that switches stacks was entered. From then on, each record may belong to another stack.
-    several: bool,
-    /// If nothing has shown yet whether the last such function has switched stacks: the stack pointer at its entry.
-    switching: Option<u64>,
-    /// Exits since then that may belong to several stacks.
-    held: Vec<Record>,
-    /// The other stacks, in the order in which they were left.
-    others: VecDeque<Stack>,
+    /// The other stacks of the thread.
+    stacks: Stacks,
 }
-
-/// A stack that the thread has left and may use again.
-#[derive(Debug, Clone)]
-struct Stack {
-    /// Its open frames, outermost first. There is at least one.
-    frames: Vec<Frame>,
-    /// The stack pointer when it was left.
-    left: u64,
-}
-
-impl Stack {
-    /// Returns whether a function that is entered at this address may have been called from one of the frames.
-    fn contains(&self, stack: u64) -> bool {
-        let frames = self.frames.iter().rev().take(SEARCHED);
-        let mut addresses = frames.map(|frame| frame.stack);
-        let first = self.frames.first().map_or(0, |frame| frame.stack);
-        is_called_at(self.left, stack)
-            || addresses.any(|address| is_called_at(address, stack))
-            || first != 0 && first < stack && stack - first <= ONE_FRAME
-    }
-
-    /// Returns how far below the place where it was left, or the next of its frames, this address is.
-    fn distance(&self, stack: u64) -> u64 {
-        let frames = self.frames.iter().rev().take(SEARCHED);
-        let addresses = frames.map(|frame| frame.stack).chain([self.left]);
-        let below = addresses.filter_map(|address| address.checked_sub(stack));
-        below.min().unwrap_or(u64::MAX)
-    }
-}
-
-/// Returns whether a function entered at one address may be in a frame that was entered at the other one.
-fn is_called_at(frame: u64, stack: u64) -> bool {
-    frame != 0 && stack <= frame && frame - stack <= ONE_FRAME
-}
-
-/// At most this many stacks are kept. Those of coroutines that will not be resumed cannot be told from others.
-const MOST_STACKS: usize = 4096;
 
 /// An unwinding lands at most this many bytes away from a frame of the same stack. Anything farther away is another
 /// stack, perhaps a coroutine's.
@@ -294,10 +253,6 @@ const OWN_CALLS: u64 = 16 << 10;
 
 /// At most this many of the innermost frames are searched.
 const SEARCHED: usize = 1024;
-
-/// If two frames are at most this far apart, everything between them belongs to the outer one. A larger frame may
-/// contain a whole stack, for signal handlers.
-const ONE_FRAME: u64 = 4 << 10;
 
 impl Calls {
     /// Creates the state. `traits` are indexed by function id.
@@ -311,10 +266,7 @@ impl Calls {
             since: None,
             jumped: None,
             ending: false,
-            several: false,
-            switching: None,
-            held: Vec::new(),
-            others: VecDeque::new(),
+            stacks: Stacks::default(),
         }
     }
 
@@ -338,15 +290,14 @@ impl Calls {
             time, id, sp, kind, ..
         } = record;
         match kind {
-            // An unknown address is 0, so no frame is above it and every frame is below it.
+            // Unknown addresses are 0, and far from all others.
             RecordKind::Entry
                 if !self.unwinding
-                    && !self.several
+                    && !self.stacks.several
                     && self.traits.get(id as usize) == Some(&Traits::PLAIN)
-                    && self
-                        .frames
-                        .last()
-                        .is_none_or(|top| top.stack.wrapping_sub(1) >= record.stack) =>
+                    && self.frames.last().is_none_or(|top| {
+                        top.stack.wrapping_sub(record.stack).wrapping_sub(1) < NEAR
+                    }) =>
             {
                 self.enter(record, &mut step);
             }
@@ -355,7 +306,7 @@ impl Calls {
                     && top.origin == id
                     && top.sp == sp
                     && top.jumps == 0
-                    && !self.several =>
+                    && !self.stacks.several =>
             {
                 // Copying the whole frame would stall the processor: the frame was just written in parts and would be
                 // read as a whole.
@@ -383,9 +334,7 @@ impl Calls {
 
     /// The task has no more records. If it ended its own thread, that left all frames; otherwise they are still open.
     pub fn finish(&mut self, ended: u64, mut step: impl FnMut(CallStep)) {
-        if let Some(&first) = self.fitting().first().filter(|_| !self.held.is_empty()) {
-            self.settle(first, &mut step);
-        }
+        self.settle_first(&mut step);
         if self.ending {
             self.jumped = None;
             self.close(0, ended, &mut step);
@@ -423,7 +372,7 @@ impl Calls {
     /// Takes a record that is neither a plain entry nor the exit of the innermost frame.
     #[cold]
     fn feed_rare(&mut self, record: Record, step: &mut dyn FnMut(CallStep)) {
-        if !self.several || self.choose_stack(record, step) {
+        if !self.stacks.several || self.choose_stack(record, step) {
             self.take(record, step);
         }
     }
@@ -438,9 +387,14 @@ impl Calls {
             RecordKind::Tail => self.tail(record, step),
             RecordKind::Exit => {
                 let closes = |frame: &Frame| frame.origin == id && frame.sp == sp;
-                let Some(at) = self.frames.iter().rposition(closes) else {
+                let at = self.outer_innermost(&record);
+                let Some(at) = at.or_else(|| self.frames.iter().rposition(closes)) else {
+                    if self.shows_switch(&record) {
+                        self.feed_rare(record, step);
+                    }
                     return;
                 };
+                self.leave_stacks(at + 1, time, step);
                 self.close(at + 1, time, step);
                 // The functions that led here by jumps return together with this one.
                 let first = at - usize::from(self.frames[at].jumps).min(at);
@@ -449,7 +403,8 @@ impl Calls {
                 }
             }
             RecordKind::Lost(count) => {
-                (self.jumped, self.switching) = (None, None);
+                self.jumped = None;
+                self.stacks.forget();
                 step(CallStep::Lost { count, time });
             }
         }
@@ -478,185 +433,22 @@ impl Calls {
             step(CallStep::Instant { depth, id, time });
         } else {
             if stack != 0 {
+                self.follow(stack, time, step);
                 self.land(stack, time, traits.has(Traits::LANDS), step);
             } else {
                 // The unwinding may have ended here. Later entries must not be taken for its landing.
                 (self.unwinding, self.since) = (false, None);
             }
             self.unwinding |= traits.has(Traits::UNWINDS);
+            self.stacks.trim(self.frames.len());
             self.enter(record, &mut step);
+            self.note_seam();
         }
         self.jumped = traits.has(Traits::JUMPS).then_some(time);
         self.ending |= traits.has(Traits::ENDS);
         if traits.has(Traits::SWITCHES) {
-            (self.several, self.switching) = (true, Some(stack));
+            self.stacks.switch(stack);
         }
-    }
-
-    /// Finds out to which stack a record belongs, and switches to it. Returns `false` if later records must show that;
-    /// then the record is kept.
-    ///
-    /// An entry is on the stack whose frames are around its address, or on a new one if a function that switches came
-    /// before. Otherwise it is on the stack in use: then it may be a signal handler's. An exit closes the innermost
-    /// frame of a stack. After a switch this is another stack than before. If the exit fits several, the next entry
-    /// shows which of them is meant.
-    #[cold]
-    fn choose_stack(&mut self, record: Record, step: &mut dyn FnMut(CallStep)) -> bool {
-        let Record {
-            time,
-            id,
-            sp,
-            stack,
-            kind,
-        } = record;
-        let is_placed = kind == RecordKind::Entry && stack != 0 && self.is_placed(id);
-        if kind == RecordKind::Exit && self.switching.is_some() {
-            let before = self.fitting();
-            self.held.push(record);
-            let after = self.fitting();
-            if after.len() > 1 {
-                return false;
-            }
-            if let &[only] = &after[..] {
-                self.settle(only, step);
-                return false;
-            }
-            self.held.pop();
-            match before.first() {
-                Some(&first) if !self.held.is_empty() => self.settle(first, step),
-                _ => self.switching = None,
-            }
-        } else if !self.held.is_empty() {
-            let fitting = self.fitting();
-            let nearest = |&at: &usize| self.others[at].distance(stack);
-            let chosen = match is_placed {
-                true => fitting.iter().copied().min_by_key(nearest),
-                false => fitting.first().copied(),
-            };
-            if let Some(chosen) = chosen {
-                self.settle(chosen, step);
-                return true;
-            }
-        }
-        let mut switched = None;
-        let chosen = if kind == RecordKind::Exit || kind == RecordKind::Tail {
-            let is_tail = kind == RecordKind::Tail;
-            let closes = |frame: &Frame| frame.sp == sp && (is_tail || frame.origin == id);
-            switched = self.switching.take();
-            let is_here = switched.is_none() && self.frames.iter().rev().take(SEARCHED).any(closes);
-            let innermost = |stack: &Stack| stack.frames.last().is_some_and(closes);
-            match is_here {
-                true => None,
-                false => self.others.iter().position(innermost),
-            }
-        } else if is_placed {
-            switched = self.switching.take();
-            // After a switch, this is a signal handler, or nothing was switched.
-            let near = match switched {
-                Some(left) if left != 0 => left,
-                _ => self.frames.last().map_or(0, |top| top.stack),
-            };
-            let other = match is_called_at(near, stack) {
-                true => return true,
-                false => self.others.iter().position(|other| other.contains(stack)),
-            };
-            if other.is_none() && switched.is_some() {
-                self.set_aside(switched, time, step);
-            }
-            other
-        } else {
-            None
-        };
-        if let Some(chosen) = chosen {
-            self.resume(chosen, switched, time, step);
-        }
-        true
-    }
-
-    /// Returns which of the other stacks all exits that are held may belong to.
-    fn fitting(&self) -> Vec<usize> {
-        let fits = |stack: &Stack| {
-            let mut open = &stack.frames[..];
-            self.held.iter().all(|exit| match open.last() {
-                Some(top) if top.origin == exit.id && top.sp == exit.sp => {
-                    open = &open[..open.len().saturating_sub(1 + usize::from(top.jumps))];
-                    true
-                }
-                _ => false,
-            })
-        };
-        let stacks = self.others.iter().enumerate();
-        stacks
-            .filter(|(_, stack)| fits(stack))
-            .map(|(at, _)| at)
-            .collect()
-    }
-
-    /// The exits that are held belong to this stack.
-    fn settle(&mut self, chosen: usize, step: &mut dyn FnMut(CallStep)) {
-        let held = std::mem::take(&mut self.held);
-        let switched = self.switching.take();
-        let time = held.first().map_or(0, |exit| exit.time);
-        self.resume(chosen, switched, time, step);
-        for exit in held {
-            self.take(exit, step);
-        }
-    }
-
-    /// Leaves the stack in use, and goes on on another one.
-    fn resume(
-        &mut self,
-        chosen: usize,
-        left: Option<u64>,
-        time: u64,
-        step: &mut dyn FnMut(CallStep),
-    ) {
-        let Some(next) = self.others.remove(chosen) else {
-            return;
-        };
-        self.set_aside(left, time, step);
-        for (depth, mut frame) in next.frames.into_iter().enumerate() {
-            frame.start = time;
-            let id = frame.id;
-            self.frames.push(frame);
-            step(CallStep::Enter {
-                depth,
-                id,
-                time,
-                entered: Entered::Resumed,
-            });
-        }
-    }
-
-    /// Leaves the stack in use, which had this stack pointer if that is known.
-    fn set_aside(&mut self, left: Option<u64>, time: u64, step: &mut dyn FnMut(CallStep)) {
-        // Nothing on the next stack is the landing of an unwinding on this one.
-        (self.unwinding, self.since, self.jumped) = (false, None, None);
-        let frames = std::mem::take(&mut self.frames);
-        let Some(&top) = frames.last() else { return };
-        for (depth, &frame) in frames.iter().enumerate().rev() {
-            step(CallStep::Leave {
-                depth,
-                frame,
-                time,
-                left: Left::Switched,
-            });
-        }
-        if self.others.len() == MOST_STACKS {
-            self.others.pop_front();
-        }
-        self.others.push_back(Stack {
-            frames,
-            left: left.filter(|&left| left != 0).unwrap_or(top.stack),
-        });
-    }
-
-    /// Returns whether the records of a function's entries say where on the stack they are.
-    fn is_placed(&self, id: u32) -> bool {
-        let traits = self.traits(id);
-        !traits.has(Traits::ENTRY_ONLY)
-            || traits.has(Traits::RETURNS_TWICE)
-            || traits.has(Traits::SWITCHES)
     }
 
     /// Closes this frame and all inside it. They were left by an unwinding that shows only now.

@@ -319,15 +319,13 @@ fn leaving(random: &mut Random, how: Traits, all_known: bool, switches: bool) ->
     let exact = all_known && !switches;
     for time in 1..300 {
         let mut feed = |kind, id, stack: u64, known: bool| {
-            calls.feed(record(time, (kind, id), stack, known), |step| {
-                let unwound = matches!(
-                    step,
-                    CallStep::Leave {
-                        left: Left::Unwound,
-                        ..
-                    }
-                );
-                closed += usize::from(unwound);
+            calls.feed(record(time, (kind, id), stack, known), |step| match step {
+                CallStep::Leave { left, .. } => {
+                    closed += usize::from(left == Left::Unwound);
+                    assert!(switches || left != Left::Switched);
+                }
+                CallStep::Enter { entered, .. } => assert_eq!(entered, Entered::Called),
+                _ => {}
             });
         };
         if random.below(5) < 2
@@ -384,6 +382,153 @@ fn frames_that_are_left_are_closed_and_no_others() {
         closed += leaving(&mut random, Traits::UNWINDS, round % 3 > 0, round % 3 == 2);
     }
     assert!(closed > 2_500, "{closed}");
+}
+
+/// Feeds entries (positive) and exits of functions at these addresses, and returns what was done, in short.
+fn brief(functions: &[(i32, u64)]) -> Vec<String> {
+    let mut calls = Calls::new([Traits::PLAIN; 9].into(), Vec::new());
+    let records: Vec<Record> = (1..)
+        .zip(functions)
+        .map(|(time, &(id, stack))| {
+            let kind = match id > 0 {
+                true => RecordKind::Entry,
+                false => RecordKind::Exit,
+            };
+            record(time, (kind, id.unsigned_abs()), stack, id > 0)
+        })
+        .collect();
+    let steps = feed(&mut calls, &records);
+    let steps = steps.iter().map(|step| match *step {
+        CallStep::Enter {
+            depth,
+            id,
+            entered: Entered::Called,
+            ..
+        } => format!("{depth}>{id}"),
+        CallStep::Enter {
+            depth, id, entered, ..
+        } => format!("{depth}>{id}{entered:?}"),
+        CallStep::Leave {
+            depth,
+            frame,
+            left: Left::Returned,
+            ..
+        } => format!("{depth}<{}", frame.id),
+        CallStep::Leave {
+            depth, frame, left, ..
+        } => format!("{depth}<{}{left:?}", frame.id),
+        _ => unreachable!("neither other records nor functions without exits"),
+    });
+    steps.collect()
+}
+
+/// The stack of a thread, and one far away.
+const MAIN: u64 = 0x7000_0000_0000;
+const OTHER: u64 = 0x5000_0000_0000;
+
+#[test]
+fn large_frames_that_are_left_are_no_other_stacks() {
+    // 1 calls 2, which has a frame of 4 MiB and calls 3. A jump that is not recorded leads back to 1, again and again.
+    let inner = MAIN - 64 - (4 << 20);
+    let once = [
+        (2, MAIN - 64),
+        (3, inner),
+        (4, inner - 64),
+        (-4, inner - 64),
+    ];
+    let mut functions = vec![(1, MAIN)];
+    for _ in 0..3 {
+        functions.extend(once);
+        // From another place, the frames are a little lower.
+        functions.extend(once.map(|(id, stack)| (id, stack - 32)));
+        functions.extend([(5, MAIN - 32), (-5, MAIN - 32)]);
+    }
+    functions.push((-1, MAIN));
+    let steps = brief(&functions);
+    let switched = steps
+        .iter()
+        .filter(|step| step.contains("Switched") || step.contains("Resumed"));
+    assert_eq!(switched.count(), 0, "{steps:?}");
+    assert_eq!(steps.last().map(String::as_str), Some("0<1"));
+}
+
+#[test]
+fn a_handler_that_jumps_away_is_no_coroutine() {
+    // 2 is interrupted. The handler 6 calls 7, and a jump that is not recorded leads to 1. It calls 2 again.
+    let once = [
+        (2, MAIN - 64),
+        (6, OTHER),
+        (7, OTHER - 64),
+        (5, MAIN - 64),
+        (-5, MAIN - 64),
+    ];
+    let mut functions = vec![(1, MAIN)];
+    for _ in 0..3 {
+        functions.extend(once);
+    }
+    // The handler returns, and so does what it interrupted.
+    functions.extend([
+        (2, MAIN - 64),
+        (6, OTHER),
+        (-6, OTHER),
+        (-2, MAIN - 64),
+        (-1, MAIN),
+    ]);
+    let steps = brief(&functions);
+    assert!(
+        !steps.iter().any(|step| step.contains("Resumed")),
+        "{steps:?}"
+    );
+    assert_eq!(
+        steps[steps.len() - 5..],
+        ["1>2", "2>6", "2<6", "1<2", "0<1"]
+    );
+}
+
+#[test]
+fn coroutines_on_near_stacks_are_found_by_their_exits() {
+    // 1 resumes a coroutine by 2. It calls 4 in 3, which yields. When 4 returns, it must have been resumed.
+    let near = MAIN - (64 << 10);
+    let resume = [(2, MAIN - 64)];
+    let yields = [(4, near - 64), (-2, MAIN - 64)];
+    let again = [(-4, near - 64), (5, near - 64), (-5, near - 64)];
+    let functions = [
+        &[(1, MAIN)],
+        &resume[..],
+        &[(3, near)],
+        &yields,
+        &resume,
+        &again,
+        &yields,
+    ];
+    let steps = brief(&functions.concat());
+    assert_eq!(
+        steps,
+        [
+            "0>1",
+            "1>2",
+            "2>3",
+            "3>4",
+            // They may have been left for good.
+            "3<4Unwound",
+            "2<3Unwound",
+            "1<2",
+            "1>2",
+            "1<2Switched",
+            "0<1Switched",
+            "0>3Resumed",
+            "1>4Resumed",
+            "1<4",
+            "1>5",
+            "1<5",
+            "1>4",
+            "1<4Switched",
+            "0<3Switched",
+            "0>1Resumed",
+            "1>2Resumed",
+            "1<2",
+        ]
+    );
 }
 
 /// The function that switches stacks.
@@ -460,6 +605,94 @@ fn frames_belong_to_the_stack_in_use() {
         resumed += switching(&mut random, (64 << 10) + 3200);
     }
     assert!(resumed > 10_000, "{resumed}");
+}
+
+/// Runs coroutines that call, return, and switch to one another without a record. After each entry, the open frames
+/// must be those of the stack in use. Before them may only be those of stacks from which it was begun. `distance`: from
+/// stack to stack. Returns how often a stack was used again, and how often frames were taken for unwound.
+fn switching_unseen(random: &mut Random, distance: u64) -> (usize, usize) {
+    let mut calls = Calls::new([Traits::PLAIN; 9].into(), Vec::new());
+    let top = |stack: usize| 0x7000_0000_0000 - distance * stack as u64;
+    let mut stacks: Vec<(Vec<(u32, u64)>, u64)> = (0..5).map(|at| (Vec::new(), top(at))).collect();
+    // The stacks that are shown as one: each was begun from the one before.
+    let mut shown = vec![0];
+    let (mut resumed, mut unwound) = (0, 0);
+    // A switch shows by the next entry. An exit after that may look like one after the next switch.
+    let mut is_seen = false;
+    for time in 1..500 {
+        let now = *shown.last().expect("a stack in use");
+        let (frames, next) = &mut stacks[now];
+        // At first, it goes to another stack, and back, and there again: that is what shows it.
+        let what = match time {
+            2 | 4 | 6 => 0,
+            1 | 3 | 5 | 7 => 5,
+            _ => random.below(6),
+        };
+        let (kind, id, stack) = match what {
+            0 | 1 if is_seen => {
+                is_seen = false;
+                let to = match time {
+                    2 | 4 | 6 => 1 - now,
+                    _ => (now + 1 + random.below(4) as usize) % 5,
+                };
+                if let Some(at) = shown.iter().position(|&stack| stack == to) {
+                    shown.truncate(at + 1);
+                } else if stacks[to].0.is_empty() {
+                    shown.push(to);
+                } else {
+                    shown = vec![to];
+                }
+                continue;
+            }
+            2 | 3 if frames.len() > 1 => {
+                let (id, stack) = frames.pop().expect("there are two");
+                *next = stack;
+                (RecordKind::Exit, id, stack)
+            }
+            _ if frames.len() < 20 => {
+                let (id, stack) = (1 + random.below(8) as u32, *next);
+                frames.push((id, stack));
+                *next -= 16 * (1 + random.below(20));
+                (RecordKind::Entry, id, stack)
+            }
+            _ => continue,
+        };
+        let known = kind == RecordKind::Entry;
+        is_seen = known;
+        calls.feed(record(time, (kind, id), stack, known), |step| match step {
+            CallStep::Enter {
+                depth: 0,
+                entered: Entered::Resumed,
+                ..
+            } => resumed += 1,
+            CallStep::Leave {
+                left: Left::Unwound,
+                ..
+            } => unwound += 1,
+            _ => {}
+        });
+        if known {
+            let seen: Vec<_> = calls.frames().iter().map(|f| (f.id, f.stack)).collect();
+            let expected = shown.iter().flat_map(|&stack| stacks[stack].0.clone());
+            assert_eq!(seen, expected.collect::<Vec<_>>(), "time {time}, {shown:?}");
+        }
+    }
+    (resumed, unwound)
+}
+
+#[test]
+fn frames_belong_to_the_stack_in_use_without_a_record_of_the_switch() {
+    let mut random = Random(0x0123_4567_89AB_CDEF);
+    let (mut resumed, mut unwound) = (0, 0);
+    for _ in 0..200 {
+        for distance in [16 << 20, (16 << 20) + 3200] {
+            let seen = switching_unseen(&mut random, distance);
+            resumed += seen.0;
+            unwound += seen.1;
+        }
+    }
+    assert!(resumed > 10_000, "{resumed}");
+    assert_eq!(unwound, 0);
 }
 
 #[test]

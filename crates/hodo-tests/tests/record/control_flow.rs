@@ -157,6 +157,51 @@ fn coroutines_by_swapcontext() {
 }
 
 #[test]
+fn coroutines_by_assembly() {
+    for kind in available(&Kind::GLIBC) {
+        let program = build("switches.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let trace = Run::new(&format!("switches-{kind:?}"), &program).same(options);
+            if !kind.has_names() {
+                continue;
+            }
+            trace.has_calls(&[
+                ("main", 1),
+                ("resume", 150),
+                ("generator", 3),
+                ("yield_in", 369),
+                ("worker", 3),
+                ("pass_on", 150),
+                ("step", 300),
+                ("in_handler", 50),
+            ]);
+            let dump = trace.view("dump", &[]);
+            let of = |name: &str, depth: usize| {
+                let entries = dump.lines().filter(|line| line.contains("[entry]"));
+                let end = format!(" depth: {depth}");
+                let entries = entries.filter(|line| line.contains(&format!(" {name}(")));
+                entries.filter(|line| line.ends_with(&end)).count()
+            };
+            // What calls main may be a function, too. At first, a generator is shown inside `resume`. Once it has
+            // yielded, it has a tree of its own, at any depth of its recursion.
+            let base = (0..9).find(|&base| of("main", base) == 1);
+            let base = base.expect("an entry of main");
+            assert_eq!(of("generator", base + 2), 3, "{dump}");
+            let depths = [1, 2, 3, 4].map(|depth| of("yield_in", depth));
+            let mut expected = [147, 111, 72, 36];
+            if let Some(first) = expected.get_mut(base + 2) {
+                *first += 3;
+            }
+            assert_eq!(depths, expected, "{dump}");
+            // Workers switch to one another. The first one stays inside `run_worker` until it is resumed.
+            assert_eq!(of("run_worker", base + 1), 3);
+            // Nothing is taken for left by a jump.
+            assert!(!trace.view("replay", &[]).contains("unwound"), "{dump}");
+        }
+    }
+}
+
+#[test]
 fn backtrace_sees_the_callers() {
     for kind in Kind::GLIBC {
         let program = build("unwinding.c", kind, &[]);
