@@ -4,11 +4,17 @@ use crate::shadow::original_return;
 use crate::{arch, dynamic, environment, graph};
 
 /// Calls the hooks for an entry. `slot` is where the return address of the function is, `frame_pointer` its caller's
-/// frame pointer, and `back` the return address of the stub.
+/// frame pointer, and `back` the return address of the stub. `registers` is null if the stub gives none
+/// ([`arch::STUBS_GIVE_REGISTERS`]).
 ///
 /// # Safety
 /// This is so, and the stub has saved all general registers.
-pub(crate) unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, back: usize) {
+pub(crate) unsafe extern "C" fn enter(
+    slot: *mut usize,
+    frame_pointer: usize,
+    back: usize,
+    registers: *mut arch::Registers,
+) {
     let Some(thread) = environment::thread() else {
         return;
     };
@@ -20,7 +26,7 @@ pub(crate) unsafe extern "C" fn enter(slot: *mut usize, frame_pointer: usize, ba
     let mask = dynamic::mask_of_static(selfpc);
     // SAFETY: the function has not returned.
     let frompc = unsafe { original_return(slot) };
-    dynamic::call_tracers(thread, selfpc, frompc, mask, core::ptr::null_mut());
+    dynamic::call_tracers(thread, selfpc, frompc, mask, registers);
     if mask & dynamic::GRAPH != 0 {
         // SAFETY: as the caller promises; whoever set the hooks keeps them.
         unsafe {

@@ -158,6 +158,16 @@ fn the_library_can_be_switched_off() {
 }
 
 #[test]
+fn tracers_see_arguments_where_mcount_is_called() {
+    for (name, flags) in [
+        ("arguments", &["-pg"][..]),
+        ("arguments-O0", &["-pg", "-O0"]),
+    ] {
+        check(name, "gcc", &["arguments.c"], flags, Form::Shared);
+    }
+}
+
+#[test]
 fn the_library_does_not_read_its_own_code() {
     let flags = ["-rdynamic", "-fno-builtin"];
     check("opened", "gcc", &["opened.c"], &flags, Form::Shared);

@@ -124,7 +124,10 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
             if plain == there && !prologue.signs {
                 // SAFETY: it is that slot. Below it is the frame pointer of the caller. The stub has saved the
                 // registers.
-                unsafe { enter(slot, (frame_pointer as *const usize).read_volatile(), back) };
+                unsafe {
+                    let caller = (frame_pointer as *const usize).read_volatile();
+                    enter(slot, caller, back, core::ptr::null_mut());
+                };
                 return;
             }
             caller = plain;

@@ -265,7 +265,7 @@ pub fn remove(module: &'static Module) {
 /// Changes what one tracer wants to see in a module: of each site, whether `wants` says so. `bit` is a bit of a mask.
 /// Returns the first site that it cannot have; it does not get that one. A tracer that changes registers must be the
 /// only one, and cannot have [`Entry::Framed`]. One that asks for registers cannot have code that calls no trampoline
-/// ([`super::Form::calls_trampoline`]). [`super::apply`] writes it. It must not be called by two threads at once.
+/// ([`super::Form::calls_trampoline`]), except where stubs give them, too, if it only reads them. [`super::apply`] writes it. It must not be called by two threads at once.
 pub fn select(
     module: &Module,
     bit: u64,
@@ -277,7 +277,8 @@ pub fn select(
         let mask = site.wanted();
         let mut wanted = wants(site);
         let is_taken = bit & modifying != 0 && mask & modifying & !bit != 0;
-        let has_none = tracers::with_registers(bit) && !site.form().calls_trampoline();
+        let is_given = arch::STUBS_GIVE_REGISTERS && !tracers::with_more_than_registers(bit);
+        let has_none = tracers::with_registers(bit) && !is_given && !site.form().calls_trampoline();
         let is_late = bit & modifying != 0 && site.entry() != Entry::First;
         if wanted && (is_taken || has_none || is_late) {
             refused = refused.or(Some(site));

@@ -145,6 +145,11 @@ pub(crate) fn with_registers(mask: u64) -> bool {
     mask & WITH_REGISTERS.load(Ordering::Relaxed) != 0
 }
 
+/// Returns whether one of these tracers may change the registers, or must miss no call.
+pub(crate) fn with_more_than_registers(mask: u64) -> bool {
+    mask & (ip_modifying() | EVERY.load(Ordering::Relaxed)) != 0
+}
+
 /// Those of these tracers that are not given the registers.
 pub(crate) fn without_registers(mask: u64) -> u64 {
     mask & !WITH_REGISTERS.load(Ordering::Relaxed)

@@ -5,6 +5,7 @@
 //! does rustc, which calls `mcount`. Nevertheless all general registers are kept except `t0` and `t1`, which linkers
 //! may use for a call, too.
 
+use crate::dynamic::Registers;
 use crate::entry::enter;
 use crate::graph::leave;
 use crate::state::state;
@@ -69,19 +70,24 @@ macro_rules! stub {
                 "ld t0, %pcrel_lo(1b)(t0)",
                 "bnez t0, 2f",
                 "ret",
-                "2: addi sp, sp, -128",
-                ".cfi_def_cfa_offset 128",
-                "sd ra, 120(sp)",
-                ".cfi_offset ra, -8",
-                save_registers!(),
-                "mv a1, s0",
-                "mv a2, ra",
-                "addi a3, sp, 128",
+                // Registers, for tracers.
+                "2: addi sp, sp, -272",
+                ".cfi_def_cfa_offset 272",
+                "sd ra, 0(sp)",
+                ".cfi_offset ra, -272",
+                ".irp n, 1,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                "sd x\\n, 8 + 8 * \\n(sp)",
+                ".endr",
+                "sd zero, 8(sp)",
+                "addi t0, sp, 272",
+                "sd t0, 24(sp)",
+                "mv a0, sp",
                 "call {listened}",
-                load_registers!(),
-                "ld ra, 120(sp)",
+                ".irp n, 1,5,6,7,10,11,12,13,14,15,16,17,28,29,30,31",
+                "ld x\\n, 8 + 8 * \\n(sp)",
+                ".endr",
                 ".cfi_restore ra",
-                "addi sp, sp, 128",
+                "addi sp, sp, 272",
                 ".cfi_def_cfa_offset 0",
                 "ret",
                 ".cfi_endproc",
@@ -108,9 +114,16 @@ stub!(
 /// one for entries.
 ///
 /// # Safety
-/// `frompc` is the return address of the function, or anything. `back` is the return address of the stub. The frame
-/// pointer and the stack pointer are those at the call.
-unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, stack: usize) {
+/// The registers are those at the call, by the stub. `a0` is the return address of the function, or anything.
+unsafe extern "C" fn listened(registers: *mut Registers) {
+    const SP: usize = 2;
+    const S0: usize = 8;
+    const A0: usize = 10;
+    // SAFETY: the stub has them on its stack.
+    let (frompc, frame_pointer, back, stack) = unsafe {
+        let x = &raw const (*registers).x;
+        ((*x)[A0], (*x)[S0], (*registers).ip, (*x)[SP])
+    };
     /// The largest frame in which a frame pointer is believed.
     const LARGEST: usize = 1 << 20;
     let frame = frame_pointer.wrapping_sub(stack);
@@ -125,7 +138,7 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     };
     if is_frame && is_own() {
         // SAFETY: it is that slot. Below it is the frame pointer of the caller. The stub has saved the registers.
-        unsafe { enter(slot, caller.read_volatile(), back) };
+        unsafe { enter(slot, caller.read_volatile(), back, registers) };
         return;
     }
     let Some(thread) = environment::thread() else {
@@ -135,7 +148,7 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
         // SAFETY: `back` is the return address of a call.
         let selfpc = back.wrapping_sub(unsafe { arch::call_size(back) });
         let mask = dynamic::mask_of_static(selfpc);
-        dynamic::call_tracers(thread, selfpc, frompc, mask, core::ptr::null_mut());
+        dynamic::call_tracers(thread, selfpc, frompc, mask, registers);
         if mask & dynamic::GRAPH != 0 && !state().graph.is_none() {
             thread.count_untraced();
         }

@@ -78,6 +78,9 @@ pub(crate) fn returns_below(pc: usize) -> bool {
 /// Whether sites at entries have never called anything else than trampolines.
 pub(crate) const ONLY_TRAMPOLINES: bool = false;
 
+/// Whether the stubs that compilers call give tracers the registers.
+pub(crate) const STUBS_GIVE_REGISTERS: bool = false;
+
 /// The address under which a call is known, from its slot and the word before that.
 pub(crate) fn key_with(slot: usize, _: usize) -> usize {
     slot

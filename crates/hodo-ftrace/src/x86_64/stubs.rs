@@ -79,7 +79,9 @@ macro_rules! listened {
                 "and rsp, -16",
                 quick_site!(),
                 quick_enter!(),
-                "8: call {enter}",
+                // No registers.
+                "8: xor ecx, ecx",
+                "call {enter}",
                 "9: mov rax, [rbp - 8]",
                 load_registers!(),
                 "leave",
