@@ -59,6 +59,16 @@ impl Isa {
         }
     }
 
+    /// Returns its name for people.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86-64",
+            Self::Riscv64 => "RISC-V 64",
+            Self::Aarch64 => "AArch64",
+        }
+    }
+
     /// Returns the general registers at the beginning of a stack trace, by the processor's numbers. The address of the
     /// instruction follows them. There are none if nothing is recorded on this instruction set.
     #[must_use]

@@ -93,7 +93,7 @@ pub use engine::run::{instrument, listen, observe, run};
 pub use events::{Choice, Event, Events};
 pub use fragment::{Fragment, Instruction, Item, Operand, RegisterBank, RegisterOperand};
 pub use hodo_follow::Exit;
-pub use hodo_ptrace::launch::find_program;
+pub use hodo_ptrace::launch::{find_program, why_not};
 pub use hodo_ptrace::signals::stay_blocked;
 pub use inserted::{
     Bytes, Code, Compare, Compute, Lanes, Mark, Repeated, Scratch, ScratchMask, ScratchVector,

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use hodo_abi::Isa;
 
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
@@ -147,8 +148,60 @@ pub fn execute(command: &[OsString]) -> anyhow::Error {
     crate::inherited::restore();
     // SAFETY: path and words are strings with an end, and a null pointer comes after the last word.
     unsafe { libc::execv(path.as_ptr(), argv.as_ptr()) };
-    anyhow::Error::new(io::Error::last_os_error())
-        .context(format!("cannot run {}", name.to_string_lossy()))
+    let why = why_not(&program, &io::Error::last_os_error());
+    anyhow::anyhow!("cannot run {}: {why}", name.to_string_lossy())
+}
+
+/// Why the kernel did not execute a file that is there and may be executed.
+#[must_use]
+pub fn why_not(program: &Path, error: &io::Error) -> String {
+    let mut header = [0; 20];
+    let read = std::fs::File::open(program).and_then(|mut file| file.read_exact(&mut header));
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if program.exists() => {
+            "the program that starts it (its dynamic linker, or the interpreter of a script) does not exist".to_owned()
+        }
+        Some(libc::ENOEXEC) if read.is_ok() && header.starts_with(b"\x7fELF") => {
+            let own = Isa::NATIVE.title();
+            match machine(&header) {
+                Some(other) if other != own => {
+                    format!("it is for {other}; this machine is {own}")
+                }
+                _ => "it is damaged, or no program".to_owned(),
+            }
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The processors that a program is for, by the first bytes of its ELF file (`elf.h`).
+fn machine(header: &[u8; 20]) -> Option<String> {
+    /// `EI_CLASS` and `EI_DATA`
+    const CLASS: usize = 4;
+    const ORDER: usize = 5;
+    let wide = header[CLASS] == 2;
+    let number = [header[18], header[19]];
+    let number = match header[ORDER] {
+        2 => u16::from_be_bytes(number),
+        _ => u16::from_le_bytes(number),
+    };
+    if let Some(isa) = Isa::of_elf(number).filter(|_| wide) {
+        return Some(isa.title().to_owned());
+    }
+    let name = match number {
+        3 => "32-bit x86",
+        8 => "MIPS",
+        20 | 21 => "PowerPC",
+        22 => "IBM Z",
+        40 => "32-bit Arm",
+        62 => "x32",
+        183 => "AArch64 with 32-bit addresses",
+        243 => "32-bit RISC-V",
+        258 => "LoongArch",
+        0 => return None,
+        other => return Some(format!("processors of ELF machine number {other}")),
+    };
+    Some(name.to_owned())
 }
 
 fn is_elf(path: &Path) -> bool {

@@ -61,7 +61,8 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
     drop(forward);
     let outcome = outcome?;
     if let Some(error) = outcome.failure {
-        bail!("cannot run {}: {error}", program.display());
+        let why = hodo_ptrace::launch::why_not(&program, &error);
+        bail!("cannot run {}: {why}", program.display());
     }
     tell_lost(&outcome, &events);
     Ok(Ended {

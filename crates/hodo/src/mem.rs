@@ -110,7 +110,11 @@ fn run(
         }
     };
     if let Some(error) = ran.failure {
-        warn_user!("hodo: cannot run {}: {error}", name.display());
+        let why = match &target {
+            Target::Program { path, .. } => hodo_dbi::why_not(path, &error),
+            Target::Process { .. } => error.to_string(),
+        };
+        warn_user!("hodo: cannot run {}: {why}", name.display());
         return Ok(ExitCode::from(126));
     }
     if let Some(report) = report

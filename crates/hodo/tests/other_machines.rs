@@ -201,3 +201,64 @@ fn nearly_all_functions_of_a_library_for_aarch64_have_a_site() {
     assert!(count("total") > 3000, "{plan:#}");
     assert!(count("traced") * 100 >= count("total") * 99, "{plan:#}");
 }
+
+#[test]
+fn programs_for_other_machines_are_named() {
+    let directory = std::env::temp_dir().join(format!("hodo-programs-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let program = directory.join("program");
+    // The class of the file, its machine, and what hodo says about it.
+    let cases = [
+        (2, 62, "x86-64"),
+        (2, 243, "RISC-V 64"),
+        (2, 183, "AArch64"),
+        (1, 40, "32-bit Arm"),
+        (2, 9999, "processors of ELF machine number 9999"),
+    ];
+    // Where an emulator is registered, the kernel runs programs for its machine.
+    let registered = std::fs::read_dir("/proc/sys/fs/binfmt_misc").into_iter();
+    let mut registered = registered.flatten().flatten();
+    let emulates = registered.any(|entry| entry.file_name().to_string_lossy().contains("qemu"));
+    let cases = cases.into_iter().filter(|case| case.2 != own());
+    for (class, machine, name) in cases.filter(|case| !emulates || case.1 == 9999) {
+        let mut header = [0; 64];
+        header[..7].copy_from_slice(&[0x7F, b'E', b'L', b'F', class, 1, 1]);
+        header[18..20].copy_from_slice(&u16::to_le_bytes(machine));
+        std::fs::write(&program, header).expect("a file");
+        make_executable(&program);
+        let expected = format!("it is for {name}; this machine is {}\n", own());
+        let data = directory.join("data");
+        let data = data.to_str().expect("text");
+        for command in [
+            &["record", "-d", data][..],
+            &["live"],
+            &["syscalls"],
+            &["mem", "none"],
+        ] {
+            let output = hodo(command, &program);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(text.ends_with(&expected), "{command:?}: {text}");
+            assert_ne!(output.status.code(), Some(0));
+        }
+    }
+    std::fs::write(&program, "#!/no/such/interpreter\n").expect("a file");
+    let output = hodo(&["syscalls"], &program);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        text.contains("the interpreter of a script) does not exist"),
+        "{text}"
+    );
+    std::fs::remove_dir_all(directory).expect("it can be removed");
+}
+
+fn own() -> &'static str {
+    match cfg!(target_arch = "riscv64") {
+        true => "RISC-V 64",
+        false => "x86-64",
+    }
+}
+
+fn make_executable(file: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).expect("may be run");
+}
