@@ -265,7 +265,8 @@ pub fn remove(module: &'static Module) {
 /// Changes what one tracer wants to see in a module: of each site, whether `wants` says so. `bit` is a bit of a mask.
 /// Returns the first site that it cannot have; it does not get that one. A tracer that changes registers must be the
 /// only one, and cannot have [`Entry::Framed`]. One that asks for registers cannot have code that calls no trampoline
-/// ([`super::Form::calls_trampoline`]), except where stubs give them, too, if it only reads them. [`super::apply`] writes it. It must not be called by two threads at once.
+/// ([`super::Form::calls_trampoline`]), except where stubs give them, too, if it only reads them. [`super::apply`]
+/// writes it. It must not be called by two threads at once.
 pub fn select(
     module: &Module,
     bit: u64,
