@@ -182,8 +182,10 @@ pub const WINDOW_SIZE: u64 = 1 << (record::SP_BITS + 4);
 /// If a record or an event of any size has begun in a chunk that turns out to have no room for it, it is redirected to
 /// the same offset in the bucket.
 pub const BUCKET_ROOM: u64 = CHUNK_SIZE;
-/// The size of the part of the bucket that records fill again and again, in bytes.
-pub const BUCKET_SIZE: u64 = 4096;
+/// The size of the part of the bucket that records fill again and again, in bytes. An event of a system call that had
+/// no room there would be begun again forever.
+pub const BUCKET_SIZE: u64 = 32_768;
+const _: () = assert!(BUCKET_SIZE <= BUCKET_ROOM);
 /// Offset of the bucket in the `events` file.
 pub const BUCKET: u64 = CONTROL_SIZE - BUCKET_ROOM;
 

@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 
 use hodo_abi::Isa;
 
-use crate::format::record;
+use crate::format::{BUCKET_SIZE, RECORD_SIZE, record};
 
 /// A bit in the first word of an event before a call: the call began before hodo attached.
 pub const EARLIER: u64 = 1;
@@ -53,6 +53,8 @@ const SMALL_BUFFER: u64 = 240;
 const STRING: u64 = 64;
 /// The largest size of any event in bytes, including its records.
 pub const LARGEST_EVENT: u64 = Limits::of(LARGEST_BUFFER).event;
+// If it does not fit into the bucket, threads whose recording has stopped try for ever.
+const _: () = assert!(LARGEST_EVENT + RECORD_SIZE <= BUCKET_SIZE);
 /// The top bit of an entry's second word: no event.
 pub const LEFT_OUT: u64 = 1 << 63;
 /// The names of the two events.

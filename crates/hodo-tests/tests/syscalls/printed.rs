@@ -533,6 +533,16 @@ fn long_buffers_are_those_of_strace() {
     }
 }
 
+/// Events of children that are not followed go nowhere, however large they are.
+#[test]
+fn children_that_are_not_followed_have_large_events() {
+    let place = scratch("syscalls-unfollowed");
+    let command = ["sh", "-c", "(cd /; cat /proc/self/comm); (exit 3); echo $?"];
+    let options = ["-s", "4096", "--no-follow", "-o", "lines"];
+    let output = run(&syscalls(&options, path(hodo())), &command, &place);
+    assert_eq!(text(&output.stdout), "cat\n3\n", "{output:?}");
+}
+
 /// Descriptors show the names of what they referred to when the call was made: strace asks the kernel at that time,
 /// hodo follows the calls.
 #[test]
