@@ -142,7 +142,10 @@ impl Recorder {
             string,
         ];
         assert_eq!(size_of_val(&header) as u64, HEADER);
-        let words: Vec<u64> = header.into_iter().chain(table(&|_| true, false)).collect();
+        let words: Vec<u64> = header
+            .into_iter()
+            .chain(table(&|_| true, false, false))
+            .collect();
         let base = map(
             CONTROL_SIZE + CHUNKS * CHUNK_SIZE,
             libc::PROT_READ | libc::PROT_WRITE,

@@ -31,6 +31,8 @@ pub struct SyscallOptions {
     pub bare: bool,
     /// Bytes of each buffer that are kept.
     pub buffer: usize,
+    /// Also what is shown only if nothing is abridged.
+    pub whole: bool,
 }
 
 /// How system calls are recorded.
@@ -49,8 +51,11 @@ impl Syscalls {
             Some(only) => only.contains(&number),
         };
         Self {
-            table: table(&wanted, options.bare),
-            limits: Limits::of(options.buffer),
+            table: table(&wanted, options.bare, options.whole),
+            limits: match options.whole {
+                true => Limits::of(options.buffer).unabridged(),
+                false => Limits::of(options.buffer),
+            },
             events: None,
         }
     }

@@ -150,6 +150,15 @@ impl Limits {
         }
     }
 
+    /// Returns the same with room for whole environments.
+    #[must_use]
+    pub const fn unabridged(self) -> Self {
+        Self {
+            event: LARGEST_EVENT,
+            ..self
+        }
+    }
+
     /// Returns the words that follow the others in the header of a table.
     #[must_use]
     pub const fn words(self) -> [u64; 3] {
@@ -317,8 +326,11 @@ const fn sized(by: u64, shift: u64, most: u64) -> u64 {
     by | shift << 3 | most.div_ceil(16) << 6
 }
 
-/// Returns the descriptors of what is fetched for an argument, before and after the call.
-fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
+/// Returns the descriptors of what is fetched for an argument, before and after the call. `whole`: also what is shown
+/// only if nothing is abridged.
+fn fetches(sizes: Sizes, argument: usize, word: &str, whole: bool) -> [Vec<u64>; 2] {
+    /// The most that a parameter can say.
+    const ALL: u64 = 1023;
     /// As [`Limits::buffer`] says.
     const BUFFER: u64 = 0;
     let (word, by) = match word.split_once('.') {
@@ -333,6 +345,7 @@ fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
     let parts = |by| one(kind::PARTS, by);
     let before = match word {
         "path" => one(kind::TEXT, 400),
+        "argv" | "envp" if whole => one(kind::TEXTS, ALL),
         "argv" => one(kind::TEXTS, 32),
         "envp" => one(kind::TEXTS, 0),
         "in" => from(0, BUFFER),
@@ -367,7 +380,8 @@ fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
         "statfs" => fixed(120),
         "statx" => fixed(256),
         "uname" => fixed(390),
-        "usage" | "itvalo" => fixed(32),
+        "usage" | "waitusage" if whole => fixed(144),
+        "usage" | "waitusage" | "itvalo" => fixed(32),
         "poll" => from(3, 240),
         "fdset" => fixed(128),
         "epollo" => result(4, 240),
@@ -388,13 +402,15 @@ fn fetches(sizes: Sizes, argument: usize, word: &str) -> [Vec<u64>; 2] {
 #[must_use]
 pub fn has_results(isa: Isa, number: u64) -> bool {
     let args = by_number(isa, number).and_then(|call| call.args());
-    args.is_none_or(|mut args| args.any(|word| !fetches(Sizes::of(isa), 0, word)[1].is_empty()))
+    args.is_none_or(|mut args| {
+        args.any(|word| !fetches(Sizes::of(isa), 0, word, false)[1].is_empty())
+    })
 }
 
 /// Returns the table for programs of this process's instruction set, without its header. `wanted` returns whether a
-/// number is recorded. `bare`: only numbers and results are recorded.
+/// number is recorded. `bare`: only numbers and results are recorded. `whole`: nothing is abridged.
 #[must_use]
-pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
+pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool, whole: bool) -> Vec<u64> {
     let isa = Isa::NATIVE;
     let sizes = Sizes::of(isa);
     let mut words = Vec::new();
@@ -405,7 +421,10 @@ pub fn table(wanted: &dyn Fn(u64) -> bool, bare: bool) -> Vec<u64> {
             arguments = 0;
             for (argument, word) in args.enumerate() {
                 arguments = argument as u64 + 1;
-                for (all, more) in descriptors.iter_mut().zip(fetches(sizes, argument, word)) {
+                for (all, more) in descriptors
+                    .iter_mut()
+                    .zip(fetches(sizes, argument, word, whole))
+                {
                     all.extend(more);
                 }
             }
@@ -537,7 +556,7 @@ mod tests {
                 let Some(args) = call.args() else { continue };
                 let fetched: Vec<_> = args
                     .enumerate()
-                    .map(|(at, word)| fetches(Sizes::of(isa), at, word))
+                    .map(|(at, word)| fetches(Sizes::of(isa), at, word, true))
                     .collect();
                 assert!(fetched.len() <= 6, "{}", call.name);
                 let count = |phase: usize| fetched.iter().map(|f| f[phase].len()).sum::<usize>();
@@ -551,7 +570,7 @@ mod tests {
 
     #[test]
     fn left_out_calls_are_marked() {
-        let table = table(&|number| number == 1, true);
+        let table = table(&|number| number == 1, true, false);
         assert_eq!(table.len() as u64, 2 * (NUMBERS + 2));
         assert_eq!(table[1], LEFT_OUT);
         assert_eq!(table[3], 0);

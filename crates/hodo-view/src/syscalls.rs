@@ -18,7 +18,9 @@ mod sockets;
 mod structs;
 mod summary;
 mod text;
+mod whole;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -94,6 +96,8 @@ pub struct SyscallsOptions {
     pub times: Times,
     /// How many bytes of a buffer are shown, if not the usual number.
     pub limit: Option<usize>,
+    /// Shows structures and environments whole. This is the environment of the program.
+    pub environment: Option<Vec<OsString>>,
     /// Writes the calls of each thread to a file of its own: this path with a dot and the thread's id at its end.
     pub apart: Option<PathBuf>,
 }
@@ -149,6 +153,8 @@ pub(crate) struct Writer {
     ids: [Option<u32>; 2],
     /// How many bytes of a buffer are shown.
     limit: Option<usize>,
+    /// If nothing is abridged: the difference in seconds between local time and UTC.
+    whole: Option<i64>,
     /// What descriptors refer to.
     descriptors: Option<Descriptors>,
 }
@@ -191,14 +197,16 @@ impl Writer {
             apart: (options.apart.clone()).map(|path| Apart::new(path, machine, options)),
             ids: [None; 2],
             limit: options.limit,
+            whole: (options.environment.as_ref()).map(|_| options.times.utc_offset),
             descriptors: (options.names != DescriptorNames::None)
                 .then(|| Descriptors::new(options.only.clone(), options.names, options.queries)),
         }
     }
 
     fn event(&mut self, source: &Source, mut event: Event, out: &mut dyn Write) -> Result<()> {
-        if let (Event::Enter(enter), Some(limit)) = (&mut event, self.limit) {
-            enter.limit = limit;
+        if let Event::Enter(enter) = &mut event {
+            enter.limit = self.limit.unwrap_or(enter.limit);
+            enter.whole = self.whole;
         }
         if let Some(descriptors) = &mut self.descriptors {
             let is_shown = match &mut event {

@@ -175,6 +175,7 @@ fn record(args: &SyscallsArgs, named: bool) -> Result<ExitCode> {
             only: recorded(only.as_deref(), names(args)),
             bare: args.summary,
             buffer: usize::from(args.string_limit),
+            whole: is_whole(args),
         }),
         verbose: args.screen.verbose,
         cmdline: run::command_line(),
@@ -238,6 +239,11 @@ fn recorded(only: Option<&[u64]>, names: DescriptorNames) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
+/// Whether structures, arguments and environments are shown whole.
+fn is_whole(args: &SyscallsArgs) -> bool {
+    args.no_abbrev || args.screen.verbose > 0
+}
+
 /// What is shown of descriptors.
 fn names(args: &SyscallsArgs) -> DescriptorNames {
     match args.names {
@@ -283,6 +289,15 @@ fn shown(
             utc_offset: utc_offset(),
         },
         limit: Some(usize::from(args.string_limit)),
+        environment: is_whole(args).then(|| {
+            let variables = std::env::vars_os();
+            let joined = |(mut name, value): (OsString, OsString)| {
+                name.push("=");
+                name.push(value);
+                name
+            };
+            variables.map(joined).collect()
+        }),
         apart: None,
     }
 }

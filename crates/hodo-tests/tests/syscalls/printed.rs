@@ -667,6 +667,65 @@ fn descriptors_have_the_protocols_of_strace() {
     assert!(ours.len() > 60, "{ours:?}");
 }
 
+/// With `-v`, environments, arguments and structures are whole, as with strace.
+#[test]
+fn whole_structures_are_those_of_strace() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("there is no strace");
+    }
+    let program = build("whole_structures.c", Kind::Pie, &["-w"]);
+    let program = path(&program);
+    let commands: [&[&str]; 5] = [
+        &["/bin/true"],
+        &["stat", "/dev/null", "/etc", "/nonexistent"],
+        &["env", "-i", "A=1", "B=two", "uname", "-a"],
+        &["sh", "-c", "exec cat /etc/passwd"],
+        &[program],
+    ];
+    // What differs between runs: addresses, ids, and times of reading.
+    let rules = [
+        (r"0x[0-9a-f]{5,}", "ADDR"),
+        (r" +=", " ="),
+        (r"tv_usec=\d+", "tv_usec=T"),
+        (r"ru_(\w+)=\d+", "ru_$1=N"),
+        (r"atime=\d+ /\*[^*]*\*/, st_atime_nsec=\d+", "atime"),
+        (r"atime=\{[^}]*\} /\*[^*]*\*/", "atime"),
+        (r#"getrandom\("[^"]*""#, "getrandom(\"\""),
+        (r"^(set_tid_address|getpid|getppid|clone)(.*)", "$1"),
+        (r"= \d{3,}$", "= N"),
+    ];
+    let rules =
+        rules.map(|(pattern, with)| (regex::Regex::new(pattern).expect("it is right"), with));
+    let place = scratch("syscalls-whole");
+    let lines = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(place.join(name)).expect("lines");
+        // Pipes for the output are new ones each time.
+        let left_out = ["---", "+++", "newfstatat(1", "fstat(1"];
+        let wanted = |line: &&str| !left_out.iter().any(|start| line.starts_with(start));
+        let lines = text.lines().filter(wanted).map(|line| {
+            let plain = |line: String, (rule, with): &(regex::Regex, &str)| {
+                rule.replace_all(&line, *with).into_owned()
+            };
+            rules.iter().fold(line.to_owned(), plain)
+        });
+        lines.collect()
+    };
+    for command in commands {
+        for option in ["-v", "--no-abbrev"] {
+            let options = [option, "-s", "40", "--no-follow", "-o", "ours"];
+            let traced = run(&syscalls(&options, path(hodo())), command, &place);
+            let stracer = ["strace", option, "-s", "40", "-o", "theirs"];
+            let reference = run(&stracer, command, &place);
+            assert_eq!(traced.status, reference.status, "{command:?}: {traced:?}");
+            let [ours, theirs] = ["ours", "theirs"].map(lines);
+            for (our, their) in ours.iter().zip(&theirs) {
+                assert_eq!(our, their, "{command:?}");
+            }
+            assert_eq!(ours.len(), theirs.len(), "{command:?}");
+        }
+    }
+}
+
 /// Large libraries cost time and memory for what is known of their functions, which nobody asks for here.
 #[test]
 fn functions_of_libraries_have_no_ids() {

@@ -65,7 +65,7 @@ pub(super) const ALL: [(&str, &str); 467] = [
     ("vfork", ""),
     ("execve", "path argv envp"),
     ("exit", "int"),
-    ("wait4", "int wstatus wait ptr"),
+    ("wait4", "int wstatus wait waitusage"),
     ("kill", "int sig"),
     ("uname", "uname"),
     ("semget", "int int hex"),

@@ -12,6 +12,7 @@ use super::names::{
 };
 use super::structs;
 use super::text::{number, quoted, signals};
+use super::whole;
 
 /// How an argument is written.
 #[derive(Clone, Copy)]
@@ -44,6 +45,8 @@ pub(super) enum ArgKind {
     Given(usize, Show),
     /// A structure of this size that the kernel filled.
     Filled(usize, Show),
+    /// The same, with another form if nothing is abridged, which gets the difference between local time and UTC.
+    Abridged(usize, Show, fn(&[u8], i64) -> String),
     /// An argument that is known before the call, and depends on more than its own value and bytes.
     Before(Before),
     /// An argument that is known only after the call, and depends on more than its own bytes.
@@ -107,6 +110,7 @@ pub(super) enum After {
     SocketAddress,
     Vectors,
     WaitStatus,
+    WaitUsage,
 }
 
 /// An argument of a system call.
@@ -223,13 +227,13 @@ fn structure(word: &str, sizes: &Sizes) -> Option<ArgKind> {
         "rlimo" => ArgKind::Filled(16, structs::limits),
         "sigacto" => ArgKind::Filled(sizes.sigaction, structs::action),
         "sigseto" => ArgKind::Filled(8, set),
-        "stat" => ArgKind::Filled(sizes.stat, structs::stat),
+        "stat" => ArgKind::Abridged(sizes.stat, structs::stat, whole::stat),
         "statfs" => ArgKind::Filled(120, structs::statfs),
-        "statx" => ArgKind::Filled(256, structs::statx),
+        "statx" => ArgKind::Abridged(256, structs::statx, whole::statx),
         "timevalo" => ArgKind::Filled(16, microseconds),
         "tspeco" => ArgKind::Filled(16, nanoseconds),
-        "uname" => ArgKind::Filled(390, structs::uname),
-        "usage" => ArgKind::Filled(32, structs::usage),
+        "uname" => ArgKind::Abridged(390, structs::uname, |bytes, _| whole::uname(bytes)),
+        "usage" => ArgKind::Abridged(32, structs::usage, |bytes, _| whole::usage(bytes)),
         _ => return None,
     })
 }
@@ -279,6 +283,7 @@ fn special(word: &str) -> Option<ArgKind> {
         "pipe" => ArgKind::After(After::Pair),
         "sao" => ArgKind::After(After::SocketAddress),
         "tspec_rem" => ArgKind::After(After::RemainingTime),
+        "waitusage" => ArgKind::After(After::WaitUsage),
         "wstatus" => ArgKind::After(After::WaitStatus),
         _ => return None,
     })

@@ -9,13 +9,14 @@ use super::arg_kinds::{After, ArgKind, Before, Word, words};
 use super::errors::sig;
 use super::names::{
     ACCESS, AT, CLONE, FUTEX, INETPROTO, IOCTL, MAP, Names, OPEN, PIPE, PROT, SOCKFLAGS, SOCKOPT,
-    SOCKTYPE, STATX, TCPOPT, WHO,
+    SOCKTYPE, TCPOPT, WHO,
 };
 use super::read::{Enter, Exit, Piece, Pieces};
 use super::sockets::netlink;
 use super::structs;
 use super::text::{address, flags, hex, name, number, octal, one, quoted, with_flags};
 use super::text::{put_hex, put_number, put_signed};
+use super::whole;
 
 /// At most this many elements of an array are shown.
 const ELEMENTS: usize = 32;
@@ -133,6 +134,20 @@ impl<'c> Call<'c> {
     fn given(self, argument: usize, size: usize, show: impl FnOnce(&[u8]) -> String) -> String {
         let bytes = Self::whole(self.before(argument), size);
         bytes.map_or_else(|| address(self.value(argument)), show)
+    }
+
+    /// Formats a structure that the kernel filled, all of it if nothing is to be abridged.
+    fn abridged(
+        self,
+        argument: usize,
+        size: usize,
+        show: fn(&[u8]) -> String,
+        whole: fn(&[u8], i64) -> String,
+    ) -> String {
+        match self.enter.whole {
+            Some(offset) => self.filled(argument, size, |bytes| whole(bytes, offset)),
+            None => self.filled(argument, size, show),
+        }
     }
 
     /// Formats a structure that the kernel filled, or its address.
@@ -254,6 +269,10 @@ impl<'c> Call<'c> {
             ArgKind::One(names, unknown) => *out += &one(short, names, unknown),
             ArgKind::Flags(names, unknown) => *out += &flags(short, names, unknown),
             ArgKind::Given(size, show) => *out += &self.given(at, size, show),
+            ArgKind::Abridged(size, show, whole) => {
+                *out += &self.abridged(at, size, show, whole);
+                return Some(start);
+            }
             ArgKind::Filled(size, show) => {
                 *out += &self.filled(at, size, show);
                 return Some(start);
@@ -414,10 +433,7 @@ impl<'c> Call<'c> {
                 with_flags(&first, value & !0xF, SOCKFLAGS)
             }
             Before::AtFlags => self.at_flags(value),
-            Before::StatxMask => match value & 0x7FF {
-                0x7FF => with_flags("STATX_BASIC_STATS", value & !0x7FF, STATX),
-                _ => flags(value, STATX, "STATX_???"),
-            },
+            Before::StatxMask => structs::statx_mask(value),
             _ => address(value),
         }
     }
@@ -448,11 +464,12 @@ impl<'c> Call<'c> {
     fn environment(self, at: usize) -> String {
         let value = self.value(at);
         match self.before(at) {
-            Some(piece) if piece.flags & piece::MORE != 0 => {
+            Some(piece) if piece.flags & piece::MORE != 0 && self.enter.whole.is_none() => {
                 let count = number(piece.bytes, 0, 8);
                 let plural = if count == 1 { "" } else { "s" };
                 format!("{value:#x} /* {count} var{plural} */")
             }
+            Some(_) if self.enter.whole.is_some() => self.strings(at),
             _ => address(value),
         }
     }
@@ -492,6 +509,11 @@ impl<'c> Call<'c> {
             After::WaitStatus => match self.success() {
                 Some(0) => address(value),
                 _ => self.filled(at, 4, |bytes| structs::wait_status(number(bytes, 0, 4))),
+            },
+            After::WaitUsage => match self.success() {
+                // Nobody has ended.
+                Some(0) => address(value),
+                _ => self.abridged(at, 32, structs::usage, |bytes, _| whole::usage(bytes)),
             },
             After::Length => {
                 let len = |piece: Option<Piece<'_>>| piece.map(|piece| number(piece.bytes, 0, 4));

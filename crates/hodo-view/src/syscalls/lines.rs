@@ -1,10 +1,11 @@
 //! System calls as lines, as strace writes them.
 
+use std::ffi::OsString;
 use std::io::Write;
 
 use anyhow::Result;
 use hodo_trace::meta::{self, Signal};
-use hodo_trace::syscalls::has_results;
+use hodo_trace::syscalls::{BUFFER, has_results};
 
 use super::args::{Call, Part, put_name};
 use super::errors::sig;
@@ -17,6 +18,8 @@ use crate::source::Source;
 
 /// The column of `=`.
 const COLUMN: usize = 40;
+/// At most this many arguments of a program are shown, unless nothing is abridged.
+const STRINGS: usize = 32;
 /// A call that has not ended after this many nanoseconds is shown without its end.
 const HANGS: u64 = 100_000_000;
 /// At most this many interrupted calls of a task are remembered.
@@ -165,6 +168,10 @@ pub(super) struct Lines {
     numbered: bool,
     /// Whether the program's own start is shown.
     first: bool,
+    /// How many bytes of a string are shown.
+    limit: usize,
+    /// The variables of the program's environment, if they are shown.
+    environment: Option<Vec<OsString>>,
     times: Times,
     /// When the previous line with a relative time began, in nanoseconds.
     before: Option<u64>,
@@ -180,6 +187,8 @@ impl Lines {
             line: String::with_capacity(256),
             numbered: options.numbered,
             first,
+            limit: options.limit.unwrap_or(BUFFER),
+            environment: options.environment.clone(),
             times: options.times,
             before: None,
         }
@@ -459,20 +468,28 @@ impl Lines {
             }
         } else if self.first && source.task(task).kind == "start" {
             let info = &source.trace.info;
-            let args: Vec<String> = info
-                .args
-                .iter()
-                .map(|arg| quoted(arg.as_bytes(), 32, false))
-                .collect();
+            let shown = |text: &[u8]| quoted(text, self.limit, false);
+            let all = self.environment.is_some();
+            let most = if all { usize::MAX } else { STRINGS };
+            let args = info.args.iter().take(most);
+            let mut args: Vec<String> = args.map(|arg| shown(arg.as_bytes())).collect();
+            if args.len() < info.args.len() {
+                args.push("...".to_owned());
+            }
+            let variables = self.environment.as_ref().map(|variables| {
+                let variables = variables.iter().map(|text| shown(text.as_encoded_bytes()));
+                variables.collect::<Vec<String>>().join(", ")
+            });
             let mut line = self.prefix(source, task, began);
             line += &format!(
                 "execve({}, [{}]",
                 quoted(info.exe.as_bytes(), usize::MAX, false),
                 args.join(", ")
             );
-            line += &match info.variables {
-                Some(count) => format!(", [/* {count} vars */])"),
-                None => ", [...])".to_owned(),
+            line += &match (variables, info.variables) {
+                (Some(variables), _) => format!(", [{variables}])"),
+                (None, Some(count)) => format!(", [/* {count} vars */])"),
+                (None, None) => ", [...])".to_owned(),
             };
             let pad = COLUMN.saturating_sub(line.len()).max(1);
             writeln!(out, "{line}{:pad$}= 0", "")?;

@@ -22,7 +22,9 @@ impl Call<'_> {
         let mut shown = Vec::new();
         for piece in self.pieces(at, false) {
             if piece.flags & piece::MORE != 0 {
-                shown.push("...".to_owned());
+                if number(piece.bytes, 0, 8) != 0 {
+                    shown.push("...".to_owned());
+                }
                 continue;
             }
             shown.push(quoted(

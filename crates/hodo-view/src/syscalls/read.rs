@@ -76,6 +76,8 @@ pub(super) struct Enter {
     pub pieces: Pieces,
     /// How many bytes of a buffer are shown.
     pub limit: usize,
+    /// If nothing is abridged: the difference in seconds between local time and UTC.
+    pub whole: Option<i64>,
     /// What arguments that are descriptors refer to, by their numbers.
     pub names: Vec<(u8, Arc<str>)>,
     /// What descriptors in lists refer to.
@@ -276,6 +278,7 @@ pub(super) fn decode(
         args,
         pieces: words.pieces(),
         limit: BUFFER,
+        whole: None,
         names: Vec::new(),
         listed: Vec::new(),
         earlier: about & EARLIER != 0,

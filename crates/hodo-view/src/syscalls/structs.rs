@@ -3,7 +3,7 @@
 
 use super::errors;
 use super::names::{self, CLONE, EPOLL, FAMILY, MAGIC, SA, STATX, STFLAGS};
-use super::text::{address, flags, hex, name, number, octal, one, quoted, signals};
+use super::text::{address, flags, hex, name, number, octal, one, quoted, signals, with_flags};
 
 /// Formats the type and the permissions of a file.
 pub(super) fn mode(mode: u64) -> String {
@@ -36,7 +36,7 @@ pub(super) fn parts_of_device(dev: u64) -> (u64, u64) {
     (major, dev & 0xFF | dev >> 12 & 0xFFFF_FF00)
 }
 
-fn device(major: u64, minor: u64) -> String {
+pub(super) fn device(major: u64, minor: u64) -> String {
     format!("makedev({}, {})", hex(major), hex(minor))
 }
 
@@ -57,7 +57,7 @@ pub(super) fn stat(bytes: &[u8]) -> String {
     format!("{{st_mode={}, {what}, ...}}", mode(st_mode))
 }
 
-const ATTRIBUTES: &names::Names = &[
+pub(super) const ATTRIBUTES: &names::Names = &[
     (0x4, "STATX_ATTR_COMPRESSED"),
     (0x10, "STATX_ATTR_IMMUTABLE"),
     (0x20, "STATX_ATTR_APPEND"),
@@ -69,28 +69,26 @@ const ATTRIBUTES: &names::Names = &[
     (0x20_0000, "STATX_ATTR_DAX"),
 ];
 
+/// Formats what is wanted or known of a file.
+pub(super) fn statx_mask(mask: u64) -> String {
+    match mask & 0xFFF {
+        0xFFF => with_flags("STATX_ALL", mask & !0xFFF, STATX),
+        known if known & 0x7FF == 0x7FF => with_flags("STATX_BASIC_STATS", mask & !0x7FF, STATX),
+        _ => flags(mask, STATX, "STATX_???"),
+    }
+}
+
 /// Formats `struct statx`.
 pub(super) fn statx(bytes: &[u8]) -> String {
     let mask = number(bytes, 0, 4);
-    let shown = match mask & 0x7FF {
-        0x7FF => super::text::with_flags("STATX_BASIC_STATS", mask & !0x7FF, STATX),
-        _ => flags(mask, STATX, "STATX_???"),
-    };
     let attributes = number(bytes, 8, 8);
     let stx_mode = number(bytes, 28, 2);
-    let what = match stx_mode & 0o170_000 {
-        0o020_000 | 0o060_000 => {
-            format!(
-                "stx_rdev={}",
-                device(number(bytes, 128, 4), number(bytes, 132, 4))
-            )
-        }
-        _ => format!("stx_size={}", number(bytes, 40, 8)),
-    };
     format!(
-        "{{stx_mask={shown}, stx_attributes={}, stx_mode={}, {what}, ...}}",
+        "{{stx_mask={}, stx_attributes={}, stx_mode={}, stx_size={}, ...}}",
+        statx_mask(mask),
         flags(attributes, ATTRIBUTES, "STATX_ATTR_???"),
-        mode(stx_mode)
+        mode(stx_mode),
+        number(bytes, 40, 8)
     )
 }
 
@@ -117,17 +115,15 @@ pub(super) fn statfs(bytes: &[u8]) -> String {
 
 /// Formats `struct utsname`.
 pub(super) fn uname(bytes: &[u8]) -> String {
-    let field = |at: usize| {
-        let text: Vec<u8> = bytes
-            .iter()
-            .skip(at)
-            .take(65)
-            .copied()
-            .take_while(|&b| b != 0)
-            .collect();
-        quoted(&text, 65, false)
-    };
-    format!("{{sysname={}, nodename={}, ...}}", field(0), field(65))
+    let field = |index| uname_field(bytes, index);
+    format!("{{sysname={}, nodename={}, ...}}", field(0), field(1))
+}
+
+/// Formats one of the six strings of `struct utsname`.
+pub(super) fn uname_field(bytes: &[u8], index: usize) -> String {
+    let text = bytes.iter().skip(65 * index).take(65).copied();
+    let text: Vec<u8> = text.take_while(|&byte| byte != 0).collect();
+    quoted(&text, 65, false)
 }
 
 /// Formats `struct timespec` (`nsec`) or `struct timeval` (`usec`).

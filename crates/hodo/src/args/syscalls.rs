@@ -58,6 +58,12 @@ pub struct SyscallsArgs {
         value_parser = clap::value_parser!(u16).range(0..=LARGEST_BUFFER as i64)
     )]
     pub string_limit: u16,
+    /// Show whole environments, arguments and structures (stat, statx, uname, rusage); -v does so, too
+    ///
+    /// Directory entries are counted as without it. Lists of which not all was recorded end with `...`; of empty ones,
+    /// the address is shown.
+    #[arg(long)]
+    pub no_abbrev: bool,
     /// The output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: FormatArg,
