@@ -158,7 +158,7 @@ fn may_call(
         range.clone().step_by(PIECE - arch::LONGEST_CALL).any(|at| {
             let wanted = PIECE.min(range.end - at);
             let length = Text::read(host, at, &mut piece[..wanted]);
-            arch::may_call(&piece[..length], at, is_called, is_slot)
+            arch::may_call(&piece[..length], at, is_called, !slots.is_empty(), is_slot)
         })
     })
 }
@@ -274,6 +274,10 @@ fn stubs(
     own: BTreeMap<u64, Entry>,
 ) -> BTreeMap<u64, Entry> {
     let mut stubs = own;
+    // The decoder needs longer to start than all else that is done for a program without a site.
+    if slots.is_empty() {
+        return stubs;
+    }
     for table in hodo_symbols::linkage_tables(bytes) {
         let start = loaded.base as u64 + table.start;
         let code = host.read(start as usize, (table.end - table.start) as usize);

@@ -6,6 +6,7 @@ pub(crate) fn may_call(
     _code: &[u8],
     _at: usize,
     _is_called: impl Fn(usize) -> bool,
+    _has_slots: bool,
     _is_slot: impl Fn(usize) -> bool,
 ) -> bool {
     true

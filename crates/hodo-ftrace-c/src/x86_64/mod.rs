@@ -51,18 +51,25 @@ pub(crate) fn may_call(
     code: &[u8],
     at: usize,
     is_called: impl Fn(usize) -> bool,
+    has_slots: bool,
     is_slot: impl Fn(usize) -> bool,
 ) -> bool {
-    memchr::memchr2_iter(0xE8, 0xFF, code).any(|place| {
+    const CALL: u8 = 0xE8;
+    const INDIRECT: u8 = 0xFF;
+    let is_it = |place: usize| {
         let to = |end: usize, distance: [u8; 4]| {
             (at + place + end).wrapping_add_signed(i32::from_le_bytes(distance) as isize)
         };
         match code[place..] {
-            [0xE8, a, b, c, d, ..] => is_called(to(5, [a, b, c, d])),
-            [0xFF, 0x15, a, b, c, d, ..] => is_slot(to(6, [a, b, c, d])),
+            [CALL, a, b, c, d, ..] => is_called(to(5, [a, b, c, d])),
+            [INDIRECT, 0x15, a, b, c, d, ..] => is_slot(to(6, [a, b, c, d])),
             _ => false,
         }
-    })
+    };
+    match has_slots {
+        true => memchr::memchr2_iter(CALL, INDIRECT, code).any(is_it),
+        false => memchr::memchr_iter(CALL, code).any(is_it),
+    }
 }
 
 /// How many bytes the longest of these calls has.
