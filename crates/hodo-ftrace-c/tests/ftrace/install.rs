@@ -25,13 +25,19 @@ const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <string.h>
 static int same(const char *library, const char *header) { return !strcmp(library, header); }
-int main(void) {
+int main(int count, char **words) {
     if (!same(hodo_ftrace_version(), HODO_FTRACE_VERSION) || !same(hodo_keys_version(), HODO_KEYS_VERSION) ||
         !same(hodo_probe_version(), HODO_PROBE_VERSION))
         return 1;
     int first, second, third;
     sscanf(HODO_FTRACE_VERSION, "%d.%d.%d", &first, &second, &third);
     if (HODO_FTRACE_VERSION_NUMBER != 10000 * first + 100 * second + third) return 2;
+    if (count > 1) {
+        // All of the shared library is the engine's.
+        char error[200] = "";
+        hodo_request request = {.addr = (void *)hodo_probe_version, .count = 1};
+        if (hodo_probe_register(&request, error, sizeof error) || !strstr(error, words[1])) return 3;
+    }
     puts("ok");
     return 0;
 }
@@ -119,6 +125,7 @@ fn installed_libraries_are_found_and_export_what_headers_declare() {
     let mut compiler = Command::new("cc");
     good(compiler.arg(&file).args(words).arg("-o").arg(&shared));
     let mut run = Command::new(&shared);
+    run.arg("the code belongs to the engine");
     assert_eq!(good(run.env("LD_LIBRARY_PATH", &lib)).stdout, b"ok\n");
     let fixed = place.join("fixed");
     let archives = ["ftrace", "keys", "probe_c"].map(|name| lib.join(format!("libhodo_{name}.a")));
