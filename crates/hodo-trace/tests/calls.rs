@@ -531,6 +531,27 @@ fn coroutines_on_near_stacks_are_found_by_their_exits() {
     );
 }
 
+#[test]
+fn coroutines_with_buffers_are_found_by_their_calls() {
+    // 1 and the coroutine 3 switch to each other themselves, and call other functions below their buffers.
+    let (main, coroutine) = ((6, MAIN - (10 << 10)), (5, OTHER - (8 << 10)));
+    let (main, coroutine) = ([main, (-6, main.1)], [coroutine, (-5, coroutine.1)]);
+    let begin = [(1, MAIN), (3, OTHER)];
+    let functions = [
+        &begin[..],
+        &coroutine,
+        &main,
+        &coroutine,
+        &main,
+        &[(-1, MAIN)],
+    ];
+    let steps = brief(&functions.concat());
+    let first = ["0>1", "1>3", "2>5", "2<5", "1<3Switched", "1>6", "1<6"];
+    let again = ["0<1Switched", "0>3Resumed", "1>5", "1<5", "0<3Switched"];
+    let back = ["0>1Resumed", "1>6", "1<6", "0<1"];
+    assert_eq!(steps, [&first[..], &again, &back].concat());
+}
+
 /// The function that switches stacks.
 const SWITCH: u32 = 12;
 

@@ -35,18 +35,27 @@ struct Stack {
     frames: Vec<Frame>,
     /// The stack pointer when it was left.
     left: u64,
+    /// The least of all these addresses that are known.
+    lowest: u64,
     /// Whether it is surely not a part of the stack that called it.
     sure: bool,
 }
 
 impl Stack {
-    /// Returns whether a function that is entered at this address may have been called from one of the frames.
-    fn contains(&self, stack: u64) -> bool {
+    /// Returns whether a function that is entered at this address may have been called from one of the frames, which
+    /// are at most this large.
+    fn contains(&self, stack: u64, size: u64) -> bool {
+        !self.begins_at(stack) && self.distance(stack) <= size
+    }
+
+    /// Returns how far below the next of its frames, or the place where it was left, this address is.
+    fn distance(&self, stack: u64) -> u64 {
+        if stack <= self.lowest {
+            return self.lowest - stack;
+        }
         let frames = self.frames.iter().rev().take(SEARCHED);
-        let mut addresses = frames.map(|frame| frame.stack);
-        !self.begins_at(stack)
-            && (is_called_at(self.left, stack)
-                || addresses.any(|address| is_called_at(address, stack)))
+        let addresses = frames.map(|frame| frame.stack).chain([self.left]);
+        distance(addresses, stack)
     }
 
     /// Returns whether an entry at this address shows that none of the frames is alive: it is at the outermost one, or
@@ -72,9 +81,20 @@ enum Candidate {
     Other(usize),
 }
 
+/// Returns how far below the next of these addresses this one is.
+fn distance(addresses: impl Iterator<Item = u64>, stack: u64) -> u64 {
+    let below = addresses.filter_map(|address| address.checked_sub(stack));
+    below.min().unwrap_or(u64::MAX)
+}
+
 /// Returns whether a function entered at one address may be in a frame that was entered at the other one.
 fn is_called_at(frame: u64, stack: u64) -> bool {
-    frame != 0 && stack <= frame && frame - stack <= ONE_FRAME
+    is_in(frame, stack, ONE_FRAME)
+}
+
+/// Does this for a frame of at most this size.
+fn is_in(frame: u64, stack: u64, size: u64) -> bool {
+    frame != 0 && stack <= frame && frame - stack <= size
 }
 
 /// Returns whether these exits may be of these frames, innermost first.
@@ -94,6 +114,10 @@ fn fits(mut open: &[Frame], exits: &[Record]) -> bool {
 /// If two frames are at most this far apart, everything between them belongs to the outer one. A larger frame may
 /// contain a whole stack, for signal handlers.
 pub(super) const ONE_FRAME: u64 = 4 << 10;
+
+/// The same if no function says when the thread switches: then an entry is often the first record after that, and the
+/// frame around it may have a buffer. Few stacks are this small.
+const BUFFERED_FRAME: u64 = 12 << 10;
 
 /// In a thread that switches stacks, two frames that are farther apart are on different ones.
 const LARGE_FRAME: u64 = 32 << 10;
@@ -247,16 +271,22 @@ impl Calls {
         if is_called_at(near, stack) {
             return;
         }
+        let size = match self.stacks.unseen {
+            true => BUFFERED_FRAME,
+            false => ONE_FRAME,
+        };
         let others = self.stacks.others.iter().enumerate();
-        let around = others.filter(|(_, other)| other.contains(stack));
-        let nearest = around.min_by_key(|&(at, _)| self.distance(Candidate::Other(at), stack));
-        if let Some((chosen, _)) = nearest {
+        let around = others.filter(|(_, other)| other.contains(stack, size));
+        let distances = around.map(|(at, other)| (other.distance(stack), at));
+        let here = Candidate::Here(0, self.frames.len());
+        let here = self.distance(here, stack);
+        let is_nearer = |&(distance, _): &(u64, usize)| switched.is_some() || distance < here;
+        if let Some((_, chosen)) = distances.min().filter(is_nearer) {
             self.resume(chosen, switched, time, step);
             return;
         }
         // It may be far below the innermost frame in use, and yet on the same stack.
-        let here = Candidate::Here(0, self.frames.len());
-        if switched.is_some() || self.distance(here, stack) > LARGE_FRAME {
+        if switched.is_some() || here > LARGE_FRAME {
             let others = &self.stacks.others;
             let dead = others.iter().position(|other| other.begins_at(stack));
             dead.and_then(|dead| self.stacks.remove(dead));
@@ -309,17 +339,13 @@ impl Calls {
 
     /// Returns how far below the next frame of a stack this address is.
     fn distance(&self, of: Candidate, stack: u64) -> u64 {
-        let (frames, left) = match of {
-            Candidate::Here(start, end) => (&self.frames[start..end], None),
-            Candidate::Other(at) => {
-                let other = &self.stacks.others[at];
-                (&other.frames[..], Some(other.left))
+        match of {
+            Candidate::Here(start, end) => {
+                let frames = self.frames[start..end].iter().rev().take(SEARCHED);
+                distance(frames.map(|frame| frame.stack), stack)
             }
-        };
-        let frames = frames.iter().rev().take(SEARCHED);
-        let addresses = frames.map(|frame| frame.stack).chain(left);
-        let below = addresses.filter_map(|address| address.checked_sub(stack));
-        below.min().unwrap_or(u64::MAX)
+            Candidate::Other(at) => self.stacks.others[at].distance(stack),
+        }
     }
 
     /// Nothing shows which stack the exits that are held belong to.
@@ -409,10 +435,15 @@ impl Calls {
             if !is_end {
                 continue;
             }
+            let frames = self.frames[start..end].to_vec();
             let left = left.filter(|&left| is_last && left != 0);
+            let left = left.unwrap_or(self.frames[end - 1].stack);
+            let addresses = frames.iter().map(|frame| frame.stack).chain([left]);
+            let lowest = addresses.filter(|&address| address != 0).min();
             self.stacks.push(Stack {
-                frames: self.frames[start..end].to_vec(),
-                left: left.unwrap_or(self.frames[end - 1].stack),
+                frames,
+                left,
+                lowest: lowest.unwrap_or(0),
                 sure,
             });
             start = end;
@@ -489,7 +520,7 @@ impl Calls {
         }
         if !self.stacks.several {
             let mut known = self.stacks.others.iter().filter(|other| other.sure);
-            if known.any(|other| other.contains(stack)) {
+            if known.any(|other| other.contains(stack, BUFFERED_FRAME)) {
                 // It was left, and is used again.
                 self.begin_unseen();
                 self.choose_for_entry(stack, time, step);
@@ -499,10 +530,14 @@ impl Calls {
         let sure = !self.stacks.unseen;
         let frames = (1..self.frames.len()).rev().take(SEARCHED);
         let mut seams = frames.filter(|&at| self.is_seam(at, sure));
-        // An entry at the same place shows that the outer frame was left, too.
         let called = seams.find(|&at| {
             let outer = self.frames[at - 1].stack;
-            outer != stack && is_called_at(outer, stack)
+            let size = match self.is_seam(at, true) {
+                true => BUFFERED_FRAME,
+                false => ONE_FRAME,
+            };
+            // An entry at the same place shows that the outer frame was left, too.
+            outer != stack && is_in(outer, stack, size)
         });
         if let Some(seam) = called {
             self.set_aside(seam, None, time, step);
