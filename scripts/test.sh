@@ -63,6 +63,8 @@ need node nodejs
 need strace strace
 need valgrind valgrind
 need gdb gdb
+need dwz dwz
+need debuginfod-find debuginfod
 # Some tests for RISC-V only read files from its packages.
 need riscv64-linux-gnu-gcc gcc-riscv64-linux-gnu
 # The encodings in docs/porting.md are compared with what assemblers make.

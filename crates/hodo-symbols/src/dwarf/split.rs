@@ -28,6 +28,8 @@ pub(super) struct Splits {
     package: OnceLock<Option<DwarfPackage<Reader>>>,
     /// The units whose parts were read, by what identifies them.
     known: Mutex<HashMap<u64, usize>>,
+    /// The first file that was not found, or belongs to another build.
+    missing: OnceLock<PathBuf>,
 }
 
 impl Splits {
@@ -48,6 +50,7 @@ impl Splits {
             packages,
             package: OnceLock::new(),
             known: Mutex::default(),
+            missing: OnceLock::new(),
         }
     }
 
@@ -69,7 +72,11 @@ impl Splits {
             let relative = self.directory.join(&name);
             let mut candidates = base.into_iter().chain([relative]).chain(beside);
             candidates.find_map(|path| alone(&path, parent, id))
-        })?;
+        });
+        let Some(dwarf) = dwarf else {
+            self.missing.get_or_init(|| name);
+            return None;
+        };
         let header = dwarf.units().next().ok()??;
         let mut unit = dwarf.unit(header).ok()?;
         unit.copy_relocated_attributes(skeleton);
@@ -77,6 +84,11 @@ impl Splits {
         unit.dwo_id = Some(id);
         self.known.lock().ok()?.insert(id.0, index);
         Some(Box::new(Split { dwarf, unit }))
+    }
+
+    /// Returns a file that has a part of a unit and was not found.
+    pub fn missing(&self) -> Option<PathBuf> {
+        self.missing.get().cloned()
     }
 
     /// Returns the index of the unit that has this part elsewhere.

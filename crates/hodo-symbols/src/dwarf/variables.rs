@@ -1,5 +1,7 @@
 //! Variables and their members, as users write them: `count`, `p->x[3].y`, `ns::total`.
 
+use std::path::{Path, PathBuf};
+
 use super::Debug;
 use super::locations::{Here, Nowhere, Spot, Word};
 use super::navigate::At;
@@ -48,12 +50,14 @@ pub struct Variable {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
     /// There is no variable of this name.
-    #[error("there is no variable {name} here{}", .others.as_ref().map(|names| format!("; there are {names}")).unwrap_or_default())]
+    #[error("there is no variable {name} here{}{}", found(.others.as_deref()), not_found(.missing.as_deref()))]
     Unknown {
         /// The name.
         name: String,
         /// The variables that exist.
         others: Option<String>,
+        /// A file with debugging information (`.dwo`) that was not found.
+        missing: Option<PathBuf>,
     },
     /// A structure has no such member.
     #[error("{of} has no member {name}; it has {members}")]
@@ -76,6 +80,17 @@ pub enum VariableError {
         /// Why.
         reason: &'static str,
     },
+}
+
+fn found(names: Option<&str>) -> String {
+    names.map_or_else(String::new, |names| format!("; there are {names}"))
+}
+
+fn not_found(file: Option<&Path>) -> String {
+    file.map_or_else(String::new, |file| {
+        let file = file.display();
+        format!("; a part of the debugging information is in {file}, which is not there, or from another build")
+    })
 }
 
 /// One step from a variable to a part of it.
@@ -131,6 +146,7 @@ impl Debug {
             return Err(VariableError::Unknown {
                 name: head,
                 others: (!names.is_empty()).then(|| listed(&names)),
+                missing: self.splits.missing(),
             });
         };
         let here = Here {

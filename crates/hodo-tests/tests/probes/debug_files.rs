@@ -264,6 +264,45 @@ fn missing_files_are_fetched_from_a_server() {
 }
 
 #[test]
+fn debugging_information_may_be_compressed() {
+    let place = place("debugging_information_may_be_compressed");
+    done(&place, &["gcc", "-O1", "-g", "-o", "whole", "prog.c"]);
+    for form in ["zlib", "zlib-gnu", "zstd"] {
+        let option = format!("--compress-debug-sections={form}");
+        let known = Command::new("objcopy")
+            .args([&option, "whole", "prog"])
+            .current_dir(&place)
+            .output()
+            .expect("objcopy");
+        // Older versions have no zstd.
+        if known.status.success() || form != "zstd" {
+            assert!(known.status.success(), "{known:?}");
+            sees_parameters(&place);
+        }
+    }
+    fs::remove_dir_all(place).expect("the files can be removed");
+}
+
+#[test]
+fn programs_may_share_debugging_information() {
+    needs!(has_tool("dwz"), "dwz is not installed");
+    let place = place("programs_may_share_debugging_information");
+    for (name, option) in [("prog", "-DONE"), ("other", "-DTWO")] {
+        done(&place, &["gcc", "-O1", "-g", option, "-o", name, "prog.c"]);
+    }
+    done(&place, &["dwz", "-m", "common.debug", "prog", "other"]);
+    sees_parameters(&place);
+    fs::remove_file(place.join("common.debug")).expect("there is one");
+    let output = hodo_in(
+        &place,
+        &["probe", "-e", "p prog:inner depth", "--", "./prog"],
+    );
+    let said = "a part of it is in common.debug, which does not exist";
+    assert!(text(&output.stderr).contains(said), "{output:?}");
+    fs::remove_dir_all(place).expect("the files can be removed");
+}
+
+#[test]
 fn debugging_information_may_be_split_off() {
     let place = place("debugging_information_may_be_split_off");
     for version in ["-gdwarf-4", "-gdwarf-5"] {
@@ -290,7 +329,16 @@ fn debugging_information_may_be_split_off() {
             fs::remove_file(place.join("prog.dwo")).expect("there is one");
             sees_parameters(&place);
             fs::remove_file(place.join("prog.dwp")).expect("there is one");
+        } else {
+            fs::remove_file(place.join("prog.dwo")).expect("there is one");
         }
+        // What is missing is named.
+        let output = hodo_in(
+            &place,
+            &["probe", "-e", "p prog:inner depth", "--", "./prog"],
+        );
+        let said = "there is no variable depth here; a part of the debugging information is in prog.dwo, which is not";
+        assert!(text(&output.stderr).contains(said), "{output:?}");
     }
     fs::remove_dir_all(place).expect("the files can be removed");
 }
