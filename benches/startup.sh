@@ -54,6 +54,9 @@ measure "record -l git --version" 60 "record -l -d trace" git --version
 measure "record -l clang --version" 400 "record -l -d trace" clang --version
 measure "record -l ffmpeg -version" 600 "record -l -d trace" ffmpeg -version
 measure "syscalls git --version" "30 beyond alone" "syscalls -o lines" git --version
+# The compiler itself, with 350 MB of libraries in which few instructions call the kernel.
+rustc=$(rustc --print sysroot 2>/dev/null || true)/bin/rustc
+measure "syscalls rustc --version" "500 without a plan" "syscalls -o lines" "$rustc" --version
 measure "probe -e node:main, node -e 1" "300 beyond alone" "probe -o lines -e node:main" node -e 1
 
 # The rest needs a compiler, and programs that are built here.
