@@ -44,6 +44,18 @@ fn check(args: &SyscallsArgs) -> Result<()> {
         .output
         .as_deref()
         .is_some_and(|path| command_of(path).is_some() || path.as_os_str() == "-");
+    if args.summary {
+        let of_lines = [
+            (args.times > 0, "-t"),
+            (args.relative, "-r"),
+            (args.spent, "-T"),
+            (args.names > 0, "-y"),
+            (args.no_abbrev, "--no-abbrev"),
+        ];
+        if let Some((_, option)) = of_lines.iter().find(|(given, _)| *given) {
+            bail!("{option} is about the lines of calls, and -c shows none: leave one of them out");
+        }
+    }
     if args.follow > 1 && args.output.is_some() {
         if args.summary {
             bail!(

@@ -533,6 +533,19 @@ fn long_buffers_are_those_of_strace() {
     }
 }
 
+/// A table shows nothing of what is about lines.
+#[test]
+fn tables_refuse_options_of_lines() {
+    let place = scratch("syscalls-tables");
+    for option in ["-t", "-tt", "-r", "-T", "-y", "-yy", "--no-abbrev"] {
+        let output = run(&syscalls(&["-c", option], path(hodo())), &["true"], &place);
+        assert_eq!(output.status.code(), Some(2), "{option}: {output:?}");
+        let error = text(&output.stderr);
+        let said = "is about the lines of calls, and -c shows none: leave one of them out";
+        assert!(error.contains(said), "{option}: {error}");
+    }
+}
+
 /// Events of children that are not followed go nowhere, however large they are.
 #[test]
 fn children_that_are_not_followed_have_large_events() {
