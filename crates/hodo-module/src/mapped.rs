@@ -186,6 +186,16 @@ pub fn of_mapping(pid: i32, mapping: &Mapping) -> Result<(PathBuf, Image)> {
     Ok((real, image))
 }
 
+/// Returns the build id of the file that a process has mapped there, in hexadecimal digits, from the process's memory.
+/// It has none if the file is no ELF file, or was linked without one.
+#[must_use]
+pub fn build_id_in_memory(pid: i32, mapping: &Mapping) -> Option<String> {
+    match Identity::in_memory(pid, mapping)? {
+        Identity::BuildId(id) => Some(id.iter().map(|byte| format!("{byte:02x}")).collect()),
+        Identity::Beginning(_) => None,
+    }
+}
+
 /// What tells a file from other versions of it, and is both in the file and in the memory of processes that map it.
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {

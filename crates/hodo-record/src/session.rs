@@ -429,6 +429,7 @@ impl Session {
         self.log(&json!({"map": {
             "pid": pid, "start": mapping.start, "end": mapping.end, "offset": mapping.offset,
             "path": mapping.listed_path().to_string_lossy(), "counter": counter(),
+            "build_id": hodo_module::mapped::build_id_in_memory(tid, mapping),
         }}))
     }
 

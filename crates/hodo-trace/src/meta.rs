@@ -284,6 +284,9 @@ pub struct Map {
     pub offset: u64,
     /// The file, or [`ISLAND`](crate::format::ISLAND).
     pub path: String,
+    /// Its build id, if it has one.
+    #[serde(default)]
+    pub build_id: Option<String>,
     /// When it was found, in units of the counter.
     pub counter: u64,
 }

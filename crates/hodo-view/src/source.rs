@@ -319,9 +319,14 @@ impl Source {
         };
         let is_same = hodo_symbols::isa_of(&bytes).is_some_and(|own| info.isa() == Some(own));
         let modules = self.trace.modules.iter();
-        let mut ids = modules.filter(|module| module.path == path).peekable();
+        let modules = modules.filter(|module| module.path == path);
+        // What was mapped without being recorded is no module.
+        let maps = self.trace.maps.iter();
+        let maps = maps.filter(|map| map.path == path && map.build_id.is_some());
+        let ids = modules.map(|module| &module.build_id);
+        let mut ids = ids.chain(maps.map(|map| &map.build_id)).peekable();
         let own = build_id(&bytes);
-        let is_known = ids.peek().is_none() || ids.any(|module| module.build_id == own);
+        let is_known = ids.peek().is_none() || ids.any(|id| *id == own);
         if !is_same || !is_known {
             eprintln!(
                 "hodo: {} is not the file that was recorded: its functions have no names{}",

@@ -388,3 +388,51 @@ fn instances_overloads_and_labels_have_names() {
     }
     fs::remove_dir_all(place).expect("the files can be removed");
 }
+
+/// Readers take no names from a file that has taken the place of the one that was mapped, also if nothing was recorded
+/// in that.
+#[test]
+fn callers_in_a_library_that_was_replaced_have_no_names() {
+    const LIBRARY: &str = r#"void NAME(void (*leaf)(void)) { leaf(); __asm__ volatile(""); }"#;
+    const USER: &str = r#"
+void through(void (*leaf)(void));
+__attribute__((noipa)) void leaf(void) { __asm__ volatile(""); }
+int main(void) { through(leaf); return 0; }
+"#;
+    let place = scratch("callers_in_a_library_that_was_replaced_have_no_names");
+    fs::write(place.join("library.c"), LIBRARY).expect("a source");
+    fs::write(place.join("user.c"), USER).expect("a source");
+    let build = |name: &str| {
+        let library = "gcc -O1 -shared -fPIC -Wl,--build-id -o libpassing.so library.c";
+        let mut words: Vec<&str> = library.split(' ').collect();
+        let name = format!("-DNAME={name}");
+        words.push(&name);
+        done(&place, &words);
+    };
+    build("through");
+    let user = "gcc -O1 -Wl,--build-id -o user user.c -L. -lpassing -Wl,-rpath,$ORIGIN";
+    done(&place, &user.split(' ').collect::<Vec<_>>());
+    let probe = "p:hit user:leaf stacktrace";
+    let output = hodo_in(&place, &["record", "-d", "data", "-e", probe, "./user"]);
+    assert!(output.status.success(), "{output:?}");
+    let events = || {
+        let output = hodo_in(&place, &["dump", "-d", "data"]);
+        let hit = text(&output.stdout)
+            .lines()
+            .find(|line| line.contains("[event] hit"));
+        let hit = hit.expect("the event").to_owned();
+        (hit, text(&output.stderr).to_owned())
+    };
+    let (hit, complaint) = events();
+    assert!(hit.contains("leaf <- through <- main"), "{hit}");
+    assert_eq!(complaint, "");
+    build("somebody_else");
+    let (hit, complaint) = events();
+    // Not even the frame of the caller's caller can be found.
+    assert!(hit.contains("leaf <- <"), "{hit}");
+    assert!(
+        complaint.contains("libpassing.so is not the file that was recorded"),
+        "{complaint}"
+    );
+    fs::remove_dir_all(place).expect("it can be removed");
+}
