@@ -35,6 +35,9 @@ pub struct Segment {
 pub struct Image {
     /// Its path.
     pub path: PathBuf,
+    /// Where separate files are searched for: the file's path, or, if its process has a root or mounts of its own, where
+    /// the file is among these.
+    place: PathBuf,
     /// Its contents.
     pub bytes: Mmap,
     /// Its loadable segments.
@@ -105,6 +108,7 @@ impl Image {
             }
         }
         Ok(Self {
+            place: crate::root::place(real, &path),
             path,
             bytes,
             segments,
@@ -144,7 +148,7 @@ impl Image {
     /// Returns the content of the separate file with its symbol table, if it was stripped and there is one.
     pub fn separate(&self) -> Option<&[u8]> {
         let read = || {
-            let path = hodo_symbols::symbol_file(&self.path, &self.bytes)?;
+            let path = hodo_symbols::symbol_file(&self.place, &self.bytes)?;
             let file = File::open(&path).ok()?;
             // SAFETY: others may change the file while it is mapped. Only names and addresses are read from it, and
             // they are checked.
@@ -177,7 +181,7 @@ impl Image {
     pub fn debug(&self) -> Result<&Debug, &DebugError> {
         let debug = self
             .debug
-            .get_or_init(|| Debug::open(&self.path, &self.bytes));
+            .get_or_init(|| Debug::open(&self.place, &self.bytes));
         debug.as_ref()
     }
 

@@ -9,6 +9,7 @@ pub mod image;
 pub mod linked;
 pub mod mapped;
 mod module;
+mod root;
 
 pub use image::Image;
 pub use module::{Chosen, HOOKED, Module, Number, Probed};

@@ -86,10 +86,23 @@ struct Separate {
     candidates: Vec<PathBuf>,
 }
 
-/// Returns where the separate file of an ELF file may be.
+/// The root directory of the process through which `/proc` leads to a file, and the file's path there.
+fn inside(path: &Path) -> Option<(PathBuf, &Path)> {
+    let process = path.strip_prefix("/proc").ok()?.iter().next()?.to_str()?;
+    process.parse::<u32>().ok()?;
+    let root = PathBuf::from(format!("/proc/{process}/root"));
+    let file = path.strip_prefix(&root).ok()?;
+    Some((root, file))
+}
+
+/// Returns where the separate file of an ELF file may be. A process with a root or mounts of its own has separate files
+/// there, too.
 fn separate(path: &Path, bytes: &[u8], roots: &[PathBuf]) -> Separate {
     let id = crate::build_id(bytes);
     let mut candidates: Vec<PathBuf> = Vec::new();
+    let of_process = inside(path);
+    let own = of_process.iter().map(|(root, _)| root.join(&ROOT[1..]));
+    let roots: Vec<PathBuf> = own.chain(roots.iter().cloned()).collect();
     if let Some(id) = &id {
         candidates.extend(roots.iter().map(|root| root.join(by_id(id))));
         candidates.extend(fetched(id));
@@ -98,11 +111,18 @@ fn separate(path: &Path, bytes: &[u8], roots: &[PathBuf]) -> Separate {
         let (name, sum) = file.gnu_debuglink().ok()??;
         Some((OsStr::from_bytes(name).to_owned(), sum))
     });
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    // The kernel shows where this link leads, but not in which mounts.
+    let real = match of_process {
+        Some(_) => path.to_owned(),
+        None => path.canonicalize().unwrap_or_else(|_| path.to_owned()),
+    };
     if let (Some((name, _)), Some(directory)) = (&link, real.parent()) {
         candidates.push(directory.join(name));
         candidates.push(directory.join(".debug").join(name));
-        let below = directory.strip_prefix("/").unwrap_or(directory);
+        let below = match &of_process {
+            Some((_, file)) => file.parent().unwrap_or(Path::new("")),
+            None => directory.strip_prefix("/").unwrap_or(directory),
+        };
         candidates.extend(roots.iter().map(|root| root.join(below).join(name)));
     }
     // Without a name of its own, a link leads to the file itself.

@@ -247,6 +247,48 @@ fn processes_with_their_own_root_and_mounts() {
     fs::remove_dir_all(place).expect("the files can be removed");
 }
 
+/// Separate files are in the root of the process, by build id or by the name in `.gnu_debuglink`.
+#[test]
+fn debugging_information_in_a_root_of_its_own() {
+    needs!(can_mount(), "mounting needs root");
+    for linked in [false, true] {
+        let place = scratch(&format!("debugging_information_in_a_root-{linked}"));
+        let (root, inner) = (root(&place), place.join("inner"));
+        let program = root.join("app-1/prog");
+        let notes = Command::new("readelf").arg("-n").arg(&program).output();
+        let notes = notes.expect("readelf").stdout;
+        let id = text(&notes).split("Build ID: ").nth(1).expect("a build id");
+        let id = id.split_whitespace().next().expect("digits");
+        let directory = match linked {
+            true => "usr/lib/debug/app-1".to_owned(),
+            false => format!("usr/lib/debug/.build-id/{}", &id[..2]),
+        };
+        let separate = match linked {
+            true => "prog.debug".to_owned(),
+            false => format!("{}.debug", &id[2..]),
+        };
+        let directory = root.join(directory);
+        fs::create_dir_all(&directory).expect("a directory");
+        let separate = directory.join(separate);
+        let link = format!("--add-gnu-debuglink={}", path(&separate));
+        let words = [
+            &["--only-keep-debug", path(&program), path(&separate)][..],
+            &["--strip-all", path(&program)],
+            &[&link, path(&program)],
+        ];
+        for words in words {
+            let done = Command::new("objcopy").args(words).status();
+            assert!(done.expect("objcopy").success(), "{words:?}");
+        }
+        let mounted = contained(&root, &inner);
+        let mounted: Vec<&str> = mounted.iter().map(String::as_str).collect();
+        let target = Target::start_with(Path::new("unshare"), &mounted);
+        hit(&target, &["p /app/prog:tick i".to_owned()]);
+        target.ends("done\n");
+        fs::remove_dir_all(place).expect("the files can be removed");
+    }
+}
+
 #[test]
 fn programs_that_move_to_another_root() {
     needs!(can_mount(), "mounting needs root");
