@@ -79,7 +79,7 @@ void hodo_ftrace_set_cyg(const struct hodo_ftrace_cyg_ops *ops);
  * handlers. */
 
 /* In flags: func is given the registers. Not where functions call _mcount on AArch64. Where they do on RISC-V, a0 is what
- * is passed to _mcount, and changes mean nothing. */
+ * is passed to _mcount, and nothing may be changed. */
 #define HODO_FTRACE_SAVE_REGISTERS 2ul
 /* In flags: func is given the registers, and may change them and where execution goes on. Only one such tracer can see a
  * function. */

@@ -4,7 +4,7 @@
 use hodo_abi::Span;
 use std::ops::Range;
 
-use hodo_patch::{AskedCall, Hook, Island, LimitCall, Patches, Raise};
+use hodo_patch::{ASKED, AskedCall, Hook, Island, LimitCall, Patches, Raise, asked_end};
 
 use crate::arch::{self, leaving_jump};
 use crate::space::Space;
@@ -32,22 +32,16 @@ pub fn add(
         "dl_iterate_phdr",
         "_Unwind_Backtrace",
         "_Unwind_GetIP",
-        "mlockall",
         "setrlimit",
         "getrlimit",
         "prlimit",
         "sigaction",
-        "syscall",
-        "arch_prctl",
     ]);
     let range = |index: usize| symbols[index].map(Span::range);
-    for (index, call) in [
-        (4, AskedCall::LockAll),
-        (9, AskedCall::ByNumber),
-        (10, AskedCall::SetBase),
-    ] {
-        if let Some(function) = range(index) {
-            add_asked(call, function, view, (island, space, patches));
+    let asked = image.symbols(&ASKED.map(|(name, _)| name));
+    for ((_, call), function) in ASKED.into_iter().zip(asked) {
+        if let Some(function) = function {
+            add_asked(call, function.range(), view, (island, space, patches));
         }
     }
     let mut hook = |hook: Hook, function: Range<u64>| {
@@ -76,16 +70,16 @@ pub fn add(
     }
     if space.raised() != Raise::default() {
         for (index, call) in [
-            (5, LimitCall::Set),
-            (6, LimitCall::Get),
-            (7, LimitCall::Both),
+            (4, LimitCall::Set),
+            (5, LimitCall::Get),
+            (6, LimitCall::Both),
         ] {
             if let Some(function) = range(index) {
                 hook(Hook::Limits(call, space.raised()), function);
             }
         }
     }
-    if let (Some(handler), Some(function)) = (space.trap_handler(), range(8))
+    if let (Some(handler), Some(function)) = (space.trap_handler(), range(7))
         && space.trap_blocks().are_needed()
     {
         let (ours, restorer) = (handler.at, handler.restorer);
@@ -107,11 +101,21 @@ fn add_asked(
     let at = function.start.wrapping_add(view.bias);
     let code = (view.code)(function.clone()).unwrap_or_default();
     // Another function may have the same name.
-    if !arch::makes_call(code) || !is_free(&patches.writes, at) {
+    if !arch::makes_call(code) {
+        return;
+    }
+    let end = asked_end(code, function.start).map_or(at + MOST, |end| end.wrapping_add(view.bias));
+    if !is_free(&patches.writes, at..end) {
         return;
     }
     match island.add_hook(Hook::Ask(call), function, view, patches) {
-        Ok(stop) => space.add_asked(stop, at),
+        Ok(stop) => {
+            if let Some(stop) = stop {
+                // If hodo is killed there, the thread goes on without it.
+                space.trap_blocks_mut().add_hook(island, stop);
+                space.add_asked(stop.at, at);
+            }
+        }
         Err(_) if call == AskedCall::LockAll => {
             patches.add_way(at + 1..at + arch::RETURN_ZERO.len() as u64);
             patches.writes.push((at, arch::RETURN_ZERO.to_vec()));
@@ -161,10 +165,12 @@ fn add_action(
     let start = function.start.wrapping_add(view.bias);
     let code = (view.code)(function.clone()).unwrap_or_default();
     let added = match leaving_jump(start, code) {
-        Some(jump) if is_free(&patches.writes, jump.0) => {
+        Some(jump) if is_free(&patches.writes, jump.0..jump.0 + MOST) => {
             island.add_hook_at_jump(hook, jump, patches).map(|()| None)
         }
-        _ if is_free(&patches.writes, start) => island.add_hook(hook, function, view, patches),
+        _ if is_free(&patches.writes, start..start + MOST) => {
+            island.add_hook(hook, function, view, patches)
+        }
         _ => return,
     };
     if let Err(reason) = added {
@@ -172,9 +178,11 @@ fn add_action(
     }
 }
 
-/// Whether nothing else is written over the code at an address.
-fn is_free(writes: &[(u64, Vec<u8>)], at: u64) -> bool {
-    /// No jump of a hook is longer.
-    const MOST: u64 = 16;
-    !(writes.iter()).any(|(start, bytes)| *start < at + MOST && at < start + bytes.len() as u64)
+/// No jump of a hook is longer.
+const MOST: u64 = 16;
+
+/// Whether nothing else is written over code.
+fn is_free(writes: &[(u64, Vec<u8>)], code: Range<u64>) -> bool {
+    let overlaps = |start: u64, len: usize| start < code.end && code.start < start + len as u64;
+    !(writes.iter()).any(|(start, bytes)| overlaps(*start, bytes.len()))
 }

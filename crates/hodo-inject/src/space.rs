@@ -560,8 +560,8 @@ impl Space {
     }
 
     /// The hook of this function stops there before a system call that would affect us.
-    pub(crate) fn add_asked(&mut self, stop: Option<u64>, function: u64) {
-        self.asked.extend(stop.map(|stop| (stop, function)));
+    pub(crate) fn add_asked(&mut self, stop: u64, function: u64) {
+        self.asked.push((stop, function));
     }
 
     /// Where the dynamic linker announces libraries and has our breakpoint.

@@ -3,13 +3,13 @@
 use crate::refusal::Refusal;
 use hodo_abi::Span;
 use hodo_codegen::native::hooks::{self, IslandLayout};
-pub use hodo_codegen::native::hooks::{AskedCall, LimitCall, Raise};
+pub use hodo_codegen::native::hooks::{ASKED, AskedCall, LimitCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
 use hodo_codegen::native::patch::{Leaving, displace, jump, window};
 use hodo_isa::Via;
 use hodo_isa::native::cfa::{self, State};
 
-use crate::{Image, Island, OUT_OF_REACH, Patches, copied, layout};
+use crate::{Image, Island, Lead, OUT_OF_REACH, Patches, copied, layout};
 
 /// How the dynamic linker announces libraries: see [`Island::add_announcement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +55,16 @@ pub enum Hook {
     },
 }
 
+/// Where the code ends that the hook of a function which asks first moves away, by the function's code and address.
+/// `None`: it cannot be hooked.
+#[must_use]
+pub fn asked_end(code: &[u8], start: u64) -> Option<u64> {
+    Some(window(code, start, true).ok()?.end)
+}
+
 impl Island {
-    /// Hooks a function at a link-time address. Returns where the hook stops for the tracer, if it does.
+    /// Hooks a function at a link-time address. Returns where the hook stops for the tracer, if it does, and where a
+    /// thread goes on from there without a tracer.
     ///
     /// # Errors
     /// Why the function cannot be hooked.
@@ -66,7 +74,7 @@ impl Island {
         function: std::ops::Range<u64>,
         image: Image<'_>,
         patches: &mut Patches,
-    ) -> Result<Option<u64>, Refusal> {
+    ) -> Result<Option<Lead>, Refusal> {
         let start = function.start;
         let code = (image.code)(function).ok_or("it is not in the file")?;
         // A function that asks first makes its call only if that fails or does nothing else.
@@ -127,7 +135,7 @@ impl Island {
     }
 
     /// Writes the hook itself. The function's own code must follow. Returns where it stops for the tracer, if it does.
-    fn write_hook(&self, hook: Hook, out: &mut Masm<'_>) -> Option<u64> {
+    fn write_hook(&self, hook: Hook, out: &mut Masm<'_>) -> Option<Lead> {
         let island = IslandLayout {
             program_headers: self.frames.program_headers,
             name: self.frames.name,
@@ -138,7 +146,7 @@ impl Island {
             Hook::Backtrace { get_ip } => hooks::backtrace(out, &layout(), get_ip),
             Hook::Limits(call, extra) => hooks::limits(out, call, extra),
             Hook::Action { ours, restorer } => hooks::action(out, ours, restorer),
-            Hook::Ask(call) => return Some(hooks::ask(out, &layout(), call)),
+            Hook::Ask(call) => return Some(hooks::ask(out, &layout(), call).into()),
         }
         None
     }

@@ -22,7 +22,7 @@ mod trap_handler;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-pub use hook::{Announcement, AskedCall, Hook, LimitCall, Raise, announces};
+pub use hook::{ASKED, Announcement, AskedCall, Hook, LimitCall, Raise, announces, asked_end};
 pub use kept::KEEPS_STUBS;
 pub use placed::{Copied, Copies, Stub};
 pub use probe::{Probe, Region};

@@ -21,7 +21,7 @@ use super::near::near;
 use super::observed_regs::looked_at;
 use super::places::{in_linkage_tables, lines, points, usdt};
 use super::returns::take_refused;
-use super::syscalls::{is_call, places as system_calls};
+use super::syscalls::{is_asked, is_call, places as system_calls};
 use super::values::fetches;
 use super::variables::{has_variables, resolved};
 use super::wanted::{Found, Places, ProbePoint};
@@ -440,9 +440,11 @@ impl Probes {
         };
         let hooked = image.symbols(&HOOKED);
         let calls = !self.kernel_calls.is_empty();
-        // What deals with limits is hooked only if limits are raised; else the system calls there are seen.
+        // What deals with limits is hooked only if limits are raised; else the system calls there are seen. Functions
+        // that ask first still make their own calls.
         let hooks = hooked.iter().zip(HOOKED);
-        let hooks = hooks.filter(|(_, name)| !(calls && name.ends_with("rlimit")));
+        let hooks =
+            hooks.filter(|(_, name)| !(calls && (name.ends_with("rlimit") || is_asked(name))));
         let hooks: Vec<_> = hooks.filter_map(|(at, _)| at.as_ref()).map(hook).collect();
         let clashing = RefCell::new(BTreeMap::new());
         let planned = |which: Wanted<'_>| {

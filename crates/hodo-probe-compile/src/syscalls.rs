@@ -90,7 +90,7 @@ impl Probes {
         let refused = refused.filter(|refused| is_call(refused, image));
         let mut left: Vec<_> = refused.collect();
         let mut sites = plan.sites;
-        // Those are never executed, for hodo replaces them; what uses their bytes is.
+        // Those are never executed where they are, for hodo replaces them; what uses their bytes is.
         let (replaced, clashes) = take_clashing(image, &mut sites, false);
         left.extend(
             (replaced.iter().skip(clashes))
@@ -177,7 +177,7 @@ pub(super) fn take_clashing(
             let is_limit = name.ends_with("rlimit");
             let overlaps = symbol.is_some_and(|function| {
                 let start = function.start;
-                let end = match is_limit {
+                let end = match is_limit || is_asked(name) {
                     true => hook_end(image, start, function.len()),
                     false => start + HOOK_LENGTH,
                 };
@@ -226,10 +226,15 @@ fn calls_kernel(image: &Image, at: u64) -> bool {
 /// Bytes in front of an instruction in which its number may be loaded.
 const NEAR: u64 = 16;
 
-/// Where the code ends that a hook moves away of a function that deals with limits.
+/// Whether the hook of the function with this name asks first, and then lets it make its call.
+pub(super) fn is_asked(name: &str) -> bool {
+    ["mlockall", "arch_prctl"].contains(&name)
+}
+
+/// Where the code ends that a hook moves away of a function that deals with limits, or asks first.
 fn hook_end(image: &Image, addr: u64, size: u64) -> u64 {
     let code = image.at(addr..addr + size);
-    let window = code.map(|code| hodo_codegen::native::patch::window(code, addr, false));
+    let window = code.map(|code| hodo_codegen::native::patch::window(code, addr, true));
     match window {
         Some(Ok(window)) => window.end,
         // It is not hooked.

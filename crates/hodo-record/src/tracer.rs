@@ -132,8 +132,8 @@ pub struct Tracer<'a> {
     dealing: Vec<Report>,
     /// A process that is being prepared for its core file: its threads do not run any more.
     dying: Option<SharedSpace>,
-    /// A process takes the register from us: its threads are being led out.
-    parting: bool,
+    /// How many calls are waiting for threads to stop.
+    stopping: usize,
     /// Where requests for changes arrive.
     control: Option<Control>,
     /// The current options.
@@ -222,7 +222,7 @@ impl<'a> Tracer<'a> {
             broken: false,
             dealing: Vec::new(),
             dying: None,
-            parting: false,
+            stopping: 0,
             control: None,
             settings: options.clone(),
             clearing: false,

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SET_GS 0x1001
+#define GET_FS 0x1003
 #define GET_GS 0x1004
 
 int arch_prctl(int code, unsigned long address);
@@ -57,7 +59,8 @@ int main(int argc, char **argv) {
     pthread_t threads[4];
     (void)argv;
     by_number = argc > 1;
-    printf("%d base %lx\n", by_number, base());
+    unsigned long thread = 0;
+    printf("%d base %lx, thread %d\n", by_number, base(), asks(GET_FS, (unsigned long)&thread) == 0 && thread != 0);
     for (int i = 0; i < 4; i++)
         pthread_create(threads + i, NULL, work, NULL);
     fib(15);
@@ -67,6 +70,16 @@ int main(int argc, char **argv) {
         printf("%lu\n", deep(10, own[i]));
         printf("own %d, %d\n", base() == (unsigned long)own[i], fib(20));
     }
+    // Threads and processes that are made afterwards.
+    pthread_t late;
+    pthread_create(&late, NULL, work, NULL);
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        printf("child %d, %d\n", base() == (unsigned long)own[1], fib(10));
+        return 0;
+    }
+    waitpid(child, NULL, 0);
     // Nothing else has been written there.
     for (int i = 0; i < 2; i++) {
         unsigned long mark = 1000 * (i + 1), zero = 0;
@@ -77,6 +90,7 @@ int main(int argc, char **argv) {
         printf("%lu\n", mark);
     }
     stop = 1;
+    pthread_join(late, NULL);
     for (int i = 0; i < 4; i++) {
         void *end;
         pthread_join(threads[i], &end);

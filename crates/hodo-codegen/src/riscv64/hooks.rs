@@ -253,8 +253,8 @@ pub fn limits(code: &mut Code<'_>, call: LimitCall, extra: Raise) {
 /// tracer finds the number of the system call in `t1`, and its arguments in `t2` and `t3`. It leaves 0 in `t1` if it
 /// has done what the program wants; otherwise the function makes its call. Without a tracer, memory is locked when it
 /// is used, so that reservations stay what they are. The function's own code follows. Returns the address of the
-/// breakpoint.
-pub fn ask(code: &mut Code<'_>, layout: &Layout, call: AskedCall) -> u64 {
+/// breakpoint, and where a thread goes on from there without a tracer.
+pub fn ask(code: &mut Code<'_>, layout: &Layout, call: AskedCall) -> (u64, u64) {
     /// The number of the system call.
     const MLOCKALL: i32 = 230;
     /// In its flags: memory is locked when it is used, and not before.
@@ -282,10 +282,17 @@ pub fn ask(code: &mut Code<'_>, layout: &Layout, call: AskedCall) -> u64 {
     code.li(A0, 0);
     code.jr(RA);
     code.bind(alone);
+    let untraced = code.here();
     code.ori(first, first, MCL_ONFAULT);
     code.bind(theirs);
-    stop
+    (stop, untraced)
 }
+
+/// The functions that ask first, by name.
+pub const ASKED: [(&str, AskedCall); 2] = [
+    ("mlockall", AskedCall::LockAll),
+    ("syscall", AskedCall::ByNumber),
+];
 
 /// Replaces `sigaction(signal, new, old)`. Our handler, at `ours`, stands for the default action of SIGTRAP: programs
 /// see and set the default. The function's own code follows, and is called.

@@ -248,8 +248,9 @@ const SAVE_ACTION: i32 = 152;
 /// before it sets or asks for the base of `gs`, which is hodo's while calls are recorded. The tracer finds the number
 /// of the system call in `eax`, and its arguments in `r10` and `r11`. It leaves 0 in `eax` if it has done what the
 /// program wants; otherwise the function makes its call. Without a tracer, memory is locked when it is used, so that
-/// reservations stay what they are. The function's own code follows. Returns the address of the breakpoint.
-pub fn ask(code: &mut Masm<'_>, layout: &Layout, call: AskedCall) -> u64 {
+/// reservations stay what they are, and the base of `gs` is not set: the kernel finds no such code. The function's own
+/// code follows. Returns the address of the breakpoint, and where a thread goes on from there without a tracer.
+pub fn ask(code: &mut Masm<'_>, layout: &Layout, call: AskedCall) -> (u64, u64) {
     /// Numbers of system calls.
     const MLOCKALL: u32 = 151;
     const ARCH_PRCTL: u32 = 158;
@@ -293,16 +294,37 @@ pub fn ask(code: &mut Masm<'_>, layout: &Layout, call: AskedCall) -> u64 {
     code.jcc(Cond::NE, theirs);
     code.ret();
     code.bind(alone);
-    if call == AskedCall::ByNumber {
-        code.cmp_ri(EDI, MLOCKALL);
-        code.jcc(Cond::NE, theirs);
-    }
+    let untraced = code.here();
     if call != AskedCall::SetBase {
+        let other = code.label();
+        if call == AskedCall::ByNumber {
+            code.cmp_ri(EDI, MLOCKALL);
+            code.jcc(Cond::NE, other);
+        }
         code.or_ri(first_32, MCL_ONFAULT);
+        code.jmp(theirs);
+        code.bind(other);
+    }
+    if call != AskedCall::LockAll {
+        let sets = code.label();
+        code.cmp_ri(first_32, ARCH_GET_GS);
+        code.jcc(Cond::NE, sets);
+        code.xor_rr(EAX, EAX);
+        code.mov_mr(mem(second, 0), RAX);
+        code.ret();
+        code.bind(sets);
+        code.xor_rr(first_32, first_32);
     }
     code.bind(theirs);
-    stop
+    (stop, untraced)
 }
+
+/// The functions that ask first, by name.
+pub const ASKED: [(&str, AskedCall); 3] = [
+    ("mlockall", AskedCall::LockAll),
+    ("syscall", AskedCall::ByNumber),
+    ("arch_prctl", AskedCall::SetBase),
+];
 
 /// Replaces `sigaction(signal, new, old)`. Our handler, at `ours`, stands for the default action of SIGTRAP: programs
 /// see and set the default. Its action has `restorer` if hodo has set it. The function's own code follows, and is

@@ -49,6 +49,13 @@ impl TrapBlocks {
         self.needed = needed;
     }
 
+    /// Adds a breakpoint of a hook. The handler is not needed because of it alone: few programs reach it.
+    pub(crate) fn add_hook(&mut self, island: &mut Island, trap: Lead) {
+        let needed = self.needed;
+        self.add(island, &[trap]);
+        self.needed = needed;
+    }
+
     /// The dynamic linker's breakpoint is about to be set.
     pub(crate) fn need(&mut self) {
         self.needed = true;

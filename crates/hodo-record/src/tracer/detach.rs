@@ -40,6 +40,8 @@ impl Tracer<'_> {
     /// Lets all followed threads run on without hodo. Reports all failures; each process gets its code back.
     pub(super) fn detach(&mut self) {
         reserve::give_back();
+        // From here on, nothing else stops threads.
+        self.stopping += 1;
         for tid in self.threads.keys().copied().collect::<Vec<i32>>() {
             // The log may be on a full disk. That is no reason to stay.
             let _ = guarded(|| self.tell_name(tid));

@@ -61,12 +61,24 @@ impl Tracer<'_> {
             return false;
         };
         halted.remove(&due);
-        let _ = due.interrupt().and_then(|()| due.cont(0));
+        // It is not asked to stop: it would stop before its signal again. After the signal it is.
+        let _ = due.cont(0);
         true
     }
 
     /// Stops all within a time limit. Returns whether all have stopped; the others may still do so.
     pub(super) fn stop_within(
+        &mut self,
+        wanted: &BTreeSet<i32>,
+        limit: Option<Duration>,
+    ) -> Result<(Halted, bool)> {
+        self.stopping += 1;
+        let done = self.stop_in_time(wanted, limit);
+        self.stopping -= 1;
+        done
+    }
+
+    fn stop_in_time(
         &mut self,
         wanted: &BTreeSet<i32>,
         limit: Option<Duration>,
@@ -191,7 +203,10 @@ impl Tracer<'_> {
                 None => continue,
             };
         }
-        self.serve(until)?;
+        self.stopping += 1;
+        let served = self.serve(until);
+        self.stopping -= 1;
+        served?;
         let made = self.threads.keys().filter(|tid| !before.contains(tid));
         let wanted = tids.iter().chain(made).copied().collect();
         let (mut more, all) = self.stop_within(&wanted, limit)?;

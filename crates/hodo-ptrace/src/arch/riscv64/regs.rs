@@ -279,6 +279,11 @@ impl Regs {
         self.set_pc(self.pc().wrapping_add(BREAKPOINT.len() as u64));
     }
 
+    /// Answers that the function must not set the base. None asks for that here.
+    pub fn refuse_base(&mut self) {
+        self.answer(false);
+    }
+
     /// Values of registers that functions keep, and of those of results and arguments: where an exception may be.
     pub fn pointers(&self) -> impl Iterator<Item = u64> {
         let regs = *self;

@@ -292,6 +292,16 @@ impl Regs {
         self.0.rax = u64::from(!done);
     }
 
+    /// Answers that the function must not set the base: it makes its call with a code that the kernel does not know.
+    pub fn refuse_base(&mut self) {
+        // The code is the first argument of `arch_prctl`, and the second of `syscall`.
+        match self.0.rdi == self.0.r10 {
+            true => self.0.rdi = 0,
+            false => self.0.rsi = 0,
+        }
+        self.answer(false);
+    }
+
     /// Values of registers that functions keep, and of those of results and arguments: where an exception may be.
     pub fn pointers(&self) -> [u64; 8] {
         let regs = &self.0;
