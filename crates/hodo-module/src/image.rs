@@ -35,8 +35,8 @@ pub struct Segment {
 pub struct Image {
     /// Its path.
     pub path: PathBuf,
-    /// Where separate files are searched for: the file's path, or, if its process has a root or mounts of its own, where
-    /// the file is among these.
+    /// Where separate files are searched for: the file's path, or, if its process has a root or mounts of its own,
+    /// where the file is among these.
     place: PathBuf,
     /// Its contents.
     pub bytes: Mmap,

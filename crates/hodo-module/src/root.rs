@@ -6,9 +6,9 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
     /// Where its files can be read.
-    real: PathBuf,
+    pub(crate) real: PathBuf,
     /// What the kernel calls it in paths that it shows us. `/` if it is below none of our directories.
-    name: PathBuf,
+    pub(crate) name: PathBuf,
 }
 
 impl Root {

@@ -51,7 +51,7 @@ fn what_is_not_obeyed_is_an_error() {
             "-ff ",
         ),
         (&["syscalls", "-ff", "-o", "|cat", "touch", "ran"], "-ff "),
-        (&["syscalls", "-yy", "touch", "ran"], "-yy: "),
+        (&["syscalls", "-c", "-yy", "touch", "ran"], "-y"),
     ] {
         let output = run(at, arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
