@@ -84,7 +84,7 @@ fn can_run(image: &Image) -> Result<(), PlanError> {
     }
 }
 
-/// So many plans of a few probes are made without a survey of all code.
+/// The number of plans of a few probes that are made without a survey of all code.
 const APART: usize = 2;
 
 /// The plans of a file, for its functions and for probes. Cached plans are read. For all others, the file is surveyed

@@ -18,7 +18,7 @@ const NEAR: u64 = 256;
 /// An operand may be this far from the address that matters: data has up to 64 bytes, and immediate operands come after
 /// a distance.
 const SLACK: u64 = 72;
-/// So much code is searched at once.
+/// The bytes of code that are searched at once.
 const CHUNK: usize = 1 << 20;
 /// Targets are looked up by blocks of this size first.
 const BLOCK: u64 = 256;
@@ -26,6 +26,8 @@ const BLOCK: u64 = 256;
 const MISTAKEN: usize = 4;
 /// If the code around the probes is more than this part of all, everything is swept.
 const LARGEST: u64 = 4;
+/// Constants of 32 bits that are addresses from here on have another sign than the addresses, in some instructions.
+const SIGNED: u64 = 1 << 31;
 
 /// The part of an image that is swept.
 pub(crate) struct Part {
@@ -33,7 +35,8 @@ pub(crate) struct Part {
     pub swept: Vec<bool>,
     /// The code whose targets are noted. Sorted, and the ranges do not overlap.
     pub ranges: Vec<Range<u64>>,
-    /// All addresses in the data that code may form.
+    /// The addresses in the data that code forms, without constants: a table ends where another one begins. Most bytes
+    /// that may be a constant are anything else, and each would cut off the rest of a table.
     pub bases: Bits,
 }
 
@@ -89,6 +92,9 @@ impl Part {
         }
         part.bases = Bits::new(&image.data);
         let search = Search::new(image, &part)?;
+        if image.fixed && search.span.end > SIGNED {
+            return None;
+        }
         let places = search.run(threads);
         for at in places {
             if let Some(index) = pieces::find(pieces, at) {
@@ -235,8 +241,10 @@ impl<'s> Search<'s> {
                 all.tables.extend(found.tables);
             }
         });
-        let leads = all.tables.into_iter().filter(|&(base, _)| self.leads(base));
-        all.places.extend(leads.map(|(_, at)| at));
+        all.tables.sort_unstable();
+        let same = all.tables.chunk_by(|a, b| a.0 == b.0);
+        let lead = same.filter(|group| self.leads(group[0].0));
+        all.places.extend(lead.flatten().map(|&(_, at)| at));
         all.places
     }
 
@@ -244,12 +252,15 @@ impl<'s> Search<'s> {
         let Self { image, part, .. } = self;
         let ranges = (&self.text, &self.span);
         let code = (text.bytes, text.addr);
-        let mut operand = |Operand { at, to, forms }| {
+        let mut operand = |operand: Operand| {
+            let Operand { at, to, .. } = operand;
             if self.matters(to) {
                 found.places.push(at);
             }
-            if forms && image.data_at(to).is_some() {
-                part.bases.set(to);
+            if operand.forms && image.data_at(to).is_some() {
+                if !operand.constant {
+                    part.bases.set(to);
+                }
                 if self.entries(to).next().is_some() {
                     found.tables.push((to, at));
                 }

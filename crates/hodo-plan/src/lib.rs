@@ -39,5 +39,7 @@ mod verdicts;
 
 pub use model::{PlanError, PlanOptions};
 pub use planner::{plan, plan_nothing};
+#[doc(hidden)]
+pub use probes::is_planned_apart;
 pub use probes::{plan_probes, plan_probes_at, plan_probes_with};
 pub use survey::Survey;

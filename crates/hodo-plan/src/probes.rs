@@ -125,6 +125,15 @@ pub fn plan_probes_at(
     Ok(survey.plan_probes(Wanted::At(addresses), options))
 }
 
+/// Returns whether such a plan is made without decoding all code. For tests.
+///
+/// # Errors
+/// As those of [`plan_probes`].
+#[doc(hidden)]
+pub fn is_planned_apart(path: &Path, bytes: &[u8], addresses: &[u64]) -> Result<bool, PlanError> {
+    Ok(Survey::read(path, (bytes, None), Some(addresses), 1)?.is_partial)
+}
+
 impl Survey<'_> {
     /// Plans probes on instructions of the image. Of the options, only `threads` and `keep` matter.
     #[must_use]

@@ -30,7 +30,7 @@ pub(crate) struct Tabled {
 }
 
 /// Marks the targets of tables. `bases` are the data addresses that code forms, with the piece that forms them;
-/// `others` those of all code, if they are not all there.
+/// `others` those of all code, but no constants, if they are not all there.
 pub(crate) fn mark(
     image: &Image<'_>,
     pieces: &[Piece],

@@ -1,12 +1,15 @@
 //! Plans of a few probes, for which only the code around them is decoded, are those that are made from all code.
+#![cfg(target_arch = "x86_64")]
 
 use std::path::Path;
 use std::process::Command;
 
 use hodo_plan::model::{ProbePlan, Wanted};
-use hodo_plan::{PlanOptions, Survey, plan_probes_at};
+use hodo_plan::{PlanOptions, Survey, is_planned_apart, plan_probes_at};
 
-/// Code that leads from one function into another: by branches, by a table of the other function, and as data.
+/// Code that leads from one function into another: by branches, by a table of the other function, and as data. `LOW`:
+/// addresses may be constants of 32 bits. They are in the midst of the table there, but are not those of other tables.
+/// `HIGH`: only constants without a sign.
 const SOURCE: &str = r#"
     .text
     .globl switch
@@ -25,6 +28,9 @@ first_gap:
     .globl probed
     .type probed, @function
 probed:
+    xor %edi, %edi
+.Lzeroth:
+    mov $5, %esi
     mov $39, %eax
 .Lfirst:
     nop
@@ -59,6 +65,18 @@ other:
     jmp *%rax
 1:  ret
     .size other, .-other
+    .type constants, @function
+constants:
+    .ifdef LOW
+    .irp entry, 4, 8, 12, 16, 20, 24, 28
+    mov table + \entry, %eax
+    .endr
+    .endif
+    .ifdef HIGH
+    mov $.Lzeroth, %esi
+    .endif
+    ret
+    .size constants, .-constants
     .type large, @function
 large:
     .fill 8000, 1, 0x90
@@ -66,6 +84,9 @@ large:
     .size large, .-large
     .section .rodata
 table:
+    .rept 6
+    .long other - table
+    .endr
     .long .Lfirst - table, other - table, .Lsecond - table
 next:
     .long probed - table
@@ -92,10 +113,23 @@ fn what_leads_to_a_probe_from_elsewhere_is_found() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = directory.join(format!("around-{}.s", std::process::id()));
     std::fs::write(&source, SOURCE).expect("a source");
-    for kind in ["-shared", "-no-pie"] {
-        let file = source.with_extension(&kind[1..]);
+    let kinds: [(&str, &[&str]); 3] = [
+        ("shared", &["-shared"]),
+        ("low", &["-no-pie", "-Wa,--defsym,LOW=1"]),
+        (
+            "high",
+            &[
+                "-no-pie",
+                "-Wa,--defsym,HIGH=1",
+                "-Wl,-Ttext-segment=0x90000000",
+            ],
+        ),
+    ];
+    for (kind, flags) in kinds {
+        let file = source.with_extension(kind);
         let mut gcc = Command::new("gcc");
-        gcc.args(["-nostdlib", kind, "-Wl,-e,probed", "-Wl,-Bsymbolic"]);
+        gcc.args(["-nostdlib", "-Wl,-e,probed", "-Wl,-Bsymbolic"])
+            .args(flags);
         let done = gcc.arg(&source).arg("-o").arg(&file).status();
         assert!(done.expect("gcc").success());
         let bytes = std::fs::read(&file).expect("a library");
@@ -107,6 +141,8 @@ fn what_leads_to_a_probe_from_elsewhere_is_found() {
             let [part, whole] = plans(&file, &bytes, &survey, &[addr]);
             assert_eq!(part, whole, "{kind}: {addr:#x}");
         }
+        let apart = is_planned_apart(&file, &bytes, &[function.addr]).expect("a survey");
+        assert_eq!(apart, kind != "high", "{kind}");
         std::fs::remove_file(file).expect("removed");
     }
     std::fs::remove_file(source).expect("removed");
@@ -130,6 +166,11 @@ fn plans_of_a_few_probes_are_those_of_the_whole_file() {
             let some: Vec<u64> = some.map(|addr| addr + part as u64 % 2).collect();
             let [part, whole] = plans(path, &bytes, &survey, &some);
             assert_eq!(part, whole, "{}: {some:x?}", path.display());
+            assert!(
+                is_planned_apart(path, &bytes, &some).expect("a survey"),
+                "{}",
+                path.display()
+            );
         }
     }
 }

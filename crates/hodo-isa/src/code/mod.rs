@@ -31,6 +31,8 @@ pub struct Operand {
     pub to: u64,
     /// Whether the instruction may form the address.
     pub forms: bool,
+    /// Whether it would be a constant, which rarely is an address.
+    pub constant: bool,
 }
 
 /// An address that an instruction holds, alone or together with those before it.

@@ -30,15 +30,23 @@ pub fn operands(
         if to.wrapping_sub(span.start) < size {
             let forms = is_relative(before) && is_lea(&code[..at]);
             if forms || text.contains(&to) && before_distance(before) {
-                let at = place;
-                found(Operand { at, to, forms });
+                found(Operand {
+                    at: place,
+                    to,
+                    forms,
+                    constant: false,
+                });
             }
         }
         let to = word.cast_unsigned();
         let is_address = || fixed || text.contains(&to) && before_address(before);
         if to.wrapping_sub(span.start) < size && is_address() {
-            let (at, forms) = (place, fixed);
-            found(Operand { at, to, forms });
+            found(Operand {
+                at: place,
+                to,
+                forms: fixed,
+                constant: true,
+            });
         }
     }
 }
