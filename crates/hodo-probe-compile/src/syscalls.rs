@@ -52,9 +52,11 @@ impl Syscalls {
         };
         Self {
             table: table(&wanted, options.bare, options.whole),
-            limits: match options.whole {
-                true => Limits::of(options.buffer).unabridged(),
-                false => Limits::of(options.buffer),
+            // Each event reserves the room of the largest one.
+            limits: match (options.bare, options.whole) {
+                (true, _) => Limits::of(0),
+                (false, true) => Limits::of(options.buffer).unabridged(),
+                (false, false) => Limits::of(options.buffer),
             },
             events: None,
         }
