@@ -1,10 +1,11 @@
 //! What the kernel knows of the sockets of other processes.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// `NETLINK_SOCK_DIAG`.
 const SOCK_DIAG: i32 = 4;
@@ -17,11 +18,24 @@ const HEADER: usize = 16;
 const REQUEST: usize = 24;
 const MESSAGE: usize = 16;
 
+/// Whether the kernel knows what `AF_UNIX` sockets are connected to. No socket has the number 0: only a kernel that
+/// knows no sockets at all says that there is none. Each such question may start a program that looks for a module.
+static KNOWS_UNIX: LazyLock<bool> =
+    LazyLock::new(|| ask(0).is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)));
+
 /// Returns the number of the socket to which the `AF_UNIX` socket of this number is connected, in hodo's own network
 /// namespace.
 #[must_use]
 pub fn unix_peer(number: u64) -> Option<u64> {
     let number = u32::try_from(number).ok()?;
+    match *KNOWS_UNIX {
+        true => ask(number).ok()?,
+        false => None,
+    }
+}
+
+/// Asks for the peer of a socket.
+fn ask(number: u32) -> io::Result<Option<u64>> {
     let mut request = Vec::with_capacity(HEADER + REQUEST);
     request.extend(((HEADER + REQUEST) as u32).to_ne_bytes());
     request.extend(BY_FAMILY.to_ne_bytes());
@@ -37,12 +51,41 @@ pub fn unix_peer(number: u64) -> Option<u64> {
     // SAFETY: socket takes no memory. The descriptor is new, and nobody else's.
     let mut socket = unsafe {
         let socket = libc::socket(libc::AF_NETLINK, kind, SOCK_DIAG);
-        (socket >= 0).then(|| File::from_raw_fd(socket))?
+        match socket {
+            0.. => File::from_raw_fd(socket),
+            _ => return Err(io::Error::last_os_error()),
+        }
     };
-    socket.write_all(&request).ok()?;
+    // The answer is there when the question has been written, if there is one.
+    let time = libc::timeval {
+        tv_sec: 1,
+        tv_usec: 0,
+    };
+    // SAFETY: the kernel reads the structure, whose size this is.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const time).cast(),
+            size_of::<libc::timeval>() as libc::socklen_t,
+        );
+    }
+    socket.write_all(&request)?;
     let mut answer = [0; 1024];
-    let len = socket.read(&mut answer).ok()?;
-    peer_in(&answer[..len])
+    let len = socket.read(&mut answer)?;
+    let answer = &answer[..len];
+    match error_in(answer) {
+        Some(error) => Err(error),
+        None => Ok(peer_in(answer)),
+    }
+}
+
+/// Returns the error that an answer is, if it is one.
+fn error_in(answer: &[u8]) -> Option<io::Error> {
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    let code = i32::from_ne_bytes(answer.get(HEADER..HEADER + 4)?.try_into().ok()?);
+    (i32::from(kind) == libc::NLMSG_ERROR).then(|| io::Error::from_raw_os_error(-code))
 }
 
 /// Returns the peer that an answer names.
@@ -103,8 +146,14 @@ mod tests {
     fn peers_and_protocols() {
         let (one, other) = UnixStream::pair().expect("sockets");
         let numbers = [number(one.as_raw_fd()), number(other.as_raw_fd())];
-        assert_eq!(unix_peer(numbers[0]), Some(numbers[1]));
-        assert_eq!(unix_peer(numbers[1]), Some(numbers[0]));
+        // Some kernels don't know it.
+        let known = |peer| KNOWS_UNIX.then_some(peer);
+        assert_eq!(unix_peer(numbers[0]), known(numbers[1]));
+        assert_eq!(unix_peer(numbers[1]), known(numbers[0]));
+        if *KNOWS_UNIX {
+            let error = ask(u32::MAX).expect_err("no socket has this number");
+            assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+        }
         let alone = UnixDatagram::unbound().expect("a socket");
         assert_eq!(unix_peer(number(alone.as_raw_fd())), None);
         let path = format!("/proc/self/fd/{}", alone.as_raw_fd());
