@@ -1,4 +1,5 @@
-/* Makes and connects sockets, and waits after each call until the file in argv[1] shows it. */
+/* Makes and connects sockets, and waits after each call until the file in argv[1] shows it. With a second argument,
+   also sockets of IPv6. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -14,14 +15,14 @@
 #include <unistd.h>
 
 static const char *shown;
+static int number;
 
 static int wait_shown(int result)
 {
-    static int number;
     char name[64];
     snprintf(name, sizeof name, "/nonexistent/%d.", ++number);
     (void)!chdir(name);
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < 10000; round++) {
         static char text[1 << 20];
         int fd = open(shown, O_RDONLY | O_CLOEXEC);
         ssize_t len = read(fd, text, sizeof text - 1);
@@ -67,7 +68,8 @@ int main(int argc, char **argv)
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     connects(AF_INET, (struct sockaddr *)&four, sizeof four);
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
-    connects(AF_INET6, (struct sockaddr *)&six, sizeof six);
+    if (argc > 2)
+        connects(AF_INET6, (struct sockaddr *)&six, sizeof six);
     struct sockaddr_un local = {.sun_family = AF_UNIX};
     snprintf(local.sun_path, sizeof local.sun_path, "socket \"%d\"", 7);
     unlink(local.sun_path);
@@ -88,6 +90,8 @@ int main(int argc, char **argv)
         _exit(0);
     }
     wait(0);
+    /* The child has used the next one. */
+    number++;
     SHOWN(close(pair[0]));
     SHOWN(close(pair[1]));
 
