@@ -457,10 +457,13 @@ impl Process {
     /// Returns the text that stands for it.
     fn text(&mut self, pid: i32, fd: i32, kernel: &mut Kernel) -> Option<Arc<str>> {
         let object = self.object(pid, fd, kernel)?;
-        if let Object::Socket(socket) = &object
-            && socket.borrow().awaits_peer()
-        {
-            (kernel.sockets).add_peer(&pid.to_string(), &mut socket.borrow_mut());
+        if let Object::Socket(socket) = &object {
+            let mut socket = socket.borrow_mut();
+            if socket.awaits_list() {
+                (kernel.sockets).catch_up(&pid.to_string(), &mut socket);
+            } else if socket.awaits_peer() {
+                (kernel.sockets).add_peer(&pid.to_string(), &mut socket);
+            }
         }
         Some(object.text())
     }
@@ -531,13 +534,16 @@ impl Process {
             }
             "accept" | "accept4" if kernel.protocols => {
                 let flags = if call.name == "accept4" { arg(3) } else { 0 };
-                let listening = self.object(pid, arg(0) as i32, kernel);
-                let Some(Object::Socket(listening)) = listening else {
-                    return None;
+                let object = match self.object(pid, arg(0) as i32, kernel) {
+                    Some(Object::Socket(listening)) => {
+                        let mut socket = listening.borrow().accepted();
+                        kernel.sockets.number(&pid.to_string(), result, &mut socket);
+                        Some(Object::socket(socket))
+                    }
+                    // It is unknown. What had the new number before is gone all the same.
+                    _ => None,
                 };
-                let mut socket = listening.borrow().accepted();
-                kernel.sockets.number(&pid.to_string(), result, &mut socket);
-                (Some(Object::socket(socket)), flags)
+                (object, flags)
             }
             "dup" | "dup2" | "dup3" => {
                 let flags = if call.name == "dup3" { arg(2) } else { 0 };

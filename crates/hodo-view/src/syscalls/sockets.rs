@@ -8,6 +8,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::structs::socket_name;
 use super::text::number;
@@ -105,6 +106,8 @@ pub(super) struct Socket {
     protocol: &'static str,
     number: Option<u64>,
     ends: Ends,
+    /// When it changed, if the kernel's list has not been read since: it could not be read again yet.
+    changed: Option<Instant>,
 }
 
 impl Socket {
@@ -170,6 +173,7 @@ impl Socket {
             protocol,
             number: None,
             ends: ends.unwrap_or_else(|| Ends::of(family)),
+            changed: None,
         }
     }
 
@@ -193,6 +197,7 @@ impl Socket {
             protocol: self.protocol,
             number: None,
             ends,
+            changed: None,
         }
     }
 
@@ -216,7 +221,7 @@ impl Socket {
                 theirs,
                 is_connected,
             } => {
-                // The kernel now chooses an address of ours, also if there was one that stands for all.
+                // The kernel now chooses the socket's own address, also if there was one that stands for all.
                 *ours = ours.filter(|ours| !ours.ip().is_unspecified());
                 *theirs = inet(address);
                 *is_connected = theirs.is_some();
@@ -229,6 +234,11 @@ impl Socket {
             }
             Ends::Netlink { .. } | Ends::Other => {}
         }
+    }
+
+    /// Returns whether the kernel's list must be read before it is complete.
+    pub fn awaits_list(&self) -> bool {
+        self.changed.is_some()
     }
 
     /// Returns whether its other end had no number yet when that was asked for.
@@ -257,6 +267,51 @@ impl Socket {
             if let Ends::Unix { peer, .. } = &mut this.ends {
                 *peer = that;
             }
+        }
+    }
+
+    /// Returns whether a list that was read before the last change says what it is now.
+    fn agrees(&self, found: &Self) -> bool {
+        match (&self.ends, &found.ends) {
+            (
+                Ends::Inet {
+                    theirs,
+                    is_connected,
+                    ..
+                },
+                Ends::Inet {
+                    theirs: other,
+                    is_connected: other_is,
+                    ..
+                },
+            ) => is_connected == other_is && (theirs.is_none() || theirs == other),
+            (Ends::Unix { .. }, Ends::Unix { name, .. }) => name.is_some(),
+            (Ends::Netlink { .. }, Ends::Netlink { port, .. }) => port.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Adds what was found of the same socket.
+    fn add(&mut self, found: Option<Self>) {
+        match (&mut self.ends, found.map(|found| found.ends)) {
+            (
+                Ends::Inet { ours, theirs, .. },
+                Some(Ends::Inet {
+                    ours: address,
+                    theirs: other,
+                    ..
+                }),
+            ) => {
+                *ours = ours.or(address);
+                *theirs = theirs.or(other);
+            }
+            (Ends::Unix { name, .. }, Some(Ends::Unix { name: found, .. })) => {
+                *name = name.take().or(found);
+            }
+            (Ends::Netlink { port, .. }, Some(Ends::Netlink { port: found, .. })) => {
+                *port = port.or(found);
+            }
+            _ => {}
         }
     }
 
@@ -297,8 +352,54 @@ impl Ends {
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     queries: Option<SocketQueries>,
-    /// What was found last, by the name of a network namespace, and by number.
-    known: HashMap<String, HashMap<u64, Socket>>,
+    /// The lists that were read last, by the name of a network namespace and that of the list.
+    lists: HashMap<(String, &'static str), List>,
+}
+
+/// A list of the kernel. With many connections, reading one takes long, and each new connection asks for one. So one
+/// reading serves all that wait for it.
+#[derive(Debug)]
+struct List {
+    /// When it was read last. Whatever changed later may be missing.
+    read: Option<Instant>,
+    /// How many times it can be read again at once: a few connections are shown without delay.
+    left: u32,
+    /// The time after which it can be read once more.
+    pause: Duration,
+    sockets: HashMap<u64, Socket>,
+}
+
+impl List {
+    /// How many times a list can be read without pauses.
+    const AT_ONCE: u32 = 8;
+    /// The shortest pause. Pauses are also longer than reading takes, by [`Self::SHARE`].
+    const SHORTEST: Duration = Duration::from_millis(10);
+    const SHARE: u32 = 4;
+
+    fn new() -> Self {
+        Self {
+            read: None,
+            left: Self::AT_ONCE,
+            pause: Self::SHORTEST,
+            sockets: HashMap::new(),
+        }
+    }
+
+    /// Returns how many times the list can be read now.
+    fn left(&self, now: Instant) -> u32 {
+        let since = self.read.map(|read| now.saturating_duration_since(read));
+        let pauses = since.map_or(0, |since| since.as_nanos() / self.pause.as_nanos());
+        let pauses = u32::try_from(pauses).unwrap_or(u32::MAX);
+        self.left.saturating_add(pauses).min(Self::AT_ONCE)
+    }
+
+    /// Takes what was read from `began` to `ended`.
+    fn take(&mut self, began: Instant, ended: Instant, sockets: HashMap<u64, Socket>) {
+        self.left = self.left(began).saturating_sub(1);
+        self.pause = Self::SHORTEST.max(ended.saturating_duration_since(began) * Self::SHARE);
+        self.read = Some(began);
+        self.sockets = sockets;
+    }
 }
 
 impl Sockets {
@@ -317,10 +418,7 @@ impl Sockets {
             return;
         };
         let protocol = (self.queries).and_then(|queries| (queries.protocol)(Path::new(&path)));
-        let is_it = protocol.is_none_or(|found| {
-            // Names differ where strace knows none.
-            known_protocol(&found).is_none_or(|found| found == socket.protocol)
-        });
+        let is_it = protocol.is_none_or(|found| is_named(socket.protocol, &found));
         // It was the same one before and after the question.
         if is_it && number_of(&path) == Some(number) {
             socket.number = Some(number);
@@ -330,12 +428,21 @@ impl Sockets {
     /// Returns the socket of this number, to which a descriptor refers that we see for the first time.
     pub fn found(&mut self, pid: &str, fd: i32, number: u64) -> Socket {
         let path = format!("/proc/{pid}/fd/{fd}");
-        if let Some(mut socket) = self.look_up(pid, number, false) {
-            self.add_peer(pid, &mut socket);
-            return socket;
-        }
         let protocol = (self.queries).and_then(|queries| (queries.protocol)(Path::new(&path)));
         let protocol = protocol.as_deref().and_then(known_protocol);
+        let now = Instant::now();
+        let mut awaits_list = false;
+        let list = protocol.and_then(list_of);
+        for list in list.map_or(&LISTS[..], std::slice::from_ref) {
+            match self.look_up(pid, *list, (number, now), |_| true) {
+                Some(Some(mut socket)) => {
+                    self.add_peer(pid, &mut socket);
+                    return socket;
+                }
+                Some(None) => {}
+                None => awaits_list = protocol.is_some(),
+            }
+        }
         let protocol = protocol.unwrap_or("socket");
         let family = match protocol {
             "UNIX" | "UNIX-STREAM" => UNIX,
@@ -347,34 +454,31 @@ impl Sockets {
             protocol,
             number: Some(number),
             ends: Ends::of(family),
+            changed: awaits_list.then_some(now),
         }
     }
 
-    /// Looks up what is unknown of a socket.
+    /// Looks up what is unknown of a socket that has just changed, now or as soon as that is possible.
     pub fn complete(&mut self, pid: &str, socket: &mut Socket) {
-        let Some(number) = socket.number else {
+        socket.changed = socket.number.map(|_| Instant::now());
+        self.catch_up(pid, socket);
+    }
+
+    /// Looks up what is still unknown of a socket.
+    pub fn catch_up(&mut self, pid: &str, socket: &mut Socket) {
+        let (Some(number), Some(changed)) = (socket.number, socket.changed) else {
             return;
         };
-        let found = self.look_up(pid, number, true);
-        match (&mut socket.ends, found.map(|found| found.ends)) {
-            (
-                Ends::Inet { ours, theirs, .. },
-                Some(Ends::Inet {
-                    ours: address,
-                    theirs: other,
-                    ..
-                }),
-            ) => {
-                *ours = ours.or(address);
-                *theirs = theirs.or(other);
+        let found = match list_of(socket.protocol) {
+            Some(list) => {
+                let agrees = |found: &Socket| socket.agrees(found);
+                self.look_up(pid, *list, (number, changed), agrees)
             }
-            (Ends::Unix { name, .. }, Some(Ends::Unix { name: found, .. })) => {
-                *name = name.take().or(found);
-            }
-            (Ends::Netlink { port, .. }, Some(Ends::Netlink { port: found, .. })) => {
-                *port = port.or(found);
-            }
-            _ => {}
+            None => Some(None),
+        };
+        if let Some(found) = found {
+            socket.changed = None;
+            socket.add(found);
         }
         self.add_peer(pid, socket);
     }
@@ -392,26 +496,37 @@ impl Sockets {
         }
     }
 
-    /// Returns what the lists say of a socket. `fresh`: it has just changed.
-    fn look_up(&mut self, pid: &str, number: u64, fresh: bool) -> Option<Socket> {
-        let name = namespace(pid)?;
-        if !fresh
-            && let Some(known) = self.known.get(&name)
-            && let Some(found) = known.get(&number)
-        {
-            return Some(found.clone());
+    /// Returns what a list says of the socket of this number, which changed at this time. An older list will do if
+    /// `is_enough` says so. Returns nothing if the list cannot be read again yet.
+    fn look_up(
+        &mut self,
+        pid: &str,
+        (list, protocol): (&'static str, &'static str),
+        (number, changed): (u64, Instant),
+        is_enough: impl Fn(&Socket) -> bool,
+    ) -> Option<Option<Socket>> {
+        let Some(namespace) = namespace(pid) else {
+            return Some(None);
+        };
+        let known = self.lists.entry((namespace, list));
+        let known = known.or_insert_with(List::new);
+        let found = known.sockets.get(&number);
+        if known.read.is_some_and(|read| read >= changed) || found.is_some_and(is_enough) {
+            return Some(found.cloned());
         }
-        let mut all = HashMap::new();
-        for (list, protocol) in LISTS {
-            let text = fs::read(format!("/proc/{pid}/net/{list}")).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text);
-            let rows = text.lines().skip(1);
-            let rows = rows.filter_map(|line| row(protocol, line));
-            all.extend(rows.filter_map(|row| Some((row.number?, row))));
+        let now = Instant::now();
+        if known.left(now) == 0 {
+            return None;
         }
-        let found = all.get(&number).cloned();
-        self.known.insert(name, all);
-        found
+        let Ok(text) = fs::read(format!("/proc/{pid}/net/{list}")) else {
+            return Some(None);
+        };
+        let text = String::from_utf8_lossy(&text);
+        let rows = text.lines().skip(1);
+        let rows = rows.filter_map(|line| row(protocol, line));
+        let sockets = rows.filter_map(|row| Some((row.number?, row))).collect();
+        known.take(now, Instant::now(), sockets);
+        Some(known.sockets.get(&number).cloned())
     }
 }
 
@@ -435,6 +550,20 @@ fn namespace(pid: &str) -> Option<String> {
 fn known_protocol(name: &str) -> Option<&'static str> {
     let known = LISTS.iter().map(|list| list.1);
     known.chain(["UNIX-STREAM"]).find(|known| *known == name)
+}
+
+/// Returns whether this is the kernel's name of the protocol of a socket, as far as we know its names.
+fn is_named(protocol: &str, name: &str) -> bool {
+    known_protocol(name).is_none_or(|known| {
+        // Before Linux 5.15, this is the name of all local sockets.
+        known == protocol || (known, protocol) == ("UNIX", "UNIX-STREAM")
+    })
+}
+
+/// Returns the list that has the sockets of a protocol.
+fn list_of(protocol: &str) -> Option<&'static (&'static str, &'static str)> {
+    let protocol = protocol.split('-').next();
+    LISTS.iter().find(|list| Some(list.1) == protocol)
 }
 
 /// Returns the address in `struct sockaddr`, if it is one of the internet's.
@@ -501,6 +630,7 @@ fn row(protocol: &'static str, line: &str) -> Option<Socket> {
         protocol,
         number: Some(number.parse().ok()?),
         ends,
+        changed: None,
     })
 }
 
@@ -557,6 +687,51 @@ mod tests {
             Some("NETLINK:[ROUTE:26428]")
         );
         assert!(row("TCP", "sl local_address").is_none());
+    }
+
+    #[test]
+    fn lists_are_not_read_without_pauses() {
+        let start = Instant::now();
+        let after = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut list = List::new();
+        for _ in 0..List::AT_ONCE {
+            assert!(list.left(start) > 0);
+            list.take(start, start, HashMap::new());
+        }
+        assert_eq!(list.left(after(9)), 0);
+        assert_eq!(list.left(after(10)), 1);
+        // This reading takes long: later ones take a quarter of the time.
+        list.take(after(10), after(60), HashMap::new());
+        assert_eq!(list.left(after(209)), 0);
+        assert_eq!(list.left(after(210)), 1);
+        assert_eq!(list.left(after(100_000)), List::AT_ONCE);
+    }
+
+    #[test]
+    fn older_lists_do_for_what_they_have() {
+        let established = "0: 0100007F:4737 0100007F:981E 01 0:0 0:0 0 0 0 7 1";
+        let established = row("TCP", established).expect("a socket");
+        let mut socket = Socket::new(INET, STREAM, 0);
+        assert!(!socket.agrees(&established));
+        socket.connected(&[2, 0, 0x98, 0x1E, 127, 0, 0, 1]);
+        assert!(socket.agrees(&established));
+        socket.add(Some(established.clone()));
+        assert_eq!(socket.text(), "TCP:[127.0.0.1:18231->127.0.0.1:38942]");
+        assert!(socket.accepted().agrees(&established));
+        socket.connected(&[2, 0, 0, 80, 127, 0, 0, 1]);
+        assert!(!socket.agrees(&established));
+    }
+
+    #[test]
+    fn kernels_have_names_of_protocols() {
+        assert!(is_named("UNIX-STREAM", "UNIX-STREAM"));
+        assert!(is_named("UNIX-STREAM", "UNIX"));
+        assert!(!is_named("UNIX", "UNIX-STREAM"));
+        assert!(!is_named("TCP", "UDP"));
+        assert!(is_named("socket", "PACKET"));
+        assert_eq!(list_of("UNIX-STREAM"), Some(&("unix", "UNIX")));
+        assert_eq!(list_of("TCPv6"), Some(&("tcp6", "TCPv6")));
+        assert_eq!(list_of("socket"), None);
     }
 
     #[test]
