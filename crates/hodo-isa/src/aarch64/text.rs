@@ -155,6 +155,30 @@ fn others(insn: &Insn) -> String {
         return word();
     }
     let bytes = insn.word.to_le_bytes();
-    let decoded = InstDecoder::default().decode(&mut U8Reader::new(&bytes));
-    decoded.map_or_else(|_| word(), |decoded| format!("{decoded}"))
+    let Ok(decoded) = InstDecoder::default().decode(&mut U8Reader::new(&bytes)) else {
+        return word();
+    };
+    let text = format!("{decoded}");
+    match (insn.kind, text.split_once(", ")) {
+        // The decoder leaves out a bit of the register.
+        (Kind::WriteSystem, Some((to, _))) => format!("{to}, {}", register(insn.rd(), true)),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_registers_are_read_into_and_written_from_any_register() {
+        let text = |word: u32| text(&word.to_le_bytes(), 0);
+        for register in 0..31 {
+            let written = text(0xD51B_D040 | register);
+            assert_eq!(written, format!("msr tpidr_el0, x{register}"));
+            let read = text(0xD53B_D040 | register);
+            assert_eq!(read, format!("mrs x{register}, tpidr_el0"));
+        }
+        assert_eq!(text(0xD51B_D05F), "msr tpidr_el0, xzr");
+    }
 }
