@@ -1,17 +1,21 @@
 //! Runs AArch64 instructions at their own address, and moved or simulated, on the same random state, and compares all
-//! results: general and vector registers, flags, memory, the final address, and faults.
+//! results: general and vector registers, flags, memory, the final address, and faults. Also runs what the assembler
+//! writes.
 //!
 //! For AArch64 only: `scripts/cross.sh` runs it under an emulator.
 #![cfg(target_arch = "aarch64")]
 
 #[path = "aarch64/mod.rs"]
 mod common;
+#[path = "aarch64/executed.rs"]
+mod executed;
 #[path = "aarch64/machine.rs"]
 mod machine;
 
 use common::{Random, WINDOWS, samples};
+use hodo_isa::aarch64::asm::Reach;
 use hodo_isa::aarch64::regs::{LINK, PLATFORM, SP, STACK};
-use hodo_isa::aarch64::relocate::{Link, Options, Reach, RelocateError, Relocated, relocate};
+use hodo_isa::aarch64::relocate::{Link, Options, RelocateError, Relocated, relocate};
 use hodo_isa::aarch64::scan::Flow;
 use hodo_isa::aarch64::simulate::{self, Simulation};
 use hodo_isa::aarch64::{Insn, Kind, text};

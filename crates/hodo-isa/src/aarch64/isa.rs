@@ -7,11 +7,12 @@ use core::iter;
 
 use hodo_abi::Isa;
 
+use super::asm::Reach;
 use super::decode::Kind;
 use super::entry;
 use super::origin::origin;
 use super::regs::{ALL, FRAME, LINK, PLATFORM, SP, VOLATILE};
-use super::relocate::{Link, Options, Reach, relocated_len};
+use super::relocate::{Link, Options, relocated_len};
 use super::scan::{self, Scanned};
 use super::steps::{self, FLAGS_BIT, Immovable, immovable_alone, mask};
 use super::{Insn, JUMP, JUMP_REACH, LEN, encode, text};

@@ -2,8 +2,8 @@
 //!
 //! [`decode`] is the basis: tables of rows give the class of an instruction, and [`effects`] derives from the class's
 //! fields which general registers it uses. [`scan`] finds branches and addresses, [`steps`] says what a planner must
-//! know about each instruction, [`relocate`] moves instructions. AArch64 code can be planned; the only code emitted for
-//! it yet is what moved instructions need.
+//! know about each instruction, [`relocate`] moves instructions, [`simulate`] executes on saved registers those that
+//! use their own address, and [`asm`] writes code.
 
 /// Bytes of an instruction.
 pub const LEN: u64 = 4;
@@ -12,6 +12,7 @@ pub const JUMP: u64 = 4;
 /// How far it reaches in both directions; forward one instruction less.
 pub const JUMP_REACH: u64 = 1 << 27;
 
+pub mod asm;
 pub mod cfa;
 pub mod decode;
 pub mod effects;

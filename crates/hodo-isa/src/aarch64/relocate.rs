@@ -24,54 +24,16 @@
 
 use core::fmt;
 
+use super::asm::ops::Insns as _;
+use super::asm::{Code, OutOfRange, Reach};
 use super::decode::{Insn, Kind};
-use super::encode::{BREAKPOINT, add, branch, call, copy, jump, movk, movz, page, pop, push};
 use super::regs::{BETWEEN, LINK, PLATFORM, ZERO, general};
 use super::scan::Flow;
 use super::steps::{FLAGS_BIT, Immovable, immovable_alone, mask};
-use super::{JUMP_REACH, LEN};
-use crate::buffer::OutOfRange;
 use crate::linked::relocate::{Form, Output, Piece, Rules, Target};
 pub use crate::linked::relocate::{Relocated, relocate, relocate_apart, relocated_len};
 use crate::relocate;
 pub use crate::relocate::{Link, Moved};
-
-/// How far away the addresses that moved code refers to can be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// 128 MiB for jumps, by `b`; 4 GiB for addresses, by `adrp` and `add`. No register is needed.
-    Jump,
-    /// 4 GiB: jumps are `adrp`, `add` and `br`.
-    Page,
-    /// Anywhere: addresses are built from four parts.
-    Any,
-}
-
-impl Reach {
-    /// Whether jumps need a register.
-    #[must_use]
-    pub const fn needs_register(self) -> bool {
-        !matches!(self, Self::Jump)
-    }
-
-    /// Bytes of the instructions that form an address.
-    #[must_use]
-    pub const fn address_len(self) -> usize {
-        match self {
-            Self::Jump | Self::Page => 8,
-            Self::Any => 16,
-        }
-    }
-
-    /// Bytes of a jump.
-    #[must_use]
-    pub const fn jump_len(self) -> usize {
-        match self {
-            Self::Jump => 4,
-            Self::Page | Self::Any => self.address_len() + 4,
-        }
-    }
-}
 
 /// How code is moved.
 #[derive(Clone, Copy)]
@@ -150,42 +112,17 @@ fn is_by_link(insn: &Insn) -> bool {
     insn.rn() == LINK || insn.bit(11) && by == LINK
 }
 
-fn word(out: &mut Output, word: u32) {
-    out.bytes.extend_from_slice(&word.to_le_bytes());
-}
-
-/// A jump or call within reach of one instruction.
-fn near(out: &mut Output, link: bool, to: u64) -> Result<(), OutOfRange> {
-    let distance = to.wrapping_sub(out.here()) as i64;
-    let reach = JUMP_REACH as i64;
-    if !(-reach..reach).contains(&distance) || distance & 3 != 0 {
-        return Err(OutOfRange);
-    }
-    word(out, branch(link, distance));
-    Ok(())
+/// Appends to moved code.
+fn code(out: &mut Output) -> Code<'_> {
+    Code::new(&mut out.bytes, out.to)
 }
 
 impl Options<'_> {
-    /// Forms an address.
-    fn address(&self, out: &mut Output, register: u8, value: u64) -> Result<(), OutOfRange> {
-        if self.reach == Reach::Any {
-            for part in 0..4 {
-                let bits = (value >> (16 * part)) as u16;
-                let insn = match part {
-                    0 => movz(register, bits, part),
-                    _ => movk(register, bits, part),
-                };
-                word(out, insn);
-            }
-            return Ok(());
+    fn reach_of(&self, inside: bool) -> Reach {
+        match inside {
+            true => Reach::Jump,
+            false => self.reach,
         }
-        let pages = (value >> 12).wrapping_sub(out.here() >> 12) as i64;
-        if !(-(1 << 20)..1 << 20).contains(&pages) {
-            return Err(OutOfRange);
-        }
-        word(out, page(register, pages));
-        word(out, add(register, register, value as u32 & 0xFFF));
-        Ok(())
     }
 
     /// A PC-relative load, with its address in a register.
@@ -198,10 +135,11 @@ impl Options<'_> {
     ) -> Result<(), OutOfRange> {
         let free = loaded(insn).or(scratch);
         let register = free.unwrap_or(BETWEEN[0]);
+        let mut code = code(out);
         if free.is_none() {
-            word(out, push(register));
+            code.keep(register);
         }
-        self.address(out, register, value)?;
+        code.address(register, value, self.reach)?;
         // ldr of 4 or 8 bytes, ldrsw; ldr of 4, 8 or 16 bytes into a vector register: without an offset.
         let load = match (insn.bit(26), insn.field(30, 2)) {
             (false, 0) => 0xB940_0000,
@@ -211,9 +149,9 @@ impl Options<'_> {
             (true, 1) => 0xFD40_0000,
             (true, _) => 0x3DC0_0000,
         };
-        word(out, load | u32::from(register) << 5 | u32::from(insn.rd()));
+        code.word(load | u32::from(register) << 5 | u32::from(insn.rd()));
         if free.is_none() {
-            word(out, pop(register));
+            code.take_back(register);
         }
         Ok(())
     }
@@ -289,10 +227,7 @@ impl Rules for Options<'_> {
     }
 
     fn jump_len(&self, _scratch: Option<u8>, inside: bool) -> usize {
-        match inside {
-            true => Reach::Jump.jump_len(),
-            false => self.reach.jump_len(),
-        }
+        self.reach_of(inside).jump_len()
     }
 
     fn indirect_call_len(&self, piece: &Piece<Self>) -> usize {
@@ -312,13 +247,11 @@ impl Rules for Options<'_> {
     }
 
     fn breakpoints(out: &mut Output, len: usize) {
-        for _ in 0..len / LEN as usize {
-            word(out, BREAKPOINT);
-        }
+        code(out).breakpoints(len);
     }
 
     fn set_link(&self, out: &mut Output, call: &Insn) -> Result<(), OutOfRange> {
-        self.address(out, LINK, call.end())
+        code(out).address(LINK, call.end(), self.reach)
     }
 
     fn branch(
@@ -338,28 +271,17 @@ impl Rules for Options<'_> {
         }
         let place = ((distance >> 2) as u32 & ((1 << count) - 1)) << 5;
         let flipped = if opposite { bits ^ flip } else { bits };
-        word(out, flipped | place);
+        code(out).word(flipped | place);
         Ok(())
     }
 
     fn jump(&self, out: &mut Output, piece: &Piece<Self>, to: Target) -> Result<(), OutOfRange> {
-        match piece.scratch.filter(|_| !to.inside) {
-            None => near(out, false, to.to),
-            Some(register) => {
-                self.address(out, register, to.to)?;
-                word(out, jump(register));
-                Ok(())
-            }
-        }
+        let register = piece.scratch.unwrap_or(ZERO);
+        code(out).jump(to.to, self.reach_of(to.inside), register)
     }
 
     fn call(&self, out: &mut Output, _call: &Insn, to: Target) -> Result<(), OutOfRange> {
-        if to.inside || self.reach == Reach::Jump {
-            return near(out, true, to.to);
-        }
-        self.address(out, LINK, to.to)?;
-        word(out, call(LINK));
-        Ok(())
+        code(out).jump_and_link(to.to, self.reach_of(to.inside), LINK, LINK)
     }
 
     /// A call through a register becomes a jump through it.
@@ -368,7 +290,7 @@ impl Rules for Options<'_> {
         // The bit that makes it a call.
         let mut jump = insn.word & !(1 << 21);
         if let Some(register) = piece.scratch {
-            word(out, copy(register, LINK));
+            code(out).mov(register, LINK);
             if insn.rn() == LINK {
                 jump = jump & !(31 << 5) | u32::from(register) << 5;
             }
@@ -377,13 +299,13 @@ impl Rules for Options<'_> {
             }
         }
         self.set_link(out, insn)?;
-        word(out, jump);
+        code(out).word(jump);
         Ok(())
     }
 
     fn own(&self, out: &mut Output, piece: &Piece<Self>, own: Own) -> Result<(), OutOfRange> {
         match own {
-            Own::Address(value) => self.address(out, piece.insn.rd(), value),
+            Own::Address(value) => code(out).address(piece.insn.rd(), value, self.reach),
             Own::Literal(value) => self.literal(out, &piece.insn, piece.scratch, value),
         }
     }

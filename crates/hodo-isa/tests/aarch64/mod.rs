@@ -8,9 +8,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use object::{Object, ObjectSection};
-use skipped::skip;
+pub use skipped::skip;
 
 const OBJDUMP: &str = "aarch64-linux-gnu-objdump";
 
@@ -95,6 +96,27 @@ pub fn disassemble(path: &Path, section: &str, mut take: impl FnMut(Line)) {
         line(&text.expect("text")).into_iter().for_each(&mut take);
     }
     assert!(child.wait().expect("it ends").success(), "objdump failed");
+}
+
+/// Disassembles code at an address, with or without the aliases that instructions have.
+pub fn disassemble_code(code: &[u8], addr: u64, aliases: bool) -> Vec<Line> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(directory).expect("a directory for tests");
+    let path = directory.join(format!("code-{}-{number}", std::process::id()));
+    fs::write(&path, code).expect("the file can be written");
+    let output = Command::new(OBJDUMP)
+        .args(["-D", "-z", "-b", "binary", "-m", "aarch64", "-M"])
+        .arg(if aliases { "aliases" } else { "no-aliases" })
+        .arg(format!("--adjust-vma={addr:#x}"))
+        .arg(&path)
+        .output()
+        .expect("the disassembler runs");
+    assert!(output.status.success(), "objdump failed");
+    fs::remove_file(&path).expect("it was there");
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().filter_map(line).collect()
 }
 
 /// Returns the samples that are kept in the tree.
