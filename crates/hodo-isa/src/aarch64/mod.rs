@@ -13,6 +13,7 @@ pub const JUMP: u64 = 4;
 pub const JUMP_REACH: u64 = 1 << 27;
 
 pub mod asm;
+pub mod calls;
 pub mod cfa;
 pub mod decode;
 pub mod effects;
@@ -25,6 +26,7 @@ pub mod relocate;
 pub mod scan;
 pub mod simulate;
 pub mod steps;
+pub mod syscalls;
 mod text;
 pub mod vectors;
 
