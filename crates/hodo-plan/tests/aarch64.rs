@@ -1,9 +1,9 @@
-//! Plans of hand-written code for AArch64.
+//! Plans of code for AArch64, some of it hand-written.
 
 #[path = "riscv/mod.rs"]
 mod cross;
 
-use hodo_plan::model::{Tactic, Wanted};
+use hodo_plan::model::{LibcallForm, Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 
 use cross::{compile_with, symbol};
@@ -42,4 +42,31 @@ fn distances_before_other_data_are_a_table() {
         .iter()
         .find(|site| site.displaced.contains(&case));
     assert_eq!(site.expect("a site").patch, case);
+}
+
+/// Calls go through argument registers, in which the callee may find the address; jumps go through `x16`.
+#[test]
+fn library_calls_are_seen_where_temporary_registers_have_the_address() {
+    let flags = ["-fPIE", "-pie", "-fno-builtin", "-fno-plt"];
+    let compiler = "aarch64-linux-gnu-gcc";
+    let Some(path) = compile_with(compiler, "slots-aarch64", "slots.c", &flags) else {
+        return;
+    };
+    let bytes = std::fs::read(&path).expect("a program");
+    let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+    let jumps = symbol(&bytes, "jumps");
+    let loaded = |form: LibcallForm| matches!(form, LibcallForm::Loaded { .. });
+    let calls: Vec<_> = plan
+        .libcalls
+        .iter()
+        .filter(|call| loaded(call.form))
+        .collect();
+    let [call] = calls[..] else {
+        panic!("{calls:x?}")
+    };
+    let (register, end) = (16, call.patch + 12);
+    assert_eq!(call.form, LibcallForm::Loaded { register, end });
+    assert_eq!((call.name.as_str(), call.patch_len), ("strdup", 8));
+    assert!((jumps..jumps + 16).contains(&call.patch), "{call:x?}");
+    assert_eq!(call.mode, Mode::Call);
 }

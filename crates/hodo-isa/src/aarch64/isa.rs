@@ -10,6 +10,7 @@ use hodo_abi::Isa;
 use super::asm::Reach;
 use super::decode::Kind;
 use super::entry;
+use super::got_calls;
 use super::origin::origin;
 use super::regs::{ALL, FRAME, LINK, PLATFORM, SP, VOLATILE};
 use super::relocate::{Link, Options, relocated_len};
@@ -18,7 +19,7 @@ use super::steps::{self, FLAGS_BIT, Immovable, immovable_alone, mask};
 use super::{Insn, JUMP, JUMP_REACH, LEN, encode, text};
 use crate::code::{
     self, Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Relocation, Room, Slot,
-    Step, readers,
+    SlotCall, Step, readers,
 };
 use crate::{JumpForm, Via, linked};
 
@@ -144,6 +145,14 @@ impl InstructionSet for Aarch64 {
     /// No single instruction calls through a slot.
     fn slot_call_len(&self) -> u8 {
         0
+    }
+
+    fn slot_loads(&self, code: &[u8], addr: u64) -> Vec<(u64, u64)> {
+        got_calls::loads(code, addr)
+    }
+
+    fn slot_call(&self, code: &[u8], addr: u64) -> Option<SlotCall> {
+        got_calls::called(code, addr)
     }
 
     fn nops(&self, len: usize) -> Vec<u8> {

@@ -19,6 +19,7 @@ pub mod decode;
 pub mod effects;
 pub mod encode;
 pub mod entry;
+pub mod got_calls;
 pub mod isa;
 mod origin;
 pub mod regs;
