@@ -96,7 +96,7 @@ pub fn each(name: &str, forms: &[Form]) {
             if *framed {
                 all.push("-DFRAMED");
             }
-            if *framed && !cfg!(target_arch = "x86_64") {
+            if *framed && cfg!(target_arch = "aarch64") {
                 all.push("-DNO_REGISTERS");
             }
             let file = format!("{name}.c");

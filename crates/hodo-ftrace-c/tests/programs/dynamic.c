@@ -3,7 +3,7 @@
 #include "check.h"
 #include <string.h>
 
-// On RISC-V and AArch64, `_mcount` gives no registers.
+// On AArch64, `_mcount` gives no registers.
 #ifdef NO_REGISTERS
 enum { THIRD = 0 };
 #else
