@@ -30,6 +30,7 @@ pub mod liveness;
 pub mod relocate;
 pub mod riscv64;
 mod sequences;
+pub mod syscalls;
 pub mod x86_64;
 
 /// The instruction set that this is built for, which is that of the processes it can trace.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use hodo_abi::Span;
 use hodo_codegen::native::detour::{Action, When};
+use hodo_codegen::native::hooks::ASKED;
 use hodo_isa::native::syscalls::{ends_thread, looks_like_call};
 use hodo_patch::{Probe, SyscallEvents};
 use hodo_plan::PlanOptions;
@@ -230,7 +231,7 @@ const NEAR: u64 = 16;
 
 /// Whether the hook of the function with this name asks first, and then lets it make its call.
 pub(super) fn is_asked(name: &str) -> bool {
-    ["mlockall", "arch_prctl"].contains(&name)
+    ASKED.iter().any(|(asked, _)| *asked == name)
 }
 
 /// Where the code ends that a hook moves away of a function that deals with limits, or asks first.

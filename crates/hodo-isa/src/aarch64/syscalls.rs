@@ -3,6 +3,7 @@
 use super::asm::SYSTEM_CALL;
 use super::decode::{Insn, Kind};
 use super::regs::general;
+pub use crate::syscalls::Number;
 
 /// The register with the number of a system call.
 const NUMBER: u8 = 8;
@@ -25,17 +26,6 @@ pub fn ends_thread(code: &[u8]) -> bool {
 #[must_use]
 pub fn looks_like_call(_: &[u8], _: &[u8]) -> bool {
     true
-}
-
-/// What an instruction does to the register with the number of a system call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Number {
-    /// Loads this number.
-    Loaded(u64),
-    /// Nothing.
-    Kept,
-    /// Something else.
-    Changed,
 }
 
 /// What the instruction at the start of the code does to the register with the number of a system call.

@@ -3,6 +3,7 @@
 use super::asm::SYSTEM_CALL;
 use super::decode::Insn;
 use super::regs::A7;
+pub use crate::syscalls::Number;
 
 /// Whether what follows a system call is the end of a thread that has just unmapped its own stack (musl's
 /// `__unmapself`): there is no stack to save anything on.
@@ -18,17 +19,6 @@ pub fn ends_thread(code: &[u8]) -> bool {
 #[must_use]
 pub fn looks_like_call(_: &[u8], _: &[u8]) -> bool {
     true
-}
-
-/// What an instruction does to the register with the number of a system call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Number {
-    /// Loads this number.
-    Loaded(u64),
-    /// Nothing.
-    Kept,
-    /// Something else.
-    Changed,
 }
 
 /// What the instruction at the start of the code does to the register with the number of a system call.

@@ -3,6 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
 
 use super::asm::SYSTEM_CALL;
+pub use crate::syscalls::Number;
 
 /// Whether what follows a system call is the end of a thread that has just unmapped its own stack (musl's
 /// `__unmapself`): there is no stack to save anything on.
@@ -30,17 +31,6 @@ pub fn looks_like_call(before: &[u8], after: &[u8]) -> bool {
     // cmp rax, -4095 or -4096
     let compared = [[0x48, 0x3D, 0x01, 0xF0], [0x48, 0x3D, 0x00, 0xF0]];
     number || wide || compared.iter().any(|code| after.starts_with(code))
-}
-
-/// What an instruction does to the register with the number of a system call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Number {
-    /// Loads this number.
-    Loaded(u64),
-    /// Nothing.
-    Kept,
-    /// Something else.
-    Changed,
 }
 
 /// What the instruction at the start of the code does to the register with the number of a system call.
