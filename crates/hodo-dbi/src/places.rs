@@ -37,16 +37,27 @@ pub(crate) fn is_away(region: Span) -> bool {
     (AWAY - FAR..AWAY).contains(&region.start)
 }
 
-/// Room for a region near an address. `is_first`: the address is the program's entry.
-pub(crate) fn for_region(maps: &[Mapping], near: u64, is_first: bool) -> Option<u64> {
+/// Room for a region near an address. `is_first`: the address is the program's entry. `heap`: where the heap that `brk`
+/// moves begins.
+pub(crate) fn for_region(
+    maps: &[Mapping],
+    near: u64,
+    is_first: bool,
+    heap: Option<u64>,
+) -> Option<u64> {
     const GUARD: u64 = 1 << 20;
     const LOW: u64 = 1 << 32;
     /// What comes to be near an address is nearer than this.
     const APART: u64 = 512 << 20;
     let spans = || maps.iter().map(Mapping::span);
-    // Above a program at a low address, its heap grows.
+    // Above a program at a low address, its heap grows. The kernel lets it begin anywhere in the GiB above the program:
+    // the region goes below it, or, if there is no room, far above it.
     if near < LOW {
-        return highest_gap(spans(), near + (256 << 20)..near + REACH, REGION);
+        let below = heap.filter(|&heap| near < heap);
+        let below =
+            below.and_then(|heap| highest_gap(spans(), near..heap.min(near + REACH), REGION));
+        let above = || highest_gap(spans(), near + (256 << 20)..near + REACH, REGION);
+        return below.or_else(above);
     }
     let nearest = || nearest_gap(spans(), near, REGION, REACH, GUARD);
     if is_first {
@@ -54,4 +65,41 @@ pub(crate) fn for_region(maps: &[Mapping], near: u64, is_first: bool) -> Option<
     }
     let below = near - APART;
     nearest_gap(spans(), below, REGION, APART - REGION, GUARD).or_else(nearest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, end: u64) -> Mapping {
+        Mapping {
+            start,
+            end,
+            writable: false,
+            executable: true,
+            shared: false,
+            offset: 0,
+            device: 0,
+            inode: 0,
+            path: std::path::PathBuf::new(),
+            deleted: false,
+        }
+    }
+
+    /// The kernel chooses it anywhere in the GiB above the program.
+    #[test]
+    fn regions_near_low_programs_leave_room_for_the_heap() {
+        const LEAST: u64 = 512 << 20;
+        let (start, end) = (0x40_0000, 0x4B_0000);
+        let maps = [mapping(start, end)];
+        for heap in (end..end + (1 << 30)).step_by(1 << 20) {
+            let place = for_region(&maps, start, true, Some(heap)).expect("room");
+            assert!(place >= end && place + REGION <= start + REACH, "{heap:#x}");
+            let grows_into = place + REGION > heap;
+            assert!(
+                !grows_into || place - heap >= LEAST,
+                "{heap:#x}: {place:#x}"
+            );
+        }
+    }
 }

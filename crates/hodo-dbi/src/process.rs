@@ -26,7 +26,7 @@ use hodo_abi::Span;
 use hodo_codegen::statemap::AppPoint;
 use hodo_isa::native::asm::SYSTEM_CALL;
 use hodo_ptrace::maps::{self, Mapping};
-use hodo_ptrace::{Stopped, Syscalls, TargetAddr, look_into};
+use hodo_ptrace::{Stopped, Syscalls, TargetAddr, look_into, start_of_heap};
 
 use crate::block::Block;
 use crate::changes::{Changes, Check};
@@ -216,7 +216,8 @@ impl Process {
 
     /// Maps a region near an address.
     fn map_region(&mut self, calls: &Syscalls, maps: &[Mapping], near: u64) -> Result<()> {
-        let place = places::for_region(maps, near, self.cache.is_empty());
+        let heap = start_of_heap(calls.thread().tid());
+        let place = places::for_region(maps, near, self.cache.is_empty(), heap);
         let place = place.or_else(|| places::for_far_region(maps));
         let place = place.context("there is no room for translated code")?;
         let span = Span::at(place, REGION);

@@ -8,10 +8,12 @@ use crate::ledger::Page;
 use crate::space::Space;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
-use hodo_ptrace::{Stopped, Syscalls, TargetAddr};
+use hodo_ptrace::{Stopped, Syscalls, TargetAddr, start_of_heap};
 
 /// Bytes of a jump to anywhere.
 const JUMP: u64 = 14;
+/// Room for a heap that grows. Allocators whose heap cannot grow by `brk` any more map memory elsewhere.
+const HEAP: u64 = 128 << 20;
 /// No program gets more pages than this.
 const MOST: usize = 4096;
 
@@ -22,6 +24,8 @@ pub struct Trampolines {
     worker: Option<Worker>,
     pages: Arena,
     maps: Option<Vec<Mapping>>,
+    /// Where the program's heap will grow, if that is known.
+    heap: Option<Span>,
     calls: Option<Syscalls>,
     /// Pages that are only chosen, to be mapped later.
     chosen: Option<Vec<u64>>,
@@ -41,6 +45,7 @@ impl Trampolines {
             worker: Some(Worker { thread, syscall }),
             pages: pages(space),
             maps: None,
+            heap: None,
             calls: None,
             chosen: None,
         }
@@ -51,6 +56,7 @@ impl Trampolines {
         Self {
             worker: None,
             pages: pages(space),
+            heap: growth(&maps, None),
             maps: Some(maps),
             calls: None,
             chosen: Some(Vec::new()),
@@ -79,13 +85,19 @@ impl Trampolines {
     fn map(&mut self, range: &std::ops::Range<u64>) -> Option<u64> {
         const LOWEST: u64 = 1 << 16;
         if self.maps.is_none() {
-            self.maps = Some(maps::read(self.worker?.thread.tid()).ok()?);
+            let tid = self.worker?.thread.tid();
+            let maps = maps::read(tid).ok()?;
+            self.heap = growth(&maps, start_of_heap(tid));
+            self.maps = Some(maps);
         }
         let maps = self.maps.as_mut()?;
         maps.sort_unstable_by_key(|mapping| mapping.start);
         let first = (range.start & !(Page::SIZE - 1)).max(LOWEST);
         let within = first..range.end.next_multiple_of(Page::SIZE);
-        let page = gaps(maps.iter().map(Mapping::span), within).next()?.start;
+        // Not where the program's heap is about to grow.
+        let mut spans: Vec<Span> = maps.iter().map(Mapping::span).chain(self.heap).collect();
+        spans.sort_unstable_by_key(|span| span.start);
+        let page = gaps(spans, within).next()?.start;
         if let Some(chosen) = &mut self.chosen {
             chosen.push(page);
             maps.push(taken(page));
@@ -120,6 +132,13 @@ impl Trampolines {
         };
         Ok(self.pages.rooms().map(page).collect())
     }
+}
+
+/// Where the heap that `brk` moves will grow: after what there is of it, or where it begins.
+fn growth(maps: &[Mapping], start: Option<u64>) -> Option<Span> {
+    let heap = maps.iter().find(|mapping| *mapping.path == *"[heap]");
+    let end = heap.map(|heap| heap.end).or(start)?;
+    Some(Span::at(end, HEAP))
 }
 
 /// The pages of an address space.

@@ -43,7 +43,7 @@ pub use request::{
 pub use run::let_go;
 pub use status::{
     blocked, call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, numbers_of,
-    pending, process_of, status,
+    pending, process_of, start_of_heap, status,
 };
 pub use stopped::{Report, Stopped};
 pub use target::{Mapped, TargetAddr, TargetFd};

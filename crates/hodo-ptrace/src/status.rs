@@ -20,6 +20,16 @@ pub fn status(tid: i32, key: &str) -> Option<String> {
         .find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
 }
 
+/// Where the heap that `brk` moves begins, also if there is none yet: `start_brk` of `/proc/PID/stat` (proc(5)).
+pub fn start_of_heap(pid: i32) -> Option<u64> {
+    /// Its number among the fields after the program's name, which may contain anything.
+    const FIELD: usize = 47 - 3;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = stat.get(stat.rfind(')')? + 1..)?;
+    let start = fields.split_whitespace().nth(FIELD)?.parse().ok()?;
+    (start != 0).then_some(start)
+}
+
 /// Returns whether the thread is under a seccomp filter.
 pub fn is_confined(tid: i32) -> bool {
     status(tid, "Seccomp:").is_some_and(|mode| mode != "0")

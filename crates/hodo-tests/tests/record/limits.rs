@@ -310,3 +310,27 @@ fn short_threads_take_little_of_the_trace() {
     let threads = trace.view("report", &["--format", "json", "-F", "thread"]);
     assert!(threads.contains("leaf"), "{threads}");
 }
+
+/// Where addresses are not random, the heap of a program that is loaded low begins right behind it.
+#[test]
+fn the_heap_has_room_to_grow() {
+    if std::process::Command::new("setarch")
+        .args(["-R", "true"])
+        .status()
+        .is_err()
+    {
+        hodo_tests::skip("there is no setarch");
+        return;
+    }
+    for kind in [Kind::Static, Kind::Fixed, Kind::Pie]
+        .into_iter()
+        .filter(|kind| kind.is_available())
+    {
+        let program = build("heap_grows.c", kind, &[]);
+        for options in [&[][..], &["-l"]] {
+            let run = Run::new(&format!("heap_grows-{kind:?}"), &program);
+            let run = run.inside(["setarch", "-R"]);
+            run.same(options).has_calls(&[("more", 6)]);
+        }
+    }
+}
