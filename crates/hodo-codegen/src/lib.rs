@@ -15,6 +15,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod aarch64;
 pub mod arena;
 pub mod detour;
 pub mod frames;
