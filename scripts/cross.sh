@@ -239,7 +239,7 @@ run() {
     local all=("${static_keys[@]}" "${function_tracing[@]}")
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
-    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run) ;;
+    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run hodo-agent/aarch64_syscalls) ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
@@ -278,6 +278,7 @@ run() {
     fi
     if [ "$arch" = aarch64 ]; then
         tests "$arch, its instructions" hodo-isa/lib hodo-isa/aarch64_run "${emulator[@]}" "$@"
+        tests "$arch, system calls" hodo-agent/aarch64_syscalls "${emulator[@]}" "$@"
         tests "$arch, branches written at once" "${static_keys[@]:1}" \
             -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
     fi
@@ -299,7 +300,7 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            --features hodo-sys/alloc --lib --test aarch64_run --test environment --test ftrace \
+            -p hodo-agent --features hodo-sys/alloc --lib --test aarch64_run --test aarch64_syscalls --test environment --test ftrace \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;
     esac

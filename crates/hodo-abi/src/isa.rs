@@ -70,7 +70,7 @@ impl Isa {
     }
 
     /// Returns the general registers at the beginning of a stack trace, by the processor's numbers. The address of the
-    /// instruction follows them. There are none if nothing is recorded on this instruction set.
+    /// instruction follows them.
     #[must_use]
     pub const fn stack_trace_registers(self) -> &'static [u8] {
         match self {
@@ -78,7 +78,8 @@ impl Isa {
             // These are needed to find callers: ra, sp, the callee-saved registers, and t0, which has the return
             // address in the helper functions that save registers.
             Self::Riscv64 => &[1, 2, 5, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27],
-            Self::Aarch64 => &[],
+            // Frame pointer, link register and stack pointer are the last three.
+            Self::Aarch64 => &[19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31],
         }
     }
 

@@ -22,10 +22,20 @@ pub use span::Span;
 /// On x86-64 it is a little more than the stacks' part of the address space, so that the shadows are close to what they
 /// belong to, and leave large gaps for the program.
 ///
-/// On RISC-V an address space may have 39 bits: a program's stack, its libraries and, if it is built to run anywhere,
-/// its own data are this far above its beginning that their shadow is below all of them.
-pub const SHADOW_DISTANCE: u64 = if cfg!(target_arch = "riscv64") {
-    0x20_0000_0840
-} else {
-    0x400_0000_0840
+/// On RISC-V and AArch64 an address space may have 39 bits, of which programs have 38 or all. A program's stack, its
+/// libraries and, if it is built to run anywhere, its own data are this far above its beginning that their shadow is
+/// below all of them.
+pub const SHADOW_DISTANCE: u64 = match Isa::NATIVE {
+    Isa::X86_64 => 0x400_0000_0840,
+    Isa::Riscv64 => 0x20_0000_0840,
+    Isa::Aarch64 => 0x40_0000_0840,
+};
+
+/// The distance from the thread pointer to the word that has the address of the thread's control block. glibc reserves
+/// this word for others, and does not use it. On x86-64 a segment begins at the control block instead.
+pub const BLOCK_WORD: i32 = match Isa::NATIVE {
+    // The word after the pointer to the thread's tables (`private` of `tcbhead_t`).
+    Isa::Aarch64 => 8,
+    // The word below what the thread pointer leads to.
+    Isa::X86_64 | Isa::Riscv64 => -8,
 };

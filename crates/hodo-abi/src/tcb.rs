@@ -35,13 +35,15 @@ pub const LOST: u64 = 80;
 pub const BASE: u64 = 88;
 /// `u64`: target address of the bucket, where records go once recording has stopped.
 pub const BUCKET: u64 = 96;
-/// `u64`: [`NO_CALLS`], [`VECTORS`].
+/// `u64`: [`NO_CALLS`], [`VECTORS`], [`STREAMS`].
 pub const FLAGS: u64 = 104;
 /// The agent must not make system calls in this thread: a seccomp filter is in place, or system calls would clear
 /// registers that the agent cannot save.
 pub const NO_CALLS: u64 = 1;
-/// System calls clear vector registers, so the agent saves them. Only on RISC-V.
+/// System calls clear vector registers, or parts of them, so the agent saves them. Only on RISC-V and AArch64.
 pub const VECTORS: u64 = 2;
+/// The thread may be in streaming mode, which system calls end. Then the agent makes none. Only on AArch64.
+pub const STREAMS: u64 = 4;
 /// `u64`: function entries recorded without an exit because their stack cannot have a shadow.
 pub const UNSHADOWED: u64 = 112;
 /// `u64`: frame-test failures (`--check-frames`).
@@ -88,7 +90,7 @@ pub const MAX_DEPTH: u64 = (HANDED_ON - FRAMES) / 8;
 /// entry is recorded. There is no [`WINDOW`] until then, so stubs ask the agent. The first word is 0 otherwise.
 pub const HANDED_ON: u64 = LOWERED_WINDOWS - 16;
 /// `[u64; 2]`: [`WINDOW`] minus 16 and minus 32, for stubs that have lowered the stack pointer by that much before they
-/// compare it. Only on RISC-V.
+/// compare it. Only on RISC-V and AArch64.
 pub const LOWERED_WINDOWS: u64 = CODE0_LO - 16;
 /// `u64`: start of the first range whose addresses count as code when they are found on a stack.
 pub const CODE0_LO: u64 = SIZE - 64;

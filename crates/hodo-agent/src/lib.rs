@@ -13,6 +13,9 @@
 
 #[macro_use]
 mod constants;
+#[cfg(not(target_arch = "x86_64"))]
+#[macro_use]
+mod linked;
 mod syscalls;
 
 #[cfg(target_arch = "x86_64")]
@@ -20,6 +23,9 @@ mod syscalls;
 mod arch;
 #[cfg(target_arch = "riscv64")]
 #[path = "riscv64/mod.rs"]
+mod arch;
+#[cfg(target_arch = "aarch64")]
+#[path = "aarch64/mod.rs"]
 mod arch;
 
 #[cfg(target_arch = "x86_64")]

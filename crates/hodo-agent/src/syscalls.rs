@@ -5,9 +5,9 @@
 pub struct Syscalls {
     /// Position-independent code. The table has to follow.
     pub code: &'static [u8],
-    /// Before a system call. Keeps all but `rcx` and `r11`; on RISC-V all but the link.
+    /// Before a system call. Keeps all but `rcx` and `r11`; where calls set a link register, all but that.
     pub enter: usize,
-    /// After a system call. Keeps all but `rcx`; on RISC-V all but the link.
+    /// After a system call. Keeps all but `rcx`, or the link register.
     pub exit: usize,
     /// Loads that may fault, and where to go on then.
     pub faults: &'static [[u32; 2]],

@@ -42,7 +42,8 @@ use hodo_isa::native::cfa::Row;
 use hodo_isa::native::relocate::RelocateError;
 use hodo_plan::model::{EntryOnlyReason, LibcallSite, Mode, PlannedFunction, SitePlan, Tactic};
 use hodo_trace::format::{
-    BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, file_header, record, tcb,
+    BLOCK_WORD, BUCKET_SIZE, RECORD_SIZE, SHADOW_DISTANCE, WINDOW_SIZE, counters, file_header,
+    record, tcb,
 };
 
 use crate::far::{far_site, lead_far};
@@ -219,10 +220,6 @@ pub struct Sites<'p> {
 /// Finds executable memory for 14 bytes that begin in a range of runtime addresses.
 pub type Places<'a> = dyn FnMut(std::ops::Range<u64>) -> Option<u64> + 'a;
 
-/// Offset from the thread pointer of the word that holds the address of the control block, if no segment begins at the
-/// block. glibc reserves this word of the thread's block and does not use it.
-const BLOCK: i32 = -8;
-
 /// Offsets that stubs use, taken from the trace format.
 #[must_use]
 pub fn layout() -> Layout {
@@ -250,7 +247,7 @@ pub fn layout() -> Layout {
         chain_size: offset(counters::CHAIN_SIZE),
         shadow_distance: SHADOW_DISTANCE,
         to_shadow: offset(tcb::TO_SHADOW),
-        block: BLOCK,
+        block: BLOCK_WORD,
         record_size: offset(RECORD_SIZE),
         sp_shift: (record::SP_SHIFT - 4) as u8,
         sp_mask: ((1 << record::SP_BITS) - 1) << record::SP_SHIFT,

@@ -4,7 +4,7 @@
 //! Everything is little endian.
 
 /// The thread control blocks are in the control area of the `events` file.
-pub use hodo_abi::{SHADOW_DISTANCE, tcb};
+pub use hodo_abi::{BLOCK_WORD, SHADOW_DISTANCE, tcb};
 
 /// Version of the whole trace directory. The reader refuses any other.
 pub const FORMAT_VERSION: u32 = 1;

@@ -16,10 +16,11 @@ use hodo_trace::format::{
 
 use super::calls::{MOST_KEPT, system_calls};
 use super::macros::macros;
-use super::windows::{ATTEMPTS, windows};
+use super::windows::windows;
 use crate::constants::{PIECES, SHADOW_STEP, SPARE, TRIES};
+use crate::linked::ATTEMPTS;
 
-slow_paths!(
+linked_slow_paths!(
     [r#"
     .pushsection .rodata.hodo_agent, "a", @progbits
     .option push
@@ -63,7 +64,8 @@ hodo_agent_record:
     sw a1, 4(a2)
     jr t2
 
-    # A record of the upper half of a time, a0. The record comes first: what records in between makes one of its own. Clobbers a1,
+    # A record of the upper half of a time, a0. The record comes first: what records in between makes one of its
+    # own. Clobbers a1,
     # a2, t1, t3, t5.
 hodo_agent_new_epoch:
     srli a1, a0, 32
@@ -166,7 +168,8 @@ hodo_agent_chunk:
     HODO_SET a2
     HODO_LEAVE 4
 
-    # A return address may be one in an island. The second word is the upper half of a record. The result is 1, with that record, or 0.
+    # A return address may be one in an island. The second word is the upper half of a record. The result is 1,
+    # with that record, or 0.
     .p2align 2
 hodo_agent_tail:
     HODO_ENTER
@@ -185,7 +188,8 @@ hodo_agent_tail:
 2:  HODO_SET a0
     HODO_LEAVE 8
 
-    # S is not in the window, or its shadow is not known to be mapped. The second word is the upper half of a record; 0: there is none, and
+    # S is not in the window, or its shadow is not known to be mapped. The second word is the upper half of a
+    # record; 0: there is none, and
     # the window stays. The result is 0, or 1 with that record if there can be no shadow.
     # The pieces that are mapped here are listed after the first range that the controller has mapped; without one, what
     # is found mapped is taken for such a piece.
@@ -236,7 +240,8 @@ hodo_agent_shadow:
     bne t1, t4, 12b
 13: jal t2, hodo_agent_may_call
     bnez t1, 9f
-    # It is listed first, so that other threads know whose it is as soon as it is mapped. Until then, the lowest bit is set.
+    # It is listed first, so that other threads know whose it is as soon as it is mapped. Until then, the lowest
+    # bit is set.
     li t5, 0
     beqz t4, 15f
     addi a1, a0, 1
@@ -348,8 +353,10 @@ hodo_agent_window:
     jal t2, hodo_agent_new_window
     HODO_LEAVE 4
 
-    # The frame at exit is not that at entry. In: the result's register = what its shadow has; the second word = function id.
-    # The result is the return address. The shadow of an open frame has its top bit set; the innermost such frame is the one that
+    # The frame at exit is not that at entry. In: the result's register = what its shadow has; the second word =
+    # function id.
+    # The result is the return address. The shadow of an open frame has its top bit set; the innermost such frame
+    # is the one that
     # returns here.
     .p2align 2
 hodo_agent_frame:
@@ -389,9 +396,12 @@ hodo_agent_frame:
 7:  HODO_SET a0
     HODO_LEAVE 8
 
-    # A call that was short ends. The second word = how long is short, the third = upper half of its entry record. If its
-    # entry and then only tail calls in its frame are the last records, they are taken back: the result is 1, or else 0. The
-    # records become holes first: a signal handler that comes before the cursor has moved records after them, and then they
+    # A call that was short ends. The second word = how long is short, the third = upper half of its entry record.
+    # If its
+    # entry and then only tail calls in its frame are the last records, they are taken back: the result is 1, or
+    # else 0. The
+    # records become holes first: a signal handler that comes before the cursor has moved records after them, and
+    # then they
     # stay holes.
     .p2align 2
 hodo_agent_tails:
@@ -455,95 +465,5 @@ hodo_agent_end:
     .option pop
     .popsection
     "#],
-    EPOCH_END = const tcb::EPOCH_END,
-    TO_SHADOW = const tcb::TO_SHADOW,
-    ISLAND0_LO = const tcb::ISLAND0_LO,
-    ISLAND0_LEN = const tcb::ISLAND0_LEN,
-    ISLAND1_LO = const tcb::ISLAND1_LO,
-    ISLAND1_LEN = const tcb::ISLAND1_LEN,
-    SP_SHIFT = const record::SP_SHIFT,
-    SP_BITS = const record::SP_BITS,
-    WINDOW = const tcb::WINDOW,
-    LOWERED_WINDOWS = const tcb::LOWERED_WINDOWS,
-    WINDOW_SIZE = const WINDOW_SIZE,
-    WINDOW_SHIFT = const record::WINDOW_SHIFT,
-    WINDOW_UNIT = const 1u32 << record::WINDOW_SHIFT,
-    WINDOW_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_WINDOW,
-    STACK_INFO = const (record::SPECIAL << record::KIND_SHIFT) | record::SPECIAL_STACK,
-    ATTEMPTS = const ATTEMPTS,
-    VECTORS = const tcb::VECTORS,
     MOST_KEPT = const MOST_KEPT,
 );
-
-unsafe extern "C" {
-    static hodo_agent_start: u8;
-    static hodo_agent_epoch: u8;
-    static hodo_agent_chunk: u8;
-    static hodo_agent_shadow: u8;
-    static hodo_agent_window: u8;
-    static hodo_agent_tail: u8;
-    static hodo_agent_frame: u8;
-    static hodo_agent_tails: u8;
-    static hodo_agent_syscall: u8;
-    static hodo_agent_ret: u8;
-    static hodo_agent_end: u8;
-}
-
-/// The blob and where its entries are, as offsets into it.
-#[derive(Debug, Clone, Copy)]
-pub struct Runtime {
-    /// Position-independent code.
-    pub code: &'static [u8],
-    /// The time has another upper half.
-    pub epoch: usize,
-    /// The result is a slot of a new chunk.
-    pub chunk: usize,
-    /// A word: upper half of an entry record. The result is 0, or 1 if the stack cannot have a shadow; then that is
-    /// recorded. With 0 for the word no record is made, and no window.
-    pub shadow: usize,
-    /// No words. There is no result.
-    pub window: usize,
-    /// A word: upper half of a record of a tail call. The result is 1 if `ra` is an address in an island; then that is
-    /// recorded.
-    pub tail: usize,
-    /// Stubs make single records themselves: not used.
-    pub record: usize,
-    /// Makes a single record without the time: not used.
-    pub record_untimed: usize,
-    /// A word: function id. In: what the shadow has. The result is the return address.
-    pub frame: usize,
-    /// Words: a duration, and the upper half of an entry record. The result is 1 if the call was taken back.
-    pub tails: usize,
-    /// A system call instruction, with a breakpoint after it.
-    pub syscall: usize,
-    /// A return instruction.
-    pub ret: usize,
-}
-
-/// Code that makes a system call and then lets the thread continue as if the call had not been made: there is none.
-#[must_use]
-pub fn call_and_home() -> &'static [u8] {
-    &[]
-}
-
-/// The runtime, ready to be copied into a target.
-#[must_use]
-pub fn runtime() -> Runtime {
-    let start = &raw const hodo_agent_start;
-    let offset = |symbol: *const u8| symbol.addr() - start.addr();
-    Runtime {
-        // SAFETY: start and end bound one object in read-only data, laid out by the assembly above.
-        code: unsafe { core::slice::from_raw_parts(start, offset(&raw const hodo_agent_end)) },
-        epoch: offset(&raw const hodo_agent_epoch),
-        chunk: offset(&raw const hodo_agent_chunk),
-        shadow: offset(&raw const hodo_agent_shadow),
-        window: offset(&raw const hodo_agent_window),
-        tail: offset(&raw const hodo_agent_tail),
-        record: 0,
-        record_untimed: 0,
-        frame: offset(&raw const hodo_agent_frame),
-        tails: offset(&raw const hodo_agent_tails),
-        syscall: offset(&raw const hodo_agent_syscall),
-        ret: offset(&raw const hodo_agent_ret),
-    }
-}

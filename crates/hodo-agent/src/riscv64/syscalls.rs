@@ -9,11 +9,8 @@
 //! with the number and the stack pointer, by which it is found again.
 
 use crate::constants::MARGIN;
-use hodo_trace::format::tcb;
+use hodo_trace::format::{BLOCK_WORD, tcb};
 use hodo_trace::syscalls::{ENTRY_SIZE, HEADER, NUMBERS, header, kind};
-
-/// Where the address of the control block is, from the thread pointer.
-const BLOCK: i64 = -8;
 
 // The stack, from below: the arguments, their first six registers and the next, with the number in the last; temporary
 // ones; the link; the time; the result; four words to work with.
@@ -362,7 +359,8 @@ hodo_sys_load_text:
 3:  li a0, 2
     j 4b
 
-    # Pointers at a2 up to a zero: the first as strings, of the others only how many there are. The parameter is how many
+    # Pointers at a2 up to a zero: the first as strings, of the others only how many there are. The parameter is
+    # how many
     # strings there are at most.
     .p2align 2
 hodo_sys_texts:
@@ -526,6 +524,6 @@ hodo_sys_faults_end:
     TIME_AT = const 128,
     RESULT_AT = const 136,
     WORK = const 144,
-    BLOCK = const BLOCK,
+    BLOCK = const BLOCK_WORD,
     EPOCH_END = const tcb::EPOCH_END,
 );

@@ -7,15 +7,14 @@
 //! and another record is needed. A handler's window in a higher place can then be overwritten by ours, for the few
 //! instructions until all three words are a mark again.
 
-/// How often a window is recorded before the thread does without one.
-pub(crate) const ATTEMPTS: u64 = 4;
-
 /// The piece.
 macro_rules! windows {
     () => {
         r#"
-    # Keeps the window, t6, in a word that has the mark, a3, which is above all windows. A word without a window stays so; that of a
-    # handler's window may change, and has none soon after. No `lr` and `sc`: hodo takes threads out of the agent by single steps, by which
+    # Keeps the window, t6, in a word that has the mark, a3, which is above all windows. A word without a window
+    # stays so; that of a
+    # handler's window may change, and has none soon after. No `lr` and `sc`: hodo takes threads out of the agent
+    # by single steps, by which
     # these never succeed. Clobbers t1, t3.
     .macro HODO_KEEP_WINDOW offset
     addi t1, a6, \offset
@@ -23,9 +22,11 @@ macro_rules! windows {
     bne t3, a3, 47f
     .endm
 
-    # S is not in the window: gets another one around it, and records it. Where no window has a shadow, the record is only about S, and
+    # S is not in the window: gets another one around it, and records it. Where no window has a shadow, the record
+    # is only about S, and
     # there is no window. Link: t2. Clobbers a0 to a4, t1, t3 to t6.
-    # Where S has come down, or up, from a window, most of the new one is between the two: calls that go to and fro stay in it.
+    # Where S has come down, or up, from a window, most of the new one is between the two: calls that go to and
+    # fro stay in it.
 hodo_agent_new_window:
     li t4, {WINDOW_SIZE} / 2
     ld t1, {WINDOW}(a6)
