@@ -239,7 +239,7 @@ run() {
     local all=("${static_keys[@]}" "${function_tracing[@]}")
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
-    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run hodo-agent/aarch64_syscalls) ;;
+    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run hodo-agent/aarch64_slow_paths hodo-agent/aarch64_syscalls) ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
@@ -279,6 +279,11 @@ run() {
     if [ "$arch" = aarch64 ]; then
         tests "$arch, its instructions" hodo-isa/lib hodo-isa/aarch64_run "${emulator[@]}" "$@"
         tests "$arch, system calls" hodo-agent/aarch64_syscalls "${emulator[@]}" "$@"
+        local length
+        for length in 16 64 256; do
+            tests "$arch, slow paths, vectors of $length bytes" hodo-agent/aarch64_slow_paths \
+                -- env QEMU_CPU="max,sve-default-vector-length=$length" "${emulator[@]:1}" "$@"
+        done
         tests "$arch, branches written at once" "${static_keys[@]:1}" \
             -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
     fi
@@ -300,7 +305,7 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-agent --features hodo-sys/alloc --lib --test aarch64_run --test aarch64_syscalls --test environment --test ftrace \
+            -p hodo-agent --features hodo-sys/alloc --lib --test aarch64_run --test aarch64_slow_paths --test aarch64_syscalls --test environment --test ftrace \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;
     esac
