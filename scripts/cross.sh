@@ -239,7 +239,7 @@ run() {
     local all=("${static_keys[@]}" "${function_tracing[@]}")
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
-    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run hodo-agent/aarch64_slow_paths hodo-agent/aarch64_syscalls) ;;
+    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run hodo-agent/aarch64_slow_paths hodo-agent/aarch64_syscalls hodo-agent/aarch64_traps) ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
@@ -278,7 +278,7 @@ run() {
     fi
     if [ "$arch" = aarch64 ]; then
         tests "$arch, its instructions" hodo-isa/lib hodo-isa/aarch64_run "${emulator[@]}" "$@"
-        tests "$arch, system calls" hodo-agent/aarch64_syscalls "${emulator[@]}" "$@"
+        tests "$arch, system calls and traps" hodo-agent/aarch64_syscalls hodo-agent/aarch64_traps "${emulator[@]}" "$@"
         local length
         for length in 16 64 256; do
             tests "$arch, slow paths, vectors of $length bytes" hodo-agent/aarch64_slow_paths \
@@ -305,7 +305,7 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-agent --features hodo-sys/alloc --lib --test aarch64_run --test aarch64_slow_paths --test aarch64_syscalls --test environment --test ftrace \
+            -p hodo-agent --features hodo-sys/alloc --lib --test aarch64_run --test aarch64_slow_paths --test aarch64_syscalls --test aarch64_traps --test environment --test ftrace \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;
     esac

@@ -491,3 +491,16 @@ fn no_system_call_is_made_in_streaming_mode() {
         }
     }
 }
+
+#[test]
+fn threads_come_home_from_the_place_for_system_calls() {
+    let agent = hodo_agent::runtime();
+    let code = hodo_agent::call_and_home();
+    assert!(agent.code[agent.syscall..].starts_with(code));
+    // svc; mov x8, #139; svc
+    let words: Vec<u8> = [0xD400_0001u32, 0xD280_1168, 0xD400_0001]
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    assert_eq!(code, words);
+}

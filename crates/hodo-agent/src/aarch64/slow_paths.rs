@@ -28,9 +28,9 @@ linked_slow_paths!(
     .pushsection .rodata.hodo_agent, "a", @progbits
     .p2align 6
     .globl hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_tail
-    .globl hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret, hodo_agent_window
+    .globl hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret, hodo_agent_window, hodo_agent_home_end
     .hidden hodo_agent_start, hodo_agent_epoch, hodo_agent_chunk, hodo_agent_shadow, hodo_agent_tail
-    .hidden hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret, hodo_agent_window
+    .hidden hodo_agent_syscall, hodo_agent_end, hodo_agent_frame, hodo_agent_tails, hodo_agent_ret, hodo_agent_window, hodo_agent_home_end
 
     "#, macros!(), r#"
 hodo_agent_start:
@@ -434,10 +434,14 @@ hodo_agent_tails:
 7:  HODO_SET x0
     HODO_LEAVE 12
 
-    // The controller makes the target run single system calls here.
+    // The controller makes the target run single system calls here. If it ends meanwhile, the thread comes home,
+    // by returning
+    // from a signal handler.
 hodo_agent_syscall:
     svc #0
-    brk #0
+    mov x8, #139                  // rt_sigreturn
+    svc #0
+hodo_agent_home_end:
 hodo_agent_ret:
     ret
     .p2align 4

@@ -32,6 +32,6 @@ mod stack;
 mod trap_handler;
 
 pub(crate) use slow_paths::ATTEMPTS;
-pub use slow_paths::{Runtime, call_and_home, runtime};
+pub use slow_paths::{Runtime, runtime};
 pub use stack::stack;
 pub use trap_handler::trap_handler;

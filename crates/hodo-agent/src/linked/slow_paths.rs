@@ -43,16 +43,10 @@ pub struct Runtime {
     pub frame: usize,
     /// Words: a duration, and the upper half of an entry record. The result is 1 if the call was taken back.
     pub tails: usize,
-    /// A system call instruction, with a breakpoint after it.
+    /// A system call instruction. What comes after it is a breakpoint, or leads home: see [`crate::call_and_home`].
     pub syscall: usize,
     /// A return instruction.
     pub ret: usize,
-}
-
-/// Code that makes a system call and then lets the thread continue as if the call had not been made: there is none.
-#[must_use]
-pub fn call_and_home() -> &'static [u8] {
-    &[]
 }
 
 /// The runtime, ready to be copied into a target.

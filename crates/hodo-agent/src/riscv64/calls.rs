@@ -34,7 +34,8 @@ hodo_agent_call:
     bnez t1, 32f
     ecall
     jr t2
-    # Where the frame would have registers that functions keep, there are two that this takes, and what controls the others.
+    # Where the frame would have registers that functions keep, there are two that this takes, and what controls
+    # the others.
 32: sd t3, 144(sp)
     sd t4, 152(sp)
     .option push

@@ -4,7 +4,8 @@
 macro_rules! macros {
     () => {
         r#"
-    # The registers by their numbers, in 256 bytes. Of t0 what the stub has put on the stack. a7 = the first word after the
+    # The registers by their numbers, in 256 bytes. Of t0 what the stub has put on the stack. a7 = the first word
+    # after the
     # call, a6 = the control block, a5 = S.
     .macro HODO_ENTER
     addi sp, sp, -256

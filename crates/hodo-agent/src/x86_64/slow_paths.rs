@@ -92,7 +92,8 @@ hodo_agent_chunk:
     pop rax
     ret
 
-    # The shadow of the present stack is not known to be mapped. Keeps all registers. Out: carry set if there can be none,
+    # The shadow of the present stack is not known to be mapped. Keeps all registers. Out: carry set if there can
+    # be none,
     # or if the function was handed its return address by the one that jumped to it.
     # The pieces that are mapped here are listed after the first range that the controller has mapped; without one, what
     # is found mapped is taken for such a piece.
@@ -151,7 +152,8 @@ hodo_agent_shadow:
     jnz 12b
 13: test byte ptr gs:[{FLAGS}], {NO_CALLS}
     jnz 9f
-    # It is listed first, so that other threads know whose it is as soon as it is mapped. Until then, the lowest bit is set.
+    # It is listed first, so that other threads know whose it is as soon as it is mapped. Until then, the lowest
+    # bit is set.
     xor edx, edx
     test r8, r8
     jz 15f
@@ -259,9 +261,12 @@ hodo_agent_shadow:
     pop rax
     ret
 
-    # The stack pointer is not in the window of stack addresses: gets another one around it, and records it. Where no window
-    # has a shadow, the record is only about this address, and there is no window. Keeps all registers but rdx, and the carry.
-    # Until the record is written, the window is a mark of this call, which is no address. If the mark is gone by then, a chunk has
+    # The stack pointer is not in the window of stack addresses: gets another one around it, and records it. Where
+    # no window
+    # has a shadow, the record is only about this address, and there is no window. Keeps all registers but rdx,
+    # and the carry.
+    # Until the record is written, the window is a mark of this call, which is no address. If the mark is gone by
+    # then, a chunk has
     # begun or a signal handler has got a window: then there is none, and the next entry gets one.
     .p2align 4
 hodo_agent_window:
@@ -324,7 +329,8 @@ hodo_agent_window:
     ret
 
     # The frame at exit is not that at entry. In: S is the frame at exit, rax = what its shadow has, ecx = function id,
-    # rdx = minus the shadow's distance. Out: rax = the return address. Clobbers rcx. The shadow of an open frame has its
+    # rdx = minus the shadow's distance. Out: rax = the return address. Clobbers rcx. The shadow of an open frame
+    # has its
     # top bit set; the innermost such frame is the one that returns here.
     .p2align 4
 hodo_agent_frame:
@@ -367,7 +373,8 @@ hodo_agent_frame:
     ret
 
     # A call that was short ends. In: rax = lower half of the counter, ecx = how long is short, edx = upper half of its
-    # entry record. If its entry and then only tail calls in its frame are the last records, they are taken back: carry is
+    # entry record. If its entry and then only tail calls in its frame are the last records, they are taken back:
+    # carry is
     # set. Keeps rax, clobbers rbx, rcx, rdx. The records become holes first: a signal handler that comes before the
     # cursor has moved records after them, and then they stay holes.
     .p2align 4
@@ -450,7 +457,8 @@ hodo_agent_record_untimed:
     pop rbx
     ret
 
-    # The controller makes the target run single system calls here. If it is killed meanwhile, the thread comes back to where it was by what is
+    # The controller makes the target run single system calls here. If it is killed meanwhile, the thread comes
+    # back to where it was by what is
     # at the stack pointer: signal mask, registers, and what `iretq` takes.
     .p2align 4
 hodo_agent_syscall:

@@ -15,7 +15,8 @@ core::arch::global_asm!(
     .globl hodo_stack_start, hodo_stack_load, hodo_stack_fault, hodo_stack_shadow, hodo_stack_plain, hodo_stack_end
     .hidden hodo_stack_start, hodo_stack_load, hodo_stack_fault, hodo_stack_shadow, hodo_stack_plain, hodo_stack_end
 
-    # In: rax = the stack pointer, rcx = an event, rdx = its word for the length, which a bitmap of {STACK_WORDS} bits and room for as
+    # In: rax = the stack pointer, rcx = an event, rdx = its word for the length, which a bitmap of {STACK_WORDS}
+    # bits and room for as
     # many words follow, r8 = the address after that. Clobbers rax, rdx, r8 and the flags.
     # The event gives back what it does not use, unless a signal handler has recorded meanwhile: then that stays a hole.
 hodo_stack_start:

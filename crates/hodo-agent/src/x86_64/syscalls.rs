@@ -51,7 +51,8 @@ hodo_sys_start:
     pop rbx
     .endm
 
-    # Before a system call. In: all registers are the program's, but rsp, which is 136 below. Clobbers rcx and r11, as the
+    # Before a system call. In: all registers are the program's, but rsp, which is 136 below. Clobbers rcx and
+    # r11, as the
     # system call itself does.
 hodo_sys_enter:
     push rax
@@ -145,7 +146,8 @@ hodo_sys_exit:
     .purgem HODO_SYS_SAVE
     .purgem HODO_SYS_RESTORE
 
-    # Begins an event. Out: rcx = its place, rdi = where to go on, r13 = the time, r14 = where no piece may begin any more.
+    # Begins an event. Out: rcx = its place, rdi = where to go on, r13 = the time, r14 = where no piece may begin
+    # any more.
     .p2align 4
 hodo_sys_begin:
     xor eax, eax
@@ -212,7 +214,8 @@ hodo_sys_pieces:
     cmpxchg gs:[{CURSOR}], rdi
     ret
 
-    # One piece. In: r15 = kind, r9 = number of the argument, rsi = its value, r10 = parameter. Keeps rbx, rcx, rbp, r12 to r14.
+    # One piece. In: r15 = kind, r9 = number of the argument, rsi = its value, r10 = parameter. Keeps rbx, rcx,
+    # rbp, r12 to r14.
     .p2align 4
 hodo_sys_piece:
     test rsi, rsi
@@ -349,7 +352,8 @@ hodo_sys_load_text:
 3:  mov eax, 2
     jmp 4b
 
-    # Pointers at rsi up to a zero: the first as strings, of the others only how many there are. The parameter is how many
+    # Pointers at rsi up to a zero: the first as strings, of the others only how many there are. The parameter is
+    # how many
     # strings there are at most.
     .p2align 4
 hodo_sys_texts:
