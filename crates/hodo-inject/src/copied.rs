@@ -9,8 +9,11 @@ use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps;
 use hodo_ptrace::{Memory, Regs, Stopped};
 
-/// A copied breakpoint is recognized by this many bytes around it.
-const AROUND: u64 = 16;
+/// How many bytes on each side of a breakpoint are compared with those of a copy.
+const AROUND: usize = 32;
+
+/// A copied breakpoint is recognized by this many equal bytes around it, with itself.
+const ALIKE: usize = 16;
 
 /// Handles a fault or a breakpoint that our code has not caused. If a thread was led astray by one of our jumps in a
 /// copy of changed code, or met one of our breakpoints there, restores the original bytes in the copy and lets the
@@ -25,8 +28,10 @@ pub fn repair(thread: Stopped, signal: i32, space: &SharedSpace) -> Result<bool>
     let memory = thread.memory()?;
     let space = space.borrow();
     let found = match signal {
-        libc::SIGTRAP => met(&regs, &memory, &space),
-        _ => astray(&regs, &memory, &space),
+        // What leads astray may end in the filling of an island.
+        libc::SIGTRAP => met(&regs, &memory, &space)
+            .or_else(|| astray(regs.breakpoint(), &regs, &memory, &space)),
+        _ => astray(regs.pc(), &regs, &memory, &space),
     };
     let Some((begin, place, site)) = found else {
         return Ok(false);
@@ -58,9 +63,9 @@ pub fn repair(thread: Stopped, signal: i32, space: &SharedSpace) -> Result<bool>
     Ok(repaired)
 }
 
-/// The start of the copy that a thread has called, the address of the jump in it, and the site that was copied.
-fn astray(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
-    let target = regs.pc();
+/// The start of the copy that a thread has called, the address of the jump in it, and the site that was copied. The
+/// jump has led to `target`.
+fn astray(target: u64, regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     let back = memory.read_u64(TargetAddr(regs.sp())).ok();
     let called = back.and_then(|back| arch::called_before(memory, back));
     for begin in called.into_iter().chain(regs.all()) {
@@ -79,21 +84,70 @@ fn astray(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)
     None
 }
 
-/// What was copied of a system call at whose breakpoint a thread is.
+/// The breakpoint at which a thread is, if it was copied, and the site of which it is a copy.
 fn met(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     let place = regs.breakpoint();
-    let around = |at: u64| {
-        let mut bytes = [0; 2 * AROUND as usize];
-        memory
-            .read(TargetAddr(at.wrapping_sub(AROUND)), &mut bytes)
-            .ok()
-            .map(|()| bytes)
-    };
-    let copy = around(place)?;
     if space.file_at(place).is_some() {
         return None;
     }
-    let mut traps = space.written().traps();
-    let site = traps.find(|&at| around(at) == Some(copy))?;
-    Some((place, place, site))
+    let copy = Around::of(memory, place);
+    let sites = space.written().traps();
+    let site = sites.max_by_key(|&at| copy.equal(&Around::of(memory, at)))?;
+    (copy.equal(&Around::of(memory, site)) >= ALIKE).then_some((place, place, site))
+}
+
+/// The bytes around a breakpoint. The code before or after it may be no part of a copy, and not even mapped.
+struct Around {
+    before: Option<[u8; AROUND]>,
+    after: Option<[u8; AROUND]>,
+}
+
+impl Around {
+    fn of(memory: &Memory, place: u64) -> Self {
+        let bytes = |at: u64| {
+            let mut bytes = [0; AROUND];
+            let read = memory.read(TargetAddr(at), &mut bytes);
+            read.is_ok().then_some(bytes)
+        };
+        Self {
+            before: bytes(place.wrapping_sub(AROUND as u64)),
+            after: bytes(place),
+        }
+    }
+
+    /// How many bytes are equal, from the breakpoint on in both directions.
+    fn equal(&self, other: &Self) -> usize {
+        let sides = [(self.before, other.before), (self.after, other.after)];
+        let [before, after] = sides.map(|(a, b)| a.zip(b));
+        let before = before.map_or(0, |(a, b)| {
+            let bytes = a.iter().zip(&b).rev();
+            bytes.take_while(|(a, b)| a == b).count()
+        });
+        let after = after.map_or(0, |(a, b)| {
+            let bytes = a.iter().zip(&b);
+            bytes.take_while(|(a, b)| a == b).count()
+        });
+        before + after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_at_the_start_or_end_of_memory_are_recognized() {
+        let side = |first: u8| Some(core::array::from_fn(|n| first + n as u8));
+        let around = |before, after| Around { before, after };
+        let site = around(side(0), side(100));
+        let alike = |copy: Around| copy.equal(&site);
+        assert_eq!(alike(around(side(0), side(100))), 2 * AROUND);
+        assert_eq!(alike(around(None, side(100))), AROUND);
+        assert_eq!(alike(around(side(0), None)), AROUND);
+        assert_eq!(alike(around(Some([0xCC; AROUND]), side(100))), AROUND);
+        let mut first = [0; AROUND];
+        first[..4].copy_from_slice(&[100, 101, 102, 103]);
+        assert_eq!(alike(around(None, Some(first))), 4);
+        assert_eq!(alike(around(None, None)), 0);
+    }
 }
