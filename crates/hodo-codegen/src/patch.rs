@@ -28,8 +28,6 @@ pub struct Leaving<'a> {
     /// The pad through which control leaves them if no register is free, by the instruction's address, or by the end of
     /// all. The pad is near the place where execution continues, and restores the register.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
-    /// System calls are moved, too.
-    pub calls: bool,
 }
 
 /// How our instructions use a slot that holds the address of a function.

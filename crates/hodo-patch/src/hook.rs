@@ -94,7 +94,6 @@ impl Island {
             dead: &dead,
             back: window.back,
             pads: &|_| None,
-            calls,
         };
         let moved = displace(displaced, (from, resume), out.here(), leaving)
             .map_err(|error| error.to_string())?;

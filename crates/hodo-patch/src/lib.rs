@@ -621,7 +621,6 @@ impl Island {
             dead: &|at| dead(&spare.dead, at.wrapping_sub(image.bias)),
             back: spare.back,
             pads: &|at| pad(&pads, at.wrapping_sub(image.bias)),
-            calls: false,
         };
         let stub = self.stub(&records, from, &mut patches.faults, |at| {
             let moved = displace(&code, (from, resume), at, leaving)?;

@@ -199,17 +199,11 @@ pub fn displace(
     to: u64,
     leaving: Leaving<'_>,
 ) -> Result<Displaced, RelocateError> {
-    let Leaving {
-        dead,
-        back,
-        pads,
-        calls,
-    } = leaving;
+    let Leaving { dead, back, pads } = leaving;
     let near = to.abs_diff(from) < NEAR;
     let reach = if near { Reach::Pair } else { Reach::Any };
     let options = Options {
         reach,
-        system_calls: calls,
         ..options(dead, pads)
     };
     let mut moved = relocate(code, from, to, &options)?;
@@ -478,7 +472,6 @@ mod tests {
             dead: &|_| 0,
             back: Via::Free(6),
             pads: &|_| None,
-            calls: false,
         };
         let moved = displace(&code, (from, resume), to, leaving).expect("moved");
         let bytes = &moved.body.bytes;
@@ -491,6 +484,19 @@ mod tests {
     }
 
     #[test]
+    fn system_calls_that_functions_begin_with_are_moved() {
+        // addi a7, zero, 64; ecall
+        let code = [0x93, 0x08, 0x00, 0x04, 0x73, 0x00, 0x00, 0x00];
+        let leaving = Leaving {
+            dead: &|_| 0,
+            back: Via::Free(6),
+            pads: &|_| None,
+        };
+        let moved = displace(&code, (0x1_0000, 0x1_0008), 0x1_4000, leaving).expect("moved");
+        assert_eq!(moved.body.bytes[..8], code);
+    }
+
+    #[test]
     fn what_has_no_register_leaves_by_pads() {
         // c.li a4, 0; jal x0, +0x100
         let code = [0x01, 0x47, 0x6F, 0x00, 0x00, 0x10];
@@ -499,7 +505,6 @@ mod tests {
             dead: &|_| 0,
             back: Via::Nothing,
             pads: &|at| (at == from + 2).then_some(pad),
-            calls: false,
         };
         let moved = displace(&code, (from, from + 6), to, leaving).expect("moved");
         let exit = to + 2..to + 2 + EXIT;
