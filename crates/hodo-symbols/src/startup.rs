@@ -1,5 +1,7 @@
 //! Finds `main` in a stripped program with the help of the C library's startup code.
 
+mod aarch64;
+mod linked;
 mod riscv64;
 mod x86_64;
 
@@ -37,17 +39,29 @@ pub(crate) fn main(
     match abi::of_file(file) {
         Some(Isa::X86_64) => x86_64::main_of(&code[..code.len().min(LENGTH)], entry)
             .filter(|main| is_function(*main)),
-        Some(Isa::Riscv64) => {
-            let word = |addr| word(file, addr);
-            let start = riscv64::Code::new(code, entry, &word);
-            // The address may be that of a jump to main, which is not a function itself (glibc: `__wrap_main`).
-            start.main().and_then(|main| {
-                let jump = || start.jump_at(main).filter(|jump| is_function(*jump));
-                Some(main).filter(|main| is_function(*main)).or_else(jump)
-            })
-        }
-        _ => None,
+        Some(Isa::Riscv64) => linked_main(file, &riscv64::MACHINE, code, is_function),
+        Some(Isa::Aarch64) => linked_main(file, &aarch64::MACHINE, code, is_function),
+        None => None,
     }
+}
+
+/// The same where calls put the return address in a register.
+fn linked_main(
+    file: &ElfFile64<'_, Endianness>,
+    machine: &linked::Machine,
+    bytes: &[u8],
+    is_function: impl Fn(u64) -> bool,
+) -> Option<u64> {
+    let start = linked::Code {
+        machine,
+        bytes,
+        start: file.entry(),
+        word: &|addr| word(file, addr),
+    };
+    // The address may be that of a jump to main, which is not a function itself (glibc: `__wrap_main`).
+    let main = start.main()?;
+    let jump = || start.jump_at(main).filter(|jump| is_function(*jump));
+    Some(main).filter(|main| is_function(*main)).or_else(jump)
 }
 
 /// Returns the word that is at an address when the program starts: the one that the dynamic linker writes, or the one
@@ -57,7 +71,10 @@ fn word(file: &ElfFile64<'_, Endianness>, addr: u64) -> Option<u64> {
     if let Some((_, relocation)) = relocations.find(|(at, _)| *at == addr) {
         let relative = matches!(
             relocation.flags(),
-            RelocationFlags::Elf { r_type } if matches!(r_type, elf::R_RISCV_RELATIVE | elf::R_RISCV_64)
+            RelocationFlags::Elf { r_type } if matches!(
+                r_type,
+                elf::R_RISCV_RELATIVE | elf::R_RISCV_64 | elf::R_AARCH64_RELATIVE | elf::R_AARCH64_ABS64 | elf::R_AARCH64_GLOB_DAT
+            )
         );
         let base = match relocation.target() {
             _ if !relative => return None,

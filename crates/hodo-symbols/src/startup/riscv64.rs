@@ -1,108 +1,30 @@
 //! RISC-V.
 
-/// At most this many instructions are followed. The startup code of glibc and musl is shorter.
-const MOST: usize = 64;
+use super::linked::{Decoded, Machine, Registers, Step, Word, plus, signed};
+
 const RA: usize = 1;
 const A0: usize = 10;
 
-type Registers = [Option<u64>; 32];
+/// This instruction set.
+pub(super) static MACHINE: Machine = Machine {
+    zero: 0,
+    link: RA,
+    argument: A0,
+    step,
+};
 
-/// Startup code.
-pub(super) struct Code<'c> {
-    bytes: &'c [u8],
-    start: u64,
-    word: &'c dyn Fn(u64) -> Option<u64>,
-}
-
-impl<'c> Code<'c> {
-    /// Creates the code at `start`. `word` reads memory.
-    pub fn new(bytes: &'c [u8], start: u64, word: &'c dyn Fn(u64) -> Option<u64>) -> Self {
-        Self { bytes, start, word }
+/// Returns what the first instruction does, and its length.
+fn step(bytes: &[u8], pc: u64, registers: &Registers, word: &Word<'_>) -> Decoded {
+    let half = u16::from_le_bytes(*bytes.first_chunk()?);
+    if half & 3 != 3 {
+        return Some((short(half, pc, registers)?, 2));
     }
-
-    /// Returns the first argument, in `a0`, at the call of or jump to `__libc_start_main`. That is the first call at
-    /// which `a0` is known.
-    pub fn main(&self) -> Option<u64> {
-        let mut registers = [None; 32];
-        let mut pc = self.start;
-        for _ in 0..MOST {
-            registers[0] = Some(0);
-            let (step, next) = self.step(pc, &registers)?;
-            match step {
-                Step::Write(register, value) => {
-                    registers[register] = value;
-                    pc = next;
-                }
-                Step::Jump(link, target) => {
-                    // `ret` returns from the previous call.
-                    let returns = link == 0 && registers[RA].is_some() && registers[RA] == target;
-                    if let (Some(main), false) = (registers[A0], returns) {
-                        return Some(main);
-                    }
-                    registers[link] = Some(next);
-                    pc = target?;
-                }
-            }
-        }
-        None
-    }
-
-    /// Returns where the code at an address jumps to, if it does nothing else.
-    pub fn jump_at(&self, addr: u64) -> Option<u64> {
-        let mut registers = [None; 32];
-        registers[0] = Some(0);
-        let mut pc = addr;
-        // A long jump first puts the address in a register.
-        for _ in 0..2 {
-            match self.step(pc, &registers)? {
-                (Step::Jump(0, target), _) => return target,
-                (Step::Write(register, value @ Some(_)), next) => {
-                    registers[register] = value;
-                    pc = next;
-                }
-                _ => return None,
-            }
-        }
-        None
-    }
-
-    /// Returns what an instruction does, and the address of the next one.
-    fn step(&self, pc: u64, registers: &Registers) -> Option<(Step, u64)> {
-        let at = usize::try_from(pc.checked_sub(self.start)?).ok()?;
-        let bytes = self.bytes.get(at..)?;
-        let half = u16::from_le_bytes(*bytes.first_chunk()?);
-        if half & 3 != 3 {
-            return Some((short(half, pc, registers)?, pc.wrapping_add(2)));
-        }
-        let code = u32::from_le_bytes(*bytes.first_chunk()?);
-        Some((long(code, pc, registers, self.word)?, pc.wrapping_add(4)))
-    }
-}
-
-/// What an instruction does.
-enum Step {
-    /// It writes a register; the value may not be known.
-    Write(usize, Option<u64>),
-    /// It continues elsewhere, and leaves the address after itself in a register.
-    Jump(usize, Option<u64>),
-}
-
-/// Sign-extends the lower bits of a number.
-fn signed(value: u32, bits: u32) -> i64 {
-    i64::from((value << (32 - bits)).cast_signed() >> (32 - bits))
-}
-
-fn plus(base: Option<u64>, offset: i64) -> Option<u64> {
-    base.map(|base| base.wrapping_add_signed(offset))
+    let code = u32::from_le_bytes(*bytes.first_chunk()?);
+    Some((long(code, pc, registers, word)?, 4))
 }
 
 /// Decodes a four-byte instruction. Returns `None` for instructions that startup code does not use before that call.
-fn long(
-    code: u32,
-    pc: u64,
-    registers: &Registers,
-    word: &dyn Fn(u64) -> Option<u64>,
-) -> Option<Step> {
+fn long(code: u32, pc: u64, registers: &Registers, word: &Word<'_>) -> Option<Step> {
     let register = |shift: u32| (code >> shift & 31) as usize;
     let to = register(7);
     let first = registers[register(15)];
@@ -191,6 +113,7 @@ fn short(code: u16, pc: u64, registers: &Registers) -> Option<Step> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::linked::Code;
     use super::*;
 
     const START: u64 = 0x1_0570;
@@ -204,8 +127,17 @@ mod tests {
         bytes.collect()
     }
 
-    fn found(code: &[u32], word: &dyn Fn(u64) -> Option<u64>) -> Option<u64> {
-        Code::new(&bytes_of(code), START, word).main()
+    fn code<'c>(bytes: &'c [u8], word: &'c Word<'c>) -> Code<'c> {
+        Code {
+            machine: &MACHINE,
+            bytes,
+            start: START,
+            word,
+        }
+    }
+
+    fn found(words: &[u32], word: &Word<'_>) -> Option<u64> {
+        code(&bytes_of(words), word).main()
     }
 
     // glibc's code, after the call of `load_gp`: mv a5, a0; …; ld a1, 0(sp); addi a2, sp, 8; andi sp, sp, -16; li a3,
@@ -245,7 +177,7 @@ mod tests {
 
     #[test]
     fn code_that_only_jumps_is_followed() {
-        let jump = |code: &[u32]| Code::new(&bytes_of(code), START, &|_| None).jump_at(START);
+        let jump = |words: &[u32]| code(&bytes_of(words), &|_| None).jump_at(START);
         // j -0x432
         assert_eq!(jump(&[0xb6f9]), Some(START - 0x432));
         // auipc t1, 1; jr t1 - 4
