@@ -18,8 +18,8 @@ pub use condition::{Arithmetic, Bits, Comparison, Test};
 pub use hist::{HEAD, Histogram, Key, Part, Words};
 pub use text::{Atom, Text, cut};
 
-use hodo_isa::Via;
 use hodo_isa::cfa::Row;
+use hodo_isa::{Signing, Via};
 
 /// How many stack words [`Fetch::Stack`] looks at, at most.
 pub const PACKED_WORDS: usize = 1024;
@@ -31,6 +31,7 @@ pub const STRING: usize = 128;
 ///
 /// * x86-64: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
 /// * RISC-V: x0 to x31.
+/// * AArch64: x0 to x30, sp.
 pub type Register = u8;
 
 /// Where a value comes from.
@@ -240,6 +241,8 @@ pub struct Place<'a> {
     pub via: Via,
     /// The register that the jump back needs.
     pub back: Via,
+    /// How the return address is signed before the code.
+    pub signing: Signing,
     /// Returns the registers that are dead at the instruction at an address, one bit for each number.
     pub dead: &'a dyn Fn(u64) -> u32,
     /// Returns the pad through which control leaves the code at the instruction at an address if no register is dead
@@ -257,6 +260,7 @@ impl<'a> Place<'a> {
             resume,
             via: Via::Nothing,
             back: Via::Nothing,
+            signing: Signing::None,
             dead: &|_| 0,
             pads: &|_| None,
         }

@@ -20,6 +20,7 @@ pub mod arena;
 pub mod detour;
 pub mod frames;
 pub mod hooks;
+mod linked;
 mod lower;
 pub mod patch;
 pub mod reserve;
@@ -28,6 +29,9 @@ pub mod statemap;
 pub mod stub;
 pub mod x86_64;
 
+/// The instruction set that this is built for, which is that of the processes it can trace.
+#[cfg(target_arch = "aarch64")]
+pub use aarch64 as native;
 /// The instruction set that this is built for, which is that of the processes it can trace.
 #[cfg(target_arch = "riscv64")]
 pub use riscv64 as native;

@@ -47,6 +47,8 @@ pub struct Layout {
     pub shadow_distance: u64,
     /// Offset of that distance, negated, `u64`.
     pub to_shadow: u32,
+    /// Whether the processor adds to memory by one instruction. Only asked on AArch64.
+    pub atomics: bool,
     /// Offset from the thread pointer of the word that holds the control block's address; not used if a segment begins
     /// at the control block.
     pub block: i32,

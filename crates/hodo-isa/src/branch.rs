@@ -32,6 +32,18 @@ impl Via {
     }
 }
 
+/// How a return address is signed: with which key, and the stack pointer at the function's entry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Signing {
+    /// It is a plain address.
+    #[default]
+    None,
+    /// With key A.
+    A,
+    /// With key B.
+    B,
+}
+
 /// A jump that a patch can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JumpForm {

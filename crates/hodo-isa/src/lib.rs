@@ -42,7 +42,7 @@ pub use riscv64 as native;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64 as native;
 
-pub use branch::{JumpForm, Via};
+pub use branch::{JumpForm, Signing, Via};
 pub use code::{InstructionSet, instruction_set};
 
 /// The instruction set that this is built for, as planners see it.

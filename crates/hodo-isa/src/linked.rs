@@ -3,9 +3,25 @@
 
 use crate::code::{self, Transaction};
 pub use crate::effects::Flow;
+pub use relocate::Relocated;
 
 pub(crate) mod entry;
 pub(crate) mod relocate;
+
+/// Conditions of branches that compare two registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "comparisons; below is less, of numbers without a sign"
+)]
+pub enum If {
+    Equal,
+    NotEqual,
+    Less,
+    NotLess,
+    Below,
+    NotBelow,
+}
 
 /// Where an instruction is in a sequence of a load that reserves memory (`lr`) and the store that depends on it (`sc`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

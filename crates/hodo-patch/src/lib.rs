@@ -248,6 +248,7 @@ pub fn layout() -> Layout {
         shadow_distance: SHADOW_DISTANCE,
         to_shadow: offset(tcb::TO_SHADOW),
         block: BLOCK_WORD,
+        atomics: true,
         record_size: offset(RECORD_SIZE),
         sp_shift: (record::SP_SHIFT - 4) as u8,
         sp_mask: ((1 << record::SP_BITS) - 1) << record::SP_SHIFT,

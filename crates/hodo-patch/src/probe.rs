@@ -10,9 +10,9 @@ use hodo_codegen::native::frames;
 use hodo_codegen::native::masm::Masm;
 use hodo_codegen::native::patch::{before_stub, way_to_call};
 use hodo_codegen::native::stub::{Body, Records};
-use hodo_isa::Via;
 use hodo_isa::code::{Flow, Insn};
 use hodo_isa::native::cfa::{Row, Rule};
+use hodo_isa::{Signing, Via};
 use hodo_plan::model::SitePlan;
 
 use crate::open_site::Later;
@@ -105,6 +105,7 @@ impl Island {
                 None => site.via,
             },
             back,
+            signing: Signing::None,
             dead: &|at| dead(at.wrapping_sub(image.bias)),
             pads: &|at| pads(at.wrapping_sub(image.bias)),
         };

@@ -1,5 +1,6 @@
 //! Makes detours, runs them, and does what the runtime's slow paths would.
 
+mod cases;
 pub mod model;
 
 use std::collections::BTreeMap;
@@ -7,12 +8,12 @@ use std::collections::BTreeMap;
 use hodo_codegen::detour::{
     Action, Block, Counter, Deed, Detour, Event, Fetch, NO_PROCESSOR, Place, Probe, Test, When,
 };
-use hodo_codegen::riscv64::detour::emit;
-use hodo_codegen::riscv64::masm::Masm;
+use hodo_codegen::native::detour::emit;
+use hodo_codegen::native::masm::Masm;
 use hodo_codegen::stub::{Layout, Runtime};
-use hodo_isa::Via;
 
 use crate::common::Random;
+use crate::isa::{self, RET, SYSTEM_CALL, TWO};
 use crate::machine::{ARENA, AWAY, HOME, Machine, Outcome, State};
 
 /// The control block, below which counters are.
@@ -36,9 +37,6 @@ pub const DISTANCE: u64 = 0x600;
 /// Bytes of the stack that probes may change.
 pub const BELOW: u64 = 0x500;
 
-/// The register of the jump back.
-pub const BACK: u8 = 6;
-const TP: u64 = ARENA + 0x3F0;
 /// The runtime: breakpoints, at which its work is done here.
 const EPOCH: u64 = AWAY + 0xF000;
 const NEW_CHUNK: u64 = AWAY + 0xF010;
@@ -46,13 +44,6 @@ const SHADOW: u64 = AWAY + 0xF020;
 
 pub const EPOCH_END: u32 = 264;
 const LIMIT: u32 = 8;
-
-/// `addi a0, a0, 1`, `add a1, a1, a0`
-const TWO: [u8; 8] = [0x13, 0x05, 0x15, 0x00, 0xB3, 0x85, 0xA5, 0x00];
-/// `ecall`
-const ECALL: [u8; 4] = [0x73, 0, 0, 0];
-/// `ret`
-const RET: [u8; 4] = [0x67, 0x80, 0x00, 0x00];
 
 pub fn layout() -> Layout {
     Layout {
@@ -75,7 +66,8 @@ pub fn layout() -> Layout {
         chain_size: 64,
         shadow_distance: DISTANCE,
         to_shadow: 272,
-        block: -8,
+        atomics: isa::atomics(),
+        block: isa::BLOCK_AT,
         record_size: 8,
         sp_shift: 18,
         sp_mask: 0,
@@ -98,15 +90,14 @@ pub fn state(random: &mut Random) -> State {
             _ => DATA + 0x100 + 8 * random.below(0x20),
         };
     }
-    state.x[2] = STACK - 16 * random.below(4);
-    state.x[4] = TP;
+    state.x[isa::STACK] = STACK - 16 * random.below(4);
     for at in (CHUNK..CHUNK_END).step_by(8).chain((BASE..DATA).step_by(8)) {
         model::set(&mut state, at, 0);
     }
     for at in (BLOCK - 0x100..BLOCK + 0x200).step_by(8) {
         model::set(&mut state, at, 0);
     }
-    model::set(&mut state, TP - 8, BLOCK);
+    isa::set_thread(&mut state, random);
     model::set(&mut state, BLOCK, CHUNK);
     model::set(&mut state, BLOCK + u64::from(LIMIT), CHUNK_END);
     model::set(&mut state, BLOCK + u64::from(EPOCH_END), u64::MAX);
@@ -126,7 +117,7 @@ pub fn state(random: &mut Random) -> State {
 
 /// A return address of the program, and a shadow for the stack, or none.
 pub fn with_shadow(mut state: State, shadow: bool) -> State {
-    state.x[1] = HOME + 0x1000;
+    state.x[isa::LINK] = HOME + 0x1000;
     model::set(&mut state, BLOCK + 24, ARENA);
     model::set(&mut state, BLOCK + 32, if shadow { 0x2000 } else { 0 });
     state
@@ -166,7 +157,6 @@ pub fn head(words: usize, faults: u32, more: usize) -> Vec<u64> {
 
 /// A probe before the instruction at an offset, with any registers free that the code does not need.
 pub fn hit<'a>(offset: usize, action: &'a Action, random: &mut Random) -> Probe<'a> {
-    const NEEDED: u32 = 0b1_1111 | 1 << 10 | 1 << 11;
     let free = match random.below(3) {
         0 => 0,
         1 => random.next() as u32,
@@ -175,17 +165,18 @@ pub fn hit<'a>(offset: usize, action: &'a Action, random: &mut Random) -> Probe<
     Probe {
         offset,
         when: When::Hit,
-        flags_dead: false,
-        free: free & !NEEDED,
+        flags_dead: random.below(2) == 0,
+        free: free & !isa::NEEDED,
         action,
     }
 }
 
 /// What the two instructions do.
 pub fn adds(state: &mut State) {
-    state.x[10] = state.x[10].wrapping_add(1);
-    state.x[11] = state.x[11].wrapping_add(state.x[10]);
-    state.x[0] = HOME + 8;
+    state.x[isa::RESULT] = state.x[isa::RESULT].wrapping_add(1);
+    let sum = state.x[isa::SECOND].wrapping_add(state.x[isa::RESULT]);
+    state.x[isa::SECOND] = sum;
+    *isa::pc(state) = HOME + 8;
 }
 
 /// A run of a detour.
@@ -193,6 +184,8 @@ pub struct Run {
     outcome: Outcome,
     /// Registers that may have changed.
     free: u32,
+    /// The flags may have changed.
+    flags_dead: bool,
     stack: u64,
     /// How often the runtime was called: a new time, a new chunk, the shadow.
     pub called: [usize; 3],
@@ -213,12 +206,12 @@ impl Run {
 
     /// Runs a system call.
     pub fn call(machine: &mut Machine, probes: &[Probe<'_>], state: &State) -> Self {
-        Self::code(machine, &ECALL, probes, state)
+        Self::code(machine, &SYSTEM_CALL, probes, state)
     }
 
     fn code(machine: &mut Machine, code: &[u8], probes: &[Probe<'_>], state: &State) -> Self {
         let place = Place {
-            back: Via::Free(BACK),
+            back: isa::BACK,
             ..Place::new(code, HOME, HOME + code.len() as u64)
         };
         let (bytes, detour) = detour(&place, AWAY, probes);
@@ -227,9 +220,10 @@ impl Run {
         machine.clear(AWAY, bytes.len());
         let free = probes
             .iter()
-            .fold(1 << BACK, |free, probe| free | probe.free);
+            .fold(isa::DEAD, |free, probe| free | probe.free);
         // Not where it has not jumped back.
         run.free = free;
+        run.flags_dead = probes.iter().any(|probe| probe.flags_dead);
         run.what = format!("{probes:#?}");
         run
     }
@@ -244,28 +238,28 @@ impl Run {
         let mut outcome = machine.run(at, state);
         for _ in 0..1000 {
             let state = &mut outcome.state;
-            let pc = state.x[0];
+            let pc = *isa::pc(state);
             let on = match (outcome.signal, pc) {
                 (libc::SIGSEGV, pc) => faults.get(&pc).copied(),
                 (_, EPOCH) => {
                     called[0] += 1;
                     model::set(state, BLOCK + u64::from(EPOCH_END), u64::MAX);
-                    Some(state.x[5] + 4)
+                    Some(state.x[isa::RUNTIME_LINK] + 4)
                 }
                 (_, NEW_CHUNK) => {
                     called[1] += 1;
                     model::set(state, BLOCK, CHUNK + 8);
                     model::set(state, BLOCK + u64::from(LIMIT), CHUNK_END);
-                    let back = state.x[5] + 4;
+                    let back = state.x[isa::RUNTIME_LINK] + 4;
                     answer(state, CHUNK);
                     Some(back)
                 }
                 (_, SHADOW) => {
                     called[2] += 1;
-                    let told = word_at(state.x[5]);
-                    let stack = state.x[2] + 16 + 16 * u64::from(told >> 15 & 31);
+                    let told = word_at(state.x[isa::RUNTIME_LINK]);
+                    let stack = state.x[isa::STACK] + 16 + 16 * u64::from(told >> 15 & 31);
                     assert!(stack <= STACK && stack + 0x100 > STACK, "{stack:#x}");
-                    let back = state.x[5] + 8;
+                    let back = state.x[isa::RUNTIME_LINK] + 8;
                     answer(state, 1);
                     Some(back)
                 }
@@ -282,10 +276,16 @@ impl Run {
         Self {
             outcome,
             free: 0,
-            stack: state.x[2],
+            flags_dead: false,
+            stack: state.x[isa::STACK],
             called,
             what: String::new(),
         }
+    }
+
+    /// Lets the flags have changed.
+    pub fn allow_flags(&mut self) {
+        self.flags_dead = true;
     }
 
     /// Lets registers have changed.
@@ -310,6 +310,7 @@ impl Run {
             state: expected.clone(),
         };
         let found = &self.outcome.state;
+        isa::let_flags(&mut expected.state, found, self.flags_dead);
         for register in (0..32).filter(|register| self.free >> register & 1 == 1) {
             expected.state.x[register] = found.x[register];
         }
@@ -321,8 +322,8 @@ impl Run {
             "expected, found: {}{}\nat {:#x} {:#x}",
             self.what,
             Outcome::difference(&expected, &self.outcome),
-            self.outcome.pc(),
-            expected.pc(),
+            isa::at(&self.outcome),
+            isa::at(&expected),
         );
     }
 }
@@ -349,8 +350,8 @@ pub fn detour(place: &Place<'_>, at: u64, probes: &[Probe<'_>]) -> (Vec<u8>, Det
 
 /// Sets the register for the runtime's answer. The value of the link register is on the stack.
 fn answer(state: &mut State, value: u64) {
-    match word_at(state.x[5]) >> 5 & 31 {
-        5 => model::set(state, state.x[2], value),
+    match word_at(state.x[isa::RUNTIME_LINK]) >> 5 & 31 {
+        link if link == isa::RUNTIME_LINK as u32 => model::set(state, state.x[isa::STACK], value),
         register => state.x[register as usize] = value,
     }
 }

@@ -5,6 +5,7 @@ use hodo_codegen::detour::{
 };
 
 use super::{BLOCK, DATA, HOME, Random, State, head};
+use crate::isa;
 use crate::machine::{ARENA, ARENA_SIZE};
 
 /// The word at an address of the arena.
@@ -63,8 +64,7 @@ impl<'a> Model<'a> {
 
     fn source(&self, source: &Source) -> Option<u64> {
         Some(match source {
-            Source::Register(0) => 0,
-            Source::Register(register) => self.state.x[usize::from(*register)],
+            Source::Register(register) => isa::register(self.state, *register),
             Source::Number(number) => *number,
             Source::Here => HOME,
             Source::Near(distance) => HOME.wrapping_add_signed(*distance),
@@ -73,7 +73,7 @@ impl<'a> Model<'a> {
                 load(self.state, at, 8)?
             }
             Source::Plus(base, number) => self.source(base)?.wrapping_add_signed(*number),
-            Source::ThreadPointer => self.state.x[4],
+            Source::ThreadPointer => isa::thread_pointer(),
             Source::Caller(_) | Source::Flags | Source::Segment(_) => panic!("not asked for"),
         })
     }
@@ -265,10 +265,10 @@ fn pointer(random: &mut Random) -> Source {
     match random.below(8) {
         0 => Source::Number(DATA + random.below(64)),
         1 => {
-            let at = Source::Register(5 + random.below(27) as u8);
+            let at = Source::Register(5 + random.below(isa::POINTERS) as u8);
             Source::Plus(Box::new(at), random.below(32).cast_signed() - 16)
         }
-        _ => Source::Register(5 + random.below(27) as u8),
+        _ => Source::Register(5 + random.below(isa::POINTERS) as u8),
     }
 }
 

@@ -22,6 +22,7 @@ use super::regs::{LINK, ZERO};
 use super::{JUMP_REACH, LEN};
 use crate::buffer::{Buffer, JumpForm, Reference};
 pub use crate::buffer::{Label, OutOfRange};
+pub use crate::linked::If;
 pub use operand::{Cond, Test};
 use ops::{Insns, twelve};
 
@@ -103,21 +104,6 @@ pub const fn small(value: i64) -> bool {
 #[must_use]
 pub const fn is_mask(number: u64) -> bool {
     bitmask(number, true).is_some()
-}
-
-/// Conditions of branches that compare two registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "comparisons; below is less, of numbers without a sign"
-)]
-pub enum If {
-    Equal,
-    NotEqual,
-    Less,
-    NotLess,
-    Below,
-    NotBelow,
 }
 
 impl If {

@@ -100,11 +100,8 @@ impl InstructionSet for Aarch64 {
 
     fn movable(&self, code: &[u8], from: u64, dead: &dyn Fn(u64) -> u32) -> Result<(), NotMovable> {
         let options = Options {
-            reach: Reach::Jump,
-            dead,
-            link: Link::Original,
-            system_calls: true,
             sequences: false,
+            ..options(dead)
         };
         relocated_len(code, from, &options)
             .map(drop)
@@ -291,4 +288,17 @@ fn step(step: steps::Step) -> Step {
         None | Some(Immovable::SystemCall | Immovable::Reserved)
     );
     step.for_planners(step.uses, movable)
+}
+
+/// How code is moved into detours. The regions of probes contain whole sequences of exclusive loads and stores, which
+/// can be moved, too.
+#[must_use]
+pub fn options(dead: &dyn Fn(u64) -> u32) -> Options<'_> {
+    Options {
+        reach: Reach::Jump,
+        dead,
+        link: Link::Original,
+        system_calls: true,
+        sequences: true,
+    }
 }

@@ -19,6 +19,7 @@ use super::encode::{AUIPC, JALR, LUI, OP_IMM, OP_IMM_32, b, i, j, u};
 use super::regs::ZERO;
 use crate::buffer::{Buffer, JumpForm, Reference};
 pub use crate::buffer::{Label, OutOfRange};
+pub use crate::linked::If;
 
 /// How far away the addresses that code refers to can be, at most. This decides the length of jumps and constants,
 /// whatever the actual distance is.
@@ -91,19 +92,16 @@ pub const fn split(value: i64) -> (i64, i64) {
     (value.wrapping_sub(low), low)
 }
 
-/// Conditions of branches that compare two registers; the values are their three bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "comparisons; below is less, of numbers without a sign"
-)]
-pub enum If {
-    Equal = 0,
-    NotEqual = 1,
-    Less = 4,
-    NotLess = 5,
-    Below = 6,
-    NotBelow = 7,
+/// The three bits of a branch that say when it is taken.
+const fn bits(condition: If) -> u32 {
+    match condition {
+        If::Equal => 0,
+        If::NotEqual => 1,
+        If::Less => 4,
+        If::NotLess => 5,
+        If::Below => 6,
+        If::NotBelow => 7,
+    }
 }
 
 /// The ways in which instructions refer to places.
@@ -145,9 +143,9 @@ impl Reference for Refer {
     fn write(self, bytes: &mut [u8], distance: i64) {
         let (high, low) = split(distance);
         let words = match self {
-            Self::Branch(condition, left, right) => [b(condition as u32, left, right, distance), 0],
+            Self::Branch(condition, left, right) => [b(bits(condition), left, right, distance), 0],
             Self::OverJump(condition, left, right) => [
-                b(condition as u32 ^ 1, left, right, 8),
+                b(bits(condition) ^ 1, left, right, 8),
                 j(ZERO, distance - 4),
             ],
             Self::Jump(link) => [j(link, distance), 0],

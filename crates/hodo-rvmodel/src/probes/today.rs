@@ -4,8 +4,8 @@ use hodo_codegen::detour::{Place, Probe, When};
 use hodo_codegen::riscv64::masm::Masm;
 use hodo_codegen::riscv64::{detour, patch};
 use hodo_codegen::stub::Runtime;
-use hodo_isa::Via;
 use hodo_isa::riscv64::Kind;
+use hodo_isa::{Signing, Via};
 use hodo_plan::model::{Extra, Tactic};
 
 use super::hit::{COUNT, layout};
@@ -75,6 +75,7 @@ pub fn build(region: &Region<'_>, at: u64) -> Result<Setup, Refused> {
         resume,
         via: site.via,
         back,
+        signing: Signing::None,
         dead: &dead,
         pads: &pads_of,
     };

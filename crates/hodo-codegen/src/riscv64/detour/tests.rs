@@ -1,8 +1,13 @@
 use alloc::boxed::Box;
+use alloc::string::ToString as _;
+use alloc::vec::Vec;
 
+use super::super::masm::Masm as Code;
 use super::super::stub::tests::layout as stub_layout;
 use super::*;
+use hodo_isa::Via;
 use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::riscv64::regs::{SP, ZERO};
 use hodo_isa::riscv64::text;
 
 const FROM: u64 = 0x40_1000;

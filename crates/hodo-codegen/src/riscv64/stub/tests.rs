@@ -36,6 +36,7 @@ pub(in crate::riscv64) fn layout() -> Layout {
         chain_size: 65536,
         shadow_distance: 0x20_0000_0840,
         to_shadow: 1016,
+        atomics: true,
         block: -8,
         record_size: 8,
         sp_shift: 18,

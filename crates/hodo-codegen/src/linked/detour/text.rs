@@ -2,12 +2,13 @@
 
 use alloc::vec::Vec;
 
-use super::{Probing, STRING};
+use super::{Arithmetic, Probing, STRING};
+use crate::linked::asm::Assembler;
 use crate::lower::Texts;
-use crate::riscv64::masm::{If, Label, Op};
-use hodo_isa::riscv64::regs::{SP, ZERO};
+use hodo_isa::buffer::Label;
+use hodo_isa::linked::If;
 
-impl Probing<'_> {
+impl<A: Assembler> Probing<'_, A> {
     /// Loads the byte at `v` plus an offset into `x`.
     fn byte(&mut self, index: usize, loads: &mut Vec<Label>) {
         let regs = self.frame.regs;
@@ -15,7 +16,7 @@ impl Probing<'_> {
     }
 }
 
-impl Texts for Probing<'_> {
+impl<A: Assembler> Texts for Probing<'_, A> {
     type Place = ();
 
     fn program_text(&self) {}
@@ -35,7 +36,7 @@ impl Texts for Probing<'_> {
         let regs = self.frame.regs;
         self.byte(index, loads);
         let other = match byte {
-            0 => ZERO,
+            0 => A::ZERO,
             byte => {
                 self.asm.li(regs.a, byte.into());
                 regs.a
@@ -54,7 +55,8 @@ impl Texts for Probing<'_> {
         let regs = self.frame.regs;
         self.byte(index, loads);
         // Lower ones become large numbers.
-        self.asm.op_imm(Op::ADD, regs.x, regs.x, -i64::from(low));
+        self.asm
+            .op_number((Arithmetic::Add, false), regs.x, regs.x, -i64::from(low));
         self.asm.li(regs.a, (high - low).into());
         self.asm.branch(If::NotBelow, regs.a, regs.x, to);
     }
@@ -63,13 +65,13 @@ impl Texts for Probing<'_> {
         let regs = self.frame.regs;
         let asm = &mut *self.asm;
         asm.mv(regs.t, regs.v);
-        asm.ld(regs.v, 8 * word as i64, SP);
+        asm.load(8, regs.v, A::STACK, 8 * word as i64);
         asm.add(regs.b, regs.v, STRING as i64);
         let (next, same) = (asm.here(), asm.label());
         loads.push(asm.load(1, regs.x, regs.v, 0));
         loads.push(asm.load(1, regs.a, regs.t, 0));
         asm.branch(If::NotEqual, regs.x, regs.a, to);
-        asm.branch(If::Equal, regs.x, ZERO, same);
+        asm.branch(If::Equal, regs.x, A::ZERO, same);
         asm.add(regs.v, regs.v, 1);
         asm.add(regs.t, regs.t, 1);
         asm.branch(If::NotEqual, regs.v, regs.b, next);
@@ -83,7 +85,7 @@ impl Texts for Probing<'_> {
         asm.add(regs.b, regs.v, STRING as i64);
         let (next, end) = (asm.here(), asm.label());
         loads.push(asm.load(1, regs.x, regs.t, 0));
-        asm.branch(If::Equal, regs.x, ZERO, end);
+        asm.branch(If::Equal, regs.x, A::ZERO, end);
         asm.add(regs.t, regs.t, 1);
         asm.branch(If::NotEqual, regs.t, regs.b, next);
         asm.bind(end);

@@ -3,35 +3,24 @@
 use alloc::vec::Vec;
 
 use super::{
-    CHUNK_SHIFT, Counter, DetourError, Event, NO_PROCESSOR, Probing, Register, STRING, Words,
-    emit_count,
+    Arithmetic, CHUNK_SHIFT, Counter, DetourError, Event, NO_PROCESSOR, Probing, Register, STRING,
+    Words, emit_count,
 };
+use crate::linked::asm::Assembler;
 use crate::lower::{Events, Sources};
-use crate::riscv64::masm::{If, Insns as _, Label, Op, small};
 use crate::stub::UNTRACED;
-use hodo_isa::riscv64::regs::{SP, TP, ZERO};
+use hodo_isa::buffer::Label;
+use hodo_isa::linked::If;
 
-impl Probing<'_> {
-    /// The register with the address of the cursor.
-    fn cursor(&mut self) -> u8 {
-        let regs = self.frame.regs;
-        match self.layout.cursor {
-            0 => regs.block,
-            at => {
-                self.asm.add(regs.x, regs.block, at.into());
-                regs.x
-            }
-        }
-    }
-
+impl<A: Assembler> Probing<'_, A> {
     /// Copies a text of at most [`STRING`] bytes from `v` to `a`. Clobbers these, `b` and `x`. Binds a label after it.
     pub(super) fn copy_text(&mut self, done: Label, loads: &mut Vec<Label>) {
         let regs = self.frame.regs;
         self.asm.add(regs.x, regs.a, STRING as i64);
         let next = self.asm.here();
         loads.push(self.asm.load(1, regs.b, regs.v, 0));
-        self.asm.store(1, regs.b, regs.a, 0, ZERO);
-        self.asm.branch(If::Equal, regs.b, ZERO, done);
+        self.asm.store(1, regs.b, regs.a, 0, A::ZERO);
+        self.asm.branch(If::Equal, regs.b, A::ZERO, done);
         self.asm.add(regs.v, regs.v, 1);
         self.asm.add(regs.a, regs.a, 1);
         self.asm.branch(If::NotEqual, regs.a, regs.x, next);
@@ -39,7 +28,7 @@ impl Probing<'_> {
     }
 }
 
-impl Sources for Probing<'_> {
+impl<A: Assembler> Sources for Probing<'_, A> {
     type Load = Label;
 
     fn here(&self) -> u64 {
@@ -53,8 +42,10 @@ impl Sources for Probing<'_> {
     fn register(&mut self, register: Register) {
         let v = self.frame.regs.v;
         match (register, self.frame.slot(register)) {
-            (SP, _) => self.asm.add(v, SP, self.frame.depth()),
-            (_, Some(slot)) => self.asm.ld(v, slot, SP),
+            (register, _) if register == A::STACK => self.asm.add(v, A::STACK, self.frame.depth()),
+            (_, Some(slot)) => {
+                self.asm.load(8, v, A::STACK, slot);
+            }
             (register, None) => self.asm.mv(v, register),
         }
     }
@@ -63,15 +54,17 @@ impl Sources for Probing<'_> {
         let regs = self.frame.regs;
         let at = self.frame.depth().wrapping_sub_unsigned(distance);
         self.asm.li(regs.x, at.cast_unsigned());
-        self.asm.op(Op::ADD, regs.x, regs.x, SP);
-        self.asm.ld(regs.v, 0, regs.x);
+        self.asm.add_stack(regs.x, regs.x);
+        self.asm.load(8, regs.v, regs.x, 0);
         // `--check-frames` marks it in its top bit.
-        self.asm.op_imm(Op::SLL, regs.v, regs.v, 1);
-        self.asm.op_imm(Op::SRL, regs.v, regs.v, 1);
+        self.asm
+            .op_number((Arithmetic::ShiftLeft, false), regs.v, regs.v, 1);
+        self.asm
+            .op_number((Arithmetic::ShiftRight, false), regs.v, regs.v, 1);
     }
 
     fn thread_pointer(&mut self, _: &mut Vec<Label>) {
-        self.asm.mv(self.frame.regs.v, TP);
+        self.asm.thread_pointer(self.frame.regs.v);
     }
 
     fn flags(&mut self) -> Result<(), DetourError> {
@@ -84,16 +77,16 @@ impl Sources for Probing<'_> {
 
     fn thread_word(&mut self, at: u32) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.v, at.into(), regs.block);
+        self.asm.load(8, regs.v, regs.block, at.into());
     }
 
     fn plus(&mut self, number: i64) {
         let regs = self.frame.regs;
-        if small(number) {
+        if A::small(number) {
             self.asm.add(regs.v, regs.v, number);
         } else {
             self.asm.li(regs.x, number.cast_unsigned());
-            self.asm.op(Op::ADD, regs.v, regs.v, regs.x);
+            self.asm.op(Arithmetic::Add, regs.v, regs.v, regs.x);
         }
     }
 
@@ -104,7 +97,7 @@ impl Sources for Probing<'_> {
     fn load_from(&mut self, size: u8, offset: i32, loads: &mut Vec<Label>) {
         let regs = self.frame.regs;
         let offset = i64::from(offset);
-        let base = match small(offset) {
+        let base = match A::near(size, offset) {
             true => regs.v,
             false => {
                 self.asm.mv(regs.x, regs.v);
@@ -115,33 +108,34 @@ impl Sources for Probing<'_> {
     }
 }
 
-impl Events for Probing<'_> {
+impl<A: Assembler> Events for Probing<'_, A> {
     fn count(&mut self, counter: Counter) {
         let regs = self.frame.regs;
-        emit_count(self.asm, counter, &regs);
-        let block = self.layout.block;
-        self.asm.ld(regs.block, block.into(), TP);
+        emit_count(self.asm, self.layout, counter, &regs);
+        self.asm.block(regs.block, self.layout);
     }
 
     fn unless_on(&mut self, base: u32, at: u32, off: Label) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.v, base.into(), regs.block);
+        self.asm.load(8, regs.v, regs.block, base.into());
         self.asm.load(1, regs.x, regs.v, at.into());
-        self.asm.branch(If::Equal, regs.x, ZERO, off);
+        self.asm.branch(If::Equal, regs.x, A::ZERO, off);
     }
 
     fn unless_traced(&mut self, off: Label) {
         let regs = self.frame.regs;
-        self.asm.ld(regs.v, self.layout.base.into(), regs.block);
+        self.asm
+            .load(8, regs.v, regs.block, self.layout.base.into());
         self.asm.load(1, regs.x, regs.v, self.layout.owner.into());
-        self.asm.op_imm(Op::AND, regs.x, regs.x, UNTRACED.into());
-        self.asm.branch(If::NotEqual, regs.x, ZERO, off);
+        self.asm
+            .op_number((Arithmetic::And, false), regs.x, regs.x, UNTRACED.into());
+        self.asm.branch(If::NotEqual, regs.x, A::ZERO, off);
     }
 
     fn switch(&mut self, base: u32, at: u32, on: bool) {
         let regs = self.frame.regs;
         let done = self.asm.label();
-        self.asm.ld(regs.v, base.into(), regs.block);
+        self.asm.load(8, regs.v, regs.block, base.into());
         self.asm.load(1, regs.x, regs.v, at.into());
         self.asm.li(regs.t, on.into());
         self.asm.branch(If::Equal, regs.x, regs.t, done);
@@ -172,15 +166,15 @@ impl Events for Probing<'_> {
         asm.add(regs.b, regs.a, 15);
         asm.li(regs.x, 1);
         let (next, ended) = (asm.here(), asm.label());
-        asm.branch(If::Equal, regs.x, ZERO, ended);
+        asm.branch(If::Equal, regs.x, A::ZERO, ended);
         loads.push(asm.load(1, regs.x, regs.v, 0));
         asm.bind(ended);
-        asm.store(1, regs.x, regs.a, 0, ZERO);
+        asm.store(1, regs.x, regs.a, 0, A::ZERO);
         asm.add(regs.v, regs.v, 1);
         asm.add(regs.a, regs.a, 1);
         asm.branch(If::NotEqual, regs.a, regs.b, next);
         asm.bind(done);
-        asm.store(1, ZERO, regs.block, i64::from(at) + 15, regs.x);
+        asm.store(1, A::ZERO, regs.block, i64::from(at) + 15, regs.x);
     }
 
     fn take_place(&mut self, event: &Event, size: u32, again: Label, full: Label) {
@@ -188,33 +182,32 @@ impl Events for Probing<'_> {
         let regs = self.frame.regs;
         if event.timed {
             self.asm.rdtime(regs.t);
-            self.asm.ld(regs.x, layout.epoch_end.into(), regs.block);
+            self.asm
+                .load(8, regs.x, regs.block, layout.epoch_end.into());
             let epoch = self.asm.label();
             self.asm.branch(If::NotBelow, regs.t, regs.x, epoch);
             self.cold.epoch.push((epoch, again, regs));
         }
         // A single instruction reserves the place, so code that interrupts this gets another one.
-        let cursor = self.cursor();
-        self.asm.li(regs.v, size.into());
-        self.asm.amoadd_d(regs.p, regs.v, cursor);
-        self.asm.op(Op::ADD, regs.v, regs.v, regs.p);
-        self.asm.ld(regs.x, layout.limit.into(), regs.block);
+        let (place, block) = ((regs.p, regs.v), (regs.block, regs.x));
+        self.asm.take(layout, size, place, block);
+        self.asm.load(8, regs.x, regs.block, layout.limit.into());
         self.asm.branch(If::Below, regs.x, regs.v, full);
         // A signal handler may have opened another chunk between these instructions: are both ends in one chunk?
         self.asm.add(regs.v, regs.v, -1);
-        self.asm.op(Op::XOR, regs.v, regs.v, regs.p);
-        self.asm.op_imm(Op::SRL, regs.v, regs.v, CHUNK_SHIFT.into());
-        self.asm.branch(If::NotEqual, regs.v, ZERO, again);
+        self.asm.op(Arithmetic::Xor, regs.v, regs.v, regs.p);
+        self.asm.op_number(
+            (Arithmetic::ShiftRight, false),
+            regs.v,
+            regs.v,
+            CHUNK_SHIFT.into(),
+        );
+        self.asm.branch(If::NotEqual, regs.v, A::ZERO, again);
         // The record: its upper half is constant.
-        let info = u64::from(event.info);
         if event.timed {
-            self.asm.op_imm(Op::SLL, regs.t, regs.t, 32);
-            self.asm.op_imm(Op::SRL, regs.t, regs.t, 32);
-            self.asm.li(regs.v, info);
-            self.asm.op_imm(Op::SLL, regs.v, regs.v, 32);
-            self.asm.op(Op::OR, regs.t, regs.t, regs.v);
+            self.asm.upper_half(regs.t, event.info, regs.v);
         } else {
-            self.asm.li(regs.t, info << 32);
+            self.asm.li(regs.t, u64::from(event.info) << 32);
         }
     }
 
@@ -229,7 +222,7 @@ impl Events for Probing<'_> {
 
     fn clear(&mut self, at: u32) {
         let regs = self.frame.regs;
-        self.asm.store(8, ZERO, regs.p, at.into(), regs.x);
+        self.asm.store(8, A::ZERO, regs.p, at.into(), regs.x);
     }
 
     fn pack(&mut self, _: u32, _: u32) -> Result<(), DetourError> {
@@ -253,7 +246,7 @@ impl Events for Probing<'_> {
         if whole > 0 {
             let next = self.asm.here();
             loads.push(self.asm.load(8, regs.x, regs.v, 0));
-            self.asm.store(8, regs.x, regs.b, 0, ZERO);
+            self.asm.store(8, regs.x, regs.b, 0, A::ZERO);
             for register in [regs.v, regs.b, regs.a] {
                 self.asm.add(register, register, 8);
             }
@@ -261,11 +254,11 @@ impl Events for Probing<'_> {
             self.asm.branch(If::Below, regs.a, regs.x, next);
         }
         if bytes > whole {
-            self.asm.store(8, ZERO, regs.b, 0, ZERO);
+            self.asm.store(8, A::ZERO, regs.b, 0, A::ZERO);
         }
         for byte in 0..i64::from(bytes - whole) {
             loads.push(self.asm.load(1, regs.x, regs.v, byte));
-            self.asm.store(1, regs.x, regs.b, byte, ZERO);
+            self.asm.store(1, regs.x, regs.b, byte, A::ZERO);
             self.asm.add(regs.a, regs.a, 1);
         }
     }

@@ -2,8 +2,9 @@
 
 use super::frame::Regs;
 use super::{KEPT, Rows};
-use crate::riscv64::masm::{Asm, If, Label};
-use hodo_isa::riscv64::regs::{SP, T0, ZERO};
+use crate::linked::asm::Assembler;
+use hodo_isa::buffer::Label;
+use hodo_isa::linked::If;
 
 /// Positions of the register numbers that the runtime is given: the control block's address, an argument or result, and
 /// the time.
@@ -13,26 +14,26 @@ const TIME: u32 = 10;
 const LOWERED: u32 = 15;
 
 /// Handles a new upper half of the time. Preserves all registers. `t` holds the time.
-pub(super) fn epoch(asm: &mut Asm, to: u64, regs: &Regs) {
+pub(super) fn epoch<A: Assembler>(asm: &mut A, to: u64, regs: &Regs) {
     call(asm, to, &[told(regs, 0)], &mut Rows::default());
 }
 
 /// Opens a new chunk. Preserves all registers but `v`, which receives a place for a record.
-pub(super) fn chunk(asm: &mut Asm, to: u64, regs: &Regs) {
+pub(super) fn chunk<A: Assembler>(asm: &mut A, to: u64, regs: &Regs) {
     call(asm, to, &[told(regs, 0)], &mut Rows::default());
 }
 
 /// Handles a stack whose shadow may not be mapped; the stack pointer is `depth` bytes below that at the function's
 /// entry. Jumps to `missed` if there can be no shadow. Preserves all registers but `v`.
-pub(super) fn shadow(
-    asm: &mut Asm,
+pub(super) fn shadow<A: Assembler>(
+    asm: &mut A,
     to: u64,
     (regs, depth): (&Regs, i64),
     missing: Label,
     rows: &mut Rows,
 ) {
     call(asm, to, &[told(regs, depth), 0], rows);
-    asm.branch(If::NotEqual, regs.v, ZERO, missing);
+    asm.branch(If::NotEqual, regs.v, A::ZERO, missing);
 }
 
 fn told(regs: &Regs, depth: i64) -> u32 {
@@ -42,17 +43,18 @@ fn told(regs: &Regs, depth: i64) -> u32 {
         | ((depth / 16) as u32) << LOWERED
 }
 
-/// Calls the runtime. It preserves all registers but the link, whose value it finds on the stack. It returns to the
+/// Calls the runtime. It preserves all registers but its link, whose value it finds on the stack. It returns to the
 /// address after the words.
-fn call(asm: &mut Asm, to: u64, words: &[u32], rows: &mut Rows) {
-    asm.stack(-KEPT);
+fn call<A: Assembler>(asm: &mut A, to: u64, words: &[u32], rows: &mut Rows) {
+    let link = A::RUNTIME_LINK;
+    asm.stack(-KEPT, link);
     rows.lower(asm, KEPT);
-    asm.store(8, T0, SP, 0, ZERO);
-    asm.far(to, T0, T0);
+    asm.store(8, link, A::STACK, 0, A::ZERO);
+    asm.call_runtime(to);
     for word in words {
         asm.raw(&word.to_le_bytes());
     }
-    asm.ld(T0, 0, SP);
-    asm.stack(KEPT);
+    asm.load(8, link, A::STACK, 0);
+    asm.stack(KEPT, link);
     rows.lower(asm, -KEPT);
 }

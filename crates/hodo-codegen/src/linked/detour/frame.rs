@@ -5,10 +5,8 @@
 
 use super::{Fetch, Register, Rows, Source};
 use crate::detour::{Block, Deed};
-use crate::reserve::scratch::{Preference, Scratch};
-use crate::riscv64::masm::{Asm, Op, small};
-use hodo_isa::riscv64::regs::{RA, SP};
-use hodo_isa::riscv64::steps::FIXED;
+use crate::linked::asm::Assembler;
+use crate::reserve::scratch::Scratch;
 
 /// The uses of registers, in the order in which they are needed.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +26,6 @@ pub(super) struct Regs {
     pub(super) b: Register,
 }
 
-/// The number of registers for counting.
-pub(super) const COUNTS: usize = 2;
 /// The number of registers for conditions without texts.
 pub(super) const COMPUTES: usize = 4;
 /// The number of registers for events without texts.
@@ -37,22 +33,14 @@ pub(super) const RECORDS: usize = 5;
 /// All.
 pub(super) const ALL: usize = 7;
 
-const PREFERENCE: Preference = Preference {
-    // First those that short instructions can name.
-    free: &[
-        10, 11, 12, 13, 14, 15, 8, 9, 16, 17, 6, 7, 28, 29, 30, 31, 5, 18, 19, 20, 21, 22, 23, 24,
-        25, 26, 27, RA,
-    ],
-    // First those that events seldom contain.
-    saved: &[6, 7, 28, 29, 30, 31, 5, 17, 16, 15, 14, 13, 12, 11, 10, RA],
-};
-
 /// The saved registers, and words for intermediate results below them.
 #[derive(Debug, Clone)]
 pub(super) struct Frame {
     pub(super) regs: Regs,
     scratch: Scratch,
     words: usize,
+    /// The flags are saved, too.
+    flags: bool,
 }
 
 /// Bytes for this many words, so that the stack pointer stays a multiple of 16.
@@ -66,8 +54,9 @@ const AT_ONCE: i64 = 496;
 impl Frame {
     /// Chooses this many registers, in the order of [`Regs`]: free ones that values do not ask for, and then others,
     /// which are saved.
-    pub(super) fn new(count: usize, free: u32, asked: u32, words: usize) -> Self {
-        let scratch = Scratch::choose(free & !asked & !FIXED, count, None, PREFERENCE);
+    pub(super) fn new<A: Assembler>(count: usize, free: u32, asked: u32, words: usize) -> Self {
+        let free = free & !asked & !A::FIXED;
+        let scratch = Scratch::choose(free, count, None, A::PREFERENCE);
         let nth = |number: usize| scratch.get(number).unwrap_or_default();
         let regs = Regs {
             block: nth(0),
@@ -82,15 +71,23 @@ impl Frame {
             regs,
             scratch,
             words,
+            flags: false,
         }
+    }
+
+    /// The same, which saves the flags if there are any and something needs them.
+    pub(super) fn with_flags<A: Assembler>(mut self, needed: bool) -> Self {
+        self.flags = A::FLAGS && needed;
+        self
     }
 
     /// The bytes that the first step takes, and those that the second one takes.
     fn steps(&self) -> (i64, i64) {
-        let all = round(self.scratch.saved().len() + self.words);
+        let saved = self.scratch.saved().len() + usize::from(self.flags);
+        let all = round(saved + self.words);
         match all <= AT_ONCE {
             true => (all, 0),
-            false => (round(self.scratch.saved().len()), round(self.words)),
+            false => (round(saved), round(self.words)),
         }
     }
 
@@ -119,41 +116,50 @@ impl Frame {
         Some(self.kept_at() + 8 * index as i64)
     }
 
-    pub(super) fn begin(&self, asm: &mut Asm, rows: &mut Rows) {
+    /// Where the saved registers and then the flags are, after the first step.
+    fn places(&self) -> (impl Iterator<Item = (Register, i64)>, i64) {
+        let from = self.kept_at() - self.steps().1;
+        let saved = self.scratch.saved();
+        let registers = saved.iter().copied().zip((from..).step_by(8));
+        (registers, from + 8 * saved.len() as i64)
+    }
+
+    pub(super) fn begin<A: Assembler>(&self, asm: &mut A, rows: &mut Rows) {
         let (first, second) = self.steps();
+        let x = self.regs.x;
         if first != 0 {
-            asm.stack(-first);
+            asm.stack(-first, x);
             rows.lower(asm, first);
         }
-        for (index, &register) in self.scratch.saved().iter().enumerate() {
-            let at = self.kept_at() - second + 8 * index as i64;
-            asm.store(8, register, SP, at, self.regs.x);
+        let (registers, flags) = self.places();
+        for (register, at) in registers {
+            asm.store(8, register, A::STACK, at, x);
         }
-        self.shift(asm, -second);
+        if self.flags {
+            asm.keep_flags(x, flags);
+        }
+        if second != 0 {
+            asm.stack(-second, x);
+        }
         rows.lower(asm, second);
     }
 
-    /// Changes the stack pointer by the second step, while registers are saved.
-    fn shift(&self, asm: &mut Asm, by: i64) {
-        if small(by) {
-            if by != 0 {
-                asm.stack(by);
-            }
-            return;
-        }
-        asm.li(self.regs.x, by.cast_unsigned());
-        asm.op(Op::ADD, SP, SP, self.regs.x);
-    }
-
-    pub(super) fn end(&self, asm: &mut Asm, rows: &mut Rows) {
+    pub(super) fn end<A: Assembler>(&self, asm: &mut A, rows: &mut Rows) {
         let (first, second) = self.steps();
-        self.shift(asm, second);
+        let x = self.regs.x;
+        if second != 0 {
+            asm.stack(second, x);
+        }
         rows.lower(asm, -second);
-        for (index, &register) in self.scratch.saved().iter().enumerate() {
-            asm.ld(register, self.kept_at() - second + 8 * index as i64, SP);
+        let (registers, flags) = self.places();
+        if self.flags {
+            asm.restore_flags(x, flags);
+        }
+        for (register, at) in registers {
+            asm.load(8, register, A::STACK, at);
         }
         if first != 0 {
-            asm.stack(first);
+            asm.stack(first, x);
             rows.lower(asm, -first);
         }
     }
@@ -195,6 +201,12 @@ pub(super) fn for_values(values: &[Fetch]) -> usize {
         true => ALL,
         false => RECORDS,
     }
+}
+
+/// Whether the code of a block compares registers.
+pub(super) fn block_compares(block: &Block) -> bool {
+    let counts = |deed: &Deed| matches!(deed, Deed::Count(_) | Deed::Return(_));
+    block.condition.is_some() || !block.deeds.iter().all(counts)
 }
 
 /// How many registers the actions of a block need.

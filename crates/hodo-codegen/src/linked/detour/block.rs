@@ -1,45 +1,48 @@
 //! A probe with a condition, or with actions that share values: each value is fetched once.
 
 use super::frame::{self, Frame};
-use super::{Block, Cold, Deed, DetourError, Layout, Probing, Register};
+use super::{Block, Cold, Context, Deed, DetourError, Layout, Probing, Runtime};
+use crate::linked::asm::Assembler;
 use crate::lower::{Events, Given, condition, deeds};
-use crate::riscv64::masm::Asm;
-use hodo_isa::riscv64::regs::TP;
-
-/// The register that holds a function's result.
-const A0: Register = 10;
+use hodo_isa::Signing;
 
 /// Maximum length of a block's machine code in bytes.
-#[must_use]
-pub fn size(block: &Block, layout: &Layout) -> u64 {
-    let mut asm = Asm::default();
+pub(crate) fn size<A: Assembler>(block: &Block, layout: &Layout) -> u64 {
+    let mut asm = A::default();
     let mut cold = Cold::default();
     // A block that fails takes no room: it is refused later.
-    let _ = emit_block(&mut asm, layout, block, (0, 0), &mut cold);
+    let context = Context {
+        layout,
+        runtime: &Runtime::default(),
+        signing: Signing::A,
+    };
+    let _ = emit_block(&mut asm, context, block, (0, 0, true), &mut cold);
     cold.emit(&mut asm, layout, None);
     // Addresses are small numbers here but not later, and branches may be out of reach later.
     2 * asm.len() as u64 + 64
 }
 
-/// Emits a block at the instruction `here`, where these registers are free.
-pub(super) fn emit_block(
-    asm: &mut Asm,
-    layout: &Layout,
+/// Emits a block at the instruction `here`, where these registers are free, and the flags are needed or not.
+pub(super) fn emit_block<A: Assembler>(
+    asm: &mut A,
+    context: Context<'_>,
     block: &Block,
-    (here, free): (u64, u32),
+    (here, free, flags): (u64, u32, bool),
     cold: &mut Cold,
 ) -> Result<(), DetourError> {
-    let mut given = given(layout, block);
+    let layout = context.layout;
+    let mut given = given::<A>(layout, block);
     let needs = given.needs;
     let words = needs.words() + frame::histogram_words(&block.deeds);
     let count = match needs.texts {
         true => frame::ALL,
         false => frame::for_deeds(&block.deeds),
     };
-    let frame = Frame::new(count, free, frame::of_block(block), words);
+    let frame = Frame::new::<A>(count, free, frame::of_block(block), words)
+        .with_flags::<A>(flags && frame::block_compares(block));
     frame.begin(asm, &mut cold.rows);
     let regs = frame.regs;
-    asm.ld(regs.block, layout.block.into(), TP);
+    asm.block(regs.block, layout);
     let mut probing = Probing {
         asm,
         layout,
@@ -58,7 +61,7 @@ pub(super) fn emit_block(
     } else if block.switch.is_none() && (needs.texts || block.deeds.iter().any(by_address)) {
         // If a thread does not find its control block, the first access through this register faults, and the register
         // is corrected. So the first access must not go through an address that was computed from it.
-        probing.asm.ld(regs.x, block.base.into(), regs.block);
+        probing.asm.load(8, regs.x, regs.block, block.base.into());
     }
     condition(&mut probing, &mut given, off)?;
     deeds(&mut probing, given)?;
@@ -70,7 +73,8 @@ pub(super) fn emit_block(
     if let Some(value) = returned {
         let bytes = cold.rows.bytes;
         frame.end(asm, &mut cold.rows);
-        asm.li(A0, value);
+        asm.authenticate(context.signing);
+        asm.li(A::RESULT, value);
         asm.ret();
         let shadow = cold.rows.shadow;
         cold.rows.turn(asm, shadow, bytes);
@@ -81,12 +85,12 @@ pub(super) fn emit_block(
 }
 
 /// What the condition and the actions of a block need.
-fn given<'b>(layout: &Layout, block: &'b Block) -> Given<'b> {
+fn given<'b, A: Assembler>(layout: &Layout, block: &'b Block) -> Given<'b> {
     let mut somewhere = Probing {
-        asm: &mut Asm::default(),
+        asm: &mut A::default(),
         layout,
         here: 0,
-        frame: Frame::new(frame::ALL, 0, 0, 0),
+        frame: Frame::new::<A>(frame::ALL, 0, 0, 0),
         keys: 0,
         cold: &mut Cold::default(),
     };

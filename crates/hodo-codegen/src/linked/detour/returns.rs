@@ -1,27 +1,28 @@
 //! Return probes: the detour of the code at a function's beginning calls the rest of the function, so the function's
-//! own return leads to the probes, which then return to the caller. [`stub`](crate::riscv64::stub) explains why this is
+//! own return leads to the probes, which then return to the caller. The description of stubs explains why this is
 //! correct.
 //!
 //! S is the stack pointer at entry and after the return. Nothing below it is live then. In between, the real return
 //! address is in the shadow of S. The link register is free when the function has returned.
 
-use super::super::stub::return_point;
 use super::frame::{self, Frame};
-use super::{Cold, DetourError, Layout, Probe, Runtime, When, agent, emit_probe};
-use crate::riscv64::masm::{Asm, If, Insns as _, Label, Op};
-use hodo_isa::riscv64::regs::{RA, SP, TP, ZERO};
+use super::{Arithmetic, Cold, Context, DetourError, Probe, When, agent, emit_probe};
+use crate::linked::asm::Assembler;
+use hodo_isa::Signing;
+use hodo_isa::buffer::Label;
+use hodo_isa::linked::If;
 
 /// Bytes of an entry of the thread's list: S, and the address that the function returns to.
 const ENTRY: i64 = 16;
 
 /// What stays the same while the detour of a function is written.
 struct Returns<'a> {
-    layout: &'a Layout,
-    runtime: &'a Runtime,
+    context: Context<'a>,
     probes: &'a [Probe<'a>],
     from: u64,
     /// The registers that the entry works with.
     frame: Frame,
+    /// The body; if the return address was signed, the code before it that signs it again.
     body: Label,
     return_point: Label,
     chain_point: Label,
@@ -34,9 +35,9 @@ struct Returns<'a> {
 
 /// Emits the code before the moved code: the probes at its first instruction, and what its return probes need. Returns
 /// the label for the first moved instruction, which the caller binds.
-pub(super) fn emit(
-    asm: &mut Asm,
-    (layout, runtime): (&Layout, &Runtime),
+pub(super) fn emit<A: Assembler>(
+    asm: &mut A,
+    context: Context<'_>,
     probes: &[Probe<'_>],
     from: u64,
     cold: &mut Cold,
@@ -45,13 +46,19 @@ pub(super) fn emit(
         .iter()
         .filter(|probe| probe.offset == 0 && probe.when != When::Return)
         .fold(u32::MAX, |free, probe| free & probe.free);
+    let flags_dead = |probe: &Probe<'_>| probe.offset != 0 || probe.flags_dead;
+    let frame = Frame::new::<A>(frame::COMPUTES, free, 1 << A::LINK, 0)
+        .with_flags::<A>(!probes.iter().all(flags_dead));
+    let body = asm.label();
     let returns = Returns {
-        layout,
-        runtime,
+        context,
         probes,
         from,
-        frame: Frame::new(frame::COMPUTES, free, 1 << RA, 0),
-        body: asm.label(),
+        frame,
+        body: match context.signing {
+            Signing::None => body,
+            Signing::A | Signing::B => asm.label(),
+        },
         return_point: asm.label(),
         chain_point: asm.label(),
         marked: asm.label(),
@@ -71,78 +78,94 @@ pub(super) fn emit(
     returns.unchain(asm, cold)?;
     returns.find_shadow(asm, cold)?;
     cold.rows.turn(asm, None, 0);
-    Ok(returns.body)
+    if context.signing != Signing::None {
+        asm.bind(returns.body);
+        asm.sign(context.signing);
+        asm.jump(body);
+    }
+    Ok(body)
 }
 
 impl Returns<'_> {
     /// Emits the probes that act at this moment.
-    fn all(&self, asm: &mut Asm, when: When, cold: &mut Cold) -> Result<(), DetourError> {
+    fn all<A: Assembler>(
+        &self,
+        asm: &mut A,
+        when: When,
+        cold: &mut Cold,
+    ) -> Result<(), DetourError> {
         let here = |probe: &&Probe<'_>| probe.when == when && probe.offset == 0;
         for probe in self.probes.iter().filter(here) {
             let probe = Probe {
                 free: match when {
                     // Unwinders find the return address where the rows say.
-                    When::Hit => probe.free & !(1 << RA),
+                    When::Hit => probe.free & !(1 << A::LINK),
                     // It holds the address of our code.
-                    When::Return => 1 << RA,
+                    When::Return => 1 << A::LINK,
                     When::Missed => 0,
                 },
                 ..probe.clone()
             };
-            emit_probe(asm, (self.layout, self.runtime), &probe, self.from, cold)?;
+            let context = Context {
+                signing: match when {
+                    When::Hit => self.context.signing,
+                    When::Return | When::Missed => Signing::None,
+                },
+                ..self.context
+            };
+            emit_probe(asm, context, &probe, self.from, cold)?;
         }
         Ok(())
     }
 
-    /// Stores the return address in the shadow, and calls the body.
-    fn enter(&self, asm: &mut Asm, cold: &mut Cold) {
-        let (layout, frame) = (self.layout, &self.frame);
+    /// Stores the return address in the shadow, and calls the body. The function may have signed the address before.
+    fn enter<A: Assembler>(&self, asm: &mut A, cold: &mut Cold) {
+        let (layout, frame) = (self.context.layout, &self.frame);
         let regs = frame.regs;
         let (x, v, t) = (regs.x, regs.v, regs.t);
+        asm.authenticate(self.context.signing);
         frame.begin(asm, &mut cold.rows);
-        asm.ld(regs.block, layout.block.into(), TP);
-        let load = asm.load_signed_half(x, RA, 2);
-        let mark = return_point(layout, ZERO).cast_signed() >> 16;
-        asm.li(t, i64::from(mark).cast_unsigned());
-        asm.branch(If::Equal, x, t, self.marked);
+        asm.block(regs.block, layout);
+        let load = asm.if_return_point(layout, (x, t), self.marked);
         asm.bind(self.unmarked);
         // An address that cannot be read is not in our code.
         cold.leave.push((load, self.unmarked));
-        asm.add(v, SP, frame.depth());
-        asm.ld(x, layout.shadow_lo.into(), regs.block);
-        asm.ld(t, layout.shadow_len.into(), regs.block);
-        asm.op(Op::SUB, x, v, x);
+        asm.add(v, A::STACK, frame.depth());
+        asm.load(8, x, regs.block, layout.shadow_lo.into());
+        asm.load(8, t, regs.block, layout.shadow_len.into());
+        asm.op(Arithmetic::Subtract, x, v, x);
         asm.branch(If::NotBelow, x, t, self.shadow);
         asm.bind(self.shadow_back);
-        asm.ld(t, layout.to_shadow.into(), regs.block);
-        asm.op(Op::ADD, t, t, SP);
-        asm.store(8, RA, t, frame.depth(), x);
+        asm.load(8, t, regs.block, layout.to_shadow.into());
+        asm.add_stack(t, t);
+        asm.store(8, A::LINK, t, frame.depth(), x);
         cold.rows.turn(asm, Some(true), frame.depth());
         frame.end(asm, &mut cold.rows);
-        asm.call(RA, self.body);
+        asm.call(self.body);
     }
 
     /// The function returns.
-    fn come_back(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
+    fn come_back<A: Assembler>(&self, asm: &mut A, cold: &mut Cold) -> Result<(), DetourError> {
         cold.rows.turn(asm, Some(true), 0);
         // Functions that jump here recognize our code by this instruction.
-        asm.raw(&return_point(self.layout, RA).to_le_bytes());
+        asm.return_point(self.context.layout);
         self.all(asm, When::Return, cold)
     }
 
     /// Returns to the caller.
-    fn leave(&self, asm: &mut Asm) {
-        asm.ld(RA, self.layout.block.into(), TP);
-        asm.ld(RA, self.layout.to_shadow.into(), RA);
-        asm.op(Op::ADD, RA, RA, SP);
-        asm.ld(RA, 0, RA);
+    fn leave<A: Assembler>(&self, asm: &mut A) {
+        let layout = self.context.layout;
+        asm.block(A::LINK, layout);
+        asm.load(8, A::LINK, A::LINK, layout.to_shadow.into());
+        asm.add_stack(A::LINK, A::LINK);
+        asm.load(8, A::LINK, A::LINK, 0);
         asm.ret();
     }
 
     /// Another traced function returns from this frame: stores the address in the thread's list. A signal handler that
     /// interrupts this leaves the list as it was, because the place is reserved first, with a 0 in it.
-    fn chain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
-        let (layout, frame) = (self.layout, &self.frame);
+    fn chain<A: Assembler>(&self, asm: &mut A, cold: &mut Cold) -> Result<(), DetourError> {
+        let (layout, frame) = (self.context.layout, &self.frame);
         let regs = frame.regs;
         let (x, v, t) = (regs.x, regs.v, regs.t);
         let (chained, own) = (asm.label(), asm.label());
@@ -150,9 +173,9 @@ impl Returns<'_> {
         asm.bind(self.marked);
         cold.rows.turn(asm, Some(false), frame.depth());
         for (lo, len) in layout.islands {
-            asm.ld(x, lo.into(), regs.block);
-            asm.ld(t, len.into(), regs.block);
-            asm.op(Op::SUB, x, RA, x);
+            asm.load(8, x, regs.block, lo.into());
+            asm.load(8, t, regs.block, len.into());
+            asm.op(Arithmetic::Subtract, x, A::LINK, x);
             asm.branch(If::Below, x, t, chained);
         }
         asm.jump(self.unmarked);
@@ -161,15 +184,14 @@ impl Returns<'_> {
         // list was full, functions in between may have been missed.
         for point in [self.return_point, self.chain_point] {
             asm.address(x, point);
-            asm.branch(If::Equal, x, RA, own);
+            asm.branch(If::Equal, x, A::LINK, own);
         }
         self.top(asm);
-        asm.li(v, ENTRY.cast_unsigned());
-        asm.amoadd_d(v, v, x);
+        asm.fetch_add(layout, ENTRY, (v, t), x);
         self.room(asm, v, full);
-        asm.store(8, RA, v, 8, ZERO);
-        asm.add(x, SP, frame.depth());
-        asm.store(8, x, v, 0, ZERO);
+        asm.store(8, A::LINK, v, 8, A::ZERO);
+        asm.add(x, A::STACK, frame.depth());
+        asm.store(8, x, v, 0, A::ZERO);
         frame.end(asm, &mut cold.rows);
         let after = asm.label();
         asm.jump(after);
@@ -177,7 +199,7 @@ impl Returns<'_> {
         asm.bind(own);
         cold.rows.turn(asm, Some(false), frame.depth());
         let missing = asm.label();
-        asm.ld(v, layout.chain_top.into(), regs.block);
+        asm.load(8, v, regs.block, layout.chain_top.into());
         self.room(asm, v, missing);
         let pass = asm.here();
         frame.end(asm, &mut cold.rows);
@@ -185,32 +207,31 @@ impl Returns<'_> {
         asm.bind(full);
         cold.rows.turn(asm, Some(false), frame.depth());
         self.top(asm);
-        asm.li(v, (-ENTRY).cast_unsigned());
-        asm.amoadd_d(ZERO, v, x);
+        asm.add_at(layout, -ENTRY, (v, t), x);
         asm.bind(missing);
         self.all(asm, When::Missed, cold)?;
         asm.jump(pass);
 
         asm.bind(after);
         cold.rows.turn(asm, Some(true), 0);
-        asm.call(RA, self.body);
+        asm.call(self.body);
         Ok(())
     }
 
     /// `x` = the address of the word with the list's top.
-    fn top(&self, asm: &mut Asm) {
+    fn top<A: Assembler>(&self, asm: &mut A) {
         let regs = self.frame.regs;
-        asm.add(regs.x, regs.block, self.layout.chain_top.into());
+        asm.add(regs.x, regs.block, self.context.layout.chain_top.into());
     }
 
     /// Jumps to `full` if there is no room for an entry at the address in a register. Clobbers `x` and `t`.
-    fn room(&self, asm: &mut Asm, at: u8, full: Label) {
+    fn room<A: Assembler>(&self, asm: &mut A, at: u8, full: Label) {
         let regs = self.frame.regs;
-        asm.ld(regs.t, self.layout.chain_lo.into(), regs.block);
-        asm.op(Op::SUB, regs.t, at, regs.t);
+        asm.load(8, regs.t, regs.block, self.context.layout.chain_lo.into());
+        asm.op(Arithmetic::Subtract, regs.t, at, regs.t);
         asm.li(
             regs.x,
-            u64::from(self.layout.chain_size) - ENTRY.cast_unsigned(),
+            u64::from(self.context.layout.chain_size) - ENTRY.cast_unsigned(),
         );
         asm.branch(If::Below, regs.x, regs.t, full);
     }
@@ -220,36 +241,36 @@ impl Returns<'_> {
     ///
     /// Sets the entry's S to 1. Entries at the top of the list that have 1 there are then removed one by one, and get a
     /// 0.
-    fn unchain(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
-        let layout = self.layout;
+    fn unchain<A: Assembler>(&self, asm: &mut A, cold: &mut Cold) -> Result<(), DetourError> {
+        let layout = self.context.layout;
         // The link register will receive the address.
-        let frame = Frame::new(frame::RECORDS, 0, 1 << RA, 0);
+        let frame = Frame::new::<A>(frame::RECORDS, 0, 1 << A::LINK, 0);
         let regs = frame.regs;
         let (x, v, t, p) = (regs.x, regs.v, regs.t, regs.p);
         let (lost, off, done) = (asm.label(), asm.label(), asm.label());
         frame.begin(asm, &mut cold.rows);
-        asm.ld(regs.block, layout.block.into(), TP);
-        asm.add(x, SP, frame.depth());
-        asm.ld(v, layout.chain_top.into(), regs.block);
-        asm.ld(p, layout.chain_lo.into(), regs.block);
-        asm.op(Op::SUB, t, v, p);
-        asm.li(RA, layout.chain_size.into());
-        asm.branch(If::Below, RA, t, lost);
+        asm.block(regs.block, layout);
+        asm.add(x, A::STACK, frame.depth());
+        asm.load(8, v, regs.block, layout.chain_top.into());
+        asm.load(8, p, regs.block, layout.chain_lo.into());
+        asm.op(Arithmetic::Subtract, t, v, p);
+        asm.li(A::LINK, layout.chain_size.into());
+        asm.branch(If::Below, A::LINK, t, lost);
         let next = asm.here();
         asm.branch(If::NotBelow, p, v, lost);
         asm.add(v, v, -ENTRY);
-        asm.ld(t, 0, v);
+        asm.load(8, t, v, 0);
         asm.branch(If::NotEqual, t, x, next);
-        asm.ld(RA, 8, v);
+        asm.load(8, A::LINK, v, 8);
         asm.li(t, 1);
-        asm.store(8, t, v, 0, ZERO);
-        asm.ld(v, layout.chain_top.into(), regs.block);
+        asm.store(8, t, v, 0, A::ZERO);
+        asm.load(8, v, regs.block, layout.chain_top.into());
         asm.bind(off);
         asm.branch(If::NotBelow, p, v, done);
-        asm.ld(t, -ENTRY, v);
+        asm.load(8, t, v, -ENTRY);
         asm.add(t, t, -1);
-        asm.branch(If::NotEqual, t, ZERO, done);
-        asm.store(8, ZERO, v, -ENTRY, ZERO);
+        asm.branch(If::NotEqual, t, A::ZERO, done);
+        asm.store(8, A::ZERO, v, -ENTRY, A::ZERO);
         asm.add(v, v, -ENTRY);
         asm.store(8, v, regs.block, layout.chain_top.into(), x);
         asm.jump(off);
@@ -261,24 +282,30 @@ impl Returns<'_> {
         asm.bind(lost);
         cold.rows.turn(asm, Some(true), bytes);
         self.all(asm, When::Missed, cold)?;
-        asm.ld(t, layout.to_shadow.into(), regs.block);
-        asm.op(Op::ADD, t, t, x);
-        asm.ld(RA, 0, t);
+        asm.load(8, t, regs.block, layout.to_shadow.into());
+        asm.op(Arithmetic::Add, t, t, x);
+        asm.load(8, A::LINK, t, 0);
         // `--check-frames` marks it in its top bit.
-        asm.op_imm(Op::SLL, RA, RA, 1);
-        asm.op_imm(Op::SRL, RA, RA, 1);
+        asm.op_number((Arithmetic::ShiftLeft, false), A::LINK, A::LINK, 1);
+        asm.op_number((Arithmetic::ShiftRight, false), A::LINK, A::LINK, 1);
         asm.jump(done);
         Ok(())
     }
 
     /// Handles a stack whose shadow may not be mapped.
-    fn find_shadow(&self, asm: &mut Asm, cold: &mut Cold) -> Result<(), DetourError> {
+    fn find_shadow<A: Assembler>(&self, asm: &mut A, cold: &mut Cold) -> Result<(), DetourError> {
         let frame = &self.frame;
         asm.bind(self.shadow);
         cold.rows.turn(asm, Some(false), frame.depth());
         let missing = asm.label();
         let told = (&frame.regs, frame.depth());
-        agent::shadow(asm, self.runtime.shadow, told, missing, &mut cold.rows);
+        agent::shadow(
+            asm,
+            self.context.runtime.shadow,
+            told,
+            missing,
+            &mut cold.rows,
+        );
         asm.jump(self.shadow_back);
         asm.bind(missing);
         self.all(asm, When::Missed, cold)?;
