@@ -49,6 +49,7 @@ spans=(hodo-keys-tracing/tracing)
 # shellcheck disable=SC2207 # one word for each, here and below
 function_tracing=($(whole_crate hodo-ftrace) hodo-ftrace-c/lib hodo-ftrace-c/ftrace)
 instructions=(hodo-isa/lib hodo-isa/riscv64_run hodo-codegen/lib hodo-codegen/riscv64_detour)
+aarch64_instructions=(hodo-isa/lib hodo-isa/aarch64_run hodo-codegen/lib hodo-codegen/aarch64_detour)
 plans=($(named hodo-plan lib compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics))
 stubs=($(named hodo-patch lib stubs))
 # Larger programs have no free memory within reach of a jump.
@@ -239,7 +240,7 @@ run() {
     local all=("${static_keys[@]}" "${function_tracing[@]}")
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
-    aarch64) all+=(hodo-isa/lib hodo-isa/aarch64_run hodo-agent/aarch64_slow_paths hodo-agent/aarch64_syscalls hodo-agent/aarch64_traps) ;;
+    aarch64) all+=("${aarch64_instructions[@]}") ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
@@ -277,21 +278,15 @@ run() {
         [ $# -gt 0 ] || for line in "${left_out[@]}"; do not_run "$arch" "$line"; done
     fi
     if [ "$arch" = aarch64 ]; then
-        tests "$arch, its instructions" hodo-isa/lib hodo-isa/aarch64_run "${emulator[@]}" "$@"
-        tests "$arch, system calls and traps" hodo-agent/aarch64_syscalls hodo-agent/aarch64_traps "${emulator[@]}" "$@"
-        local length
-        for length in 16 64 256; do
-            tests "$arch, slow paths, vectors of $length bytes" hodo-agent/aarch64_slow_paths \
-                -- env QEMU_CPU="max,sve-default-vector-length=$length" "${emulator[@]:1}" "$@"
-        done
+        tests "$arch, its instructions" "${aarch64_instructions[@]}" "${emulator[@]}" "$@"
         tests "$arch, branches written at once" "${static_keys[@]:1}" \
             -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
     fi
     tell_skipped "$arch" "$triple"
 }
 
-# All crates must compile for RISC-V without warnings. For AArch64, there are only static keys, instructions and function
-# tracing.
+# All crates must compile for RISC-V without warnings. For AArch64, there are only static keys, instructions, function
+# tracing and generated code.
 lint() {
     local arch="$1" triple="$2"
     shift 2
@@ -305,7 +300,8 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-agent --features hodo-sys/alloc --lib --test aarch64_run --test aarch64_slow_paths --test aarch64_syscalls --test aarch64_traps --test environment --test ftrace \
+            -p hodo-codegen --features hodo-sys/alloc --lib --test environment --test ftrace \
+            --test aarch64_run --test aarch64_detour \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;
     esac

@@ -1,3 +1,4 @@
 //! AArch64.
 
+pub mod detour;
 pub mod masm;
