@@ -230,7 +230,7 @@ boot() {
         -chardev "pipe,id=jobs,path=$dir/serial" -device virtserialport,chardev=jobs,name=jobs \
         -fsdev "local,id=jobs,path=$dir/jobs,security_model=none,multidevs=remap" \
         -device virtio-9p-pci,fsdev=jobs,mount_tag=jobs "${shares[@]}" \
-        -display none -monitor none -no-reboot -serial "file:$dir/console" </dev/null >"$dir/qemu" 2>&1 &
+        -nic none -display none -monitor none -no-reboot -serial "file:$dir/console" </dev/null >"$dir/qemu" 2>&1 &
     echo $! >"$dir/pid"
     local waited
     for ((waited = 0; waited < 1200; waited++)); do
