@@ -104,7 +104,7 @@ impl Syscalls {
     pub fn begin_in(thread: Stopped, at: TargetAddr, memory: Option<&Memory>) -> Result<Self> {
         let saved = thread.regs()?;
         let mask = thread.signal_mask()?;
-        let home = memory.and_then(|memory| way_home(memory, at, saved.home(mask)));
+        let home = memory.and_then(|memory| way_home(memory, at, saved.home(thread, mask)));
         let this = Self {
             thread,
             at,

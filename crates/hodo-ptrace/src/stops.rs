@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::arch::{self, Regs};
+use crate::request;
 use crate::run::let_go;
-use crate::status::{call_of, has_signal, ignored, is_ending, process_of, status, tasks};
+use crate::status::{has_signal, ignored, is_ending, process_of, status, tasks};
 use crate::stopped::{Report, Stopped};
-use crate::{request, waits};
+use crate::waits::{self, Noted};
 
 /// Signals that an instruction raises itself.
 pub const OWN: [i32; 5] = [
@@ -348,18 +349,21 @@ pub fn rest(thread: Stopped) -> Result<()> {
 /// # Errors
 /// If the thread is gone.
 pub fn restart_call(thread: Stopped) -> Result<()> {
-    let wait = waits::take(thread.tid());
+    let noted = waits::take(thread.tid());
     let mut regs = thread.regs()?;
     if !is_broken_off(&regs) || has_signal(thread.tid()) {
         return Ok(());
     }
-    if let Some(wait) = wait {
-        wait.shorten(thread, &mut regs)?;
+    let kept = regs.first_argument(thread).ok();
+    let argument = kept.or_else(|| noted.as_ref()?.first_argument(&regs));
+    if let Some(wait) = noted.and_then(Noted::wait) {
+        wait.shorten(thread, &mut regs, argument)?;
     }
-    arch::call_again(thread, regs)
+    arch::call_again(thread, regs, argument)
 }
 
-/// Has a thread that runs stop at once, and remembers for how long it has waited in a call that this breaks off.
+/// Has a thread that runs stop at once, and remembers in which call it has waited, and for how long, if this breaks it
+/// off.
 ///
 /// # Errors
 /// If the thread is gone.
@@ -395,15 +399,17 @@ pub fn restart_ignored(thread: Stopped, signal: i32, lately: bool) -> Result<boo
 
 /// May the system call that a stopped thread is in end after a certain time?
 fn ends_by_itself(thread: Stopped) -> bool {
-    let (number, arguments) = call_of(thread.tid()).unzip();
-    let argument = |index: usize| arguments.as_ref()?.get(index).copied();
-    match number {
+    let Ok(regs) = thread.regs() else {
+        return true;
+    };
+    let (_, arguments) = regs.call();
+    match regs.system_call() {
         // Any negative number of milliseconds is for ever.
         Some(number) if [arch::EPOLL_WAIT, libc::SYS_epoll_pwait].contains(&number) => {
-            argument(3).is_none_or(|time| time as i32 >= 0)
+            arguments[3] as i32 >= 0
         }
-        Some(libc::SYS_epoll_pwait2 | libc::SYS_semtimedop) => argument(3) != Some(0),
-        Some(libc::SYS_rt_sigtimedwait) => argument(2) != Some(0),
+        Some(libc::SYS_epoll_pwait2 | libc::SYS_semtimedop) => arguments[3] != 0,
+        Some(libc::SYS_rt_sigtimedwait) => arguments[2] != 0,
         Some(libc::SYS_semop) => false,
         _ => true,
     }

@@ -26,7 +26,34 @@ pub use sockets::resume;
 const BELOW: u64 = 1024;
 
 thread_local! {
-    static WAITS: RefCell<HashMap<i32, Wait>> = RefCell::default();
+    static NOTED: RefCell<HashMap<i32, Noted>> = RefCell::default();
+}
+
+/// The call that a thread has waited in.
+#[derive(Debug)]
+pub struct Noted {
+    call: i64,
+    /// Its arguments, the stack pointer, and the address of the next instruction.
+    arguments: Vec<u64>,
+    wait: Option<Wait>,
+}
+
+impl Noted {
+    /// The call's first argument, for a thread with `regs` that has stopped after it: a register has the result
+    /// instead. Nothing if it is another call by now, or has other arguments.
+    pub fn first_argument(&self, regs: &Regs) -> Option<u64> {
+        let (&first, others) = self.arguments.split_first()?;
+        let [_, now @ ..] = regs.call().1;
+        let ends = [regs.sp(), regs.pc()];
+        let is_same =
+            regs.system_call() == Some(self.call) && others.iter().eq(now.iter().chain(&ends));
+        is_same.then_some(first)
+    }
+
+    /// How long it had waited, if the call ends after a certain time.
+    pub fn wait(self) -> Option<Wait> {
+        self.wait
+    }
 }
 
 /// A call that ends after a certain time, and how long its thread had waited in it at a moment.
@@ -124,50 +151,57 @@ fn waited(tid: i32) -> Option<Duration> {
 
 /// Remembers what a thread waits for that is about to be stopped.
 pub fn note(tid: i32) {
-    let wait = call_of(tid).and_then(|(call, arguments)| {
-        let timeout = timeout(tid, call, &arguments)?;
-        let before = sockets::before(tid);
-        let waited = waited(tid).map(|waited| waited + before);
-        let at = Instant::now();
-        // It may have gone on meanwhile, and be in another call by now.
-        let same = call_of(tid).is_some_and(|now| now == (call, arguments));
-        Some(Wait {
+    let noted = call_of(tid).map(|(call, arguments)| {
+        let wait = timeout(tid, call, &arguments).map(|timeout| {
+            let before = sockets::before(tid);
+            let waited = waited(tid).map(|waited| waited + before);
+            let at = Instant::now();
+            // It may have gone on meanwhile, and be in another call by now.
+            let same = call_of(tid).is_some_and(|now| now == (call, arguments.clone()));
+            Wait {
+                call,
+                timeout,
+                waited: waited.filter(|_| same).unwrap_or_default(),
+                at,
+            }
+        });
+        Noted {
             call,
-            timeout,
-            waited: waited.filter(|_| same).unwrap_or_default(),
-            at,
-        })
+            arguments,
+            wait,
+        }
     });
-    WAITS.with_borrow_mut(|waits| match wait {
-        Some(wait) => waits.insert(tid, wait),
-        None => waits.remove(&tid),
+    NOTED.with_borrow_mut(|all| match noted {
+        Some(noted) => all.insert(tid, noted),
+        None => all.remove(&tid),
     });
 }
 
 /// Takes what was remembered of a thread.
-pub fn take(tid: i32) -> Option<Wait> {
-    WAITS.with_borrow_mut(|waits| waits.remove(&tid))
+pub fn take(tid: i32) -> Option<Noted> {
+    NOTED.with_borrow_mut(|all| all.remove(&tid))
 }
 
 impl Wait {
-    /// Has a stopped thread, which is about to make the call again with `regs`, wait for what is left of its time. Only
-    /// a register is changed, one that functions need not keep.
+    /// Has a stopped thread, which is about to make the call again with `regs` and this first argument, wait
+    /// for what is
+    /// left of its time. Only a register is changed, one that functions need not keep.
     ///
     /// # Errors
     /// If the thread is gone.
-    pub fn shorten(&self, thread: Stopped, regs: &mut Regs) -> Result<()> {
+    pub fn shorten(&self, thread: Stopped, regs: &mut Regs, first: Option<u64>) -> Result<()> {
         let tid = thread.tid();
         let waited = (self.waited + self.at.elapsed()).as_nanos();
         if regs.system_call() != Some(self.call) {
             return Ok(());
         }
         // The same call with other arguments is another one, of which nothing is known.
-        let is_noted = |index: usize, noted: u64, mask: u64| {
-            let now = call_of(tid).and_then(|(_, arguments)| arguments.get(index).copied());
-            now.is_some_and(|now| now & mask == noted)
-        };
+        let (_, arguments) = regs.call();
+        let is_noted = |index: usize, noted: u64, mask: u64| arguments[index] & mask == noted;
         match self.timeout {
-            Timeout::Socket(timed) => sockets::shorten(tid, timed, self.waited, self.at),
+            Timeout::Socket(timed) if timed.is_of(first) => {
+                sockets::shorten(tid, (self.call, timed), self.waited, self.at);
+            }
             Timeout::Milliseconds(index, time) if is_noted(index, time, u64::from(u32::MAX)) => {
                 regs.set_argument(index, time.saturating_sub((waited / 1_000_000) as u64));
             }
@@ -192,7 +226,7 @@ impl Wait {
                     regs.set_argument(index, place);
                 }
             }
-            Timeout::Milliseconds(..) | Timeout::Address(..) => {}
+            Timeout::Socket(_) | Timeout::Milliseconds(..) | Timeout::Address(..) => {}
         }
         Ok(())
     }

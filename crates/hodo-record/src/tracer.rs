@@ -502,8 +502,7 @@ impl<'a> Tracer<'a> {
         let mut regs = stopped.regs()?;
         // SAFETY: a SIGSEGV carries an address; if a process has sent it, that is an arbitrary number.
         let address = unsafe { stopped.siginfo()?.si_addr() } as u64;
-        let found = space.borrow().holds(regs.pc())
-            && regs.find_block(block, address, &stopped.memory()?)?;
+        let found = space.borrow().holds(regs.pc()) && regs.find_block(stopped, block, address)?;
         if found {
             stopped.set_regs(&regs)?;
         }

@@ -1,17 +1,16 @@
 //! RISC-V with 64 bits, with Linux's conventions for it.
 
+pub(super) mod numbers;
 mod regs;
-mod run_ahead;
 mod sigframe;
 mod step;
-mod syscall;
 mod thread_slot;
 mod vectors;
 
+pub use super::linked::*;
+pub use numbers::untagged;
 pub use regs::*;
-pub use run_ahead::{INTERPRETS, run_ahead};
 pub use sigframe::{frame, is_frame};
 pub use step::*;
-pub use syscall::*;
 pub use thread_slot::*;
-pub use vectors::Vectors;
+pub use vectors::{Kept, Vectors};

@@ -73,6 +73,11 @@ pub(super) fn timed(tid: i32, call: i64, arguments: &[u64]) -> Option<Timed> {
 }
 
 impl Timed {
+    /// Whether this is the first argument of the call.
+    pub(super) fn is_of(self, argument: Option<u64>) -> bool {
+        argument == Some(self.argument)
+    }
+
     fn fd(self) -> i32 {
         self.argument as i32
     }
@@ -142,14 +147,9 @@ pub(super) fn before(tid: i32) -> Duration {
     same.map_or(Duration::ZERO, |again| again.waited)
 }
 
-/// A stopped thread is about to make its call again.
-pub(super) fn shorten(tid: i32, timed: Timed, waited: Duration, at: Instant) {
-    let call = match call_of(tid) {
-        Some((number, arguments)) if arguments.first() == Some(&timed.argument) => {
-            (number, timed.argument)
-        }
-        _ => return,
-    };
+/// A stopped thread is about to make this call again.
+pub(super) fn shorten(tid: i32, (number, timed): (i64, Timed), waited: Duration, at: Instant) {
+    let call = (number, timed.argument);
     let left = Left {
         call,
         timed,

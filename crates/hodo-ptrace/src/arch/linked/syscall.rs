@@ -1,19 +1,20 @@
 //! System calls that a stop interrupts. When the kernel lets such a thread stop, it has already set the thread back to
 //! the instruction, and knows whether that stays so if a handler runs. It forgets this at the next system call.
 
-use super::regs::{A0, A7, Regs, first_argument};
-use super::sigframe::{frame, word};
+use anyhow::Result;
+/// What enters the kernel.
+pub use hodo_isa::native::asm::SYSTEM_CALL;
+
+use super::handler::word;
+use super::regs::Regs;
+use crate::arch::frame;
 use crate::memory::Memory;
 use crate::stopped::Stopped;
 use crate::target::TargetAddr;
-use anyhow::Result;
-
-/// What enters the kernel (`ecall`).
-pub use hodo_isa::riscv64::asm::SYSTEM_CALL;
 
 /// How far from where a thread was stopped the kernel has it go on in a handler's frame, if that has broken off its
 /// system call.
-pub const BROKEN_OFF: i64 = 4;
+pub const BROKEN_OFF: i64 = SYSTEM_CALL.len() as i64;
 
 /// The oldest system call that waits for events of an epoll descriptor.
 pub const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
@@ -78,7 +79,7 @@ const FOR_HANDLERS: [i64; 9] = [
 /// # Errors
 /// If the thread is gone.
 pub fn broken_off(thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)> {
-    let code = restarts(saved.get(A7).cast_signed());
+    let code = saved.system_call().and_then(restarts);
     let mut bytes = SYSTEM_CALL;
     let begins = code.is_some() && {
         // What cannot be read is no call.
@@ -90,17 +91,21 @@ pub fn broken_off(thread: Stopped, saved: &Regs) -> Result<(Regs, Option<u64>)> 
     };
     let mut regs = *saved;
     regs.set_pc(saved.pc() + SYSTEM_CALL.len() as u64);
-    regs.set(A0, (-code).cast_unsigned());
-    Ok((regs, Some(saved.get(A0))))
+    regs.set_result(-code);
+    Ok((regs, Some(saved.result().cast_unsigned())))
 }
 
 /// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs`
-/// are its own.
+/// are its own, `argument` is the call's first, whose register has the result. Where it is not known, the thread gets
+/// EINTR.
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn call_again(thread: Stopped, mut regs: Regs) -> Result<()> {
-    if FOR_HANDLERS.contains(&regs.get(A7).cast_signed()) {
+pub fn call_again(thread: Stopped, mut regs: Regs, argument: Option<u64>) -> Result<()> {
+    if regs
+        .system_call()
+        .is_some_and(|call| FOR_HANDLERS.contains(&call))
+    {
         return Ok(());
     }
     let mut code = SYSTEM_CALL;
@@ -109,10 +114,10 @@ pub fn call_again(thread: Stopped, mut regs: Regs) -> Result<()> {
     memory.read(TargetAddr(at), &mut code)?;
     if code == SYSTEM_CALL
         && !is_behind_handler(&memory, &regs)
-        && let Ok(argument) = first_argument(thread)
+        && let Some(argument) = argument
     {
         regs.set_pc(at);
-        regs.set(A0, argument);
+        regs.set_argument(0, argument);
         thread.set_regs(&regs)?;
     }
     Ok(())
@@ -135,7 +140,7 @@ fn is_behind_handler(memory: &Memory, regs: &Regs) -> bool {
         return (0..size).step_by(16).any(|at| {
             is(at, frame::SP, regs.sp())
                 && is(at, frame::PC, regs.pc())
-                && is(at, frame::A0, regs.get(A0))
+                && is(at, frame::RESULT, regs.result().cast_unsigned())
         });
     }
     false

@@ -2,7 +2,7 @@
 
 use hodo_isa::riscv64::regs::{GP, TP};
 
-use super::regs::Regs;
+use crate::arch::linked::{Regs, is_code, word};
 use crate::maps::Mapping;
 use crate::memory::Memory;
 
@@ -30,17 +30,12 @@ pub mod frame {
     /// Of the interrupted function's return address, and of its frame pointer, if the first is in a register.
     pub const RETURN: Option<(u64, u64)> = Some((PC + 8, PC + 8 * 8));
     /// Of the interrupted code's first argument, or result.
-    pub(in super::super) const A0: u64 = PC + 10 * 8;
+    pub(in super::super::super) const RESULT: u64 = PC + 10 * 8;
     /// After the general and floating-point registers: a word of zeros, and what sort of further registers follows.
     pub(super) const RESERVED: usize = PC as usize + 256 + 516;
     pub(super) const MAGIC: usize = RESERVED + 4;
     /// None, and vector registers.
     pub(super) const MAGICS: [u64; 2] = [0, 0x5346_5457];
-}
-
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at + 8)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Does a signal handler's frame begin at these bytes of a stack? `regs`: of the thread whose stack that is.
@@ -57,11 +52,6 @@ pub fn is_frame(
         let saved = word(stack, frame::PC as usize + usize::from(register) * 8);
         saved.is_some_and(|saved| saved != 0 && saved == regs.get(register))
     };
-    let is_code = |at: u64| {
-        let index = maps.partition_point(|m| m.end <= at);
-        maps.get(index)
-            .is_some_and(|m| m.start <= at && m.executable)
-    };
     // Which signal; no flags and no link in the context.
     half(0).is_some_and(|signal| (1..=64).contains(&signal))
         && word(stack, 128) == Some(0)
@@ -69,5 +59,5 @@ pub fn is_frame(
         && (keeps(TP) || keeps(GP))
         && half(frame::RESERVED) == Some(0)
         && half(frame::MAGIC).is_some_and(|magic| frame::MAGICS.contains(&magic))
-        && word(stack, frame::PC as usize).is_some_and(|pc| pc % 2 == 0 && is_code(pc))
+        && word(stack, frame::PC as usize).is_some_and(|pc| pc % 2 == 0 && is_code(maps, pc))
 }

@@ -3,8 +3,7 @@
 use anyhow::{Result, bail};
 use hodo_isa::riscv64::simulate::{Simulation, State};
 
-use super::regs::{BREAKPOINT, Regs, insn};
-use super::thread_slot::{SLOT, SLOTS, WORDS};
+use crate::arch::linked::{BREAKPOINT, Regs, SLOT, SLOTS, WORDS, insn};
 use crate::request::request;
 use crate::stopped::Stopped;
 use crate::target::TargetAddr;
@@ -85,17 +84,6 @@ impl Stopped {
             from,
             next,
         })
-    }
-
-    /// Has it take a signal, and stop at the first instruction of its handler, as [`Stopped::interrupt`] stops a
-    /// thread.
-    ///
-    /// # Errors
-    /// If the thread is gone.
-    pub fn enter_handler(self, signal: i32) -> Result<()> {
-        // It stops on its way out of the kernel, when the handler's frame has been made.
-        self.interrupt()?;
-        request(libc::PTRACE_CONT, self.tid(), 0, signal as u64)
     }
 }
 

@@ -1,13 +1,15 @@
 //! Vector registers of stopped threads. Masks are in vector registers, too.
 
+use std::io;
 use std::ops::Range;
 
 use anyhow::{Context, Result};
 
-use super::regs::VECTOR;
 use crate::request::register_set;
 use crate::stopped::Stopped;
 
+/// The kind of register set.
+const VECTOR: u64 = 0x901;
 /// Where the first register begins in the set, and where the bytes of a register are said (`struct
 /// __riscv_v_regset_state` in the kernel's `asm/ptrace.h`).
 const FIRST: usize = 40;
@@ -98,5 +100,70 @@ impl Vectors {
     /// If the processor has no such register.
     pub fn set_mask(&mut self, number: u8, bits: u64) -> Result<()> {
         self.set(number, &bits.to_le_bytes())
+    }
+}
+
+fn is_invalid(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidInput)
+}
+
+/// Of the vector registers' set (`struct __riscv_v_regset_state` in the kernel's `asm/ptrace.h`): where the vector
+/// length and type are, and the type's top bit, *vill*. It is set while no type is valid, as after each system call.
+const LENGTH: Range<usize> = 8..16;
+const TYPE: Range<usize> = 16..24;
+const ILLEGAL: u64 = 1 << 63;
+
+/// What system calls lose beside their result: the vector registers.
+#[derive(Debug)]
+pub struct Kept(Vec<u8>);
+
+impl Kept {
+    /// Of a stopped thread that is about to make system calls for hodo. What cannot be read is not there.
+    pub fn of(thread: Stopped) -> Self {
+        Self(Self::read(thread))
+    }
+
+    fn read(thread: Stopped) -> Vec<u8> {
+        // 32 registers of at most 8 KiB, and what is known of them.
+        let mut bytes = vec![0; (256 << 10) + 64];
+        let len =
+            register_set(libc::PTRACE_GETREGSET, thread.tid(), VECTOR, &mut bytes).unwrap_or(0);
+        bytes.truncate(len);
+        bytes.shrink_to_fit();
+        bytes
+    }
+
+    /// Puts it back.
+    ///
+    /// Newer kernels (seen with 7.2) refuse a type that is not valid, though they have it themselves after each system
+    /// call. A thread that had none gets the type 0 with the length 0, if its registers have changed at all.
+    ///
+    /// # Errors
+    /// If the thread is gone.
+    pub fn put_back(&mut self, thread: Stopped) -> Result<()> {
+        if self.0.is_empty() || Self::read(thread) == self.0 {
+            return Ok(());
+        }
+        let set = register_set(libc::PTRACE_SETREGSET, thread.tid(), VECTOR, &mut self.0);
+        match (set, self.without_illegal()) {
+            (Err(error), Some(mut valid)) if is_invalid(&error) => {
+                register_set(libc::PTRACE_SETREGSET, thread.tid(), VECTOR, &mut valid).map(drop)
+            }
+            (set, _) => set.map(drop),
+        }
+    }
+
+    /// The registers with a valid type, if they have none.
+    fn without_illegal(&self) -> Option<Vec<u8>> {
+        let vtype = self.0.get(TYPE)?;
+        let vtype = u64::from_le_bytes(vtype.try_into().ok()?);
+        if vtype & ILLEGAL == 0 {
+            return None;
+        }
+        let mut valid = self.0.clone();
+        valid[LENGTH].fill(0);
+        valid[TYPE].fill(0);
+        Some(valid)
     }
 }

@@ -152,7 +152,7 @@ impl Regs {
     /// What a thread with these registers and this signal mask needs to go on from
     /// [`hodo_agent::call_and_home`], and where: below all that it has on its stack. A system call that it
     /// was stopped in is made again.
-    pub fn home(&self, mask: u64) -> Option<(u64, Vec<u8>)> {
+    pub fn home(&self, _thread: Stopped, mask: u64) -> Option<(u64, Vec<u8>)> {
         /// Results inside the kernel (`linux/errno.h`): the call is made again, by its own number or by another one.
         const AGAIN: [i64; 3] = [-512, -513, -514];
         const BY_RESTART: i64 = -516;

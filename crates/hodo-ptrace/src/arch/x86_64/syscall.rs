@@ -20,11 +20,11 @@ pub const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
 pub const OPTIONS: i32 = 0;
 
 /// Has a stopped thread, which was interrupted in a system call that has returned EINTR for that, make it again. `regs`
-/// are its own.
+/// are its own, which have all arguments.
 ///
 /// # Errors
 /// If the thread is gone.
-pub fn call_again(thread: Stopped, mut regs: Regs) -> Result<()> {
+pub fn call_again(thread: Stopped, mut regs: Regs, _argument: Option<u64>) -> Result<()> {
     let mut code = SYSTEM_CALL;
     let at = regs.0.rip.wrapping_sub(code.len() as u64);
     thread.memory()?.read(TargetAddr(at), &mut code)?;

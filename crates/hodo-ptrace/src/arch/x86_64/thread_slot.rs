@@ -3,7 +3,6 @@
 use anyhow::Result;
 
 use super::regs::Regs;
-use crate::memory::Memory;
 use crate::request::request;
 use crate::stopped::Stopped;
 
@@ -58,7 +57,7 @@ impl Regs {
     ///
     /// # Errors
     /// Never, here.
-    pub fn find_block(&mut self, _block: u64, _address: u64, _memory: &Memory) -> Result<bool> {
+    pub fn find_block(&mut self, _thread: Stopped, _block: u64, _address: u64) -> Result<bool> {
         Ok(false)
     }
 }
