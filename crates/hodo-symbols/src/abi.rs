@@ -1,5 +1,6 @@
 //! What ELF files encode differently on each instruction set: register numbers, and where a frame is.
 
+use gimli::{AArch64, Register, Vendor};
 use hodo_abi::Isa;
 use object::read::elf::{ElfFile64, FileHeader as _};
 
@@ -20,7 +21,15 @@ pub(crate) struct Numbers {
     pub instruction: u16,
     /// Bytes between the stack pointer and the frame's address at a function's entry.
     pub entry: i32,
+    /// What some numbers of unwind tables' instructions mean.
+    pub vendor: Vendor,
+    /// The column that says whether the return address is signed, if it may be.
+    pub signed: Option<Register>,
 }
+
+/// The bits of an address that a signature leaves alone. No address of code in a program has others: a program must ask
+/// for memory in a larger address space, and no loader does.
+const UNSIGNED: u64 = (1 << 48) - 1;
 
 /// The columns of RISC-V and AArch64 are the processor's own numbers.
 const SAME: [u16; 32] = {
@@ -41,6 +50,8 @@ const X86_64: Numbers = Numbers {
     arguments: &[7, 6, 2, 1, 8, 9],
     instruction: 16,
     entry: 8,
+    vendor: Vendor::Default,
+    signed: None,
 };
 
 const RISCV64: Numbers = Numbers {
@@ -52,6 +63,8 @@ const RISCV64: Numbers = Numbers {
     // "Alternate frame return column": not a register.
     instruction: 64,
     entry: 0,
+    vendor: Vendor::Default,
+    signed: None,
 };
 
 const AARCH64: Numbers = Numbers {
@@ -62,6 +75,8 @@ const AARCH64: Numbers = Numbers {
     arguments: &[0, 1, 2, 3, 4, 5, 6, 7],
     instruction: 32,
     entry: 0,
+    vendor: Vendor::AArch64,
+    signed: Some(AArch64::RA_SIGN_STATE),
 };
 
 /// Returns the instruction set of a 64-bit ELF file, if hodo knows it.
@@ -85,6 +100,11 @@ pub(crate) fn numbers(isa: Isa) -> &'static Numbers {
         Isa::Riscv64 => &RISCV64,
         Isa::Aarch64 => &AARCH64,
     }
+}
+
+/// Returns a return address without its signature.
+pub(crate) fn without_signature(addr: u64) -> u64 {
+    addr & UNSIGNED
 }
 
 /// Returns whether symbols without a type show where code (`$x`) and data (`$d`) begin.

@@ -4,7 +4,7 @@ use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, DebugFrame, DebugFrameOffset, EhFrame,
     EhFrameOffset, Encoding, EndianSlice, EvaluationResult, Expression, Format,
     FrameDescriptionEntry, LittleEndian, Location, Register, RegisterRule, UnwindContext,
-    UnwindOffset, UnwindSection, Value,
+    UnwindOffset, UnwindSection, Value, Vendor,
 };
 use hodo_abi::Isa;
 use object::read::elf::ElfFile64;
@@ -88,7 +88,6 @@ pub struct Unwinder {
     table_at: u64,
     text_at: u64,
     data_at: u64,
-    isa: Option<Isa>,
 }
 
 /// A section with an unwind table.
@@ -97,6 +96,7 @@ struct Entries {
     data: Vec<u8>,
     /// The entries sorted by address: start, end, offset of the entry.
     all: Vec<(u64, u64, usize)>,
+    isa: Option<Isa>,
 }
 
 impl Entries {
@@ -106,10 +106,16 @@ impl Entries {
         (addr < end).then_some(offset)
     }
 
+    fn vendor(&self) -> Vendor {
+        self.isa
+            .map_or(Vendor::Default, |isa| abi::numbers(isa).vendor)
+    }
+
     /// Returns the section as `.eh_frame`.
     fn loaded(&self) -> EhFrame<Reader<'_>> {
         let mut table = EhFrame::new(&self.data, LittleEndian);
         table.set_address_size(8);
+        table.set_vendor(self.vendor());
         table
     }
 
@@ -117,6 +123,7 @@ impl Entries {
     fn debug(&self) -> DebugFrame<Reader<'_>> {
         let mut table = DebugFrame::new(&self.data, LittleEndian);
         table.set_address_size(8);
+        table.set_vendor(self.vendor());
         table
     }
 }
@@ -171,9 +178,11 @@ impl Unwinder {
             let section = elf.section_by_name(name)?;
             Some(section.uncompressed_data().ok()?.into_owned())
         };
+        let isa = abi::isa_of(bytes);
         let section = |name| Entries {
             data: data(name).unwrap_or_default(),
             all: Vec::new(),
+            isa,
         };
         let mut unwinder = Self {
             loaded: section(".eh_frame"),
@@ -181,7 +190,6 @@ impl Unwinder {
             table_at: address(".eh_frame"),
             text_at: address(".text"),
             data_at: address(".got"),
-            isa: abi::isa_of(bytes),
         };
         let bases = unwinder.bases();
         unwinder.loaded.all = entries(&unwinder.loaded.loaded(), &bases);
@@ -206,7 +214,7 @@ impl Unwinder {
         registers: &Registers,
         read: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<Caller> {
-        if self.isa != Some(registers.isa) {
+        if self.loaded.isa != Some(registers.isa) {
             return None;
         }
         let bases = self.bases();
@@ -248,7 +256,11 @@ where
     };
     let mut next = *registers;
     next.put(registers.stack_column(), Some(cfa));
-    let instruction = abi::numbers(registers.isa).instruction;
+    let abi::Numbers {
+        instruction,
+        signed,
+        ..
+    } = *abi::numbers(registers.isa);
     let column = fde.cie().return_address_register().0;
     let interrupted = fde.cie().is_signal_trampoline();
     // If calls push the return address, a frame without a rule for it is the outermost one. If calls leave the return
@@ -280,7 +292,15 @@ where
     let mut none = !ruled;
     if column != instruction {
         none = none && is_undefined(&fde, table, bases, addr);
-        next.put(instruction, next.get(column));
+        let is_signed = signed.is_some_and(|column| {
+            matches!(row.register(column), RegisterRule::Constant(state) if state & 1 == 1)
+        });
+        let back = next.get(column);
+        let plain = |addr| match is_signed {
+            true => abi::without_signature(addr),
+            false => addr,
+        };
+        next.put(instruction, back.map(plain));
         // The call changed the register. If no rule says where it was saved, the caller cannot be determined.
         if !interrupted {
             next.put(column, None);

@@ -206,18 +206,16 @@ pub(crate) fn tables(file: &ElfFile64<'_>) -> Tables {
     if let Some(section) = file.section_by_name(".eh_frame")
         && let Ok(data) = section.uncompressed_data()
     {
-        collect(
-            &EhFrame::new(&data, LittleEndian),
-            &bases,
-            numbers,
-            &mut found,
-        );
+        let mut frame = EhFrame::new(&data, LittleEndian);
+        frame.set_vendor(numbers.vendor);
+        collect(&frame, &bases, numbers, &mut found);
     }
     if let Some(section) = file.section_by_name(".debug_frame")
         && let Ok(data) = section.uncompressed_data()
     {
         let mut frame = DebugFrame::new(&data, LittleEndian);
         frame.set_address_size(8);
+        frame.set_vendor(numbers.vendor);
         collect(&frame, &bases, numbers, &mut found);
     }
     found

@@ -1,5 +1,7 @@
 //! Files for RISC-V: functions, `main` of stripped programs, frames, callers on real stacks, variables.
 
+mod stacks;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -205,37 +207,16 @@ fn callers_are_found_on_real_stacks() {
             registers.set(register, *word);
         }
         registers.set_instruction(Some(head[31]));
-        let bottom = head[1];
-        assert_eq!(registers.stack_pointer(), Some(bottom));
-        let read = |addr: u64| {
-            let at = addr.checked_sub(bottom)? / 8;
-            addr.is_multiple_of(8)
-                .then(|| stack.get(at as usize).copied())?
-        };
+        assert_eq!(registers.stack_pointer(), Some(head[1]));
         let bytes = std::fs::read(&file).expect("a program");
-        let functions = symbols(&bytes).expect("symbols").functions;
-        let unwinder = Unwinder::new(&bytes);
-        let mut found = Vec::new();
-        let ended = loop {
-            let addr = registers.instruction();
-            let addr = addr.unwrap_or_else(|| panic!("{name}: {found:?}"));
-            let addr = addr - u64::from(!found.is_empty());
-            let mut all = functions.iter();
-            let function = all.find(|f| (f.addr..f.addr + f.size).contains(&addr));
-            found.push(function.map_or("?", |f| f.name.as_str()));
-            assert!(found.len() < 20, "{found:?}");
-            match unwinder.caller(addr, &registers, &read) {
-                Some(caller) if caller.none => break true,
-                Some(caller) => registers = caller.registers,
-                None => break false,
-            }
-        };
-        assert_eq!(&found[..4], ["report", "inner", "sized", "main"], "{name}");
-        assert_eq!(found.last(), Some(&"_start"), "{name}: {found:?}");
+        let (found, ended) = stacks::callers(&bytes, registers, stack);
+        assert_eq!(found[..4], ["report", "inner", "sized", "main"], "{name}");
+        assert_eq!(found.last().expect("one"), "_start", "{name}: {found:?}");
         assert!(ended, "{name}");
         // Registers of another instruction set yield nothing.
         let other = Registers::new(Isa::X86_64);
-        assert!(unwinder.caller(head[31], &other, &read).is_none());
+        let unwinder = Unwinder::new(&bytes);
+        assert!(unwinder.caller(head[31], &other, &|_| Some(0)).is_none());
     }
 }
 
