@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs tests for RISC-V and AArch64 in qemu's user mode emulator: those of static keys (hodo-keys), of the crate below
 # them (hodo-sys), of instructions (hodo-isa), and of function tracing (hodo-ftrace). For RISC-V, it also runs those of
-# all other crates that work there. Then scripts/linux.sh riscv64 runs, in qemu's system emulator, those that need a real
-# kernel for RISC-V. Static keys for RISC-V run there only, if it can be had. Installs what is missing, if it may.
+# all other crates that work there. Then scripts/linux.sh runs, in qemu's system emulator, those that need a real
+# kernel: for AArch64 those of stopped threads (hodo-ptrace). Static keys for RISC-V run there only, if it can be had.
+# Installs what is missing, if it may.
 # Whatever cannot be installed is reported with the reason, and does not count as a failure. If rustup cannot add a
 # target, or HODO_RUST=debian is set, Debian's Rust is used (scripts/debian-rust.sh).
 #
@@ -56,6 +57,7 @@ stubs=($(named hodo-patch lib stubs))
 probes=($(named hodo-probe lib engine riscv64_differential beside_keys))
 other_crates=($(for crate in hodo-probe-syntax hodo-symbols hodo-trace hodo-view; do whole_crate $crate; done))
 stopped_threads=(hodo-inject/lib hodo-record/lib hodo-ptrace/lib hodo-ptrace/stopped)
+aarch64_stopped_threads=(hodo-ptrace/lib hodo-ptrace/stopped)
 
 # Tests of the other crates that do not run for RISC-V, and why. (Files about the other instruction set say so
 # themselves.)
@@ -240,7 +242,7 @@ run() {
     local all=("${static_keys[@]}" "${function_tracing[@]}")
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
-    aarch64) all+=("${aarch64_instructions[@]}") ;;
+    aarch64) all+=("${aarch64_instructions[@]}" "${aarch64_stopped_threads[@]}") ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
@@ -281,12 +283,29 @@ run() {
         tests "$arch, its instructions" "${aarch64_instructions[@]}" "${emulator[@]}" "$@"
         tests "$arch, branches written at once" "${static_keys[@]:1}" \
             -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
+        aarch64_machine "$@"
     fi
     tell_skipped "$arch" "$triple"
 }
 
+# Runs the tests that need a kernel in the machine for AArch64.
+aarch64_machine() {
+    local linux=("$PWD/scripts/linux.sh" aarch64) why
+    why="$("${linux[@]}" missing)"
+    if [ -n "$why" ]; then
+        not_run aarch64 "in a real Linux: $why"
+        return
+    fi
+    trap 'scripts/linux.sh aarch64 stop' EXIT
+    "${linux[@]}" start || { failed+=("aarch64, in a real Linux: it does not start"); return 0; }
+    tests "aarch64, in a real Linux: what is done with stopped threads" "${aarch64_stopped_threads[@]}" \
+        -- env HODO_VM_TIMEOUT=900 "${linux[@]}" run -- "$@"
+    "${linux[@]}" stop
+    trap - EXIT
+}
+
 # All crates must compile for RISC-V without warnings. For AArch64, there are only static keys, instructions, function
-# tracing and generated code.
+# tracing, generated code and stopped threads.
 lint() {
     local arch="$1" triple="$2"
     shift 2
@@ -300,8 +319,8 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-codegen --features hodo-sys/alloc --lib --test environment --test ftrace \
-            --test aarch64_run --test aarch64_detour \
+            -p hodo-codegen -p hodo-ptrace --features hodo-sys/alloc --lib --test environment --test ftrace \
+            --test aarch64_run --test aarch64_detour --test stopped \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;
     esac
