@@ -10,7 +10,7 @@ use hodo_codegen::detour::{
 use hodo_codegen::hooks::{IslandLayout, LimitCall, Raise};
 use hodo_codegen::stub::{Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_codegen::{riscv64, x86_64};
-use hodo_isa::Via;
+use hodo_isa::{Signing, Via};
 
 const BASE: u64 = 0x20_0000_0000;
 const AGENT: u64 = BASE - 0x1000;
@@ -125,6 +125,7 @@ fn records(random: &mut Random, via: &[Via]) -> Records {
             free: random.next() as u32 & 0xF003_FCE0,
             free_after: random.next() as u32 & 0xF003_F0E0,
             via: random.pick(via),
+            signing: Signing::None,
         },
     }
 }

@@ -3,3 +3,4 @@
 
 pub(crate) mod asm;
 pub(crate) mod detour;
+pub(crate) mod frames;

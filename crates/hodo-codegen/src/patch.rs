@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::stub::Body;
-use hodo_isa::Via;
+use hodo_isa::{Signing, Via};
 
 /// Displaced instructions at another address, and how execution continues after them.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +28,8 @@ pub struct Leaving<'a> {
     /// The pad through which control leaves them if no register is free, by the instruction's address, or by the end of
     /// all. The pad is near the place where execution continues, and restores the register.
     pub pads: &'a dyn Fn(u64) -> Option<u64>,
+    /// How the return address is signed before them.
+    pub signing: Signing,
 }
 
 /// How our instructions use a slot that holds the address of a function.
@@ -47,12 +49,16 @@ pub enum Through {
 /// calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
+    /// Where they begin: after an instruction that calls must find, if there is one.
+    pub start: u64,
     /// Where they end.
     pub end: u64,
     /// The register of the jump.
     pub via: Via,
     /// The register of the jump that returns to the function.
     pub back: Via,
+    /// How the return address is signed there.
+    pub signing: Signing,
     /// Registers that are dead at the instructions that need one when they are moved.
     pub dead: Vec<(u64, u32)>,
 }

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use hodo_isa::Via;
 use hodo_isa::cfa::Row;
+use hodo_isa::{Signing, Via};
 
 /// Offsets into the thread control block and bits of a record, given by the trace format.
 #[derive(Debug, Clone, Copy, Default)]
@@ -137,6 +137,8 @@ pub struct Registers {
     pub free_after: u32,
     /// What the jump to the stub did with its register.
     pub via: Via,
+    /// How the return address is signed where the jump is.
+    pub signing: Signing,
 }
 
 /// What filter functions (`-F`) mean for a function.

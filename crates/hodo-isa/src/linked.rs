@@ -5,6 +5,7 @@ use crate::code::{self, Transaction};
 pub use crate::effects::Flow;
 pub use relocate::Relocated;
 
+pub mod cfa;
 pub(crate) mod entry;
 pub(crate) mod relocate;
 

@@ -5,9 +5,9 @@ use hodo_abi::Span;
 use hodo_codegen::native::hooks::{self, IslandLayout};
 pub use hodo_codegen::native::hooks::{ASKED, AskedCall, LimitCall, Raise};
 use hodo_codegen::native::masm::{Masm, fill};
-use hodo_codegen::native::patch::{Leaving, displace, jump, window};
-use hodo_isa::Via;
-use hodo_isa::native::cfa::{self, State};
+use hodo_codegen::native::patch::{Leaving, displace, jump, sign, state, take_signature, window};
+use hodo_isa::native::cfa;
+use hodo_isa::{Signing, Via};
 
 use crate::{Image, Island, Lead, OUT_OF_REACH, Patches, copied, layout};
 
@@ -80,27 +80,30 @@ impl Island {
         // A function that asks first makes its call only if that fails or does nothing else.
         let calls = matches!(hook, Hook::Ask(_));
         let window = window(code, start, calls)?;
-        let displaced = &code[..(window.end - start) as usize];
-        let from = start.wrapping_add(image.bias);
+        let displaced = &code[(window.start - start) as usize..(window.end - start) as usize];
+        let from = window.start.wrapping_add(image.bias);
         self.check_reach(from)?;
         self.check_room(4096)?;
         let mut bytes = Vec::new();
         let at = self.end().next_multiple_of(16);
         let mut out = Masm::new(&mut bytes, at);
+        take_signature(&mut out, window.signing);
         let stop = self.write_hook(hook, &mut out);
+        sign(&mut out, window.signing);
         let resume = window.end.wrapping_add(image.bias);
         let dead = |at: u64| window.dead(at.wrapping_sub(image.bias));
         let leaving = Leaving {
             dead: &dead,
             back: window.back,
             pads: &|_| None,
+            signing: window.signing,
         };
         let moved = displace(displaced, (from, resume), out.here(), leaving)
             .map_err(|error| error.to_string())?;
         patches.copies.extend(copied(&moved.copies));
         moved.exits.into_iter().for_each(|way| patches.add_way(way));
         out.raw(&moved.body.bytes);
-        self.add_code(at, &bytes);
+        self.add_code(at, &bytes, window.signing);
         let jump = jump(from, at, window.via).ok_or(OUT_OF_REACH)?;
         patches.add_way(from + 1..from + jump.len() as u64);
         patches.writes.push((from, jump));
@@ -126,7 +129,7 @@ impl Island {
         self.write_hook(hook, &mut out);
         let on = jump(out.here(), to, Via::Nothing).ok_or(OUT_OF_REACH)?;
         out.raw(&on);
-        self.add_code(at, &bytes);
+        self.add_code(at, &bytes, Signing::None);
         let jump = jump(from, at, Via::Nothing).ok_or(OUT_OF_REACH)?;
         patches.add_way(from + 1..from + jump.len() as u64);
         patches.writes.push((from, jump));
@@ -150,11 +153,11 @@ impl Island {
         None
     }
 
-    /// Adds code at an address, which is entered at its beginning.
-    fn add_code(&mut self, at: u64, code: &[u8]) {
+    /// Adds code at an address, which is entered at its beginning, with a return address that is signed in this way.
+    fn add_code(&mut self, at: u64, code: &[u8], signing: Signing) {
         let offset = (at - self.start()) as usize;
         fill(&mut self.code, offset);
-        self.rows = cfa::code_rows(code, at, &[(0, State::ENTRY)]);
+        self.rows = cfa::code_rows(code, at, &[(0, state(signing))]);
         for row in &mut self.rows {
             row.at += offset as u32;
         }
@@ -170,7 +173,7 @@ impl Island {
         self.check_reach(function).ok()?;
         self.check_room(agent.code.len() + 64).ok()?;
         let at = self.end().next_multiple_of(16);
-        self.add_code(at, agent.code);
+        self.add_code(at, agent.code, Signing::None);
         let jump = jump(function, at, Via::Nothing)?.try_into().ok()?;
         Some(Announcement {
             code: Span::at(at, agent.code.len() as u64),

@@ -9,10 +9,12 @@ mod hook;
 mod kept;
 mod later;
 mod libcalls;
+mod machine;
 mod measure;
 mod open_site;
 mod placed;
 mod probe;
+
 mod refusal;
 mod site_writer;
 mod stack;
@@ -34,7 +36,7 @@ pub use trap_handler::TrapHandler;
 use hodo_abi::Span;
 use hodo_codegen::native::frames::{self, Frames};
 use hodo_codegen::native::masm::{Masm, fill};
-use hodo_codegen::native::patch::{REACHES_ANYWHERE, before_stub, displace, trap_entry};
+use hodo_codegen::native::patch::{REACH, REACHES_ANYWHERE, before_stub, displace, trap_entry};
 use hodo_codegen::native::stub::{self, Body, Layout, Records, Registers, Runtime, Scope};
 use hodo_codegen::patch::{Leaving, dead};
 use hodo_isa::Via;
@@ -50,9 +52,6 @@ use crate::far::{far_site, lead_far};
 use crate::later::write_later;
 use crate::open_site::{Later, Open};
 use crate::site_writer::{drop_users, lead, pad, pads};
-
-/// Everything at a site and its island must be closer together than this.
-const REACH: u64 = (1 << 31) - (1 << 16);
 
 /// Why a site is not changed whose stub no jump can reach.
 const OUT_OF_REACH: &str = "no jump reaches its stub";
@@ -248,7 +247,7 @@ pub fn layout() -> Layout {
         shadow_distance: SHADOW_DISTANCE,
         to_shadow: offset(tcb::TO_SHADOW),
         block: BLOCK_WORD,
-        atomics: true,
+        atomics: machine::has_atomics(),
         record_size: offset(RECORD_SIZE),
         sp_shift: (record::SP_SHIFT - 4) as u8,
         sp_mask: ((1 << record::SP_BITS) - 1) << record::SP_SHIFT,
@@ -622,6 +621,7 @@ impl Island {
             dead: &|at| dead(&spare.dead, at.wrapping_sub(image.bias)),
             back: spare.back,
             pads: &|at| pad(&pads, at.wrapping_sub(image.bias)),
+            signing: site.signing,
         };
         let stub = self.stub(&records, from, &mut patches.faults, |at| {
             let moved = displace(&code, (from, resume), at, leaving)?;
@@ -651,7 +651,7 @@ impl Island {
         if at.abs_diff(self.base) < REACH && at.abs_diff(end) < REACH {
             Ok(())
         } else {
-            Err("there is no island within 2 GiB".into())
+            Err(format!("there is no island within {}", in_words(REACH)).into())
         }
     }
 }
@@ -665,6 +665,15 @@ pub(crate) fn registers(site: &SitePlan) -> Registers {
             Tactic::Trap => Via::Nothing,
             _ => site.via,
         },
+        signing: site.signing,
+    }
+}
+
+/// A distance in the unit that people use for it, rounded up.
+fn in_words(bytes: u64) -> String {
+    match bytes.div_ceil(1 << 20) {
+        mib if mib < 1024 => format!("{mib} MiB"),
+        mib => format!("{} GiB", mib / 1024),
     }
 }
 

@@ -124,12 +124,11 @@ impl Island {
         let (start, detour) = match region.function {
             None => self.bare_detour(site.via, wraps, emit)?,
             Some(traced) => {
-                let mode = match &traced.function.outcome {
-                    Ok(site) => site.mode,
-                    Err(reason) => return Err(reason.clone().into()),
-                };
-                let mut records = records(traced.id, traced.filter, mode, recording);
+                let own = traced.function.outcome.as_ref();
+                let own = own.map_err(|reason| Refusal::from(reason.clone()))?;
+                let mut records = records(traced.id, traced.filter, own.mode, recording);
                 records.registers = registers(site);
+                records.registers.signing = own.signing;
                 self.detour_in_stub(&records, &mut patches.faults, emit)?
             }
         };

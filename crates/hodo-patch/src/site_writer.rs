@@ -178,7 +178,7 @@ pub(crate) fn drop_users<'s>(
 mod tests {
     use std::ops::Range;
 
-    use hodo_isa::Via;
+    use hodo_isa::{Signing, Via};
     use hodo_plan::model::{Mode, Spare};
 
     use super::*;
@@ -192,6 +192,7 @@ mod tests {
             displaced,
             extra,
             via: Via::Nothing,
+            signing: Signing::None,
             free: 0,
             free_after: 0,
             spare: Spare::default(),

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::Range;
 
 use hodo_abi::Isa;
-use hodo_isa::Via;
 use hodo_isa::code::{InstructionSet, NAMES};
+use hodo_isa::{Signing, Via};
 use serde::{Deserialize, Serialize};
 
 /// What to plan.
@@ -61,6 +61,15 @@ enum StoredVia {
     Nothing,
     Free(u8),
     Kept(u8),
+}
+
+/// How [`Signing`] is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Signing")]
+enum StoredSigning {
+    None,
+    A,
+    B,
 }
 
 /// How a site is changed.
@@ -197,6 +206,9 @@ pub struct SitePlan {
     /// The register that the long jump uses, at the site or at its second place.
     #[serde(with = "StoredVia")]
     pub via: Via,
+    /// How the return address is signed where the patch is.
+    #[serde(with = "StoredSigning")]
+    pub signing: Signing,
     /// Registers, as bits by their numbers, that the stub may change before the body runs: the body overwrites each
     /// before it reads it, and so its callers know. None for instruction sets that have enough registers without them.
     pub free: u32,

@@ -1,7 +1,7 @@
 //! A function that is being planned: what its code shows, and what the planner knows about all others.
 
-use hodo_isa::Via;
 use hodo_isa::code::{EntryFacts, InstructionSet};
+use hodo_isa::{Signing, Via};
 use hodo_symbols::{Cfa, Function, Symbols};
 
 use crate::bits::Bits;
@@ -71,6 +71,11 @@ impl Subject<'_> {
     pub fn free(&self, addr: u64) -> u32 {
         // A function that does not return may not use the return address, but tools that inspect the stack do.
         self.isa.usable(self.dead(addr)) & !self.isa.link()
+    }
+
+    /// Returns how the return address is signed after the landing instruction.
+    pub fn signing(&self) -> Signing {
+        self.isa.signing(self.text.slice(self.start, self.end))
     }
 
     /// Returns the register that a long jump uses at one of its instructions.

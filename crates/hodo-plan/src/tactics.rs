@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use hodo_isa::Via;
 use hodo_isa::code::{Flow, InstructionSet};
+use hodo_isa::{Signing, Via};
 
 use crate::ladder::Free;
 use crate::model::{Extra, SitePlan, Spare, Tactic};
@@ -23,12 +23,14 @@ pub(crate) struct Room {
 }
 
 impl<'a> Planner<'a> {
-    /// Where a patch may begin: after the landing instruction, if there is one, or at the very start.
+    /// Where a patch may begin: after the landing instruction, if there is one, or at the very start, unless calls need
+    /// that instruction.
     pub(crate) fn places(&self, subject: &Subject<'_>) -> impl Iterator<Item = u64> + use<> {
         let code = subject.text.slice(subject.start, subject.end);
         let landing = self.isa().landing(code);
         let after = (landing != 0).then_some(subject.start + landing);
-        after.into_iter().chain([subject.start])
+        let start = (landing == 0 || !self.isa().must_land()).then_some(subject.start);
+        after.into_iter().chain(start)
     }
 
     pub(crate) fn isa(&self) -> &'static dyn InstructionSet {
@@ -324,6 +326,10 @@ pub(crate) fn site(
         displaced: patch..room.end,
         extra,
         via,
+        signing: match patch {
+            patch if patch == subject.start => Signing::None,
+            _ => subject.signing(),
+        },
         spare: room.spare,
         free: subject.free(patch),
         free_after: subject.free_after,

@@ -7,6 +7,7 @@ use hodo_plan::model::{LibcallForm, Mode, Tactic, Wanted};
 use hodo_plan::{PlanOptions, plan, plan_probes};
 
 use cross::{compile_with, symbol};
+use hodo_isa::Signing;
 
 /// The library `tables_aarch64.s`; `None` if there is no compiler.
 fn library(name: &str) -> Option<Vec<u8>> {
@@ -69,4 +70,38 @@ fn library_calls_are_seen_where_temporary_registers_have_the_address() {
     assert_eq!((call.name.as_str(), call.patch_len), ("strdup", 8));
     assert!((jumps..jumps + 16).contains(&call.patch), "{call:x?}");
     assert_eq!(call.mode, Mode::Call);
+}
+
+/// Calls through registers must find the landing instruction, which may have signed the return address.
+#[test]
+fn sites_come_after_landing_instructions_and_know_what_these_sign() {
+    let compiler = "aarch64-linux-gnu-gcc";
+    let keys = [
+        ("pac-ret+bti", Signing::A),
+        ("pac-ret+b-key+bti", Signing::B),
+    ];
+    for (number, (protection, key)) in keys.into_iter().enumerate() {
+        let protection = format!("-mbranch-protection={protection}");
+        let flags = ["-O2", "-fno-builtin", "-shared", "-fPIC", &protection];
+        let name = format!("signed-{number}");
+        let Some(path) = compile_with(compiler, &name, "slots.c", &flags) else {
+            return;
+        };
+        let bytes = std::fs::read(&path).expect("a library");
+        let plan = plan(&path, &bytes, &PlanOptions::default()).expect("a plan");
+        let sites = plan.functions.iter().filter_map(|function| {
+            let site = function.outcome.as_ref().ok()?;
+            Some((function, site))
+        });
+        let mut found = Vec::new();
+        for (function, site) in sites {
+            let after = site.patch != function.addr;
+            assert_eq!(site.patch, function.addr + 4 * u64::from(after));
+            assert!(after || site.signing == Signing::None, "{function:x?}");
+            found.push((after, site.signing));
+        }
+        for expected in [(true, key), (true, Signing::None)] {
+            assert!(found.contains(&expected), "{expected:?}: {found:?}");
+        }
+    }
 }

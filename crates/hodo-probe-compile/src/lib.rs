@@ -829,6 +829,7 @@ fn site_plan(site: &ProbeSite) -> SitePlan {
         extra: site.extra.clone(),
         via: site.via,
         spare: site.spare.clone(),
+        signing: hodo_isa::Signing::None,
         free: 0,
         free_after: 0,
         far: None,

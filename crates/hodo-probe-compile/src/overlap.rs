@@ -288,6 +288,7 @@ mod tests {
                 extra: Extra::None,
                 via: Via::Nothing,
                 spare: Spare::default(),
+                signing: hodo_isa::Signing::None,
                 free: 0,
                 free_after: 0,
                 far: None,

@@ -9,13 +9,11 @@
 mod asm;
 
 use super::masm::{Asm, Masm};
+pub use super::stub::RETURN_POINT;
 pub use crate::detour::*;
 use crate::linked::detour;
 use crate::stub::{Layout, Runtime};
 pub use hodo_isa::aarch64::asm::SYSTEM_CALL;
-
-/// `movz xzr, #0x6f64`, to which functions return: it tells our code from other code.
-pub const RETURN_POINT: u32 = 0xD28D_EC9F;
 
 /// Maximum length of a block's machine code in bytes.
 #[must_use]

@@ -1,4 +1,7 @@
 //! AArch64.
 
 pub mod detour;
+pub mod frames;
 pub mod masm;
+pub mod patch;
+pub mod stub;

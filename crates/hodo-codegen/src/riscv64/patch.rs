@@ -8,7 +8,7 @@ use super::stub::Body;
 pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};
 use crate::stub::Registers;
 use hodo_isa::riscv64::asm::{Code, Reach};
-use hodo_isa::riscv64::cfa::{Row, Rule, State, Step, Then, add_row, pushed, rows};
+use hodo_isa::riscv64::cfa::{Row, Rule, State, add_row, moved_rows, pushed};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::Kind;
 use hodo_isa::riscv64::encode::c_j;
@@ -16,9 +16,9 @@ use hodo_isa::riscv64::isa::options;
 use hodo_isa::riscv64::regs::KEPT;
 use hodo_isa::riscv64::regs::{RA, SP, ZERO};
 use hodo_isa::riscv64::relocate::{EXIT, Options, RelocateError, Relocated, choose, relocate};
-use hodo_isa::riscv64::scan::{Flow, Scanned, Sweep};
+use hodo_isa::riscv64::scan::{Flow, Sweep};
 use hodo_isa::riscv64::{FAR, JUMP, KEEP, Riscv64};
-use hodo_isa::{InstructionSet, Via};
+use hodo_isa::{InstructionSet, Signing, Via};
 
 /// A breakpoint: `c.ebreak`.
 pub const TRAP: &[u8] = &hodo_isa::riscv64::asm::BREAKPOINT;
@@ -34,6 +34,9 @@ const LINK: u8 = 6;
 const FREE: u32 = 0xF000_00E0;
 /// And when it returns: these, and `a2`–`a7`.
 const FREE_AFTER: u32 = FREE | 0x0003_F000;
+
+/// Everything at a site and its island must be closer together than this.
+pub const REACH: u64 = (1 << 31) - (1 << 16);
 
 /// A jump at `from` to anywhere within 2 GiB; `None` if the target is farther away, or no register is available.
 #[must_use]
@@ -187,6 +190,18 @@ pub fn near_pad(to: u64) -> Option<Range<u64>> {
     Some(start..end.saturating_sub(Via::PAD))
 }
 
+/// Code that makes a signed return address a plain one again: none are signed.
+pub fn take_signature(_: &mut Code<'_>, _: Signing) {}
+
+/// Code that signs the return address: none are signed.
+pub fn sign(_: &mut Code<'_>, _: Signing) {}
+
+/// Where the frame is at a function's entry.
+#[must_use]
+pub fn state(_: Signing) -> State {
+    State::ENTRY
+}
+
 /// Moves the instructions `code` from `from` to `to`, which can be anywhere. Execution then continues at `resume`, by a
 /// jump that gets its register as `leaving` says. A register that it saves is restored just before `resume`, or by a
 /// pad.
@@ -199,7 +214,12 @@ pub fn displace(
     to: u64,
     leaving: Leaving<'_>,
 ) -> Result<Displaced, RelocateError> {
-    let Leaving { dead, back, pads } = leaving;
+    let Leaving {
+        dead,
+        back,
+        pads,
+        signing: _,
+    } = leaving;
     let near = to.abs_diff(from) < NEAR;
     let reach = if near { Reach::Pair } else { Reach::Any };
     let options = Options {
@@ -207,7 +227,7 @@ pub fn displace(
         ..options(dead, pads)
     };
     let mut moved = relocate(code, from, to, &options)?;
-    let (mut rows, last) = frames(code, from, &moved);
+    let (mut rows, last) = moved_rows(code, from, &moved);
     keep_rows(&mut rows, &moved);
     let pieces = moved.map.iter();
     let mut copies: Vec<_> = pieces
@@ -292,37 +312,6 @@ fn far_back(code: &mut Code<'_>, to: u64, via: Via) -> Option<()> {
     Some(())
 }
 
-/// Where the frame is in the moved first instructions of a function, and after them.
-fn frames(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>) {
-    let scanned: Vec<Scanned> = Sweep::new(code, from).collect();
-    let index = |at: u64| {
-        let offset = usize::try_from(at.wrapping_sub(from)).ok()?;
-        moved.map.iter().position(|piece| piece.old == offset)
-    };
-    let steps: Vec<_> = scanned
-        .iter()
-        .zip(&moved.map)
-        .map(|(scanned, piece)| {
-            let insn = &scanned.insn;
-            let then = match insn.flow() {
-                Flow::Branch(to) => Then::Next(index(to)),
-                Flow::Jump(to) => Then::Stop(index(to)),
-                Flow::Call(_) | Flow::IndirectCall => Then::Call(insn.rd()),
-                Flow::Next => Then::Next(None),
-                Flow::IndirectJump | Flow::Return { .. } | Flow::Fault | Flow::Invalid => {
-                    Then::Stop(None)
-                }
-            };
-            Step {
-                at: piece.new as u32,
-                instruction: insn,
-                then,
-            }
-        })
-        .collect();
-    rows(&steps, moved.bytes.len() as u32, &[(0, State::ENTRY)])
-}
-
 /// The code with which a stub calls the function whose address is in the slot `got`. `site` is the instruction that
 /// used the slot. After a PLT entry, the address 12 bytes after its start tells the dynamic linker which entry it was.
 ///
@@ -385,6 +374,7 @@ pub fn registers_through(through: Through) -> Registers {
             Through::Call | Through::Loaded(_) => Via::Nothing,
             Through::Jump => Via::Free(LINK),
         },
+        signing: Signing::None,
     }
 }
 
@@ -421,9 +411,11 @@ pub fn window(code: &[u8], addr: u64, calls: bool) -> Result<Window, NoWindow> {
     }
     let back = choose(free).ok_or(NoWindow::NoRegister(JUMP))?;
     Ok(Window {
+        start: addr,
         end,
         via: Via::Free(LINK),
         back: Via::Free(back),
+        signing: Signing::None,
         dead,
     })
 }
@@ -472,6 +464,7 @@ mod tests {
             dead: &|_| 0,
             back: Via::Free(6),
             pads: &|_| None,
+            signing: Signing::None,
         };
         let moved = displace(&code, (from, resume), to, leaving).expect("moved");
         let bytes = &moved.body.bytes;
@@ -491,6 +484,7 @@ mod tests {
             dead: &|_| 0,
             back: Via::Free(6),
             pads: &|_| None,
+            signing: Signing::None,
         };
         let moved = displace(&code, (0x1_0000, 0x1_0008), 0x1_4000, leaving).expect("moved");
         assert_eq!(moved.body.bytes[..8], code);
@@ -505,6 +499,7 @@ mod tests {
             dead: &|_| 0,
             back: Via::Nothing,
             pads: &|at| (at == from + 2).then_some(pad),
+            signing: Signing::None,
         };
         let moved = displace(&code, (from, from + 6), to, leaving).expect("moved");
         let exit = to + 2..to + 2 + EXIT;

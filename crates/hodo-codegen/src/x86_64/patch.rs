@@ -8,15 +8,18 @@ use super::masm::{Masm, address, label};
 use super::stub::Body;
 pub use crate::patch::{Displaced, Leaving, NoWindow, Through, Window};
 use crate::stub::Registers;
-use hodo_isa::Via;
 use hodo_isa::code::Flow;
-use hodo_isa::x86_64::cfa::{Row, pushed};
+use hodo_isa::x86_64::cfa::{Row, State, pushed};
 use hodo_isa::x86_64::relocate::{RelocateError, relocate_mapped};
 use hodo_isa::x86_64::scan::Sweep;
 use hodo_isa::x86_64::{JUMP, asm};
+use hodo_isa::{Signing, Via};
 
 /// A breakpoint.
 pub const TRAP: &[u8] = &asm::BREAKPOINT;
+
+/// Everything at a site and its island must be closer together than this.
+pub const REACH: u64 = (1 << 31) - (1 << 16);
 
 /// A jump at `from` to anywhere within 2 GiB; `None` if the target is farther away.
 #[must_use]
@@ -118,6 +121,18 @@ pub fn near_pad(_: u64) -> Option<Range<u64>> {
 #[must_use]
 pub fn take_back(_: Via) -> Vec<u8> {
     Vec::new()
+}
+
+/// Code that makes a signed return address a plain one again: none are signed.
+pub fn take_signature(_: &mut Masm<'_>, _: Signing) {}
+
+/// Code that signs the return address: none are signed.
+pub fn sign(_: &mut Masm<'_>, _: Signing) {}
+
+/// Where the frame is at a function's entry.
+#[must_use]
+pub fn state(_: Signing) -> State {
+    State::ENTRY
 }
 
 /// Moves the instructions `code` from `from` to `to`; execution then continues at `resume`.
@@ -222,9 +237,11 @@ pub fn window(code: &[u8], addr: u64, _calls: bool) -> Result<Window, NoWindow> 
         return Err(NoWindow::BranchInto(JUMP));
     }
     Ok(Window {
+        start: addr,
         end,
         via: Via::Nothing,
         back: Via::Nothing,
+        signing: Signing::None,
         dead: Vec::new(),
     })
 }

@@ -21,7 +21,7 @@ use crate::code::{
     self, Convention, EntryFacts, InstructionSet, NotMovable, Origin, Read, Relocation, Room, Slot,
     SlotCall, Step, readers,
 };
-use crate::{JumpForm, Via, linked};
+use crate::{JumpForm, Signing, Via, linked};
 
 /// This instruction set.
 pub struct Aarch64;
@@ -132,6 +132,19 @@ impl InstructionSet for Aarch64 {
             // paciasp, pacibsp, bti c, bti jc
             Some(25 | 27 | 34 | 38) => LEN,
             _ => 0,
+        }
+    }
+
+    /// The memory may be guarded (PROT_BTI).
+    fn must_land(&self) -> bool {
+        true
+    }
+
+    fn signing(&self, code: &[u8]) -> Signing {
+        match Insn::new(code, 0).hint() {
+            Some(25) => Signing::A,
+            Some(27) => Signing::B,
+            _ => Signing::None,
         }
     }
 

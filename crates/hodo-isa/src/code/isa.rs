@@ -9,7 +9,7 @@ use hodo_abi::Isa;
 
 use super::readers::{Read, Room, Steps, Sweep};
 use super::{EntryFacts, Operand, Origin, SlotCall};
-use crate::{JumpForm, Via, aarch64, riscv64, x86_64};
+use crate::{JumpForm, Signing, Via, aarch64, riscv64, x86_64};
 
 /// Which general registers matter between functions that know nothing of each other, one bit for each number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +193,18 @@ pub trait InstructionSet: Sync {
     /// Bytes of the landing instruction for indirect branches at the start of a function's code; 0 if it has none.
     #[must_use]
     fn landing(&self, code: &[u8]) -> u64;
+
+    /// Whether calls through registers may fault if something else replaces the landing instruction.
+    #[must_use]
+    fn must_land(&self) -> bool {
+        false
+    }
+
+    /// How the return address is signed after the landing instruction at the start of a function's code.
+    #[must_use]
+    fn signing(&self, _code: &[u8]) -> Signing {
+        Signing::None
+    }
 
     /// The entries in a PLT, which jump to the address in a slot: the entry's address, the slot, and the length of the
     /// jump.

@@ -1,19 +1,18 @@
-//! Follows a function's frame, instruction by instruction, along straight-line code.
-//!
-//! It starts where the return address is in its register, and follows the instructions that move the stack pointer or
-//! save callee-saved registers. Where it loses track, the rule is *unknown*. The CFA is the stack pointer at the
-//! function's entry, S.
+//! Follows a function's frame, instruction by instruction, along straight-line code: see [`linked`](crate::linked).
 
 use alloc::vec::Vec;
 
 use crate::cfa::SAVED;
 pub use crate::cfa::{Row, Rule};
+use crate::linked::cfa::{self, Read};
+pub use crate::linked::cfa::{Frame, add_row};
+use crate::linked::relocate::Relocated;
 
 use super::decode::Insn;
 use super::decode::Kind;
 use super::decode::operand::{imm_i, imm_s};
 use super::regs::{RA, SP, ZERO};
-use super::scan::{Flow, Reference, Sweep};
+use super::scan::{Flow, Reference, Scanned, Sweep};
 
 /// The callee-saved registers, by column in frame tables: the return address, s0 to s11.
 pub const CALLEE_SAVED: [u8; 13] = [RA, 8, 9, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27];
@@ -32,28 +31,6 @@ pub struct State {
     saved: [u16; SAVED],
     /// The link register holds another value.
     linked: bool,
-}
-
-/// Where control goes after a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    /// To the next step, and perhaps also to the step with this index.
-    Next(Option<usize>),
-    /// Not to the next step; perhaps to this one.
-    Stop(Option<usize>),
-    /// Instructions put an address into this register, then a jump leaves the code.
-    Call(u8),
-}
-
-/// One instruction.
-#[derive(Debug, Clone, Copy)]
-pub struct Step<'a> {
-    /// Its offset in the code that the rows are for.
-    pub at: u32,
-    /// What it is.
-    pub instruction: &'a Insn,
-    /// Where control goes after it.
-    pub then: Then,
 }
 
 /// With this many bytes of stack in use below S, and the return address in its register.
@@ -183,65 +160,38 @@ impl State {
     }
 }
 
-/// The rows of these steps and of what comes after them, at the offset `end`. `entries` are the steps that are entered
-/// from outside, with their states. Code that no visible path reaches has the rule *unknown*. Also returns the state at
-/// the end, if control gets there.
-#[must_use]
-pub fn rows(steps: &[Step<'_>], end: u32, entries: &[(usize, State)]) -> (Vec<Row>, Option<State>) {
-    let mut states: Vec<Option<State>> = vec![None; steps.len() + 1];
-    for &(index, state) in entries {
-        states[index] = Some(state);
-    }
-    loop {
-        let mut changed = false;
-        for (index, step) in steps.iter().enumerate() {
-            let Some(mut state) = states[index] else {
-                continue;
-            };
-            let (next, other) = match step.then {
-                Then::Next(other) => {
-                    state.step(step.instruction, step.instruction.general().1);
-                    (Some(index + 1), other)
-                }
-                Then::Stop(other) => (None, other),
-                Then::Call(_) => (None, None),
-            };
-            for to in [next, other].into_iter().flatten() {
-                if let Some(slot @ None) = states.get_mut(to) {
-                    *slot = Some(state);
-                    changed = true;
-                }
-            }
-        }
-        if !changed {
-            break;
-        }
-    }
-    let mut rows = Vec::with_capacity(steps.len() + 1);
-    for (step, state) in steps.iter().zip(&states) {
-        let Some(mut state) = *state else {
-            add_row(&mut rows, step.at, Rule::Unknown);
-            continue;
-        };
-        add_row(&mut rows, step.at, state.rule());
-        if let Then::Call(link) = step.then {
-            state.forget(link);
-            add_row(&mut rows, step.at + 4, state.rule());
-        }
-    }
-    let last = states.last().copied().flatten();
-    if let Some(state) = last {
-        add_row(&mut rows, end, state.rule());
-    }
-    (rows, last)
-}
+impl Frame for State {
+    type Insn = Insn;
 
-/// Adds a row, if it says something new.
-pub fn add_row(rows: &mut Vec<Row>, at: u32, rule: Rule) {
-    if let Some(last) = rows.last_mut().filter(|last| last.at == at) {
-        last.rule = rule;
-    } else if rows.last().is_none_or(|last| last.rule != rule) {
-        rows.push(Row { at, rule });
+    const ENTRY: Self = Self::ENTRY;
+
+    fn read(code: &[u8], address: u64) -> Vec<Read<Insn>> {
+        let read = |scanned: Scanned| Read {
+            insn: scanned.insn,
+            addr: scanned.insn.addr,
+            flow: match scanned.flow {
+                Flow::Next if scanned.insn.kind == Kind::Ebreak => Flow::Fault,
+                flow => flow,
+            },
+            link: scanned.insn.rd(),
+            forms: match scanned.reference {
+                Reference::Forms(to) if scanned.insn.kind != Kind::Auipc => Some(to),
+                _ => None,
+            },
+        };
+        Sweep::new(code, address).map(read).collect()
+    }
+
+    fn rule(&self) -> Rule {
+        self.rule()
+    }
+
+    fn follow(&mut self, insn: &Insn) {
+        self.step(insn, insn.general().1);
+    }
+
+    fn forget(&mut self, register: u8) {
+        self.forget(register);
     }
 }
 
@@ -249,55 +199,20 @@ pub fn add_row(rows: &mut Vec<Row>, at: u32, rule: Rule) {
 /// offsets.
 #[must_use]
 pub fn code_rows(code: &[u8], address: u64, entries: &[(u32, State)]) -> Vec<Row> {
-    followed(code, address, entries, true)
+    cfa::code_rows(code, address, entries)
 }
 
 /// The rows of the function that begins with this code, as far as jumps and branches within it lead.
 #[must_use]
 pub fn function_rows(code: &[u8], address: u64) -> Vec<Row> {
-    followed(code, address, &[(0, State::ENTRY)], false)
+    cfa::function_rows::<State>(code, address)
 }
 
-/// `within`: other functions in the code are entered, too.
-fn followed(code: &[u8], address: u64, entries: &[(u32, State)], within: bool) -> Vec<Row> {
-    let scanned: Vec<_> = Sweep::new(code, address).collect();
-    let index = |at: u64| {
-        scanned
-            .binary_search_by_key(&at, |scanned| scanned.insn.addr)
-            .ok()
-    };
-    let steps: Vec<_> = scanned
-        .iter()
-        .map(|scanned| Step {
-            at: (scanned.insn.addr - address) as u32,
-            instruction: &scanned.insn,
-            then: match scanned.flow {
-                Flow::Branch(to) => Then::Next(index(to)),
-                Flow::Jump(to) => Then::Stop(index(to)),
-                Flow::IndirectJump | Flow::Return { .. } | Flow::Fault | Flow::Invalid => {
-                    Then::Stop(None)
-                }
-                Flow::Next if scanned.insn.kind == Kind::Ebreak => Then::Stop(None),
-                _ => Then::Next(None),
-            },
-        })
-        .collect();
-    // The addresses of such functions are called or formed in the code.
-    let functions = scanned.iter().filter_map(|scanned| {
-        let at = match (scanned.flow, scanned.reference) {
-            (Flow::Call(to), _) => to,
-            (_, Reference::Forms(to)) if scanned.insn.kind != Kind::Auipc => to,
-            _ => return None,
-        };
-        Some((index(at)?, State::ENTRY))
-    });
-    let functions = functions.filter(|_| within);
-    let entries: Vec<_> = entries
-        .iter()
-        .filter_map(|&(at, state)| Some((index(address + u64::from(at))?, state)))
-        .chain(functions)
-        .collect();
-    rows(&steps, code.len() as u32, &entries).0
+/// The rows of the moved first instructions of a function, and of what comes after them. Also returns the state at the
+/// end, if control gets there.
+#[must_use]
+pub fn moved_rows(code: &[u8], from: u64, moved: &Relocated) -> (Vec<Row>, Option<State>) {
+    cfa::moved_rows(code, from, moved, State::ENTRY)
 }
 
 #[cfg(test)]

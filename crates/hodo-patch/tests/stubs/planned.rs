@@ -90,6 +90,7 @@ impl World {
                     extra: site.extra.clone(),
                     via: site.via,
                     spare: site.spare.clone(),
+                    signing: hodo_isa::Signing::None,
                     free: 0,
                     free_after: 0,
                     far: None,

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hodo_isa::Via;
+use hodo_isa::{Signing, Via};
 use hodo_patch::{Hook, Image, Island, Patches, Recording, Sites, Traced};
 use hodo_plan::model::{Extra, Mode, PlannedFunction, SitePlan, Spare, Tactic};
 use hodo_trace::Trace;
@@ -49,6 +49,7 @@ pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Si
             displaced: at..at + displaced,
             extra: Extra::None,
             via,
+            signing: Signing::None,
             free: 0,
             free_after: 0,
             spare: Spare {

@@ -17,6 +17,7 @@ fn layout() -> Layout {
     Layout {
         epoch_end: 264,
         to_shadow: 272,
+        atomics: true,
         sp_mask: 0,
         ..stub_layout()
     }

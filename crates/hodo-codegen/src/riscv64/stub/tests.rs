@@ -5,6 +5,7 @@ use std::string::String;
 use std::vec::Vec;
 
 use super::*;
+use hodo_isa::Signing;
 use hodo_isa::effects::How;
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::Kind;
@@ -134,6 +135,7 @@ fn entry_and_exit_take_at_most_forty_instructions() {
             free,
             free_after,
             via,
+            signing: Signing::None,
         },
         ..records()
     };
@@ -338,6 +340,7 @@ fn rows_say_where_the_frame_is() {
                         free,
                         free_after,
                         via,
+                        signing: Signing::None,
                     },
                     ..variant(number)
                 });
