@@ -1,7 +1,6 @@
 //! 64-bit RISC-V.
 
-mod costs;
 mod vectors;
 
-pub use costs::measure;
+pub use super::linked::measure;
 pub use vectors::calls;

@@ -1,4 +1,4 @@
-//! What a recorded call costs on RISC-V.
+//! Instruction sets whose calls put the return address in a register.
 
 use crate::costs::Costs;
 
