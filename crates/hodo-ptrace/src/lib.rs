@@ -25,6 +25,7 @@ pub mod processes;
 mod request;
 mod run;
 pub mod signals;
+mod signing;
 pub mod sockets;
 mod status;
 mod stopped;
@@ -41,6 +42,7 @@ pub use request::{
     SUSPEND_SECCOMP, fault_address, interrupt, is_gone, seize, send, sender, set_fault_address,
 };
 pub use run::let_go;
+pub use signing::Signing;
 pub use status::{
     blocked, call_of, comm, has_signal, is_caught, is_confined, is_first, is_ignored, numbers_of,
     pending, process_of, start_of_heap, status,

@@ -3,7 +3,8 @@
 use std::arch::global_asm;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hodo_ptrace::{Syscalls, TargetAddr, fault_address};
+use hodo_ptrace::arch::unsigned;
+use hodo_ptrace::{Signing, Syscalls, TargetAddr, fault_address};
 
 use super::{Child, get, pipe, put};
 
@@ -82,6 +83,17 @@ global_asm!(
     "mrs x0, tpidr_el0",
     "msr tpidr_el0, x11",
     "ret",
+    // x0: a value, x1: a modifier, x2: where the value goes as it is signed by the two keys.
+    ".globl hodo_test_sign",
+    "hodo_test_sign:",
+    "mov x16, x1",
+    "mov x17, x0",
+    "hint #8",
+    "str x17, [x2]",
+    "mov x17, x0",
+    "hint #10",
+    "str x17, [x2, #8]",
+    "ret",
     // What a stub does, and a load from the control block.
     ".globl hodo_test_block",
     "hodo_test_block:",
@@ -104,6 +116,7 @@ unsafe extern "C" {
     );
     fn hodo_test_count(word: *const AtomicU64, rounds: u64);
     fn hodo_test_wait(begun: *const AtomicU64, goes_on: *const AtomicU64) -> u64;
+    fn hodo_test_sign(value: u64, modifier: u64, signed: *mut [u64; 2]);
     fn hodo_test_block() -> u64;
 }
 
@@ -111,6 +124,8 @@ unsafe extern "C" {
 struct Shared {
     begun: AtomicU64,
     goes_on: AtomicU64,
+    signed: [u64; 2],
+    expected: [u64; 2],
     before: Stored,
     after: Stored,
 }
@@ -315,4 +330,62 @@ fn a_control_block_is_found_by_its_first_use() {
     assert_eq!(memory.read_u64(TargetAddr(place)).expect("a word"), block);
     thread.detach().expect("letting it go");
     assert_eq!(child.exit(), 77);
+}
+
+#[test]
+fn a_thread_signs_return_addresses_as_its_functions_do() {
+    const STUB: u64 = 0xAAAA_1234_5678;
+    const REAL: u64 = 0xFFFF_8765_4320;
+    const STACK: u64 = 0xFFFF_F000_1230;
+    let [out, into] = pipe();
+    let shared = shared();
+    let child = Child::new(|| {
+        // SAFETY: the function writes two words.
+        unsafe {
+            hodo_test_sign(STUB, STACK, &raw mut shared.signed);
+            hodo_test_sign(REAL, STACK, &raw mut shared.expected);
+        }
+        get(out)
+    });
+    child.asleep();
+    let (thread, stops) = child.stop();
+    let page = child.scratch_page(thread);
+    let before = thread.regs().expect("registers");
+    for (signed, expected, second) in [
+        (shared.signed[0], shared.expected[0], false),
+        (shared.signed[1], shared.expected[1], true),
+    ] {
+        assert_eq!(unsigned(signed), STUB);
+        let again = |word, modifier, stored| {
+            let how = Signing {
+                modifier,
+                second,
+                stored,
+            };
+            let again = thread.sign_again(page, word, REAL, Some(how));
+            again.expect("a signature")
+        };
+        assert_eq!(again(signed, STACK, true), Some(expected));
+        // Signatures have few bits: some are the same by chance, and some are as if there were none.
+        if signed == STUB {
+            let known = Some(REAL).filter(|_| expected == REAL);
+            assert_eq!(again(STUB, STACK, false), known);
+        } else {
+            assert_eq!(again(signed, STACK, false), Some(expected));
+            assert_eq!(again(STUB, STACK, false), Some(REAL));
+            assert!((1..=16).any(|more| again(signed, STACK + 16 * more, true).is_none()));
+        }
+        let never = thread.sign_again(page, signed, REAL, None);
+        assert_eq!(never.expect("none"), Some(REAL).filter(|_| signed == STUB));
+    }
+    let after = thread.regs().expect("registers");
+    assert_eq!((after.pc(), after.sp()), (before.pc(), before.sp()));
+    assert_eq!(
+        (after.get(16), after.get(17)),
+        (before.get(16), before.get(17))
+    );
+    stops.detach();
+    put(into, 8);
+    assert_eq!(child.exit(), 8);
+    eprintln!("signed: {:x?}", shared.signed);
 }

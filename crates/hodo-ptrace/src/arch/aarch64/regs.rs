@@ -32,11 +32,15 @@ impl Regs {
         self.0[STATE] & EQUAL != 0
     }
 
+    /// Has the thread go on at an instruction to which no branch leads.
+    pub(super) fn go_to(&mut self, at: u64) {
+        self.set_pc(at);
+        self.0[STATE] &= !BRANCHED;
+    }
+
     /// Has the thread make a system call at `at`.
     pub fn begin_call(&mut self, at: u64, number: i64, arguments: [u64; 6]) {
-        self.set_pc(at);
-        // No branch leads there.
-        self.0[STATE] &= !BRANCHED;
+        self.go_to(at);
         self.set_call(number, arguments);
     }
 

@@ -8,6 +8,7 @@ use super::SYSTEM_CALL;
 use crate::asked::Asked;
 use crate::memory::Memory;
 use crate::request::check;
+use crate::signing::Signing;
 use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
@@ -40,6 +41,32 @@ impl Kept {
     /// Never, here.
     pub fn put_back(&mut self, _thread: Stopped) -> Result<()> {
         Ok(())
+    }
+}
+
+/// An address without its tag: it has none.
+pub fn untagged(address: u64) -> u64 {
+    address
+}
+
+/// A return address without its signature: it has none.
+pub fn unsigned(address: u64) -> u64 {
+    address
+}
+
+impl Stopped {
+    /// What has to take the place of a return address so that a function returns `to` instead. None is signed here.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn sign_again(
+        self,
+        _scratch_page: u64,
+        _word: u64,
+        to: u64,
+        _how: Option<Signing>,
+    ) -> Result<Option<u64>> {
+        Ok(Some(to))
     }
 }
 
