@@ -51,6 +51,7 @@ spans=(hodo-keys-tracing/tracing)
 function_tracing=($(whole_crate hodo-ftrace) hodo-ftrace-c/lib hodo-ftrace-c/ftrace)
 instructions=(hodo-isa/lib hodo-isa/riscv64_run hodo-codegen/lib hodo-codegen/riscv64_detour)
 aarch64_instructions=(hodo-isa/lib hodo-isa/aarch64_run hodo-codegen/lib hodo-codegen/aarch64_detour)
+aarch64_agent=($(named hodo-agent aarch64_slow_paths aarch64_syscalls aarch64_traps))
 plans=($(named hodo-plan lib compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics))
 stubs=($(named hodo-patch lib stubs))
 # Larger programs have no free memory within reach of a jump.
@@ -242,7 +243,7 @@ run() {
     local all=("${static_keys[@]}" "${function_tracing[@]}")
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
-    aarch64) all+=("${aarch64_instructions[@]}" "${aarch64_stopped_threads[@]}") ;;
+    aarch64) all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${aarch64_stopped_threads[@]}") ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
@@ -281,6 +282,12 @@ run() {
     fi
     if [ "$arch" = aarch64 ]; then
         tests "$arch, its instructions" "${aarch64_instructions[@]}" "${emulator[@]}" "$@"
+        tests "$arch, the agent" "${aarch64_agent[@]}" "${emulator[@]}" "$@"
+        local length
+        [ $# -gt 0 ] || for length in 16 256; do
+            tests "$arch, the agent, vectors of $length bytes" hodo-agent/aarch64_slow_paths \
+                -- env QEMU_CPU="max,sve-default-vector-length=$length" "${emulator[@]:1}" vectors_predicates
+        done
         tests "$arch, branches written at once" "${static_keys[@]:1}" \
             -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
         aarch64_machine "$@"
@@ -300,6 +307,7 @@ aarch64_machine() {
     "${linux[@]}" start || { failed+=("aarch64, in a real Linux: it does not start"); return 0; }
     tests "aarch64, in a real Linux: what is done with stopped threads" "${aarch64_stopped_threads[@]}" \
         -- env HODO_VM_TIMEOUT=900 "${linux[@]}" run -- "$@"
+    tests "aarch64, in a real Linux: the agent" "${aarch64_agent[@]}" -- env HODO_VM_TIMEOUT=900 "${linux[@]}" run -- "$@"
     "${linux[@]}" stop
     trap - EXIT
 }
@@ -319,8 +327,9 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-codegen -p hodo-ptrace --features hodo-sys/alloc --lib --test environment --test ftrace \
+            -p hodo-codegen -p hodo-ptrace -p hodo-agent --features hodo-sys/alloc --lib --test environment --test ftrace \
             --test aarch64_run --test aarch64_detour --test stopped \
+            $(printf -- '--test %s ' "${aarch64_agent[@]#*/}") \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;
     esac

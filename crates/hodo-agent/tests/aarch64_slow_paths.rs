@@ -7,6 +7,9 @@ mod skipped;
 #[path = "aarch64/stub.rs"]
 mod stub;
 
+use std::cell::RefCell;
+use std::ptr;
+
 use hodo_trace::format::{
     BUCKET_SIZE, CHUNK_HEADER_SIZE, CHUNK_MAGIC, CHUNK_SIZE, CONTROL_SIZE, RECORD_SIZE,
     SHADOW_DISTANCE, WINDOW_SIZE, chunk_header, file_header, record, tcb,
@@ -503,4 +506,168 @@ fn threads_come_home_from_the_place_for_system_calls() {
         .flat_map(u32::to_le_bytes)
         .collect();
     assert_eq!(code, words);
+}
+
+/// Breakpoints in the agent's code, and what a signal handler does there.
+struct Interruption {
+    interrupted: *mut World,
+    /// The instructions that are replaced, if they are to be.
+    before: Vec<u32>,
+    /// What makes a call; `None`: nothing does.
+    world: Option<World>,
+    /// It begins a chunk first.
+    begins: bool,
+    met: Vec<usize>,
+}
+
+thread_local! {
+    static INTERRUPTION: RefCell<Option<Interruption>> = const { RefCell::new(None) };
+}
+
+/// Takes a breakpoint away, and calls the agent for another window.
+extern "C" fn interrupts(_: i32, _: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
+    INTERRUPTION.with_borrow_mut(|interruption| {
+        let interruption = interruption.as_mut().expect("a breakpoint");
+        // SAFETY: the kernel's frame; the interrupted test does nothing else with its stub in between.
+        let (pc, interrupted) =
+            unsafe { ((*context).uc_mcontext.pc, &mut *interruption.interrupted) };
+        let at = interrupted.offset(pc);
+        interruption.met.push(at);
+        interrupted.replace(at, interruption.before[at / 4]);
+        if let Some(world) = &mut interruption.world {
+            if interruption.begins {
+                world.put(tcb::CURSOR, world.get(tcb::LIMIT));
+            }
+            world.call_for_nothing(&Call::of(world.agent.window));
+        }
+    });
+}
+
+/// `brk #0`
+const BREAKPOINT: u32 = 0xD420_0000;
+
+/// Makes one of the calls with breakpoints at some instructions of the agent. Returns those that were met.
+/// `begins`: the
+/// handler makes a call, and begins a chunk or does not.
+fn interrupted(index: usize, places: &[usize], begins: Option<bool>) -> Vec<usize> {
+    let mut world = World::new(8);
+    let call = &calls(&world)[index];
+    prepare(&mut world, call);
+    let code = world.agent.code.chunks_exact(4);
+    let before = code.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")));
+    INTERRUPTION.set(Some(Interruption {
+        interrupted: &raw mut world,
+        before: before.collect(),
+        world: begins.map(|_| world.beside()),
+        begins: begins == Some(true),
+        met: Vec::new(),
+    }));
+    for &at in places {
+        world.replace(at, BREAKPOINT);
+    }
+    // Nothing but the result changes.
+    world.call(call);
+    assert_known_is_recorded(&world);
+    INTERRUPTION.take().expect("it").met
+}
+
+/// The calls that are interrupted.
+fn calls(world: &World) -> Vec<Call> {
+    let agent = &world.agent;
+    let mut tails = Call {
+        words: vec![11, ENTRY],
+        ..Call::of(agent.tails)
+    };
+    tails.registers[tails.time] = 1;
+    let mut epoch = Call::of(agent.epoch);
+    epoch.registers[epoch.time] = 1 << 40;
+    let tail = Call {
+        words: vec![record::TAIL << record::KIND_SHIFT | 5],
+        timed: true,
+        ..Call::of(agent.tail)
+    };
+    let handed_on = Call {
+        lowered: 5,
+        ..shadow(world)
+    };
+    vec![
+        Call::of(agent.window),
+        shadow(world),
+        Call::of(agent.chunk),
+        handed_on,
+        tail,
+        epoch,
+        tails,
+    ]
+}
+
+/// What a call needs to take its longest path.
+fn prepare(world: &mut World, call: &Call) {
+    world.call(&Call::of(world.agent.chunk));
+    let s = world.s(call);
+    for (word, value) in [
+        // All stacks are in it.
+        (tcb::SHADOW_LO, 0x10_0000),
+        (tcb::SHADOW_LEN, 1 << 47),
+        (tcb::ISLAND0_LO, call.registers[LINK]),
+        (tcb::ISLAND0_LEN, 16),
+        (tcb::HANDED_ON, if call.lowered == 5 { s } else { 0 }),
+        (tcb::HANDED_ON + 8, call.registers[LINK]),
+        (tcb::EPOCH_END, if call.timed { 0 } else { u64::MAX }),
+    ] {
+        world.put(word, value);
+    }
+    for (word, _) in WINDOWS {
+        world.put(word, 0);
+    }
+}
+
+/// A window is known only where the last one that is recorded is the same.
+#[track_caller]
+fn assert_known_is_recorded(world: &World) {
+    let at = world.get(tcb::WINDOW);
+    let records = world.records();
+    let windows = [record::SPECIAL_WINDOW].map(special);
+    let last = records
+        .iter()
+        .rfind(|found| windows.contains(&what(**found)));
+    for (word, lower) in WINDOWS {
+        let value = world.get(word);
+        assert!(value == 0 || value == at - lower, "{value:#x} {at:#x}");
+        if value != 0 {
+            assert_eq!(window(*last.expect("a window")), at & !31);
+        }
+    }
+    let known = [
+        special(record::SPECIAL_WINDOW),
+        special(record::SPECIAL_STACK),
+        special(record::SPECIAL_EPOCH),
+        ENTRY,
+        record::TAIL << record::KIND_SHIFT | 5,
+    ];
+    let other = records.iter().find(|found| !known.contains(&what(**found)));
+    assert_eq!(other, None);
+}
+
+#[test]
+fn signal_handlers_may_come_between_any_two_instructions() {
+    // SAFETY: the handler does what a handler of the program might do.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = interrupts as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        let done = libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut());
+        assert_eq!(done, 0);
+    }
+    let all: Vec<usize> = (0..hodo_agent::runtime().code.len()).step_by(4).collect();
+    let mut met = 0;
+    for index in 0..7 {
+        for at in interrupted(index, &all, None) {
+            for begins in [false, true] {
+                assert_eq!(interrupted(index, &[at], Some(begins)), [at]);
+            }
+            met += 1;
+        }
+    }
+    assert!(met > 400, "{met}");
 }

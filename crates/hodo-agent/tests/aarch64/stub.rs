@@ -342,6 +342,29 @@ impl World {
         world
     }
 
+    /// Another stub, which works with the same control block on a stack of its own.
+    pub fn beside(&self) -> Self {
+        let mut other = Self::new(1);
+        unmap(other.base, other.len);
+        (other.base, other.len, other.block) = (self.base, 0, self.block);
+        other
+    }
+
+    /// The offset in the agent of an address.
+    pub fn offset(&self, addr: u64) -> usize {
+        (addr - self.code) as usize
+    }
+
+    /// Replaces an instruction of the agent. Returns the one that was there.
+    pub fn replace(&mut self, at: usize, word: u32) -> u32 {
+        // SAFETY: within the code.
+        let before = unsafe { ((self.code as usize + at) as *const u32).read_volatile() };
+        self.write_code(at, word);
+        // SAFETY: the code is mapped.
+        unsafe { __clear_cache(self.code as *mut u8, (self.code + CODE) as *mut u8) };
+        before
+    }
+
     /// Sets a word of memory.
     pub fn set(&mut self, at: u64, value: u64) {
         // SAFETY: only memory that tests or the agent have mapped.
@@ -364,7 +387,7 @@ impl World {
         self.word(self.block + at)
     }
 
-    /// All records.
+    /// All records, without holes.
     pub fn records(&self) -> Vec<u64> {
         let mut all = Vec::new();
         for chunk in 0..self.word(self.base + file_header::NEXT_CHUNK) {
@@ -373,7 +396,7 @@ impl World {
             all.extend(
                 words
                     .map(|at| self.word(start + at))
-                    .take_while(|word| *word != 0),
+                    .filter(|word| *word != 0),
             );
         }
         all
@@ -487,7 +510,9 @@ impl Drop for World {
     fn drop(&mut self) {
         unmap(self.stack, STACK);
         unmap(self.code, CODE);
-        unmap(self.base, self.len);
+        if self.len != 0 {
+            unmap(self.base, self.len);
+        }
     }
 }
 
