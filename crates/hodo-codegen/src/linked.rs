@@ -4,3 +4,4 @@
 pub(crate) mod asm;
 pub(crate) mod detour;
 pub(crate) mod frames;
+pub(crate) mod hooks;

@@ -2,6 +2,7 @@
 
 pub mod detour;
 pub mod frames;
+pub mod hooks;
 pub mod masm;
 pub mod patch;
 pub mod stub;
