@@ -110,7 +110,8 @@ fn end<C: Hooks>(code: &mut C) {
     code.add_number(C::STACK, C::STACK, FRAME);
 }
 
-/// `ANSWER` and `ASK` = start and length of an island; branches if `address` is in it. `TEMP_0` holds the control block's
+/// `ANSWER` and `ASK` = start and length of an island; branches if `address` is in it. `TEMP_0` holds the control
+/// block's
 /// address. Clobbers `TEMP_1`.
 fn in_island<C: Hooks>(code: &mut C, address: Register, (lo, len): (u32, u32), ours: Label) {
     code.load(C::ANSWER, C::TEMP_0, lo.into());
@@ -333,7 +334,8 @@ fn lower_limits<C: Hooks>(code: &mut C, saved: (i64, i64), extra: Raise) {
 }
 
 /// Stops for the tracer before a function locks all memory of the process, which would be hodo's reservations, too. The
-/// tracer finds the number of the system call in `ANSWER`, and its arguments in `ASK` and `TEMP_1`. It leaves 0 in `ANSWER` if it
+/// tracer finds the number of the system call in `ANSWER`, and its arguments in `ASK` and `TEMP_1`. It leaves 0 in
+/// `ANSWER` if it
 /// has done what the program wants; otherwise the function makes its call. Without a tracer, memory is locked when it
 /// is used, so that reservations stay what they are. The function's own code follows. Returns the address of the
 /// breakpoint, and where a thread goes on from there without a tracer.
