@@ -24,6 +24,9 @@ const WINDOWS: [(u64, u64); 3] = [
     (tcb::LOWERED_WINDOWS + 8, 32),
 ];
 
+/// What a window begins at a multiple of.
+const UNIT: u64 = 1 << record::WINDOW_SHIFT;
+
 const fn special(id: u32) -> u32 {
     record::SPECIAL << record::KIND_SHIFT | id
 }
@@ -204,7 +207,7 @@ fn assert_window(world: &World, lo: u64, s: u64) {
     let records = world.records();
     let last = records.last().expect("a record");
     assert_eq!(what(*last), special(record::SPECIAL_WINDOW));
-    assert_eq!(window(*last), at & !31);
+    assert_eq!(window(*last), at & !(UNIT - 1));
 }
 
 #[test]
@@ -234,7 +237,7 @@ fn a_stack_whose_shadow_is_known_has_a_window() {
     assert_window(&world, lo, s);
     // At the ends of the range.
     for (lo, len) in [
-        (s & !31, 1 << 20),
+        (s & !(UNIT - 1), 1 << 20),
         (s + 16 - (1 << 20), 1 << 20),
         (s - 4096, WINDOW_SIZE),
     ] {
@@ -242,7 +245,10 @@ fn a_stack_whose_shadow_is_known_has_a_window() {
         world.put(tcb::SHADOW_LEN, len);
         world.call_for_nothing(&call);
         let at = world.get(tcb::WINDOW);
-        assert!(at >= lo & !31 && at + WINDOW_SIZE <= lo + len, "{at:#x}");
+        assert!(
+            at >= lo & !(UNIT - 1) && at + WINDOW_SIZE <= lo + len,
+            "{at:#x}"
+        );
         assert_eq!(window(*world.records().last().expect("one")), at);
     }
 }
@@ -360,7 +366,7 @@ fn without_a_shadow_the_entry_is_recorded_with_its_stack() {
         }
         assert_eq!(records.len(), 2);
         assert_eq!(what(records[0]), special(record::SPECIAL_STACK));
-        assert_eq!(window(records[0]), s & !31);
+        assert_eq!(window(records[0]), s & !(UNIT - 1));
         assert_eq!(records[1], u64::from(ENTRY) << 32 | bits(s));
         assert_eq!(world.get(tcb::WINDOW), 0);
     }
@@ -608,7 +614,7 @@ fn prepare(world: &mut World, call: &Call) {
     for (word, value) in [
         // All stacks are in it.
         (tcb::SHADOW_LO, 0x10_0000),
-        (tcb::SHADOW_LEN, 1 << 47),
+        (tcb::SHADOW_LEN, 1 << 48),
         (tcb::ISLAND0_LO, call.registers[LINK]),
         (tcb::ISLAND0_LEN, 16),
         (tcb::HANDED_ON, if call.lowered == 5 { s } else { 0 }),
@@ -635,7 +641,7 @@ fn assert_known_is_recorded(world: &World) {
         let value = world.get(word);
         assert!(value == 0 || value == at - lower, "{value:#x} {at:#x}");
         if value != 0 {
-            assert_eq!(window(*last.expect("a window")), at & !31);
+            assert_eq!(window(*last.expect("a window")), at & !(UNIT - 1));
         }
     }
     let known = [

@@ -140,6 +140,8 @@ pub mod counters {
 
 /// Bits of the upper half of a record. The lower half is the lower half of the time counter.
 pub mod record {
+    use hodo_abi::Isa;
+
     /// Bits of the function id.
     pub const ID_BITS: u32 = 20;
     /// Mask of the function id.
@@ -165,12 +167,22 @@ pub mod record {
     /// `SPECIAL` id: the lower half is the number of records lost here.
     pub const SPECIAL_LOST: u32 = 3;
     /// `SPECIAL` id: the stack addresses of the entries that follow lie in a window of [`super::WINDOW_SIZE`] bytes.
-    /// The lower half and the stack bits are bits 5–46 of its start ([`WINDOW_SHIFT`]).
+    /// The lower half and the stack bits are 42 bits of its start, from [`window_shift`] on.
     pub const SPECIAL_WINDOW: u32 = 4;
     /// `SPECIAL` id: the same, but only for the next entry. The window of later entries does not change.
     pub const SPECIAL_STACK: u32 = 5;
-    /// The lowest bit of an address in [`SPECIAL_WINDOW`] and [`SPECIAL_STACK`].
-    pub const WINDOW_SHIFT: u32 = 5;
+    /// Returns the lowest bit of an address in [`SPECIAL_WINDOW`] and [`SPECIAL_STACK`]: programs' addresses
+    /// have 47 bits
+    /// at most, on AArch64 48.
+    #[must_use]
+    pub const fn window_shift(isa: Isa) -> u32 {
+        match isa {
+            Isa::X86_64 | Isa::Riscv64 => 5,
+            Isa::Aarch64 => 6,
+        }
+    }
+    /// The same for programs of this machine.
+    pub const WINDOW_SHIFT: u32 = window_shift(Isa::NATIVE);
     /// The largest function id. Id 0 is never used, so a record with an upper half of zero is a hole.
     pub const MAX_FUNCTION_ID: u32 = ID_MASK;
 }

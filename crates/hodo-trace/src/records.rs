@@ -73,6 +73,8 @@ pub struct Records<'a> {
     window: u64,
     /// Where the windows of later entries begin.
     windows: u64,
+    /// See [`record::window_shift`].
+    window_shift: u32,
     /// The first error of any reader of these events.
     unread: &'a OnceLock<String>,
 }
@@ -85,6 +87,7 @@ impl<'a> Records<'a> {
         control_size: u64,
         chunks: Vec<Chunk>,
         began: u64,
+        window_shift: u32,
         unread: &'a OnceLock<String>,
     ) -> Self {
         Self {
@@ -99,6 +102,7 @@ impl<'a> Records<'a> {
             skip: 0,
             window: 0,
             windows: 0,
+            window_shift,
             unread,
         }
     }
@@ -106,7 +110,7 @@ impl<'a> Records<'a> {
     /// Takes a record with a window of stack addresses, or with the address of the next entry.
     #[cold]
     fn new_window(&mut self, special: u32, high: u32, low: u32) {
-        self.window = (u64::from(high) << 32 | u64::from(low)) << record::WINDOW_SHIFT;
+        self.window = (u64::from(high) << 32 | u64::from(low)) << self.window_shift;
         if special == record::SPECIAL_WINDOW {
             self.windows = self.window;
         }
@@ -260,6 +264,7 @@ impl Iterator for Records<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::CHUNK_SIZE;
 
     #[test]
     fn unreadable_files_are_reported() {
@@ -274,8 +279,51 @@ mod tests {
             begins: 0,
         };
         let unread = OnceLock::new();
-        let mut records = Records::new(&events, 4096, vec![chunk], 0, &unread);
+        let mut records =
+            Records::new(&events, 4096, vec![chunk], 0, record::WINDOW_SHIFT, &unread);
         assert_eq!(records.next(), None);
         assert!(unread.get().is_some());
+    }
+
+    #[test]
+    fn the_highest_stack_addresses_are_known() {
+        let name = format!("hodo-windows-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        for isa in hodo_abi::Isa::ALL {
+            let bits = if isa == hodo_abi::Isa::Aarch64 {
+                48
+            } else {
+                47
+            };
+            let top = (1u64 << bits) - 0x1000;
+            let shift = record::window_shift(isa);
+            let window = (top - WINDOW_SIZE / 2) >> shift;
+            let high = |what: u32, bits: u64| u64::from(what) | bits << record::SP_SHIFT;
+            let special = record::SPECIAL << record::KIND_SHIFT | record::SPECIAL_WINDOW;
+            let bits = top >> 4 & ((1 << record::SP_BITS) - 1);
+            let records = [
+                window & 0xFFFF_FFFF | high(special, window >> 32) << 32,
+                high(1, bits) << 32,
+            ];
+            let mut bytes = vec![0; CHUNK_SIZE as usize];
+            for (index, word) in records.iter().enumerate() {
+                let at = CHUNK_HEADER_SIZE as usize + 8 * index;
+                bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            std::fs::write(&path, bytes).expect("events");
+            let events = File::open(&path).expect("events");
+            let chunk = Chunk {
+                index: 0,
+                at: 0,
+                seq: 0,
+                epoch: 0,
+                lost: 0,
+                begins: 0,
+            };
+            let unread = OnceLock::new();
+            let mut records = Records::new(&events, 0, vec![chunk], 0, shift, &unread);
+            assert_eq!(records.next().expect("an entry").stack, top, "{isa:?}");
+        }
+        std::fs::remove_file(&path).expect("events");
     }
 }

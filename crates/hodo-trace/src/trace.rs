@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use hodo_abi::Isa;
+
 use crate::calls::{Calls, Frame, TailCalls, Traits};
 use crate::error::TraceError;
 use crate::format::{self, chunk_header, file_header, record};
@@ -468,8 +470,14 @@ impl Trace {
             self.control_size,
             task.chunks.clone(),
             task.began,
+            self.window_shift(),
             &self.unread,
         )
+    }
+
+    /// See [`record::window_shift`].
+    fn window_shift(&self) -> u32 {
+        record::window_shift(self.info.isa().unwrap_or(Isa::NATIVE))
     }
 
     /// Selects how tail calls are shown.
@@ -501,7 +509,8 @@ impl Trace {
         let first = self.records(task).next()?;
         let chunk = vec![*task.chunks.last()?];
         let (size, began) = (self.control_size, task.began);
-        let last = Records::new(&self.events, size, chunk, began, &self.unread).last();
+        let shift = self.window_shift();
+        let last = Records::new(&self.events, size, chunk, began, shift, &self.unread).last();
         Some(Times {
             first: first.time,
             last: last.map_or(first.time, |last| last.time.max(first.time)),

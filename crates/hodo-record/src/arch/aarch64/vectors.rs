@@ -1,10 +1,8 @@
 //! How the agent's system calls preserve a thread's vector registers.
 //!
 //! At each system call, Linux discards all but 16 bytes of each SVE register, all predicates and FFR, and ends
-//! streaming
-//! mode. The auxiliary vector (AT_HWCAP, AT_HWCAP2) names the processor's features. A program needs no permission
-//! to use
-//! them, so the instructions that save registers never fault.
+//! streaming mode. The auxiliary vector (AT_HWCAP, AT_HWCAP2) names the processor's features. A program needs no
+//! permission to use them, so the instructions that save registers never fault.
 
 use hodo_ptrace::auxv;
 use hodo_trace::format::tcb;
