@@ -50,6 +50,7 @@ spans=(hodo-keys-tracing/tracing)
 # shellcheck disable=SC2207 # one word for each, here and below
 function_tracing=($(whole_crate hodo-ftrace) hodo-ftrace-c/lib hodo-ftrace-c/ftrace)
 instructions=(hodo-isa/lib hodo-isa/riscv64_run hodo-codegen/lib hodo-codegen/riscv64_detour)
+aarch64_probes=($(named hodo-probe lib aarch64_differential))
 aarch64_instructions=(hodo-isa/lib hodo-isa/aarch64_run hodo-codegen/lib hodo-codegen/aarch64_detour)
 aarch64_agent=($(named hodo-agent aarch64_slow_paths aarch64_syscalls aarch64_traps))
 plans=($(named hodo-plan lib compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics))
@@ -243,7 +244,9 @@ run() {
     local all=("${static_keys[@]}" "${function_tracing[@]}")
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
-    aarch64) all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${aarch64_stopped_threads[@]}") ;;
+    aarch64)
+        all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${aarch64_stopped_threads[@]}" "${aarch64_probes[@]}")
+        ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
     group "$arch, build" build_all "$triple" "${all[@]}"
@@ -288,6 +291,7 @@ run() {
             tests "$arch, the agent, vectors of $length bytes" hodo-agent/aarch64_slow_paths \
                 -- env QEMU_CPU="max,sve-default-vector-length=$length" "${emulator[@]:1}" vectors_predicates
         done
+        tests "$arch, probes in one's own process" "${aarch64_probes[@]}" "${emulated[@]}" "$@"
         tests "$arch, branches written at once" "${static_keys[@]:1}" \
             -- env HODO_EMULATED=words "${emulator[@]:1}" "$@"
         aarch64_machine "$@"
@@ -313,7 +317,7 @@ aarch64_machine() {
 }
 
 # All crates must compile for RISC-V without warnings. For AArch64, there are only static keys, instructions, function
-# tracing, generated code and stopped threads.
+# tracing, generated code, stopped threads and probes.
 lint() {
     local arch="$1" triple="$2"
     shift 2
@@ -327,8 +331,9 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-codegen -p hodo-ptrace -p hodo-agent --features hodo-sys/alloc --lib --test environment --test ftrace \
-            --test aarch64_run --test aarch64_detour --test stopped \
+            -p hodo-codegen -p hodo-ptrace -p hodo-agent -p hodo-probe --features hodo-sys/alloc --lib \
+            --test environment --test ftrace \
+            --test aarch64_run --test aarch64_detour --test stopped --test aarch64_differential \
             $(printf -- '--test %s ' "${aarch64_agent[@]#*/}") \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;

@@ -48,7 +48,11 @@
 //! All that the engine needs of Linux is asked through the traits of [`environment`]. A kernel implements them, and
 //! calls [`traps`] in its handlers of exceptions. The page `docs/kernels.md` says more, and `examples/` has kernels.
 
-#![cfg(any(target_arch = "x86_64", target_arch = "riscv64"))]
+#![cfg(any(
+    target_arch = "x86_64",
+    target_arch = "riscv64",
+    target_arch = "aarch64"
+))]
 #![no_std]
 
 #[macro_use]

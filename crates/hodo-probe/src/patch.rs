@@ -97,7 +97,9 @@ fn change(memory: &Memory, wanted: &[(&'static Site, Want)]) -> Result<(), Errno
             site.jumped.store(1, Ordering::Release);
         }
     }
-    for changes in &steps {
+    for changes in &mut steps {
+        // A jump may be no longer than a breakpoint.
+        changes.retain(|(_, bytes)| !bytes.is_empty());
         if !changes.is_empty() {
             // SAFETY: in this order, as described above, no thread executes half an instruction.
             unsafe { memory.change(changes) }?;

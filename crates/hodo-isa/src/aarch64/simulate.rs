@@ -125,21 +125,24 @@ impl Simulation {
 
     /// Executes it: changes registers, and sets `pc` to the address of the next instruction.
     pub fn run(&self, state: &mut State) {
+        state.pc = self.run_on(&mut state.x, state.flags);
+    }
+
+    /// Executes it on `x0` to `x30`, with these flags. Returns the address of the next instruction.
+    pub fn run_on(&self, x: &mut [u64; 31], flags: u64) -> u64 {
         let get = |register: u8| match register {
             ZERO => 0,
-            _ => state.x[usize::from(register)],
+            _ => x[usize::from(register)],
         };
         let (to, link) = match self.action {
             Action::Nothing => (None, false),
             Action::Set { register, value } => {
                 if register != ZERO {
-                    state.x[usize::from(register)] = value;
+                    x[usize::from(register)] = value;
                 }
                 (None, false)
             }
-            Action::Conditional { condition, to } => {
-                (holds(condition, state.flags).then_some(to), false)
-            }
+            Action::Conditional { condition, to } => (holds(condition, flags).then_some(to), false),
             Action::Bits {
                 register,
                 bits,
@@ -151,9 +154,9 @@ impl Simulation {
             Action::JumpTo { link, register } => (Some(get(register)), link),
         };
         if link {
-            state.x[usize::from(LINK)] = self.next;
+            x[usize::from(LINK)] = self.next;
         }
-        state.pc = to.unwrap_or(self.next);
+        to.unwrap_or(self.next)
     }
 }
 

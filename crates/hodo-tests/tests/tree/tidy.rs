@@ -421,7 +421,11 @@ const NAMES: [(&str, &str, &str); 21] = [
         "",
         "chooses among the registers of instruction sets",
     ),
-    ("hodo-probe/src/lib.rs", "^#!.cfg", "what it exists for"),
+    (
+        "hodo-probe/src/lib.rs",
+        "^    target_arch",
+        "what it exists for",
+    ),
     (
         "hodo-symbols/src/demangle.rs",
         "/usr/lib/",

@@ -19,10 +19,10 @@ mod stopped;
 pub(crate) mod sys;
 pub(crate) mod trampolines;
 
+pub(crate) use super::sums::hits;
 pub(crate) use common::is_own;
 #[cfg(target_os = "linux")]
 pub(crate) use context::Context;
-pub(crate) use counts::hits;
 pub use registers::Registers;
 pub(crate) use stopped::{faulted, simulate};
 
