@@ -40,7 +40,7 @@ hodo_agent_epoch:
     HODO_ENTER
     HODO_GET x0, 10
     HODO_CALL x11, hodo_agent_new_epoch
-    HODO_LEAVE 4
+    b 9f
 
     // What others jump to, with the same stack pointer as here. Links are x9 to x12, from the outermost to the
     // innermost.
@@ -152,6 +152,9 @@ hodo_agent_new_chunk:
     str x17, [x6, #{CURSOR}]
 4:  ldp x0, x1, [sp, #144]
     br x12
+
+    // Only here: frame tables take it that nothing between the beginning and the end of a frame is outside of it.
+9:  HODO_LEAVE 4
 
     // The chunk is full. The result is a place in a new one.
 hodo_agent_chunk:
