@@ -245,7 +245,7 @@ run() {
     case "$arch" in
     riscv64) all=("${riscv64[@]}") ;;
     aarch64)
-        all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${aarch64_stopped_threads[@]}" "${aarch64_probes[@]}")
+        all+=("${aarch64_instructions[@]}" "${aarch64_agent[@]}" "${stubs[@]}" "${aarch64_stopped_threads[@]}" "${aarch64_probes[@]}")
         ;;
     esac
     group "$arch, lints" lint "$arch" "$triple" "$@"
@@ -286,6 +286,10 @@ run() {
     if [ "$arch" = aarch64 ]; then
         tests "$arch, its instructions" "${aarch64_instructions[@]}" "${emulator[@]}" "$@"
         tests "$arch, the agent" "${aarch64_agent[@]}" "${emulator[@]}" "$@"
+        tests "$arch, stubs" "${stubs[@]}" "${emulator[@]}" "$@"
+        # This processor has no instructions that add to memory, and signs no addresses.
+        [ $# -gt 0 ] || tests "$arch, stubs on an old processor" hodo-patch/stubs \
+            -- env QEMU_CPU=cortex-a53 "${emulator[@]:1}" calls:: windows:: state::
         local length
         [ $# -gt 0 ] || for length in 16 256; do
             tests "$arch, the agent, vectors of $length bytes" hodo-agent/aarch64_slow_paths \
@@ -317,7 +321,7 @@ aarch64_machine() {
 }
 
 # All crates must compile for RISC-V without warnings. For AArch64, there are only static keys, instructions, function
-# tracing, generated code, stopped threads and probes.
+# tracing, generated code, stubs, stopped threads and probes.
 lint() {
     local arch="$1" triple="$2"
     shift 2
@@ -331,9 +335,9 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-codegen -p hodo-ptrace -p hodo-agent -p hodo-probe --features hodo-sys/alloc --lib \
+            -p hodo-codegen -p hodo-ptrace -p hodo-agent -p hodo-patch -p hodo-probe --features hodo-sys/alloc --lib \
             --test environment --test ftrace \
-            --test aarch64_run --test aarch64_detour --test stopped --test aarch64_differential \
+            --test aarch64_run --test aarch64_detour --test stopped --test stubs --test aarch64_differential \
             $(printf -- '--test %s ' "${aarch64_agent[@]#*/}") \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;

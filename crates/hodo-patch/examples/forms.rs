@@ -6,12 +6,20 @@
 
 #[cfg(target_arch = "riscv64")]
 #[allow(dead_code, reason = "tests use the rest")]
-#[path = "../tests/stubs/code.rs"]
+#[path = "../tests/stubs/riscv64/code.rs"]
 mod code;
+#[cfg(target_arch = "riscv64")]
+#[allow(dead_code, reason = "tests use the rest")]
+#[path = "../tests/stubs/riscv64/isa.rs"]
+mod isa;
 #[cfg(target_arch = "riscv64")]
 #[allow(dead_code, reason = "tests use the rest")]
 #[path = "../tests/stubs/world.rs"]
 mod world;
+#[cfg(target_arch = "riscv64")]
+#[allow(dead_code, reason = "tests use the rest")]
+#[path = "../tests/stubs/writer.rs"]
+mod writer;
 
 #[cfg(not(target_arch = "riscv64"))]
 fn main() {

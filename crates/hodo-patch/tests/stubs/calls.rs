@@ -7,23 +7,12 @@ use hodo_trace::format::{CHUNK_HEADER_SIZE, CHUNK_SIZE, RECORD_SIZE, record, tcb
 use hodo_trace::{CallStep, Left};
 
 use crate::code::{fib, fibonacci, fibonacci_calls, leaf, outer, tail, tail2};
+use crate::isa::{AFTER, BEFORE, FREE, KEPT, SETS, room};
 use crate::world::{Record, Site, World, address, site, timed};
-
-/// `t1`
-const T1: Via = Via::Free(6);
-/// `t0`, which is not free.
-const KEPT: Via = Via::Kept(5);
-/// Registers that are free at the entry of all these functions, and after them.
-const BEFORE: u32 = 0xF000_0040 | 1 << 15 | 1 << 14;
-const AFTER: u32 = 0xF003_F0E0;
 
 /// All functions; their jumps and stubs use these registers.
 fn all(via: Via, before: u32, after: u32) -> [Site; 5] {
-    let len = match via {
-        Via::Kept(_) => 16,
-        _ => 8,
-    };
-    let site = |name, function| site(name, function, len, via).free(before, after);
+    let site = |name, function| site(name, function, room(via), via).free(before, after);
     [
         site("leaf", address(leaf as *const ())),
         site("outer", address(outer as *const ())),
@@ -47,16 +36,8 @@ const RUN: &str =
 
 /// Sets of registers that are free before the body and after it.
 pub fn registers() -> impl Iterator<Item = (Via, u32, u32)> {
-    let few = [
-        (BEFORE, AFTER),
-        (0, 0),
-        (1 << 15, 1 << 12),
-        (1 << 15 | 1 << 14, 1 << 12 | 1 << 28),
-        (1 << 14 | 1 << 30 | 1 << 31, 1 << 13 | 1 << 5 | 1 << 28),
-        (1 << 14 | 1 << 15 | 1 << 30 | 1 << 31, 1 << 5 | 7 << 28),
-    ];
-    [T1, KEPT].into_iter().flat_map(move |via| {
-        few.into_iter()
+    [FREE, KEPT].into_iter().flat_map(|via| {
+        SETS.into_iter()
             .map(move |(before, after)| (via, before, after))
     })
 }
@@ -115,7 +96,7 @@ fn all_options_can_be_combined() {
 fn recursion_is_counted_and_read() {
     let mut world = World::new(timed(), 8);
     world.enter(1);
-    world.trace(&all(T1, BEFORE, AFTER));
+    world.trace(&all(FREE, BEFORE, AFTER));
     assert_eq!(fib(12), fibonacci(12));
     let trace = world.read("recursion", 1);
     let (mut entries, mut exits, mut depth, mut last) = (0, 0, 0usize, 0);
@@ -213,7 +194,7 @@ fn filters_leave_out() {
     };
     let mut world = World::new(recording, 2);
     world.enter(1);
-    let mut sites = all(T1, BEFORE, AFTER);
+    let mut sites = all(FREE, BEFORE, AFTER);
     sites[1].filter = true;
     world.trace(&sites);
     run();
@@ -244,7 +225,7 @@ fn calls_are_not_recorded_while_switched_off() {
         };
         let mut world = World::new(recording, 2);
         world.enter(1);
-        world.trace(&all(T1, BEFORE, AFTER));
+        world.trace(&all(FREE, BEFORE, AFTER));
         leaf(1, 2);
         world.switch(switch, true);
         leaf(1, 2);
@@ -283,7 +264,7 @@ fn short_calls_are_removed() {
 fn chunks_are_followed_by_others_and_in_the_end_by_the_bucket() {
     let mut world = World::new(timed(), 2);
     let block = world.enter(7);
-    world.trace(&all(T1, BEFORE, AFTER));
+    world.trace(&all(FREE, BEFORE, AFTER));
     let n = 15;
     assert_eq!(fib(n), fibonacci(n));
     let room = (CHUNK_SIZE - CHUNK_HEADER_SIZE) / RECORD_SIZE - 8;
@@ -303,7 +284,7 @@ fn chunks_are_followed_by_others_and_in_the_end_by_the_bucket() {
 fn a_new_epoch_is_recorded() {
     let mut world = World::new(timed(), 2);
     let block = world.enter(1);
-    world.trace(&all(T1, BEFORE, AFTER));
+    world.trace(&all(FREE, BEFORE, AFTER));
     leaf(1, 2);
     // As if the last record were from an earlier epoch.
     let epoch = world.get(block + tcb::EPOCH) as u32;

@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use hodo_isa::Via;
 use hodo_patch::{Hook, LimitCall, Raise};
 
 use crate::code::{call, handler, limits};
+use crate::isa::FREE;
 use crate::world::{World, address, site, symbol, timed};
 
 unsafe extern "C" {
@@ -50,7 +50,7 @@ fn backtraces_do_not_show_stubs() {
     world.enter(1);
     let alone = called();
     world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
-    let traced = site("call", address(call as *const ()), 8, Via::Free(6)).free(1 << 14, 1 << 15);
+    let traced = site("call", address(call as *const ()), 8, FREE).free(1 << 14, 1 << 15);
     world.trace(&[traced]);
     let with_stubs = called();
     let islands = world.islands();
@@ -112,7 +112,7 @@ fn backtraces_of_handlers_reach_the_interrupted_function() {
     let mut world = World::with_signals(timed(), 2, signal_return);
     world.enter(1);
     world.hook(Hook::FindObject, c"_dl_find_object", 0x100);
-    world.trace(&[site("handler", start as usize, 8, Via::Free(6)).free(1 << 14, 1 << 15)]);
+    world.trace(&[site("handler", start as usize, 8, FREE).free(1 << 14, 1 << 15)]);
     let traced = handled();
     let here = place(&traced).expect("the handler");
     assert!(world.islands()[0].contains(&traced[here + 1]), "its stub");

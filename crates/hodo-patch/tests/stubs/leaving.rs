@@ -7,17 +7,16 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hodo_isa::Via;
 use hodo_patch::{Hook, Lead};
 use hodo_trace::{CallStep, Left};
 
 use crate::code::{call, catch, fib, leaf, outer, tail, tail2, throw, throw_from_nowhere};
 use crate::hooks::{_Unwind_Backtrace, _Unwind_GetIP};
+use crate::isa::{self, FREE, KEPT, room};
 use crate::world::{Site, World, address, site, timed};
 
 fn sites() -> [Site; 4] {
-    let site =
-        |name, function| site(name, function, 8, Via::Free(6)).free(1 << 14 | 1 << 30, 1 << 14);
+    let site = |name, function| site(name, function, 8, FREE).free(1 << 14 | 1 << 30, 1 << 14);
     [
         site("leaf", address(leaf as *const ())),
         site("outer", address(outer as *const ())),
@@ -87,7 +86,7 @@ static FAULT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Does what hodo does when a program faults.
 extern "C" fn goes_on(_: i32, _: *mut c_void, context: *mut libc::ucontext_t) {
     // SAFETY: the kernel gives the context.
-    let pc = unsafe { &mut (*context).uc_mcontext.__gregs[0] };
+    let pc = isa::pc(unsafe { &mut *context });
     let [load, next] = FAULT.each_ref().map(|word| word.load(Ordering::Relaxed));
     // Any other fault happens again, and ends the test.
     if *pc == load {
@@ -107,7 +106,7 @@ extern "C-unwind" fn throws_from_nowhere(_: u64) -> u64 {
 fn return_addresses_that_lead_nowhere_are_no_tail_calls() {
     let mut world = World::new(timed(), 2);
     world.enter(1);
-    world.trace(&[site("throw", address(throw as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
+    world.trace(&[site("throw", address(throw as *const ()), 8, FREE).free(1 << 14, 0)]);
     let [Lead { at: load, to: next }] = world.patches.faults[..] else {
         panic!("{:x?}", world.patches.faults);
     };
@@ -173,7 +172,7 @@ const BUSY: u64 = 0x400;
 
 /// Sites that put a register on the stack, which no table describes. This many of their bytes are changed.
 static LOWER: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-const KEPT: u64 = 16;
+const CHANGED: u64 = 16;
 
 /// Whether `busy` is running.
 static WORKING: AtomicBool = AtomicBool::new(false);
@@ -192,10 +191,10 @@ pub fn busy(rounds: u64) -> u64 {
 
 pub extern "C" fn unwinds(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO its context.
-    let pc = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.__gregs[0] };
+    let pc = *isa::pc(unsafe { &mut *context.cast::<libc::ucontext_t>() });
     let lowers = |start: &AtomicU64| {
         let start = start.load(Ordering::Relaxed);
-        start < pc && pc < start + KEPT
+        start < pc && pc < start + CHANGED
     };
     if !WORKING.load(Ordering::Relaxed) || LOWER.iter().any(lowers) {
         return;
@@ -215,7 +214,7 @@ pub extern "C" fn unwinds(_: i32, _: *mut libc::siginfo_t, context: *mut c_void)
 
 #[test]
 fn backtraces_from_anywhere_in_stubs_and_agent_reach_the_caller() {
-    let free = |name, function| site(name, function, 8, Via::Free(6));
+    let free = |name, function| site(name, function, 8, FREE);
     check_backtraces(&[
         free("leaf", address(leaf as *const ())),
         free("outer", address(outer as *const ())).free(1 << 14, 0),
@@ -223,7 +222,7 @@ fn backtraces_from_anywhere_in_stubs_and_agent_reach_the_caller() {
         free("tail2", address(tail2 as *const ())),
         free("fib", address(fib as *const ())).free(7 << 28, 15 << 28),
     ]);
-    let kept = |name, function| site(name, function, KEPT, Via::Kept(6));
+    let kept = |name, function| site(name, function, room(KEPT), KEPT);
     let sites = [
         kept("leaf", address(leaf as *const ())),
         kept("outer", address(outer as *const ())).free(1 << 14, 0),

@@ -6,8 +6,7 @@ use hodo_codegen::native::detour::{Action, Counter, When};
 use hodo_patch::{Probe, Region, Sites, Traced, TracedCall};
 use hodo_plan::model::{LibcallSite, Mode, Plan, PlannedFunction, ProbePlan, SitePlan};
 
-use crate::leads::follow;
-use crate::world::World;
+use crate::world::{World, follow};
 
 impl World {
     /// Patches functions of a plan, each with the name that it gets, and library calls. `bias` is the difference

@@ -3,27 +3,23 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hodo_isa::Via;
-use hodo_isa::riscv64::Kind;
-use hodo_isa::riscv64::decode::Insn;
-use hodo_isa::riscv64::regs::NAMES;
 use hodo_patch::Recording;
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 use hodo_trace::{CallStep, Left};
 
 use crate::code::{body, fib, fibonacci, fibonacci_calls, leaf, moved, registers, shift};
+use crate::isa::{AFTER, BEFORE, FIXED, FREE, KEPT, KEPT_TOO, SAVED, room};
 use crate::world::{World, address, site, timed, unmap};
 
-/// What the stub may change before the body: all registers except the fixed ones.
+/// All general registers but the fixed ones and these.
 fn tested(except: u32) -> impl Iterator<Item = usize> {
-    const FIXED: u32 = 1 | 1 << 2 | 1 << 3 | 1 << 4;
     (0..32).filter(move |number| (FIXED | except) >> number & 1 == 0)
 }
 
 #[test]
 fn registers_that_are_not_free_keep_their_values() {
-    let free = [0, 1 << 15 | 1 << 28, 0xF003_F0C0];
-    for via in [Via::Kept(5), Via::Kept(13)] {
+    let free = [0, 1 << 15 | 1 << 28, BEFORE & AFTER];
+    for via in [KEPT, KEPT_TOO] {
         for (before, after) in free.into_iter().zip(free.into_iter().rev()) {
             for (check_frames, depth) in [(false, None), (true, Some(9))] {
                 let recording = Recording {
@@ -33,7 +29,8 @@ fn registers_that_are_not_free_keep_their_values() {
                 };
                 let mut world = World::new(recording, 2);
                 world.enter(1);
-                let site = site("body", address(body as *const ()), 16, via).free(before, after);
+                let site =
+                    site("body", address(body as *const ()), room(via), via).free(before, after);
                 world.trace(&[site]);
                 // The first call takes slow paths.
                 for round in 0..2 {
@@ -42,17 +39,20 @@ fn registers_that_are_not_free_keep_their_values() {
                         *word = ((index as u64 + 1) * 0x0101_0101_0101) ^ round;
                     }
                     registers(&mut state);
-                    // x1 is the return address.
-                    for number in tested(before | 1 << 1) {
-                        let name = NAMES[number];
-                        assert_eq!(state[1][number], state[0][number], "{name} before, {via:?}");
+                    for number in tested(before) {
+                        assert_eq!(
+                            state[1][number], state[0][number],
+                            "{number} before, {via:?}"
+                        );
                     }
-                    for number in tested(after | 1 << 1) {
-                        let name = NAMES[number];
+                    for number in tested(after) {
                         // Callee-saved registers, and what the body has put there.
-                        let kept = matches!(number, 8 | 9 | 18..=27);
+                        let kept = SAVED >> number & 1 != 0;
                         let expected = state[if kept { 0 } else { 2 }][number];
-                        assert_eq!(state[3][number], expected, "{name} after the call, {via:?}");
+                        assert_eq!(
+                            state[3][number], expected,
+                            "{number} after the call, {via:?}"
+                        );
                     }
                     assert_eq!(state[5], state[4], "floating point before");
                     assert_eq!(state[7], state[4], "floating point after the call");
@@ -64,49 +64,9 @@ fn registers_that_are_not_free_keep_their_values() {
 }
 
 #[test]
-fn stubs_and_agent_have_no_floating_point_and_keep_all_vectors_if_any() {
-    let recording = Recording {
-        filtered: true,
-        depth: Some(3),
-        check_frames: true,
-        shortest: Some(7),
-        switch: Some(1024),
-        ..timed()
-    };
-    let mut world = World::new(recording, 2);
-    world.enter(1);
-    world.trace(&[site("leaf", address(leaf as *const ()), 8, Via::Free(6))]);
-    let agent = hodo_agent::runtime();
-    let stub = world.stub_code();
-    for code in [agent.code, &stub] {
-        let (mut at, mut read, mut written) = (0, 0, 0);
-        while at < code.len() {
-            let insn = Insn::new(&code[at..], 0);
-            at += usize::from(insn.len);
-            let (reads, writes) = (insn.reads(), insn.writes());
-            assert_eq!(reads.f | writes.f, 0, "{at:#x}");
-            (read, written) = (read | reads.v, written | writes.v);
-            // The call of the agent is followed by words for it, up to the instruction that restores `t0`; a word of
-            // the record comes after the end.
-            let word = |at: usize| code.get(at..at + 4);
-            if insn.kind == Kind::Jalr && (insn.rd(), insn.rs1()) == (5, 5) {
-                while word(at).is_some_and(|word| word != 0x0001_3283u32.to_le_bytes()) {
-                    at += 4;
-                }
-            } else if insn.word == 0x8067 && code != agent.code {
-                at += 4;
-            }
-        }
-        // System calls of the agent.
-        let all = if code == agent.code { u32::MAX } else { 0 };
-        assert_eq!((read, written), (all, all));
-    }
-}
-
-#[test]
 fn threads_have_their_own_tasks() {
     let mut world = World::new(timed(), 16);
-    world.trace(&[site("fib", address(fib as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
+    world.trace(&[site("fib", address(fib as *const ()), room(FREE), FREE).free(1 << 14, 0)]);
     let world = std::sync::Mutex::new(world);
     let lock = || {
         world
@@ -133,7 +93,7 @@ fn threads_have_their_own_tasks() {
 fn the_agent_maps_the_shadow_of_other_stacks() {
     let mut world = World::new(timed(), 2);
     let block = world.enter_without_shadow(1);
-    world.trace(&[site("leaf", address(leaf as *const ()), 8, Via::Free(6)).free(1 << 14, 0)]);
+    world.trace(&[site("leaf", address(leaf as *const ()), room(FREE), FREE).free(1 << 14, 0)]);
     assert_eq!(world.get(block + tcb::SHADOW_LEN), 0);
     leaf(1, 2);
     leaf(1, 2);
@@ -159,7 +119,7 @@ fn without_a_shadow_only_the_entry_is_recorded() {
         let block = world.enter_without_shadow(1);
         // No system calls.
         world.put(block + tcb::FLAGS, 1);
-        world.trace(&[site("leaf", address(leaf as *const ()), 16, Via::Kept(5))]);
+        world.trace(&[site("leaf", address(leaf as *const ()), room(KEPT), KEPT)]);
         assert_eq!(leaf(1, 2), 6);
         assert_eq!(world.text(1), "+leaf");
         assert_eq!(world.get(block + tcb::UNSHADOWED), 1);
@@ -174,7 +134,7 @@ fn a_wrong_frame_at_the_exit_is_noticed() {
     };
     let mut world = World::new(recording, 2);
     let block = world.enter(1);
-    world.trace(&[site("shift", address(shift as *const ()), 16, Via::Kept(5))]);
+    world.trace(&[site("shift", address(shift as *const ()), room(KEPT), KEPT)]);
     assert_eq!(moved(5), 6);
     assert_eq!(world.text(1), "+shift -shift");
     assert_eq!(world.get(block + tcb::BAD_FRAMES), 1);
@@ -209,7 +169,7 @@ fn signal_handlers_record_in_the_middle_of_everything() {
     ] {
         let mut world = World::new(recording, 60);
         let block = world.enter(1);
-        let fib_site = site("fib", address(fib as *const ()), 8, Via::Free(6));
+        let fib_site = site("fib", address(fib as *const ()), room(FREE), FREE);
         world.trace(&[fib_site.free(before, before)]);
         // SAFETY: the handler only calls functions of this program and counts.
         unsafe {

@@ -1,13 +1,11 @@
 //! Windows of stack addresses: what readers find out about the position of frames.
 
-use std::arch::asm;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hodo_isa::Via;
-use hodo_isa::riscv64::Kind;
-use hodo_isa::riscv64::decode::Insn;
+use hodo_isa::code::Flow;
+use hodo_isa::{NATIVE, Via};
 use hodo_patch::Recording;
 use hodo_plan::model::{EntryOnlyReason, Mode};
 use hodo_trace::RecordKind;
@@ -15,26 +13,13 @@ use hodo_trace::format::{WINDOW_SIZE, record, tcb};
 
 use crate::calls::registers;
 use crate::code::{leaf, outer};
+use crate::isa::{self, BREAK, FREE, KEPT, room};
 use crate::world::{Site, World, address, site, timed, write_code};
 
 /// Calls `leaf` with this stack pointer.
 fn leaf_at(sp: u64) {
-    let result: u64;
-    // SAFETY: nobody else uses what is below the current stack pointer, and the function restores its registers.
-    unsafe {
-        asm!(
-            "mv s2, sp",
-            "mv sp, {sp}",
-            "call {leaf}",
-            "mv sp, s2",
-            sp = in(reg) sp,
-            leaf = sym leaf,
-            inlateout("a0") 3u64 => result,
-            in("a1") 4u64,
-            out("s2") _,
-            clobber_abi("C"),
-        );
-    }
+    // SAFETY: nobody else uses what is below the current stack pointer.
+    let result = unsafe { isa::call_at(leaf, sp, 3, 4) };
     assert_eq!(result, 14);
 }
 
@@ -46,8 +31,7 @@ fn below() -> u64 {
 
 /// `leaf`, and its caller.
 fn sites(via: Via, before: u32, after: u32) -> [Site; 2] {
-    let len = if matches!(via, Via::Kept(_)) { 16 } else { 8 };
-    let site = |name, function| site(name, function, len, via).free(before, after);
+    let site = |name, function| site(name, function, room(via), via).free(before, after);
     [
         site("leaf", address(leaf as *const ())),
         site("outer", address(outer as *const ())),
@@ -114,7 +98,7 @@ fn readers_know_the_stack_pointer_of_each_entry() {
 fn calls_that_go_to_and_fro_stay_in_a_window() {
     let mut world = World::new(timed(), 2);
     world.enter(1);
-    world.trace(&sites(Via::Free(6), 7 << 13, 7 << 13));
+    world.trace(&sites(FREE, 7 << 13, 7 << 13));
     let top = below();
     for _ in 0..100 {
         leaf_at(top);
@@ -129,7 +113,7 @@ fn calls_that_go_to_and_fro_stay_in_a_window() {
 fn a_new_chunk_names_its_window() {
     let mut world = World::new(timed(), 4);
     world.enter(1);
-    world.trace(&sites(Via::Free(6), 7 << 13, 7 << 13));
+    world.trace(&sites(FREE, 7 << 13, 7 << 13));
     for _ in 0..5000 {
         leaf_at(below());
     }
@@ -143,7 +127,7 @@ fn without_a_shadow_the_stack_pointer_is_still_known() {
     let block = world.enter_without_shadow(1);
     // No system calls.
     world.put(block + tcb::FLAGS, tcb::NO_CALLS);
-    world.trace(&sites(Via::Kept(5), 0, 0));
+    world.trace(&sites(KEPT, 0, 0));
     let top = below();
     let at = [top, top, top - 48, top - 70_000];
     at.into_iter().for_each(leaf_at);
@@ -152,26 +136,24 @@ fn without_a_shadow_the_stack_pointer_is_still_known() {
 }
 
 /// Where a breakpoint is, and what it has replaced.
-static BROKEN: (AtomicU64, AtomicU16) = (AtomicU64::new(0), AtomicU16::new(0));
-
-/// `c.ebreak`
-const BREAK: [u8; 2] = [0x02, 0x90];
+static BROKEN: (AtomicU64, AtomicU32) = (AtomicU64::new(0), AtomicU32::new(0));
 
 /// Removes the breakpoint, and calls traced functions.
 extern "C" fn interrupts(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
     let at = BROKEN.0.swap(0, Ordering::Relaxed);
-    write_code(at, &BROKEN.1.load(Ordering::Relaxed).to_le_bytes());
+    let code = BROKEN.1.load(Ordering::Relaxed).to_le_bytes();
+    write_code(at, &code[..BREAK.len()]);
     assert_eq!(outer(3, 4), 15);
 }
 
 /// Executes a function with a breakpoint at an instruction. Returns whether it was hit.
 fn interrupted(world: &World, at: u64, calls: impl Fn()) -> bool {
-    let code = world.code(at, 2);
-    BROKEN
-        .1
-        .store(u16::from_le_bytes([code[0], code[1]]), Ordering::Relaxed);
+    let code = world.code(at, BREAK.len());
+    let mut word = [0; 4];
+    word[..code.len()].copy_from_slice(&code);
+    BROKEN.1.store(u32::from_le_bytes(word), Ordering::Relaxed);
     BROKEN.0.store(at, Ordering::Relaxed);
-    write_code(at, &BREAK);
+    write_code(at, BREAK);
     calls();
     let met = BROKEN.0.swap(0, Ordering::Relaxed) == 0;
     write_code(at, &code);
@@ -180,33 +162,23 @@ fn interrupted(world: &World, at: u64, calls: impl Fn()) -> bool {
 
 /// The instructions of a stub up to the call of its body, and those of the agent.
 fn instructions(world: &World) -> Vec<u64> {
-    let agent = hodo_agent::runtime().code;
-    let mut all = Vec::new();
-    let mut at = 0;
-    while at < agent.len() {
-        all.push(world.islands()[0].start + at as u64);
-        at += usize::from(Insn::new(&agent[at..], 0).len);
-    }
-    let (code, mut at) = (world.stub_code(), 0);
-    loop {
-        let insn = Insn::new(&code[at..], 0);
-        all.push(world.stub().start + at as u64);
-        at += usize::from(insn.len);
-        if insn.kind == Kind::Jal {
-            return all;
-        }
-    }
+    let agent = world.islands()[0].start;
+    let agent = NATIVE.sweep(hodo_agent::runtime().code, agent);
+    let (stub, code) = (world.stub().start, world.stub_code());
+    let ends = |flow| matches!(flow, Flow::Call(_) | Flow::Jump(_));
+    let before = NATIVE
+        .sweep(&code, stub)
+        .take_while(|insn| !ends(insn.flow));
+    let call = NATIVE.sweep(&code, stub).find(|insn| ends(insn.flow));
+    let all = agent.chain(before).chain(call);
+    all.map(|insn| insn.addr).collect()
 }
 
 /// Signal handlers on another stack, at each instruction of stub and agent: what is then known of the interrupted call
 /// is right, or it is unknown.
 #[test]
 fn a_handler_that_gets_another_window_misleads_nobody() {
-    for (via, free) in [
-        (Via::Free(6), 7 << 13),
-        (Via::Kept(5), 7 << 13),
-        (Via::Kept(5), 0),
-    ] {
+    for (via, free) in [(FREE, 7 << 13), (KEPT, 7 << 13), (KEPT, 0)] {
         // An interrupted call whose handler has begun an epoch gets a time of that epoch, which makes other records
         // look earlier.
         while !interrupt_everywhere(via, free) {}

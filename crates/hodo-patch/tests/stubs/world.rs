@@ -5,18 +5,21 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hodo_isa::{Signing, Via};
-use hodo_patch::{Hook, Image, Island, Patches, Recording, Sites, Traced};
+use hodo_patch::{Hook, Image, Island, Lead, Patches, Recording, Sites, Traced};
 use hodo_plan::model::{Extra, Mode, PlannedFunction, SitePlan, Spare, Tactic};
 use hodo_trace::Trace;
 use hodo_trace::format::{
-    BUCKET, CHUNK_HEADER_SIZE, CHUNK_SIZE, CONTROL_SIZE, SHADOW_DISTANCE, chunk_header,
+    BLOCK_WORD, BUCKET, CHUNK_HEADER_SIZE, CHUNK_SIZE, CONTROL_SIZE, SHADOW_DISTANCE, chunk_header,
     file_header, record, tcb,
 };
 use hodo_trace::testing::Builder;
+
+use crate::isa;
 
 /// Bytes of an island.
 const ISLAND: u64 = 1 << 20;
@@ -36,8 +39,6 @@ pub struct Site {
 /// A site at the beginning of a function that displaces this many bytes; the jump uses `via`.
 pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Site {
     let at = function as u64;
-    // t1
-    let dead = 1 << 6;
     Site {
         name,
         filter: false,
@@ -55,7 +56,7 @@ pub fn site(name: &'static str, function: usize, displaced: u64, via: Via) -> Si
             spare: Spare {
                 dead: (at..at + displaced)
                     .step_by(2)
-                    .map(|at| (at, dead))
+                    .map(|at| (at, isa::DEAD))
                     .collect(),
                 back: via,
                 pads: Vec::new(),
@@ -158,10 +159,8 @@ fn near(here: u64, len: u64) -> u64 {
 
 /// The word that holds the address of a thread's control block.
 fn block_word() -> *mut u64 {
-    let tp: usize;
-    // SAFETY: only reads the thread pointer.
-    unsafe { std::arch::asm!("mv {}, tp", out(reg) tp) };
-    ptr::with_exposed_provenance_mut(tp - 8)
+    let block = isa::thread_pointer().wrapping_add_signed(BLOCK_WORD as isize);
+    ptr::with_exposed_provenance_mut(block)
 }
 
 /// Writes code of this program in a way that the emulator notices.
@@ -179,9 +178,8 @@ pub fn write_code(at: u64, bytes: &[u8]) {
             libc::mprotect(page, len, libc::PROT_READ | libc::PROT_EXEC),
             0
         );
-        // riscv_flush_icache
-        libc::syscall(259, start, start + len, 0);
     }
+    isa::flush(start, start + len);
 }
 
 fn read(at: u64, len: usize) -> &'static [u8] {
@@ -296,7 +294,7 @@ impl World {
     pub fn enter_without_shadow(&mut self, task: u32) -> u64 {
         let block = self.events + (tcb::FIRST + self.threads) * tcb::SIZE;
         self.threads += 1;
-        let epoch = time() >> 32;
+        let epoch = isa::time() >> 32;
         let words = [
             (tcb::EPOCH, epoch | u64::from(task) << 32),
             (tcb::EPOCH_END, (epoch + 1) << 32),
@@ -518,6 +516,7 @@ impl World {
             option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from);
         let directory = place.join(format!("stubs-{name}"));
         let mut builder = Builder::new(&directory, self.recording.timed);
+        builder.info["arch"] = hodo_abi::Isa::NATIVE.name().into();
         for (id, name) in (1..).zip(&self.names) {
             let exits = !self.without_exit.contains(&id);
             builder.function(name, if exits { 'T' } else { 'E' });
@@ -565,10 +564,27 @@ fn place(range: &Range<u64>) -> Option<u64> {
         .find_map(|at| map(at, PAGE as u64, true))
 }
 
-/// The time counter.
-pub fn time() -> u64 {
-    let time: u64;
-    // SAFETY: it only reads the time.
-    unsafe { std::arch::asm!("rdtime {}", out(reg) time) };
-    time
+/// Breakpoints, and where they lead.
+static TRAPS: Mutex<Vec<Lead>> = Mutex::new(Vec::new());
+
+extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives the context, and the thread that was interrupted does not hold the lock.
+    unsafe {
+        let pc = isa::pc(&mut *context.cast::<libc::ucontext_t>());
+        let traps = TRAPS.lock().expect("nobody panics with it");
+        let found = traps.iter().find(|trap| trap.at == *pc);
+        *pc = found.expect("a breakpoint of ours").to;
+    }
+}
+
+/// Does what hodo does at breakpoints.
+pub fn follow(patches: &Patches) {
+    *TRAPS.lock().expect("nobody panics with it") = patches.traps.clone();
+    // SAFETY: the handler only changes where the thread continues.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_trap as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGTRAP, &raw const action, std::ptr::null_mut());
+    }
 }

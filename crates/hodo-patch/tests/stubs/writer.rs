@@ -263,7 +263,7 @@ impl Writer<'_> {
                         s += (long)__builtin_va_arg(l, double); __builtin_va_end(l); return s; }}\n"
                 );
                 format!(
-                    "{some} return gen_sum_{index}(9, a, b, x, 4L, {left}, 6L, 7L, 8L, {right}, 2.5 * (int)a);"
+                    "{some} return gen_sum_{index}(9, a, b, x, 4L, (long)({left}), 6L, 7L, 8L, (long)({right}), 2.5 * (int)a);"
                 )
             }
             13 => {

@@ -1,39 +1,10 @@
 //! Ways from a site to its stub other than the long jump.
 
-use std::sync::Mutex;
-
 use hodo_isa::Via;
-use hodo_patch::{Lead, Patches};
 use hodo_plan::model::{Extra, Pad, Spare, Tactic};
 
 use crate::code::{leaf, room, slot, tiny, tiny2};
-use crate::world::{Site, World, address, site, timed};
-
-/// Breakpoints, and where they lead.
-static TRAPS: Mutex<Vec<Lead>> = Mutex::new(Vec::new());
-
-extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives the context, and the thread that was interrupted does not hold the lock.
-    unsafe {
-        let context = context.cast::<libc::ucontext_t>();
-        let pc = &raw mut (*context).uc_mcontext.__gregs[0];
-        let traps = TRAPS.lock().expect("nobody panics with it");
-        let found = traps.iter().find(|trap| trap.at == *pc);
-        *pc = found.expect("a breakpoint of ours").to;
-    }
-}
-
-/// Does what hodo does at breakpoints.
-pub fn follow(patches: &Patches) {
-    *TRAPS.lock().expect("nobody panics with it") = patches.traps.clone();
-    // SAFETY: the handler only changes where the thread continues.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_trap as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO;
-        libc::sigaction(libc::SIGTRAP, &raw const action, std::ptr::null_mut());
-    }
-}
+use crate::world::{Site, World, address, follow, site, timed};
 
 fn led(tactic: Tactic, len: u8, extra: Extra, mut site: Site) -> Site {
     site.plan.tactic = tactic;

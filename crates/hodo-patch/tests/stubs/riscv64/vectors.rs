@@ -12,7 +12,7 @@ use hodo_isa::riscv64::decode::Insn;
 use hodo_patch::Recording;
 use hodo_trace::format::{SHADOW_DISTANCE, tcb};
 
-use crate::code::fib;
+use crate::code::{fib, leaf};
 use crate::leaving::{TRACES, busy, unwinds, watch};
 use crate::skipped::skip;
 use crate::world::{World, address, site, timed, unmap, write_code};
@@ -358,4 +358,44 @@ fn backtraces_reach_the_caller_while_the_agent_keeps_vectors() {
     unsafe { libc::sigaction(libc::SIGTRAP, &raw const handled, ptr::null_mut()) };
     let counts = TRACES.each_ref().map(|count| count.load(Ordering::Relaxed));
     assert_eq!(counts[..2], [instructions.len() as u64, 0]);
+}
+
+#[test]
+fn stubs_and_agent_have_no_floating_point_and_keep_all_vectors_if_any() {
+    let recording = Recording {
+        filtered: true,
+        depth: Some(3),
+        check_frames: true,
+        shortest: Some(7),
+        switch: Some(1024),
+        ..timed()
+    };
+    let mut world = World::new(recording, 2);
+    world.enter(1);
+    world.trace(&[site("leaf", address(leaf as *const ()), 8, Via::Free(6))]);
+    let agent = hodo_agent::runtime();
+    let stub = world.stub_code();
+    for code in [agent.code, &stub] {
+        let (mut at, mut read, mut written) = (0, 0, 0);
+        while at < code.len() {
+            let insn = Insn::new(&code[at..], 0);
+            at += usize::from(insn.len);
+            let (reads, writes) = (insn.reads(), insn.writes());
+            assert_eq!(reads.f | writes.f, 0, "{at:#x}");
+            (read, written) = (read | reads.v, written | writes.v);
+            // The call of the agent is followed by words for it, up to the instruction that restores `t0`; a word of
+            // the record comes after the end.
+            let word = |at: usize| code.get(at..at + 4);
+            if insn.kind == Kind::Jalr && (insn.rd(), insn.rs1()) == (5, 5) {
+                while word(at).is_some_and(|word| word != 0x0001_3283u32.to_le_bytes()) {
+                    at += 4;
+                }
+            } else if insn.word == 0x8067 && code != agent.code {
+                at += 4;
+            }
+        }
+        // System calls of the agent.
+        let all = if code == agent.code { u32::MAX } else { 0 };
+        assert_eq!((read, written), (all, all));
+    }
 }

@@ -6,8 +6,7 @@ use hodo_isa::Via;
 use hodo_plan::model::{Extra, Far, Spare, Tactic};
 
 use crate::code::{fib, fibonacci, leaf, outer, room, room8, room16, room24, room32, tail, tiny};
-use crate::leads::follow;
-use crate::world::{Site, World, address, site, timed};
+use crate::world::{Site, World, address, follow, site, timed};
 
 type Function = extern "C-unwind" fn(u64, u64) -> u64;
 
