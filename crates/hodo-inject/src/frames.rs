@@ -8,7 +8,7 @@ use hodo_trace::format::SHADOW_DISTANCE;
 use crate::arch::{RETURNS_BELOW, SAVED_ABOVE, SAVED_BACK, SAVED_SP, STUB_FRAME, STUB_LOWER};
 use hodo_abi::Span;
 use hodo_ptrace::TargetAddr;
-use hodo_ptrace::arch::{frame, is_frame};
+use hodo_ptrace::arch::{frame, is_frame, size_of_frame, unsigned, untagged};
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::{Memory, Stopped};
 
@@ -25,6 +25,8 @@ pub struct SignalFrame {
     pub pc: u64,
     /// The stack pointer there.
     pub sp: u64,
+    /// The bytes of the frame.
+    pub size: u64,
 }
 
 impl SignalFrame {
@@ -32,7 +34,7 @@ impl SignalFrame {
     pub fn extent(&self) -> Range<u64> {
         let start = self.at - frame::PC;
         // The handler may run on another stack than the code that it has interrupted.
-        let end = start + frame::SIZE;
+        let end = start + self.size;
         let same = (end..end + PAGE).contains(&self.sp);
         start..if same { self.sp } else { end }
     }
@@ -54,6 +56,8 @@ pub struct Return {
     pub function: u64,
     /// The slot that holds the address of the library's function.
     pub slot: Option<u64>,
+    /// The function that is called.
+    pub called: Option<u64>,
 }
 
 /// How likely an address is the real return address of a call.
@@ -75,7 +79,7 @@ pub enum Fit {
 /// Frames of stopped threads, as far as unwind tables show.
 #[derive(Debug, Default)]
 pub struct Walked {
-    /// The address of each return address into a stub, the S of that frame, and the real return address.
+    /// The address of each return address into a stub, the S of that frame, and what has to be there.
     pub returns: Vec<(u64, u64, u64)>,
     /// The memory of all these frames: there are no other frames in it, only leftovers.
     pub frames: Vec<Range<u64>>,
@@ -120,6 +124,9 @@ pub trait Returns {
     fn is_return(&self, address: u64) -> Option<Return>;
     /// How likely an address is the real one.
     fn fits(&self, of: &Return, address: u64) -> Fit;
+    /// What has to take the place of a stored word so that the call with this S returns to `to`: the function may have
+    /// signed its return address. `None`: that is not known.
+    fn signed(&self, of: &Return, word: u64, to: u64, s: u64) -> Option<u64>;
 }
 
 /// The result for all return addresses.
@@ -194,6 +201,7 @@ pub fn signal_frames(
                     at: sp + at as u64 + frame::PC,
                     pc,
                     sp: saved,
+                    size: size_of_frame(&bytes[at..], sp + at as u64),
                 });
                 todo.push(saved & !7);
             }
@@ -202,12 +210,12 @@ pub fn signal_frames(
     Ok(found)
 }
 
-/// Some words from the top of a stack.
+/// Some words from the top of a stack, without signatures.
 pub fn top_words(memory: &Memory, maps: &[Mapping], sp: u64, most: usize) -> Vec<u64> {
     let bytes = stack(memory, maps, sp & !7).unwrap_or_default();
     (0..bytes.len().min(most))
         .step_by(8)
-        .filter_map(|at| word(&bytes, at))
+        .filter_map(|at| word(&bytes, at).map(unsigned))
         .collect()
 }
 
@@ -277,7 +285,8 @@ fn restore_page(
     }
     for (at, present) in (from..).step_by(8).zip(now.chunks_exact(8)) {
         let present = u64::from_le_bytes(present.try_into().unwrap_or_default());
-        let Some(of) = returns.is_return(present).filter(|_| !walked.covers(at)) else {
+        let of = returns.is_return(unsigned(present));
+        let Some(of) = of.filter(|_| !walked.covers(at)) else {
             continue;
         };
         let shadow = |s| self::shadow(memory, s);
@@ -290,10 +299,13 @@ fn restore_page(
             _ => likeliest((&of, at), RETURNS_BELOW, &shadow, returns),
         };
         match found {
-            Found::Frame(s, address) => {
-                memory.write(TargetAddr(at), &address.to_le_bytes())?;
-                restored.frames.push(s - STUB_FRAME);
-            }
+            Found::Frame(s, address) => match returns.signed(&of, present, address, s) {
+                Some(word) => {
+                    memory.write(TargetAddr(at), &word.to_le_bytes())?;
+                    restored.frames.push(s - STUB_FRAME);
+                }
+                None => restored.lost.push(at),
+            },
             // The stub knows the way back as long as it exists.
             Found::Unknown => restored.lost.push(at),
             // A copy, which may be below the stack pointer and in use.
@@ -364,7 +376,7 @@ pub fn correct_exceptions(
     stubs: &[u64],
 ) -> Result<()> {
     let mut done = Vec::new();
-    for at in pointers.filter(|at| at % 16 == 0) {
+    for at in pointers.map(untagged).filter(|at| at % 16 == 0) {
         let index = maps.partition_point(|m| m.end <= at);
         if !maps.get(index).is_some_and(|m| m.start <= at && m.writable) || done.contains(&at) {
             continue;
@@ -455,6 +467,10 @@ mod tests {
             None
         }
 
+        fn signed(&self, _of: &Return, _word: u64, to: u64, _s: u64) -> Option<u64> {
+            Some(to)
+        }
+
         fn fits(&self, _of: &Return, address: u64) -> Fit {
             match address >> 8 {
                 1 => Fit::Not,
@@ -471,6 +487,7 @@ mod tests {
             below,
             function: 0x5000,
             slot: None,
+            called: None,
         };
         let shadow = |s| {
             shadows

@@ -21,7 +21,7 @@ use hodo_ptrace::{Memory, Regs, Stopped, Syscalls, TargetAddr};
 use hodo_symbols::Cfa;
 
 use crate::arch as code;
-use crate::frames::{self, SignalFrame, Walked};
+use crate::frames::{self, Returns as _, SignalFrame, Walked};
 use crate::ledger::Entry;
 use crate::limits;
 use crate::site_writer;
@@ -128,7 +128,7 @@ pub fn settle(
         return Ok(None);
     };
     let space = space.borrow();
-    let mut stacks = Stacks::new(first.tid(), &space, &table, (memory, maps), unwinding);
+    let mut stacks = Stacks::new(first, &space, &table, (memory, maps), unwinding);
     let mut left = Left {
         reason: "",
         threads: inside,
@@ -185,7 +185,7 @@ struct Stacks<'a> {
 
 impl<'a> Stacks<'a> {
     fn new(
-        tid: i32,
+        thread: Stopped,
         space: &'a Space,
         table: &'a Table,
         (memory, maps): (&'a Memory, &'a [Mapping]),
@@ -201,7 +201,7 @@ impl<'a> Stacks<'a> {
             unwinding,
             table,
             returns: Process {
-                tid,
+                thread,
                 space,
                 table,
                 memory,
@@ -227,17 +227,25 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// The real return address of the function that is executed at `pc`, if its stub is the one that `back` leads to.
-    fn real(&self, back: u64, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
-        real(self.space, self.memory, pc, sp, pointer).or_else(|| {
-            let function = self.returns.stub_of(back)?.0;
-            let frame = self.returns.made(function).frame(pc, sp)?;
-            frames::shadow(self.memory, frame)
-        })
+    /// What has to take the place of a return address in a register, if it is the one of a stub: the real return
+    /// address of the function that is executed at `pc`. It may be signed, as `word` may be.
+    fn real(&self, word: u64, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
+        let of = self.returns.is_return(arch::unsigned(word))?;
+        let by_tables = frame(self.space, pc, sp, pointer);
+        let find = |s: u64| Some((s, frames::shadow(self.memory, s)?));
+        let by_code = || find(self.returns.made(of.function).frame(pc, sp)?);
+        let (s, real) = by_tables.and_then(find).or_else(by_code)?;
+        let how = of
+            .called
+            .and_then(|called| self.returns.signing(called, s, false));
+        let page = self.space.scratch_page();
+        let thread = self.returns.thread;
+        thread.sign_again(page, word, real, how).ok().flatten()
     }
 
-    /// Whether this is a return address into a stub.
+    /// Whether this is a return address into a stub, perhaps signed.
     fn is_stub(&self, back: u64) -> bool {
+        let back = arch::unsigned(back);
         self.space.holds(back) && self.returns.stub_of(back).is_some()
     }
 
@@ -356,7 +364,7 @@ impl<'a> Stacks<'a> {
         if written.stubs().iter().all(Stubs::is_empty) && written.copies().is_empty() {
             return Ok(());
         }
-        let tid = self.returns.tid;
+        let tid = self.returns.thread.tid();
         let walked = std::mem::take(&mut self.walked);
         let restored = frames::restore_returns(
             tid,
@@ -396,15 +404,15 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// The real return address of the function that is executed at `pc`, if unwind tables show where its frame is.
-fn real(space: &Space, memory: &Memory, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
+/// S of the function that is executed at `pc`, if unwind tables show it.
+fn frame(space: &Space, pc: u64, sp: u64, pointer: u64) -> Option<u64> {
     let (file, addr) = space.file_at(pc)?;
     let (base, offset) = match file.frames().at(addr)? {
         Cfa::Stack(offset) => (sp, offset),
         Cfa::Frame(offset) => (pointer, offset),
         Cfa::Other => return None,
     };
-    frames::shadow(memory, base.wrapping_add_signed(offset.into()))
+    Some(base.wrapping_add_signed(offset.into()))
 }
 
 /// The instructions of the program for which ours stand.

@@ -119,6 +119,11 @@ pub fn slot_of(_code: &[u8], _at: u64) -> Option<u64> {
     None
 }
 
+/// Whether a function signs its return address, and then whether by the second key: none does here.
+pub fn signs(_code: impl Iterator<Item = [u8; 4]>) -> Option<bool> {
+    None
+}
+
 /// A thread's registers, for walking its frames.
 pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
     let mut known = Registers::new(Isa::X86_64);

@@ -16,7 +16,7 @@ use crate::stubs::Stubs;
 use hodo_module::Image;
 use hodo_ptrace::TargetAddr;
 use hodo_ptrace::maps::Mapping;
-use hodo_ptrace::{Memory, Regs};
+use hodo_ptrace::{Memory, Regs, Signing, Stopped};
 
 /// The longest beginning of a PLT entry, or of a stub's copy of one.
 const ENTRY: usize = 16;
@@ -29,7 +29,8 @@ type Other = (Image, u64);
 
 /// A stopped process.
 pub struct Process<'a> {
-    pub tid: i32,
+    /// One of its threads.
+    pub thread: Stopped,
     pub space: &'a Space,
     pub table: &'a Table,
     pub memory: &'a Memory,
@@ -69,6 +70,21 @@ impl Process<'_> {
         }))
     }
 
+    /// How a function signs its return address, if it does: for this S, in a word that it has stored or in a register.
+    pub fn signing(&self, function: u64, s: u64, stored: bool) -> Option<Signing> {
+        /// Instructions that are looked at.
+        const INSTRUCTIONS: u64 = 64;
+        let end = self.with_traced(|all| all.range(function + 1..).next().copied());
+        let instructions = (0..INSTRUCTIONS).map(|index| function + 4 * index);
+        let own = instructions.take_while(|at| end.is_none_or(|end| *at < end));
+        let second = arch::signs(own.map_while(|at| self.code(at)))?;
+        Some(Signing {
+            modifier: s,
+            second,
+            stored,
+        })
+    }
+
     /// How far below S the function at `at` keeps its return address, according to unwind tables, otherwise to its
     /// code.
     fn below(&self, at: u64) -> Option<u64> {
@@ -97,7 +113,7 @@ impl Process<'_> {
         }
         let mut others = self.others.borrow_mut();
         let known = others.entry(mapping.start).or_insert_with(|| {
-            let (_, image) = mapped::of_mapping(self.tid, mapping).ok()?;
+            let (_, image) = mapped::of_mapping(self.thread.tid(), mapping).ok()?;
             let bias = image.bias(mapping.offset, mapping.start)?;
             Some(Rc::new((image, bias)))
         });
@@ -155,12 +171,18 @@ impl Process<'_> {
             if self.space.holds(back) {
                 let frame = s - arch::CFA_ABOVE;
                 let real = frames::shadow(self.memory, frame);
-                let Some(real) = real.filter(|_| self.is_return(back).is_some()) else {
+                let Some((real, of)) = real.zip(self.is_return(back)) else {
                     return;
                 };
-                walked
-                    .returns
-                    .extend(caller.kept.map(|at| (at, frame, real)));
+                if let Some(at) = caller.kept {
+                    let word = self.memory.read_u64(TargetAddr(at)).ok();
+                    // If it is not known, the search finds the word again, and that it is not.
+                    let Some(word) = word.and_then(|word| self.signed(&of, word, real, frame))
+                    else {
+                        return;
+                    };
+                    walked.returns.push((at, frame, word));
+                }
                 registers.set_instruction(Some(real));
             }
         }
@@ -205,7 +227,14 @@ impl Returns for Process<'_> {
             below: called.and_then(|at| self.below(at)),
             function,
             slot,
+            called,
         })
+    }
+
+    fn signed(&self, of: &Return, word: u64, to: u64, s: u64) -> Option<u64> {
+        let how = of.called.and_then(|called| self.signing(called, s, true));
+        let page = self.space.scratch_page();
+        self.thread.sign_again(page, word, to, how).ok().flatten()
     }
 
     fn fits(&self, of: &Return, address: u64) -> Fit {

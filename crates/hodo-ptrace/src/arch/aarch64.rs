@@ -12,7 +12,7 @@ mod vectors;
 pub use super::linked::*;
 pub use numbers::untagged;
 pub use regs::*;
-pub use sigframe::{frame, is_frame};
+pub use sigframe::{frame, is_frame, size_of_frame};
 pub use signature::unsigned;
 pub use step::*;
 pub use thread_slot::*;

@@ -10,7 +10,7 @@ mod vectors;
 pub use super::linked::*;
 pub use numbers::untagged;
 pub use regs::*;
-pub use sigframe::{frame, is_frame};
+pub use sigframe::{frame, is_frame, size_of_frame};
 pub use step::*;
 pub use thread_slot::*;
 pub use vectors::{Kept, Vectors};

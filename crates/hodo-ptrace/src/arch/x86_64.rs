@@ -10,7 +10,7 @@ mod vectors;
 
 pub use regs::*;
 pub use run_ahead::{INTERPRETS, run_ahead};
-pub use sigframe::{frame, is_frame};
+pub use sigframe::{frame, is_frame, size_of_frame};
 pub use step::*;
 pub use syscall::*;
 pub use thread_slot::*;

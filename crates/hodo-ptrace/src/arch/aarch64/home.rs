@@ -2,13 +2,13 @@
 //! never called. The frame of that handler is on its stack.
 
 use super::numbers::{PC, STATE};
-use super::sigframe::{FLOATING_POINT, frame};
+use super::sigframe::{self, FLOATING_POINT, frame};
 use super::vectors::{Scalable, short};
 use crate::arch::linked::Regs;
 use crate::stopped::Stopped;
 
 /// What begins a record in a frame: the kind, and the bytes. The last one is zero, and has 16 bytes.
-const FURTHER: (u32, u32) = (0x4558_5401, 32);
+const FURTHER: (u32, u32) = (sigframe::FURTHER, 32);
 const SCALABLE: u32 = 0x5356_4501;
 const LAST: u64 = 16;
 /// A flag of vectors: the thread was in streaming mode.

@@ -38,6 +38,10 @@ pub mod frame {
 /// The words that begin the record of vector registers of 16 bytes, and the last one.
 pub(super) const FLOATING_POINT: (u32, u32) = (0x4650_8001, 528);
 const LAST: (u32, u32) = (0, 0);
+/// The kind of the record that says where others are.
+pub(super) const FURTHER: u32 = 0x4558_5401;
+/// No frame has more bytes (`SIGFRAME_MAXSZ`).
+const MOST: u64 = 64 << 10;
 
 /// Which record is at an offset of a stack: its kind and its bytes.
 fn record(stack: &[u8], at: usize) -> Option<(u32, u32)> {
@@ -65,6 +69,25 @@ fn are_records(stack: &[u8], start: usize) -> bool {
         at += size as usize;
     }
     false
+}
+
+/// How many bytes the kernel has used for the frame that begins at these bytes of a stack, whose address is `at`. If
+/// the records have no room in it, one of them says where others are: right after it.
+pub fn size_of_frame(stack: &[u8], at: u64) -> u64 {
+    let mut place = frame::RECORDS as usize;
+    while let Some((kind, size)) = record(stack, place)
+        && size != 0
+        && place < frame::SIZE as usize
+    {
+        if kind == FURTHER
+            && let (Some(further), Some(len)) = (word(stack, place + 8), word(stack, place + 16))
+        {
+            let end = further.saturating_add(len & u64::from(u32::MAX));
+            return end.saturating_sub(at).clamp(frame::SIZE, MOST);
+        }
+        place += size as usize;
+    }
+    frame::SIZE
 }
 
 /// Does a signal handler's frame begin at these bytes of a stack?
@@ -96,6 +119,24 @@ mod tests {
             bytes.resize(start + size.max(8) as usize, 0xAA);
         }
         bytes
+    }
+
+    #[test]
+    fn frames_end_with_the_records_that_have_no_room_in_them() {
+        const AT: u64 = 0x7000;
+        let mut bytes = vec![0; frame::RECORDS as usize];
+        bytes.extend(stack(&[FLOATING_POINT, LAST]));
+        assert_eq!(size_of_frame(&bytes, AT), frame::SIZE);
+        let place = frame::RECORDS as usize + FLOATING_POINT.1 as usize;
+        bytes.truncate(place);
+        bytes.extend(stack(&[(FURTHER, 32), LAST]));
+        let further = AT + place as u64 + 48;
+        bytes[place + 8..place + 16].copy_from_slice(&further.to_le_bytes());
+        bytes[place + 16..place + 20].copy_from_slice(&8192u32.to_le_bytes());
+        assert_eq!(size_of_frame(&bytes, AT), place as u64 + 48 + 8192);
+        // What no kernel has written
+        bytes[place + 8..place + 16].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(size_of_frame(&bytes, AT), MOST);
     }
 
     #[test]

@@ -38,6 +38,11 @@ pub mod frame {
     pub(super) const MAGICS: [u64; 2] = [0, 0x5346_5457];
 }
 
+/// How many bytes the kernel has used for the frame that begins at these bytes of a stack, at least.
+pub fn size_of_frame(_stack: &[u8], _at: u64) -> u64 {
+    frame::SIZE
+}
+
 /// Does a signal handler's frame begin at these bytes of a stack? `regs`: of the thread whose stack that is.
 pub fn is_frame(
     stack: &[u8],

@@ -39,6 +39,11 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
+/// How many bytes the kernel has used for the frame that begins at these bytes of a stack, at least.
+pub fn size_of_frame(_stack: &[u8], _at: u64) -> u64 {
+    frame::SIZE
+}
+
 /// Does a signal handler's frame begin at these bytes of a stack? `real`: what a return address is without us that is
 /// there.
 pub fn is_frame(

@@ -1,6 +1,6 @@
 //! Recognizes hodo's own instructions in memory by their bytes.
 
-use hodo_isa::riscv64::calls::{call_target, is_call_of_hook, jump_target};
+use hodo_isa::native::calls::{call_target, is_call_of_hook, jump_target};
 use hodo_ptrace::Memory;
 use hodo_ptrace::TargetAddr;
 

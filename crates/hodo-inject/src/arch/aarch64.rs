@@ -1,0 +1,101 @@
+//! AArch64, with Linux's conventions for it.
+
+mod prologue;
+
+use hodo_abi::Isa;
+use hodo_isa::aarch64::decode::Insn;
+use hodo_isa::aarch64::regs::LINK;
+use hodo_ptrace::Regs;
+use hodo_symbols::Registers;
+
+#[cfg(test)]
+use super::linked::check_stacks;
+pub use super::linked::*;
+pub use hodo_isa::aarch64::asm::{RETURN_ZERO, WAIT};
+pub use hodo_isa::aarch64::calls::{
+    Called, called_by, jump_target, leaving_jump, only_returns, slot_of,
+};
+pub use prologue::Made;
+
+/// Where the trace may be mapped in targets: far from everything that programs use, sanitizers included. The last
+/// address is for address spaces of 39 bits, between the shadow of stacks and programs.
+pub fn events_at(_linker: Option<u64>) -> [u64; 4] {
+    [
+        0x5000_0000_0000,
+        0x3800_0000_0000,
+        0x6800_0000_0000,
+        0x44_0000_0000,
+    ]
+}
+
+/// Where the ledger may be mapped: after the trace, or below it and its counters.
+pub fn ledger_at(_linker: Option<u64>) -> [u64; 6] {
+    [
+        0x5080_0000_0000,
+        0x3880_0000_0000,
+        0x6880_0000_0000,
+        0x43_0000_0000,
+        0x42_0000_0000,
+        0x4C_8000_0000,
+    ]
+}
+
+/// Word offsets in the data that `getcontext` and `swapcontext` save: where the return address to the caller is, and
+/// the stack pointer, which is this many bytes above S.
+pub const SAVED_BACK: &[usize] = &[0, 2];
+
+pub const SAVED_SP: usize = 1;
+
+pub const SAVED_ABOVE: u64 = 0;
+
+/// A thread's registers, for walking its frames.
+pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
+    let mut known = Registers::new(Isa::Aarch64);
+    // The last one is the stack pointer.
+    for register in 0..=LINK + 1 {
+        known.set(register, regs.get(register));
+    }
+    known.set_instruction(Some(regs.pc()));
+    Some(known)
+}
+
+/// Whether the function with this code signs its return address, and then whether by the second key. The code may go on
+/// after the function.
+pub fn signs(code: impl Iterator<Item = [u8; 4]>) -> Option<bool> {
+    /// `paciaz`, `paciasp`; `pacibz`, `pacibsp`.
+    const FIRST: [u32; 2] = [24, 25];
+    const SECOND: [u32; 2] = [26, 27];
+    let hints = code.filter_map(|word| Insn::new(&word, 0).hint());
+    hints
+        .filter(|hint| FIRST.contains(hint) || SECOND.contains(hint))
+        .map(|hint| SECOND.contains(&hint))
+        .next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shadow_of_stacks_is_not_where_libraries_are() {
+        check_stacks(&[
+            (0xFFFF_FFF0_0000, Some(0xFFFF_9000_0000)),
+            (0xFFFF_FFF0_0000, Some(0xAAAA_0000_0000)),
+            (0xFFFF_FFF0_0000, None),
+            (0x7F_FFF0_0000, Some(0x7F_A000_0000)),
+            (0x7F_FFF0_0000, None),
+        ]);
+    }
+
+    #[test]
+    fn functions_that_sign_are_recognized() {
+        let signs = |words: &[u32]| signs(words.iter().map(|word| word.to_le_bytes()));
+        // stp x29, x30, [sp, #-32]!; mov x29, sp
+        let plain = [0xA9BE_7BFD, 0x9100_03FD];
+        assert_eq!(signs(&plain), None);
+        // paciasp, pacibsp; bti c and autiasp sign nothing
+        assert_eq!(signs(&[0xD503_233F, plain[0]]), Some(false));
+        assert_eq!(signs(&[plain[0], 0xD503_237F]), Some(true));
+        assert_eq!(signs(&[0xD503_245F, 0xD503_23BF]), None);
+    }
+}
