@@ -11,6 +11,31 @@ mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
+/// How far islands can be from the code that jumps there, and how much address space they get: bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    /// From the code: a little less than a jump can reach.
+    pub jump: u64,
+    /// Above a program that is loaded low: room for its heap.
+    pub heap: u64,
+    /// Below the dynamic linker: room for libraries that are mapped later.
+    pub libraries: u64,
+    /// Below that room: where the island for libraries is looked for, besides its own bytes.
+    pub slack: u64,
+    /// The island for libraries.
+    pub island: u64,
+}
+
+/// Where jumps reach 2 GiB.
+#[cfg(not(target_arch = "aarch64"))]
+const FAR: Reach = Reach {
+    jump: 0x7000_0000,
+    heap: 256 << 20,
+    libraries: 1 << 30,
+    slack: 64 << 20,
+    island: 512 << 20,
+};
+
 /// Where signal handlers tell the kernel the address to which they return.
 #[derive(Debug, Clone, Copy)]
 pub struct Restorer {

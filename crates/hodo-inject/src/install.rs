@@ -37,6 +37,7 @@ use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::signals::go_on;
 use hodo_ptrace::{Memory, Stopped};
 
+use crate::arch::ISLANDS;
 use crate::hooks;
 use crate::ledger::Page;
 use crate::linker;
@@ -51,15 +52,15 @@ pub use libraries::libraries;
 pub use mapping::private_page;
 
 /// The maximum distance between a program and its island in bytes: a little less than a jump can reach.
-const REACH: u64 = 0x7000_0000;
+const REACH: u64 = ISLANDS.jump;
 /// The lowest address that may be mapped, with the usual `vm.mmap_min_addr`.
 const LOWEST: u64 = 64 << 10;
 /// The minimum size of the trace that is mapped, in bytes.
 const SMALLEST: u64 = 64 << 20;
 /// Distance between the dynamic linker and the island for libraries, which are mapped below the linker.
-const LIBRARY_ROOM: u64 = 1 << 30;
+const LIBRARY_ROOM: u64 = ISLANDS.libraries;
 /// Bytes of the island for libraries.
-const LIBRARY_ISLAND: u64 = 512 << 20;
+const LIBRARY_ISLAND: u64 = ISLANDS.island;
 
 /// The island of the program, and that of the libraries.
 const PROGRAM: usize = 0;

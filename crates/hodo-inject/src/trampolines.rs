@@ -135,7 +135,7 @@ impl Trampolines {
 }
 
 /// Where the heap that `brk` moves will grow: after what there is of it, or where it begins.
-fn growth(maps: &[Mapping], start: Option<u64>) -> Option<Span> {
+pub fn growth(maps: &[Mapping], start: Option<u64>) -> Option<Span> {
     let heap = maps.iter().find(|mapping| *mapping.path == *"[heap]");
     let end = heap.map(|heap| heap.end).or(start)?;
     Some(Span::at(end, HEAP))

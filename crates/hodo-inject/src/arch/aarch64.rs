@@ -2,7 +2,9 @@
 
 mod prologue;
 
+use super::Reach;
 use hodo_abi::Isa;
+use hodo_codegen::aarch64::patch::REACH;
 use hodo_isa::aarch64::decode::Insn;
 use hodo_isa::aarch64::regs::LINK;
 use hodo_ptrace::Regs;
@@ -16,6 +18,15 @@ pub use hodo_isa::aarch64::calls::{
     Called, called_by, jump_target, leaving_jump, only_returns, slot_of,
 };
 pub use prologue::Made;
+
+/// Where islands are: jumps reach 128 MiB.
+pub const ISLANDS: Reach = Reach {
+    jump: REACH - (1 << 20),
+    heap: 16 << 20,
+    libraries: 32 << 20,
+    slack: 8 << 20,
+    island: 32 << 20,
+};
 
 /// Where the trace may be mapped in targets: far from everything that programs use, sanitizers included. The last
 /// address is for address spaces of 39 bits, between the shadow of stacks and programs.

@@ -2,6 +2,7 @@
 
 mod prologue;
 
+use super::Reach;
 use hodo_abi::Isa;
 use hodo_ptrace::Regs;
 use hodo_symbols::Registers;
@@ -17,6 +18,9 @@ pub use prologue::Made;
 pub fn only_returns(_at: u64, _code: [u8; 5]) -> bool {
     false
 }
+
+/// Where islands are.
+pub const ISLANDS: Reach = super::FAR;
 
 /// Where the trace may be mapped in targets: far from everything that programs use, sanitizers included. The last
 /// address is for 38-bit address spaces, between the shadow of programs and that of stacks.

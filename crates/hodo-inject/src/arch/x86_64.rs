@@ -1,6 +1,6 @@
 //! x86-64, with Linux's conventions for it.
 
-use super::Restorer;
+use super::{Reach, Restorer};
 use anyhow::Result;
 use hodo_abi::Isa;
 use hodo_codegen::x86_64::clock;
@@ -22,6 +22,9 @@ pub fn makes_call(code: &[u8]) -> bool {
 
 /// Handlers return to code whose address is in the third word of the kernel's `struct sigaction`.
 pub const RESTORER: Option<Restorer> = Some(Restorer { flag: 0x0400_0000 });
+
+/// Where islands are.
+pub const ISLANDS: Reach = super::FAR;
 
 /// Where the trace may be mapped in targets: first below the shadow of the stacks, at addresses as random as those of
 /// the libraries, so that no program has chosen the same, and where it divides none of the large gaps. The others are

@@ -28,6 +28,7 @@ use super::{
     File, Installation, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, Piece, REACH,
     auxv_of_running, calls_ptrace, file_mappings, install, is_loaded, new_islands,
 };
+use crate::arch::ISLANDS;
 use crate::ledger::{Entry, Ledger};
 use crate::linker::{ANNOUNCING, announcement, arm_linker, linker_breakpoint};
 use crate::lock::SetAside;
@@ -212,7 +213,7 @@ fn choose_islands(
         maps.insert(at, future(island));
         island
     };
-    let program = program_place(&wanted.module, wanted.bias, maps, true, recorder)?;
+    let program = program_place(&wanted.module, wanted.bias, (maps, None), true, recorder)?;
     space.layout_mut().set_island(PROGRAM, add(program, maps));
     if let Some(base) = wanted.linker {
         let libraries = library_place(maps, base)
@@ -293,12 +294,16 @@ fn files(
     Ok(files)
 }
 
+/// How large the island for libraries may be.
+const SIZES: [u64; 3] = [LIBRARY_ISLAND, LIBRARY_ISLAND / 4, LIBRARY_ISLAND / 16];
+
 /// Where the island for libraries can be. Room for later libraries is left above it, if there is any.
 fn library_place(maps: &[Mapping], base: u64) -> Option<Span> {
     let top = base.saturating_sub(LIBRARY_ROOM);
-    let usual = top.saturating_sub((64 << 20) + LIBRARY_ISLAND)..top;
+    let usual = top.saturating_sub(ISLANDS.slack + LIBRARY_ISLAND)..top;
     let any = base.saturating_sub(REACH)..base;
-    let sizes = [LIBRARY_ISLAND, LIBRARY_ISLAND, 128 << 20, 32 << 20];
+    let [most, some, least] = SIZES;
+    let sizes = [most, most, some, least];
     let ranges = [usual, any.clone(), any.clone(), any];
     sizes
         .into_iter()
@@ -321,17 +326,15 @@ fn place_above(maps: &[Mapping], base: u64) -> Option<Span> {
     let end = stack.start.saturating_sub(ROOM);
     let within = base.saturating_add(REACH).min(end);
     let starts = (maps.iter().map(|m| m.end.next_multiple_of(ALIGN))).filter(|&at| at > base);
-    [LIBRARY_ISLAND, 128 << 20, 32 << 20]
-        .into_iter()
-        .find_map(|size| {
-            let is_free = |&at: &u64| {
-                at.checked_add(size).is_some_and(|end| {
-                    end <= within
-                        && highest_gap(maps.iter().map(Mapping::span), at..end, size).is_some()
-                })
-            };
-            starts.clone().find(is_free).map(|at| Span::at(at, size))
-        })
+    SIZES.into_iter().find_map(|size| {
+        let is_free = |&at: &u64| {
+            at.checked_add(size).is_some_and(|end| {
+                end <= within
+                    && highest_gap(maps.iter().map(Mapping::span), at..end, size).is_some()
+            })
+        };
+        starts.clone().find(is_free).map(|at| Span::at(at, size))
+    })
 }
 
 /// Inspects mapped code. Returns whether it has stayed mapped: otherwise the code that was seen may be another
@@ -560,7 +563,9 @@ mod tests {
         let above = |size| Some(Span::at(END, size));
         assert_eq!(place(5 << 30, 8 << 30), above(LIBRARY_ISLAND));
         // The stack may grow.
-        assert_eq!(place(5 << 30, 700 << 20), above(128 << 20));
+        let fits = |size: &u64| *size <= 700 << 20 >> 1;
+        let next = SIZES.into_iter().find(fits).unwrap_or_default();
+        assert_eq!(place(5 << 30, 700 << 20), above(next));
         assert_eq!(place(5 << 30, 100 << 20), None);
     }
 }

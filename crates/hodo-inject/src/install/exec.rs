@@ -16,7 +16,7 @@ use hodo_ptrace::auxv;
 use hodo_ptrace::maps;
 use hodo_ptrace::maps::Mapping;
 use hodo_ptrace::pass_fd;
-use hodo_ptrace::{Memory, Stopped, Syscalls};
+use hodo_ptrace::{Memory, Stopped, Syscalls, start_of_heap};
 
 use super::mapping::{extent, map_events, map_island, map_scratch_page, map_shadows};
 use super::places::program_place;
@@ -24,6 +24,7 @@ use super::{
     File, LIBRARIES, LIBRARY_ISLAND, LIBRARY_ROOM, Moment, PROGRAM, calls_ptrace, file_mappings,
     install, keys, new_islands,
 };
+use crate::arch::ISLANDS;
 use crate::ledger::Ledger;
 use crate::limits::Lifted;
 use crate::linker;
@@ -151,7 +152,8 @@ impl Begun {
         let page = map_scratch_page(calls)?;
         space.layout_mut().set_scratch_page(page);
         let room = budget.is_none();
-        let place = program_place(&self.module, self.bias, maps, room, recorder)?;
+        let heap = start_of_heap(calls.thread().tid());
+        let place = program_place(&self.module, self.bias, (maps, heap), room, recorder)?;
         map_island(calls, place)?;
         space.layout_mut().set_island(PROGRAM, place);
         if let Some(base) = self.linker {
@@ -161,7 +163,7 @@ impl Begun {
             });
             // Without it, hooks in libraries could not announce the program's stubs, and exceptions could not be
             // unwound through them.
-            let near = top - (64 << 20) - size..top;
+            let near = top - ISLANDS.slack - size..top;
             let place = highest_gap(maps.iter().map(Mapping::span), near, size)
                 .context("there is no room for an island near the libraries")?;
             let place = Span::at(place, size);
