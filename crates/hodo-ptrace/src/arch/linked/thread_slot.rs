@@ -6,9 +6,10 @@
 //! is 0; the first stub that meets it faults, and is put right ([`Regs::find_block`]).
 
 use anyhow::{Context, Result};
+use hodo_abi::BLOCK_WORD;
 
 use super::regs::{Regs, insn};
-use crate::arch::{THREAD_WORD, set_thread_pointer, thread_pointer};
+use crate::arch::{set_thread_pointer, thread_pointer};
 use crate::stopped::Stopped;
 use crate::target::TargetAddr;
 
@@ -26,12 +27,12 @@ pub const SLOTS: u64 = (SCRATCH_PAGE - WORDS) / SLOT;
 
 /// Where the word is that leads to the control block of a thread with this thread pointer.
 fn block_word(pointer: u64) -> Option<u64> {
-    pointer.checked_add_signed(THREAD_WORD)
+    pointer.checked_add_signed(BLOCK_WORD.into())
 }
 
 /// Whether a thread has no thread pointer but one of hodo's.
 fn is_ours(pointer: u64, scratch_page: u64) -> bool {
-    let word = pointer.wrapping_add_signed(THREAD_WORD);
+    let word = pointer.wrapping_add_signed(BLOCK_WORD.into());
     pointer == 0 || word.wrapping_sub(scratch_page) < WORDS
 }
 
@@ -67,7 +68,7 @@ impl Stopped {
         let pointer = thread_pointer(self)?;
         let word = scratch_page + number * 8 % WORDS;
         if scratch_page != 0 && is_ours(pointer, scratch_page) {
-            let ours = word.wrapping_add_signed(-THREAD_WORD);
+            let ours = word.wrapping_add_signed(-i64::from(BLOCK_WORD));
             set_thread_pointer(self, if at == 0 { 0 } else { ours })?;
             return self.memory()?.write(TargetAddr(word), &at.to_le_bytes());
         }
