@@ -78,7 +78,7 @@ void hodo_ftrace_set_cyg(const struct hodo_ftrace_cyg_ops *ops);
  * These functions return -1 if they fail, and hodo_ftrace_error() says why. They cannot be called in hooks and signal
  * handlers. */
 
-/* In flags: func is given the registers. Not where functions call _mcount on AArch64. Where they do on RISC-V, a0 is what
+/* In flags: func is given the registers. Where functions call _mcount on RISC-V (AArch64), a0 (x0) is what
  * is passed to _mcount, and nothing may be changed. */
 #define HODO_FTRACE_SAVE_REGISTERS 2ul
 /* In flags: func is given the registers, and may change them and where execution goes on. Only one such tracer can see a

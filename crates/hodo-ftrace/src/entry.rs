@@ -5,15 +5,16 @@ use crate::{arch, dynamic, environment, graph};
 
 /// Calls the hooks for an entry. `slot` is where the return address of the function is, `frame_pointer` its caller's
 /// frame pointer, and `back` the return address of the stub. `registers` is null if the stub gives none
-/// ([`arch::STUBS_GIVE_REGISTERS`]).
+/// ([`arch::STUBS_GIVE_REGISTERS`]). `signer` says how the slot's address is signed.
 ///
 /// # Safety
 /// This is so, and the stub has saved all general registers.
-pub(crate) unsafe extern "C" fn enter(
+pub(crate) unsafe fn enter(
     slot: *mut usize,
     frame_pointer: usize,
     back: usize,
     registers: *mut arch::Registers,
+    signer: arch::Signer,
 ) {
     let Some(thread) = environment::thread() else {
         return;
@@ -30,14 +31,8 @@ pub(crate) unsafe extern "C" fn enter(
     if mask & dynamic::GRAPH != 0 {
         // SAFETY: as the caller promises; whoever set the hooks keeps them.
         unsafe {
-            graph::push(
-                thread,
-                slot,
-                arch::key(slot),
-                slot as usize,
-                selfpc,
-                frame_pointer,
-            )
+            let places = (arch::key(slot), slot as usize);
+            graph::push(thread, slot, places, selfpc, frame_pointer, Some(signer));
         };
     }
     thread.end_hook();

@@ -27,14 +27,9 @@ pub unsafe fn prepare_ftrace_return(parent: *mut usize, selfpc: usize, frame_poi
     if thread.start_hook(parent as usize) {
         // SAFETY: as the caller promises.
         unsafe {
-            push(
-                thread,
-                parent,
-                arch::key(parent),
-                parent as usize,
-                selfpc,
-                frame_pointer,
-            )
+            let signer = arch::signer_of_plain(parent.read_volatile());
+            let places = (arch::key(parent), parent as usize);
+            push(thread, parent, places, selfpc, frame_pointer, signer);
         };
         thread.end_hook();
     }
@@ -42,7 +37,7 @@ pub unsafe fn prepare_ftrace_return(parent: *mut usize, selfpc: usize, frame_poi
 
 /// Calls the hook for an entry, and then replaces the return address. `slot` is the address under which the call is
 /// known (`arch::key`). `place` is where the return address is on the stack, also if it is not there yet: at the entry
-/// it may still be in a register, which a stub has saved at `parent`.
+/// it may still be in a register, which a stub has saved at `parent`. Without a `signer`, the return cannot be traced.
 ///
 /// # Safety
 /// As for [`prepare_ftrace_return`]; the thread is the calling one.
@@ -50,23 +45,28 @@ pub unsafe fn prepare_ftrace_return(parent: *mut usize, selfpc: usize, frame_poi
 pub(crate) unsafe fn push(
     thread: &'static Thread,
     parent: *mut usize,
-    slot: usize,
-    place: usize,
+    (slot, place): (usize, usize),
     selfpc: usize,
     frame_pointer: usize,
+    signer: Option<arch::Signer>,
 ) {
     let graph = state().graph.word();
     let Some((ops, vectors)) = Hooks::of(graph) else {
         return;
     };
+    let Some(signer) = signer else {
+        thread.count_untraced();
+        return;
+    };
     // SAFETY: the caller promises that this is the return address of a running function.
     let there = unsafe { parent.read_volatile() };
+    let plain = arch::without_signature(there);
     // A traced function has jumped to this one, and both will return through the same slot.
-    let is_tail_call = there == return_to_handler();
+    let is_tail_call = plain == return_to_handler();
     let original = match is_tail_call {
         // SAFETY: whoever put this address there has written the shadow before.
         true => unsafe { shadow(slot) }.load(Ordering::Relaxed),
-        false => there,
+        false => plain,
     };
     thread.drop_below(slot + usize::from(!is_tail_call));
     let mut depth = thread.depth.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ pub(crate) unsafe fn push(
         unsafe { shadow(slot) }.store(original, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         // SAFETY: the caller promises that the function returns through it.
-        unsafe { parent.write_volatile(return_to_handler()) };
+        unsafe { parent.write_volatile(signer.sign(return_to_handler())) };
     }
     // SAFETY: it is not full.
     let open = unsafe { thread.call(depth) };
@@ -98,7 +98,7 @@ pub(crate) unsafe fn push(
     if !wants(ops, vectors, open) {
         if !is_tail_call {
             // SAFETY: as above. The function returns to where it was called.
-            unsafe { parent.write_volatile(original) };
+            unsafe { parent.write_volatile(there) };
         }
         thread.depth.store(depth, Ordering::Relaxed);
     }

@@ -400,7 +400,7 @@ fn redirect(ip: usize, live: u64, registers: *mut Registers) {
 /// Returns whether a word is the address that stands in the place of a hijacked return address. The original is in the
 /// shadow ([`crate::SHADOW_DISTANCE`]), and, if it has not been lost, in the list of open calls ([`Thread::returns`]).
 pub fn is_hijacked(word: usize) -> bool {
-    word == crate::shadow::return_to_handler()
+    arch::without_signature(word) == crate::shadow::return_to_handler()
 }
 
 /// Where the shadow of a hijacked return address is: its slot, and the word before the slot.

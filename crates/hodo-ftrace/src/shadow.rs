@@ -29,13 +29,13 @@ pub(crate) unsafe fn shadow(slot: usize) -> &'static AtomicUsize {
 }
 
 /// Returns the return address that belongs to a stack slot: what is in it, or what it contained before its function was
-/// traced. Unwinders that do not read frame tables need this; the kernel's name is `ftrace_graph_ret_addr`.
+/// traced, without a signature. Unwinders that do not read frame tables need this; the kernel's name is `ftrace_graph_ret_addr`.
 ///
 /// # Safety
 /// `slot` contains the return address of a function that has not returned.
 pub unsafe fn original_return(slot: *const usize) -> usize {
     // SAFETY: as the caller promises.
-    let there = unsafe { slot.read_volatile() };
+    let there = arch::without_signature(unsafe { slot.read_volatile() });
     if there != return_to_handler() {
         return there;
     }
@@ -43,8 +43,9 @@ pub unsafe fn original_return(slot: *const usize) -> usize {
     original(there, unsafe { arch::key(slot) })
 }
 
-/// The original of a return address, which is in its slot or will be.
+/// The original of a return address, which is in its slot or will be, without a signature.
 pub(crate) fn original(there: usize, slot: usize) -> usize {
+    let there = arch::without_signature(there);
     if there != return_to_handler() {
         return there;
     }

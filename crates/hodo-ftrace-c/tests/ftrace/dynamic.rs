@@ -96,9 +96,6 @@ pub fn each(name: &str, forms: &[Form]) {
             if *framed {
                 all.push("-DFRAMED");
             }
-            if *framed && cfg!(target_arch = "aarch64") {
-                all.push("-DNO_REGISTERS");
-            }
             let file = format!("{name}.c");
             check(
                 &format!("{name}-{way}-{form:?}"),

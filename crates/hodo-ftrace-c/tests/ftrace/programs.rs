@@ -3,8 +3,14 @@
 use crate::build::{Form, check, compile, run};
 
 /// The ways in which compilers call `mcount` and its like.
-const ENTRIES: &[(&str, &[&str])] = if cfg!(not(target_arch = "x86_64")) {
+const ENTRIES: &[(&str, &[&str])] = if cfg!(target_arch = "aarch64") {
     // There is no `-mfentry`.
+    &[
+        ("pg", &["-pg"]),
+        ("pg-no-plt", &["-pg", "-fno-plt"]),
+        ("pg-signed", &["-pg", "-mbranch-protection=standard"]),
+    ]
+} else if cfg!(not(target_arch = "x86_64")) {
     &[("pg", &["-pg"]), ("pg-no-plt", &["-pg", "-fno-plt"])]
 } else {
     &[
@@ -131,15 +137,26 @@ fn unwinding_works_at_every_instruction() {
 
 #[cfg(target_arch = "aarch64")]
 #[test]
-fn functions_with_signed_return_addresses_return_and_are_counted() {
-    let flags = ["-pg", "-mbranch-protection=standard"];
-    for with in ["gcc", "clang"] {
-        check("signed", with, &["signed.c"], &flags, Form::Shared);
-        check("signed-hooks", with, &["hooks.c"], &flags, Form::Shared);
+fn functions_with_signed_return_addresses_are_traced() {
+    for (way, more) in [
+        ("pg", &["-pg"][..]),
+        ("pg-O0", &["-pg", "-O0"]),
+        ("pg-combined", &["-pg", "-march=armv8.3-a"]),
+        ("room", &["-fpatchable-function-entry=2"]),
+    ] {
+        let flags = [&["-mbranch-protection=standard"], more].concat();
+        for with in ["gcc", "clang"] {
+            let name = format!("signed-{way}");
+            check(&name, with, &["signed.c"], &flags, Form::Shared);
+        }
     }
-    // One function has its return traced between others that sign.
-    let parts = ["signed.c", "-DMIXED"];
-    check("signed-mixed", "gcc", &parts, &flags, Form::Shared);
+    let flags = [
+        "-pg",
+        "-mbranch-protection=standard",
+        "-fstack-clash-protection",
+        "-DLOOP",
+    ];
+    check("signed-loop", "gcc", &["signed.c"], &flags, Form::Shared);
 }
 
 #[test]

@@ -32,11 +32,7 @@ HOOK static void see(unsigned long ip, unsigned long parent, const struct hodo_f
     wrong += (ops->flags & HODO_FTRACE_SAVE_REGISTERS) != 0 && registers == 0;
 }
 
-#ifdef NO_REGISTERS
-enum { REGISTERS = 0 };
-#else
 enum { REGISTERS = HODO_FTRACE_SAVE_REGISTERS };
-#endif
 // The first digit is the first one's. Two are given registers.
 #define TRACER(number, flags) {see, FLAGS | (flags), (void *)(1ul << (TRACERS - 1 - (number)))}
 static const struct hodo_ftrace_ops tracers[TRACERS] = {

@@ -5,12 +5,12 @@
 
 use core::arch::naked_asm;
 
-use crate::arch::without_signature;
 use crate::dynamic::entered;
 
 /// The registers of a function at its site.
 ///
-/// A tracer with [`crate::dynamic::IP_MODIFY`] may change them.
+/// A tracer with [`crate::dynamic::IP_MODIFY`] may change them. At a call of `_mcount`, which no tracer changes, the
+/// prologue has been executed: `x0` is the return address of the function there, and `x30` is `ip`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Registers {
@@ -40,13 +40,8 @@ unsafe extern "C" fn enter(registers: *mut Registers, mask: u64) {
     };
     // Calls are known by the caller's frame record (`arch::key`), to which the frame pointer still leads.
     let distance = frame_pointer.wrapping_sub(stack);
-    // SAFETY: as above.
-    let there = unsafe { parent.read_volatile() };
     let is_record = distance < FARTHEST_RECORD && frame_pointer.is_multiple_of(8);
-    let key = match is_record && without_signature(there) == there {
-        true => frame_pointer,
-        false => 0,
-    };
+    let key = if is_record { frame_pointer } else { 0 };
     let place = stack - size_of::<usize>();
     // SAFETY: the stub passes what this requires.
     unsafe { entered(parent, key, place, frame_pointer, ip, mask, registers) };

@@ -4,13 +4,17 @@ use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 mod callers;
+mod prologue;
 #[path = "../scalable.rs"]
 mod scalable;
+mod signer;
 mod sites;
 mod vectors;
 
 pub use callers::Registers;
 pub(crate) use callers::{SITE, redirecting};
+use signer::Key;
+pub(crate) use signer::{Signer, without_signature};
 #[cfg(test)]
 pub(crate) use sites::NOP_FOR_TESTS;
 pub(crate) use sites::{
@@ -42,28 +46,17 @@ pub(crate) unsafe fn call_size(_pc: usize) -> usize {
 
 /// The address under which a call is known: its caller's frame record, which is also in the frame pointer when
 /// it returns. The return address itself is at no fixed distance from anything that is known then. 0 if the return
-/// cannot be traced: there is no such record, or the return address is signed.
+/// cannot be traced, because there is no such record.
 ///
 /// # Safety
 /// `slot` is the upper word of a function's frame record: it contains a return address, and the word below it is the
 /// caller's frame pointer.
 pub(crate) unsafe fn key(slot: *const usize) -> usize {
     // SAFETY: as the caller promises.
-    let (there, record) = unsafe { (slot.read_volatile(), slot.sub(1).read_volatile()) };
+    let record = unsafe { slot.sub(1).read_volatile() };
     let distance = record.wrapping_sub(slot as usize);
     let is_record = distance.wrapping_sub(1) < FARTHEST_RECORD && record.is_multiple_of(8);
-    match is_record && without_signature(there) == there {
-        true => record,
-        false => 0,
-    }
-}
-
-/// A return address without the signature that `paciasp` adds (`-mbranch-protection`). Processors without signatures
-/// ignore the instruction.
-pub(crate) fn without_signature(mut address: usize) -> usize {
-    // SAFETY: this changes one register. (`xpaclri` is this hint.)
-    unsafe { asm!("hint 7", inout("x30") address, options(pure, nomem, nostack, preserves_flags)) };
-    address
+    if is_record { record } else { 0 }
 }
 
 /// Whether the processor signs addresses. Otherwise the instructions for that do nothing.
@@ -85,53 +78,33 @@ pub(crate) fn find_vectors() {
     scalable::find();
 }
 
-/// What the prologue of a function does.
-pub(crate) struct Prologue {
-    /// It sets the frame pointer to the stack pointer plus the size in question.
-    pub(crate) sets_frame_pointer: bool,
-    /// It signs the return address.
-    pub(crate) signs: bool,
-}
-
-/// Looks at the instructions before `pc`, up to the one that stores the frame record, and, for the signing, before it.
+/// Looks at what a function has done before it called `_mcount`, which returns to `pc`; its frame pointer is above the
+/// stack pointer by this size.
 ///
 /// # Safety
 /// `pc` must be the return address of a call.
-pub(crate) unsafe fn prologue(pc: usize, size: usize) -> Prologue {
-    /// How far the record may be stored before the call, in bytes. A prologue may save all registers.
-    const FARTHEST: usize = 160;
-    /// How far the signing may be before that.
-    const BEFORE_RECORD: usize = 48;
-    const ADD_X29_SP: u32 = 0x9100_03FD;
-    /// `stp x29, x30, [sp, #…]`, also with `!`.
-    const STORES_RECORD: u32 = 0xA900_7BFD;
-    const PACIASP: u32 = 0xD503_233F;
-    const PACIBSP: u32 = 0xD503_237F;
-    const RET: u32 = 0xD65F_03C0;
-    const NOP: u32 = 0xD503_201F;
-    let word = |at: usize| {
-        // SAFETY: it lies before the call, in the function or in what is before it. No text begins with a function.
-        unsafe { *((pc - at) as *const u32) }
-    };
-    let mut result = Prologue {
-        sets_frame_pointer: false,
-        signs: false,
-    };
-    let mut at = 8;
-    while at <= FARTHEST && word(at) & 0xFF40_7FFF != STORES_RECORD {
-        let immediate = (word(at) >> 10 & 0xFFF) as usize;
-        result.sets_frame_pointer |= word(at) & 0xFFC0_03FF == ADD_X29_SP && immediate == size;
-        at += 4;
+pub(crate) unsafe fn prologue(pc: usize, size: usize) -> prologue::Prologue {
+    // SAFETY: as the caller promises.
+    unsafe { prologue::prologue(pc, size, SIGNS.load(Ordering::Relaxed)) }
+}
+
+/// How a function signs what will be in the slot of its return address, if it has done nothing but that when it comes
+/// to its site. `None` if it is signed in another way.
+///
+/// # Safety
+/// `slot` is directly below the stack pointer, and `ip` is the address of a site.
+pub(crate) unsafe fn signer_at_site(there: usize, slot: usize, ip: usize) -> Option<Signer> {
+    if without_signature(there) == there && !SIGNS.load(Ordering::Relaxed) {
+        return Some(Signer::Plain);
     }
-    if SIGNS.load(Ordering::Relaxed) {
-        let last = at + BEFORE_RECORD;
-        // Before the function, there are the end of another one, or instructions that do nothing.
-        while at < last && !result.signs && !matches!(word(at), RET | NOP) {
-            result.signs = matches!(word(at), PACIASP | PACIBSP);
-            at += 4;
-        }
-    }
-    result
+    // SAFETY: no text begins with a site.
+    let before = unsafe { *((ip - 4) as *const u32) };
+    Signer::of(there, Key::of(before), Some(slot + size_of::<usize>()))
+}
+
+/// How a return address is signed about which nothing else is known. `None` if it is.
+pub(crate) fn signer_of_plain(there: usize) -> Option<Signer> {
+    Signer::of(there, None, None)
 }
 
 /// The thread pointer.
@@ -154,7 +127,7 @@ pub(crate) fn returns_below(_: usize) -> bool {
 pub(crate) const ONLY_TRAMPOLINES: bool = true;
 
 /// Whether the stubs that compilers call give tracers the registers.
-pub(crate) const STUBS_GIVE_REGISTERS: bool = false;
+pub(crate) const STUBS_GIVE_REGISTERS: bool = true;
 
 /// The address under which a call is known, from its slot and the word before that: the caller's frame record.
 pub(crate) fn key_with(_: usize, before: usize) -> usize {

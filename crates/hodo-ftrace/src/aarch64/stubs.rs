@@ -13,6 +13,7 @@
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 
+use crate::dynamic::Registers;
 use crate::entry::enter;
 use crate::graph;
 use crate::state::state;
@@ -66,20 +67,48 @@ macro_rules! stub {
                 "ldr x16, [x16, :lo12:hodo_ftrace_state]",
                 "cbnz x16, 2f",
                 "ret",
-                "2: stp x29, x30, [sp, #-160]!",
-                ".cfi_def_cfa_offset 160",
-                ".cfi_offset x29, -160",
-                ".cfi_offset x30, -152",
-                save_registers!(),
-                "mov x1, x29",
-                "mov x2, x30",
-                "add x3, sp, #160",
-                "mov x29, sp",
+                // Registers, for tracers.
+                "2: sub sp, sp, #288",
+                ".cfi_def_cfa_offset 288",
+                "stp x30, x0, [sp]",
+                ".cfi_offset x30, -288",
+                "stp x1, x2, [sp, #16]",
+                "stp x3, x4, [sp, #32]",
+                "stp x5, x6, [sp, #48]",
+                "stp x7, x8, [sp, #64]",
+                "stp x9, x10, [sp, #80]",
+                "stp x11, x12, [sp, #96]",
+                "stp x13, x14, [sp, #112]",
+                "stp x15, x16, [sp, #128]",
+                "stp x17, x18, [sp, #144]",
+                "stp x19, x20, [sp, #160]",
+                "stp x21, x22, [sp, #176]",
+                "stp x23, x24, [sp, #192]",
+                "stp x25, x26, [sp, #208]",
+                "stp x27, x28, [sp, #224]",
+                "stp x29, x30, [sp, #240]",
+                ".cfi_offset x29, -48",
+                "add x16, sp, #288",
+                "str x16, [sp, #256]",
+                // A frame record, for those who follow frame pointers.
+                "stp x29, x30, [sp, #272]",
+                "add x29, sp, #272",
+                "mov x0, sp",
                 "bl {listened}",
-                load_registers!(),
-                "ldp x29, x30, [sp], #160",
+                "ldp x30, x0, [sp]",
+                "ldp x1, x2, [sp, #16]",
+                "ldp x3, x4, [sp, #32]",
+                "ldp x5, x6, [sp, #48]",
+                "ldp x7, x8, [sp, #64]",
+                "ldp x9, x10, [sp, #80]",
+                "ldp x11, x12, [sp, #96]",
+                "ldp x13, x14, [sp, #112]",
+                "ldr x15, [sp, #128]",
+                "ldr x18, [sp, #152]",
+                "ldr x29, [sp, #240]",
                 ".cfi_restore x29",
                 ".cfi_restore x30",
+                "add sp, sp, #288",
                 ".cfi_def_cfa_offset 0",
                 "ret",
                 ".cfi_endproc",
@@ -106,27 +135,33 @@ stub!(
 /// one for entries.
 ///
 /// # Safety
-/// `frompc` is the return address of the function, or anything. `back` is the return address of the stub. The frame
-/// pointer and the stack pointer are those at the call.
-unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, stack: usize) {
+/// The registers are those at the call, by the stub. `x0` is the return address of the function, or anything.
+unsafe extern "C" fn listened(registers: *mut Registers) {
+    const FP: usize = 29;
+    // SAFETY: the stub has them on its stack.
+    let (frompc, frame_pointer, back, stack) = unsafe {
+        let x = &raw const (*registers).x;
+        ((*x)[0], (*x)[FP], (*registers).ip, (*registers).sp)
+    };
     /// The largest frame in which a frame pointer is believed.
     const LARGEST: usize = 1 << 20;
     let frame = frame_pointer.wrapping_sub(stack);
     let slot = frame_pointer.wrapping_add(8) as *mut usize;
-    let mut caller = frompc;
+    let mut caller = arch::without_signature(frompc);
     if frame < LARGEST && frame_pointer.is_multiple_of(8) {
         // SAFETY: the slot is on the stack, above its end; and `back` is the return address of a call.
         let (there, prologue) = unsafe { (slot.read_volatile(), arch::prologue(back, frame)) };
         let plain = arch::without_signature(there);
         // Either the address of the caller, which gcc passes, is in the slot; or the function has just set the frame
         // pointer.
-        if prologue.sets_frame_pointer || plain == frompc {
-            if plain == there && !prologue.signs {
+        if prologue.sets_frame_pointer || plain == caller {
+            let signed_at = prologue.lowers.map(|by| stack + by);
+            if let Some(signer) = arch::Signer::of(there, prologue.signs, signed_at) {
                 // SAFETY: it is that slot. Below it is the frame pointer of the caller. The stub has saved the
                 // registers.
                 unsafe {
                     let caller = (frame_pointer as *const usize).read_volatile();
-                    enter(slot, caller, back, core::ptr::null_mut());
+                    enter(slot, caller, back, registers, signer);
                 };
                 return;
             }
@@ -138,7 +173,7 @@ unsafe extern "C" fn listened(frompc: usize, frame_pointer: usize, back: usize, 
     };
     if thread.start_hook(stack) {
         let mask = dynamic::mask_of_static(back - 4);
-        dynamic::call_tracers(thread, back - 4, caller, mask, core::ptr::null_mut());
+        dynamic::call_tracers(thread, back - 4, caller, mask, registers);
         if mask & dynamic::GRAPH != 0 && !state().graph.is_none() {
             thread.count_untraced();
         }

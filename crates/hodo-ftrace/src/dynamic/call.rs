@@ -6,7 +6,7 @@ use super::modules;
 use super::tracers::{
     self, ENTRY, EVERY_CALL, GRAPH, IP_MODIFY, LOOKED_UP, MASKS, Ops, SAVE_REGISTERS,
 };
-use crate::arch::Registers;
+use crate::arch::{self, Registers};
 use crate::hooks::{call_entry_hook, call_keeping};
 use crate::shadow::original;
 use crate::state::Vectors;
@@ -41,11 +41,14 @@ pub(crate) unsafe fn entered(
         return;
     }
     // SAFETY: the function has not returned.
-    let parent_ip = original(unsafe { parent.read_volatile() }, slot);
-    call_tracers(thread, ip, parent_ip, mask, registers);
+    let there = unsafe { parent.read_volatile() };
+    call_tracers(thread, ip, original(there, slot), mask, registers);
     if mask & GRAPH != 0 {
         // SAFETY: as the caller promises; whoever set the hooks keeps them.
-        unsafe { graph::push(thread, parent, slot, place, ip, frame_pointer) };
+        unsafe {
+            let signer = arch::signer_at_site(there, place, ip);
+            graph::push(thread, parent, (slot, place), ip, frame_pointer, signer);
+        };
     }
     thread.end_hook();
 }

@@ -3,6 +3,8 @@
 use core::arch::asm;
 
 mod callers;
+#[path = "../plain.rs"]
+mod plain;
 #[path = "../scalable.rs"]
 mod scalable;
 mod sites;
@@ -10,6 +12,7 @@ mod vectors;
 
 pub use callers::Registers;
 pub(crate) use callers::{SITE, redirecting};
+pub(crate) use plain::{Signer, signer_at_site, signer_of_plain, without_signature};
 #[cfg(test)]
 pub(crate) use sites::NOP_FOR_TESTS;
 pub(crate) use sites::{
@@ -121,9 +124,4 @@ pub(crate) const STUBS_GIVE_REGISTERS: bool = true;
 /// The address under which a call is known, from its slot and the word before that.
 pub(crate) fn key_with(slot: usize, _: usize) -> usize {
     slot
-}
-
-/// A return address as it is: there are no signatures.
-pub(crate) fn without_signature(address: usize) -> usize {
-    address
 }

@@ -138,7 +138,7 @@ unsafe extern "C" fn listened(registers: *mut Registers) {
     };
     if is_frame && is_own() {
         // SAFETY: it is that slot. Below it is the frame pointer of the caller. The stub has saved the registers.
-        unsafe { enter(slot, caller.read_volatile(), back, registers) };
+        unsafe { enter(slot, caller.read_volatile(), back, registers, arch::Signer) };
         return;
     }
     let Some(thread) = environment::thread() else {

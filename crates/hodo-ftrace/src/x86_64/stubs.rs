@@ -7,10 +7,10 @@
 
 use core::arch::naked_asm;
 
+use crate::arch;
 use crate::arch::quick::{
     self, load_registers, push_registers, quick_enter, quick_enter_asm, quick_leave, quick_site,
 };
-use crate::entry::enter;
 use crate::graph::leave;
 
 /// Defines a function that compilers call: it compares, and returns or jumps to what keeps registers.
@@ -102,6 +102,20 @@ listened!(
     "mov rsi, [rax]"
 );
 listened!(listened_fentry, "lea rdi, [rbp + 16]", "mov rsi, [rbp]");
+
+/// [`crate::entry::enter`] for addresses without signatures.
+///
+/// # Safety
+/// As for that.
+unsafe extern "C" fn enter(
+    slot: *mut usize,
+    frame_pointer: usize,
+    back: usize,
+    registers: *mut arch::Registers,
+) {
+    // SAFETY: as the caller promises.
+    unsafe { crate::entry::enter(slot, frame_pointer, back, registers, arch::Signer) };
+}
 
 /// Only its second instruction is named elsewhere, so the compiler must know that it is needed.
 #[used]
