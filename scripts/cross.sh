@@ -335,8 +335,8 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-codegen -p hodo-ptrace -p hodo-agent -p hodo-patch -p hodo-probe -p hodo-inject --features hodo-sys/alloc --lib \
-            --test environment --test ftrace --test round_trip \
+            -p hodo-codegen -p hodo-ptrace -p hodo-agent -p hodo-patch -p hodo-probe -p hodo-inject \
+            --features hodo-sys/alloc --lib --test environment --test ftrace --test round_trip \
             --test aarch64_run --test aarch64_detour --test stopped --test stubs --test aarch64_differential \
             $(printf -- '--test %s ' "${aarch64_agent[@]#*/}") \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
