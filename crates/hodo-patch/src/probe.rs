@@ -105,7 +105,7 @@ impl Island {
                 None => site.via,
             },
             back,
-            signing: Signing::None,
+            signing: signing(region),
             dead: &|at| dead(at.wrapping_sub(image.bias)),
             pads: &|at| pads(at.wrapping_sub(image.bias)),
         };
@@ -128,7 +128,7 @@ impl Island {
                 let own = own.map_err(|reason| Refusal::from(reason.clone()))?;
                 let mut records = records(traced.id, traced.filter, own.mode, recording);
                 records.registers = registers(site);
-                records.registers.signing = own.signing;
+                records.registers.signing = place.signing;
                 self.detour_in_stub(&records, &mut patches.faults, emit)?
             }
         };
@@ -201,6 +201,16 @@ impl Island {
         })?;
         Ok((start, detour))
     }
+}
+
+/// How the return address is signed where a region begins. Its own plan does not say so, but that of the function does
+/// if its site is there: after the instruction that signs.
+fn signing(region: &Region<'_>) -> Signing {
+    let function = region
+        .function
+        .and_then(|traced| traced.function.outcome.as_ref().ok());
+    let site = function.filter(|function| function.patch == region.site.patch);
+    site.unwrap_or(region.site).signing
 }
 
 /// Where the instructions from `from` on are in a detour.

@@ -124,14 +124,20 @@ impl<'l> Ladder<'l> {
         bytes.for_each(|addr| self.occupied.set(addr));
     }
 
-    /// A long jump at the start, if there is room.
+    /// Whether calls or jumps must find the instruction at an address.
+    fn must_land(&self, addr: u64) -> bool {
+        let text = self.survey.image.text_at(addr);
+        text.is_some_and(|text| self.isa.must_land(text.slice(addr, text.end())))
+    }
+
+    /// A long jump at the start, if there is room, and nothing must land there.
     fn jump(&mut self, mut region: Region) -> Option<Region> {
         find_pads(self.isa, &mut region, &mut self.free);
         for at in region.spare.pads.iter().filter_map(|pad| pad.at) {
             self.occupy(at..at + Via::PAD);
         }
         let jump = self.isa.jump(region.via).len;
-        if region.room < jump {
+        if region.room < jump || self.must_land(region.start) {
             self.occupied.set(region.start);
             return Some(region);
         }

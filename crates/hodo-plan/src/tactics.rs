@@ -29,7 +29,7 @@ impl<'a> Planner<'a> {
         let code = subject.text.slice(subject.start, subject.end);
         let landing = self.isa().landing(code);
         let after = (landing != 0).then_some(subject.start + landing);
-        let start = (landing == 0 || !self.isa().must_land()).then_some(subject.start);
+        let start = (!self.isa().must_land(code)).then_some(subject.start);
         after.into_iter().chain(start)
     }
 

@@ -93,15 +93,24 @@ fn sites_come_after_landing_instructions_and_know_what_these_sign() {
             let site = function.outcome.as_ref().ok()?;
             Some((function, site))
         });
-        let mut found = Vec::new();
+        let (mut found, mut starts) = (Vec::new(), Vec::new());
         for (function, site) in sites {
             let after = site.patch != function.addr;
             assert_eq!(site.patch, function.addr + 4 * u64::from(after));
             assert!(after || site.signing == Signing::None, "{function:x?}");
             found.push((after, site.signing));
+            starts.extend(after.then_some(function.addr));
         }
         for expected in [(true, key), (true, Signing::None)] {
             assert!(found.contains(&expected), "{expected:?}: {found:?}");
         }
+        // Breakpoints count as landing instructions; jumps do not.
+        let plan = plan_probes(&path, &bytes, Wanted::Every, 1).expect("a plan");
+        let landings: Vec<_> = (plan.sites.iter())
+            .filter(|site| starts.contains(&site.patch))
+            .collect();
+        assert!(!landings.is_empty());
+        let traps = landings.iter().all(|site| site.tactic == Tactic::Trap);
+        assert!(traps, "{landings:x?}");
     }
 }

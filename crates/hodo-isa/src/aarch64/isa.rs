@@ -136,8 +136,9 @@ impl InstructionSet for Aarch64 {
     }
 
     /// The memory may be guarded (PROT_BTI).
-    fn must_land(&self) -> bool {
-        true
+    fn must_land(&self, code: &[u8]) -> bool {
+        // paciasp, pacibsp, bti c, bti j, bti jc
+        matches!(Insn::new(code, 0).hint(), Some(25 | 27 | 34 | 36 | 38))
     }
 
     fn signing(&self, code: &[u8]) -> Signing {

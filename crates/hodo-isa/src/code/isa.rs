@@ -194,9 +194,10 @@ pub trait InstructionSet: Sync {
     #[must_use]
     fn landing(&self, code: &[u8]) -> u64;
 
-    /// Whether calls through registers may fault if something else replaces the landing instruction.
+    /// Whether calls or jumps through registers may fault if something else replaces the instruction at the start of
+    /// `code`. A breakpoint may.
     #[must_use]
-    fn must_land(&self) -> bool {
+    fn must_land(&self, _code: &[u8]) -> bool {
         false
     }
 
