@@ -48,9 +48,9 @@
 //!   and so does `frompc` in code of clang 14, which does not pass it.
 //! * RISC-V functions with variable arguments do return, but unwinders do not get through them while their returns are
 //!   traced.
-//! * On AArch64, returns need a frame record. If the return address is signed (`-mbranch-protection`), the prologue must
-//!   show with which stack pointer. In [`prepare_ftrace_return`], `parent` must be in such a record: the caller's frame
-//!   pointer is below it. It must not be signed.
+//! * On AArch64, returns need a frame record. If the return address is signed (`-mbranch-protection`), the prologue
+//!   must show with which stack pointer. In [`prepare_ftrace_return`], `parent` must be in such a record: the caller's
+//!   frame pointer is below it. It must not be signed.
 //! * Hardware shadow stacks (x86-64 CET) must be off when returns are traced.
 //! * The kernel unwinders and gdb check that frames are in order; gdb stops at a traced return.
 #![no_std]

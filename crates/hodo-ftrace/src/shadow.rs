@@ -29,7 +29,8 @@ pub(crate) unsafe fn shadow(slot: usize) -> &'static AtomicUsize {
 }
 
 /// Returns the return address that belongs to a stack slot: what is in it, or what it contained before its function was
-/// traced, without a signature. Unwinders that do not read frame tables need this; the kernel's name is `ftrace_graph_ret_addr`.
+/// traced, without a signature. Unwinders that do not read frame tables need this; the kernel's name is
+/// `ftrace_graph_ret_addr`.
 ///
 /// # Safety
 /// `slot` contains the return address of a function that has not returned.
