@@ -59,7 +59,7 @@ stubs=($(named hodo-patch lib stubs))
 probes=($(named hodo-probe lib engine riscv64_differential beside_keys))
 other_crates=($(for crate in hodo-probe-syntax hodo-symbols hodo-trace hodo-view; do whole_crate $crate; done))
 stopped_threads=(hodo-inject/lib hodo-record/lib hodo-ptrace/lib hodo-ptrace/stopped)
-aarch64_stopped_threads=(hodo-ptrace/lib hodo-ptrace/stopped hodo-inject/lib hodo-inject/round_trip)
+aarch64_stopped_threads=(hodo-record/lib hodo-ptrace/lib hodo-ptrace/stopped hodo-inject/lib hodo-inject/round_trip)
 
 # Tests of the other crates that do not run for RISC-V, and why. (Files about the other instruction set say so
 # themselves.)
@@ -335,7 +335,7 @@ lint() {
     *)
         # shellcheck disable=SC2046 # one word for each
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
-            -p hodo-codegen -p hodo-ptrace -p hodo-agent -p hodo-patch -p hodo-probe -p hodo-inject \
+            -p hodo-codegen -p hodo-ptrace -p hodo-record -p hodo-agent -p hodo-patch -p hodo-probe -p hodo-inject \
             --features hodo-sys/alloc --lib --test environment --test ftrace --test round_trip \
             --test aarch64_run --test aarch64_detour --test stopped --test stubs --test aarch64_differential \
             $(printf -- '--test %s ' "${aarch64_agent[@]#*/}") \

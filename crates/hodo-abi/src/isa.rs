@@ -7,8 +7,7 @@ pub enum Isa {
     X86_64,
     /// 64-bit RISC-V.
     Riscv64,
-    /// AArch64. hodo knows its instructions, static keys, symbols and unwind tables, so files can be planned. Programs
-    /// cannot be recorded yet.
+    /// AArch64.
     Aarch64,
 }
 
