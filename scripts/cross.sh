@@ -50,7 +50,7 @@ spans=(hodo-keys-tracing/tracing)
 # shellcheck disable=SC2207 # one word for each, here and below
 function_tracing=($(whole_crate hodo-ftrace) hodo-ftrace-c/lib hodo-ftrace-c/ftrace)
 instructions=(hodo-isa/lib hodo-isa/riscv64_run hodo-codegen/lib hodo-codegen/riscv64_detour)
-aarch64_probes=($(named hodo-probe lib aarch64_differential))
+aarch64_probes=($(named hodo-probe lib engine aarch64_differential beside_keys))
 aarch64_instructions=(hodo-isa/lib hodo-isa/aarch64_run hodo-codegen/lib hodo-codegen/aarch64_detour)
 aarch64_agent=($(named hodo-agent aarch64_slow_paths aarch64_syscalls aarch64_traps))
 plans=($(named hodo-plan lib compiled damaged kept probed relocated riscv64 riscv64_patchable riscv64_properties statics))
@@ -337,7 +337,8 @@ lint() {
         cargo clippy --quiet --target "$triple" -p hodo-sys -p hodo-keys -p hodo-isa -p hodo-ftrace -p hodo-ftrace-c \
             -p hodo-codegen -p hodo-ptrace -p hodo-record -p hodo-agent -p hodo-patch -p hodo-probe -p hodo-inject \
             --features hodo-sys/alloc --lib --test environment --test ftrace --test round_trip \
-            --test aarch64_run --test aarch64_detour --test stopped --test stubs --test aarch64_differential \
+            --test aarch64_run --test aarch64_detour --test stopped --test stubs \
+            --test aarch64_differential --test engine --test beside_keys \
             $(printf -- '--test %s ' "${aarch64_agent[@]#*/}") \
             $(printf -- '--test %s ' "${static_keys[@]:2}" | sed 's:hodo-keys/::g') -- -D warnings
         ;;

@@ -6,7 +6,7 @@ use hodo_probe::Execution;
 
 use crate::code::{alone, counter, counting, of, register};
 
-function! { child: ["mov rax, rdi" "ret"] ["mv a0, a0" "ret"] }
+function! { child: ["mov rax, rdi" "ret"] ["mv a0, a0" "ret"] ["mov x0, x0" "ret"] }
 
 unsafe extern "C" {
     fn test_child(n: u64) -> u64;

@@ -7,14 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hodo_isa::native::steps::Step;
 use hodo_probe::{Engine, Probe, Refusal, Registers, Request};
 
-/// Defines a function in assembly, with frame information: for x86-64, and for RISC-V.
+/// Defines a function in assembly, with frame information: for x86-64, RISC-V and AArch64.
 #[macro_export]
 macro_rules! function {
-    ($name:ident: [$($x86:literal)*] [$($riscv:literal)*]) => {
+    ($name:ident: [$($x86:literal)*] [$($riscv:literal)*] [$($aarch:literal)*]) => {
         #[cfg(target_arch = "x86_64")]
         $crate::function!($name: $($x86)*);
         #[cfg(target_arch = "riscv64")]
         $crate::function!($name: $($riscv)*);
+        #[cfg(target_arch = "aarch64")]
+        $crate::function!($name: $($aarch)*);
     };
     ($name:ident: $($line:literal)*) => {
         // When optimizing, the compiler does not pass the target's extensions to top-level assembly.
@@ -86,6 +88,8 @@ pub fn argument(registers: &mut Registers) -> &mut u64 {
     return &mut registers.rdi;
     #[cfg(target_arch = "riscv64")]
     return &mut registers.a0;
+    #[cfg(target_arch = "aarch64")]
+    return &mut registers.x[0];
 }
 
 /// The result of a function that ends here.
@@ -94,6 +98,8 @@ pub fn result(registers: &mut Registers) -> &mut u64 {
     return &mut registers.rax;
     #[cfg(target_arch = "riscv64")]
     return &mut registers.a0;
+    #[cfg(target_arch = "aarch64")]
+    return &mut registers.x[0];
 }
 
 /// Bytes of the test code.
@@ -107,7 +113,7 @@ pub fn steps(start: u64, len: usize) -> Vec<Step> {
     let code = bytes(start, len);
     #[cfg(target_arch = "x86_64")]
     let all: Vec<Step> = hodo_isa::native::steps::Steps::new(&code, start).collect();
-    #[cfg(target_arch = "riscv64")]
+    #[cfg(not(target_arch = "x86_64"))]
     let all = hodo_isa::native::steps::steps(&code, start);
     let end = all.iter().position(|step| step.flow.is_end());
     all[..=end.expect("it has an end")].to_vec()

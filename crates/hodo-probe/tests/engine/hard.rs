@@ -41,6 +41,19 @@ function! { fib:
     "ld s0, 8(sp)"
     "addi sp, sp, 32"
     "ret"]
+    ["stp x30, x19, [sp, #-32]!"
+    "mov x19, x0"
+    "cmp x0, #2"
+    "b.lo 2f"
+    "sub x0, x19, #1"
+    "bl test_fib"
+    "str x0, [sp, #16]"
+    "sub x0, x19, #2"
+    "bl test_fib"
+    "ldr x1, [sp, #16]"
+    "add x0, x0, x1"
+    "2: ldp x30, x19, [sp], #32"
+    "ret"]
 }
 
 function! { looped:
@@ -67,9 +80,22 @@ function! { looped:
     "beqz a5, 4f"
     "unimp"
     "4: ret"]
+    ["mov x5, x0"
+    "mov x0, #0"
+    "2: add x0, x0, #1"
+    "sub x5, x5, #1"
+    "cbnz x5, 2b"
+    "mov x5, x0"
+    "3: sub x0, x0, #1"
+    "subs x5, x5, #1"
+    "b.gt 3b"
+    "cbz x5, 4f"
+    "udf #0"
+    "4: ret"]
 }
 
 function! { one:
+    ["ret"]
     ["ret"]
     ["ret"]
 }
@@ -80,11 +106,16 @@ function! { load:
     ["ld a0, 0(a0)"
     "addi a0, a0, 1"
     "ret"]
+    ["ldr x0, [x0]"
+    "add x0, x0, #1"
+    "ret"]
 }
 function! { leaf:
     ["mov rax, rdi"
     "ret"]
     ["mv a0, a0"
+    "ret"]
+    ["mov x0, x0"
     "ret"]
 }
 function! { via:
@@ -97,6 +128,13 @@ function! { via:
     "ld ra, 0(sp)"
     "addi sp, sp, 16"
     "ret"]
+    ["sub sp, sp, #16"
+    "str x30, [sp]"
+    "ldr x1, [x0]"
+    "blr x1"
+    "ldr x30, [sp]"
+    "add sp, sp, #16"
+    "ret"]
 }
 
 function! { refused:
@@ -107,6 +145,10 @@ function! { refused:
     ["add a0, a0, a1"
     "ebreak"
     "unimp"
+    "ret"]
+    ["add x0, x0, x1"
+    "brk #0"
+    "udf #0"
     "ret"]
 }
 
@@ -228,7 +270,9 @@ fn sites_that_overlap() {
     assert_eq!(a.execution(), Execution::Optimized);
     assert_eq!(leaf(5), 5);
     let b = register(&counting(after, second)).expect("it can be probed");
-    assert_ne!(a.execution(), Execution::Optimized);
+    // There, no jump is longer than an instruction.
+    let alone = cfg!(target_arch = "aarch64");
+    assert_eq!(a.execution() == Execution::Optimized, alone);
     assert_eq!((leaf(6), of(first), of(second)), (6, 2, 1));
     a.set_enabled(false).expect("it can be disabled");
     assert_eq!((leaf(7), of(first), of(second)), (7, 2, 2));
@@ -253,6 +297,11 @@ fn a_handler_that_faults_is_left_and_disabled() {
         #[cfg(target_arch = "riscv64")]
         unsafe {
             core::arch::asm!("li s2, 0", "li s7, 1", "sd s2, (s2)", out("s2") _, out("s7") _)
+        };
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            core::arch::asm!("mov x20, #0", "mov x25, #1", "str x20, [x20]", out("x20") _, out("x25") _)
         };
         *argument(registers) += 1000;
     }
@@ -330,6 +379,12 @@ extern "C" fn mend(_: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
         );
         #[cfg(target_arch = "riscv64")]
         let (registers, [pc, sp, argument]) = (&mut context.uc_mcontext.__gregs, [0, 2, 10]);
+        #[cfg(target_arch = "aarch64")]
+        let (registers, [pc, sp, argument]) = {
+            // `x0` to `x30`, the stack pointer, and the address.
+            let first = (&raw mut context.uc_mcontext.regs).cast::<u64>();
+            (std::slice::from_raw_parts_mut(first, 33), [32, 31, 0])
+        };
         let values = [
             registers[pc as usize] as u64,
             registers[sp as usize] as u64,
@@ -386,7 +441,7 @@ fn a_fault_of_the_program_is_reported_at_the_original_instruction() {
             let Ok(_probe) = register(&wish) else {
                 // Loads are simulated only on x86-64.
                 assert!(
-                    is_call || cfg!(target_arch = "riscv64") && way == Some(Execution::Simulated)
+                    is_call || !cfg!(target_arch = "x86_64") && way == Some(Execution::Simulated)
                 );
                 continue;
             };
@@ -424,6 +479,12 @@ fn refusals_say_why() {
             "mov rax, rdi",
             "`int3`: it is a breakpoint or interrupt of the program's own",
             "`ud2`: it only faults, and the program's handler would see another address",
+        ]
+    } else if cfg!(target_arch = "aarch64") {
+        [
+            "add x0, x0, x1",
+            "`brk #0x0`: it is a breakpoint of the program's own",
+            "`udf #0x0`: it only faults, and the program's handler would see another address",
         ]
     } else {
         [
@@ -491,12 +552,12 @@ fn functions_that_the_engine_calls_may_be_probed() {
             .before(copies)
             .data(std::ptr::from_ref(hits).cast_mut().cast())
             .execution(way);
-        if cfg!(target_arch = "riscv64") {
+        if !cfg!(target_arch = "x86_64") {
             // There, compilers make unwind tables for C only on request, and libraries may have no free memory nearby.
             wish = wish.function(at..at + 16);
         }
         let Ok(probe) = register(&wish) else {
-            assert!(cfg!(target_arch = "riscv64") || way == Execution::Simulated);
+            assert!(!cfg!(target_arch = "x86_64") || way == Execution::Simulated);
             continue;
         };
         let from = [3u8; 500];
@@ -525,6 +586,8 @@ function! { plain_five:
     ["mov eax, 5"
     "ret"]
     ["li a0, 5"
+    "ret"]
+    ["mov x0, #5"
     "ret"]
 }
 
@@ -565,7 +628,7 @@ fn whatever_function_of_the_c_library_the_engine_may_call_can_have_a_breakpoint(
             Execution::Simulated,
         ] {
             let mut wish = request(function).count().execution(way);
-            if cfg!(target_arch = "riscv64") {
+            if !cfg!(target_arch = "x86_64") {
                 // There, compilers make unwind tables for C only on request.
                 wish = wish.function(function..function + 16);
             }

@@ -15,6 +15,9 @@ function! { sum:
     ["add a0, a0, a1"
     "addi a0, a0, 1"
     "ret"]
+    ["add x0, x0, x1"
+    "add x0, x0, #1"
+    "ret"]
 }
 
 unsafe extern "C" {

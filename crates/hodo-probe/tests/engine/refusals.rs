@@ -10,13 +10,16 @@ function! { wide:
     ["lui a5, 0x12345"
     "li a0, 5"
     "ret"]
+    ["movz x5, #0x1234, lsl #16"
+    "mov x0, #5"
+    "ret"]
 }
 
 unsafe extern "C" {
     fn test_wide() -> u64;
 }
 
-/// A page of `mov eax, 5; ret` or `li a0, 5; ret`.
+/// A page of `mov eax, 5; ret`, `li a0, 5; ret` or `mov x0, #5; ret`.
 fn page(sharing: i32) -> u64 {
     // SAFETY: the test's own memory, which stays.
     unsafe {
@@ -26,8 +29,10 @@ fn page(sharing: i32) -> u64 {
         assert_ne!(page, libc::MAP_FAILED);
         let code: &[u8] = if cfg!(target_arch = "x86_64") {
             &[0xB8, 5, 0, 0, 0, 0xC3]
-        } else {
+        } else if cfg!(target_arch = "riscv64") {
             &[0x13, 5, 0x50, 0, 0x82, 0x80]
+        } else {
+            &[0xA0, 0, 0x80, 0xD2, 0xC0, 3, 0x5F, 0xD6]
         };
         page.cast::<u8>().copy_from(code.as_ptr(), code.len());
         assert_eq!(
@@ -77,7 +82,7 @@ fn target(at: u64) -> u64 {
     at.wrapping_add(5).wrapping_add_signed(distance.into())
 }
 
-#[cfg(target_arch = "riscv64")]
+#[cfg(not(target_arch = "x86_64"))]
 fn target(at: u64) -> u64 {
     use hodo_isa::native::decode::Insn;
     use hodo_isa::native::scan::Flow;

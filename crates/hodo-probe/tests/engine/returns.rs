@@ -39,6 +39,19 @@ function! { rfib:
     "ld s0, 8(sp)"
     "addi sp, sp, 32"
     "ret"]
+    ["stp x30, x19, [sp, #-32]!"
+    "mov x19, x0"
+    "cmp x0, #2"
+    "b.lo 2f"
+    "sub x0, x19, #1"
+    "bl test_rfib"
+    "str x0, [sp, #16]"
+    "sub x0, x19, #2"
+    "bl test_rfib"
+    "ldr x1, [sp, #16]"
+    "add x0, x0, x1"
+    "2: ldp x30, x19, [sp], #32"
+    "ret"]
 }
 
 function! { target:
@@ -46,12 +59,16 @@ function! { target:
     "ret"]
     ["addi a0, a0, 1"
     "ret"]
+    ["add x0, x0, #1"
+    "ret"]
 }
 function! { tail:
     ["add rdi, 10"
     "jmp test_target"]
     ["addi a0, a0, 10"
     "tail test_target"]
+    ["add x0, x0, #10"
+    "b test_target"]
 }
 
 unsafe extern "C" {
@@ -155,6 +172,16 @@ function! { deep:
     "li a1, 7"
     "call longjmp"
     "unimp"]
+    ["str x30, [sp, #-16]!"
+    "subs x0, x0, #1"
+    "b.eq 2f"
+    "bl test_deep"
+    "ldr x30, [sp], #16"
+    "ret"
+    "2: mov x0, x1"
+    "mov w1, #7"
+    "bl longjmp"
+    "udf #0"]
 }
 
 function! { jumps:
@@ -190,6 +217,19 @@ function! { jumps:
     "ld s0, 8(sp)"
     "ld s1, 16(sp)"
     "addi sp, sp, 32"
+    "ret"]
+    ["stp x30, x19, [sp, #-32]!"
+    "str x20, [sp, #16]"
+    "mov x19, x0"
+    "mov x20, x1"
+    "mov x0, x1"
+    "bl _setjmp"
+    "cbnz w0, 2f"
+    "mov x0, x19"
+    "mov x1, x20"
+    "bl test_deep"
+    "2: ldr x20, [sp, #16]"
+    "ldp x30, x19, [sp], #32"
     "ret"]
 }
 
