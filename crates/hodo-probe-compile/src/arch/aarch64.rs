@@ -1,4 +1,4 @@
-//! AArch64. Its programs are not recorded yet; what definitions mean in them can be shown.
+//! AArch64.
 
 use hodo_abi::Isa;
 use hodo_codegen::detour::Source;
