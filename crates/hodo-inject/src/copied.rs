@@ -12,7 +12,8 @@ use hodo_ptrace::{Memory, Regs, Stopped};
 /// How many bytes on each side of a breakpoint are compared with those of a copy.
 const AROUND: usize = 32;
 
-/// A copied breakpoint is recognized by this many equal bytes around it, with itself.
+/// A copied breakpoint is recognized by this many equal bytes, from itself on. What is before it may have been copied
+/// or not.
 const ALIKE: usize = 16;
 
 /// Handles a fault or a breakpoint that our code has not caused. If a thread was led astray by one of our jumps in a
@@ -92,8 +93,9 @@ fn met(regs: &Regs, memory: &Memory, space: &Space) -> Option<(u64, u64, u64)> {
     }
     let copy = Around::of(memory, place);
     let sites = space.written().traps();
-    let site = sites.max_by_key(|&at| copy.equal(&Around::of(memory, at)))?;
-    (copy.equal(&Around::of(memory, site)) >= ALIKE).then_some((place, place, site))
+    let alike = sites.filter_map(|at| Some((copy.likeness(&Around::of(memory, at))?, at)));
+    let (_, site) = alike.max()?;
+    Some((place, place, site))
 }
 
 /// The bytes around a breakpoint. The code before or after it may be no part of a copy, and not even mapped.
@@ -115,19 +117,21 @@ impl Around {
         }
     }
 
-    /// How many bytes are equal, from the breakpoint on in both directions.
-    fn equal(&self, other: &Self) -> usize {
-        let sides = [(self.before, other.before), (self.after, other.after)];
-        let [before, after] = sides.map(|(a, b)| a.zip(b));
-        let before = before.map_or(0, |(a, b)| {
+    /// How many bytes are equal, from the breakpoint on in both directions; `None` if one cannot be a copy of the other.
+    /// Without bytes after it, all before it must be equal.
+    fn likeness(&self, other: &Self) -> Option<usize> {
+        let before = self.before.zip(other.before).map_or(0, |(a, b)| {
             let bytes = a.iter().zip(&b).rev();
             bytes.take_while(|(a, b)| a == b).count()
         });
-        let after = after.map_or(0, |(a, b)| {
-            let bytes = a.iter().zip(&b);
-            bytes.take_while(|(a, b)| a == b).count()
-        });
-        before + after
+        match self.after.zip(other.after) {
+            Some((a, b)) => {
+                let bytes = a.iter().zip(&b);
+                let after = bytes.take_while(|(a, b)| a == b).count();
+                (after >= ALIKE).then_some(before + after)
+            }
+            None => (before == AROUND).then_some(before),
+        }
     }
 }
 
@@ -140,14 +144,18 @@ mod tests {
         let side = |first: u8| Some(core::array::from_fn(|n| first + n as u8));
         let around = |before, after| Around { before, after };
         let site = around(side(0), side(100));
-        let alike = |copy: Around| copy.equal(&site);
-        assert_eq!(alike(around(side(0), side(100))), 2 * AROUND);
-        assert_eq!(alike(around(None, side(100))), AROUND);
-        assert_eq!(alike(around(side(0), None)), AROUND);
-        assert_eq!(alike(around(Some([0xCC; AROUND]), side(100))), AROUND);
+        let alike = |copy: Around| copy.likeness(&site);
+        assert_eq!(alike(around(side(0), side(100))), Some(2 * AROUND));
+        assert_eq!(alike(around(None, side(100))), Some(AROUND));
+        assert_eq!(alike(around(side(0), None)), Some(AROUND));
+        let other = Some([0xCC; AROUND]);
+        assert_eq!(alike(around(other, side(100))), Some(AROUND));
+        // A breakpoint of the program after the same padding is no copy.
+        assert_eq!(alike(around(side(0), other)), None);
+        assert_eq!(alike(around(other, None)), None);
         let mut first = [0; AROUND];
         first[..4].copy_from_slice(&[100, 101, 102, 103]);
-        assert_eq!(alike(around(None, Some(first))), 4);
-        assert_eq!(alike(around(None, None)), 0);
+        assert_eq!(alike(around(None, Some(first))), None);
+        assert_eq!(alike(around(None, None)), None);
     }
 }

@@ -56,9 +56,12 @@ impl Stubs {
     pub fn returns_to(&self, memory: &Memory, at: u64) -> Option<(u64, u64)> {
         let stub = self.all[..self.all.partition_point(|stub| stub.start <= at)].last()?;
         // The address is after the call of the body.
-        let is_it = at > stub.start
-            && at < stub.slow.max(stub.body)
-            && arch::called_before(memory, at) == Some(stub.body);
+        let calls_body = || {
+            let called = arch::called_before(memory, at)?;
+            let is_it = called == stub.body || arch::after_signing(memory, called) == stub.body;
+            is_it.then_some(())
+        };
+        let is_it = at > stub.start && at < stub.slow.max(stub.body) && calls_body().is_some();
         is_it.then_some((stub.original, stub.body))
     }
 }

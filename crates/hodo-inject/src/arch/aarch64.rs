@@ -7,7 +7,7 @@ use hodo_abi::Isa;
 use hodo_codegen::aarch64::patch::REACH;
 use hodo_isa::aarch64::decode::Insn;
 use hodo_isa::aarch64::regs::LINK;
-use hodo_ptrace::Regs;
+use hodo_ptrace::{Memory, Regs, TargetAddr};
 use hodo_symbols::Registers;
 
 #[cfg(test)]
@@ -72,15 +72,33 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
 
 /// Whether the function with this code signs its return address, and then whether by the second key. The code may go on
 /// after the function.
-pub fn signs(code: impl Iterator<Item = [u8; 4]>) -> Option<bool> {
+pub fn signs(code: impl IntoIterator<Item = [u8; 4]>) -> Option<bool> {
     /// `paciaz`, `paciasp`; `pacibz`, `pacibsp`.
     const FIRST: [u32; 2] = [24, 25];
     const SECOND: [u32; 2] = [26, 27];
-    let hints = code.filter_map(|word| Insn::new(&word, 0).hint());
-    hints
-        .filter(|hint| FIRST.contains(hint) || SECOND.contains(hint))
-        .map(|hint| SECOND.contains(&hint))
-        .next()
+    /// `pacia x30, sp`, `pacib x30, sp`: clang's words for processors that have these instructions.
+    const WORDS: [u32; 2] = [0xDAC1_03FE, 0xDAC1_07FE];
+    code.into_iter().find_map(|word| {
+        let hint = Insn::new(&word, 0).hint();
+        let is = |hints: [u32; 2], at: usize| {
+            hint.is_some_and(|hint| hints.contains(&hint)) || u32::from_le_bytes(word) == WORDS[at]
+        };
+        match (is(FIRST, 0), is(SECOND, 1)) {
+            (true, _) => Some(false),
+            (_, true) => Some(true),
+            _ => None,
+        }
+    })
+}
+
+/// Where a body begins that is called at an address: after the instruction with which it signs its return address.
+pub fn after_signing(memory: &Memory, called: u64) -> u64 {
+    let mut word = [0; 4];
+    let read = memory.read(TargetAddr(called), &mut word);
+    match read.is_ok() && signs([word]).is_some() {
+        true => called + 4,
+        false => called,
+    }
 }
 
 #[cfg(test)]

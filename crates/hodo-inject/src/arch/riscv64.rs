@@ -4,7 +4,7 @@ mod prologue;
 
 use super::Reach;
 use hodo_abi::Isa;
-use hodo_ptrace::Regs;
+use hodo_ptrace::{Memory, Regs};
 use hodo_symbols::Registers;
 
 #[cfg(test)]
@@ -66,6 +66,11 @@ pub fn for_unwinders(regs: &Regs) -> Option<Registers> {
 /// Whether a function signs its return address, and then whether by the second key: none does here.
 pub fn signs(_code: impl Iterator<Item = [u8; 4]>) -> Option<bool> {
     None
+}
+
+/// Where a body begins that is called at an address: there.
+pub fn after_signing(_memory: &Memory, called: u64) -> u64 {
+    called
 }
 
 #[cfg(test)]

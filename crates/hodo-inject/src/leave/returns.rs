@@ -77,7 +77,11 @@ impl Process<'_> {
         let end = self.with_traced(|all| all.range(function + 1..).next().copied());
         let instructions = (0..INSTRUCTIONS).map(|index| function + 4 * index);
         let own = instructions.take_while(|at| end.is_none_or(|end| *at < end));
-        let second = arch::signs(own.map_while(|at| self.code(at)))?;
+        // A site comes after an instruction at the entry that signs.
+        let before = self.code(function.wrapping_sub(4));
+        let second = before
+            .and_then(|code| arch::signs(std::iter::once(code)))
+            .or_else(|| arch::signs(own.map_while(|at| self.code(at))))?;
         Some(Signing {
             modifier: s,
             second,
@@ -162,7 +166,8 @@ impl Process<'_> {
                 return;
             }
             // Interrupted code may run on another stack, and memory between two stacks belongs to no frame.
-            if !next && self.is_one_piece(sp, s) {
+            let is_frame = !next && self.is_one_piece(sp, s);
+            if is_frame {
                 walked.frames.push(sp..s);
             }
             let Some(back) = back else {
@@ -179,6 +184,9 @@ impl Process<'_> {
                     // If it is not known, the search finds the word again, and that it is not.
                     let Some(word) = word.and_then(|word| self.signed(&of, word, real, frame))
                     else {
+                        if is_frame {
+                            walked.frames.pop();
+                        }
                         return;
                     };
                     walked.returns.push((at, frame, word));

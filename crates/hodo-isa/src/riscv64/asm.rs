@@ -93,7 +93,8 @@ pub const fn split(value: i64) -> (i64, i64) {
 }
 
 /// The three bits of a branch that say when it is taken.
-const fn bits(condition: If) -> u32 {
+#[must_use]
+pub const fn condition_bits(condition: If) -> u32 {
     match condition {
         If::Equal => 0,
         If::NotEqual => 1,
@@ -143,9 +144,11 @@ impl Reference for Refer {
     fn write(self, bytes: &mut [u8], distance: i64) {
         let (high, low) = split(distance);
         let words = match self {
-            Self::Branch(condition, left, right) => [b(bits(condition), left, right, distance), 0],
+            Self::Branch(condition, left, right) => {
+                [b(condition_bits(condition), left, right, distance), 0]
+            }
             Self::OverJump(condition, left, right) => [
-                b(bits(condition) ^ 1, left, right, 8),
+                b(condition_bits(condition) ^ 1, left, right, 8),
                 j(ZERO, distance - 4),
             ],
             Self::Jump(link) => [j(link, distance), 0],

@@ -1,7 +1,7 @@
 //! Code from the RISC-V assembler, and how a disassembler must read it. The fuzz target uses this, too.
 
 use hodo_isa::riscv64::asm::ops::Insns as _;
-use hodo_isa::riscv64::asm::{Code, If, Reach};
+use hodo_isa::riscv64::asm::{Code, If, Reach, condition_bits};
 use hodo_isa::riscv64::encode::{
     AUIPC, FENCE_LOADS, FENCE_STORES, JALR, LOAD, LOAD_FP, LUI, OP, OP_32, OP_IMM, OP_IMM_32,
     STORE, STORE_FP, b, c_j, i, j, r, s, u,
@@ -261,7 +261,7 @@ impl<'c> Written<'c> {
             let (left, right) = (self.register(), self.register());
             let (distance, to) = self.distance(round, 13);
             let operands = format!("{},{},{to:x}", name(left), name(right));
-            let word = b(condition as u32, left, right, distance);
+            let word = b(condition_bits(condition), left, right, distance);
             self.word(branch, &operands, word);
         }
         let link = self.register();

@@ -5,7 +5,7 @@ use hodo_codegen::riscv64::patch;
 use hodo_isa::Via;
 use hodo_isa::riscv64::Kind;
 use hodo_isa::riscv64::asm::ops::Insns as _;
-use hodo_isa::riscv64::asm::{Code, If, OutOfRange};
+use hodo_isa::riscv64::asm::{Code, If, OutOfRange, condition_bits};
 use hodo_isa::riscv64::decode::Insn;
 use hodo_isa::riscv64::decode::operand::{funct3, imm_b, imm_i, imm_j, imm_u};
 use hodo_isa::riscv64::encode::{JALR, i};
@@ -167,7 +167,7 @@ fn simulation(insn: &Insn, at: u64) -> Result<Vec<u8>, OutOfRange> {
                 If::NotBelow,
             ];
             let f3 = funct3(word);
-            let condition = condition.into_iter().find(|&one| one as u32 == f3);
+            let condition = condition.into_iter().find(|&one| condition_bits(one) == f3);
             code.branch(condition.ok_or(OutOfRange)?, T0, T1, taken);
             code.addi(A1, T2, 0);
             code.bind(taken);

@@ -8,6 +8,7 @@ use hodo_isa::aarch64::decode::{Insn, Kind};
 use crate::arch::linked::{Regs, insn};
 use crate::request::{is_gone, register_set, request, sender};
 use crate::stopped::{Report, Stopped};
+use crate::stops::{OWN, bit};
 use crate::target::TargetAddr;
 
 /// The kind of register set that has the processor's breakpoints (`NT_ARM_HW_BREAK`).
@@ -145,12 +146,14 @@ impl Stopped {
     }
 }
 
-/// Has a stopped thread execute one instruction while its signals wait.
+/// Has a stopped thread execute one instruction while its signals wait, except those that a step or a fault may be: if
+/// they were blocked, these would take the action for them away.
 ///
 /// # Errors
 /// If the thread is gone, or the instruction faults.
 pub fn step_alone(thread: Stopped) -> Result<()> {
-    match steps_with(thread, u64::MAX, |_| true)? {
+    let own = OWN.iter().fold(0, |all, &signal| all | bit(signal));
+    match steps_with(thread, !own, |_| true)? {
         None => Ok(()),
         Some(signal) => bail!("a step of thread {thread} ended with signal {signal}"),
     }
@@ -178,7 +181,22 @@ fn steps_with(
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(waiting)?;
     let mut was_asked = false;
-    let end = loop {
+    let end = steps_until(thread, &mut is_done, &mut was_asked);
+    thread.set_signal_mask(mask)?;
+    if was_asked {
+        thread.interrupt()?;
+    }
+    end
+}
+
+/// Steps until `is_done` says so. Returns the signal of a step that does not end as one does. `was_asked` is set if the
+/// thread was asked to stop meanwhile.
+fn steps_until(
+    thread: Stopped,
+    is_done: &mut impl FnMut(&Regs) -> bool,
+    was_asked: &mut bool,
+) -> Result<Option<i32>> {
+    loop {
         let step = thread.step(0, 0)?;
         let report = Report::of(thread.tid(), true)?.context("a step")?;
         if report.stopped().is_none() {
@@ -189,18 +207,13 @@ fn steps_with(
         }
         let is_at_end = step.end(thread)?;
         if report.is_asked_for() {
-            was_asked = true;
+            *was_asked = true;
         } else if !is_at_end {
-            break Some(report.signal());
+            return Ok(Some(report.signal()));
         } else if is_done(&thread.regs()?) {
-            break None;
+            return Ok(None);
         }
-    };
-    thread.set_signal_mask(mask)?;
-    if was_asked {
-        thread.interrupt()?;
     }
-    Ok(end)
 }
 
 #[cfg(test)]
