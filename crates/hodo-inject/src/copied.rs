@@ -117,8 +117,8 @@ impl Around {
         }
     }
 
-    /// How many bytes are equal, from the breakpoint on in both directions; `None` if one cannot be a copy of the other.
-    /// Without bytes after it, all before it must be equal.
+    /// How many bytes are equal, from the breakpoint on in both directions; `None` if one cannot be a copy of the
+    /// other. Without bytes after it, all before it must be equal.
     fn likeness(&self, other: &Self) -> Option<usize> {
         let before = self.before.zip(other.before).map_or(0, |(a, b)| {
             let bytes = a.iter().zip(&b).rev();

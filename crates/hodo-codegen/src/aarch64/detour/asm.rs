@@ -81,8 +81,8 @@ impl Assembler for Asm {
     const LINK: Register = LINK;
     const RESULT: Register = 0;
     const RUNTIME_LINK: Register = BETWEEN[0];
-    /// The frame pointer is left alone: profilers follow it from anywhere. So are the registers that functions preserve:
-    /// the agent finds what detours tell it only in those that it stores.
+    /// The frame pointer is left alone: profilers follow it from anywhere. So are the registers that functions
+    /// preserve: the agent finds what detours tell it only in those that it stores.
     const PREFERENCE: Preference = Preference {
         free: &[
             9, 10, 11, 12, 13, 14, 15, 8, 16, 17, 7, 6, 5, 4, 3, 2, 1, 0, LINK,

@@ -43,7 +43,8 @@ impl Assembler for Asm {
     const LINK: Register = RA;
     const RESULT: Register = 10;
     const RUNTIME_LINK: Register = T0;
-    /// Without the registers that functions preserve: the agent finds what detours tell it only in those that it stores.
+    /// Without the registers that functions preserve: the agent finds what detours tell it only in those that it
+    /// stores.
     const PREFERENCE: Preference = Preference {
         // First those that short instructions can name.
         free: &[10, 11, 12, 13, 14, 15, 16, 17, 6, 7, 28, 29, 30, 31, 5, RA],
