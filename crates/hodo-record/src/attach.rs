@@ -34,6 +34,7 @@ pub fn attach(
     pids: &[i32],
     front: Option<i32>,
 ) -> Result<Ended> {
+    crate::recording::check_pages()?;
     let processes: Vec<(i32, String)> = pids.iter().map(|&pid| (pid, named(pid))).collect();
     crate::recording::heed_no_limits();
     reserve::hold();

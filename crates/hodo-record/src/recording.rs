@@ -4,7 +4,7 @@ use crate::options::RecordOptions;
 use crate::setup::{Program, Setup};
 use crate::trace_dir::TraceDir;
 use crate::{abandon, events, reserve, tracer};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hodo_follow::Exit;
 use hodo_ptrace::threads::start_scoped;
 use hodo_trace::told_lost;
@@ -35,6 +35,7 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
         .first()
         .context("there is no program to run")?;
     let program = hodo_ptrace::launch::find_program(name)?;
+    check_pages()?;
     heed_no_limits();
     reserve::hold();
     let planning = abandon::before_starting(place.removal());
@@ -69,6 +70,27 @@ pub fn record(options: &RecordOptions, place: TraceDir) -> Result<Ended> {
         exit: outcome.exit,
         unplaced: outcome.unplaced,
     })
+}
+
+/// Checks that the kernel has pages of the size that hodo's memory in programs is made for. Kernels for AArch64 also
+/// come with larger ones.
+///
+/// # Errors
+/// If it has others.
+pub fn check_pages() -> Result<()> {
+    // SAFETY: sysconf only returns a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    fits(size.unsigned_abs())
+}
+
+fn fits(page: u64) -> Result<()> {
+    ensure!(
+        page == 4096,
+        "this kernel has pages of {} KiB, and hodo can trace programs only under one with pages of 4 KiB: boot such a \
+         kernel",
+        page >> 10
+    );
+    Ok(())
 }
 
 /// Raises the limits on hodo's own resources as far as allowed. Reaching a limit is then an error of a system call, and
@@ -148,5 +170,17 @@ pub fn populate(events: &events::Events, done: &AtomicBool) {
             ready = want;
         }
         std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_with_larger_pages_are_refused() {
+        assert!(fits(4096).is_ok());
+        let error = fits(64 << 10).expect_err("they are larger").to_string();
+        assert!(error.contains("64 KiB"), "{error}");
     }
 }

@@ -159,7 +159,7 @@ impl Recorder {
                 let special = record::SPECIAL_PAYLOAD | record::SPECIAL << record::KIND_SHIFT;
                 assert_eq!(payload >> 32, u64::from(special));
                 let count = payload & 0xFFFF_FFFF;
-                // No processor is told.
+                // It has no number of a processor.
                 assert_eq!(self.word(at + 8), 0xFFFF_FFFF_0000_0000);
                 let words = (1..count)
                     .map(|word| self.word(at + 8 + 8 * word))

@@ -547,7 +547,7 @@ mod counted {
         }
     }
 
-    /// Sends the signal every so many microseconds; 0: no longer.
+    /// Sends the signal again after each time of this length in microseconds; 0: no longer.
     fn every(micros: i64) {
         let time = libc::timeval {
             tv_sec: 0,

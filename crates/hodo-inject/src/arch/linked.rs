@@ -55,7 +55,7 @@ pub const STUB_LOWER: u64 = 8;
 /// How far above S the stack pointer is when a function has returned.
 pub const CFA_ABOVE: u64 = 0;
 
-/// The jump of ours that a copy of changed code would take: not known, because it may have changed registers and the
+/// hodo's jump that a copy of changed code would take: not known, because it may have changed registers and the
 /// stack.
 pub fn copied_jump(_memory: &Memory, _at: u64) -> Option<(u64, u64)> {
     None

@@ -573,7 +573,7 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
         let pc = isa::pc(&mut *context.cast::<libc::ucontext_t>());
         let traps = TRAPS.lock().expect("nobody panics with it");
         let found = traps.iter().find(|trap| trap.at == *pc);
-        *pc = found.expect("a breakpoint of ours").to;
+        *pc = found.expect("one of hodo's breakpoints").to;
     }
 }
 
