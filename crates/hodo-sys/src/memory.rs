@@ -13,7 +13,8 @@ use crate::{maps, noticed, sys};
 static WRITTEN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Sets a function that is called with address and length after each write. It is for tests under emulators that do not
-/// notice by themselves that code was changed through `/proc/self/mem`.
+/// notice by themselves that code was changed through `/proc/self/mem`: it knows the rights of all code, which would
+/// otherwise be looked up in the list of mappings at each write.
 #[doc(hidden)]
 pub fn set_written(written: fn(u64, usize)) {
     WRITTEN.store(written as *mut (), Ordering::Release);
@@ -48,11 +49,10 @@ unsafe fn write_all(file: i32, at: u64, bytes: &[u8]) -> Result<(), Errno> {
         // SAFETY: `set_written` stored it.
         let written: fn(u64, usize) = unsafe { core::mem::transmute(written) };
         written(at, count);
+    } else if !noticed::is_noticed() {
+        noticed::make_noticed(at, count);
     }
     if count == bytes.len() {
-        if !noticed::is_noticed() {
-            noticed::make_noticed(at, count);
-        }
         Ok(())
     } else {
         Err(EIO)
