@@ -1,15 +1,22 @@
-//! Which C library a program uses: only glibc surely leaves the word free that is used beside the thread pointer.
+//! Which C library a program uses, and whether it leaves the word free that is used beside the thread pointer. Others
+//! than glibc and musl are not known to.
 
 use object::elf::{NT_GNU_ABI_TAG, PT_INTERP, PT_NOTE};
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object, ObjectSymbol};
 
-const OTHER: &str = "its C library is not glibc: the word beside its thread pointer, which hodo needs to tell threads apart, may \
-     be in use";
+use crate::arch::FREE_WORD_IN_MUSL;
+
+const OTHER: &str = "its C library is not known to leave the word beside its thread pointer free, which hodo needs to tell threads \
+     apart";
 
 /// Why the threads of a program cannot be told apart, if so. If a program names no dynamic linker, it is recognized as
-/// one with glibc by a note.
+/// one with glibc by a note, and as one with musl by a function that sets the thread pointer.
 pub fn unsuited(file: &[u8]) -> Option<&'static str> {
+    if_unsuited(file, FREE_WORD_IN_MUSL)
+}
+
+fn if_unsuited(file: &[u8], musl_suits: bool) -> Option<&'static str> {
     let elf = ElfFile64::<Endianness>::parse(file).ok()?;
     let endian = elf.endian();
     let headers = elf.elf_header().program_headers(endian, file).ok()?;
@@ -18,7 +25,7 @@ pub fn unsuited(file: &[u8]) -> Option<&'static str> {
             PT_INTERP => {
                 let name = header.data(endian, file).unwrap_or_default();
                 let is_musl = name.windows(7).any(|part| part == b"ld-musl");
-                return is_musl.then_some(OTHER);
+                return (is_musl && !musl_suits).then_some(OTHER);
             }
             PT_NOTE => {
                 let mut notes = header.notes(endian, file).ok().flatten();
@@ -34,7 +41,9 @@ pub fn unsuited(file: &[u8]) -> Option<&'static str> {
     // This may be glibc's dynamic linker, executed directly.
     let mut symbols = elf.dynamic_symbols();
     let is_linker = symbols.any(|symbol| symbol.name() == Ok("_rtld_global"));
-    (!is_linker).then_some(OTHER)
+    let mut symbols = elf.symbols();
+    let suits = is_linker || musl_suits && symbols.any(|symbol| symbol.name() == Ok("__init_tp"));
+    (!suits).then_some(OTHER)
 }
 
 #[cfg(test)]
@@ -66,11 +75,17 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_with_glibc_have_a_free_word() {
+    fn programs_whose_library_is_known_have_a_free_word() {
+        let unsuited = |file: &[u8]| {
+            let found = if_unsuited(file, false);
+            assert_eq!(if_unsuited(file, true), found);
+            found
+        };
         let glibc = b"/lib/ld-linux.so.1\0";
         assert_eq!(unsuited(&file(PT_INTERP, glibc)), None);
         let musl = b"/lib/ld-musl-any.so.1\0";
-        assert_eq!(unsuited(&file(PT_INTERP, musl)), Some(OTHER));
+        assert_eq!(if_unsuited(&file(PT_INTERP, musl), false), Some(OTHER));
+        assert_eq!(if_unsuited(&file(PT_INTERP, musl), true), None);
         let mut note = Vec::new();
         for word in [4, 16, NT_GNU_ABI_TAG] {
             note.extend(word.to_le_bytes());
